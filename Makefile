@@ -11,7 +11,7 @@ INSTALL := $(PIP) install --quiet --no-build-isolation --constraint constraints.
 # Tests that start servers and clients keep their time by the wall clock, so they get the machine for themselves.
 ALONE := $(wildcard tests/peers tests/real_kafka tests/suites)
 
-.PHONY: run test check golden suites nightly bench clean
+.PHONY: run test quick check golden suites soak bench clean
 
 run: $(VENV)/.installed
 	$(BIN)/callboard serve --listen 127.0.0.1:9092 --data ./data
@@ -37,9 +37,10 @@ golden: $(VENV)/.installed-test
 suites: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q tests/suites
 
-# A million seeds of the simulation on all processors; interrupted, it goes on where it was (build/nightly.json).
-nightly: $(VENV)/.installed-test
-	PYTHONPATH=tests $(BIN)/python -m simulation.nightly
+# The long proofs: a million seeds of the simulation, power cuts, kills, damaged frames. It can be interrupted and resumes;
+# its progress is tests/soak/progress.json. `make soak PROOFS="simulation kills" MINUTES=30` runs some of it.
+soak: $(VENV)/.installed-test
+	PYTHONPATH=tests $(BIN)/python -m soak $(PROOFS) $(if $(MINUTES),--minutes $(MINUTES))
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/callboard bench server

@@ -1,17 +1,17 @@
-"""What the coordinator decides, without I/O: actors, and the pure rules that they apply.
+"""The decisions of the coordinator, without I/O: actors, and the pure rules that they apply.
 
-- ``Actor`` (base.py) is the base class of all actors, also those of other programs; docs/runtime.md is the guide.
-- ``timer/``: the timing wheel and the ``TimerActor`` that owns it. With base.py and engine_ports.py it imports nothing
+- ``Actor`` (base.py) is the base class of all actors, including those of other programs; see docs/runtime.md.
+- ``timer/``: the timing wheel and the ``TimerActor`` that owns it. Like base.py and engine_ports.py it contains nothing
   of Kafka.
-- ``group/``: one group. ``GroupActor`` serialises join, sync, heartbeat, leave, commit and fetch in its mailbox;
-  ``ClassicGroup`` and ``GroupData`` are its rules, both pure.
-- ``coordinator/``: ``CoordinatorActor`` makes, finds and lists groups.
+- ``group/``: one group. ``GroupActor`` serializes join, sync, heartbeat, leave, commit and fetch requests in its
+  mailbox; ``ClassicGroup`` and ``GroupData`` contain its rules, both pure.
+- ``coordinator/``: ``CoordinatorActor`` creates, finds and lists groups.
 - ``transactions/``: transactional ids.
-- ``OffsetWriterActor`` (writer.py) batches records and is the only way into the log.
+- ``OffsetWriterActor`` (writer.py) batches records; all records reach the log through it.
 
-messages.py, records.py and errors.py are what they exchange; ports.py is what the environment supplies.
+messages.py, records.py and errors.py define what actors exchange; ports.py defines what the environment supplies.
 
-The names below are for programs with actors of their own: ``from callboard.actors import Actor``. They are imported on
+Programs with their own actors import the names below: ``from callboard.actors import Actor``. The names are loaded on
 first use, because importing any module of this package runs this file first.
 """
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
         Actor,
         ActorFailed,
         ActorRef,
-        ChildAsleep,
         ChildFailed,
+        ChildPassivated,
         MailboxFull,
         Overflow,
-        SteadfastActor,
+        ResilientActor,
         Supervision,
     )
     from .timer.messages import Cancel, Expired, Schedule
@@ -42,18 +42,18 @@ __all__ = [
     "ActorFailed",
     "ActorRef",
     "Cancel",
-    "ChildAsleep",
     "ChildFailed",
+    "ChildPassivated",
     "Expired",
     "MailboxFull",
     "Overflow",
+    "ResilientActor",
     "Schedule",
-    "SteadfastActor",
     "Supervision",
     "Timeout",
 ]
 
-_ELSEWHERE = {
+_MODULES = {
     "ActorDeadError": "pykka",
     "Cancel": ".timer.messages",
     "Expired": ".timer.messages",
@@ -61,10 +61,10 @@ _ELSEWHERE = {
     "Timeout": "pykka",
 }
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+if not TYPE_CHECKING:  # otherwise a type checker would accept every name
 
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")
-        found = globals()[name] = getattr(import_module(_ELSEWHERE.get(name, ".base"), __name__), name)
-        return found
+        value = globals()[name] = getattr(import_module(_MODULES.get(name, ".base"), __name__), name)
+        return value

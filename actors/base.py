@@ -1,18 +1,18 @@
-"""Actor: a pykka.Actor that shares a worker with many others.
+"""Actor: a pykka.Actor that shares a worker thread or event loop with many others.
 
-Pykka leaves three seams for a new kind of actor: the inbox, the future and the start of the loop. All three come from a
-dispatcher here, so ``ActorRef``, ``tell``, ``ask``, ``proxy`` and ``stop`` are pykka's own, and a hundred thousand
-actors fit on one thread. What is added:
+Pykka has three extension points for a new kind of actor: the inbox, the future and the start of the loop. Here all
+three come from a dispatcher. So ``ActorRef``, ``tell``, ``ask``, ``proxy`` and ``stop`` work as in pykka, and a hundred
+thousand actors fit on one thread. This module adds:
 
-- ``ActorRef.post(message, reply_to)``: a tell whose answer goes to a place that the sender supplies. The front door
-  uses it: the place that a connection keeps for a response costs less than a future, and keeps the order.
-- a handler may return ``DEFERRED`` and answer later through ``self.reply_to``, which it keeps. That is how a JoinGroup
-  waits for the others.
-- an instance may leave memory while its reference and its messages stay: after a bug (``Supervision``) or to sleep
-  (``sleep``). The next one is made by the same constructor with the same arguments, and gets what the last one left.
+- ``ActorRef.post(message, reply_to)``: a tell whose reply goes to an object that the sender supplies. Connections use
+  it: the slot that a connection reserves for a response costs less than a future, and keeps the order.
+- A handler may return ``DEFERRED`` and reply later through ``self.reply_to``, which it has to store. For example, a
+  JoinGroup request waits in this way for the other members.
+- An instance may be dropped from memory while its reference and its messages stay: after a bug (``Supervision``) or by
+  ``passivate``. The next instance is made by the same constructor with the same arguments, and gets the saved state.
 
-``pykka.Actor.__init__`` makes a UUID and a ``threading.Event`` for each actor: 5.5 us and 2.4 kB. Ours makes the UUID
-when somebody asks for it, and a flag instead of the event.
+``pykka.Actor.__init__`` creates a UUID and a ``threading.Event`` for each actor: 5.5 us and 2.4 kB. This class creates
+the UUID on first use, and a flag instead of the event.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 import pykka
 from pykka import messages
 from pykka._actor import ActorInbox
-from pykka._envelope import Envelope as Envelope  # private: all others take it from here
+from pykka._envelope import Envelope as Envelope  # private in pykka: all other modules import it from here
 
 if TYPE_CHECKING:
     from .engine_ports import ReplyTo
 
-log = logging.getLogger("pykka")  # whoever listens to pykka's actors hears of ours
+log = logging.getLogger("pykka")  # the logger that programs with pykka actors already configure
 
 DEFERRED: Final = object()
-"""Returned by a handler that has kept ``self.reply_to`` and will answer later."""
+"""Returned by a handler that has stored ``self.reply_to`` and will reply later."""
 
 
 class Inbox(ActorInbox, Protocol):
-    """What an actor and its reference need of their mailbox: ``runtime/engine/mailbox.py`` has the real ones."""
+    """The part of a mailbox that an actor and its reference use. Implemented in ``runtime/engine/mailbox.py``."""
 
-    actor: Any  # Actor; None before the start, after the end and while it sleeps
+    actor: Any  # Actor; None before the start, after the stop and while passivated
     queue: deque[Envelope[Any]]
     stopped: Any  # as threading.Event
 
@@ -56,62 +56,62 @@ class Inbox(ActorInbox, Protocol):
     @property
     def label(self) -> str: ...
 
-    def remember(self, args: tuple[Any, ...], kwargs: dict[str, Any], parent: ActorRef | None) -> None:
-        """How to make another instance of the actor, and who hears when that fails."""
+    def remember_constructor(self, args: tuple[Any, ...], kwargs: dict[str, Any], parent: ActorRef | None) -> None:
+        """Store how to make another instance of the actor, and the parent to notify of failures."""
 
     def bind(self, actor: Actor) -> None:
-        """Begin to deliver to ``actor``."""
+        """Start to deliver messages to ``actor``."""
 
-    def has_bug(self, error: Exception) -> None:
-        """Put another instance in the place of a supervised actor."""
+    def replace_after_bug(self, error: Exception) -> None:
+        """Replace the instance of a supervised actor."""
 
-    def has_stopped(self, ref: ActorRef) -> None:
-        """Deliver nothing more."""
+    def mark_stopped(self, ref: ActorRef) -> None:
+        """Deliver no more messages."""
 
-    def fall_asleep(self) -> None:
-        """Let the instance leave memory after its turn, if no message waits."""
+    def passivate_after_turn(self) -> None:
+        """Drop the instance from memory after its turn, if no message waits."""
 
     def retire(self) -> Any: ...
 
     def room(self) -> Any: ...
 
-    def death(self) -> pykka.ActorDeadError:
-        """Why the actor takes no messages."""
+    def dead_error(self) -> pykka.ActorDeadError:
+        """The error for senders, with the reason why the actor accepts no messages."""
 
 
 class Dispatcher(Protocol):
-    """What runs actors: ``runtime/engine/dispatcher.py`` has the real ones."""
+    """Runs actors. Implemented in ``runtime/engine/dispatcher.py``."""
 
     def new_mailbox(self) -> Inbox: ...
 
     def new_reply(self) -> Any:
-        """A future whose answer an actor of this dispatcher will set."""
+        """A future that an actor of this dispatcher will complete."""
 
-    def check_wait(self) -> None:
-        """Raises WouldDeadlock where a blocking wait would keep the answer from coming."""
+    def check_blocking_wait(self) -> None:
+        """Raises WouldDeadlock if a blocking wait on this thread would prevent the reply."""
 
-    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
-        """Tell ``ref`` when all actors and sockets that are ready now have had their turn."""
+    def tell_after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+        """Send ``message`` to ``ref`` after all actors and sockets that are ready now have had their turn."""
 
-    def enter(self, ref: pykka.ActorRef[Any]) -> None:
-        """Put an actor that is about to start on the list of the living."""
+    def register(self, ref: pykka.ActorRef[Any]) -> None:
+        """Add an actor that is about to start to the registry."""
 
-    def forget(self, ref: pykka.ActorRef[Any]) -> None:
-        """The actor has stopped; take it off the list."""
+    def unregister(self, ref: pykka.ActorRef[Any]) -> None:
+        """Remove an actor that has stopped from the registry."""
 
-    def is_end(self, error: BaseException) -> bool:
-        """Whether an error that got out of a handler means the end of all; else it is a bug of that actor."""
+    def ends_program(self, error: BaseException) -> bool:
+        """Whether an error raised by a handler should stop the program; otherwise it is a bug of that actor."""
 
     def end(self, error: BaseException) -> None:
-        """A handler wants the program to end (KeyboardInterrupt, SystemExit): tell all to stop, without waiting."""
+        """Tell all actors to stop, without waiting, after a handler raised KeyboardInterrupt or SystemExit."""
 
 
 class Supervision(NamedTuple):
-    """What becomes of an actor that has a bug: it begins anew, but not for ever.
+    """Restart policy of an actor.
 
-    An error of ``domain_errors`` is an answer and no bug. Any other takes the instance out of memory; a new one takes
-    its place, with the same reference and the messages that wait. After more than ``restarts`` bugs within
-    ``within_ms`` the actor has failed: whoever asks it hears ``ActorFailed``, and its parent gets a ``ChildFailed``.
+    An exception in ``domain_errors`` is a reply and not a bug. After any other exception a new instance replaces the
+    old one, behind the same reference and with the same waiting messages. After more than ``restarts`` bugs within
+    ``within_ms`` the actor has failed: ``ask`` raises ``ActorFailed``, and its parent gets a ``ChildFailed``.
     """
 
     restarts: int = 3
@@ -120,14 +120,14 @@ class Supervision(NamedTuple):
 
 
 class Overflow(Enum):
-    """What a mailbox does with messages above its actor's ``high_water``."""
+    """How a mailbox treats messages above its actor's ``high_water``."""
 
-    REFUSE = "refuse"  # MailboxFull, to who asked or raised where it was told; the actor is always told to stop
-    PAUSE = "pause"  # it takes them, but the sender should wait: see ActorRef.room()
+    REFUSE = "refuse"  # ``tell`` raises MailboxFull, ``ask`` gets it as the reply; stop messages are always accepted
+    PAUSE = "pause"  # messages are accepted, but the sender should wait: see ActorRef.room()
 
 
 class ActorFailed(pykka.ActorDeadError):
-    """The actor had too many bugs in too short a time. The text says which was the last."""
+    """The actor had too many bugs in too short a time. The text names the last one."""
 
 
 class MailboxFull(RuntimeError):
@@ -135,14 +135,14 @@ class MailboxFull(RuntimeError):
 
 
 class ChildFailed(NamedTuple):
-    """To the actor that spawned one that failed, if its ``handlers`` take this message."""
+    """Sent to the parent of an actor that failed, if the parent's ``handlers`` include this message."""
 
     child: ActorRef
     error: Exception
 
 
-class ChildAsleep(NamedTuple):
-    """To the actor that spawned one that fell asleep, if its ``handlers`` take this. It may ``retire`` the child."""
+class ChildPassivated(NamedTuple):
+    """Sent to the parent of a passivated actor, if its ``handlers`` include this. It may ``retire`` the child."""
 
     child: ActorRef
 
@@ -150,14 +150,14 @@ class ChildAsleep(NamedTuple):
 _current_dispatcher: ContextVar[Dispatcher | None] = ContextVar("callboard_dispatcher", default=None)
 
 
-def belong_to(dispatcher: Dispatcher) -> None:
-    """From now on, in this context, actors that are made belong to ``dispatcher``."""
+def set_current_dispatcher(dispatcher: Dispatcher) -> None:
+    """Run actors that are made later in this context on ``dispatcher``."""
     _current_dispatcher.set(dispatcher)
 
 
 @contextmanager
 def running_on(dispatcher: Dispatcher) -> Iterator[None]:
-    """Actors made inside of this block belong to ``dispatcher``."""
+    """Run actors that are made inside of this block on ``dispatcher``."""
     token = _current_dispatcher.set(dispatcher)
     try:
         yield
@@ -166,7 +166,7 @@ def running_on(dispatcher: Dispatcher) -> Iterator[None]:
 
 
 def current_dispatcher() -> Dispatcher:
-    """The dispatcher of this context. Raises RuntimeError outside of a system."""
+    """The dispatcher of this context. Raises RuntimeError if there is none."""
     dispatcher = _current_dispatcher.get()
     if dispatcher is None:
         raise RuntimeError(
@@ -177,7 +177,7 @@ def current_dispatcher() -> Dispatcher:
 
 
 class ActorRef(pykka.ActorRef[Any]):
-    """Pykka's reference, whose futures know who will answer them."""
+    """Pykka's reference, with futures that are bound to the actor's dispatcher."""
 
     actor_inbox: Inbox
 
@@ -192,25 +192,25 @@ class ActorRef(pykka.ActorRef[Any]):
 
     @property
     def _actor_weakref(self) -> Callable[[], Actor | None]:  # type: ignore[override]
-        """What a proxy looks at. The mailbox knows the instance, so a weak reference would be 72 bytes for nothing."""
+        """Used by proxies. The mailbox has the instance, so a weak reference would only cost 72 bytes."""
         return lambda: self.actor_inbox.actor
 
     def tell(self, message: Any) -> None:
-        """As pykka's: raises ActorDeadError if the actor has stopped, MailboxFull if it refuses more messages."""
+        """As in pykka. Raises ActorDeadError if the actor has stopped, MailboxFull if its mailbox is full."""
         if self.actor_stopped._is_set:  # type: ignore[attr-defined]
-            raise self.actor_inbox.death() from None
+            raise self.actor_inbox.dead_error() from None
         self.actor_inbox.put(Envelope(message))
 
     def ask(self, message: Any, *, block: bool = True, timeout: float | None = None) -> Any:
-        """As pykka's, but no wait is endless and none can hang the thread that would have to answer.
+        """As in pykka, but every wait has a timeout, and a wait that would block the replying thread is refused.
 
-        With ``block=False`` the future can be awaited on a loop; ``timeout`` (seconds) bounds that wait too. None means
-        the system's ``ask_timeout_s``. Raises pykka.Timeout, and WouldDeadlock for a blocking wait on the actors' own
-        thread; then nothing was sent.
+        With ``block=False`` the future can be awaited on a loop; ``timeout`` (seconds) also limits that wait. None
+        means the system's ``ask_timeout_s``. Raises pykka.Timeout. Raises WouldDeadlock, before anything is sent, for a
+        blocking wait on the actors' own thread.
         """
         dispatcher = self.actor_inbox.dispatcher
         if block:
-            dispatcher.check_wait()
+            dispatcher.check_blocking_wait()
         future = dispatcher.new_reply()
         if timeout is not None:
             future.timeout_s = timeout
@@ -220,79 +220,80 @@ class ActorRef(pykka.ActorRef[Any]):
         try:
             return future.get(timeout=timeout)
         finally:
-            del future  # an error keeps this frame, which must not keep who keeps the error
+            del future  # avoids a reference cycle: an error references this frame
 
     def post(self, message: Any, reply_to: ReplyTo) -> None:
-        """Tell, with a place for the answer. A dead actor's answer is pykka's ``ActorDeadError``."""
+        """Send a message whose reply goes to ``reply_to``. A dead actor replies with pykka's ``ActorDeadError``."""
         self.actor_inbox.put(Envelope(message, reply_to))  # type: ignore[arg-type]
 
     def stop(self, *, block: bool = True, timeout: float | None = None) -> Any:
-        """As pykka's: True, or False when it was dead already. ``await ref.stop(block=False)`` on a loop."""
+        """As in pykka: True, or False if it had stopped already. ``await ref.stop(block=False)`` on a loop."""
         dispatcher = self.actor_inbox.dispatcher
         if self.actor_stopped.is_set():
             stopped = dispatcher.new_reply()
             stopped.set(False)
         else:
             if block:
-                dispatcher.check_wait()
+                dispatcher.check_blocking_wait()
             stopped = self.ask(messages._ActorStop(), block=False, timeout=timeout).converted(_has_stopped)
         return stopped.get() if block else stopped
 
     def proxy(self) -> Any:
-        """As pykka's. It looks at the instance, so one that sleeps is woken, with a blocking wait."""
+        """As in pykka. A proxy needs the instance, so a passivated actor is activated first, with a blocking wait."""
         if self._actor_weakref() is None and self.is_alive():
             self.ask(messages.ProxyGetAttr(attr_path=("actor_urn",)))
         return super().proxy()
 
     def room(self) -> Any:
-        """A future that is settled when the mailbox is below its high-water mark: at once, or when it is half empty.
+        """A future that completes when the mailbox has room: at once below ``high_water``, else when it is half empty.
 
         For producers that may be faster than the actor: ``await ref.room()``, then tell.
         """
         return self.actor_inbox.room()
 
     def retire(self) -> Any:
-        """Forget an actor that sleeps, for good: returns what it left, None if it is awake after all.
+        """Remove a passivated actor permanently. Returns the state that it saved, or None if it is active.
 
-        For its parent, in a handler: from outside of the system a message that comes at the same time could be lost.
+        Call it in a handler of the parent: elsewhere a message that is sent at the same time could be lost.
         """
         return self.actor_inbox.retire()
 
 
 def _has_stopped(error: BaseException | None) -> bool:
-    """The answer to a stop: dead already is no error."""
+    """The result of a stop. That the actor had stopped already is not an error."""
     if error is not None and not isinstance(error, pykka.ActorDeadError):
         raise error
     return error is None
 
 
 class Actor(pykka.Actor):
-    """Base of our actors. A subclass says in ``handlers`` which method takes which class of message.
+    """Base class of actors. A subclass maps classes of messages to names of methods in ``handlers``.
 
-    Without ``handlers`` it is pykka's actor: implement ``on_receive``, or call methods through a proxy.
+    Without ``handlers`` it works as in pykka: implement ``on_receive``, or call methods through a proxy.
     """
 
     actor_inbox: Inbox
     _actor_ref: ActorRef
 
     reply_to: ReplyTo | None = None
-    """Where the answer to the message in hand goes; None for a tell."""
+    """Destination of the reply to the current message; None for a tell."""
 
     handlers: dict[type, str] = {}
     _methods: dict[type, Any] = {}
 
     supervision: Supervision | None = None
-    """None: pykka's rule, an error goes to who asked, and one that nobody asked for stops the actor."""
+    """None: pykka's rule. An error becomes the reply to an ``ask``; an error in a ``tell`` stops the actor."""
 
-    stand_in: type[Actor] | None = None
-    """Whose instance answers for this actor after too many bugs; it gets what ``on_leave`` left. When the stand-in
-    falls asleep, the next message brings the actor itself back. None: the reference is dead, and says why."""
+    placeholder: type[Actor] | None = None
+    """Class of the actor that replaces this one after too many bugs; it gets the result of ``save_state``. When the
+    placeholder passivates itself, the next message activates the original class. None: the reference is dead, and its
+    error names the reason."""
 
-    may_sleep: bool = False
-    """Whether ``sleep`` is allowed; the arguments of the constructor are kept then."""
+    may_passivate: bool = False
+    """Whether ``passivate`` is allowed. If so, the arguments of the constructor are stored."""
 
     high_water: int = sys.maxsize
-    """How many unread messages are too many; ``overflow`` says what happens then."""
+    """Limit of unread messages; ``overflow`` defines what happens above it."""
 
     overflow: Overflow = Overflow.REFUSE
 
@@ -301,8 +302,8 @@ class Actor(pykka.Actor):
         cls._methods = {message: getattr(cls, name) for message, name in cls.handlers.items()}
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
-        if hasattr(self, "_actor_ref"):  # no look at __dict__: it would make one, and every attribute slower
-            return  # it takes the place of another instance, with its inbox and reference
+        if hasattr(self, "_actor_ref"):  # not via __dict__: creating one would make every attribute slower
+            return  # it replaces another instance, and has its inbox and reference
         self.actor_inbox = inbox = self._create_actor_inbox()
         self.actor_stopped = inbox.stopped
         inbox.actor = self
@@ -322,23 +323,23 @@ class Actor(pykka.Actor):
         return cls._start(args, kwargs, None)
 
     def spawn(self, actor_class: type[Actor], *args: Any, **kwargs: Any) -> ActorRef:
-        """Start a child: it lives on the same dispatcher, and this actor hears when it fails."""
+        """Start a child on the same dispatcher. This actor gets ``ChildFailed`` if the child fails."""
         with running_on(self.actor_inbox.dispatcher):
             return actor_class._start(args, kwargs, self._actor_ref)
 
     @classmethod
     def _start(cls, args: tuple[Any, ...], kwargs: dict[str, Any], parent: ActorRef | None) -> ActorRef:
         actor = cls(*args, **kwargs)
-        if parent is not None or cls.may_sleep or cls.supervision is not None:
-            actor.actor_inbox.remember(args, kwargs, parent)
-        actor.actor_inbox.dispatcher.enter(actor._actor_ref)
+        if parent is not None or cls.may_passivate or cls.supervision is not None:
+            actor.actor_inbox.remember_constructor(args, kwargs, parent)
+        actor.actor_inbox.dispatcher.register(actor._actor_ref)
         log.debug("Starting %s", actor)
         actor._start_actor_loop()
         return actor._actor_ref
 
     @classmethod
-    def _take_place(cls, ref: ActorRef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Self:
-        """A new instance behind a reference whose last instance has left."""
+    def _replace_instance(cls, ref: ActorRef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Self:
+        """Make a new instance behind an existing reference."""
         actor = cls.__new__(cls)
         actor.actor_inbox = ref.actor_inbox
         actor.actor_stopped = ref.actor_stopped
@@ -347,32 +348,32 @@ class Actor(pykka.Actor):
         actor.__init__(*args, **kwargs)  # type: ignore[misc]
         return actor
 
-    def sleep(self) -> None:
-        """Leave memory when this turn is over, if nothing waits in the mailbox. The next message brings it back.
+    def passivate(self) -> None:
+        """Drop this instance from memory when its turn is over, if the mailbox is empty. The next message activates it.
 
-        What ``on_leave`` returns is what stays; the new instance is made with the constructor's first arguments and
-        gets it in ``on_return``, before ``on_start``. Senders see nothing of it.
+        The result of ``save_state`` is kept. The next instance is made with the original constructor arguments, and
+        gets that result in ``restore_state``, before ``on_start``. Senders do not notice.
         """
-        if not self.may_sleep:
-            raise RuntimeError(f"{type(self).__name__} cannot sleep: set may_sleep = True in the class")
-        self.actor_inbox.fall_asleep()
+        if not self.may_passivate:
+            raise RuntimeError(f"{type(self).__name__} cannot be passivated: set may_passivate = True in the class")
+        self.actor_inbox.passivate_after_turn()
 
-    def on_leave(self, error: Exception | None) -> Any:
-        """The instance is about to leave memory: to sleep, or because of a bug (``error``). Returns what stays."""
+    def save_state(self, error: Exception | None) -> Any:
+        """Called before the instance is dropped: by ``passivate``, or after a bug (``error``). Returns what to keep."""
 
-    def on_return(self, kept: Any) -> None:
-        """This instance takes the place of one that left ``kept``."""
+    def restore_state(self, saved: Any) -> None:
+        """Called on a new instance with the result of its predecessor's ``save_state``."""
 
-    def take_next(self, requests: Sequence[tuple[Any, ReplyTo]]) -> None:
-        """Handle these in their order after the message in hand, before all that waits in the mailbox.
+    def requeue_first(self, requests: Sequence[tuple[Any, ReplyTo]]) -> None:
+        """Put requests at the front of the mailbox, in their order.
 
-        For requests that an actor has put aside: nobody who came later may overtake them.
+        For requests that an actor has held back: later messages must not overtake them.
         """
         self.actor_inbox.queue.extendleft(Envelope(*request) for request in reversed(requests))
 
-    def tell_me_later(self, message: Any) -> None:
-        """A message to oneself that lets everybody else have a turn first, the sockets included."""
-        self.actor_inbox.dispatcher.after_turn(self._actor_ref, message)
+    def tell_self_after_turn(self, message: Any) -> None:
+        """Send a message to this actor that is handled after all other ready actors and sockets had a turn."""
+        self.actor_inbox.dispatcher.tell_after_turn(self._actor_ref, message)
 
     def on_receive(self, message: Any) -> Any:
         if not self.handlers:
@@ -380,77 +381,78 @@ class Actor(pykka.Actor):
         method = self._methods.get(type(message))
         if method is None:
             raise TypeError(
-                f"{self} has no handler for {type(message).__name__}; it takes {sorted(self.handlers.values())}"
+                f"{self} has no handler for {type(message).__name__}; its handlers: {sorted(self.handlers.values())}"
             )
         return method(self, message)
 
     def handle(self, envelope: Envelope[Any]) -> None:
-        """One turn of pykka's loop. Nothing gets out of it: a worker runs many actors."""
+        """One turn of pykka's loop. Never raises, because a worker runs many actors."""
         self.reply_to = reply_to = envelope.reply_to
         try:
             method = self._methods.get(type(envelope.message))
-            answer = method(self, envelope.message) if method else self._handle_receive(envelope.message)
+            reply = method(self, envelope.message) if method else self._handle_receive(envelope.message)
         except Exception as error:
-            self._survive(error, reply_to)
-            del envelope, reply_to  # the error keeps this frame, which must not keep who keeps the error
+            self._handle_exception(error, reply_to)
+            del envelope, reply_to  # avoids a reference cycle: the error references this frame
         except BaseException as error:
-            self._end_all(error, reply_to)
+            self._stop_all_actors(error, reply_to)
             del envelope, reply_to
         else:
-            if reply_to is not None and answer is not DEFERRED:
+            if reply_to is not None and reply is not DEFERRED:
                 try:
-                    reply_to.set(answer)
-                except Exception:  # the sender's place for it is broken; that is no bug of this actor
-                    log.exception("an answer of %s could not be delivered", self)
+                    reply_to.set(reply)
+                except Exception:  # a bug of the sender's ``reply_to``, not of this actor
+                    log.exception("a reply of %s could not be delivered", self)
 
-    def _survive(self, error: Exception, reply_to: ReplyTo | None) -> None:
+    def _handle_exception(self, error: Exception, reply_to: ReplyTo | None) -> None:
         try:
             self._handle_error(error, reply_to)
         except Exception as another:
             if self.supervision is None:
                 self._handle_failure(*sys.exc_info())
             else:
-                self.actor_inbox.has_bug(another)
+                self.actor_inbox.replace_after_bug(another)
 
     def _handle_error(self, error: Exception, reply_to: ReplyTo | None) -> None:
-        """Pykka's rules, or those of ``supervision``."""
-        rule = self.supervision
-        if rule is not None and not isinstance(error, rule.domain_errors):
-            self.actor_inbox.has_bug(error)
+        """Apply pykka's rules, or those of ``supervision``."""
+        supervision = self.supervision
+        if supervision is not None and not isinstance(error, supervision.domain_errors):
+            self.actor_inbox.replace_after_bug(error)
         if reply_to is not None:
             log.info("Exception returned from %s to caller:", self, exc_info=error)
-            self._answer_with(error, reply_to)
-        elif rule is None:
+            self._reply_with_error(error, reply_to)
+        elif supervision is None:
             self._handle_failure(type(error), error, error.__traceback__)
             self.on_failure(type(error), error, error.__traceback__)
-        elif isinstance(error, rule.domain_errors):
+        elif isinstance(error, supervision.domain_errors):
             log.info("%s refused a message whose sender does not wait:", self, exc_info=error)
 
-    def _end_all(self, error: BaseException, reply_to: ReplyTo | None) -> None:
-        """Somebody wants the program to end. Pykka's rule: all actors stop. (Pykka waits for them; a worker must not.)
+    def _stop_all_actors(self, error: BaseException, reply_to: ReplyTo | None) -> None:
+        """Handle KeyboardInterrupt and SystemExit by pykka's rule: all actors stop. Does not wait for them.
 
-        The cancellation of a task is no such wish: its result was looked at here, and that is a bug like any other. The
-        error that stands for it is an ordinary one, since whoever awaits the answer was not cancelled.
+        CancelledError is treated as a bug instead: a handler has read the result of a cancelled task. It is wrapped in
+        a RuntimeError, because the task that awaits the reply was not cancelled.
 
-        On an event loop what asked for the end (KeyboardInterrupt, SystemExit) goes on its way after the turn.
+        On an event loop the exception is raised again after the turn.
 
-        The others are told first: whoever sees this one end may make new actors, and those are to live.
+        The other actors are told to stop before this one stops: code that reacts to this stop may start new actors, and
+        those should live.
         """
-        if not self.actor_inbox.dispatcher.is_end(error):
-            bug = RuntimeError(f"{error!r} got out of a handler of {self}")
+        if not self.actor_inbox.dispatcher.ends_program(error):
+            bug = RuntimeError(f"a handler of {self} raised {error!r}")
             bug.__cause__ = error
-            self._survive(bug, reply_to)
+            self._handle_exception(bug, reply_to)
             return
         log.debug("%r in %s. Stopping all actors.", error, self)
         self.actor_inbox.dispatcher.end(error)
         try:
-            if not self.actor_stopped.is_set():  # it was not on_stop that asked for the end
+            if not self.actor_stopped.is_set():  # else ``on_stop`` raised the error
                 self._stop()
         finally:
             if reply_to is not None:
-                self._answer_with(pykka.ActorDeadError(f"{self} was ended by {error!r}"), reply_to)
+                self._reply_with_error(pykka.ActorDeadError(f"{self} was stopped by {error!r}"), reply_to)
 
-    def _answer_with(self, error: Exception, reply_to: ReplyTo) -> None:
+    def _reply_with_error(self, error: Exception, reply_to: ReplyTo) -> None:
         try:
             reply_to.set_exception((type(error), error, error.__traceback__))
         except Exception:
@@ -474,10 +476,10 @@ class Actor(pykka.Actor):
             if self.supervision is None:
                 self._handle_failure(*sys.exc_info())
             else:
-                self.actor_inbox.has_bug(error)
+                self.actor_inbox.replace_after_bug(error)
 
     def _stop(self) -> None:
-        self.actor_inbox.has_stopped(self._actor_ref)
+        self.actor_inbox.mark_stopped(self._actor_ref)
         log.debug("Stopped %s", self)
         try:
             self.on_stop()
@@ -486,13 +488,13 @@ class Actor(pykka.Actor):
 
     def _handle_failure(self, exception_type: Any, exception_value: Any, traceback: Any) -> None:
         log.error("Unhandled exception in %s:", self, exc_info=(exception_type, exception_value, traceback))
-        self.actor_inbox.has_stopped(self._actor_ref)
+        self.actor_inbox.mark_stopped(self._actor_ref)
 
 
-class SteadfastActor(Actor):
-    """An actor of which there is one and on which all depend: a bug costs the message in hand, not the actor."""
+class ResilientActor(Actor):
+    """For singletons that all other actors depend on: after a bug it loses only the current message."""
 
     def _handle_error(self, error: Exception, reply_to: ReplyTo | None) -> None:
-        log.error("%s goes on after a bug", self, exc_info=error)
+        log.error("%s continues after a bug", self, exc_info=error)
         if reply_to is not None:
-            self._answer_with(error, reply_to)
+            self._reply_with_error(error, reply_to)

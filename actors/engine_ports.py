@@ -1,6 +1,6 @@
-"""What the outside supplies to any actor: time, a place for answers, one wake-up. Protocols; nothing here is Kafka's.
+"""Protocols that the environment of any actor implements: clock, reply destination, alarm. Nothing here is Kafka's.
 
-``runtime/`` has the real ones. What only Kafka's actors need (the log, random ids, settings) is in ports.py.
+The implementations are in ``runtime/``. ports.py has the protocols of Kafka's actors: the log, random ids, settings.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 
 class Clock(Protocol):
-    """The only two times there are: ticks for deadlines, the wall for timestamps in records."""
+    """Monotonic time for deadlines, wall-clock time for timestamps in records."""
 
     def monotonic_ms(self) -> int: ...
 
@@ -17,7 +17,7 @@ class Clock(Protocol):
 
 
 class ReplyTo(Protocol):
-    """Where an answer goes. A pykka future is one; so is the slot that a connection keeps for a response."""
+    """Destination of a reply: a pykka future, or the slot that a connection reserves for a response."""
 
     def set(self, value: Any = None) -> None: ...
 
@@ -25,9 +25,9 @@ class ReplyTo(Protocol):
 
 
 class Alarm(Protocol):
-    """One wake-up for the TimerActor. Setting it again replaces the one before."""
+    """One scheduled wake-up of the TimerActor. Setting it again replaces the previous one."""
 
     def set(self, due_ms: int) -> None:
-        """Send ``Wake`` to the actor at ``due_ms`` on the monotonic clock, or soon after; never before."""
+        """Send ``Wake`` to the actor at ``due_ms`` on the monotonic clock or soon after, never before."""
 
     def clear(self) -> None: ...

@@ -1,7 +1,6 @@
-"""Kafka's error codes, and the few exceptions that carry one.
+"""Kafka's error codes, and exceptions.
 
-Source of the numbers: ``org.apache.kafka.common.protocol.Errors``. Only the codes that a coordinator answers with are
-named here; the front door passes them on by number.
+Source: ``org.apache.kafka.common.protocol.Errors``. Only the codes that Callboard uses are listed.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """An error code as it stands in Kafka's answers."""
+    """An error code in Kafka's responses."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -77,11 +76,11 @@ class ErrorCode(IntEnum):
 
 
 NO_ERROR = ErrorCode.NONE
-"""For the hot paths: in Python 3.11 the attribute of an enum costs as much as a call."""
+"""For hot paths: in Python 3.11 reading an attribute of an enum costs as much as a function call."""
 
 
 class CoordinatorError(Exception):
-    """A refusal that a client may hear: its code goes into the answer, its text into the log."""
+    """An error for a client: the code goes into the response, the text into the server's log."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -89,4 +88,4 @@ class CoordinatorError(Exception):
 
 
 class IllegalTransition(Exception):
-    """A bug of ours: a group was moved along an arrow that the table of states does not have."""
+    """A bug in Callboard: a transition that the table of states does not allow."""

@@ -1,4 +1,4 @@
-"""Java's String.hashCode, since clients and other tools compute with it which partition a group lives in."""
+"""Java's String.hashCode, with which clients and tools compute the partition of a group."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _INT_BITS = 0xFFFFFFFF
 
 
 def java_hash(text: str) -> int:
-    """Java's ``String.hashCode``: over UTF-16 units, a signed 32-bit number.
+    """Java's ``String.hashCode`` over UTF-16 code units, as a signed 32-bit integer.
 
     >>> java_hash("my-group")
     -1906497762
@@ -19,9 +19,9 @@ def java_hash(text: str) -> int:
 
 
 def offsets_partition(group_id: str, partitions: int) -> int:
-    """The partition of ``__consumer_offsets`` that a group lives in.
+    """The partition of ``__consumer_offsets`` that a group belongs to.
 
-    Kafka's ``Utils.abs`` maps the smallest int to 0.
+    As in Kafka's ``Utils.abs``, the smallest int maps to 0.
 
     >>> offsets_partition("polygenelubricants", 50)
     0
@@ -31,13 +31,13 @@ def offsets_partition(group_id: str, partitions: int) -> int:
 
 
 def hash_map_index(key: str, capacity: int = 16) -> int:
-    """The bucket of a key in a Java HashMap of that capacity."""
+    """The bucket of a key in a Java HashMap of this capacity."""
     value = java_hash(key) & _INT_BITS
     return (value ^ (value >> 16)) & (capacity - 1)
 
 
 def first_in_hash_map(keys: list[str], entries: int) -> str:
-    """The key that iteration over a Java HashMap of so many entries meets first."""
+    """The key that an iteration over a Java HashMap with ``entries`` entries returns first."""
     capacity = 16
     while entries > capacity * 3 // 4:
         capacity *= 2

@@ -1,7 +1,7 @@
-"""The messages that actors exchange, and the answers that go back to the front door. All of them are immutable.
+"""Messages that actors exchange, and replies to requests. All of them are immutable.
 
-They speak Kafka's language but not its bytes: the front door turns requests of any version into these, and answers
-into the version that was asked in.
+They use Kafka's terms but no wire format. ``runtime/kafka/api`` converts requests of any version to these messages, and
+replies to responses of the request's version.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class JoinedMember(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """Answer to JoinGroup. ``members`` is filled for the leader only."""
+    """Reply to JoinGroup. ``members`` is set for the leader only."""
 
     error: ErrorCode
     member_id: str = ""
@@ -68,7 +68,7 @@ class SyncGroup(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """Answer to SyncGroup."""
+    """Reply to SyncGroup."""
 
     error: ErrorCode
     protocol_type: str | None = None
@@ -77,7 +77,7 @@ class Synced(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """Answered with a bare ``ErrorCode``."""
+    """The reply is an ``ErrorCode``."""
 
     group_id: str
     member_id: str
@@ -85,7 +85,7 @@ class Heartbeat(NamedTuple):
     generation_id: int
 
 
-class Leaving(NamedTuple):
+class LeavingMember(NamedTuple):
     member_id: str
     group_instance_id: str | None
     reason: str | None = None
@@ -93,7 +93,7 @@ class Leaving(NamedTuple):
 
 class LeaveGroup(NamedTuple):
     group_id: str
-    members: tuple[Leaving, ...]
+    members: tuple[LeavingMember, ...]
 
 
 class LeftMember(NamedTuple):
@@ -103,14 +103,14 @@ class LeftMember(NamedTuple):
 
 
 class Left(NamedTuple):
-    """Answer to LeaveGroup: one entry for each identity asked for, unless ``error`` is set."""
+    """Reply to LeaveGroup: one entry per member of the request, unless ``error`` is set."""
 
     error: ErrorCode
     members: tuple[LeftMember, ...] = ()
 
 
 class Commit(NamedTuple):
-    """One offset to commit. ``metadata`` null on the wire is "" here."""
+    """One offset to commit. Null ``metadata`` in the request is "" here."""
 
     topic: str
     partition: int
@@ -126,11 +126,11 @@ class OffsetCommit(NamedTuple):
     generation_id: int  # -1 for a simple consumer
     commits: tuple[Commit, ...]
     retention_ms: int = -1  # v2-v4 only
-    tells_unknown_group: bool = True  # v9+: GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION
+    supports_group_id_not_found: bool = True  # v9+: GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION
 
 
 class TxnOffsetCommit(NamedTuple):
-    """Offsets that count when a transaction commits. It passes the transactions, then goes to its group (KIP-447)."""
+    """Offsets that take effect when a transaction commits (KIP-447). Sent by way of ``TransactionsActor``."""
 
     group_id: str
     transactional_id: str
@@ -138,16 +138,16 @@ class TxnOffsetCommit(NamedTuple):
     producer_epoch: int
     member_id: str
     group_instance_id: str | None
-    generation_id: int  # -1 from versions before 3, and from producers without a group's metadata
+    generation_id: int  # -1 before version 3, and from producers without group metadata
     commits: tuple[Commit, ...]
-    joins_transaction: bool = False  # v5+: there was no AddOffsetsToTxn before it (KIP-890)
-    tells_abortable: bool = True  # v4+: TRANSACTION_ABORTABLE instead of INVALID_TXN_STATE
+    adds_partition_to_transaction: bool = False  # v5+: no AddOffsetsToTxn precedes it (KIP-890)
+    supports_transaction_abortable: bool = True  # v4+: TRANSACTION_ABORTABLE instead of INVALID_TXN_STATE
 
 
 class Committed(NamedTuple):
-    """Answer to OffsetCommit and TxnOffsetCommit: ``errors`` runs parallel to the request's commits.
+    """Reply to OffsetCommit and TxnOffsetCommit. ``errors`` has one code per commit of the request.
 
-    ``durability``: of those without an error, as in ``ports.Appended``.
+    ``durability`` applies to the commits without an error; see ``ports.Appended``.
     """
 
     errors: tuple[ErrorCode, ...]
@@ -155,7 +155,7 @@ class Committed(NamedTuple):
 
 
 class OffsetFetch(NamedTuple):
-    """Answered with ``Fetched``. ``topics`` None asks for everything that the group has."""
+    """The reply is ``Fetched``. If ``topics`` is None, it contains all offsets of the group."""
 
     group_id: str
     topics: tuple[tuple[str, tuple[int, ...]], ...] | None
@@ -181,7 +181,7 @@ class OffsetDelete(NamedTuple):
 
 
 class OffsetsDeleted(NamedTuple):
-    """Answer to OffsetDelete, when the tombstones are durable: an error for each of the request's topics."""
+    """Reply to OffsetDelete, when the tombstones are durable. ``topics``: an error code per topic of the request."""
 
     error: ErrorCode
     topics: tuple[ErrorCode, ...] = ()
@@ -201,7 +201,7 @@ class DescribedMember(NamedTuple):
 
 
 class Described(NamedTuple):
-    """Answer to DescribeGroup. An unknown group is described with the state ``Dead``."""
+    """Reply to DescribeGroup. An unknown group has the state ``Dead``."""
 
     error: ErrorCode
     group_id: str
@@ -209,21 +209,21 @@ class Described(NamedTuple):
     protocol_type: str = ""
     protocol: str = ""
     members: tuple[DescribedMember, ...] = ()
-    message: str | None = None  # what the error means, for people
+    message: str | None = None  # human-readable explanation of the error
 
 
 class DeleteGroup(NamedTuple):
-    """Answered with a bare ``ErrorCode``, when the tombstones are durable."""
+    """The reply is an ``ErrorCode``, when the tombstones are durable."""
 
     group_id: str
 
 
 class ExpireOffsets(NamedTuple):
-    """From the coordinator's sweep to a group, now and then: what is old goes. Answered when that is durable."""
+    """From the coordinator's retention scan to a group: delete expired offsets. The reply comes afterwards."""
 
 
-class ForgetTopics(NamedTuple):
-    """To a group: topics are gone, and their offsets go with them. Answered when that is durable."""
+class DeleteTopicOffsets(NamedTuple):
+    """To a group: delete the offsets of deleted topics. The reply comes when that is durable."""
 
     topics: frozenset[str]
 
@@ -245,7 +245,7 @@ GroupRequest = (
 
 
 class ListGroups(NamedTuple):
-    """Answered with a tuple of ``ListedGroup``. Filters are lower case; empty means all."""
+    """The reply is a tuple of ``ListedGroup``. Filters are lower case; an empty filter matches all groups."""
 
     states: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
@@ -259,31 +259,31 @@ class ListedGroup(NamedTuple):
 
 
 class GroupChanged(NamedTuple):
-    """A group tells the coordinator what a listing shows of it."""
+    """From a group to the coordinator: the fields of its entry in listings have changed."""
 
     group_id: str
     state: str
     protocol_type: str
 
 
-class GroupGone(NamedTuple):
-    """A group was deleted; its actor may stop."""
+class GroupDeleted(NamedTuple):
+    """From a group to the coordinator: the group was deleted, its actor may stop."""
 
     group_id: str
 
 
 class GroupsLoaded(NamedTuple):
-    """To the coordinator at start: some groups of a partition, packed or, if they cannot sleep, as they are."""
+    """To the coordinator at start: some groups of a partition, packed if they can be passivated."""
 
-    asleep: Mapping[str, bytes]
-    awake: Mapping[str, Any]  # GroupData
+    passivated: Mapping[str, bytes]
+    active: Mapping[str, Any]  # GroupData
 
 
 class PartitionLoaded(NamedTuple):
-    """To the coordinator at start, behind its groups: a partition of the log was read.
+    """To the coordinator at start, after the groups of the partition: the partition was read.
 
-    ``quarantined``: groups that could not be made from their records, and why. ``failure``: why the partition could not
-    be read; empty if it was.
+    ``quarantined``: groups whose records are invalid, with the reason. ``failure``: the reason why the partition could
+    not be read; empty if it was read.
     """
 
     partition: int
@@ -292,40 +292,40 @@ class PartitionLoaded(NamedTuple):
 
 
 class AllLoaded(NamedTuple):
-    """To the coordinator at start: no partition is left to be read."""
+    """To the coordinator at start: all partitions were read."""
 
 
 class TopicsDeleted(NamedTuple):
-    """To the coordinator: these topics are gone, and with them what groups have committed of them."""
+    """To the coordinator: topics were deleted, so groups should delete their offsets."""
 
     topics: frozenset[str]
 
 
-class Walked(NamedTuple):
-    """To the coordinator: one of the groups that a walk through all has asked is done."""
+class GroupScanned(NamedTuple):
+    """To the coordinator: a group has replied to a message of a scan."""
 
-    walk: Any  # Walk
+    scan: Any  # Walk
 
 
-class WalkOn(NamedTuple):
-    """The coordinator to itself: a walk's next slice, after everybody else's turns."""
+class ContinueScan(NamedTuple):
+    """From the coordinator to itself: run the next part of a scan, after the turns of other actors."""
 
-    walk: Any  # Walk
+    scan: Any  # Walk
 
 
 class SettingsChanged(NamedTuple):
-    """To the coordinator: whatever it has scheduled by a setting is to be scheduled anew."""
+    """To the coordinator: settings have changed, so deadlines that depend on them are scheduled again."""
 
 
 class Shutdown(NamedTuple):
-    """The end is near: a group answers who is parked. Answered when all that came before has been handled."""
+    """The server stops: a group replies to parked requests. The reply comes when all earlier messages are handled."""
 
 
 # Between group and writer --------------------------------------------------------------------------------------------
 
 
 class Append(NamedTuple):
-    """To the OffsetWriterActor. ``context`` comes back with the outcome."""
+    """To the OffsetWriterActor. ``context`` is returned with the outcome."""
 
     owner: Any  # ActorRef
     entry: Entry
@@ -341,17 +341,17 @@ class Written(NamedTuple):
 
 
 class RoundDone(NamedTuple):
-    """From the Log port to the OffsetWriterActor: outcomes in the order of the round's entries."""
+    """From the log to the OffsetWriterActor: one outcome per entry of the round, in the same order."""
 
     outcomes: Sequence[Appended]
 
 
 class Flush(NamedTuple):
-    """The OffsetWriterActor to itself: a turn is over; ``gathered`` says how much there was before it."""
+    """From the OffsetWriterActor to itself, after a turn. ``entry_count``: entries that waited before that turn."""
 
-    gathered: int
+    entry_count: int
     turns: int
 
 
 class Drain(NamedTuple):
-    """To the OffsetWriterActor: answered when nothing is on its way to the log any more."""
+    """To the OffsetWriterActor. The reply comes when no entry waits and no round is in flight."""

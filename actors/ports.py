@@ -1,4 +1,4 @@
-"""What the outside supplies to the actors. Everything here is a protocol; ``runtime/`` holds the real ones."""
+"""Protocols that the environment of Kafka's actors implements. The implementations are in ``runtime/``."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from .records import MarkerRecord, Record
 
 
 class Random(Protocol):
-    """A source of member ids; a test gives a seeded one."""
+    """A source of UUIDs for member ids; tests use a seeded one."""
 
     def uuid(self) -> str:
         """A random UUID as 36 lower-case characters."""
 
 
 class Entry(NamedTuple):
-    """Records of one operation: they are kept together, in one batch, or not at all."""
+    """Records of one operation. They are written together, in one batch, or not at all."""
 
     partition: int
     records: tuple[Record, ...]
 
 
 class Appended(NamedTuple):
-    """What became of an entry: ``base_offset`` is that of its first record, -1 when ``error`` is set.
+    """The result of appending an entry. ``base_offset`` is the offset of its first record, -1 if ``error`` is set.
 
-    ``durability``: "synced", it survives a loss of power; "written", it survives the end of the process, and a loss of
-    power if the system has come to it by then; "" for what the log does not say, or did not take.
+    ``durability``: "synced" if it survives a power cut; "written" if it survives the end of the process, and a power
+    cut only after the operating system has flushed it; "" if it is unknown or the append failed.
     """
 
     error: ErrorCode
@@ -36,29 +36,29 @@ class Appended(NamedTuple):
 
 
 class Log(Protocol):
-    """The offsets log, as the writer sees it."""
+    """The offsets log, as the writer uses it."""
 
     def append(self, entries: Sequence[Entry], timestamp_ms: int, done: Callable[[Sequence[Appended]], None]) -> None:
-        """Write the entries of one round, all partitions together.
+        """Write the entries of one round, for all partitions together.
 
-        Does not block. Calls ``done`` exactly once, from any thread, with one ``Appended`` for each entry and in
-        their order, when they are as durable as the log's policy promises or have failed. The writer never has two
-        rounds in flight.
+        Does not block. Calls ``done`` exactly once, from any thread, with one ``Appended`` per entry in the same order,
+        when the entries are as durable as the sync policy promises, or have failed. The writer never has two rounds in
+        flight.
         """
 
 
 class TransactionTopics(Protocol):
-    """Where producer ids come from, and the topics that transactions write to."""
+    """The source of producer ids, and the topics that transactions write to."""
 
     def new_producer_id(self) -> int:
-        """An id that was never given before, not even before a restart. CoordinatorError if the disk fails."""
+        """An id that was never assigned before, including before a restart. CoordinatorError if the disk fails."""
 
     def end_transaction(self, topic: str, partition: int, marker: MarkerRecord, timestamp_ms: int) -> None:
-        """Put a marker behind what the producer has written there; nothing where there is no such partition."""
+        """Append a marker to a partition. Does nothing if the partition does not exist."""
 
 
 class TransactionSettings(Protocol):
-    """The settings that transactions look at."""
+    """The settings that transactions use."""
 
     @property
     def transaction_max_timeout_ms(self) -> int: ...
@@ -71,7 +71,7 @@ class TransactionSettings(Protocol):
 
 
 class GroupSettings(Protocol):
-    """The settings that groups look at. They may change while the system runs."""
+    """The settings that groups use. They may change at run time."""
 
     @property
     def group_initial_rebalance_delay_ms(self) -> int: ...

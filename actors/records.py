@@ -1,7 +1,7 @@
-"""What actors ask the log to keep: the records of ``__consumer_offsets`` and ``__transaction_state`` as plain values.
+"""Records of ``__consumer_offsets`` and ``__transaction_state`` as plain values.
 
-The bytes are ``runtime/log``'s business. A value of ``None`` is a tombstone: the key is deleted. Times are wall-clock
-milliseconds since the epoch; -1 means that there is none.
+``runtime/log`` encodes them. A value of ``None`` is a tombstone: it deletes the key. Times are wall-clock milliseconds
+since the epoch; -1 means none.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class OffsetValue(NamedTuple):
-    """A committed offset (Kafka's ``OffsetCommitValue``; written as v3, as v1 when it has an expiry)."""
+    """A committed offset (Kafka's ``OffsetCommitValue``; written as v3, or as v1 if it has an expiry time)."""
 
     offset: int
     leader_epoch: int = -1
@@ -29,7 +29,7 @@ class OffsetRecord(NamedTuple):
 
 
 class MemberValue(NamedTuple):
-    """One member inside a group's record; ``subscription`` is its metadata for the chosen protocol only."""
+    """One member in a group's record. ``subscription`` is its metadata for the chosen protocol."""
 
     member_id: str
     group_instance_id: str | None
@@ -42,7 +42,7 @@ class MemberValue(NamedTuple):
 
 
 class GroupValue(NamedTuple):
-    """A classic group at the moment a generation began or ended (Kafka's ``GroupMetadataValue``, written as v3)."""
+    """A classic group when a generation begins or ends (Kafka's ``GroupMetadataValue``, written as v3)."""
 
     protocol_type: str
     generation: int
@@ -71,7 +71,7 @@ class PendingOffsetRecord(NamedTuple):
 
 
 class MarkerRecord(NamedTuple):
-    """A control batch: the transaction of ``producer_id`` has ended, for all groups of the partition it stands in."""
+    """A control batch: the transaction of ``producer_id`` has ended, for all groups of its partition."""
 
     producer_id: int
     producer_epoch: int
@@ -90,7 +90,7 @@ class TransactionValue(NamedTuple):
     last_update_timestamp_ms: int = -1
     start_timestamp_ms: int = -1
     previous_producer_id: int = -1
-    next_producer_id: int = -1  # what the producer is to use once the transaction is complete; -1: the same
+    next_producer_id: int = -1  # of the producer after the transaction is complete; -1: unchanged
     client_version: int = 0  # 2: each end of a transaction raises the epoch (KIP-890)
 
 
@@ -102,7 +102,7 @@ class TransactionRecord(NamedTuple):
 
 
 class UnknownRecord(NamedTuple):
-    """A record of a type that this version does not interpret. It is kept in the log and skipped when loading."""
+    """A record of a type that this version does not support. It stays in the log, and loading skips it."""
 
     key_type: int
     key: bytes

@@ -1,12 +1,11 @@
-"""OffsetWriterActor: gathers the records of all groups while a sync runs, then hands them over together.
+"""OffsetWriterActor: collects the records of all groups while a sync runs, then passes them to the log together.
 
-One round is one journal write and one sync for everything that gathered, whatever the partitions; there are never two
-rounds in flight. The more there is to write, the more goes into a round, so the disk is not the limit.
+A round is one journal write and one sync for all waiting entries of all partitions. There are never two rounds in
+flight. Under load rounds become larger, not more frequent.
 
-A round costs the same whatever is in it: a sync, and two hand-overs between the loop and the log's thread. So it does
-not begin with the first record that comes, but when a turn of the loop brings no more. A lone commit waits for one
-idle turn, some microseconds; fifty clients that were answered together go into one round again, and not into a round
-of three and one of forty-seven.
+The cost of a round hardly depends on its size: a sync, and two hand-overs between the loop and the log's thread. So a
+round does not begin with the first entry, but after a turn of the loop that brings no further entries. A single commit
+waits for one idle turn, some microseconds. Clients that commit at the same time share a round.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from contextlib import suppress
 
 import pykka
 
-from .base import DEFERRED, SteadfastActor
+from .base import DEFERRED, ResilientActor
 from .engine_ports import Clock, ReplyTo
 from .errors import ErrorCode
 from .messages import Append, Drain, Flush, RoundDone, Written
@@ -26,85 +25,85 @@ from .ports import Appended, Log
 log = logging.getLogger("callboard.actors")
 
 MAX_TURNS = 8
-"""A round begins after so many turns even if each brings more, or nobody would be answered under steady load."""
+"""Maximum number of turns before a round begins. Without it a steady load would delay the round forever."""
 
 ROUND_MAX = 1000
-"""Entries of one round. All of it is encoded in one turn, at 10 us each, and all its groups are ready at once when it
-is done: with twenty thousand groups whose sessions had ended together, everybody else waited for a second."""
+"""Maximum number of entries in a round. They are encoded in one turn, 10 us each, and all their groups become ready in
+one turn. Without a limit, 20,000 groups whose sessions end together delay all other requests by a second."""
 
 
-class OffsetWriterActor(SteadfastActor):
-    """Owns the only way into the log."""
+class OffsetWriterActor(ResilientActor):
+    """The only actor that appends to the log."""
 
-    handlers = {Append: "gather", Flush: "flush", RoundDone: "round_done", Drain: "drain"}
+    handlers = {Append: "append", Flush: "flush", RoundDone: "handle_round_done", Drain: "drain"}
 
     def __init__(self, log: Log, clock: Clock) -> None:
         super().__init__()
         self._log = log
         self._clock = clock
-        self._gathered: list[Append] = []
+        self._waiting: list[Append] = []
         self._in_flight: list[Append] = []
-        self._flush_is_due = False
+        self._is_flush_scheduled = False
         self._draining: list[ReplyTo] = []
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is on its way to the log."""
-        return not (self._gathered or self._in_flight)
+        """Whether no entry waits and no round is in flight."""
+        return not (self._waiting or self._in_flight)
 
-    def gather(self, message: Append) -> None:
-        self._gathered.append(message)
-        if not (self._in_flight or self._flush_is_due):
-            self._flush_soon()
+    def append(self, message: Append) -> None:
+        self._waiting.append(message)
+        if not (self._in_flight or self._is_flush_scheduled):
+            self._schedule_flush()
 
     def flush(self, message: Flush) -> None:
-        gathered = len(self._gathered)
-        if message.gathered < gathered < ROUND_MAX and message.turns < MAX_TURNS:
-            self.tell_me_later(Flush(gathered, message.turns + 1))
+        entry_count = len(self._waiting)
+        if message.entry_count < entry_count < ROUND_MAX and message.turns < MAX_TURNS:
+            self.tell_self_after_turn(Flush(entry_count, message.turns + 1))
         else:
-            self._flush_is_due = False
+            self._is_flush_scheduled = False
             self._start_round()
 
-    def round_done(self, message: RoundDone) -> None:
-        done, self._in_flight = self._in_flight, []
-        for append, outcome in zip(done, message.outcomes, strict=True):
-            self._report(append, outcome)
-        if self._gathered:
-            self._flush_soon()
-        self._answer_drained()
+    def handle_round_done(self, message: RoundDone) -> None:
+        appends, self._in_flight = self._in_flight, []
+        for append, outcome in zip(appends, message.outcomes, strict=True):
+            self._notify_owner(append, outcome)
+        if self._waiting:
+            self._schedule_flush()
+        self._reply_to_drain()
 
     def drain(self, _message: Drain) -> object:
-        """Answered when nothing is on its way to the log any more."""
-        assert self.reply_to is not None, "ask for Drain"
+        """Reply when no entry waits and no round is in flight."""
+        assert self.reply_to is not None, "Drain is sent with ask, not with tell"
         self._draining.append(self.reply_to)
-        self._answer_drained()
+        self._reply_to_drain()
         return DEFERRED
 
-    def _flush_soon(self) -> None:
-        self._flush_is_due = True
-        self.tell_me_later(Flush(len(self._gathered), turns=1))
+    def _schedule_flush(self) -> None:
+        self._is_flush_scheduled = True
+        self.tell_self_after_turn(Flush(len(self._waiting), turns=1))
 
     def _start_round(self) -> None:
-        self._in_flight, self._gathered = self._gathered[:ROUND_MAX], self._gathered[ROUND_MAX:]
+        self._in_flight, self._waiting = self._waiting[:ROUND_MAX], self._waiting[ROUND_MAX:]
         entries = [append.entry for append in self._in_flight]
         try:
             self._log.append(entries, self._clock.wall_ms(), self._done)
-        except Exception:  # a bug of the log's: whoever waits hears of it, and the next round has its chance
+        except Exception:  # a bug in the log: these entries fail, and the next round is tried
             log.exception("a round could not be appended")
             self._done([Appended(ErrorCode.KAFKA_STORAGE_ERROR, -1)] * len(entries))
 
     def _done(self, outcomes: Sequence[Appended]) -> None:
-        """Called by the log, from any thread; at a stop perhaps when nobody is there to hear it, and nobody waits."""
+        """Called by the log, from any thread. During a stop this actor may be dead already; then no request waits."""
         with suppress(pykka.ActorDeadError):
             self.actor_ref.tell(RoundDone(outcomes))
 
-    def _report(self, append: Append, outcome: Appended) -> None:
+    def _notify_owner(self, append: Append, outcome: Appended) -> None:
         try:
             append.owner.tell(Written(outcome, append.entry.records, append.context))
         except pykka.ActorDeadError:
-            return  # its group was deleted meanwhile; the records are in the log, in order
+            return  # the group was deleted meanwhile; its records are in the log in the right order
 
-    def _answer_drained(self) -> None:
+    def _reply_to_drain(self) -> None:
         if self.is_idle:
             for reply_to in self._draining:
                 reply_to.set(None)

@@ -1,1 +1,1 @@
-"""Benches: what Callboard costs, measured against something simpler in the same run. ``callboard bench``."""
+"""Benchmarks: measure Callboard against a simpler baseline in the same run. ``callboard bench``."""

@@ -1,7 +1,7 @@
-"""``callboard bench [NAME ...]``: runs a bench by its name, or lists them.
+"""``callboard bench [NAME ...]``: runs a benchmark by its name, or lists all of them.
 
-A bench's module is loaded when it is called, so that the list answers at once. A bench is a module with
-``main(argv) -> exit code`` and an entry here.
+A benchmark is a module with ``main(argv) -> exit code`` and an entry here. Its module is imported when it is run, so
+that listing is fast.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from difflib import get_close_matches
 from importlib import import_module
 
 BENCHES = {
-    "server": "heartbeats and durable commits a second through TCP, beside a bare server",
-    "commit": "what durability costs: group commit beside one sync a commit, and beside none",
-    "start": "until a coordinator is ready on an empty folder: a server's process, and embedded",
-    "groups": "memory of a crowd of groups, asleep and awake",
-    "members": "a group of many members joins, syncs and rebalances: seconds against members",
-    "load": "one partition of the log is loaded, with numpy and without, beside a plain read of its file",
-    "compact": "the log's compaction, in one process and in two, beside a copy of its files",
-    "embed": "durable commits of members in process beside those over TCP; thousands of members on one loop",
+    "server": "heartbeats and durable commits per second over TCP, compared with a minimal server",
+    "commit": "cost of durability: group commit compared with one sync per commit, and with no sync",
+    "start": "time until a coordinator is ready on an empty folder, as a process and embedded",
+    "groups": "memory of many groups, passivated and active",
+    "members": "time that a group of many members takes to join, sync and rebalance",
+    "load": "loading one partition of the log, with and without numpy, compared with reading its file",
+    "compact": "compaction of the log by one process, two, and Spark, compared with copying its files",
+    "embed": "durable commits in process compared with TCP; thousands of members on one event loop",
     "concurrency": "one coordinator serialised in eight ways: actors, locks, loops; writes a report",
-    "actors": "actors beside asyncio tasks with queues, pykka's threads and a bare deque",
-    "timers": "deadlines on the timing wheel, beside a heap, ordered buckets and asyncio",
+    "actors": "actors compared with asyncio tasks and queues, pykka's threads and a bare deque",
+    "timers": "deadlines on the timing wheel, compared with a heap, sorted buckets and asyncio",
 }
 
 MODULES = {"load": "loading"}
-"""Where a bench's module has another name: ``load`` is what makes load for others."""
+"""Benchmarks whose module has a different name."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the bench that ``argv`` names with the arguments after it (``sys.argv`` when None); returns the exit code."""
+    """Run the benchmark named first in ``argv`` with the remaining arguments; returns the exit code."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         _list()
@@ -52,7 +52,7 @@ def _list() -> None:
 def _unknown(name: str) -> str:
     near = get_close_matches(name, BENCHES, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(BENCHES)}"
-    return f"no bench is called {name!r}; {hint}"
+    return f"there is no benchmark {name!r}; {hint}"
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What ``callboard bench actors`` compares, and one design's work in a process of its own.
+"""The designs that ``callboard bench actors`` compares, and the measurement of one design in a process of its own.
 
-``python -m callboard.bench.actor_designs DESIGN ACTORS MESSAGES ASKS`` prints its figures as a line of JSON. The actors
-of all designs do the same (``Part``): they count hits, pass tokens on and tell their count. At the end the counts must
-add up to what was sent.
+``python -m callboard.bench.actor_designs DESIGN ACTORS MESSAGES ASKS`` prints its figures as a line of JSON. The
+actors of all designs do the same work (``Participant``): they count hits, pass tokens on and reply with their count.
+At the end the counts must equal the number of messages sent.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ from callboard.runtime.engine.simulation import Simulation
 from callboard.runtime.engine.system import System
 from callboard.runtime.engine.threads import ThreadsDispatcher
 
-BURST = 200  # messages that a producer sends before it waits until they are handled, as a server that reads sockets
+BURST = 200  # messages sent before waiting until they are handled, like a server that reads sockets
 TOKENS = 64
-STRIDE = 7919  # from who has a token to who gets it: a prime, so that tokens visit all and memory cannot be guessed
-RESIDENT_BYTES_MIN = 4 << 20  # of growth; below, what the allocator keeps in reserve is larger than what is measured
+STRIDE = 7919  # between the indexes of two hops; a prime, so that tokens visit all actors in an unpredictable order
+RESIDENT_BYTES_MIN = 4 << 20  # of growth; smaller values are hidden by the allocator's reserve
 WAIT_S = 300.0
 WORKERS = 4
 SEED = 5
 
 
 class Hit(NamedTuple):
-    """To be counted."""
+    """A message to be counted."""
 
 
 class Token(NamedTuple):
-    """To be passed on ``left`` times."""
+    """A message to be passed on ``left`` times."""
 
     left: int
 
 
 class Count(NamedTuple):
-    """Asks how many hits there were."""
+    """A request for the number of hits."""
 
 
 HIT, COUNT = Hit(), Count()
 
 
-class Score:
-    """What all parts of a play share: who they are, how to reach them, and when it is over.
+class SharedState:
+    """Shared by all participants: their list, how to send to them, and the callback when all work is done.
 
-    Parts may run on several threads: ``next(numbers)`` is one step of the interpreter, an addition is not.
+    Participants may run on several threads. ``next(numbers)`` is atomic in the interpreter, an addition is not.
     """
 
     def __init__(self, send: Callable[[Any, Any], object]) -> None:
         self.send = send
-        self.players: list[Any] = []
+        self.participants: list[Any] = []
         self.done: Callable[[], object] = lambda: None
         self.expect(0)
 
@@ -71,94 +71,98 @@ class Score:
         self.numbers = itertools.count(1)
 
 
-class Part:
-    """What an actor does, whoever runs it."""
+class Participant:
+    """The behaviour of an actor, independent of the design that runs it."""
 
-    def __init__(self, index: int, score: Score) -> None:
+    def __init__(self, index: int, shared: SharedState) -> None:
         self.index = index
-        self.score = score
+        self.shared = shared
         self.hits = 0
 
     def hit(self, _message: Hit) -> None:
         self.hits += 1
-        score = self.score
-        if next(score.numbers) == score.total:
-            score.done()
+        shared = self.shared
+        if next(shared.numbers) == shared.total:
+            shared.done()
 
     def pass_on(self, token: Token) -> None:
-        score = self.score
+        shared = self.shared
         if token.left:
-            players = score.players
-            score.send(players[(self.index + STRIDE) % len(players)], Token(token.left - 1))
-        elif next(score.numbers) == score.total:
-            score.done()
+            participants = shared.participants
+            shared.send(participants[(self.index + STRIDE) % len(participants)], Token(token.left - 1))
+        elif next(shared.numbers) == shared.total:
+            shared.done()
 
     def count(self, _message: Count) -> int:
         return self.hits
 
 
-METHODS: dict[type, Callable[[Any, Any], Any]] = {Hit: Part.hit, Token: Part.pass_on, Count: Part.count}
+METHODS: dict[type, Callable[[Any, Any], Any]] = {
+    Hit: Participant.hit,
+    Token: Participant.pass_on,
+    Count: Participant.count,
+}
 
 
-class Design:
-    """Makes actors, lets them work, ends them. The methods return when all is done."""
+class ActorDesign:
+    """Starts actors, gives them work and stops them. Each method returns when its work is done."""
 
     def __init__(self, send: Callable[[Any, Any], object]) -> None:
-        self.score = Score(send)
+        self.shared = SharedState(send)
 
     def start(self, count: int) -> None:
-        """Make so many, and wait until the last of them answers."""
+        """Start ``count`` actors, and wait until the last one replies."""
         raise NotImplementedError
 
     def hit_each(self, order: Sequence[int], burst: int) -> None:
-        """A hit for each of ``order``, so many at a time: the next are sent when these have been handled."""
+        """Send a hit to each actor in ``order``, in bursts; each burst is handled before the next is sent."""
         raise NotImplementedError
 
     def pass_tokens(self, hops: int) -> None:
-        """Let tokens go round until each was passed on ``hops`` times."""
+        """Pass tokens on until each was passed ``hops`` times."""
         raise NotImplementedError
 
     def ask(self, index: int) -> int:
-        """One question, for the check."""
+        """The number of hits of one actor."""
         raise NotImplementedError
 
     def ask_each(self, order: Sequence[int]) -> list[int]:
-        """Ask one after the other; ns from each question to its answer."""
+        """Ask actors one after the other; returns the time from each request to its reply in ns."""
         return [_timed(lambda index=index: self.ask(index)) for index in order]  # type: ignore[misc]
 
     def stop(self) -> None:
-        """End all, youngest first."""
+        """Stop all actors, the newest first."""
         raise NotImplementedError
 
     def bursts(self, order: Sequence[int], burst: int) -> Iterator[None]:
-        """Send hits; yields after each burst, which must be handled before it goes on."""
-        send, players = self.score.send, self.score.players
+        """Send hits; yields after each burst, which the caller must let be handled."""
+        send, participants = self.shared.send, self.shared.participants
         for start in range(0, len(order), burst):
             part = order[start : start + burst]
-            self.score.expect(len(part))
+            self.shared.expect(len(part))
             for index in part:
-                send(players[index], HIT)
+                send(participants[index], HIT)
             yield
 
     def send_tokens(self, hops: int) -> None:
-        players = self.score.players
-        self.score.expect(TOKENS)
+        participants = self.shared.participants
+        self.shared.expect(TOKENS)
         for number in range(TOKENS):
-            self.score.send(players[number * len(players) // TOKENS], Token(hops))
+            self.shared.send(participants[number * len(participants) // TOKENS], Token(hops))
 
 
 # A bare deque ---------------------------------------------------------------------------------------------------------
 
 
-class Floor(Design):
-    """A deque of (part, message) and a loop: no stopping, no asking, no errors, no fairness. What nothing undercuts."""
+class BareDeque(ActorDesign):
+    """A deque of (participant, message) and a loop, without stopping, replies, errors or fairness: the lower bound."""
 
     def __init__(self) -> None:
-        self.queue: deque[tuple[Part, Any]] = deque()
+        self.queue: deque[tuple[Participant, Any]] = deque()
         super().__init__(lambda part, message: self.queue.append((part, message)))
 
     def start(self, count: int) -> None:
-        self.score.players = [Part(index, self.score) for index in range(count)]
+        self.shared.participants = [Participant(index, self.shared) for index in range(count)]
 
     def run(self) -> Any:
         queue, methods, answer = self.queue, METHODS, None
@@ -176,33 +180,33 @@ class Floor(Design):
         self.run()
 
     def ask(self, index: int) -> int:
-        self.score.send(self.score.players[index], COUNT)
+        self.shared.send(self.shared.participants[index], COUNT)
         answer: int = self.run()
         return answer
 
     def stop(self) -> None:
-        self.score.players.clear()
+        self.shared.participants.clear()
 
 
 # Our actors -----------------------------------------------------------------------------------------------------------
 
 
-class Player(Part, Actor):
+class ActorParticipant(Participant, Actor):
     handlers = {Hit: "hit", Token: "pass_on", Count: "count"}
 
-    def __init__(self, index: int, score: Score) -> None:
+    def __init__(self, index: int, shared: SharedState) -> None:
         Actor.__init__(self)
-        Part.__init__(self, index, score)
+        Participant.__init__(self, index, shared)
 
 
-class OnLoop(Design):
-    """What works on an event loop. ``make_loop``: asyncio's, or another."""
+class LoopDesign(ActorDesign):
+    """A design on an event loop. ``make_loop`` makes asyncio's loop or another one."""
 
     def __init__(self, send: Callable[[Any, Any], object], make_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         super().__init__(send)
         self.loop = make_loop()
         self.over = asyncio.Event()
-        self.score.done = self.over.set
+        self.shared.done = self.over.set
 
     def start(self, count: int) -> None:
         self.loop.run_until_complete(self.start_on_loop(count))
@@ -250,7 +254,7 @@ class OnLoop(Design):
         return times
 
 
-class LoopActors(OnLoop):
+class LoopActors(LoopDesign):
     """``LoopDispatcher``."""
 
     def __init__(self, make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
@@ -258,27 +262,27 @@ class LoopActors(OnLoop):
         self.system = System.on_loop(self.loop)
 
     async def start_on_loop(self, count: int) -> None:
-        self.score.players = [self.system.spawn(Player, index, self.score) for index in range(count)]
+        self.shared.participants = [self.system.spawn(ActorParticipant, index, self.shared) for index in range(count)]
         await self.answer(count - 1)
 
     async def answer(self, index: int) -> int:
-        answer: int = await self.score.players[index].ask(COUNT, block=False)
+        answer: int = await self.shared.participants[index].ask(COUNT, block=False)
         return answer
 
     async def stop_on_loop(self) -> None:
         await self.system.stop()
 
 
-class OffLoop(Design):
-    """Actors that other threads run, or the simulation: a blocking ``ask`` is right."""
+class ThreadDesign(ActorDesign):
+    """Actors that run on other threads or in the simulation, so that a blocking ``ask`` is allowed."""
 
     def __init__(self, send: Callable[[Any, Any], object]) -> None:
         super().__init__(send)
         self.over = threading.Event()
-        self.score.done = self.over.set
+        self.shared.done = self.over.set
 
     def ask(self, index: int) -> int:
-        answer: int = self.score.players[index].ask(COUNT)
+        answer: int = self.shared.participants[index].ask(COUNT)
         return answer
 
     def hit_each(self, order: Sequence[int], burst: int) -> None:
@@ -295,7 +299,7 @@ class OffLoop(Design):
         self.over.clear()
 
 
-class ThreadActors(OffLoop):
+class ThreadActors(ThreadDesign):
     """``ThreadsDispatcher``."""
 
     def __init__(self, workers: int = 1) -> None:
@@ -304,7 +308,7 @@ class ThreadActors(OffLoop):
         self.system = System(self.dispatcher)
 
     def start(self, count: int) -> None:
-        self.score.players = [self.system.spawn(Player, index, self.score) for index in range(count)]
+        self.shared.participants = [self.system.spawn(ActorParticipant, index, self.shared) for index in range(count)]
         self.ask(count - 1)
 
     def stop(self) -> None:
@@ -312,8 +316,8 @@ class ThreadActors(OffLoop):
         self.dispatcher.close()
 
 
-class SimulatedActors(OffLoop):
-    """``Simulation``: a random mailbox at a time, one message a turn."""
+class SimulatedActors(ThreadDesign):
+    """``Simulation``: one message of a random mailbox at a time."""
 
     def __init__(self) -> None:
         super().__init__(ActorRef.tell)
@@ -321,7 +325,7 @@ class SimulatedActors(OffLoop):
         self.system = System(self.simulation)
 
     def start(self, count: int) -> None:
-        self.score.players = [self.system.spawn(Player, index, self.score) for index in range(count)]
+        self.shared.participants = [self.system.spawn(ActorParticipant, index, self.shared) for index in range(count)]
         self.wait()
 
     def wait(self) -> None:
@@ -335,62 +339,63 @@ class SimulatedActors(OffLoop):
 # Others' --------------------------------------------------------------------------------------------------------------
 
 
-class PykkaPlayer(Part, pykka.ThreadingActor):
-    def __init__(self, index: int, score: Score) -> None:
+class PykkaParticipant(Participant, pykka.ThreadingActor):
+    def __init__(self, index: int, shared: SharedState) -> None:
         pykka.ThreadingActor.__init__(self)
-        Part.__init__(self, index, score)
+        Participant.__init__(self, index, shared)
 
     def on_receive(self, message: Any) -> Any:
         return METHODS[type(message)](self, message)
 
 
-class PykkaThreads(OffLoop):
-    """Pykka's own actors, a thread for each, and its own registry."""
+class PykkaDesign(ThreadDesign):
+    """Pykka's own actors, with a thread each, and its own registry."""
 
     def __init__(self) -> None:
         super().__init__(pykka.ActorRef.tell)
 
     def start(self, count: int) -> None:
-        self.score.players = [PykkaPlayer.start(index, self.score) for index in range(count)]
+        self.shared.participants = [PykkaParticipant.start(index, self.shared) for index in range(count)]
         self.ask(count - 1)
 
     def stop(self) -> None:
         pykka.ActorRegistry.stop_all()
 
 
-class Asked(NamedTuple):
+class CountRequest(NamedTuple):
     answer: asyncio.Future[int]
 
 
-class Tasks(OnLoop):
-    """A task with a queue for each: what one writes without an actor library."""
+class AsyncioTasks(LoopDesign):
+    """A task and a queue for each actor: the usual design without an actor library."""
 
     def __init__(self, make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
         super().__init__(asyncio.Queue.put_nowait, make_loop)
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start_on_loop(self, count: int) -> None:
-        self.score.players = [asyncio.Queue() for _ in range(count)]
-        parts = (Part(index, self.score) for index in range(count))
+        self.shared.participants = [asyncio.Queue() for _ in range(count)]
+        parts = (Participant(index, self.shared) for index in range(count))
         self.tasks = [
-            self.loop.create_task(_play(part, queue)) for part, queue in zip(parts, self.score.players, strict=True)
+            self.loop.create_task(_run_participant(part, queue))
+            for part, queue in zip(parts, self.shared.participants, strict=True)
         ]
         await self.answer(count - 1)
 
     async def answer(self, index: int) -> int:
         future: asyncio.Future[int] = self.loop.create_future()
-        self.score.players[index].put_nowait(Asked(future))
+        self.shared.participants[index].put_nowait(CountRequest(future))
         return await future
 
     async def stop_on_loop(self) -> None:
-        for queue in reversed(self.score.players):
+        for queue in reversed(self.shared.participants):
             queue.put_nowait(None)
         await asyncio.gather(*self.tasks)
 
 
-async def _play(part: Part, queue: asyncio.Queue[Any]) -> None:
+async def _run_participant(part: Participant, queue: asyncio.Queue[Any]) -> None:
     while (message := await queue.get()) is not None:
-        if type(message) is Asked:
+        if type(message) is CountRequest:
             message.answer.set_result(part.count(COUNT))
         else:
             METHODS[type(message)](part, message)
@@ -403,23 +408,23 @@ def _uvloop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-DESIGNS: dict[str, Callable[[], Design]] = {
-    "deque": Floor,
+DESIGNS: dict[str, Callable[[], ActorDesign]] = {
+    "deque": BareDeque,
     "loop": LoopActors,
     "loop-uvloop": lambda: LoopActors(_uvloop),
     "threads": ThreadActors,
     "threads-4": lambda: ThreadActors(WORKERS),
     "simulation": SimulatedActors,
-    "tasks": Tasks,
-    "tasks-uvloop": lambda: Tasks(_uvloop),
-    "pykka": PykkaThreads,
+    "tasks": AsyncioTasks,
+    "tasks-uvloop": lambda: AsyncioTasks(_uvloop),
+    "pykka": PykkaDesign,
 }
 
 # Measuring ------------------------------------------------------------------------------------------------------------
 
 
 def measure(name: str, count: int, messages: int, asks: int) -> dict[str, float | None]:
-    """All of a design's work. Rates a second; times as the names say; bytes for each idle actor, None when too few."""
+    """Measure a design. Rates per second, times in the unit of their name; bytes per idle actor, None if too few."""
     chance = random.Random(SEED)
     order = [chance.randrange(count) for _ in range(messages)]
     design = DESIGNS[name]()
@@ -427,7 +432,7 @@ def measure(name: str, count: int, messages: int, asks: int) -> dict[str, float 
     before = resident_bytes(os.getpid())
     figures: dict[str, float | None] = {"start_us": _timed(lambda: design.start(count)) / 1e3 / count}
     figures["bytes"] = _grown(before, count)
-    gc.freeze()  # as a server does that has started
+    gc.freeze()  # as a server does after its start
     figures["flood_per_s"] = 1e9 * messages / _timed(lambda: design.hit_each(order, messages))
     figures["bursts_per_s"] = 1e9 * messages / _timed(lambda: design.hit_each(order, BURST))
     hops = -(-messages // TOKENS)
@@ -439,7 +444,7 @@ def measure(name: str, count: int, messages: int, asks: int) -> dict[str, float 
     return figures
 
 
-def _check(name: str, design: Design, count: int, messages: int) -> None:
+def _check(name: str, design: ActorDesign, count: int, messages: int) -> None:
     hits = sum(design.ask(index) for index in range(count))
     if hits != 2 * messages:
         raise BenchError(f"{name}: {2 * messages} messages were sent to {count} actors, and they counted {hits}")

@@ -1,8 +1,8 @@
-"""``callboard bench actors``: what an actor costs, beside an asyncio task with a queue, pykka's threads, a bare deque.
+"""``callboard bench actors``: the cost of an actor, compared with asyncio tasks, pykka's threads and a bare deque.
 
-The same actors do the same work in all designs (``actor_designs.py``); at the end their counts must add up to what was
-sent. A design's work is done in a fresh process, rounds of all designs are interleaved, and ratios are taken within a
-round.
+The same actors do the same work in all designs (``actor_designs.py``); at the end their counts must equal the number of
+messages sent. Each measurement runs in a new process; rounds of all designs are interleaved, and ratios are computed
+within a round.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from rich.console import Console
 from rich.progress import track
 
 from callboard.bench.actor_designs import BURST, TOKENS, WORKERS
-from callboard.bench.harness import BenchError, interleaved, machine, median_known, print_table, ratios, write_json
+from callboard.bench.harness import BenchError, interleaved, machine, median_or_none, print_table, ratios, write_json
 
 TASKS = "tasks"
 LOOP = "loop"
 PYKKA = "pykka"
 LABELS = {
-    "deque": "bare deque (the floor)",
+    "deque": "bare deque (lower bound)",
     LOOP: "actors, loop",
     "loop-uvloop": "actors, uvloop",
     "threads": "actors, threads (1)",
@@ -37,14 +37,14 @@ LABELS = {
 UVLOOP = ("loop-uvloop", "tasks-uvloop")
 RATES = ("flood_per_s", "bursts_per_s", "hops_per_s")
 
-PYKKA_MAX = 2000  # threads; ten thousand take minutes to start and to switch between
-MESSAGES_EACH_MIN = 2  # so that at a hundred thousand actors most get some
+PYKKA_MAX = 2000  # threads; with ten thousand, starting and switching take minutes
+MESSAGES_EACH_MIN = 2  # so that most of a hundred thousand actors get some
 ASKS = 3000
 QUICK_ACTORS = (10, 1000, 10_000)
 QUICK_MESSAGES = 20_000
 QUICK_ASKS = 500
 TIMEOUT_S = 900.0  # of one child
-PURPOSE = "Actors of all dispatchers, beside asyncio tasks with queues, pykka's ThreadingActor and a bare deque."
+PURPOSE = "Compare actors on all dispatchers with asyncio tasks and queues, pykka's ThreadingActor and a bare deque."
 
 COLUMNS = (
     "design",
@@ -57,17 +57,17 @@ COLUMNS = (
 )
 
 
-class Job(NamedTuple):
+class DesignRun(NamedTuple):
     actors: int
     design: str
 
 
 Found = dict[str, float | None]
-Figures = dict[Job, list[Found]]  # a round each
+Figures = dict[DesignRun, list[Found]]  # a round each
 
 
 class Row(NamedTuple):
-    """A design at a size: medians over the rounds. The ``x_`` are medians of each round's ratio of rates."""
+    """Medians over the rounds of a design at a size. ``x_*``: medians of the rounds' ratios of rates."""
 
     actors: int
     design: str
@@ -77,7 +77,7 @@ class Row(NamedTuple):
 
 
 class Aim(NamedTuple):
-    """What was aimed at, and what was measured; None when this run has nothing on it."""
+    """A target and the measured value; None if this run did not measure it."""
 
     name: str
     aim: str
@@ -85,7 +85,7 @@ class Aim(NamedTuple):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the tables, write the JSON; returns 1 when counts were wrong or a design did not run."""
+    """Measure, print the tables, write the JSON; returns 1 if counts were wrong or a design did not run."""
     options = _options(argv)
     try:
         rows = run(options)
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     _show(options, rows)
     if options.json is not None:
-        write_json(options.json, _plain(options, rows))
+        write_json(options.json, _to_json(options, rows))
     return 0
 
 
@@ -103,10 +103,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--actors", type=_sizes, default=(10, 1000, 10_000, 100_000), metavar="N,N", help="(10,1000,10000,100000)"
     )
-    parser.add_argument("--messages", type=int, default=200_000, help="of each kind of work (default 200000)")
-    parser.add_argument("--rounds", type=int, default=3, help="of each design at each size (default 3)")
-    parser.add_argument("--uvloop", action="store_true", help="actors and tasks on uvloop as well")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--messages", type=int, default=200_000, help="messages of each kind of work (default 200000)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each design at each size (default 3)")
+    parser.add_argument("--uvloop", action="store_true", help="also measure actors and tasks on uvloop")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -127,7 +127,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         if getattr(options, name) < 1:
             parser.error(f"--{name} {getattr(options, name)}: expected at least 1")
     if options.uvloop and find_spec("uvloop") is None:
-        parser.error("--uvloop: it is not installed; expected: pip install uvloop")
+        parser.error("--uvloop: uvloop is not installed; run: pip install uvloop")
     return options
 
 
@@ -139,9 +139,9 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def run(options: argparse.Namespace) -> list[Row]:
-    """Measure. Raises BenchError when a child fails, which it does when messages were lost."""
+    """Measure. Raises BenchError if a child process fails, as it does when messages were lost."""
     jobs = {
-        Job(size, design): ["-m", "callboard.bench.actor_designs", design, *map(str, _work(options, size))]
+        DesignRun(size, design): ["-m", "callboard.bench.actor_designs", design, *map(str, _work(options, size))]
         for size in options.actors
         for design in LABELS
         if (options.uvloop or design not in UVLOOP) and (design != PYKKA or size <= PYKKA_MAX)
@@ -160,14 +160,14 @@ def _work(options: argparse.Namespace, size: int) -> tuple[int, int, int]:
     return size, max(options.messages, MESSAGES_EACH_MIN * size), options.asks
 
 
-def _row(figures: Figures, job: Job) -> Row:
+def _row(figures: Figures, job: DesignRun) -> Row:
     own = figures[job]
     return Row(
         job.actors,
         job.design,
-        {name: median_known([each[name] for each in own]) for name in own[0]},
-        _ratios(own, figures[Job(job.actors, TASKS)]),
-        _ratios(own, figures.get(Job(job.actors, PYKKA))),
+        {name: median_or_none([each[name] for each in own]) for name in own[0]},
+        _ratios(own, figures[DesignRun(job.actors, TASKS)]),
+        _ratios(own, figures.get(DesignRun(job.actors, PYKKA))),
     )
 
 
@@ -189,7 +189,7 @@ def _show(options: argparse.Namespace, rows: Sequence[Row]) -> None:
         title = f"{size:,} actors, {_work(options, size)[1]:,} messages; median of {options.rounds}"
         print_table(title, COLUMNS, [_cells(row) for row in rows if row.actors == size], [])
     cells = [[aim.name, aim.aim, aim.measured or "not in this run"] for aim in _aims(rows)]
-    print_table("Aims", ("", "aim", "measured"), cells, _notes())
+    print_table("Targets", ("", "target", "measured"), cells, _notes())
 
 
 def _cells(row: Row) -> list[str]:
@@ -218,10 +218,20 @@ def _aims(rows: Sequence[Row]) -> list[Aim]:
     weighed = [row for row in loops.values() if row.figures["bytes"] is not None]
     idle = max(weighed, key=lambda row: row.actors).figures["bytes"] if weighed else None
     return [
-        Aim("loop against asyncio tasks, 10,000 actors", ">= 2x", at(10_000, lambda row: _times(row.x_tasks))),
-        Aim("loop against pykka ThreadingActor, 1,000 actors", ">= 20x", at(1000, lambda row: _times(row.x_pykka))),
         Aim(
-            "an idle actor of the loop, with three attributes", "<= 1,500 B", None if idle is None else f"{idle:,.0f} B"
+            "actors on the loop to asyncio tasks, 10,000 actors",
+            ">= 2x",
+            at(10_000, lambda row: _times(row.x_tasks)),
+        ),
+        Aim(
+            "actors on the loop to pykka's, 1,000 actors",
+            ">= 20x",
+            at(1000, lambda row: _times(row.x_pykka)),
+        ),
+        Aim(
+            "memory of an idle actor, three attributes",
+            "<= 1,500 B",
+            None if idle is None else f"{idle:,.0f} B",
         ),
         Aim("stop_all of 100,000", "< 2 s", at(100_000, lambda row: f"{row.figures['stop_s']:.2f} s")),
     ]
@@ -233,21 +243,21 @@ def _times(ratio: dict[str, float]) -> str:
 
 def _notes() -> list[str]:
     return [
-        "No message was lost or counted twice: the actors' counts add up to what was sent, in every run.",
-        "Flood: all messages are sent at once, to actors at random. It rewards who drains one queue after the other: a "
-        f"task does, without a bound; an actor gives way after 64. Bursts: {BURST} messages, the next when those are "
-        f"handled, as a server meets them. Hops: {TOKENS} tokens are passed from actor to actor.",
-        "Ask: one question at a time, from the loop or, for threads, from the main thread. Start: until the last one "
-        "has answered. Stop all: until the youngest to the oldest has stopped; pykka's registry is a list, and takes "
-        "a time that grows with the square of their number.",
-        "Idle: resident bytes for each, with the three attributes that the bench's actor has (the floor's row shows "
-        "them); a thread's kernel memory comes on top. Too few to be told from the allocator's reserve: left out.",
-        f"Pykka's threads run up to {PYKKA_MAX:,} actors here.",
+        "No message was lost or counted twice: in every run the actors' counts equal the number of messages sent.",
+        "Flood: all messages are sent at once, to random actors. This favours designs that empty one queue after the "
+        f"other: a task does so without limit; an actor yields after 64 messages. Bursts: {BURST} messages, the next "
+        f"burst after they are handled, as in a server. Hops: {TOKENS} tokens are passed from actor to actor.",
+        "Ask: one request at a time, from the loop or, for threads, from the main thread. Start: until the last actor "
+        "has replied. Stop all: until all actors have stopped, the newest first; with pykka the time grows with the "
+        "square of their number, since its registry is a list.",
+        "Idle: resident bytes per actor, including its three attributes (the row of the deque shows these alone), "
+        "without a thread's kernel memory. Empty: too few actors to distinguish from the allocator's reserve.",
+        f"Pykka's threads are measured with up to {PYKKA_MAX:,} actors.",
     ]
 
 
-def _plain(options: argparse.Namespace, rows: Sequence[Row]) -> dict[str, Any]:
-    """The result for ``--json``: rates a second, times as their names say, bytes for each actor."""
+def _to_json(options: argparse.Namespace, rows: Sequence[Row]) -> dict[str, Any]:
+    """The result for ``--json``: rates per second, times in the unit of their name, bytes per actor."""
     return {
         "bench": "actors",
         "machine": machine(),

@@ -1,8 +1,8 @@
-"""The yardstick: a server that decodes each request with kio and answers prepared bytes, and does nothing else.
+"""The baseline of ``callboard bench server``: decodes each request with kio and responds with prepared bytes.
 
-The same loop, sockets and parser as Callboard's server, without a coordinator behind them, so that a ratio to it says
-what the coordinator costs. It knows Heartbeat v4 and OffsetCommit v9 and agrees to everything; a request that it does
-not know ends the connection. ``python -m callboard.bench.bare_server [--listen HOST:PORT] [--wrong-at N]``.
+It has the same event loop, sockets and parser as Callboard's server, but no coordinator, so that the ratio to it is the
+cost of the coordinator. It supports Heartbeat v4 and OffsetCommit v9 and always responds with success; any other
+request closes the connection. ``python -m callboard.bench.bare_server [--listen HOST:PORT] [--wrong-at N]``.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
-from importlib import import_module
 from typing import Any, cast
 
 import uvloop
 
 from callboard.bench.harness import parse_address
-from callboard.bench.wire import CORRELATION_AT_ANSWER, CORRELATION_AT_REQUEST, api, no_error, skip_hypothesis
+from callboard.bench.wire import CORRELATION_AT_ANSWER, CORRELATION_AT_REQUEST, api, no_error
+from callboard.runtime.kafka.codec.kio import kio
 
 HEARTBEAT = 12  # API key
 
 
 class Answers:
-    """Prepared answers: everything but the correlation id. ``wrong_at`` spoils that of one answer (0: of none)."""
+    """Prepared responses without correlation id. ``wrong_at``: the response that gets a wrong one (0: none)."""
 
     def __init__(self, wrong_at: int = 0) -> None:
         heartbeat, commit = api("heartbeat", 4), api("offset_commit", 9)
-        self._read_header = import_module("kio.serial").entity_reader(heartbeat.request_type.__header_schema__)
+        self._read_header = kio("serial").entity_reader(heartbeat.request_type.__header_schema__)
         self._read = {heartbeat.key: heartbeat.read_request, commit.key: commit.read_request}
         self._heartbeat = _cut(heartbeat.answer(0, throttle_time=timedelta(0), error_code=no_error()))
         self._commits: dict[tuple[str, int], tuple[bytes, bytes]] = {}
         self._until_wrong = wrong_at
 
     def answer(self, data: bytes, start: int) -> bytes:
-        """The answer to the frame whose size field is at ``start``. Raises KeyError for an unknown API."""
+        """The response to the frame whose size field is at ``start``. Raises KeyError for an unknown API."""
         header, size = self._read_header(data, start + 4)
         request, _ = self._read[header.request_api_key](data, start + 4 + size)
         head, tail = self._heartbeat if header.request_api_key == HEARTBEAT else self._commit(request)
@@ -58,7 +58,7 @@ class Answers:
 
 
 def commit_answer(topic: str, partition: int, correlation_id: int = 0) -> bytes:
-    """The whole answer to an OffsetCommit v9 of one offset that was accepted."""
+    """The complete response to a successful OffsetCommit v9 of one offset."""
     commit = api("offset_commit", 9)
     types = commit.answer_types
     done = types.OffsetCommitResponsePartition(partition_index=partition, error_code=no_error())
@@ -67,12 +67,12 @@ def commit_answer(topic: str, partition: int, correlation_id: int = 0) -> bytes:
 
 
 def _cut(answer: bytes) -> tuple[bytes, bytes]:
-    """What stands before and after the correlation id."""
+    """The bytes before and after the correlation id."""
     return answer[:CORRELATION_AT_ANSWER], answer[CORRELATION_AT_ANSWER + 4 :]
 
 
 class BareConnection(asyncio.Protocol):
-    """Splits frames and answers all that one read brought with one write."""
+    """Splits frames and responds to all requests of one read with one write."""
 
     def __init__(self, answers: Answers) -> None:
         self._answer = answers.answer
@@ -93,7 +93,7 @@ class BareConnection(asyncio.Protocol):
         self._transport.write(b"".join(out))
 
     def _answer_all(self, data: bytes) -> tuple[list[bytes], int]:
-        """Answers to all whole frames, and where the first that is not whole starts."""
+        """Responses to all complete frames, and the start of the first incomplete one."""
         out, start, available = [], 0, len(data)
         while available - start >= 4:
             end = start + 4 + int.from_bytes(data[start : start + 4], "big")
@@ -117,9 +117,8 @@ async def serve(host: str, port: int, wrong_at: int) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m callboard.bench.bare_server")
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT")
-    parser.add_argument("--wrong-at", type=int, default=0, help="give answer N a wrong correlation id (0: none)")
+    parser.add_argument("--wrong-at", type=int, default=0, help="give response N a wrong correlation id (0: none)")
     options = parser.parse_args(argv)
-    skip_hypothesis()
     uvloop.run(serve(*parse_address(options.listen), options.wrong_at))
     return 0
 

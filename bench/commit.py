@@ -1,10 +1,9 @@
-"""``callboard bench commit``: what durability costs: group commit beside one sync a commit, and beside no sync at all.
+"""``callboard bench commit``: the cost of durability. Compares group commit with one sync per commit and with no sync.
 
-In the same run, round by round: a bare loop that writes a commit's bytes and calls ``fdatasync``, one after the other;
-the log alone, as the writer's actor uses it, with so many commits in flight; and servers with ``--sync always`` and
-``--sync none``, through TCP. Disks differ by a factor of a hundred and busy ones from minute to minute, so what counts
-are the ratios, each taken within a round. Where a sync takes a tenth of a millisecond, the server's own work for a
-request is the limit and not the disk: then the figures through TCP say nothing about the log.
+Each round measures a loop that writes a commit's bytes and calls ``fdatasync``; the log alone, used as the writer's
+actor uses it, with 50 and 1000 commits in flight; and servers with ``--sync always`` and ``--sync none`` over TCP.
+Disks differ by a factor of a hundred, so only ratios within a round are meaningful. If a sync takes 0.1 ms, the
+server's CPU time per request is the limit, and the figures over TCP say nothing about the log.
 """
 
 from __future__ import annotations
@@ -23,30 +22,39 @@ from typing import Any, NamedTuple
 
 from callboard.actors.ports import Entry
 from callboard.actors.records import OffsetRecord, OffsetValue
-from callboard.bench.harness import BenchError, Measured, Server, machine, print_table, ratios, summarise, write_json
-from callboard.bench.lanes import IN_FLIGHT_MAX
-from callboard.bench.load import COMMITS, LoadProcess
+from callboard.bench.harness import (
+    BenchError,
+    MedianAndSpread,
+    Server,
+    machine,
+    print_table,
+    ratios,
+    summarise,
+    write_json,
+)
+from callboard.bench.load_connections import IN_FLIGHT_MAX
+from callboard.bench.load_generator import COMMITS, LoadProcess
 from callboard.runtime.cli.serve import SWITCH_INTERVAL_S
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.offsets_log import OffsetsLog
 
-PURPOSE = "Durable commits a second beside one fdatasync a commit, and beside a server that never syncs."
+PURPOSE = "Compare durable commits with one fdatasync per commit, and with a server that never syncs."
 IN_FLIGHT_IN_ALL = 1000
 FEW_IN_FLIGHT = 50
 WARM_UP_S = 0.3
 QUICK_S = 0.5
 COMMIT_BYTES = 180
-"""What one commit alone adds to the journal: a frame with a batch of one record, with names as the load has them."""
-ALLOCATED_BYTES = 16 * 1024 * 1024  # zeros that the bare loop overwrites, as our journal does: the cheapest sync
-BARE, FEW_IN_LOG, MANY_IN_LOG = "fdatasync a commit", "log alone, 50 in flight", "log alone, 1000 in flight"
+"""The size of a single commit in the journal: a frame with a batch of one record."""
+ALLOCATED_BYTES = 16 * 1024 * 1024  # zeros that are overwritten, as in the journal; syncing these is cheapest
+BARE, FEW_IN_LOG, MANY_IN_LOG = "fdatasync per commit", "log alone, 50 in flight", "log alone, 1000 in flight"
 ALWAYS, NONE, MANY = "always", "none", "always, 1000 in flight"
 KINDS = (BARE, FEW_IN_LOG, MANY_IN_LOG, NONE, ALWAYS, MANY)
 PARTITIONS = 50
 GROUPS = 4000
 
 
-class Round(NamedTuple):
-    """One run of one kind: commits a second, and how long a commit, or a sync, took, in seconds."""
+class CommitRound(NamedTuple):
+    """One run of one kind: commits per second, and the time of a commit, or of a sync, in seconds."""
 
     rate: float
     p50_s: float
@@ -54,10 +62,10 @@ class Round(NamedTuple):
 
 
 class Aim(NamedTuple):
-    """A ratio and what it should be: at least ``bound``, or at most."""
+    """A ratio and its target: at least ``bound``, or at most."""
 
     what: str
-    found: Measured
+    found: MedianAndSpread
     bound: float
     at_least: bool
 
@@ -66,11 +74,11 @@ class Aim(NamedTuple):
         return self.found.median >= self.bound if self.at_least else self.found.median <= self.bound
 
 
-Rounds = Mapping[str, Sequence[Round]]
+Rounds = Mapping[str, Sequence[CommitRound]]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write the JSON; 1 when a server did not run or an answer was wrong."""
+    """Measure, print the table, write the JSON; 1 if a server did not run or a response was wrong."""
     options = _options(argv)
     try:
         rounds = run(options)
@@ -80,18 +88,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = aims(rounds)
     _show(options, rounds, found)
     if options.json is not None:
-        write_json(options.json, _plain(options, rounds, found))
+        write_json(options.json, _to_json(options, rounds, found))
     return 0
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="callboard bench commit", description=PURPOSE)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each run (default 3)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each run (default 3)")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each kind (default 3)")
     parser.add_argument("--connections", type=int, default=50)
-    parser.add_argument("--data", type=Path, metavar="DIR", help="where to write: its disk is measured (default: here)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
-    parser.add_argument("--quick", action="store_true", help="one round of 0.5 s, to see that it works")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder on the disk to measure (default: here)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    parser.add_argument("--quick", action="store_true", help="one round of 0.5 s, as a smoke test")
     options = parser.parse_args(argv)
     if options.quick:
         options.seconds, options.rounds = QUICK_S, 1
@@ -100,24 +108,24 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
             parser.error(f"--{name} {getattr(options, name)}: expected more than 0")
     if options.connections * IN_FLIGHT_MAX < IN_FLIGHT_IN_ALL:
         parser.error(
-            f"--connections {options.connections}: {IN_FLIGHT_IN_ALL} are to be in flight, and one connection takes"
+            f"--connections {options.connections}: {IN_FLIGHT_IN_ALL} must be in flight, one connection allows at most"
             f" {IN_FLIGHT_MAX}"
         )
     return options
 
 
 def run(options: argparse.Namespace) -> Rounds:
-    """Measure; takes about ``seconds * rounds * 4`` and then some. Raises BenchError."""
+    """Measure; takes somewhat more than ``seconds * rounds * 4``. Raises BenchError."""
     parent = options.data or Path.cwd()
-    rounds: dict[str, list[Round]] = {kind: [] for kind in KINDS}
+    rounds: dict[str, list[CommitRound]] = {kind: [] for kind in KINDS}
     with ExitStack() as stack:
         loads = {sync: _load(stack, options.connections, parent, sync) for sync in (ALWAYS, NONE)}
         for load in loads.values():
             load.run(COMMITS, 1, WARM_UP_S)
         for _ in range(options.rounds):
-            rounds[BARE].append(sync_each(parent, options.seconds))
-            rounds[FEW_IN_LOG].append(log_alone(parent, FEW_IN_FLIGHT, options.seconds))
-            rounds[MANY_IN_LOG].append(log_alone(parent, IN_FLIGHT_IN_ALL, options.seconds))
+            rounds[BARE].append(measure_syncs(parent, options.seconds))
+            rounds[FEW_IN_LOG].append(measure_log(parent, FEW_IN_FLIGHT, options.seconds))
+            rounds[MANY_IN_LOG].append(measure_log(parent, IN_FLIGHT_IN_ALL, options.seconds))
             rounds[NONE].append(_round(loads[NONE], 1, options.seconds))
             rounds[ALWAYS].append(_round(loads[ALWAYS], 1, options.seconds))
             in_flight = max(1, round(IN_FLIGHT_IN_ALL / options.connections))
@@ -127,8 +135,8 @@ def run(options: argparse.Namespace) -> Rounds:
     return rounds
 
 
-def sync_each(parent: Path, seconds: float) -> Round:
-    """Write the bytes of one commit and sync, again and again, as who has no group commit does."""
+def measure_syncs(parent: Path, seconds: float) -> CommitRound:
+    """Write the bytes of one commit and sync, repeatedly, as without group commit."""
     disk, took = Disk(), list[float]()
     with tempfile.NamedTemporaryFile(prefix="commit-", dir=parent) as file:
         fd = file.fileno()
@@ -143,11 +151,11 @@ def sync_each(parent: Path, seconds: float) -> Round:
             took.append(ended - begun)
             begun = ended
     took.sort()
-    return Round(len(took) / (begun - started), median(took), took[int(len(took) * 0.99)])
+    return CommitRound(len(took) / (begun - started), median(took), took[int(len(took) * 0.99)])
 
 
-def log_alone(parent: Path, in_flight: int, seconds: float) -> Round:
-    """So many commits at once, each of a group of its own, and the same again when all are durable."""
+def measure_log(parent: Path, in_flight: int, seconds: float) -> CommitRound:
+    """Append ``in_flight`` commits of different groups at once, and again when all are durable."""
     rounds = [[_commit(first + number) for number in range(in_flight)] for first in range(0, 20 * in_flight, in_flight)]
     took = list[float]()
     answered = threading.Event()
@@ -172,7 +180,7 @@ def log_alone(parent: Path, in_flight: int, seconds: float) -> Round:
     if failure:
         raise BenchError(f"the log failed: {failure}")
     took.sort()
-    return Round(in_flight * len(took) / (begun - started), median(took), took[int(len(took) * 0.99)])
+    return CommitRound(in_flight * len(took) / (begun - started), median(took), took[int(len(took) * 0.99)])
 
 
 def _commit(number: int) -> Entry:
@@ -194,13 +202,13 @@ def _load(stack: ExitStack, connections: int, parent: Path, sync: str) -> LoadPr
     return stack.enter_context(LoadProcess(server.address, connections, connections, True, server.pid))
 
 
-def _round(load: LoadProcess, in_flight: int, seconds: float) -> Round:
+def _round(load: LoadProcess, in_flight: int, seconds: float) -> CommitRound:
     outcome = load.run(COMMITS, in_flight, seconds)
-    return Round(outcome.answers / outcome.elapsed_s, outcome.latency_p50_s, outcome.latency_p99_s)
+    return CommitRound(outcome.answers / outcome.elapsed_s, outcome.latency_p50_s, outcome.latency_p99_s)
 
 
 def aims(rounds: Rounds) -> list[Aim]:
-    """The ratios that count, each of figures of the same round."""
+    """The ratios with targets, computed within rounds."""
     rates = {kind: [each.rate for each in own] for kind, own in rounds.items()}
     p99s, syncs = ([each.p99_s for each in rounds[kind]] for kind in (FEW_IN_LOG, BARE))
     return [
@@ -216,14 +224,14 @@ def aims(rounds: Rounds) -> list[Aim]:
 
 
 def _show(options: argparse.Namespace, rounds: Rounds, found: Sequence[Aim]) -> None:
-    title = f"{options.connections} connections, a group each; median of {options.rounds} x {options.seconds:g} s"
+    title = f"{options.connections} connections, one group each; median of {options.rounds} x {options.seconds:g} s"
     rows = [_cells(kind, own) for kind, own in rounds.items()]
     notes = [
-        f"{aim.what}: {aim.found.median:.1f}, aim {'at least' if aim.at_least else 'at most'} {aim.bound:g}:"
+        f"{aim.what}: {aim.found.median:.1f}, target {'at least' if aim.at_least else 'at most'} {aim.bound:g}:"
         f" {'met' if aim.is_met else 'missed'}"
         for aim in found
     ]
-    notes.append(f"the first and the last through TCP: {_through_tcp(rounds)}")
+    notes.append(f"the first and the last ratio over TCP: {_through_tcp(rounds)}")
     print_table(title, ("what", "commits/s", "spread", "p50 ms", "p99 ms"), rows, notes)
 
 
@@ -234,13 +242,13 @@ def _through_tcp(rounds: Rounds) -> str:
     return f"{rate.median:.1f}, {p99.median:.1f}"
 
 
-def _cells(kind: str, own: Sequence[Round]) -> list[str]:
+def _cells(kind: str, own: Sequence[CommitRound]) -> list[str]:
     rate = summarise([each.rate for each in own])
     times = [summarise([getattr(each, name) for each in own]).median for name in ("p50_s", "p99_s")]
     return [kind, f"{rate.median:,.0f}", f"{rate.spread:.0%}", *(f"{1e3 * each:.2f}" for each in times)]
 
 
-def _plain(options: argparse.Namespace, rounds: Rounds, found: Sequence[Aim]) -> dict[str, Any]:
+def _to_json(options: argparse.Namespace, rounds: Rounds, found: Sequence[Aim]) -> dict[str, Any]:
     return {
         "seconds": options.seconds,
         "connections": options.connections,

@@ -1,14 +1,13 @@
-"""``callboard bench embed``: members in the coordinator's own process beside members over TCP, and a crowd on one loop.
+"""``callboard bench embed``: compares members in the coordinator's process with members over TCP.
 
-- Commits a second: the same number of members, each with work of its own, commit as fast as they are answered. In
-  process they share a loop with the coordinator; over TCP the server is ``callboard serve``, and the members have a
-  process of their own. Both are durable (``sync="always"``), on the same disk, in turns.
-- A crowd: so many members on one loop with one coordinator, each in a group of its own: until all have work, what they
-  take while nothing happens but heartbeats, and memory.
+- Commits per second: the same number of members, each with its own shard, commit as fast as possible. In process they
+  share an event loop with the coordinator; over TCP the server is ``callboard serve``, and the members run in another
+  process. Both are durable (``sync="always"``), on the same disk, and alternate.
+- Thousands of members on one loop with one coordinator, each in a group of its own: the time until all have an
+  assignment, the CPU time of heartbeats, and memory.
 
-A collection of garbage looks at everything that many members are made of, so all of it runs with thresholds of the
-collector as ``serve`` sets them for itself; a program with thousands of members should do the same.
-What is compared runs in fresh processes, round by round, so the ratios mean something where the figures may not.
+The garbage collector has the thresholds that ``serve`` sets, since a full collection visits every object of every
+member; a program with thousands of members should set them too. Each measurement runs in a new process.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from typing import Any
 
 from callboard.bench.harness import (
     BenchError,
-    Measured,
+    MedianAndSpread,
     machine,
     print_table,
     process_cpu_s,
@@ -43,18 +42,18 @@ from callboard.runtime.cli.serve import GC_THRESHOLD
 from callboard.runtime.embed.coordinator import Coordinator
 from callboard.runtime.member.connect import connect
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.work import Shard
+from callboard.runtime.member.shards import Shard
 
-PURPOSE = "Durable commits of members in process beside those over TCP, and thousands of members on one loop."
+PURPOSE = "Compare durable commits in process and over TCP, and measure thousands of members on one loop."
 AIM = 5.0
 CHILD_TIMEOUT_S = 600.0
 CROWD_SESSION_MS = 30_000
-BEATING_S = 12.0  # two heartbeats of everybody
+BEATING_S = 12.0  # two heartbeats of each member
 LOCAL, TCP = "in process", "over TCP"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write the JSON; 1 when something did not run."""
+    """Measure, print the table, write the JSON; 1 if something did not run."""
     options = _options(argv)
     if options.child is not None:
         print(json.dumps(CHILDREN[options.child](options)), flush=True)
@@ -72,13 +71,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="callboard bench embed", description=PURPOSE)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each run (default 3)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each run (default 3)")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each kind (default 3)")
-    parser.add_argument("--committers", type=int, nargs="+", default=[1, 50, 500], help="members that commit")
-    parser.add_argument("--members", type=int, default=10_000, help="of the crowd (default 10000)")
-    parser.add_argument("--beating", type=float, default=BEATING_S, help="seconds that the crowd is watched")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="where to write: its disk is measured (default: here)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--committers", type=int, nargs="+", default=[1, 50, 500], help="numbers of committing members")
+    parser.add_argument("--members", type=int, default=10_000, help="members on one loop (default 10000)")
+    parser.add_argument("--beating", type=float, default=BEATING_S, help="seconds of heartbeats to measure")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder on the disk to measure (default: here)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument("--child", choices=CHILDREN, help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
@@ -98,7 +97,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def compare(options: argparse.Namespace, parent: Path, committers: int) -> dict[str, Any]:
-    """Both ways, in turns."""
+    """Measure both ways alternately."""
     rates: dict[str, list[float]] = {LOCAL: [], TCP: []}
     cpu: dict[str, list[float]] = {LOCAL: [], TCP: []}
     for _ in range(options.rounds):
@@ -145,16 +144,16 @@ def tcp(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(measure: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """On the loop that asyncio has by itself, as most programs do, with collections as rare as ``serve`` makes them."""
+    """Run on asyncio's default loop, with the thresholds of garbage collection that ``serve`` sets."""
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     return asyncio.run(measure)
 
 
 async def commit_all(make: Callable[..., Member], members: int, seconds: float) -> dict[str, Any]:
-    """Each member, in a group of its own, commits again as soon as it is answered."""
+    """Each member, in a group of its own, commits again as soon as its commit is done."""
     async with AsyncExitStack() as stack:
-        shards = await gather_shares(stack, make, members)
+        shards = await start_members(stack, make, members)
         started, cpu_s = time.perf_counter(), time.process_time()
         until = started + seconds
         counts = await asyncio.gather(*(commit_until(shard, until) for shard in shards))
@@ -171,10 +170,10 @@ async def commit_until(shard: Shard, until: float) -> int:
     return count
 
 
-async def gather_shares(
+async def start_members(
     stack: AsyncExitStack, make: Callable[..., Member], members: int, **options: Any
 ) -> list[Shard]:
-    """One shard for each of so many members, all in groups of their own."""
+    """One shard for each member, all in groups of their own."""
     made = [make(f"group-{number}", resources={"jobs": 1}, **options) for number in range(members)]
 
     async def enter(member: Member) -> Shard:
@@ -186,13 +185,13 @@ async def gather_shares(
 
 
 def crowd(options: argparse.Namespace) -> dict[str, Any]:
-    """So many members on one loop, with their coordinator."""
+    """Members and their coordinator on one loop."""
 
     async def measure() -> dict[str, Any]:
         async with Coordinator(group_initial_rebalance_delay_ms=0) as coordinator, AsyncExitStack() as stack:
             before = _own_bytes()
             started = time.perf_counter()
-            shards = await gather_shares(
+            shards = await start_members(
                 stack, coordinator.member, options.members, session_timeout_ms=CROWD_SESSION_MS
             )
             settled_s = time.perf_counter() - started
@@ -222,7 +221,7 @@ def _own_bytes() -> int:
 CHILDREN: Mapping[str, Callable[[argparse.Namespace], dict[str, Any]]] = {"local": local, "tcp": tcp, "crowd": crowd}
 
 
-# What is told --------------------------------------------------------------------------------------------------------
+# Output ---------------------------------------------------------------------------------------------------------------
 
 
 def show(options: argparse.Namespace, found: Mapping[str, Any]) -> None:
@@ -233,22 +232,24 @@ def show(options: argparse.Namespace, found: Mapping[str, Any]) -> None:
             rate, cpu = summarise(one["rates"][kind]), summarise(one["cpu_s"][kind])
             ratio = f"{one['ratio']:.1f}" if kind == LOCAL else ""
             rows.append([f"{one['committers']} members, {kind}", _figure(rate), f"{cpu.median * 1e6:,.0f}", ratio])
-    notes = [f"{options.rounds} rounds of {options.seconds:g} s; the ratio is the median of the rounds'; aim: {AIM:g}"]
-    print_table("Durable commits", ["", "commits/s", "CPU us each", "ratio"], rows, notes)
+    notes = [
+        f"{options.rounds} rounds of {options.seconds:g} s; ratio: the median of the rounds' ratios; target: {AIM:g}"
+    ]
+    print_table("Durable commits", ["", "commits/s", "CPU us per commit", "ratio"], rows, notes)
     crowd = found["crowd"]
     print_table(
         f"{crowd['members']:,} members on one loop, each in a group of its own",
-        ["", "found"],
+        ["", "measured"],
         [
-            ["seconds until all have work", f"{crowd['settled_s']:.1f}"],
-            [f"CPU, of one processor, while they beat every {crowd['interval_s']:g} s", f"{crowd['cpu_a_second']:.1%}"],
-            ["bytes a member, its group in the coordinator included", f"{crowd['bytes_a_member']:,.0f}"],
-            ["shards lost meanwhile", str(crowd["lost"])],
+            ["seconds until all have an assignment", f"{crowd['settled_s']:.1f}"],
+            [f"CPU, of one processor, with heartbeats every {crowd['interval_s']:g} s", f"{crowd['cpu_a_second']:.1%}"],
+            ["bytes per member, including its group in the coordinator", f"{crowd['bytes_a_member']:,.0f}"],
+            ["shards lost during this", str(crowd["lost"])],
             ["seconds until all have left", f"{crowd['left_s']:.1f}"],
         ],
         [],
     )
 
 
-def _figure(measured: Measured) -> str:
+def _figure(measured: MedianAndSpread) -> str:
     return f"{measured.median:,.0f} ±{measured.spread / 2:.0%}"

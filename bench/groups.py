@@ -1,8 +1,7 @@
-"""How much memory a crowd of groups takes: known from the log, asleep, and awake. ``callboard bench groups``.
+"""Memory of many groups, passivated and active. ``callboard bench groups``.
 
-A data folder is made with so many groups, each with a group record and one committed offset, as a service leaves them.
-A server starts on it; its resident memory is read when it is ready, and again when some of the groups have been asked
-for their offsets, which wakes them.
+A data folder is created with groups that have a group record and one committed offset each. A server starts on it; its
+resident memory is read when the log is loaded, and again after some groups were activated by an OffsetFetch.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from callboard.actors.javahash import offsets_partition
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord, OffsetValue
 from callboard.bench.harness import BenchError, Server, machine, print_table, resident_bytes, write_json
-from callboard.bench.wire import Client, api, skip_hypothesis
+from callboard.bench.wire import Client, api
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.offsets_log import OffsetsLog
 
@@ -35,7 +34,7 @@ _LOADED = re.compile(r" loaded [0-9,]+ records in ([0-9.]+) s$")
 FETCH = ("offset_fetch", 7)
 
 
-class Found(NamedTuple):
+class GroupFigures(NamedTuple):
     """What was measured; memory in bytes."""
 
     loaded_s: float
@@ -49,9 +48,8 @@ def group_name(number: int) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write the JSON; 1 when a server did not run or an offset was not there."""
+    """Measure, print, write the JSON; 1 if a server did not run or an offset was missing."""
     options = _options(argv)
-    skip_hypothesis()
     try:
         with tempfile.TemporaryDirectory(prefix="callboard-groups-") as folder:
             found = measure(Path(folder), options.groups, options.awake)
@@ -60,27 +58,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     _show(options.groups, options.awake, found)
     if options.json is not None:
-        told = {"groups": options.groups, "awake": options.awake, **found._asdict(), "machine": machine()}
-        write_json(options.json, told)
+        result = {"groups": options.groups, "awake": options.awake, **found._asdict(), "machine": machine()}
+        write_json(options.json, result)
     return 0
 
 
-def measure(folder: Path, groups: int, awake: int) -> Found:
+def measure(folder: Path, groups: int, awake: int) -> GroupFigures:
     with _serve(folder / "empty") as server:
         empty_bytes = _resident(server)
     fill(folder / "data", groups)
     with _serve(folder / "data") as server:
         loaded_s, known_bytes = _loaded_s(server), _resident(server)
-        wake(server.address, groups, awake)
-        return Found(loaded_s, empty_bytes, known_bytes, _resident(server))
+        activate(server.address, groups, awake)
+        return GroupFigures(loaded_s, empty_bytes, known_bytes, _resident(server))
 
 
 def fill(path: Path, groups: int) -> None:
-    """Write the records of so many groups through the log itself."""
+    """Write the records of the groups through the log itself."""
     path.mkdir()
     folder = DataFolder(path, PARTITIONS)
     log = OffsetsLog(path, PARTITIONS, sync="none")
-    (path / "topics.json").write_text("{}")  # a folder with data and without topics
+    (path / "topics.json").write_text("{}")  # a data folder must have a file of topics
     log.open()
     try:
         for first in range(0, groups, GROUPS_A_ROUND):
@@ -99,7 +97,7 @@ def _entry(number: int) -> Entry:
 
 
 def _append(log: OffsetsLog, entries: Sequence[Entry]) -> None:
-    """One round, waited for. Raises BenchError when the log did not keep it."""
+    """Append one round and wait for it. Raises BenchError if the log refused it."""
     kept = threading.Event()
     errors: list[Appended] = []
 
@@ -113,20 +111,18 @@ def _append(log: OffsetsLog, entries: Sequence[Entry]) -> None:
         raise BenchError(f"the log refused {len(errors)} of {len(entries)} groups: {errors[0].error.name}")
 
 
-def wake(address: str, groups: int, awake: int) -> None:
-    """Ask ``awake`` groups, spread over all, for their offsets. Raises BenchError where one is not what was written."""
-    asked = api(*FETCH)
-    topic = asked.types.OffsetFetchRequestTopic
+def activate(address: str, groups: int, awake: int) -> None:
+    """Fetch the offsets of ``awake`` groups, evenly chosen. Raises BenchError if one is not as written."""
+    fetch = api(*FETCH)
+    topic = fetch.types.OffsetFetchRequestTopic
     with Client(address) as client:
         for index in range(awake):
             number = index * groups // awake
             topics = (topic(name="jobs", partition_indexes=(number % 12,)),)
-            answer = client.ask(asked, group_id=group_name(number), topics=topics, require_stable=False)
+            answer = client.ask(fetch, group_id=group_name(number), topics=topics, require_stable=False)
             [found] = answer.topics[0].partitions
             if found.committed_offset != number:
-                raise BenchError(
-                    f"{group_name(number)} has offset {found.committed_offset}, and {number} was committed"
-                )
+                raise BenchError(f"{group_name(number)} has offset {found.committed_offset}, expected {number}")
 
 
 def _serve(data: Path) -> Server:
@@ -135,7 +131,7 @@ def _serve(data: Path) -> Server:
 
 
 def _loaded_s(server: Server) -> float:
-    """How long it took to load the log, which goes on after the server is ready."""
+    """The time of loading the log, which continues after the server is ready."""
     line = server.read_line(LOAD_PATIENCE_S)
     found = _LOADED.search(line)
     if found is None:
@@ -144,37 +140,37 @@ def _loaded_s(server: Server) -> float:
 
 
 def _resident(server: Server) -> int:
-    time.sleep(0.2)  # what the start has freed goes back to the system meanwhile
+    time.sleep(0.2)  # until memory freed after the start is returned to the system
     found = resident_bytes(server.pid)
     if found is None:
-        raise BenchError("this system does not tell how much memory a process has (no /proc)")
+        raise BenchError("this system has no /proc, which is needed to read the memory of a process")
     return found
 
 
-def _show(groups: int, awake: int, found: Found) -> None:
+def _show(groups: int, awake: int, found: GroupFigures) -> None:
     def row(what: str, resident: int, count: int) -> tuple[str, str, str]:
         each = f"{(resident - found.empty_bytes) / count:,.0f} B" if count else ""
         return what, f"{resident / 1e6:,.0f} MB", each
 
     rows = [
         row("an empty server", found.empty_bytes, 0),
-        row(f"{groups:,} groups known, all asleep", found.known_bytes, groups),
-        row(f"the same, {awake:,} of them awake", found.awake_bytes, groups),
+        row(f"{groups:,} groups, all passivated", found.known_bytes, groups),
+        row(f"the same, {awake:,} of them active", found.awake_bytes, groups),
     ]
     notes = [
         f"loaded in {found.loaded_s:.1f} s, with {2 * groups:,} records read",
-        f"each awake group: {(found.awake_bytes - found.known_bytes) / awake:,.0f} B more than asleep",
-        f"aim: a million known, ten thousand awake, under {AIM_MB} MB",
+        f"each active group: {(found.awake_bytes - found.known_bytes) / awake:,.0f} B more than passivated",
+        f"target: a million groups, ten thousand of them active, under {AIM_MB} MB",
     ]
-    print_table("Groups in memory", ("", "resident", "a group"), rows, notes)
+    print_table("Groups in memory", ("", "resident", "per group"), rows, notes)
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="callboard bench groups", description=PURPOSE)
-    parser.add_argument("--groups", type=int, default=1_000_000, help="how many the log knows (default 1,000,000)")
-    parser.add_argument("--awake", type=int, default=10_000, help="how many of them are woken (default 10,000)")
-    parser.add_argument("--quick", action="store_true", help="20,000 groups and 200 awake, to see that it works")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--groups", type=int, default=1_000_000, help="number of groups in the log (default 1,000,000)")
+    parser.add_argument("--awake", type=int, default=10_000, help="number of them to activate (default 10,000)")
+    parser.add_argument("--quick", action="store_true", help="20,000 groups, 200 of them active, as a smoke test")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     options = parser.parse_args(argv)
     if options.quick:
         options.groups, options.awake = 20_000, 200

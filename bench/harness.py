@@ -1,6 +1,6 @@
-"""What benches share: child processes, their CPU time and memory, medians, tables and JSON.
+"""Shared by the benchmarks: child processes, their CPU time and memory, medians, tables and JSON.
 
-Nothing here asserts how long anything takes: a bench reports, a reader judges.
+Benchmarks report times and never assert them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rich.table import Table
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 ERROR_TAIL_LINES = 20
-FILE_COLUMNS = 136  # a table into a file or a pipe is not folded at 80 columns
+FILE_COLUMNS = 136  # of a table that is written to a file or a pipe
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -35,13 +35,13 @@ _READY = re.compile(r" ready on (\S+:\d+)$")
 
 
 class BenchError(Exception):
-    """Something that a bench relies on went wrong; the text says what and what to do."""
+    """A benchmark cannot continue; the text gives the cause and the remedy."""
 
 
-class Child:
-    """A child process that talks in lines: orders on its standard input, answers on its standard output.
+class ChildProcess:
+    """A child process with line-based input and output.
 
-    What it writes to standard error goes to a file and is shown only when it fails.
+    Its standard error goes to a file and is shown only if it fails.
     """
 
     def __init__(self, arguments: Sequence[str], name: str) -> None:
@@ -71,10 +71,10 @@ class Child:
             stdin.write(text.encode() + b"\n")
             stdin.flush()
         except BrokenPipeError:
-            raise BenchError(self._story("ended")) from None
+            raise BenchError(self._error_text("ended")) from None
 
     def read_line(self, timeout_s: float) -> str:
-        """The next line of its standard output. Raises BenchError when it ends or is silent for ``timeout_s``."""
+        """The next line of its standard output. Raises BenchError if it ends, or after ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._pending:
             self._pending += self._read(deadline - time.monotonic())
@@ -87,20 +87,20 @@ class Child:
         poll = select.poll()  # select() takes no descriptor above 1023, and some benches have thousands of connections
         poll.register(stdout, select.POLLIN)
         if timeout_s <= 0 or not poll.poll(timeout_s * 1000):
-            raise BenchError(self._story("said nothing in time"))
+            raise BenchError(self._error_text("sent no output in time"))
         data = os.read(stdout.fileno(), 65536)
         if not data:
             self._process.wait(STOP_TIMEOUT_S)
-            raise BenchError(self._story(f"ended with exit code {self._process.returncode}"))
+            raise BenchError(self._error_text(f"ended with exit code {self._process.returncode}"))
         return data
 
-    def _story(self, what: str) -> str:
+    def _error_text(self, what: str) -> str:
         self._errors.seek(0)
         tail = self._errors.read().decode(errors="replace").splitlines()[-ERROR_TAIL_LINES:]
-        return "\n".join([f"{self.name} {what}. Its last words:", *(tail or ["(none)"])])
+        return "\n".join([f"{self.name} {what}. The end of its standard error:", *(tail or ["(none)"])])
 
     def stop(self) -> None:
-        """End it: SIGTERM, and SIGKILL when it does not go. Can be called twice."""
+        """Stop the process with SIGTERM, and SIGKILL if it does not end. Can be called twice."""
         self._process.terminate()
         try:
             self._process.wait(STOP_TIMEOUT_S)
@@ -112,10 +112,10 @@ class Child:
                 stream.close()
 
 
-class Server(Child):
-    """A child that serves: it prints ``... ready on HOST:PORT`` when it is ready.
+class Server(ChildProcess):
+    """A child process that is a server and prints ``... ready on HOST:PORT`` when it is ready.
 
-    ``ready_s`` is the time in seconds from before the process was made until that line was read.
+    ``ready_s``: seconds from the start of the process until that line was read.
     """
 
     def __init__(self, arguments: Sequence[str], name: str) -> None:
@@ -137,11 +137,11 @@ class Server(Child):
 
 
 def run_once(arguments: Sequence[str], name: str, timeout_s: float) -> dict[str, Any]:
-    """Run a child that prints one line of JSON and ends; returns that line. What it leaves behind goes with it.
+    """Run a child process that prints one line of JSON and ends; returns the parsed line.
 
-    Raises BenchError when the child fails, or is not done in time.
+    Raises BenchError if the process fails, or after ``timeout_s``.
     """
-    with Child(arguments, name) as child:
+    with ChildProcess(arguments, name) as child:
         result: dict[str, Any] = json.loads(child.read_line(timeout_s))
         return result
 
@@ -149,10 +149,10 @@ def run_once(arguments: Sequence[str], name: str, timeout_s: float) -> dict[str,
 def interleaved(
     jobs: Mapping[Key, Sequence[str]], rounds: int, timeout_s: float
 ) -> Iterator[tuple[Key, dict[str, Any]]]:
-    """Run each job, a child's arguments, in a fresh process, one after the other, and again: ``rounds`` times.
+    """Run all jobs (arguments of child processes), each in a new process, ``rounds`` times in the same order.
 
-    Yields what each printed as soon as it is known. What disturbs the machine for a while disturbs all jobs alike, and
-    a ratio taken within a round means something.
+    Yields each result at once. Disturbances of the machine affect all jobs of a round alike, so ratios within a round
+    are meaningful.
     """
     for _ in range(rounds):
         for key, arguments in jobs.items():
@@ -160,7 +160,7 @@ def interleaved(
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """``HOST:PORT`` as a pair. Raises BenchError when it is not one."""
+    """Parse ``HOST:PORT``. Raises BenchError."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal():
         raise BenchError(f"{text!r} is not an address; expected HOST:PORT, for example 127.0.0.1:9092")
@@ -189,31 +189,31 @@ def _proc(pid: int | None, name: str) -> str | None:
         return None
 
 
-class Measured(NamedTuple):
+class MedianAndSpread(NamedTuple):
     """The median of several rounds; ``spread`` is (largest - smallest) / median."""
 
     median: float
     spread: float
 
 
-def summarise(values: Sequence[float]) -> Measured:
+def summarise(values: Sequence[float]) -> MedianAndSpread:
     middle = median(values)
-    return Measured(middle, (max(values) - min(values)) / middle if middle else 0.0)
+    return MedianAndSpread(middle, (max(values) - min(values)) / middle if middle else 0.0)
 
 
-def ratios(own: Sequence[float], base: Sequence[float]) -> Measured:
-    """Of figures that were taken in the same rounds: the summary of each round's ratio."""
+def ratios(own: Sequence[float], base: Sequence[float]) -> MedianAndSpread:
+    """The summary of each round's ratio, for figures of the same rounds."""
     return summarise([one / other for one, other in zip(own, base, strict=True)])
 
 
-def median_known(values: Sequence[float | None]) -> float | None:
-    """The median of what is known; None when nothing is."""
+def median_or_none(values: Sequence[float | None]) -> float | None:
+    """The median of the values that are not None; None if there are none."""
     known = [value for value in values if value is not None]
     return median(known) if known else None
 
 
 def machine() -> dict[str, Any]:
-    """What a reader needs to know about where it was measured."""
+    """A description of the machine for the results."""
     return {"cpus": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
 
 

@@ -1,11 +1,11 @@
-"""How fast one partition is loaded: records a second with numpy and without, beside a plain read of its file.
+"""Speed of loading one partition: records per second with and without numpy, compared with reading its file.
 
-A partition is made of so many offsets: 4,000 groups whose members commit five partitions each, all in no order and in
-batches of 1 to 500 records. Each way loads it in a process of its own, whose memory at its peak is told too; the plain
-read gives what nobody could be faster than. The ways take turns, because other programs take the machine's time, too.
+The partition has the commits of 4,000 groups, whose members commit five partitions each, in random order and in batches
+of 1 to 500 records. Each way loads it in a process of its own, whose peak memory is measured too. Reading the file is
+the lower bound. The ways alternate, so that other programs affect all of them.
 
-The log repeats itself after some hundred thousand records (at other offsets), so that it is made in seconds; what a
-load does does not depend on values.
+To be generated in seconds, the log repeats after some hundred thousand records, at other offsets; loading it does not
+depend on the values.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.bench.harness import BenchError, interleaved, machine, print_table, summarise, write_json
 from callboard.runtime.log.format.batch import encode_batch
 from callboard.runtime.log.format.encoder import RecordEncoder
+from callboard.runtime.log.reading.columns import has_numpy
 from callboard.runtime.log.reading.segment import segment_name
-from callboard.runtime.log.reading.spans import has_numpy
 
 PURPOSE = __doc__.splitlines()[0]
 PLAIN_READ, WITH_NUMPY, WITHOUT_NUMPY = WAYS = ("plain read", "with numpy", "without numpy")
@@ -44,7 +44,7 @@ from callboard.runtime.log.reading.newest import load_partition
 folder, way = Path(sys.argv[1]), sys.argv[2]
 if way == "with numpy":
     import numpy
-gc.disable()  # as the process does that loads for a server
+gc.disable()  # as in the process that loads the log for a server
 start, cpu = time.perf_counter(), time.process_time()
 records = 0
 if way == "plain read":
@@ -63,30 +63,30 @@ print(json.dumps({"seconds": seconds, "cpu_seconds": cpu_seconds, "records": rec
 Found = dict[str, list[dict[str, Any]]]
 
 
-class Log(NamedTuple):
+class LogCounts(NamedTuple):
     records: int
     log_bytes: int
     batches: int
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write the JSON; 1 when a way did not read what was written."""
+    """Measure, print, write the JSON; 1 if a way did not read all records."""
     options = _options(argv)
     try:
         with tempfile.TemporaryDirectory(prefix="callboard-load-") as folder:
-            made = fill(Path(folder), options.records, options.seed)
-            found = measure(Path(folder), made, options.rounds)
+            counts = fill(Path(folder), options.records, options.seed)
+            found = measure(Path(folder), counts, options.rounds)
     except BenchError as error:
         print(f"load: {error}", file=sys.stderr)
         return 1
-    _show(made, found)
+    _show(counts, found)
     if options.json is not None:
-        write_json(options.json, {**made._asdict(), "runs": found, "machine": machine()})
+        write_json(options.json, {**counts._asdict(), "runs": found, "machine": machine()})
     return 0
 
 
-def fill(folder: Path, records: int, seed: int, segment_bytes: int = SEGMENT_BYTES) -> Log:
-    """Write a partition's segments; at least so many records, at most a batch more."""
+def fill(folder: Path, records: int, seed: int, segment_bytes: int = SEGMENT_BYTES) -> LogCounts:
+    """Write a partition's segments with at least ``records`` records, at most a batch more."""
     pool = cycle(list(_pool(min(records, POOL_RECORDS), random.Random(seed))))
     offset = log_bytes = batches = 0
     while offset < records:
@@ -98,17 +98,17 @@ def fill(folder: Path, records: int, seed: int, segment_bytes: int = SEGMENT_BYT
                 offset += count
                 batches += 1
         log_bytes += size
-    return Log(offset, log_bytes, batches)
+    return LogCounts(offset, log_bytes, batches)
 
 
 def _pool(records: int, rng: random.Random) -> Iterator[tuple[bytes, int]]:
-    """Batches that begin at offset 0, which their checksum does not cover, and how many records each has."""
+    """Batches with their numbers of records. Their base offset is 0, which the checksum does not cover."""
     frame, commits = RecordEncoder().frame, _commits(rng)
-    made = 0
-    while made < records:
-        count = min(int(2 ** rng.uniform(0, BATCH_BITS)), records - made)
+    counts = 0
+    while counts < records:
+        count = min(int(2 ** rng.uniform(0, BATCH_BITS)), records - counts)
         yield encode_batch(0, TIME_MS, TIME_MS, [frame(next(commits), delta) for delta in range(count)]), count
-        made += count
+        counts += count
 
 
 def _commits(rng: random.Random) -> Iterator[OffsetRecord]:
@@ -119,47 +119,47 @@ def _commits(rng: random.Random) -> Iterator[OffsetRecord]:
             yield OffsetRecord(f"service-{group}", "events", partition, value)
 
 
-def measure(folder: Path, made: Log, rounds: int) -> Found:
-    """What each way took, in every round. BenchError when one did not read what was written."""
+def measure(folder: Path, counts: LogCounts, rounds: int) -> Found:
+    """The figures of each way in every round. Raises BenchError if run did not read all records."""
     ways = [way for way in WAYS if way != WITH_NUMPY or has_numpy()]
     found: Found = {way: [] for way in ways}
-    for way, one in interleaved({way: ("-c", MEASURE, str(folder), way) for way in ways}, rounds, PATIENCE_S):
-        if way != PLAIN_READ and one["records"] != made.records:
-            raise BenchError(f"{way} found {one['records']} records, expected {made.records}")
-        found[way].append(one)
+    for way, run in interleaved({way: ("-c", MEASURE, str(folder), way) for way in ways}, rounds, PATIENCE_S):
+        if way != PLAIN_READ and run["records"] != counts.records:
+            raise BenchError(f"{way} found {run['records']} records, expected {counts.records}")
+        found[way].append(run)
     return found
 
 
-def _show(made: Log, found: Found) -> None:
-    plain = summarise([one["cpu_seconds"] for one in found[PLAIN_READ]]).median
-    rows = [_row(way, made, runs, plain) for way, runs in found.items()]
+def _show(counts: LogCounts, found: Found) -> None:
+    plain = summarise([run["cpu_seconds"] for run in found[PLAIN_READ]]).median
+    rows = [_row(way, counts, runs, plain) for way, runs in found.items()]
     notes = [
-        f"{made.records:,} records in {made.batches:,} batches, {made.log_bytes / 1e6:,.0f} MB, in the system's memory",
-        f"{GROUPS * MEMBERS * PARTITIONS_A_MEMBER:,} keys at most; memory is what they take, a chunk and Python itself",
-        "rates and ratios are of CPU time: what else runs here does not count",
-        *(f"aim {way}: {aim / 1e6:.1f} million records/s on one core" for way, aim in AIMS.items()),
+        f"{counts.records:,} records in {counts.batches:,} batches, {counts.log_bytes / 1e6:,.0f} MB (in page cache)",
+        f"{GROUPS * MEMBERS * PARTITIONS_A_MEMBER:,} keys at most; memory is that of the keys, a chunk and Python",
+        "rates and ratios use CPU time, which other programs do not affect",
+        *(f"target {way}: {aim / 1e6:.1f} million records/s on run core" for way, aim in AIMS.items()),
     ]
     if WITH_NUMPY not in found:
         notes.append("numpy is not installed: pip install 'callboard[fast]'")
-    columns = ("", "seconds", "CPU s", "records/s", "times a plain read", "peak memory")
-    print_table("Loading one partition, one process", columns, rows, notes)
+    columns = ("", "seconds", "CPU s", "records/s", "x plain read", "peak memory")
+    print_table("Loading run partition, run process", columns, rows, notes)
 
 
-def _row(way: str, made: Log, runs: Sequence[dict[str, Any]], plain_s: float) -> tuple[str, ...]:
-    seconds, cpu_s = (summarise([one[name] for one in runs]).median for name in ("seconds", "cpu_seconds"))
-    peak_bytes = max(one["peak_kib"] for one in runs) * 1024
+def _row(way: str, counts: LogCounts, runs: Sequence[dict[str, Any]], plain_s: float) -> tuple[str, ...]:
+    seconds, cpu_s = (summarise([run[name] for run in runs]).median for name in ("seconds", "cpu_seconds"))
+    peak_bytes = max(run["peak_kib"] for run in runs) * 1024
     times = f"{cpu_s / plain_s:.1f}" if plain_s else "-"
-    rate = f"{made.records / cpu_s:,.0f}"
+    rate = f"{counts.records / cpu_s:,.0f}"
     return way, f"{seconds:.2f}", f"{cpu_s:.2f}", rate, times, f"{peak_bytes / 1e6:,.0f} MB"
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="callboard bench load", description=PURPOSE)
-    parser.add_argument("--records", type=int, default=10_000_000, help="in the partition (default 10,000,000)")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each way loads it; medians count (default 3)")
-    parser.add_argument("--seed", type=int, default=1, help="which records (default 1)")
-    parser.add_argument("--quick", action="store_true", help="200,000 records, once, to see that it works")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--records", type=int, default=10_000_000, help="number of records (default 10,000,000)")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each way; medians are shown (default 3)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the records (default 1)")
+    parser.add_argument("--quick", action="store_true", help="200,000 records, once, as a smoke test")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     options = parser.parse_args(argv)
     if options.quick:
         options.records, options.rounds = 200_000, 1

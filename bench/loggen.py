@@ -1,8 +1,8 @@
-"""Logs as groups leave them, of any size, from a seed: for benches and tests of what reads, compacts and counts them.
+"""Generates realistic offsets logs of any size from a seed, for benchmarks and tests of reading and compaction.
 
-Few groups commit much and many little (Zipf), a group commits all its partitions at once, some do it in every batch for
-a while (bursts) or in transactions of which a few abort, group records come now and then, and groups die and leave
-tombstones.
+Few groups commit often and many seldom (Zipf's law). A group commits all its partitions at once, sometimes in every
+batch for a while (a burst) or in transactions, of which some abort. There are some group records, and tombstones of
+deleted groups.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _MARKER_KEY = Struct(">hh")
 _MARKER_VALUE = Struct(">hi")
 
 
-class Shape(NamedTuple):
-    """What a log is like. ``records`` counts all partitions together, ``groups`` too.
+class LogShape(NamedTuple):
+    """Parameters of a log. ``records`` and ``groups`` are totals over all partitions.
 
-    ``death_rate``, ``transaction_rate``, ``group_record_rate`` and ``burst_rate`` are parts of the commits,
-    ``abort_rate`` of the transactions. ``tick_ms``: from one batch to the next.
+    ``death_rate``, ``transaction_rate``, ``group_record_rate`` and ``burst_rate`` are fractions of the commits,
+    ``abort_rate`` of the transactions. ``tick_ms``: the time between two batches.
     """
 
     records: int
@@ -52,28 +52,28 @@ class Shape(NamedTuple):
     burst_rate: float = 0.0
 
 
-class Written(NamedTuple):
-    """What was written."""
+class WrittenCounts(NamedTuple):
+    """Totals of a generated log."""
 
     records: int
     bytes: int
     files: int
 
 
-def write_log(root: Path, shape: Shape, seed: int = 1) -> Written:
-    """Write the partition folders of a data folder, which must not hold any."""
+def write_log(root: Path, shape: LogShape, seed: int = 1) -> WrittenCounts:
+    """Write the partition folders of a data folder, which must not contain any."""
     groups_of: list[list[int]] = [[] for _ in range(shape.partitions)]
     for group in range(shape.groups):
         groups_of[offsets_partition(group_name(group), shape.partitions)].append(group)
     weight_of = [sum(1 / (group + 1) for group in groups) for groups in groups_of]
     total = sum(weight_of) or 1.0
-    written = Written(0, 0, 0)
+    written = WrittenCounts(0, 0, 0)
     for number, groups in enumerate(groups_of):
         if groups:
             share = round(shape.records * weight_of[number] / total)
-            chance = random.Random(f"{seed} {number}")
-            more = _write_partition(root / folder_name(number), _batches(groups, share, shape, chance), shape)
-            written = Written(*map(sum, zip(written, more, strict=True)))
+            rng = random.Random(f"{seed} {number}")
+            more = _write_partition(root / folder_name(number), _batches(groups, share, shape, rng), shape)
+            written = WrittenCounts(*map(sum, zip(written, more, strict=True)))
     return written
 
 
@@ -81,7 +81,7 @@ def group_name(group: int) -> str:
     return f"service-{group:05d}-consumers"
 
 
-def _write_partition(folder: Path, batches: Iterator[tuple[int, bytes]], shape: Shape) -> Written:
+def _write_partition(folder: Path, batches: Iterator[tuple[int, bytes]], shape: LogShape) -> WrittenCounts:
     folder.mkdir(parents=True)
     records = size = files = 0
     parts: list[bytes] = []
@@ -102,36 +102,36 @@ def _write_partition(folder: Path, batches: Iterator[tuple[int, bytes]], shape: 
         records += count
         next_offset += count
     close()
-    return Written(records, size, files)
+    return WrittenCounts(records, size, files)
 
 
-def _batches(groups: list[int], records: int, shape: Shape, chance: random.Random) -> Iterator[tuple[int, bytes]]:
-    """The batches of one partition, each with the number of its records."""
-    partition = _Partition(groups, shape, chance)
+def _batches(groups: list[int], records: int, shape: LogShape, rng: random.Random) -> Iterator[tuple[int, bytes]]:
+    """The batches of one partition with their numbers of records."""
+    partition = _Partition(groups, shape, rng)
     while partition.offset < records:
         yield from partition.next_batches()
 
 
 class _Partition:
-    """One partition that is being made up."""
+    """The state of one partition while it is generated."""
 
-    def __init__(self, groups: list[int], shape: Shape, chance: random.Random) -> None:
+    def __init__(self, groups: list[int], shape: LogShape, rng: random.Random) -> None:
         self.offset = 0
         self._groups = groups
         self._weights = list(accumulate(1 / (group + 1) for group in groups))
         self._keys = {group: _keys(group, random.Random(group)) for group in groups}
         self._shape = shape
-        self._chance = chance
+        self._rng = rng
         self._now_ms = START_MS
-        self._open: list[tuple[int, int]] = []  # when to end, which producer
-        self._bursts: dict[int, int] = {}  # in how many more batches a group commits
+        self._open: list[tuple[int, int]] = []  # (end time, producer id) of open transactions
+        self._bursts: dict[int, int] = {}  # by group: the number of batches left in its burst
 
     def next_batches(self) -> Iterator[tuple[int, bytes]]:
-        """A batch, and what is due besides: a transaction's beginning, or its end."""
+        """The next batch, and before it any due end or beginning of a transaction."""
         self._now_ms += self._shape.tick_ms
         while self._open and self._open[0][0] <= self._now_ms:
             yield 1, self._marker(self._open.pop(0)[1])
-        if self._chance.random() < self._shape.transaction_rate:
+        if self._rng.random() < self._shape.transaction_rate:
             group = self._pick(1)[0]
             producer = 1000 + group
             if all(producer != other for _, other in self._open):
@@ -140,24 +140,24 @@ class _Partition:
         yield self._batch(self._records(), None)
 
     def _records(self) -> list[bytes]:
-        """Key and value of some commits, as the bytes behind a record's deltas."""
-        wanted = 1 + int(self._chance.expovariate(1 / self._shape.batch_records))
-        made = [record for group in self._bursting() for record in self._commit(group)]
+        """Encoded keys and values of some commits, as they follow a record's deltas."""
+        wanted = 1 + int(self._rng.expovariate(1 / self._shape.batch_records))
+        records = [record for group in self._bursting() for record in self._commit(group)]
         shape = self._shape
         alive_from = shape.death_rate + shape.group_record_rate
         for group in self._pick(wanted):
-            if len(made) >= wanted:
+            if len(records) >= wanted:
                 break
-            luck = self._chance.random()
-            if luck < shape.death_rate:
-                made += [key + b"\x01\0" for key in self._keys[group]]
-            elif luck < alive_from:
-                made.append(self._group_record(group))
+            draw = self._rng.random()
+            if draw < shape.death_rate:
+                records += [key + b"\x01\0" for key in self._keys[group]]
+            elif draw < alive_from:
+                records.append(self._group_record(group))
             else:
-                made += self._commit(group)
-                if luck < alive_from + shape.burst_rate:
-                    self._bursts[group] = self._chance.randint(1, BURST_BATCHES)
-        return made
+                records += self._commit(group)
+                if draw < alive_from + shape.burst_rate:
+                    self._bursts[group] = self._rng.randint(1, BURST_BATCHES)
+        return records
 
     def _bursting(self) -> list[int]:
         groups = list(self._bursts)
@@ -165,7 +165,7 @@ class _Partition:
         return groups
 
     def _pick(self, count: int) -> list[int]:
-        return self._chance.choices(self._groups, cum_weights=self._weights, k=count)
+        return self._rng.choices(self._groups, cum_weights=self._weights, k=count)
 
     def _commit(self, group: int) -> list[bytes]:
         value = _VALUE.pack(3, self.offset, 1, 7, b"node-01", self._now_ms)
@@ -174,7 +174,7 @@ class _Partition:
 
     def _group_record(self, group: int) -> bytes:
         name = group_name(group)
-        members = tuple(self._member(name) for _ in range(self._chance.randint(1, 8)))
+        members = tuple(self._member(name) for _ in range(self._rng.randint(1, 8)))
         leader = members[0].member_id
         value = GroupValue("consumer", self.offset, "range", leader, self._now_ms, members)
         key, data = encode(GroupRecord(name, value))
@@ -182,8 +182,8 @@ class _Partition:
         return encode_length(len(key)) + key + encode_length(len(data)) + data + b"\0"
 
     def _member(self, group: str) -> MemberValue:
-        member_id = f"{group}-{self._chance.getrandbits(128):032x}"
-        subscription, assignment = self._chance.randbytes(40), self._chance.randbytes(80)
+        member_id = f"{group}-{self._rng.getrandbits(128):032x}"
+        subscription, assignment = self._rng.randbytes(40), self._rng.randbytes(80)
         return MemberValue(member_id, None, group, "/10.0.0.7", 300_000, 45_000, subscription, assignment)
 
     def _batch(self, bodies: list[bytes], producer: Producer | None) -> tuple[int, bytes]:
@@ -196,18 +196,18 @@ class _Partition:
         return len(records), batch
 
     def _marker(self, producer: int) -> bytes:
-        kind = ABORT if self._chance.random() < self._shape.abort_rate else COMMIT
+        kind = ABORT if self._rng.random() < self._shape.abort_rate else COMMIT
         key, value = _MARKER_KEY.pack(0, kind), _MARKER_VALUE.pack(0, 0)
         body = encode_length(len(key)) + key + encode_length(len(value)) + value + b"\0"
         return self._batch([body], Producer(producer, 0, is_control=True))[1]
 
 
-def _keys(group: int, chance: random.Random) -> list[bytes]:
-    """The keys that a group commits, each behind its length as it lies in a record."""
-    name, made = group_name(group).encode(), []
+def _keys(group: int, rng: random.Random) -> list[bytes]:
+    """The encoded keys that a group commits, each with its length prefix."""
+    name, records = group_name(group).encode(), []
     head = b"\0\1" + len(name).to_bytes(2, "big") + name
-    topic = f"events-{chance.randrange(200):03d}".encode()
-    for partition in range(1 + int(chance.expovariate(1 / 12))):
+    topic = f"events-{rng.randrange(200):03d}".encode()
+    for partition in range(1 + int(rng.expovariate(1 / 12))):
         key = head + len(topic).to_bytes(2, "big") + topic + partition.to_bytes(4, "big")
-        made.append(encode_length(len(key)) + key)
-    return made
+        records.append(encode_length(len(key)) + key)
+    return records

@@ -1,10 +1,10 @@
-"""How long a group of many members takes to join, to sync and to rebalance, through TCP. ``callboard bench members``.
+"""Time that a group of many members takes to join, sync and rebalance over TCP. ``callboard bench members``.
 
-Every member has a connection of its own, as a client's has, since a parked request blocks its connection. One process
-plays all of them. The leader of a Stable group rejoins, all others hear of it and rejoin, then all sync: that is a
-rebalance, and it is done several times. What all send lies ready before the first of them sends it, so it comes as
-fast as the system takes it. Meanwhile a second process beats for a member of another group and describes the crowd,
-and notes how long that takes (``members_watch.py``). Twice as many members should take twice as long, not four times.
+Every member has a connection of its own, since a pending request blocks its connection; one process runs all members.
+In a rebalance the leader of a Stable group rejoins, all others are notified and rejoin, then all sync. All requests are
+prepared before the first one is sent. Meanwhile a second process (``members_bystander.py``) sends heartbeats for a
+member of another group, describes the large group, and measures the response times. The time should be proportional to
+the number of members.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from callboard.bench.enrolment import MEMBER_ID_REQUIRED, REBALANCING
+from callboard.bench.group_setup import MEMBER_ID_REQUIRED, REBALANCING
 from callboard.bench.harness import BenchError, Server, machine, print_table, process_cpu_s, write_json
-from callboard.bench.members_watch import Seen, Span, Watcher, longest_s
+from callboard.bench.members_bystander import Bystander, BystanderWaits, Span, longest_s
 from callboard.bench.server import callboard_server
-from callboard.bench.wire import Client, api, skip_hypothesis
+from callboard.bench.wire import Client, api
 
-PURPOSE = "Seconds that a group of many members takes to join, sync and rebalance, and how others are served meanwhile."
+PURPOSE = "Measure the time of many members to join, sync and rebalance, and the response times for another group."
 GROUP = "crowd"
 PROTOCOL = "range"
 SIZES = (10, 100, 1000, 5000)
 QUICK_SIZES = (10, 100)
 ROUNDS = 5  # rebalances; the first after a start is slower than the others
 QUICK_ROUNDS = 2
-SESSION_TIMEOUT_MS = 1_800_000  # nobody beats while we measure
-SPARE_FILES = 200  # what server and bench have open besides connections: files of partitions, pipes
+SESSION_TIMEOUT_MS = 1_800_000  # members send no heartbeats during the measurement
+SPARE_FILES = 200  # open files besides connections: partitions' files, pipes
 ANSWER_TIMEOUT_S = 120.0
-UNKNOWN_SERVER_ERROR = -1  # what a record is answered that is too large for the log
+UNKNOWN_SERVER_ERROR = -1  # the response for a record that is too large for the log
 LOOK_PAUSE_S = 0.01
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\5crowd\xff\xff\xff\xff"
 ASSIGNMENT = b"\0\0\0\0\0\1\0\5crowd\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
 
 
-class Found(NamedTuple):
+class MemberFigures(NamedTuple):
     """What was measured for one number of members; times in seconds."""
 
     members: int
@@ -51,22 +51,22 @@ class Found(NamedTuple):
     sync_s: float
     rebalance_s: float  # the median
     server_cpu_s: float | None  # of a rebalance, on average
-    describe_max_s: float  # the longest waits of the bystander
+    describe_max_s: float  # the bystander's longest response times
     described: int
     beat_max_join_s: float  # while the first generation joined, while it synced, and in the rebalances
     beat_max_sync_s: float
     beat_max_s: float
 
 
-class Seat:
-    """A member, its connection and what it was last told."""
+class MemberConnection:
+    """A member, its connection, and its last known id and generation."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.member_id = ""
         self.generation = -1
 
-    def ask_to_join(self) -> None:
+    def send_join(self) -> None:
         self.client.post(self.join_request())
 
     def join_request(self) -> bytes:
@@ -83,16 +83,16 @@ class Seat:
             protocols=(protocol,),
         )
 
-    def hear_id(self) -> None:
+    def receive_member_id(self) -> None:
         answer = self._answer("JoinGroup", MEMBER_ID_REQUIRED)
         self.member_id = answer.member_id
 
-    def hear_joined(self) -> Any:
+    def receive_join(self) -> Any:
         answer = self._answer("JoinGroup", 0)
         self.generation = answer.generation_id
         return answer
 
-    def ask_to_sync(self, assignments: tuple[Any, ...] = ()) -> None:
+    def send_sync(self, assignments: tuple[Any, ...] = ()) -> None:
         self.client.post(self.sync_request(assignments))
 
     def sync_request(self, assignments: tuple[Any, ...] = ()) -> bytes:
@@ -106,14 +106,14 @@ class Seat:
             assignments=assignments,
         )
 
-    def hear_synced(self) -> int:
+    def receive_sync(self) -> int:
         """The error code, 0 or UNKNOWN_SERVER_ERROR."""
         answer = self._answer("SyncGroup", 0, UNKNOWN_SERVER_ERROR)
         if not answer.error_code and answer.assignment != ASSIGNMENT:
-            raise BenchError(f"member {self.member_id!r} was given something else than its assignment")
+            raise BenchError(f"member {self.member_id!r} received a wrong assignment")
         return int(answer.error_code)
 
-    def hears_of_rebalance(self) -> bool:
+    def is_rebalancing(self) -> bool:
         beat = api("heartbeat", 4)
         answer = self.client.ask(beat, group_id=GROUP, generation_id=self.generation, member_id=self.member_id)
         if answer.error_code not in (0, REBALANCING):
@@ -128,79 +128,81 @@ class Seat:
         return answer
 
 
-class Crowd:
-    """All members of the group. Everything is sent before the first answer is waited for."""
+class MemberGroup:
+    """All members of the group. All requests are sent before the first response is received."""
 
     def __init__(self, clients: Sequence[Client]) -> None:
-        self.seats = [Seat(client) for client in clients]
-        self.leader = self.seats[0]
-        self.preparing_s = 0.0  # what all requests took to be made
+        self.members = [MemberConnection(client) for client in clients]
+        self.leader = self.members[0]
+        self.preparing_s = 0.0  # the time of encoding requests
 
-    def get_ids(self) -> None:
-        for seat in self.seats:
-            seat.ask_to_join()
-        for seat in self.seats:
-            seat.hear_id()
+    def request_member_ids(self) -> None:
+        for member in self.members:
+            member.send_join()
+        for member in self.members:
+            member.receive_member_id()
 
     def join(self) -> None:
-        """The first makes the group alone (there is no initial delay here) and rejoins when all others are parked."""
-        self.leader.ask_to_join()
-        self.leader.hear_joined()
-        self._send(self._prepared([(seat, seat.join_request) for seat in self.seats[1:]]))
-        _wait_until(self._all_are_members, f"all {len(self.seats)} are members")
-        self.leader.ask_to_join()
-        self._hear_joined()
+        """The first member creates the group (without initial delay), and rejoins when all others are waiting."""
+        self.leader.send_join()
+        self.leader.receive_join()
+        self._send(self._prepared([(member, member.join_request) for member in self.members[1:]]))
+        _wait_until(self._all_are_members, f"all {len(self.members)} are members")
+        self.leader.send_join()
+        self._receive_joins()
 
     def sync(self) -> None:
         one = api("sync_group", 5).types.SyncGroupRequestAssignment
-        all_of_them = tuple(one(member_id=seat.member_id, assignment=ASSIGNMENT) for seat in self.seats)
+        all_of_them = tuple(one(member_id=member.member_id, assignment=ASSIGNMENT) for member in self.members)
         leader = (self.leader, partial(self.leader.sync_request, all_of_them))
-        followers = [(seat, seat.sync_request) for seat in self.seats if seat is not self.leader]
+        followers = [(member, member.sync_request) for member in self.members if member is not self.leader]
         self._send(self._prepared([leader, *followers]))
-        self._hear_synced()
+        self._receive_syncs()
 
-    def _hear_synced(self) -> None:
-        for seat in self.seats:
-            error = seat.hear_synced()
+    def _receive_syncs(self) -> None:
+        for member in self.members:
+            error = member.receive_sync()
             if error == UNKNOWN_SERVER_ERROR:
                 raise BenchError(
-                    f"the assignments of {len(self.seats):,} members were refused (error code {error}): the log has "
+                    f"the assignments of {len(self.members):,} members were refused (error code {error}): the log has "
                     "one record for a group, and theirs is larger than message_max_bytes. Kafka refuses it with the "
                     "same code; ask for fewer --members"
                 )
 
     def rebalance(self) -> None:
-        """As when the leader's metadata has changed; the others hear of it with their next heartbeat."""
-        self.leader.ask_to_join()
-        followers = [seat for seat in self.seats if seat is not self.leader]
+        """The leader rejoins; the others learn of the rebalance from their next heartbeat."""
+        self.leader.send_join()
+        followers = [member for member in self.members if member is not self.leader]
         if followers:
-            _wait_until(followers[0].hears_of_rebalance, "a heartbeat tells of the rebalance")
-        self._send(self._prepared([(seat, seat.join_request) for seat in followers]))
-        self._hear_joined()
+            _wait_until(followers[0].is_rebalancing, "a heartbeat returns REBALANCE_IN_PROGRESS")
+        self._send(self._prepared([(member, member.join_request) for member in followers]))
+        self._receive_joins()
         self.sync()
 
-    def _prepared(self, requests: Sequence[tuple[Seat, Callable[[], bytes]]]) -> list[tuple[Seat, bytes]]:
+    def _prepared(
+        self, requests: Sequence[tuple[MemberConnection, Callable[[], bytes]]]
+    ) -> list[tuple[MemberConnection, bytes]]:
         started = time.perf_counter()
-        prepared = [(seat, request()) for seat, request in requests]
+        prepared = [(member, request()) for member, request in requests]
         self.preparing_s += time.perf_counter() - started
         return prepared
 
-    def _send(self, requests: Sequence[tuple[Seat, bytes]]) -> None:
-        for seat, request in requests:
-            seat.client.post(request)
+    def _send(self, requests: Sequence[tuple[MemberConnection, bytes]]) -> None:
+        for member, request in requests:
+            member.client.post(request)
 
     def _all_are_members(self) -> bool:
-        return len(_described(self.leader.client).members) == len(self.seats)
+        return len(_described(self.leader.client).members) == len(self.members)
 
-    def _hear_joined(self) -> None:
+    def _receive_joins(self) -> None:
         generations = set()
-        for seat in self.seats:
-            answer = seat.hear_joined()
+        for member in self.members:
+            answer = member.receive_join()
             generations.add(answer.generation_id)
             if answer.members:
-                self.leader = seat
-                if len(answer.members) != len(self.seats):
-                    raise BenchError(f"the leader was told {len(answer.members)} members, expected {len(self.seats)}")
+                self.leader = member
+                if len(answer.members) != len(self.members):
+                    raise BenchError(f"the leader received {len(answer.members)} members, expected {len(self.members)}")
         if len(generations) != 1:
             raise BenchError(f"the members are in the generations {sorted(generations)}, expected one")
 
@@ -222,9 +224,8 @@ def _described(client: Client) -> Any:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, write the JSON; 1 when an answer was wrong or a server did not run."""
+    """Measure, print, write the JSON; 1 if a response was wrong or a server did not run."""
     options = _options(argv)
-    skip_hypothesis()
     try:
         found = [measure(size, options.rounds) for size in options.members]
     except (BenchError, OSError) as error:
@@ -237,7 +238,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def measure(size: int, rounds: int) -> Found:
+def measure(size: int, rounds: int) -> MemberFigures:
     """One group of ``size`` members on a fresh server, and ``rounds`` rebalances of it.
 
     Raises BenchError when an answer is wrong.
@@ -245,14 +246,14 @@ def measure(size: int, rounds: int) -> Found:
     _allow_files(size + SPARE_FILES)
     with ExitStack() as stack:
         server = stack.enter_context(callboard_server())
-        crowd = Crowd([stack.enter_context(_connect(server)) for _ in range(size)])
-        crowd.get_ids()
-        with Watcher(server.address, GROUP) as watcher:
+        crowd = MemberGroup([stack.enter_context(_connect(server)) for _ in range(size)])
+        crowd.request_member_ids()
+        with Bystander(server.address, GROUP) as watcher:
             joining, syncing = _timed(crowd, crowd.join), _timed(crowd, crowd.sync)
             cpu_s = process_cpu_s(server.pid)
             rebalances = [_timed(crowd, crowd.rebalance) for _ in range(rounds)]
             cpu_after_s = process_cpu_s(server.pid)
-            seen = watcher.stop_watching()
+            seen = watcher.stop_and_collect()
     used_s = None if cpu_s is None or cpu_after_s is None else (cpu_after_s - cpu_s) / rounds
     return _found(size, joining, syncing, rebalances, used_s, seen)
 
@@ -262,7 +263,7 @@ class Timed(NamedTuple):
     span: Span
 
 
-def _timed(crowd: Crowd, deed: Callable[[], None]) -> Timed:
+def _timed(crowd: MemberGroup, deed: Callable[[], None]) -> Timed:
     prepared_s, started = crowd.preparing_s, time.perf_counter()
     deed()
     ended = time.perf_counter()
@@ -270,9 +271,9 @@ def _timed(crowd: Crowd, deed: Callable[[], None]) -> Timed:
 
 
 def _found(
-    size: int, joining: Timed, syncing: Timed, rebalances: Sequence[Timed], used_s: float | None, seen: Seen
-) -> Found:
-    return Found(
+    size: int, joining: Timed, syncing: Timed, rebalances: Sequence[Timed], used_s: float | None, seen: BystanderWaits
+) -> MemberFigures:
+    return MemberFigures(
         members=size,
         join_s=joining.took_s,
         sync_s=syncing.took_s,
@@ -280,9 +281,9 @@ def _found(
         server_cpu_s=used_s,
         describe_max_s=max(wait.took_s for wait in seen.describes),
         described=len(seen.describes),
-        beat_max_join_s=longest_s(seen.beats, [joining.span]),
-        beat_max_sync_s=longest_s(seen.beats, [syncing.span]),
-        beat_max_s=longest_s(seen.beats, [one.span for one in rebalances]),
+        beat_max_join_s=longest_s(seen.heartbeats, [joining.span]),
+        beat_max_sync_s=longest_s(seen.heartbeats, [syncing.span]),
+        beat_max_s=longest_s(seen.heartbeats, [one.span for one in rebalances]),
     )
 
 
@@ -302,10 +303,10 @@ def _allow_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
-# What it says --------------------------------------------------------------------------------------------------------
+# Output --------------------------------------------------------------------------------------------------------------
 
 
-def _show(found: Sequence[Found]) -> None:
+def _show(found: Sequence[MemberFigures]) -> None:
     base = found[-1].rebalance_s / found[-1].members
     rows = [
         (
@@ -324,15 +325,15 @@ def _show(found: Sequence[Found]) -> None:
         for one in found
     ]
     columns = (
-        *("members", "join\ns", "sync\ns", "rebalance\ns", "us a\nmember", "of the\nlast row"),
-        *("server us\na member", "describe\nmax ms", "beat max ms\njoin", "\nsync", "\nrebalance"),
+        *("members", "join\ns", "sync\ns", "rebalance\ns", "us per\nmember", "x last\nrow"),
+        *("server us\nper member", "describe\nmax ms", "heartbeat\nmax ms, join", "\nsync", "\nrebalance"),
     )
     notes = [
-        "a rebalance: the leader rejoins, the others hear of it and rejoin, all sync, durably; the median of several",
-        "join is the first generation: all but one are parked until that one, who was first, rejoins",
-        "describe, beat: the longest wait of a bystander who describes the group, and who beats in another one, one in",
-        "flight of each: beats while the first generation joined, while it synced, and in the rebalances",
-        "what the members send was made before; the time that took is in no column",
+        "a rebalance: the leader rejoins, the others learn of it and rejoin, all sync, durably; the median of several",
+        "join: the first generation; all others wait until the first member rejoins",
+        "describe, heartbeat: the longest response times for DescribeGroups of the group and for heartbeats of another",
+        "group, one request in flight of each; heartbeats during the first join, the first sync, and the rebalances",
+        "the time to encode the members' requests is not included",
     ]
     print_table("A group of many members", columns, rows, notes)
 
@@ -341,8 +342,8 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="callboard bench members", description=PURPOSE)
     parser.add_argument("--members", type=int, nargs="+", metavar="N", help="sizes of the group (10 100 1000 5000)")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"rebalances of each group ({ROUNDS})")
-    parser.add_argument("--quick", action="store_true", help="10 and 100 members, to see that it works")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--quick", action="store_true", help="10 and 100 members, as a smoke test")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     options = parser.parse_args(argv)
     options.members = options.members or (QUICK_SIZES if options.quick else SIZES)
     options.rounds = (QUICK_ROUNDS if options.quick else ROUNDS) if options.rounds is None else options.rounds

@@ -1,9 +1,9 @@
 """``callboard bench server``: the cost of a request to the server, compared with a bare server.
 
-Heartbeats and durable commits a second through TCP, one request in flight on each connection and pipelined. The bare
-server (``bare_server.py``) decodes each request too, with the same parser and loop, and answers prepared bytes; so the
-ratio to it is the price of the coordinator, and means something on any machine, which seconds do not. Rounds of both
-servers are interleaved, the ratio is taken in each round.
+Measures heartbeats and durable commits per second over TCP, with one request in flight on each connection and
+pipelined. The bare server (``bare_server.py``) decodes each request with the same parser and event loop, and responds
+with prepared bytes; so the ratio to it is the cost of the coordinator, independent of the machine. Rounds of both
+servers are interleaved, and the ratio is computed in each round.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from callboard.actors.javahash import offsets_partition
-from callboard.bench.enrolment import commit, create_topic, enrol, find_coordinator
+from callboard.bench.group_setup import commit, create_topic, find_coordinator, join_members
 from callboard.bench.harness import (
     BenchError,
-    Measured,
+    MedianAndSpread,
     Server,
     machine,
-    median_known,
+    median_or_none,
     print_table,
     resident_bytes,
     summarise,
     write_json,
 )
-from callboard.bench.lanes import Outcome
-from callboard.bench.load import COMMITS, HEARTBEATS, LoadProcess, group_names
+from callboard.bench.load_connections import LoadResult
+from callboard.bench.load_generator import COMMITS, HEARTBEATS, LoadProcess, group_names
 from callboard.bench.wire import Client
 
 PIPELINED = 16
@@ -41,9 +41,9 @@ MEMORY_GROUPS = 1000
 MEMORY_CONNECTIONS = 50
 READY_RUNS = 7
 UNDISTURBED_SHARE = 0.9  # of a core
-LEAN_SHARE = 0.7  # of the server's CPU time for a request; above it the table says so
+LEAN_SHARE = 0.7  # of the server's CPU time per request; above it a note is printed
 BARE = "bare"
-PURPOSE = "Heartbeats and durable commits a second through TCP, beside a bare server that answers prepared bytes."
+PURPOSE = "Measure heartbeats and durable commits per second over TCP, compared with a minimal server."
 
 COLUMNS = (
     "server",
@@ -52,14 +52,14 @@ COLUMNS = (
     "requests/s",
     "spread",
     "of\nbare",
-    "of\nbeats",
+    "of\nheartbeats",
     "p50\nms",
     "p99\nms",
     "server\nus/req",
     "load\nus/req",
     "server\nCPU",
     "load\nCPU",
-    "ready\na poll",
+    "ready\nper poll",
     "server\nMB",
 )
 
@@ -85,8 +85,8 @@ class Row(NamedTuple):
     resident_mb: float | None
 
 
-class Side(NamedTuple):
-    """A server under load. ``pid`` None: its process is not ours to look at."""
+class MeasuredServer(NamedTuple):
+    """A server under load. ``pid`` is None for a server that this process did not start."""
 
     name: str
     load: LoadProcess
@@ -96,7 +96,7 @@ class Side(NamedTuple):
 class Round(NamedTuple):
     """One run, with the server's resident memory after it."""
 
-    outcome: Outcome
+    outcome: LoadResult
     resident: int | None
 
     @property
@@ -108,7 +108,7 @@ Rounds = dict[tuple[str, str, int], list[Round]]  # by server, requests, in flig
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write the JSON; returns 1 when an answer was wrong or a server did not run."""
+    """Measure, print the table, write the JSON; returns 1 if a response was wrong or a server did not run."""
     options = _options(argv)
     try:
         result = run(options)
@@ -117,21 +117,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     _show(options, result)
     if options.json is not None:
-        write_json(options.json, _plain(options, result))
+        write_json(options.json, _to_json(options, result))
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="callboard bench server", description=PURPOSE)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each run (default 3)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each run (default 3)")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each kind (default 3)")
     parser.add_argument("--connections", type=int, default=50)
-    parser.add_argument(
-        "--groups", type=int, help="the members are spread over them (default: one for each connection)"
-    )
-    parser.add_argument("--target", metavar="HOST:PORT", help="measure this server; without it one is started")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
-    parser.add_argument("--quick", action="store_true", help="one round of 0.5 s, to see that it works")
+    parser.add_argument("--groups", type=int, help="number of groups of the members (default: one for each connection)")
+    parser.add_argument("--target", metavar="HOST:PORT", help="measure this server (default: start one)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    parser.add_argument("--quick", action="store_true", help="one round of 0.5 s, as a smoke test")
     return parser
 
 
@@ -151,7 +149,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 class Result(NamedTuple):
-    """Everything that was measured. ``ready_s`` and ``memory`` are for a server that the bench started itself."""
+    """All measurements. ``ready_s`` and ``memory`` exist only for a server that the benchmark started."""
 
     rows: list[Row]
     offsets_compared: int
@@ -168,15 +166,15 @@ class Memory(NamedTuple):
 
 
 def run(options: argparse.Namespace) -> Result:
-    """Measure; takes about ``seconds * rounds * 8`` and then some. Raises BenchError when an answer is wrong."""
+    """Measure; takes somewhat more than ``seconds * rounds * 8``. Raises BenchError if a response is wrong."""
     with ExitStack() as stack:
         bare = stack.enter_context(Server(["-m", "callboard.bench.bare_server"], "the bare server"))
         if options.target is None:
             server = stack.enter_context(callboard_server())
-            ours = _side(stack, options, "callboard", server.address, server.pid)
+            ours = _measured_server(stack, options, "callboard", server.address, server.pid)
         else:
-            ours = _side(stack, options, "target", options.target, None)
-        rounds = _interleaved((_side(stack, options, BARE, bare.address, bare.pid), ours), options)
+            ours = _measured_server(stack, options, "target", options.target, None)
+        rounds = _interleaved((_measured_server(stack, options, BARE, bare.address, bare.pid), ours), options)
         compared = ours.load.verify()
         ours.load.leave()
     rows = _rows(rounds, options.connections)
@@ -189,7 +187,7 @@ def run(options: argparse.Namespace) -> Result:
 def callboard_server(parent: Path | None = None) -> Iterator[Server]:
     """``callboard serve`` as a subprocess on an empty folder in ``parent``, by default the current folder.
 
-    Not in the system's folder for temporary files: that may lie in memory, where a sync costs nothing.
+    The system's folder for temporary files is not used, since it may be in memory, where a sync costs nothing.
     """
     with tempfile.TemporaryDirectory(prefix="bench-server-", dir=parent or Path.cwd()) as folder:
         arguments = ["serve", "--listen", "127.0.0.1:0", "--data", folder, "--sync", "always"]
@@ -198,16 +196,18 @@ def callboard_server(parent: Path | None = None) -> Iterator[Server]:
             yield server
 
 
-def _side(stack: ExitStack, options: argparse.Namespace, name: str, address: str, pid: int | None) -> Side:
+def _measured_server(
+    stack: ExitStack, options: argparse.Namespace, name: str, address: str, pid: int | None
+) -> MeasuredServer:
     load = LoadProcess(address, options.connections, options.groups, name != BARE, pid)
-    return Side(name, stack.enter_context(load), pid)
+    return MeasuredServer(name, stack.enter_context(load), pid)
 
 
-def _interleaved(sides: Sequence[Side], options: argparse.Namespace) -> Rounds:
-    """Bare heartbeats, ours, bare commits, ours, and again; each kind is warmed up before its first round."""
+def _interleaved(servers: Sequence[MeasuredServer], options: argparse.Namespace) -> Rounds:
+    """Alternate between the servers, heartbeats first; each kind is warmed up before its first round."""
     rounds: Rounds = {}
     for in_flight in (1, PIPELINED):
-        kinds = [(side, requests) for requests in (HEARTBEATS, COMMITS) for side in sides]
+        kinds = [(side, requests) for requests in (HEARTBEATS, COMMITS) for side in servers]
         for side, requests in kinds:
             side.load.run(requests, in_flight, min(WARM_UP_S, options.seconds))
         for _ in range(options.rounds):
@@ -238,16 +238,16 @@ def _row(rounds: Rounds, key: tuple[str, str, int], connections: int) -> Row:
         None if requests == HEARTBEATS or server == BARE else _ratio(own, rounds[server, HEARTBEATS, in_flight]).median,
         1e3 * summarise([each.latency_p50_s for each in outcomes]).median,
         1e3 * summarise([each.latency_p99_s for each in outcomes]).median,
-        median_known([_each_us(each.server_cpu_s, each.answers) for each in outcomes]),
+        median_or_none([_each_us(each.server_cpu_s, each.answers) for each in outcomes]),
         summarise([1e6 * each.load_cpu_s / each.answers for each in outcomes]).median,
-        median_known([_share(each.server_cpu_s, each.elapsed_s) for each in outcomes]),
+        median_or_none([_share(each.server_cpu_s, each.elapsed_s) for each in outcomes]),
         summarise([each.load_cpu_s / each.elapsed_s for each in outcomes]).median,
         summarise([each.ready_each_poll for each in outcomes]).median,
         None if resident is None else resident / 1e6,
     )
 
 
-def _ratio(own: Sequence[Round], other: Sequence[Round]) -> Measured:
+def _ratio(own: Sequence[Round], other: Sequence[Round]) -> MedianAndSpread:
     return summarise([one.rate / base.rate for one, base in zip(own, other, strict=True)])
 
 
@@ -260,7 +260,7 @@ def _share(cpu_s: float | None, elapsed_s: float) -> float | None:
 
 
 def _ready_times(count: int) -> list[float]:
-    """Seconds from making the process to its ready line, each on an empty folder."""
+    """Seconds from the start of the process to its ready line, each on an empty folder."""
     times = []
     for _ in range(count):
         with callboard_server() as server:
@@ -282,7 +282,7 @@ def _fill(address: str, names: Sequence[str]) -> None:
         topic = create_topic(clients[0], len(clients))
         find_coordinator(clients[0], names[0])
         for start in range(0, len(names), len(clients)):
-            members = enrol(clients, names[start : start + len(clients)], topic)
+            members = join_members(clients, names[start : start + len(clients)], topic)
             for client, member in zip(clients, members, strict=False):
                 commit(client, member, 1)
 
@@ -334,8 +334,8 @@ def _figure(value: float | None, form: str) -> str:
 
 def _notes(options: argparse.Namespace, result: Result) -> list[str]:
     notes = [
-        "Every answer was compared, whole, with the bytes that it must be; "
-        f"{result.offsets_compared} last committed offsets were read back and are right.",
+        "Every response was compared with the expected bytes; "
+        f"{result.offsets_compared} last committed offsets were read back and are correct.",
         _commits_note(options.target),
         _load_note(result.rows),
         *_disturbed_note(result.rows),
@@ -357,30 +357,30 @@ def _notes(options: argparse.Namespace, result: Result) -> list[str]:
 
 def _commits_note(target: str | None) -> str:
     if target is None:
-        return "Commits are durable before they are answered (--sync always); the data lies on the current disk."
+        return "Commits are durable before the response (--sync always); the data is on the current disk."
     return "Commits are as durable as the target's settings make them (Kafka's default: not synced)."
 
 
 def _load_note(rows: Sequence[Row]) -> str:
-    """Says whether the load can have been the bottleneck, from its own figures."""
+    """A note on whether the load generator can have been the bottleneck."""
     dear = [row for row in rows if row.server_cpu_us is not None and row.load_cpu_us > LEAN_SHARE * row.server_cpu_us]
     text = (
-        "Load: connections x requests in flight on each. Us/req: CPU time in microseconds. Ready a poll: how many "
-        "connections had an answer waiting when the load looked; the others' requests were with the server. A load "
-        "that is the bottleneck finds nearly all."
+        "Load: connections x requests in flight on each. Us/req: CPU time in microseconds. Ready per poll: the number "
+        "of connections with a waiting response when the load generator polled. If nearly all connections are ready, "
+        "the load generator is the bottleneck."
     )
     if not dear:
         return text
     names = ", ".join(f"{row.server} {row.requests} {row.connections} x {row.in_flight}" for row in dear)
     return (
-        f"{text} The load's CPU time for a request is not far below the server's for: {names}. With one in flight both "
-        "pay one send and one recv in the kernel for each request, which is most of it on either side; such a row is "
-        "a lower bound of what that server can do."
+        f"{text} The load generator's CPU time per request is close to the server's for: {names}. With one request in "
+        "flight, most CPU time on both sides is one send and one recv in the kernel; such a row is a lower bound "
+        "of the server's rate."
     )
 
 
 def _disturbed_note(rows: Sequence[Row]) -> list[str]:
-    """Pipelined, nothing but its own CPU holds the bare server back; if it had no whole core, others were at work."""
+    """A note if the pipelined bare server, which is limited only by its CPU, had less than a whole core."""
     shares = [row.server_cpu_share for row in rows if row.server == BARE and row.in_flight == PIPELINED]
     least = min((share for share in shares if share is not None), default=1.0)
     if least >= UNDISTURBED_SHARE:
@@ -390,8 +390,8 @@ def _disturbed_note(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _plain(options: argparse.Namespace, result: Result) -> dict[str, Any]:
-    """The result for ``--json``: times in seconds, milliseconds or microseconds as their names say."""
+def _to_json(options: argparse.Namespace, result: Result) -> dict[str, Any]:
+    """The result for ``--json``: times in the unit of their name."""
     return {
         "bench": "server",
         "machine": machine(),

@@ -1,8 +1,7 @@
-"""``callboard bench start``: how long it takes until a coordinator is ready, on an empty folder, and until it is gone.
+"""``callboard bench start``: the time until a coordinator is ready on an empty folder, and until it has stopped.
 
-A server from the start of its process; coordinators in this process, with a folder and in memory, listening and not,
-alone and ten at a time. Beside them, in the same rounds, a Python that imports asyncio and ends: what no program of
-Python's can be faster than.
+Measures a server from the start of its process, and coordinators in this process: with a folder and in memory,
+listening and not, one and ten. The baseline is a Python process that imports asyncio and ends.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from callboard import Coordinator
-from callboard.bench.harness import BenchError, Measured, Server, machine, print_table, summarise, write_json
+from callboard.bench.harness import BenchError, MedianAndSpread, Server, machine, print_table, summarise, write_json
 
 PURPOSE = "Milliseconds until a coordinator is ready on an empty folder, as a process and embedded."
 TOGETHER = 10
 BARE = "python, import asyncio"
 SERVER = "callboard serve, empty folder"
-FOLDER, FOLDER_STOP = "Coordinator, empty folder, listening", "... and its stop"
-MEMORY, MEMORY_STOP = "Coordinator in memory", "... and that one's stop"
+FOLDER, FOLDER_STOP = "Coordinator, empty folder, listening", "... stop"
+MEMORY, MEMORY_STOP = "Coordinator in memory", "... stop, in memory"
 TEN = f"{TOGETHER} Coordinators in memory, listening"
 THREAD = "Coordinator.in_thread in memory, with its stop"
 
@@ -33,7 +32,7 @@ Times = dict[str, list[float]]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write the JSON; 1 when a server did not start."""
+    """Measure, print the table, write the JSON; 1 if a server did not start."""
     options = _options(argv)
     try:
         times = run(options.rounds, options.data or Path.cwd())
@@ -43,16 +42,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = {kind: summarise([1000 * seconds for seconds in taken]) for kind, taken in times.items()}
     _show(found, options.rounds)
     if options.json is not None:
-        write_json(options.json, {"machine": machine(), "rounds": options.rounds, "ms": _plain(found)})
+        write_json(options.json, {"machine": machine(), "rounds": options.rounds, "ms": _to_json(found)})
     return 0
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="callboard bench start", description=PURPOSE)
     parser.add_argument("--rounds", type=int, default=7, help="starts of each kind (default 7)")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="where folders are made (default: here)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
-    parser.add_argument("--quick", action="store_true", help="one round, to see that it works")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder for the data folders (default: here)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    parser.add_argument("--quick", action="store_true", help="one round, as a smoke test")
     options = parser.parse_args(argv)
     options.rounds = 1 if options.quick else options.rounds
     if options.rounds < 1:
@@ -61,7 +60,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def run(rounds: int, parent: Path) -> Times:
-    """Seconds of each kind. The first round is not counted: it imports, and writes what Python keeps of it."""
+    """Seconds of each kind. The first round is not counted, since it imports modules and writes bytecode."""
     times: Times = {}
     for number in range(rounds + 1):
         found: dict[str, float] = {}
@@ -85,19 +84,19 @@ def _processes(folder: Path, found: dict[str, float]) -> None:
 
 
 async def _embedded(folder: Path, found: dict[str, float]) -> None:
-    one = Coordinator(folder / "embedded", "127.0.0.1:0")
-    found[FOLDER] = await _timed(one.start)
-    found[FOLDER_STOP] = await _timed(one.stop)
-    one = Coordinator()
-    found[MEMORY] = await _timed(one.start)
-    found[MEMORY_STOP] = await _timed(one.stop)
+    coordinator = Coordinator(folder / "embedded", "127.0.0.1:0")
+    found[FOLDER] = await _timed(coordinator.start)
+    found[FOLDER_STOP] = await _timed(coordinator.stop)
+    coordinator = Coordinator()
+    found[MEMORY] = await _timed(coordinator.start)
+    found[MEMORY_STOP] = await _timed(coordinator.stop)
     many = [Coordinator(listen="127.0.0.1:0") for _ in range(TOGETHER)]
     began = time.perf_counter()
-    for one in many:
-        await one.start()
+    for coordinator in many:
+        await coordinator.start()
     found[TEN] = time.perf_counter() - began
-    for one in many:
-        await one.stop()
+    for coordinator in many:
+        await coordinator.stop()
 
 
 def _thread(found: dict[str, float]) -> None:
@@ -114,7 +113,7 @@ async def _timed(call: Callable[[], Awaitable[None]]) -> float:
 
 
 class Aim(NamedTuple):
-    """A kind, and how many milliseconds it may take."""
+    """A kind, and its target in milliseconds."""
 
     kind: str
     most_ms: float
@@ -123,17 +122,17 @@ class Aim(NamedTuple):
 AIMS = (Aim(SERVER, 300), Aim(FOLDER, 100), Aim(MEMORY, 20))
 
 
-def _show(found: Mapping[str, Measured], rounds: int) -> None:
-    rows = [[kind, f"{one.median:.1f}", f"{one.spread:.0%}"] for kind, one in found.items()]
+def _show(found: Mapping[str, MedianAndSpread], rounds: int) -> None:
+    rows = [[kind, f"{result.median:.1f}", f"{result.spread:.0%}"] for kind, result in found.items()]
     notes = [
-        f"{aim.kind}: aim at most {aim.most_ms:g} ms: {'met' if found[aim.kind].median <= aim.most_ms else 'missed'}"
+        f"{aim.kind}: target at most {aim.most_ms:g} ms: {'met' if found[aim.kind].median <= aim.most_ms else 'missed'}"
         for aim in AIMS
     ]
-    print_table(f"median of {rounds} starts, after one that imports", ("what", "ms", "spread"), rows, notes)
+    print_table(f"median of {rounds} starts, after one warm-up", ("start of", "ms", "spread"), rows, notes)
 
 
-def _plain(found: Mapping[str, Measured]) -> dict[str, float]:
-    return {kind: one.median for kind, one in found.items()}
+def _to_json(found: Mapping[str, MedianAndSpread]) -> dict[str, float]:
+    return {kind: result.median for kind, result in found.items()}
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The designs that ``callboard bench timers`` compares, and one design's work in a process of its own.
+"""The designs that ``callboard bench timers`` compares, and the measurement of one design in a process of its own.
 
-``python -m callboard.bench.timer_designs DESIGN WORK COUNT`` prints its figures as a line of JSON. Every design files
-the same deadlines, and each that comes out is checked: at its tick, once, and none is missing.
+``python -m callboard.bench.timer_designs DESIGN WORK COUNT`` prints its figures as a line of JSON. Every design gets
+the same deadlines, and every expiry is checked: each timer must expire exactly once, at its tick.
 
-Deadlines are in ticks of a millisecond. They are handed in from arrays, so that a design pays for what numbers
-it keeps.
+Deadlines are in ticks of a millisecond. They are read from arrays, so that the numbers that a design keeps are
+measured as its own memory.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ TICK_S = 0.001
 DAY_TICKS = 24 * 3600 * 1000
 NAMES_AN_OWNER = 10  # of Timers: members of a group
 RENEWAL_TICKS_MAX = 3000  # a heartbeat comes every 3 s
-APPROACH_TICKS = 70_000  # before the first deadline; the wheel's ring begins to fill 65,536 ticks before
+APPROACH_TICKS = 70_000  # simulated before the first deadline; the wheel's ring begins to fill 65,536 ticks before
 JUMPS = 1000
 FAR_FUTURE_TICK = 10**12
 SEED = 5
 
 
-class Work(NamedTuple):
+class TimerWorkload(NamedTuple):
     """When deadlines are due, in ticks.
 
-    ``in_order``: filed in order of due, as deadlines are that all have the same timeout. ``sleeps``: who waits asks
-    when to wake up, instead of at each tick.
+    ``in_order``: scheduled in the order of expiry, as deadlines with one timeout are. ``waits_for_next``: the owner
+    waits for the next deadline instead of checking each tick.
     """
 
     first: int
     last: int
     in_order: bool = False
-    sleeps: bool = False
+    waits_for_next: bool = False
 
 
 WORKS = {
-    "near": Work(5_000, 45_000),
-    "hour": Work(3_605_000, 3_645_000, in_order=True),
-    "week": Work(1, 7 * DAY_TICKS, sleeps=True),
+    "near": TimerWorkload(5_000, 45_000),
+    "hour": TimerWorkload(3_605_000, 3_645_000, in_order=True),
+    "week": TimerWorkload(1, 7 * DAY_TICKS, waits_for_next=True),
 }
 EMPTY = "empty"
 
 
-class Design:
-    """What all designs do. ``add`` files or moves an item, ``drop`` cancels one; both are called directly."""
+class TimerDesign:
+    """Base of all designs. ``add`` schedules or moves an item, ``drop`` cancels one; both are called directly."""
 
     items: Sequence[Any]
     add: Callable[[Any, int], object]
@@ -82,7 +82,7 @@ class Design:
             drop(items[name])
 
     def advance(self, tick: int) -> Any:
-        """Take out what is due; ``names`` says what that was."""
+        """Remove and return the items that are due; ``names`` gives their names."""
         raise NotImplementedError
 
     def names(self, fired: Any) -> list[int]:
@@ -92,11 +92,11 @@ class Design:
         raise NotImplementedError
 
     def close(self) -> None:
-        """The design is not needed any more."""
+        """Release resources."""
 
 
-class Held:
-    """What an owner holds for a deadline, whatever files it. Designs that keep more in it have a subclass."""
+class TimerItem:
+    """An owner's object for a deadline. Designs that store more in it have a subclass."""
 
     __slots__ = ("name", "owner")
 
@@ -105,16 +105,16 @@ class Held:
         self.name = name
 
 
-class Objects(Design):
-    """Objects that nobody files: what the others' bytes are counted from, and what the measuring loop costs."""
+class Objects(TimerDesign):
+    """Objects that are not scheduled: the baseline for memory and for the cost of the measuring loop."""
 
     def __init__(self, count: int) -> None:
-        self.items = [Held(name) for name in range(count)]
+        self.items = [TimerItem(name) for name in range(count)]
         self.add = lambda item, due: item.name
         self.drop = lambda item: item.name
 
 
-class Wheel(Design):
+class Wheel(TimerDesign):
     """``actors/timer/wheel.py``."""
 
     items: list[Timer]
@@ -131,7 +131,7 @@ class Wheel(Design):
 
 
 class LazyWheel(Wheel):
-    """The wheel under ``Deadline``: renewing moves a number, and an early alarm is re-filed."""
+    """The wheel with ``Deadline``: renewal changes a number, and an early expiry is rescheduled."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
@@ -162,15 +162,15 @@ class LazyWheel(Wheel):
     def advance(self, tick: int) -> list[Timer]:
         fired = []
         for item in self.wheel.advance(tick):
-            if item.owner.rang(tick, self.effects):
+            if item.owner.handle_alarm(tick, self.effects):
                 fired.append(item)
             elif self.effects.alarms:
                 self.file()
         return fired
 
 
-class NamedTimers(Design):
-    """``actors/timer/timers.py``: named deadlines of owners that hold nothing themselves."""
+class NamedTimers(TimerDesign):
+    """``actors/timer/timers.py``: deadlines by owner and name, without an object of the owner."""
 
     items: range
 
@@ -181,7 +181,7 @@ class NamedTimers(Design):
         self.drop = lambda name: self.timers.cancel(name // NAMES_AN_OWNER, name)
 
     def advance(self, tick: int) -> dict[Any, list[Any]]:
-        return self.timers.expired(tick)
+        return self.timers.pop_expired(tick)
 
     def names(self, fired: dict[Any, list[Any]]) -> list[int]:
         return [name for names in fired.values() for name in names]
@@ -190,8 +190,8 @@ class NamedTimers(Design):
         return self.timers.next_due_ms()
 
 
-class Dated(Held):
-    """An item that knows when it is due; -1 when it is not filed."""
+class DatedItem(TimerItem):
+    """An item with its deadline; -1 if it is not scheduled."""
 
     __slots__ = ("due",)
 
@@ -200,25 +200,25 @@ class Dated(Held):
         self.due = -1
 
 
-class Heap(Design):
-    """``heapq`` with lazy deletion: what was cancelled or moved stays in the heap until it comes to the top."""
+class Heap(TimerDesign):
+    """``heapq`` with lazy deletion: entries that were cancelled or moved stay in the heap until they reach the top."""
 
-    items: list[Dated]
+    items: list[DatedItem]
 
     def __init__(self, count: int) -> None:
-        self.items = [Dated(name) for name in range(count)]
+        self.items = [DatedItem(name) for name in range(count)]
         self.heap: list[tuple[int, int]] = []
         self.add = self.push
-        self.drop = self.disown
+        self.drop = self.invalidate
 
-    def push(self, item: Dated, due: int) -> None:
+    def push(self, item: DatedItem, due: int) -> None:
         item.due = due
         heappush(self.heap, (due, item.name))
 
-    def disown(self, item: Dated) -> None:
+    def invalidate(self, item: DatedItem) -> None:
         item.due = -1
 
-    def advance(self, tick: int) -> list[Dated]:
+    def advance(self, tick: int) -> list[DatedItem]:
         heap, items, fired = self.heap, self.items, []
         while heap and heap[0][0] <= tick:
             due, name = heappop(heap)
@@ -235,18 +235,18 @@ class Heap(Design):
         return heap[0][0] if heap else None
 
 
-class Buckets(Design):
-    """A ``SortedDict`` of ticks; for each the dict of the items that are due then."""
+class Buckets(TimerDesign):
+    """A ``SortedDict`` from ticks to dicts of the items that are due then."""
 
-    items: list[Dated]
+    items: list[DatedItem]
 
     def __init__(self, count: int) -> None:
-        self.items = [Dated(name) for name in range(count)]
-        self.buckets: SortedDict[int, dict[Dated, None]] = SortedDict()
+        self.items = [DatedItem(name) for name in range(count)]
+        self.buckets: SortedDict[int, dict[DatedItem, None]] = SortedDict()
         self.add = self.file
         self.drop = self.take
 
-    def file(self, item: Dated, due: int) -> None:
+    def file(self, item: DatedItem, due: int) -> None:
         if item.due >= 0:
             self.take(item)
         bucket = self.buckets.get(due)
@@ -255,14 +255,14 @@ class Buckets(Design):
         bucket[item] = None
         item.due = due
 
-    def take(self, item: Dated) -> None:
+    def take(self, item: DatedItem) -> None:
         bucket = self.buckets[item.due]
         del bucket[item]
         if not bucket:
             del self.buckets[item.due]
         item.due = -1
 
-    def advance(self, tick: int) -> list[Dated]:
+    def advance(self, tick: int) -> list[DatedItem]:
         buckets, fired = self.buckets, []
         while buckets and buckets.peekitem(0)[0] <= tick:
             for item in buckets.popitem(0)[1]:
@@ -277,7 +277,7 @@ class Buckets(Design):
         return tick
 
 
-class Handled(Held):
+class HandleItem(TimerItem):
     __slots__ = ("handle",)
 
     def __init__(self, name: int) -> None:
@@ -285,8 +285,8 @@ class Handled(Held):
         self.handle: asyncio.TimerHandle | None = None
 
 
-class SetLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock is set."""
+class ManualClockLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock is set by the caller."""
 
     now_s = 0.0
 
@@ -294,33 +294,33 @@ class SetLoop(asyncio.SelectorEventLoop):
         return self.now_s
 
 
-class LoopTimers(Design):
-    """``loop.call_at``: an asyncio timer for each deadline. Expiring holds one turn of the loop a tick."""
+class LoopTimers(TimerDesign):
+    """``loop.call_at``: an asyncio timer for each deadline. Expiry includes one loop iteration per tick."""
 
-    items: list[Handled]
+    items: list[HandleItem]
 
     def __init__(self, count: int) -> None:
-        self.items = [Handled(name) for name in range(count)]
-        self.loop = SetLoop()
-        self.fired: list[Handled] = []
+        self.items = [HandleItem(name) for name in range(count)]
+        self.loop = ManualClockLoop()
+        self.fired: list[HandleItem] = []
         self.add = self.call
         self.drop = self.take
 
-    def call(self, item: Handled, due: int) -> None:
+    def call(self, item: HandleItem, due: int) -> None:
         if item.handle is not None:
             item.handle.cancel()
         item.handle = self.loop.call_at(due * TICK_S, self.fire, item)
 
-    def fire(self, item: Handled) -> None:
+    def fire(self, item: HandleItem) -> None:
         item.handle = None
         self.fired.append(item)
 
-    def take(self, item: Handled) -> None:
+    def take(self, item: HandleItem) -> None:
         assert item.handle is not None
         item.handle.cancel()
         item.handle = None
 
-    def advance(self, tick: int) -> list[Handled]:
+    def advance(self, tick: int) -> list[HandleItem]:
         self.fired = []
         self.loop.now_s = tick * TICK_S
         self.loop.call_soon(self.loop.stop)
@@ -331,7 +331,7 @@ class LoopTimers(Design):
         self.loop.close()
 
 
-DESIGNS: dict[str, Callable[[int], Design]] = {
+DESIGNS: dict[str, Callable[[int], TimerDesign]] = {
     "objects": Objects,
     "wheel": Wheel,
     "lazy": LazyWheel,
@@ -344,14 +344,14 @@ DESIGNS: dict[str, Callable[[int], Design]] = {
 # Measuring ------------------------------------------------------------------------------------------------------------
 
 
-def measure(name: str, work: Work, count: int) -> dict[str, float]:
-    """Fill, renew all, let all expire, fill again, cancel all. Times in ns an operation, bytes for each item."""
+def measure(name: str, work: TimerWorkload, count: int) -> dict[str, float]:
+    """Schedule, renew and expire all items, schedule and cancel them. Times in ns per operation, bytes per item."""
     dues, renewed, order = _plan(work, count)
     before = _resident()
     design = DESIGNS[name](count)
     figures = {"insert_ns": _timed(count, lambda: design.fill(dues))}
     figures["bytes"] = (_resident() - before) / count
-    gc.freeze()  # as a server does that has loaded its state
+    gc.freeze()  # as a server does after loading
     figures["renew_ns"] = _timed(count, lambda: design.renew(order, renewed))
     figures["renewed_bytes"] = (_resident() - before) / count
     if isinstance(design, Objects):
@@ -362,13 +362,13 @@ def measure(name: str, work: Work, count: int) -> dict[str, float]:
     design.fill(array("q", (end + due for due in dues)))
     figures["cancel_ns"] = _timed(count, lambda: design.cancel(order))
     if left := design.names(design.advance(2 * end)):
-        raise BenchError(f"{name}: {len(left)} came out although all were cancelled")
+        raise BenchError(f"{name}: {len(left)} expired although all were cancelled")
     design.close()
     return figures
 
 
 def measure_empty(name: str) -> dict[str, float]:
-    """A day in which nothing is due, and a tick in which nothing is: ns a call, with nothing filed and with one."""
+    """Advance by a day and by a tick in which nothing is due, without timers and with one: ns per call."""
     figures = {}
     for filed in (0, 1):
         design = DESIGNS[name](1)
@@ -379,8 +379,8 @@ def measure_empty(name: str) -> dict[str, float]:
     return figures
 
 
-def _plan(work: Work, count: int) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-    """When items are due at first, when after renewal, and in which order they are renewed and cancelled."""
+def _plan(work: TimerWorkload, count: int) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+    """The first deadlines, those after renewal, and the order of renewals and cancellations."""
     chance = random.Random(SEED)
     width = work.last - work.first
     if work.in_order:
@@ -393,38 +393,38 @@ def _plan(work: Work, count: int) -> tuple[Sequence[int], Sequence[int], Sequenc
     return dues, renewed, order
 
 
-def _expire(design: Design, work: Work, dues: Sequence[int]) -> dict[str, float]:
-    """Let time pass until nothing is left. Times are the thread's CPU time: other programs do not lengthen a tick."""
-    came = array("q", (-1 for _ in dues))
+def _expire(design: TimerDesign, work: TimerWorkload, dues: Sequence[int]) -> dict[str, float]:
+    """Advance until no timer is left. Times are the thread's CPU time, which other programs do not lengthen."""
+    fired_at = array("q", (-1 for _ in dues))
     spent: list[int] = []
     for tick in _ticks(design, work):
         start = thread_time_ns()
         fired = design.advance(tick)
         spent.append(thread_time_ns() - start)
         for name in design.names(fired):
-            if came[name] >= 0:
-                raise BenchError(f"{type(design).__name__}: item {name} came twice, at {came[name]} and {tick}")
-            came[name] = tick
-    _check(design, came, dues)
+            if fired_at[name] >= 0:
+                raise BenchError(f"{type(design).__name__}: item {name} expired twice, at {fired_at[name]} and {tick}")
+            fired_at[name] = tick
+    _check(design, fired_at, dues)
     return {"expire_ns": sum(spent) / len(dues), "worst_ms": max(spent) / 1e6, "wake_ups": len(spent) / len(dues)}
 
 
-def _ticks(design: Design, work: Work) -> Iterator[int]:
-    if not work.sleeps:
+def _ticks(design: TimerDesign, work: TimerWorkload) -> Iterator[int]:
+    if not work.waits_for_next:
         yield from range(max(1, work.first - APPROACH_TICKS), work.last + RENEWAL_TICKS_MAX)
         return
     while (tick := design.next_tick()) is not None:
         yield tick
 
 
-def _check(design: Design, came: Sequence[int], dues: Sequence[int]) -> None:
-    """Raises BenchError unless each came out at its tick: neither early, nor late, nor never (-1)."""
-    for name, (tick, due) in enumerate(zip(came, dues, strict=True)):
+def _check(design: TimerDesign, fired_at: Sequence[int], dues: Sequence[int]) -> None:
+    """Raise BenchError unless each timer expired at its tick, neither early, late nor never (-1)."""
+    for name, (tick, due) in enumerate(zip(fired_at, dues, strict=True)):
         if tick != due:
-            raise BenchError(f"{type(design).__name__}: item {name} is due at {due} and came at {tick}")
+            raise BenchError(f"{type(design).__name__}: item {name} is due at {due} and expired at {tick}")
 
 
-def _jump(design: Design, start: int, step: int) -> float:
+def _jump(design: TimerDesign, start: int, step: int) -> float:
     def jump() -> None:
         for number in range(1, JUMPS + 1):
             design.advance(start + number * step)

@@ -1,12 +1,12 @@
-"""``callboard bench timers``: what a deadline costs on the timing wheel, beside a heap, ordered buckets and asyncio.
+"""``callboard bench timers``: the cost of a deadline on the timing wheel, a heap, sorted buckets and asyncio.
 
-Every design files the same deadlines, moves them, lets them expire tick by tick and cancels them
-(``timer_designs.py``); each that comes out is checked. A design's work is done in a fresh process, rounds of all
-designs are interleaved, and ratios are taken within a round.
+Every design schedules the same deadlines, moves them, lets them expire tick by tick and cancels them
+(``timer_designs.py``); each expiry is checked. Each measurement runs in a new process; rounds of all designs are
+interleaved, and ratios are computed within a round.
 
-Three works: ``near`` is what sessions are, due in 5 to 45 s; ``hour`` lies an hour ahead, filed in order of due, and so
-passes through the wheel's upper level; ``week`` is spread thinly, and the owner sleeps until the next deadline instead
-of asking at each tick.
+There are three workloads. ``near``: due in 5 to 45 s, as sessions are. ``hour``: an hour ahead, scheduled in the order
+of expiry, so that they pass through the wheel's upper level. ``week``: few deadlines over a long time, where the owner
+waits for the next deadline instead of checking each tick.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ WORST_MS_AIM = 2.0
 BYTES_AIM = 50
 AIM_TIMERS = 1_000_000
 QUICK_TIMERS = 100_000
-TIMEOUT_S = 600.0  # of one child; at a million timers the slowest takes 30 s
-WEEK_SHARE = 10  # the thin work has a tenth of the timers: it wakes up for each
-PURPOSE = "A deadline on the timing wheel, beside a heap, a SortedDict of buckets and asyncio's call_at."
+TIMEOUT_S = 600.0  # of one child process; at a million timers the slowest takes 30 s
+WEEK_SHARE = 10  # this workload has a tenth of the timers, since each needs a wake-up
+PURPOSE = "Compare deadlines on the timing wheel with a heap, a SortedDict of buckets and asyncio's call_at."
 
 LABELS = {
-    OBJECTS: "objects, not filed",
+    OBJECTS: "objects, not scheduled",
     WHEEL: "wheel",
     "lazy": "wheel, lazy renewal",
-    "timers": "Timers (names of owners)",
+    "timers": "Timers (by owner and name)",
     "heap": "heapq, lazy deletion",
     "buckets": "SortedDict of buckets",
     "asyncio": "asyncio call_at",
@@ -51,9 +51,9 @@ DESIGNS_OF = {
 }
 TITLES = {
     "near": "due in 5 to 45 s",
-    "hour": "due in an hour, filed in order",
+    "hour": "due in an hour, scheduled in order",
     "week": "due within a week",
-    EMPTY: "Time in which nothing is due: us a call",
+    EMPTY: "Time in which nothing is due: us per call",
 }
 TIMES = ("insert_ns", "renew_ns", "expire_ns", "cancel_ns")
 COLUMNS = (
@@ -63,25 +63,25 @@ COLUMNS = (
     "own B",
     "own B\nrenewed",
     "whole B",
-    "turns a\ntimer",
+    "turns per\ntimer",
 )
 EMPTY_TIMES = ("day_0_ns", "day_1_ns", "tick_0_ns", "tick_1_ns")
-EMPTY_COLUMNS = ("design", "a day,\nnone filed", "a day,\none filed", "a tick,\nnone filed", "a tick,\none filed")
+EMPTY_COLUMNS = ("design", "a day,\nno timers", "a day,\no timers", "a tick,\nno timers", "a tick,\no timers")
 
 
-class Job(NamedTuple):
+class DesignRun(NamedTuple):
     work: str
     design: str
 
 
-Figures = dict[Job, list[dict[str, float]]]  # a round each
+Figures = dict[DesignRun, list[dict[str, float]]]  # a round each
 
 
 class Row(NamedTuple):
-    """A design at a work: medians over the rounds. ``x_wheel`` are medians of each round's ratio to the wheel.
+    """Medians over the rounds of a design and workload. ``x_wheel``: medians of the rounds' ratios to the wheel.
 
-    ``own_bytes`` is what the design adds for a timer to an object that has an owner and a name (``Timers``: to nothing,
-    so the object is in it); ``renewed_bytes`` the same after each was renewed once; ``whole_bytes`` is all.
+    ``own_bytes``: what the design adds per timer to an object with an owner and a name (``Timers`` needs no such
+    object, so its value is the total). ``renewed_bytes``: the same after each timer was renewed once.
     """
 
     work: str
@@ -93,7 +93,7 @@ class Row(NamedTuple):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the tables, write the JSON; returns 1 when a design gave a wrong deadline or did not run."""
+    """Measure, print the tables, write the JSON; returns 1 if a design failed or expired a timer wrongly."""
     options = _options(argv)
     try:
         rows = run(options)
@@ -102,15 +102,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     _show(options, rows)
     if options.json is not None:
-        write_json(options.json, _plain(options, rows))
+        write_json(options.json, _to_json(options, rows))
     return 0
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="callboard bench timers", description=PURPOSE)
-    parser.add_argument("--timers", type=int, default=AIM_TIMERS, help="filed at once (default 1000000)")
-    parser.add_argument("--rounds", type=int, default=3, help="of each design (default 3)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--timers", type=int, default=AIM_TIMERS, help="timers scheduled at once (default 1000000)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each design (default 3)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument("--quick", action="store_true", help=f"one round of at most {QUICK_TIMERS} timers")
     options = parser.parse_args(argv)
     if options.quick:
@@ -122,9 +122,9 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> list[Row]:
-    """Measure. Raises BenchError when a child fails, which it does when a deadline came wrong."""
+    """Measure. Raises BenchError if a child process fails, as it does when a timer expires at a wrong time."""
     jobs = {
-        Job(work, design): ["-m", "callboard.bench.timer_designs", design, work, str(_count(options, work))]
+        DesignRun(work, design): ["-m", "callboard.bench.timer_designs", design, work, str(_count(options, work))]
         for work, designs in DESIGNS_OF.items()
         for design in designs
     }
@@ -143,9 +143,9 @@ def _count(options: argparse.Namespace, work: str) -> int:
     return max(1, count // WEEK_SHARE) if work == "week" else count
 
 
-def _row(figures: Figures, job: Job) -> Row:
+def _row(figures: Figures, job: DesignRun) -> Row:
     own = figures[job]
-    wheel = figures[Job(job.work, WHEEL)]
+    wheel = figures[DesignRun(job.work, WHEEL)]
     times = [name for name in own[0] if name.endswith("_ns") and name in wheel[0]]
     return Row(
         job.work,
@@ -157,11 +157,11 @@ def _row(figures: Figures, job: Job) -> Row:
     )
 
 
-def _over_objects(figures: Figures, job: Job, name: str) -> float | None:
-    """Bytes that a design takes more than the objects alone, which are measured before renewal."""
+def _over_objects(figures: Figures, job: DesignRun, name: str) -> float | None:
+    """Bytes that a design needs in addition to the objects, which are measured before renewal."""
     if job.work == EMPTY or job.design == OBJECTS:
         return None
-    bare = figures[Job(job.work, OBJECTS)]
+    bare = figures[DesignRun(job.work, OBJECTS)]
     return median(one[name] - base["bytes"] for one, base in zip(figures[job], bare, strict=True))
 
 
@@ -173,7 +173,7 @@ def _show(options: argparse.Namespace, rows: Sequence[Row]) -> None:
         title = f"{_count(options, work):,} timers {TITLES[work]}; median of {options.rounds}"
         print_table(title, COLUMNS, [_cells(row) for row in rows if row.work == work], [])
     print_table(TITLES[EMPTY], EMPTY_COLUMNS, [_empty_cells(row) for row in rows if row.work == EMPTY], _notes(rows))
-    print_table("Aims", ("", "aim", "measured"), _aims(options, rows), [])
+    print_table("Targets", ("", "target", "measured"), _aims(options, rows), [])
 
 
 def _cells(row: Row) -> list[str]:
@@ -206,20 +206,19 @@ def _figure(value: float | None, form: str) -> str:
 
 def _notes(rows: Sequence[Row]) -> list[str]:
     return [
-        "Every deadline came out at its tick, none twice, none was missing; after cancelling nothing came.",
-        "The first row is the measuring loop over objects that are not filed: insert, renew and cancel hold its time. "
-        "At a million, most of renew and cancel is waiting for memory, since they take the objects in random order.",
-        "Renewal moves a deadline by up to 3 s, once for each timer. What lazy designs save then, they pay at expiry: "
-        "the heap digs through the dead; lazy renewal files an early alarm again, once for each session timeout and "
-        "not once for each heartbeat.",
-        "Own B: resident bytes for each timer above an object with an owner and a name, which the owner holds anyway; "
-        "renewed: the same after the renewals; whole: with that object, its name and the reference to it. Timers holds "
-        "for owners that hold nothing, so its own part has the object in it.",
-        "Expire and worst tick are CPU time of the thread, so that other programs do not lengthen a tick. The objects "
-        "are frozen for the garbage collector (gc.freeze), as a server does that has loaded its state. The worst tick "
-        "of lazy renewal is that of the last early alarm, in which the memory of all first deadlines goes back to the "
-        "system.",
-        "A day is 86,400,000 ticks: the wheel goes over it in one step.",
+        "Every timer expired exactly once, at its tick; no timer expired after it was cancelled.",
+        "The first row is the measuring loop over objects that are not scheduled; its time is in insert, renew and "
+        "cancel. At a million timers, renew and cancel mostly wait for memory, since their order is random.",
+        "Renewal moves each deadline once, by up to 3 s. Lazy designs do part of this work at expiry: the heap skips "
+        "dead entries; lazy renewal reschedules an early expiry, once per session timeout instead of once per "
+        "heartbeat.",
+        "Own B: resident bytes per timer in addition to an object with an owner and a name that exists anyway; "
+        "renewed: the same after the renewals; whole: including that object, its name and the reference to it. Timers "
+        "needs no such object, so its own bytes are its total.",
+        "Expire and worst tick are CPU time of the thread, which other programs do not lengthen. The objects are "
+        "excluded from garbage collection (gc.freeze), as in a server after loading. The worst tick of lazy renewal is "
+        "that of the last early expiry, which frees the memory of all first deadlines.",
+        "A day is 86,400,000 ticks; the wheel advances over it in one step.",
     ]
 
 
@@ -227,18 +226,18 @@ def _aims(options: argparse.Namespace, rows: Sequence[Row]) -> list[list[str]]:
     by_job: Mapping[tuple[str, str], Row] = {(row.work, row.design): row for row in rows}
     near, hour = by_job["near", WHEEL], by_job["hour", WHEEL]
     size = f"at {options.timers:,} timers" + (
-        "" if options.timers == AIM_TIMERS else f" (the aim is for {AIM_TIMERS:,})"
+        "" if options.timers == AIM_TIMERS else f" (the target is for {AIM_TIMERS:,})"
     )
     return [
         [f"worst tick, {size}", f"< {WORST_MS_AIM:g} ms", f"{near.figures['worst_ms']:.2f} ms"],
         ["the same an hour ahead", f"< {WORST_MS_AIM:g} ms", f"{hour.figures['worst_ms']:.2f} ms"],
-        ["the wheel's own bytes a timer", f"<= {BYTES_AIM} B", f"{_figure(near.own_bytes, '.0f')} B"],
+        ["the wheel's own bytes per timer", f"<= {BYTES_AIM} B", f"{_figure(near.own_bytes, '.0f')} B"],
         ["the same an hour ahead", f"<= {BYTES_AIM} B", f"{_figure(hour.own_bytes, '.0f')} B"],
     ]
 
 
-def _plain(options: argparse.Namespace, rows: Sequence[Row]) -> dict[str, Any]:
-    """The result for ``--json``: times in ns or ms as their names say, bytes for each timer."""
+def _to_json(options: argparse.Namespace, rows: Sequence[Row]) -> dict[str, Any]:
+    """The result for ``--json``: times in the unit of their name, bytes per timer."""
     return {
         "bench": "timers",
         "machine": machine(),

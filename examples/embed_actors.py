@@ -1,11 +1,11 @@
-"""Quotas over TCP: an asyncio service whose state lives in actors, one for each customer.
+"""Quotas over TCP: an asyncio service that keeps its state in actors, one for each customer.
 
     python examples/embed_actors.py       # a short demonstration
     python examples/embed_actors.py 7070  # serves until Ctrl-C; try it with: nc 127.0.0.1 7070
 
-A line "ana 3" takes three tokens of Ana's quota, which a timer fills again. One customer's lines are handled one after
-the other, whatever connections they come on, and there is no lock. A refusal is an answer. A bug costs the message that
-met it, and no other. At the end all that was asked is answered.
+The line "ana 3" takes three tokens of Ana's quota, which a timer refills. The requests of one customer are handled one
+after the other, also if they come from several connections, without a lock. A refused request gets an answer. A bug
+affects only the request that triggered it. Before the program ends it answers all requests that it has received.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class Take(NamedTuple):
 
 
 class Refused(Exception):
-    """What a customer may hear. Not a bug."""
+    """The request is refused, and the customer gets the message. This is not a bug."""
 
 
 class Quota(Actor):
@@ -40,20 +40,20 @@ class Quota(Actor):
         super().__init__()
         self.timer, self.clock, self.left = timer, clock, FULL
 
-    def on_leave(self, error: Exception | None) -> int:
-        """There was a bug. What the next instance should know; a real service would ask its database."""
+    def save_state(self, error: Exception | None) -> int:
+        """Called after a bug: returns the state for the next instance. A real service would read its database."""
         return self.left
 
-    def on_return(self, kept: int) -> None:
+    def restore_state(self, kept: int) -> None:
         self.left = kept
 
     def on_start(self) -> None:
-        """Of the first instance, and of the one after a bug."""
+        """Called for the first instance and for each instance after a bug."""
         self.timer.tell(Schedule(self.actor_ref, "refill", self.clock.monotonic_ms() + REFILL_EVERY_MS))
 
     def take(self, message: Take) -> str:
-        more = self.left // message.tokens  # nobody thought of 0 tokens: that is the bug
-        if not more:
+        is_enough = self.left // message.tokens > 0  # the bug: a division by zero if tokens is 0
+        if not is_enough:
             raise Refused(f"{self.left} left")
         self.left -= message.tokens
         return f"yes, {self.left} left"
@@ -64,7 +64,7 @@ class Quota(Actor):
 
 
 class Service:
-    """Lines come in on connections; each is asked of its customer's actor."""
+    """Sends each line that it receives to the actor of the customer."""
 
     def __init__(self, system: System) -> None:
         self.system = system
@@ -72,7 +72,7 @@ class Service:
         self.quotas: dict[str, ActorRef] = {}
 
     def quota(self, customer: str) -> ActorRef:
-        if customer not in self.quotas:  # no await between the question and the answer, so each is made once
+        if customer not in self.quotas:  # no await between the check and the assignment: one actor per customer
             self.quotas[customer] = self.system.spawn(Quota, self.timer, self.system.clock)
         return self.quotas[customer]
 
@@ -82,10 +82,10 @@ class Service:
             return str(await self.quota(customer).ask(Take(int(tokens)), block=False, timeout=ANSWER_TIMEOUT_S))
         except (Refused, ValueError) as error:
             return f"no: {error}"
-        except Exception as error:  # a bug, and the actor has begun anew by now; or Timeout, or ActorFailed
+        except Exception as error:  # a bug, after which the actor was restarted; or Timeout, or ActorFailed
             return f"sorry: {error!r}"
 
-    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async for line in reader:
                 writer.write(f"{await self.answer(line.decode())}\n".encode())
@@ -97,23 +97,23 @@ class Service:
 async def demonstrate(service: Service, port: int) -> None:
     connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
 
-    async def say(line: str, on: int = 0) -> str:
-        reader, writer = connections[on]
+    async def send(line: str, connection: int = 0) -> str:
+        reader, writer = connections[connection]
         writer.write(f"{line}\n".encode())
         return (await reader.readline()).decode().strip()
 
-    print("ana 2, twice at once:", await asyncio.gather(say("ana 2"), say("ana 2", on=1)))
+    print("ana 2, on two connections:", await asyncio.gather(send("ana 2"), send("ana 2", connection=1)))
     for line in ("ana 50", "ana 0", "ana 1", "bob 10"):
-        print(f"{line}: {await say(line)}")
-    while (answer := await say("bob 3")).startswith("no"):  # until the timer has filled it
+        print(f"{line}: {await send(line)}")
+    while (answer := await send("bob 3")).startswith("no"):  # until the timer has refilled it
         await asyncio.sleep(REFILL_EVERY_MS / 1000)
     print(f"bob 3, a little later: {answer}")
-    print(f"actors begun anew after a bug: {service.system.stats().restarts}")
+    print(f"actors restarted after a bug: {service.system.stats().restarts}")
     for _, writer in connections:
         writer.close()
 
 
-async def until_a_signal() -> None:
+async def wait_for_signal() -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -121,14 +121,14 @@ async def until_a_signal() -> None:
 
 
 async def run(port: int | None) -> None:
-    # Each actor handles what it was sent before it stops: the end of this block answers all that was asked.
+    # At the end of this block each actor handles its pending messages before it stops.
     async with System.on_loop() as system:
         service = Service(system)
-        server = await asyncio.start_server(service.converse, "127.0.0.1", port or 0)
-        port_got = server.sockets[0].getsockname()[1]
-        print(f"listening on 127.0.0.1:{port_got}", flush=True)
+        server = await asyncio.start_server(service.handle_connection, "127.0.0.1", port or 0)
+        actual_port = server.sockets[0].getsockname()[1]
+        print(f"listening on 127.0.0.1:{actual_port}", flush=True)
         try:
-            await (demonstrate(service, port_got) if port is None else until_a_signal())
+            await (demonstrate(service, actual_port) if port is None else wait_for_signal())
         finally:
             server.close()
     print("stopped")

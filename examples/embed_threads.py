@@ -1,12 +1,12 @@
-"""Seats over HTTP: a threaded WSGI service whose state lives in actors, one for each show.
+"""Seats over HTTP: a threaded WSGI service that keeps its state in actors, one for each show.
 
     python examples/embed_threads.py       # a short demonstration
     python examples/embed_threads.py 8080  # serves until Ctrl-C; try it with:
                                            #   curl -X PUT 'http://127.0.0.1:8080/hamlet/12?ana'
 
-The server has a thread for each request; a request's thread asks an actor and waits, never longer than two seconds. Two
-people who want the same seat meet in the mailbox of its show, so there is no lock, and no seat is sold twice. Any WSGI
-server will do in the place of the one from the standard library.
+The server has a thread for each request, which asks an actor and waits at most two seconds for its answer. Requests for
+one show are handled one after the other in its actor, so no seat is sold twice, without a lock. The standard library's
+server can be replaced by any other WSGI server.
 """
 
 import http.client
@@ -35,7 +35,7 @@ class Book(NamedTuple):
 
 
 class Refused(Exception):
-    """What a visitor may hear. Not a bug."""
+    """The request is refused, and the visitor gets the message. This is not a bug."""
 
 
 class Show(Actor):
@@ -43,14 +43,14 @@ class Show(Actor):
 
     handlers = {Book: "book"}
     supervision = Supervision(domain_errors=(Refused,))
-    high_water = 1000  # a crowd is told to come again, instead of waiting in vain
+    high_water = 1000  # with more requests in the mailbox, new ones are refused at once
 
     def __init__(self, names: list[str]) -> None:
         super().__init__()
-        self.names = names  # the instance after a bug gets the same list; a real service would ask its database
+        self.names = names  # an instance after a bug gets the same list; a real service would use a database
 
     def book(self, message: Book) -> str:
-        taken_by = self.names[message.seat - 1]  # nobody thought of seat 1000: that is the bug
+        taken_by = self.names[message.seat - 1]  # the bug: an IndexError for seat 1000
         if taken_by:
             raise Refused(f"seat {message.seat} is taken")
         self.names[message.seat - 1] = message.name
@@ -58,7 +58,7 @@ class Show(Actor):
 
 
 class BoxOffice(Actor):
-    """Finds the actor of a show, or makes it. It hands the request on, and is free for the next at once."""
+    """Finds or creates the actor of a show and forwards the request to it, without waiting for the answer."""
 
     handlers = {Book: "book", ChildFailed: "forget"}
 
@@ -69,17 +69,17 @@ class BoxOffice(Actor):
     def book(self, message: Book) -> Any:
         if message.show not in self.shows:
             self.shows[message.show] = self.spawn(Show, [""] * SEATS)
-        assert self.reply_to is not None, "requests are asked"
-        self.shows[message.show].post(message, self.reply_to)  # the show answers whoever asked
+        assert self.reply_to is not None, "requests have a reply slot"
+        self.shows[message.show].post(message, self.reply_to)  # the show answers the request directly
         return DEFERRED
 
     def forget(self, message: ChildFailed) -> None:
-        """Too many bugs in a row: the next request begins with a new one."""
+        """An actor failed after too many bugs: the next request for its show creates a new one."""
         self.shows = {show: ref for show, ref in self.shows.items() if ref != message.child}
 
 
 def application(office: ActorRef, environ: dict[str, Any], start_response: Callable[..., object]) -> list[bytes]:
-    """WSGI, once ``office`` is filled in. Runs on a thread of the server's; actors run on the system's."""
+    """The WSGI application, once ``office`` is bound. Runs on a server thread; actors run on the system's thread."""
     match environ["PATH_INFO"].split("/"), environ["QUERY_STRING"]:
         case ["", show, seat], name if seat.isdecimal() and name:
             status, text = book(office, Book(show, int(seat), name))
@@ -94,14 +94,14 @@ def book(office: ActorRef, message: Book) -> tuple[HTTPStatus, str]:
         return HTTPStatus.OK, office.ask(message, timeout=ANSWER_TIMEOUT_S)
     except Refused as error:
         return HTTPStatus.CONFLICT, str(error)
-    except (Timeout, MailboxFull, ActorDeadError):  # the last is also what is heard of an actor that has failed
+    except (Timeout, MailboxFull, ActorDeadError):  # the last one also from an actor that has failed
         return HTTPStatus.SERVICE_UNAVAILABLE, "please try again"
-    except Exception as error:  # a bug: the show goes on with a new instance
+    except Exception as error:  # a bug: a new instance of the actor continues
         return HTTPStatus.INTERNAL_SERVER_ERROR, f"sorry: {error!r}"
 
 
 class Server(ThreadingMixIn, WSGIServer):
-    """A thread for each request; ``server_close`` waits until all have answered."""
+    """A thread for each request. ``server_close`` waits until all requests are answered."""
 
 
 class QuietHandler(WSGIRequestHandler):
@@ -121,7 +121,8 @@ def put(port: int, path: str) -> str:
 def demonstrate(port: int) -> None:
     with ThreadPoolExecutor(8) as visitors:
         answers = list(visitors.map(lambda number: put(port, f"/hamlet/12?visitor{number}"), range(20)))
-    print(f"20 want seat 12: {sum(one.startswith('200') for one in answers)} has it, the others hear:", max(answers))
+    success_count = sum(answer.startswith("200") for answer in answers)
+    print(f"20 requests for seat 12: {success_count} succeeded, the others got:", max(answers))
     for path in ("/hamlet/1000?ana", "/hamlet/12?ana", "/hamlet/13?ana", "/faust/12?ana"):
         print(f"{path}: {put(port, path)}")
 
@@ -139,12 +140,12 @@ def serve(office: ActorRef, port: int | None) -> None:
         else:
             stopping.wait()
     finally:
-        server.shutdown()  # nothing new
-        server.server_close()  # what has begun is answered
+        server.shutdown()  # accepts no new requests
+        server.server_close()  # waits for the pending ones
 
 
 def main() -> None:
-    with System.on_threads() as system:  # its end stops all actors, then their thread
+    with System.on_threads() as system:  # the end of the block stops all actors, then their thread
         serve(system.spawn(BoxOffice), int(sys.argv[1]) if len(sys.argv) > 1 else None)
     print("stopped")
 

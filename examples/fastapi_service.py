@@ -1,14 +1,14 @@
-"""A FastAPI service whose instances share out work, and say over HTTP who does what and how far it is. No broker.
+"""A FastAPI service whose instances share background work and show its owners and progress over HTTP. No broker.
 
     pip install callboard fastapi uvicorn
     uvicorn --app-dir examples fastapi_service:app    # then GET /owners and /progress, PUT /tenants/acme
 
-Background work of a web service runs in every instance of it, unless something decides who does what. This instance is
-the one that decides: the coordinator lives as long as the application does, and keeps what was committed in a folder.
-Two workers run beside it in this process; more of them, in other processes or on other machines, join by its address:
-``callboard.connect(address).member("importers", resources=...)``, with the same list of tenants.
+Without a coordinator, the background work of a web service would run in each of its instances. This instance runs the
+coordinator while the application runs, with the committed offsets in a folder. It also runs two workers. More workers,
+in other processes or on other machines, join by its address: ``callboard.connect(address).member("importers",
+resources=...)``, with the same list of tenants.
 
-Tenants come and go while it runs. A new one is dealt out within a second; those that stay are not disturbed.
+Tenants can be added and removed at any time. A new one is assigned within a second, without a pause of the others.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ STEP_S = 0.05
 
 
 class Service:
-    """What the endpoints know."""
+    """The state of the application."""
 
     def __init__(self, coordinator: callboard.Coordinator, tenants: list[str]) -> None:
         self.coordinator = coordinator
         self.tenants = tenants
         self.members: list[callboard.Member] = []
 
-    async def keep_working(self) -> None:
-        """One worker. A real one would import the tenant's data where this one counts."""
+    async def run_worker(self) -> None:
+        """Run one worker. It only counts pages; a real one would import the tenant's data."""
         async with self.coordinator.member(
             GROUP, resources={"tenants": lambda: self.tenants}, client_id=f"worker-{len(self.members)}"
         ) as member:
@@ -54,10 +54,10 @@ class Service:
             await shard.commit(page, note=f"page {page}")
 
 
-def report(worker: asyncio.Task[None]) -> None:
-    """A task that fails would say so only at the end of the program. The others go on, with its share of the work."""
+def log_failure(worker: asyncio.Task[None]) -> None:
+    """Log the error of a worker at once. The other workers continue and get its shards."""
     if not worker.cancelled() and (error := worker.exception()) is not None:
-        log.error("a worker has ended", exc_info=error)
+        log.error("a worker failed", exc_info=error)
 
 
 @asynccontextmanager
@@ -65,17 +65,17 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with callboard.Coordinator(
         data=os.environ.get("CALLBOARD_DATA", "state"),
         listen=os.environ.get("CALLBOARD_LISTEN", "127.0.0.1:0"),
-        group_initial_rebalance_delay_ms=0,  # work begins at once, and is dealt again when others come
+        group_initial_rebalance_delay_ms=0,  # the first member gets all shards at once; later members cause a rebalance
     ) as coordinator:
         service = app.state.service = Service(coordinator, ["acme", "zenith", "initech"])
-        workers = [asyncio.create_task(service.keep_working()) for _ in range(WORKERS)]
+        workers = [asyncio.create_task(service.run_worker()) for _ in range(WORKERS)]
         for worker in workers:
-            worker.add_done_callback(report)
+            worker.add_done_callback(log_failure)
         try:
             yield
         finally:
             for worker in workers:
-                worker.cancel()  # hands its work back, and leaves
+                worker.cancel()  # it releases its shards and leaves the group
             await asyncio.gather(*workers, return_exceptions=True)
 
 
@@ -114,9 +114,9 @@ async def members(service: Running) -> dict[str, list[str]]:
 
 @app.get("/progress")
 async def progress(service: Running) -> dict[str, str]:
-    """The last note of each tenant. It is durable, whichever worker committed it."""
+    """The last committed note of each tenant, by any worker."""
     committed = await service.coordinator.progress(GROUP, "tenants")
-    return {str(name): found.metadata for name, found in committed.items()}
+    return {str(name): offset.metadata for name, offset in committed.items()}
 
 
 @app.put("/tenants/{name}")

@@ -1,13 +1,13 @@
-"""Many images, a few processes, and one that is killed: who resizes what, and what of the dead one's shard is left?
+"""Several processes resize images. One of them is killed, and the others continue its work.
 
-    python examples/resize_images.py                   # a short demonstration, with images made for it
-    python examples/resize_images.py PHOTOS THUMBNAILS  # the same with yours: every *.jpg
+    python examples/resize_images.py                    # a short demonstration with generated images
+    python examples/resize_images.py PHOTOS THUMBNAILS  # the same with your images: every *.jpg
 
-A pool of processes loses a worker's part when the kernel kills that worker, as it does when images are large and memory
-is short. Here the images are dealt into shards, and each worker holds some. It commits how far it is; when it is gone,
-the others get its shards and go on from there. Nobody but the coordinator, which runs in the parent, knows who is who.
+If the kernel kills a worker of a process pool, for example because memory is short, its work is lost. Here the images
+are divided into shards, and each worker owns some of them. It commits its progress. When it dies, the other workers get
+its shards and continue at the committed offsets. The coordinator runs in the parent process.
 
-An image that was resized but not yet committed is resized again, so writing must be repeatable: a new file, renamed.
+An image that was resized but not committed is resized again, so writing must be repeatable: a new file is renamed.
 """
 
 import os
@@ -23,12 +23,12 @@ from PIL import Image
 import callboard
 
 GROUP = "resize-images"
-SHARES = 6  # some more than workers, so that what a dead one leaves can be spread
+SHARDS = 6  # more than workers, so that the shards of a dead one can be distributed
 WORKERS = 3
 WIDTH = 320
-SESSION_MS = 1_000  # a worker that was not heard of for so long is dead; 10 s are kinder to a busy machine
-LOOK_S = 0.05
-DEAL_MS = 200  # workers that start together are dealt shards together
+SESSION_MS = 1_000  # without heartbeats for this long a worker counts as dead; in production use 10 s
+POLL_S = 0.05
+INITIAL_DELAY_MS = 200  # workers that start together get their shards in one rebalance
 
 
 def main() -> None:
@@ -51,63 +51,63 @@ def work(name: str, bootstrap: str, source: Path, target: Path) -> None:
     with (
         callboard.connect_in_thread(bootstrap) as coordinator,
         coordinator.member(
-            GROUP, resources={"images": SHARES}, client_id=name, session_timeout_ms=SESSION_MS
+            GROUP, resources={"images": SHARDS}, client_id=name, session_timeout_ms=SESSION_MS
         ) as member,
     ):
         for assignment in member.assignments():  # a new one whenever the shards have changed
             with assignment:
                 for shard in assignment.shards:
-                    ours = images[int(shard.name) :: SHARES]
-                    for number in range(shard.next_offset or 0, len(ours)):
+                    shard_images = images[int(shard.name) :: SHARDS]
+                    for number in range(shard.next_offset or 0, len(shard_images)):
                         if assignment.is_over:  # a rebalance: continue with the next assignment
                             break
-                        resize(ours[number], target)
-                        have_accident(ours[number])
-                        print(f"{name} resized {ours[number].name}", flush=True)
+                        resize(shard_images[number], target)
+                        kill_once(shard_images[number])
+                        print(f"{name} resized {shard_images[number].name}", flush=True)
                         shard.commit(number + 1, note=name)
 
 
 def resize(image: Path, target: Path) -> None:
-    unfinished = target / f".{image.name}.{os.getpid()}"
+    temporary_file = target / f".{image.name}.{os.getpid()}"
     with Image.open(image) as picture:
         picture.thumbnail((WIDTH, WIDTH))
-        picture.save(unfinished, "JPEG")
-    unfinished.replace(target / image.name)
+        picture.save(temporary_file, "JPEG")
+    temporary_file.replace(target / image.name)
 
 
-def have_accident(image: Path) -> None:
+def kill_once(image: Path) -> None:
     """For the demonstration: kill the first worker that gets here, after its work and before its commit."""
-    fuse = image.with_suffix(".fuse")
-    if fuse.exists():
-        fuse.unlink()
+    kill_marker = image.with_suffix(".kill")
+    if kill_marker.exists():
+        kill_marker.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-# Their parent --------------------------------------------------------------------------------------------------------
+# The parent process --------------------------------------------------------------------------------------------------
 
 
 def run(source: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     total = len(images_in(source))
     with callboard.Coordinator.in_thread(
-        listen="127.0.0.1:0",  # with data="state" besides, what is done outlives this process
-        group_initial_rebalance_delay_ms=DEAL_MS,
+        listen="127.0.0.1:0",  # add data="state" to keep the progress over a restart
+        group_initial_rebalance_delay_ms=INITIAL_DELAY_MS,
         group_min_session_timeout_ms=SESSION_MS,
     ) as coordinator:
-        own = [coordinator.bootstrap, str(source), str(target)]
+        arguments = [coordinator.bootstrap, str(source), str(target)]
         workers = [
-            subprocess.Popen([sys.executable, __file__, "worker", f"worker-{number}", *own])
+            subprocess.Popen([sys.executable, __file__, "worker", f"worker-{number}", *arguments])
             for number in range(WORKERS)
         ]
         while (done := progress(coordinator)) < total:
             if all(worker.poll() is not None for worker in workers):
-                sys.exit(f"no worker is left; {done} of {total} images are done")
-            time.sleep(LOOK_S)
+                sys.exit(f"all workers have ended; {done} of {total} images are done")
+            time.sleep(POLL_S)
         for worker in workers:
             worker.terminate()
         for number, worker in enumerate(workers):
-            how = "was killed" if worker.wait() == -signal.SIGKILL else "left"
-            print(f"worker-{number} {how}")
+            end = "was killed" if worker.wait() == -signal.SIGKILL else "left"
+            print(f"worker-{number} {end}")
         print(f"{done} of {total} images, {len(images_in(target))} thumbnails")
 
 
@@ -116,7 +116,7 @@ def progress(coordinator: callboard.ThreadCoordinator) -> int:
 
 
 def images_in(folder: Path) -> list[Path]:
-    """Always in the same order: a shard is every sixth image, and offsets count images in this order."""
+    """All images, sorted. A shard is every sixth image, and an offset counts its images in this order."""
     return sorted(folder.glob("*.jpg"))
 
 
@@ -124,7 +124,7 @@ def make_images(folder: Path) -> Path:
     folder.mkdir()
     for number in range(48):
         Image.effect_noise((800, 600), number + 1).save(folder / f"photo-{number:02}.jpg")
-    (folder / "photo-18.fuse").touch()
+    (folder / "photo-18.kill").touch()
     return folder
 
 

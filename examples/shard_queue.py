@@ -1,16 +1,14 @@
-"""A queue of tasks with workers, retries and progress, as with Celery, where a task that kills its worker is found out.
+"""A task queue with workers, retries and progress, as in Celery, that quarantines a task that kills its worker.
 
     python examples/shard_queue.py                             # a short demonstration
-    callboard serve --listen 0.0.0.0:9092 --data state         # or: the coordinator; then, wherever you like, workers:
+    callboard serve --listen 0.0.0.0:9092 --data state         # or: start a coordinator, then workers on any machine
     python examples/shard_queue.py work NAME HOST:9092 FOLDER
 
-A queue gives each task to whoever asks, so two tasks for one customer run at the same time, and a task that crashes its
-worker is given to the next one, and the next. Here a task belongs to a shard, by its key. A shard is a file to which
-tasks are appended, and has one worker at a time, which does them in order. How far it is, and how often it has tried
-the next one, is committed before each attempt: so an attempt counts even if nobody is left to say how it ended. A task
-that has had all its attempts is put aside, and its shard goes on.
-
-Tasks are done at least once. FOLDER must be one that all workers see.
+In a usual queue any worker gets the next task, so two tasks of one customer may run at the same time, and a task that
+crashes its worker is given to one worker after the other. Here a task belongs to a shard, by its key. A shard is a file
+to which tasks are appended. It has one worker at a time, which runs its tasks in order. Before each attempt the worker
+commits the offset of the task and the number of attempts, so an attempt also counts if the worker dies. A task without
+attempts left is quarantined. Tasks run at least once. All workers must have access to FOLDER.
 """
 
 import asyncio
@@ -30,8 +28,8 @@ import callboard
 GROUP = "shard-queue"
 SHARDS = 4
 ATTEMPTS_MAX = 2
-PAUSE_S = 0.05  # before the second attempt; twice as long before each one after it
-LOOK_S = 0.05
+RETRY_DELAY_S = 0.05  # before the second attempt; doubled before each further one
+POLL_S = 0.05
 
 
 def shard_of(key: str) -> int:
@@ -48,7 +46,7 @@ def enqueue(folder: Path, task: str, key: str) -> None:
 
 
 def lines_from(path: Path, number: int) -> list[Any]:
-    """Complete lines only; the last one may be half written."""
+    """The complete lines from ``number`` on; the last line may be incomplete."""
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [json.loads(line) for line in lines[number:] if line.endswith("\n")]
 
@@ -66,12 +64,12 @@ class Worker:
         next_offset, attempts = shard.next_offset or 0, int(shard.note or 0)
         while True:
             for task in lines_from(self.folder / f"shard-{shard.name}.jsonl", next_offset):
-                await self.do(task, shard, next_offset, attempts)
+                await self.run_task(task, shard, next_offset, attempts)
                 next_offset, attempts = next_offset + 1, 0
                 await shard.commit(next_offset, note="0")
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
-    async def do(self, task: dict[str, str], shard: callboard.Shard, next_offset: int, attempts: int) -> None:
+    async def run_task(self, task: dict[str, str], shard: callboard.Shard, next_offset: int, attempts: int) -> None:
         """Try a task until it succeeds or has no attempts left."""
         while attempts < ATTEMPTS_MAX:
             attempts += 1
@@ -80,20 +78,20 @@ class Worker:
                 await TASKS[task["task"]](task["key"], attempts)
             except Exception as error:
                 print(f"{self.name}: {task['task']} of {task['key']}, attempt {attempts}: {error}", flush=True)
-                await asyncio.sleep(PAUSE_S * 2 ** (attempts - 1))
+                await asyncio.sleep(RETRY_DELAY_S * 2 ** (attempts - 1))
             else:
                 append(self.folder / "done.jsonl", task)
                 return
-        append(self.folder / "put-aside.jsonl", task)
+        append(self.folder / "quarantine.jsonl", task)
 
 
 async def greet(key: str, attempt: int) -> None:
-    await asyncio.sleep(0.001)  # something useful
+    await asyncio.sleep(0.001)  # the work would be here
 
 
 async def flaky(key: str, attempt: int) -> None:
     if attempt < 2:
-        raise ConnectionError("the other side is busy")
+        raise ConnectionError("the server is busy")
 
 
 async def crash(key: str, attempt: int) -> None:
@@ -115,17 +113,17 @@ async def work(name: str, bootstrap: str, folder: Path) -> None:
             await running
 
 
-# The rest ------------------------------------------------------------------------------------------------------------
+# Demonstration -------------------------------------------------------------------------------------------------------
 
 
-async def keep_alive(name: str, bootstrap: str, folder: Path, lives: dict[str, int]) -> None:
-    """Start a worker again whenever it dies, as systemd or Kubernetes would."""
+async def run_with_restarts(name: str, bootstrap: str, folder: Path, starts: dict[str, int]) -> None:
+    """Restart a worker when it dies, as systemd or Kubernetes would."""
     process = None
     try:
         while process is None or process.returncode:
-            lives[name] = lives.get(name, 0) + 1
-            own = (sys.executable, __file__, "work", name, bootstrap, str(folder))
-            process = await asyncio.create_subprocess_exec(*own)
+            starts[name] = starts.get(name, 0) + 1
+            command = (sys.executable, __file__, "work", name, bootstrap, str(folder))
+            process = await asyncio.create_subprocess_exec(*command)
             await process.wait()
     finally:
         if process is not None and process.returncode is None:
@@ -139,20 +137,23 @@ async def demonstrate(folder: Path) -> None:
         enqueue(folder, "greet", key)
     enqueue(folder, "flaky", keys[0])
     enqueue(folder, "crash", keys[0])
-    lives: dict[str, int] = {}
+    starts: dict[str, int] = {}
     async with (
         callboard.Coordinator(listen="127.0.0.1:0", group_initial_rebalance_delay_ms=200) as coordinator,
         asyncio.TaskGroup() as group,
     ):
-        keepers = [group.create_task(keep_alive(name, coordinator.bootstrap, folder, lives)) for name in ("ann", "bob")]
-        enqueue(folder, "greet", keys[0])  # behind the one that kills
-        while sum(one.offset for one in (await coordinator.offsets(GROUP)).values()) < len(keys) + 3:
-            await asyncio.sleep(LOOK_S)
-        for keeper in keepers:
-            keeper.cancel()
+        supervisors = [
+            group.create_task(run_with_restarts(name, coordinator.bootstrap, folder, starts)) for name in ("ann", "bob")
+        ]
+        enqueue(folder, "greet", keys[0])  # after the task that kills its worker
+        while sum(committed.offset for committed in (await coordinator.offsets(GROUP)).values()) < len(keys) + 3:
+            await asyncio.sleep(POLL_S)
+        for supervisor in supervisors:
+            supervisor.cancel()
     done = {task["id"] for task in lines_from(folder / "done.jsonl", 0)}
-    print(f"{len(done)} tasks are done; put aside: {[t['task'] for t in lines_from(folder / 'put-aside.jsonl', 0)]}")
-    print("workers were started", sum(lives.values()), "times")
+    quarantined = [task["task"] for task in lines_from(folder / "quarantine.jsonl", 0)]
+    print(f"{len(done)} tasks are done; quarantined: {quarantined}")
+    print("workers were started", sum(starts.values()), "times")
 
 
 def main() -> None:

@@ -1,13 +1,14 @@
-"""Cron on several machines: each job must run, once, though machines come, go, and freeze.
+"""Cron on several machines: each job runs exactly once, although machines start, stop and freeze.
 
     python examples/sharded_scheduler.py   # a short demonstration
 
-One crontab on one machine runs nothing when that machine is down; the same crontab on two runs everything twice. Here
-jobs belong to shards with names, any number of schedulers share them out, and each shard has one runner at a time.
+With one crontab on one machine no job runs while the machine is down; with two machines each job runs twice. Here jobs
+belong to named shards, any number of schedulers share them, and each shard has one owner at a time.
 
-A scheduler that freezes (a long pause, a sleeping laptop, kill -STOP) does not know that its shards went to others. So
-whatever it writes carries the shard's fencing token, which grows with each change of owner, and the database refuses
-tokens that are older than one it has seen. The demonstration freezes a scheduler between its work and its write.
+A scheduler that was frozen (by a long pause, a sleeping laptop, kill -STOP) cannot notice that its shards were
+reassigned. So each write has the shard's fencing token, which grows with each change of owner, and the database refuses
+a token that is smaller than the greatest one so far. The demonstration freezes a scheduler between its work and its
+write.
 """
 
 import asyncio
@@ -24,8 +25,8 @@ import callboard
 
 GROUP = "schedulers"
 JOBS = {"emea": ["invoices", "digest"], "apac": ["invoices"], "americas": ["invoices", "cleanup"]}
-EVERY_S = 0.2  # each job; a real scheduler reads a crontab here
-SESSION_MS = 1_000  # how soon a silent scheduler's shards go to others; 10 s are kinder to a busy machine
+EVERY_S = 0.2  # the interval of each job; a real scheduler would read a crontab
+SESSION_MS = 1_000  # without heartbeats for this long a scheduler loses its shards; in production use 10 s
 FROZEN = "south"
 
 TABLES = """
@@ -35,17 +36,17 @@ CREATE TABLE IF NOT EXISTS runs (shard TEXT, job TEXT, tick INTEGER, scheduler T
 
 
 class StaleToken(Exception):
-    """The database has seen a later owner of the shard."""
+    """The database has a greater token, of a later owner of the shard."""
 
 
 def save(database: sqlite3.Connection, scheduler: str, shard: str, token: int, tick: int) -> None:
-    """Write the runs of a tick, unless they are written already. Raises StaleToken if a later owner has written."""
+    """Write the runs of a tick, unless they are already there. Raises StaleToken if a later owner has written."""
     with database:
-        database.execute("BEGIN IMMEDIATE")  # the fence and the rows: all or nothing
+        database.execute("BEGIN IMMEDIATE")  # token and rows in one transaction
         newest, done = database.execute("SELECT max(token), max(tick) FROM fences WHERE shard = ?", (shard,)).fetchone()
         if newest is not None and token < newest:
             raise StaleToken(f"shard {shard}: token {token} is older than {newest}")
-        if done is None or tick > done:  # else it was, and its runner could not tell the coordinator any more
+        if done is None or tick > done:  # else the tick is written, but its offset was not committed
             database.execute("INSERT OR REPLACE INTO fences VALUES (?, ?, ?)", (shard, token, tick))
             rows = [(shard, job, tick, scheduler) for job in JOBS[shard]]
             database.executemany("INSERT INTO runs VALUES (?, ?, ?, ?)", rows)
@@ -60,8 +61,8 @@ class Scheduler:
         self.database = database
         self.freezes = name == FROZEN
 
-    async def keep(self, shard: callboard.Shard) -> None:
-        """Run the jobs of one shard while this scheduler owns it. Ticks that had no owner are skipped."""
+    async def run_shard(self, shard: callboard.Shard) -> None:
+        """Run the jobs of one shard while this scheduler owns it. Ticks without an owner are skipped."""
         name, next_tick = str(shard.name), shard.next_offset or 0
         print(f"{self.name} runs {name}, token {shard.token}", flush=True)
         while True:
@@ -73,14 +74,14 @@ class Scheduler:
             await asyncio.sleep(next_tick * EVERY_S - time.time())
 
     def run_jobs(self, shard: str, token: int, tick: int) -> None:
-        # The work itself would be done here.
+        # The work would be here.
         if self.freezes:
             self.freezes = False
             os.kill(os.getpid(), signal.SIGSTOP)  # for the demonstration; the parent sends SIGCONT
         try:
             save(self.database, self.name, shard, token, tick)
-        except StaleToken as error:  # another scheduler owns the shard; this member will lose it at its next heartbeat
-            print(f"{self.name} may not write: {error}", flush=True)
+        except StaleToken as error:  # this member loses the shard at its next heartbeat
+            print(f"{self.name} cannot write: {error}", flush=True)
 
 
 async def schedule(name: str, bootstrap: str, path: str) -> None:
@@ -91,7 +92,7 @@ async def schedule(name: str, bootstrap: str, path: str) -> None:
                 GROUP, resources={"shards": list(JOBS)}, client_id=name, session_timeout_ms=SESSION_MS
             ) as member,
         ):
-            running = asyncio.create_task(member.run(Scheduler(name, database).keep))
+            running = asyncio.create_task(member.run(Scheduler(name, database).run_shard))
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
             with suppress(asyncio.CancelledError):
                 await running
@@ -109,26 +110,32 @@ def connect(path: str) -> sqlite3.Connection:
 
 async def demonstrate(path: str) -> None:
     with closing(connect(path)) as database:
-        # The coordinator lives here; data="state" would keep tokens growing over its restarts too.
+        # With data="state" tokens would also grow over restarts of the coordinator.
         async with callboard.Coordinator(
             listen="127.0.0.1:0", group_initial_rebalance_delay_ms=200, group_min_session_timeout_ms=SESSION_MS
         ) as coordinator:
             schedulers = {}
             for name in ("north", FROZEN):
-                own = ("run", name, coordinator.bootstrap, path)
-                schedulers[name] = await asyncio.create_subprocess_exec(sys.executable, __file__, *own)
-            await until(database, "SELECT count(DISTINCT shard) = 3 FROM runs")  # north runs all: south is frozen
+                arguments = ("run", name, coordinator.bootstrap, path)
+                schedulers[name] = await asyncio.create_subprocess_exec(sys.executable, __file__, *arguments)
+            await wait_until(
+                database, "SELECT count(DISTINCT shard) = 3 FROM runs"
+            )  # north runs all shards while south is frozen
             os.kill(schedulers[FROZEN].pid, signal.SIGCONT)
-            await until(database, f"SELECT count(*) > 2 FROM runs WHERE scheduler = '{FROZEN}'")  # it is back
+            await wait_until(
+                database, f"SELECT count(*) > 2 FROM runs WHERE scheduler = '{FROZEN}'"
+            )  # south has shards again
             for process in schedulers.values():
                 process.terminate()
                 await process.wait()
-        runs, different = database.execute("SELECT count(*), count(DISTINCT shard || job || tick) FROM runs").fetchone()
-        print("each job ran once a tick:", 0 < runs == different)
+        runs, distinct_runs = database.execute(
+            "SELECT count(*), count(DISTINCT shard || job || tick) FROM runs"
+        ).fetchone()
+        print("each job ran once per tick:", 0 < runs == distinct_runs)
 
 
-async def until(database: sqlite3.Connection, question: str) -> None:
-    while database.execute(question).fetchone() != (1,):
+async def wait_until(database: sqlite3.Connection, query: str) -> None:
+    while database.execute(query).fetchone() != (1,):
         await asyncio.sleep(EVERY_S / 4)
 
 

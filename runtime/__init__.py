@@ -1,11 +1,11 @@
-"""What runs the coordinator and serves it. ``engine/`` runs any program's actors; docs/runtime.md is its guide.
+"""Runs and serves the coordinator. ``engine/`` runs the actors of any program; docs/runtime.md is its guide.
 
 From the bottom up: ``common``, ``engine``, ``disk``, ``settings``, ``log``, ``topics``, ``kafka``, ``client``,
-``loading``, ``node``, ``member``, ``embed``, ``cli``, ``testing``. Each ``__init__.py`` says what its package is for,
-and tests/layers.py which package may import which.
+``loading``, ``node``, ``member``, ``embed``, ``cli``, ``testing``. Each ``__init__.py`` describes its package, and
+tests/layers.py which package may import which.
 
-The names below are the engine's: ``from callboard.runtime import System``. They are imported on first use, because
-``callboard --help`` runs this file too.
+The names below are those of the engine: ``from callboard.runtime import System``. They are imported on first use,
+because ``callboard --help`` runs this file too.
 """
 
 from importlib import import_module
@@ -31,7 +31,7 @@ __all__ = [
     "WouldDeadlock",
 ]
 
-_WHERE = {
+_MODULES = {
     "LoopDispatcher": "dispatcher",
     "Reply": "reply",
     "Simulation": "simulation",
@@ -42,10 +42,10 @@ _WHERE = {
     "WouldDeadlock": "reply",
 }
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+if not TYPE_CHECKING:  # else type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        if name not in _WHERE:
+        if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")
-        found = globals()[name] = getattr(import_module(f".engine.{_WHERE[name]}", __name__), name)
-        return found
+        value = globals()[name] = getattr(import_module(f".engine.{_MODULES[name]}", __name__), name)
+        return value

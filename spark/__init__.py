@@ -1,4 +1,7 @@
-"""What Spark does with a data folder. It needs the extra: ``pip install 'callboard[spark]'``, and Java 17."""
+"""Spark data source, compaction, history and analysis for the offsets log.
+
+Needs the extra: ``pip install 'callboard[spark]'``, and Java 17.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ except ModuleNotFoundError as error:
     if library not in ("pyspark", "pyarrow", "numpy"):
         raise
     raise ModuleNotFoundError(
-        f"{library} is missing, which callboard.spark needs; install it with: pip install 'callboard[spark]'",
+        f"callboard.spark needs {library}, which is not installed; install it with: pip install 'callboard[spark]'",
         name=library,
     ) from error
 

@@ -1,7 +1,7 @@
-"""The columns of the data source, by Spark's names of types and by Arrow's, which must say the same.
+"""The columns of the data source, with Spark's type names and the equivalent Arrow types.
 
-One table for all kinds of records, since they lie in one log: what a kind does not have is null. Spark takes Arrow
-batches from a Python data source only if every type is just what it expects, down to the names inside of lists.
+All kinds of records are in one log, so they share one table; columns that a kind does not have are null. Spark accepts
+Arrow batches from a Python data source only if every type matches exactly, including the field names inside lists.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-MAX_TIME_MS = 253402300799999  # the last of the year 9999: Python and SQL have no later time
+MAX_TIME_MS = 253402300799999  # the end of the year 9999, the latest time in Python and SQL
 
-RECORD = {
+RECORD_COLUMNS = {
     "log_partition": "int",
     "log_offset": "bigint",
     "timestamp": "timestamp",
@@ -22,7 +22,7 @@ RECORD = {
     "producer_id": "bigint",
     "producer_epoch": "int",
 }
-OFFSET = {
+OFFSET_COLUMNS = {
     "group": "string",
     "topic": "string",
     "partition": "int",
@@ -32,7 +32,7 @@ OFFSET = {
     "commit_timestamp": "timestamp",
     "expire_timestamp": "timestamp",
 }
-MEMBER = {
+MEMBER_FIELDS = {
     "member_id": "string",
     "group_instance_id": "string",
     "client_id": "string",
@@ -44,33 +44,33 @@ MEMBER = {
     "subscription": "binary",
     "assignment": "binary",
 }
-MEMBERS = f"array<struct<{', '.join(f'{name}: {kind}' for name, kind in MEMBER.items())}>>"
-GROUP = {
+MEMBERS_TYPE = f"array<struct<{', '.join(f'{name}: {kind}' for name, kind in MEMBER_FIELDS.items())}>>"
+GROUP_COLUMNS = {
     "generation": "int",
     "protocol_type": "string",
     "protocol": "string",
     "leader": "string",
     "current_state_timestamp": "timestamp",
-    "members": MEMBERS,
+    "members": MEMBERS_TYPE,
 }
-OTHER = {
+OTHER_COLUMNS = {
     "committed": "boolean",
     "key_type": "int",
     "key": "binary",
     "value": "binary",
     "notice": "string",
 }
-ALL = {**RECORD, **OFFSET, **GROUP, **OTHER}
+ALL_COLUMNS = {**RECORD_COLUMNS, **OFFSET_COLUMNS, **GROUP_COLUMNS, **OTHER_COLUMNS}
 
-KINDS = ("offset", "group", "marker", "unknown", "damage", "gap")
-"""The first four are records; the others say what is not there, and where."""
+ROW_KINDS = ("offset", "group", "marker", "unknown", "damage", "gap")
+"""The first four are kinds of records; ``damage`` and ``gap`` rows report missing records."""
 
 
-def _list_of(kind: pa.DataType) -> pa.DataType:
+def _list_type(kind: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("element", kind))
 
 
-_SCALARS = {
+_SCALAR_TYPES = {
     "boolean": pa.bool_(),
     "string": pa.string(),
     "int": pa.int32(),
@@ -78,24 +78,24 @@ _SCALARS = {
     "timestamp": pa.timestamp("us", "UTC"),
     "binary": pa.binary(),
 }
-_ARROW = {
-    **_SCALARS,
-    MEMBER["topics"]: _list_of(pa.string()),
-    MEMBER["assigned"]: _list_of(pa.struct([("topic", pa.string()), ("partition", pa.int32())])),
+_ARROW_TYPES = {
+    **_SCALAR_TYPES,
+    MEMBER_FIELDS["topics"]: _list_type(pa.string()),
+    MEMBER_FIELDS["assigned"]: _list_type(pa.struct([("topic", pa.string()), ("partition", pa.int32())])),
 }
-_ARROW[MEMBERS] = _list_of(pa.struct([(name, _ARROW[kind]) for name, kind in MEMBER.items()]))
+_ARROW_TYPES[MEMBERS_TYPE] = _list_type(pa.struct([(name, _ARROW_TYPES[kind]) for name, kind in MEMBER_FIELDS.items()]))
 
 
-def ddl(names: Sequence[str]) -> str:
-    """These columns as Spark writes a schema."""
-    return ", ".join(f"`{name}` {ALL[name]}" for name in names)
+def spark_schema(names: Sequence[str]) -> str:
+    """These columns as a Spark schema (DDL)."""
+    return ", ".join(f"`{name}` {ALL_COLUMNS[name]}" for name in names)
 
 
 def arrow_schema(names: Sequence[str]) -> pa.Schema:
-    """The same for Arrow."""
-    return pa.schema([(name, _ARROW[ALL[name]]) for name in names])
+    """These columns as an Arrow schema."""
+    return pa.schema([(name, _ARROW_TYPES[ALL_COLUMNS[name]]) for name in names])
 
 
-def micros(time_ms: int) -> int | None:
-    """Microseconds since the epoch; None for -1, and for what no calendar holds: one such row would fail a query."""
+def timestamp_us(time_ms: int) -> int | None:
+    """Microseconds since the epoch. None for -1, and for times out of range: one such row would fail the query."""
     return time_ms * 1000 if 0 <= time_ms <= MAX_TIME_MS else None

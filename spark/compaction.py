@@ -1,8 +1,8 @@
-"""Compaction by Spark: the log's own kernel, one task for each log partition or some small ones, nothing shuffled.
+"""Compaction with Spark: the log's own compaction code, a task for each log partition or for several small ones.
 
-A key never leaves its partition, so a task needs nothing of another. It writes, and makes the result the log, as every
-compactor does: so Spark, local compactors and a server may all be at one folder. The folder must be one that all
-workers see under the same path.
+All records of a key are in one partition, so nothing is shuffled. Each task swaps in its result as every compactor
+does, so Spark, local compactors and a server may work on one folder at the same time. All workers must see the folder
+under the same path.
 """
 
 from __future__ import annotations
@@ -22,78 +22,89 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
-from ..runtime.log.compaction.job import Job, Report, run
-from .session import check, in_short, session
-from .tasks import freeze_once
+from ..runtime.log.compaction.job import CompactionJob, CompactionReport, run
+from .session import check_environment, session, short_message
+from .tasks import freeze_gc_once
 
-Advance = Callable[[int], None]
+ReportProgress = Callable[[int], None]
 
-POLL_S = 0.1  # how often the bar is looked after
+POLL_S = 0.1  # interval of progress updates
 TASK_BYTES = 64 * 1024 * 1024
-"""Small partitions share a task up to this size: a task costs Spark some 50 ms, which is half of compacting 20 MB."""
+"""Small partitions share a task up to this size: a task costs Spark some 50 ms, half the time of compacting 20 MB."""
 
-TASKS_MIN = 16  # even then, so that all processors of a machine have some
+TASKS_MIN = 16  # so that all processors of a machine have work
 
-JAVA = ("-XX:TieredStopAtLevel=1",)
-"""The work is Python's. To compile the driver better than that costs Java a second of CPU, and its start two."""
+JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1",)
+"""The work is done in Python. Full JIT compilation would cost Java a second of CPU, and its start two."""
 
 _KINDS = {str: "string", int: "bigint", float: "double"}
 _SCHEMA = ", ".join(
-    f"{name} {_KINDS[type(value)]}" for name, value in zip(Report._fields, Report("", "nothing"), strict=True)
+    f"{name} {_KINDS[type(value)]}"
+    for name, value in zip(CompactionReport._fields, CompactionReport("", "nothing"), strict=True)
 )
 
 
-def compactor(master: str | None) -> Callable[[Sequence[Job], Mapping[Path, int], Advance], Iterator[Report]]:
-    """What runs jobs. ``master`` as in ``session``; StartError without Java."""
-    check(master)
+def compactor(
+    master: str | None,
+) -> Callable[[Sequence[CompactionJob], Mapping[Path, int], ReportProgress], Iterator[CompactionReport]]:
+    """A function that runs jobs. ``master`` as in ``session``. Raises StartError without Java."""
+    check_environment(master)
     return partial(compact, master)
 
 
 def compact(
-    master: str | None, jobs: Sequence[Job], sizes: Mapping[Path, int], advance: Advance = lambda _size: None
-) -> Iterator[Report]:
-    """Run jobs, in their order. Where ``sizes`` says that nothing will be read, this process tidies up by itself.
+    master: str | None,
+    jobs: Sequence[CompactionJob],
+    sizes: Mapping[Path, int],
+    report_progress: ReportProgress = lambda _size: None,
+) -> Iterator[CompactionReport]:
+    """Run jobs, and report them in their order. Jobs whose size in ``sizes`` is 0 run in this process.
 
-    ``advance`` hears of the bytes of jobs that are done. A job that Spark lost is reported as failed; the log is then
-    what it was, or already compacted. The session ends with the work: Spark's workers complain when they are idle.
+    ``report_progress`` is called with the bytes of each finished job. A job that Spark lost is reported as failed; its
+    log is unchanged, or already compacted. The session ends with the work, since Spark's idle workers print warnings.
     """
     yield from (run(job) for job in jobs if not sizes[job.folder])
     due = [job._replace(folder=job.folder.absolute()) for job in jobs if sizes[job.folder]]
     if not due:
         return
     try:
-        with start(master) as spark:
-            yield from _on_spark(spark, due, [sizes[job.folder] for job in jobs if sizes[job.folder]], advance)
+        with start_session(master) as spark:
+            yield from _run_on_spark(
+                spark, due, [sizes[job.folder] for job in jobs if sizes[job.folder]], report_progress
+            )
     except (PySparkException, Py4JError) as error:
-        words = _in_a_line(error) if isinstance(error, PySparkException) else in_short(error)
-        reason = f"Spark has ended the work: {words}"
-        yield from (Report(job.folder.name, "failed", reason=f"{job.folder}: {reason}") for job in due)
+        message = _one_line(error) if isinstance(error, PySparkException) else short_message(error)
+        reason = f"Spark ended the job: {message}"
+        yield from (CompactionReport(job.folder.name, "failed", reason=f"{job.folder}: {reason}") for job in due)
 
 
-def start(master: str | None) -> AbstractContextManager[SparkSession]:
-    """A session as compaction wants it: the bar is ours, and Java has little to do."""
-    return session("callboard compact", master, {"spark.ui.showConsoleProgress": "false"}, JAVA)
+def start_session(master: str | None) -> AbstractContextManager[SparkSession]:
+    """A session for compaction, without Spark's own progress bar."""
+    return session("callboard compact", master, {"spark.ui.showConsoleProgress": "false"}, JAVA_OPTIONS)
 
 
-def _on_spark(spark: SparkSession, jobs: Sequence[Job], sizes: Sequence[int], advance: Advance) -> Iterator[Report]:
-    done, tasks = _counter(spark), share_out(sizes)
-    frame = spark.range(0, len(tasks), numPartitions=len(tasks)).mapInArrow(_task(jobs, sizes, tasks, done), _SCHEMA)
+def _run_on_spark(
+    spark: SparkSession, jobs: Sequence[CompactionJob], sizes: Sequence[int], report_progress: ReportProgress
+) -> Iterator[CompactionReport]:
+    counter, tasks = _byte_counter(spark), assign_jobs_to_tasks(sizes)
+    task = _task(jobs, sizes, tasks, counter)
+    frame = spark.range(0, len(tasks), numPartitions=len(tasks)).mapInArrow(task, _SCHEMA)
     with ThreadPoolExecutor(1) as pool:
-        rows = pool.submit(frame.collect)
-        told = 0
-        while not rows.done():
+        future = pool.submit(frame.collect)
+        reported = 0
+        while not future.done():
             time.sleep(POLL_S)
-            if done is not None and done.value > told:
-                advance(done.value - told)
-                told = done.value
-        found = rows.result()
-    advance(sum(sizes) - told)
-    reports = {report.partition: report for report in map(_report, found)}
+            if counter is not None and counter.value > reported:
+                report_progress(counter.value - reported)
+                reported = counter.value
+        rows = future.result()
+    report_progress(sum(sizes) - reported)
+    reports = {report.partition: report for report in map(_report, rows)}
     yield from (reports[job.folder.name] for job in jobs)
 
 
-def share_out(sizes: Sequence[int]) -> list[list[int]]:
-    """Which jobs each task does, by their places in ``sizes`` (bytes): the largest first, each to who has least."""
+def assign_jobs_to_tasks(sizes: Sequence[int]) -> list[list[int]]:
+    """The indexes in ``sizes`` (bytes) of each task's jobs. The largest first, each to the task with the least work."""
     count = min(len(sizes), max(TASKS_MIN, -(-sum(sizes) // TASK_BYTES)))
     tasks: list[tuple[int, int, list[int]]] = [(0, number, []) for number in range(count)]
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
@@ -103,32 +114,32 @@ def share_out(sizes: Sequence[int]) -> list[list[int]]:
 
 
 def _task(
-    jobs: Sequence[Job], sizes: Sequence[int], tasks: Sequence[Sequence[int]], done: Any
+    jobs: Sequence[CompactionJob], sizes: Sequence[int], tasks: Sequence[Sequence[int]], counter: Any
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     def task(batches: Iterator[Any]) -> Iterator[Any]:
-        freeze_once()
+        freeze_gc_once()
         for batch in batches:
             for index in chain.from_iterable(tasks[number] for number in batch.column(0).to_pylist()):
                 yield pa.RecordBatch.from_pylist([run(jobs[index])._asdict()])
-                if done is not None:
-                    done.add(sizes[index])
+                if counter is not None:
+                    counter.add(sizes[index])
 
     return task
 
 
-def _counter(spark: SparkSession) -> Any:
-    """Counts across tasks. Spark Connect has none, and so no bar."""
+def _byte_counter(spark: SparkSession) -> Any:
+    """An accumulator of compacted bytes. None with Spark Connect, which has no accumulators."""
     try:
         return spark.sparkContext.accumulator(0)
     except PySparkException:
         return None
 
 
-def _report(row: Row) -> Report:
-    return Report(**row.asDict())
+def _report(row: Row) -> CompactionReport:
+    return CompactionReport(**row.asDict())
 
 
-def _in_a_line(error: Exception) -> str:
-    """The end of what Spark says is what happened; before it stands where."""
+def _one_line(error: Exception) -> str:
+    """The first and last lines of a Spark error: where it happened and what happened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("SQLSTATE")]
     return " ".join(dict.fromkeys([lines[0], lines[-1]])) if lines else repr(error)

@@ -1,8 +1,8 @@
-"""Records of a chunk of the log as one Arrow batch: columns at once for plain offsets, one by one for all else.
+"""Decodes a chunk of the log to one Arrow batch: plain offset records by columns, all other records one by one.
 
-Nearly every record is an offset in one of four simple layouts, so those are read by arithmetic on whole columns. Group
-records, markers and whatever is unusual go through the log's own decoder. Strings are cut out of the chunk by Arrow:
-its offsets are made to alternate between what is wanted and what lies between, and every other one is taken.
+Nearly every record is an offset in one of four simple layouts; these are read with vectorized arithmetic. Group
+records, markers and unusual records go through the log's own decoder. Strings are cut out of the chunk by Arrow: an
+array's bounds alternate between the wanted strings and the bytes between them, and every other element is taken.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import pyarrow.compute as pc
 from ..runtime.log.format.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Batch, read_batch
 from ..runtime.log.format.errors import DamagedBatch, DamagedRecord
 from ..runtime.log.format.transaction_records import decode_record
-from ..runtime.log.reading.spans import Spans
+from ..runtime.log.reading.columns import RecordSpans
 from ..runtime.log.reading.spans_fast import gather
 from .columns import MAX_TIME_MS, arrow_schema
 from .options import Options
-from .rows import damage_row, row_of
+from .rows import damage_row, record_row
 
-Array = Any  # numpy's
+Array = Any  # a numpy array
 
-# Of a key: type, group, topic, partition. Of a value: version, offset, (leader epoch,) metadata, times.
+# A key has type, group, topic, partition; a value has version, offset, (leader epoch,) metadata, timestamps.
 _KEY_MIN, _TOPIC_AT, _PARTITION_AT = 10, 4, 6
 _VALUE_MIN, _OFFSET_AT, _EPOCH_AT = 20, 2, 10
 _NEWEST_PLAIN_VERSION = 3
 
 
-class Chunk:
-    """Whole, checked batches in one buffer, with numpy's columns; ``position`` is where they begin in ``source``."""
+class RecordChunk:
+    """Complete, verified batches in one buffer, with numpy columns; ``position``: where they begin in ``source``."""
 
-    def __init__(self, data: bytes, spans: Spans, source: str, position: int) -> None:
+    def __init__(self, data: bytes, spans: RecordSpans, source: str, position: int) -> None:
         self.data = data
         self.source = source
         self.position = position
@@ -55,7 +55,7 @@ class Chunk:
         return self._bytes(int(self.value_at[index]), int(self.value_size[index]))
 
     def read_batch(self, index: int) -> Batch:
-        """The batch of a record."""
+        """The batch that contains a record."""
         at = int(self.headers.at[self.batch[index]])
         return read_batch(memoryview(self.data), at, self.position + at, self.source)
 
@@ -63,10 +63,10 @@ class Chunk:
         return None if size < 0 else self.data[at : at + size]
 
 
-class Offsets(NamedTuple):
-    """Offset records that are laid out simply: their places in the chunk, and where their fields are."""
+class PlainOffsets(NamedTuple):
+    """Offset records with a simple layout: their indexes in the chunk, and the positions of their fields."""
 
-    which: Array
+    indexes: Array
     key_at: Array
     group_size: Array
     topic_size: Array
@@ -77,106 +77,106 @@ class Offsets(NamedTuple):
 
 
 class Decoder:
-    """Makes the batches of one log partition, with the columns and the records that are asked for."""
+    """Makes the Arrow batches of one log partition, with the columns and records that the options select."""
 
     def __init__(self, log_partition: int, options: Options) -> None:
         self.log_partition = log_partition
         self._options = options
         self._schema = arrow_schema(options.columns)
 
-    def decode(self, chunk: Chunk, which: Array) -> Iterator[pa.RecordBatch]:
-        """The records ``which``, by their places in the chunk and in its order; none, one, or two at the most.
+    def decode(self, chunk: RecordChunk, indexes: Array) -> Iterator[pa.RecordBatch]:
+        """The records at ``indexes`` (indexes in the chunk), in log order. Yields at most two batches.
 
-        DamagedBatch for a record whose bytes make no sense, unless the options are patient.
+        Raises DamagedBatch for a record that cannot be decoded, unless the options permit damage.
         """
         if self._options.since_ms is not None:
-            which = which[chunk.timestamp_ms[which] >= self._options.since_ms]
-        if not len(which):
+            indexes = indexes[chunk.timestamp_ms[indexes] >= self._options.since_ms]
+        if not len(indexes):
             return
-        offsets, others = plain_offsets(chunk, which)
+        offsets, other_indexes = split_plain_offsets(chunk, indexes)
         if "offset" not in self._options.kinds:
-            offsets = _only(offsets, np.zeros(len(offsets.which), dtype=bool))
+            offsets = _only(offsets, np.zeros(len(offsets.indexes), dtype=bool))
         columns = _OffsetColumns(chunk, offsets, self.log_partition)
         try:
             if self._options.groups is not None:
-                wanted = pc.is_in(columns.group(), value_set=pa.array(sorted(self._options.groups), pa.string()))
-                offsets = _only(offsets, wanted.to_numpy(zero_copy_only=False))
+                is_selected = pc.is_in(columns.group(), value_set=pa.array(sorted(self._options.groups), pa.string()))
+                offsets = _only(offsets, is_selected.to_numpy(zero_copy_only=False))
                 columns = _OffsetColumns(chunk, offsets, self.log_partition)
             plain = self._plain(columns)
-        except pa.ArrowInvalid:  # a string that is no UTF-8
-            offsets, others = _only(offsets, np.zeros(len(offsets.which), dtype=bool)), which
+        except pa.ArrowInvalid:  # a string that is not UTF-8: decode all records one by one
+            offsets, other_indexes = _only(offsets, np.zeros(len(offsets.indexes), dtype=bool)), indexes
             plain = self._plain(_OffsetColumns(chunk, offsets, self.log_partition))
-        rows = list(self._rows(chunk, others))
-        if not rows:  # nearly always; where files are small, an empty batch would be a fifth of the work
+        rows = list(self._rows(chunk, other_indexes))
+        if not rows:  # the usual case: with small files, merging an empty batch would be a fifth of the work
             if plain.num_rows:
                 yield plain
             return
-        yield from _merged(plain, offsets.which, self.batch([row for _, row in rows]), [index for index, _ in rows])
+        yield from _merged(plain, offsets.indexes, self.batch([row for _, row in rows]), [index for index, _ in rows])
 
     def batch(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-        """Rows as a batch; what they do not name is null."""
+        """Rows as a batch; columns that they do not name are null."""
         return pa.RecordBatch.from_pylist(list(rows), schema=self._schema)
 
     def _plain(self, columns: _OffsetColumns) -> pa.RecordBatch:
         arrays = [columns.make(name, kind) for name, kind in zip(self._schema.names, self._schema.types, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _rows(self, chunk: Chunk, which: Array) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _rows(self, chunk: RecordChunk, indexes: Array) -> Iterator[tuple[int, dict[str, Any]]]:
         last, batch = -1, None
-        for index in which.tolist():
+        for index in indexes.tolist():
             if batch is None or chunk.batch[index] != last:
                 last, batch = int(chunk.batch[index]), chunk.read_batch(index)
             row = self._row(chunk, batch, index)
-            if row is not None and self._is_wanted(row):
+            if row is not None and self._is_selected(row):
                 yield index, row
 
-    def _row(self, chunk: Chunk, batch: Batch, index: int) -> dict[str, Any] | None:
+    def _row(self, chunk: RecordChunk, batch: Batch, index: int) -> dict[str, Any] | None:
         offset, time_ms = int(chunk.offset[index]), int(chunk.timestamp_ms[index])
         key, value = chunk.key(index), chunk.value(index)
         try:
             record = decode_record(batch, key, value) if key is not None else None
         except DamagedRecord as damage:
-            found = DamagedBatch(batch.position, f"record at offset {offset}: {damage}", chunk.source)
-            if not self._options.is_patient:
-                raise found from None
-            return damage_row(self.log_partition, offset, str(found))
-        return row_of(self.log_partition, batch, offset, time_ms, (key, value), record)
+            error = DamagedBatch(batch.position, f"record at offset {offset}: {damage}", chunk.source)
+            if not self._options.is_permissive:
+                raise error from None
+            return damage_row(self.log_partition, offset, str(error))
+        return record_row(self.log_partition, batch, offset, time_ms, (key, value), record)
 
-    def _is_wanted(self, row: dict[str, Any]) -> bool:
-        """Markers have no group, and say what became of the offsets of one."""
+    def _is_selected(self, row: dict[str, Any]) -> bool:
+        """Markers belong to no group but are needed to interpret the offsets of every group."""
         groups = self._options.groups
-        is_ours = groups is None or row["kind"] in ("marker", "damage") or row.get("group") in groups
-        return is_ours and row["kind"] in self._options.kinds
+        is_of_group = groups is None or row["kind"] in ("marker", "damage") or row.get("group") in groups
+        return is_of_group and row["kind"] in self._options.kinds
 
 
-def plain_offsets(chunk: Chunk, which: Array) -> tuple[Offsets, Array]:
-    """Those of some records that are offsets in a simple layout, and the rest of them."""
-    key_at, key_size = chunk.key_at[which], chunk.key_size[which]
-    is_plain = (key_size >= _KEY_MIN) & (chunk.attributes[which] & CONTROL_BIT == 0)
+def split_plain_offsets(chunk: RecordChunk, indexes: Array) -> tuple[PlainOffsets, Array]:
+    """Split records into the offsets with a simple layout and the indexes of all others."""
+    key_at, key_size = chunk.key_at[indexes], chunk.key_size[indexes]
+    is_plain = (key_size >= _KEY_MIN) & (chunk.attributes[indexes] & CONTROL_BIT == 0)
     key_at = np.where(is_plain, key_at, 0)
     is_plain &= (gather(chunk.data, key_at, ">i2") >> 1) == 0  # types 0 and 1
     group_size, is_plain = _size(chunk.data, key_at + 2, key_size - _KEY_MIN, is_plain)
     topic_at = np.where(is_plain, key_at + _TOPIC_AT + group_size, 0)
     topic_size, is_plain = _size(chunk.data, topic_at, key_size - _KEY_MIN - group_size, is_plain)
 
-    value_at, value_size = chunk.value_at[which], chunk.value_size[which]
+    value_at, value_size = chunk.value_at[indexes], chunk.value_size[indexes]
     is_alive = value_size >= 0
     is_long = is_plain & (value_size >= _VALUE_MIN)
     value_at = np.where(is_long, value_at, 0)
     version = gather(chunk.data, value_at, ">i2")
     is_long &= (version >= 0) & (version <= _NEWEST_PLAIN_VERSION)
-    left = value_size - _VALUE_MIN - 4 * (version == 3) - 8 * (version == 1)
-    metadata_at = np.where(is_long & (left >= 0), value_at + _metadata_at(version), 0)
-    metadata_size, is_long = _size(chunk.data, metadata_at, left, is_long & (left >= 0))
+    remaining = value_size - _VALUE_MIN - 4 * (version == 3) - 8 * (version == 1)
+    metadata_at = np.where(is_long & (remaining >= 0), value_at + _metadata_at(version), 0)
+    metadata_size, is_long = _size(chunk.data, metadata_at, remaining, is_long & (remaining >= 0))
     is_plain &= is_long | ~is_alive
-    columns = which, key_at, group_size, topic_size, value_at, version, metadata_size, is_alive
-    return Offsets(*(column[is_plain] for column in columns)), which[~is_plain]
+    columns = indexes, key_at, group_size, topic_size, value_at, version, metadata_size, is_alive
+    return PlainOffsets(*(column[is_plain] for column in columns)), indexes[~is_plain]
 
 
-def _size(data: bytes, at: Array, most: Array, is_plain: Array) -> tuple[Array, Array]:
-    """A string's length where it fits, 0 elsewhere; and where it fits."""
+def _size(data: bytes, at: Array, max_size: Array, is_plain: Array) -> tuple[Array, Array]:
+    """The lengths of strings (0 where one does not fit), and a mask of those that fit."""
     size = gather(data, at, ">i2")
-    fits = is_plain & (size >= 0) & (size <= most)
+    fits = is_plain & (size >= 0) & (size <= max_size)
     return np.where(fits, size, 0), fits
 
 
@@ -184,26 +184,26 @@ def _metadata_at(version: Array) -> Array:
     return np.where(version == 3, _EPOCH_AT + 4, _EPOCH_AT)
 
 
-def _only(offsets: Offsets, wanted: Array) -> Offsets:
-    return Offsets(*(column[wanted] for column in offsets))
+def _only(offsets: PlainOffsets, is_selected: Array) -> PlainOffsets:
+    return PlainOffsets(*(column[is_selected] for column in offsets))
 
 
 class _OffsetColumns:
-    """Arrow's columns of plain offsets, each made when it is asked for."""
+    """Arrow columns of plain offsets, each computed on request."""
 
-    def __init__(self, chunk: Chunk, offsets: Offsets, log_partition: int) -> None:
+    def __init__(self, chunk: RecordChunk, offsets: PlainOffsets, log_partition: int) -> None:
         self._chunk = chunk
-        self._at = offsets
+        self._offsets = offsets
         self._log_partition = log_partition
         self._makers: dict[str, Callable[[], pa.Array]] = {
-            "log_partition": lambda: pa.repeat(pa.scalar(log_partition, pa.int32()), len(offsets.which)),
-            "log_offset": lambda: pa.array(chunk.offset[offsets.which]),
-            "timestamp": lambda: _times(chunk.timestamp_ms[offsets.which]),
-            "kind": lambda: pa.repeat(pa.scalar("offset"), len(offsets.which)),
+            "log_partition": lambda: pa.repeat(pa.scalar(log_partition, pa.int32()), len(offsets.indexes)),
+            "log_offset": lambda: pa.array(chunk.offset[offsets.indexes]),
+            "timestamp": lambda: _times(chunk.timestamp_ms[offsets.indexes]),
+            "kind": lambda: pa.repeat(pa.scalar("offset"), len(offsets.indexes)),
             "tombstone": lambda: pa.array(~offsets.is_alive),
-            "transactional": lambda: pa.array(chunk.attributes[offsets.which] & TRANSACTIONAL_BIT != 0),
-            "producer_id": lambda: _unless_none(self._of_batch("producer_id")),
-            "producer_epoch": lambda: _unless_none(self._of_batch("producer_epoch"), pa.int32()),
+            "transactional": lambda: pa.array(chunk.attributes[offsets.indexes] & TRANSACTIONAL_BIT != 0),
+            "producer_id": lambda: _null_if_minus_one(self._of_batch("producer_id")),
+            "producer_epoch": lambda: _null_if_minus_one(self._of_batch("producer_epoch"), pa.int32()),
             "group": self.group,
             "topic": lambda: self._string(offsets.key_at + _PARTITION_AT + offsets.group_size, offsets.topic_size),
             "partition": lambda: pa.array(self._key_partition().astype(np.int32)),
@@ -216,70 +216,72 @@ class _OffsetColumns:
 
     def make(self, name: str, kind: pa.DataType) -> pa.Array:
         maker = self._makers.get(name)
-        return maker() if maker else pa.nulls(len(self._at.which), kind)
+        return maker() if maker else pa.nulls(len(self._offsets.indexes), kind)
 
     def group(self) -> pa.Array:
-        return self._string(self._at.key_at + _TOPIC_AT, self._at.group_size)
+        return self._string(self._offsets.key_at + _TOPIC_AT, self._offsets.group_size)
 
     def _of_batch(self, name: str) -> Array:
-        return _array(getattr(self._chunk.headers, name))[self._chunk.batch[self._at.which]]
+        return _array(getattr(self._chunk.headers, name))[self._chunk.batch[self._offsets.indexes]]
 
     def _key_partition(self) -> Array:
-        at = self._at
-        return gather(self._chunk.data, at.key_at + _PARTITION_AT + at.group_size + at.topic_size, ">i4")
+        offsets = self._offsets
+        partition_at = offsets.key_at + _PARTITION_AT + offsets.group_size + offsets.topic_size
+        return gather(self._chunk.data, partition_at, ">i4")
 
     def _leader_epoch(self) -> pa.Array:
-        has_one = self._at.is_alive & (self._at.version == 3)
-        found = np.where(has_one, gather(self._chunk.data, self._at.value_at + _EPOCH_AT, ">i4"), -1)
-        return _unless_none(found, pa.int32())
+        has_epoch = self._offsets.is_alive & (self._offsets.version == 3)
+        epochs = np.where(has_epoch, gather(self._chunk.data, self._offsets.value_at + _EPOCH_AT, ">i4"), -1)
+        return _null_if_minus_one(epochs, pa.int32())
 
     def _metadata(self) -> pa.Array:
-        at = self._at
-        return self._string(at.value_at + _metadata_at(at.version) + 2, at.metadata_size, at.is_alive)
+        offsets = self._offsets
+        metadata_at = offsets.value_at + _metadata_at(offsets.version) + 2
+        return self._string(metadata_at, offsets.metadata_size, offsets.is_alive)
 
-    def _time(self, behind: int) -> Array:
-        """The commit's time, or the one that lies so many bytes behind it; of what has a value only."""
-        at = self._at
-        place = at.value_at + _metadata_at(at.version) + 2 + at.metadata_size
-        has_one = at.is_alive & ((at.version == 1) | (behind == 0))
-        return gather(self._chunk.data, np.where(has_one, place + behind, 0), ">i8")
+    def _time(self, delta: int) -> Array:
+        """The commit timestamps, or the field ``delta`` bytes after them; 0 where a record has no such field."""
+        offsets = self._offsets
+        commit_time_at = offsets.value_at + _metadata_at(offsets.version) + 2 + offsets.metadata_size
+        has_field = offsets.is_alive & ((offsets.version == 1) | (delta == 0))
+        return gather(self._chunk.data, np.where(has_field, commit_time_at + delta, 0), ">i8")
 
-    def _number(self, behind: int, form: str, is_there: Array, kind: pa.DataType) -> pa.Array:
-        return pa.array(gather(self._chunk.data, self._at.value_at + behind, form), kind, mask=~is_there)
+    def _number(self, delta: int, form: str, is_present: Array, kind: pa.DataType) -> pa.Array:
+        return pa.array(gather(self._chunk.data, self._offsets.value_at + delta, form), kind, mask=~is_present)
 
-    def _string(self, at: Array, size: Array, is_there: Array | None = None) -> pa.Array:
-        """Pieces of the chunk, which lie in its order. ArrowInvalid for what is no UTF-8."""
+    def _string(self, at: Array, size: Array, is_present: Array | None = None) -> pa.Array:
+        """Substrings of the chunk, in its order. Raises ArrowInvalid if one is not UTF-8."""
         count = len(at)
-        if is_there is not None:
-            at = np.maximum.accumulate(np.where(is_there, at + size, 0)) - np.where(is_there, size, 0)
+        if is_present is not None:
+            at = np.maximum.accumulate(np.where(is_present, at + size, 0)) - np.where(is_present, size, 0)
         bounds = np.empty(2 * count + 1, dtype=np.int32)
         bounds[0:-1:2], bounds[1::2] = at, at + size
         bounds[-1] = bounds[-2] if count else 0
         buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self._chunk.data)]
         pieces = pa.Array.from_buffers(pa.binary(), 2 * count, buffers)
-        places = pa.array(np.arange(0, 2 * count, 2), mask=None if is_there is None else ~is_there)
-        return pieces.take(places).cast(pa.string())
+        even = pa.array(np.arange(0, 2 * count, 2), mask=None if is_present is None else ~is_present)
+        return pieces.take(even).cast(pa.string())
 
 
-def _times(time_ms: Array, is_there: Array | None = None) -> pa.Array:
+def _times(time_ms: Array, is_present: Array | None = None) -> pa.Array:
     fits = (time_ms >= 0) & (time_ms <= MAX_TIME_MS)
-    if is_there is not None:
-        fits &= is_there
+    if is_present is not None:
+        fits &= is_present
     return pa.array(np.where(fits, time_ms, 0) * 1000, pa.timestamp("us", "UTC"), mask=~fits)
 
 
-def _unless_none(numbers: Array, kind: pa.DataType | None = None) -> pa.Array:
+def _null_if_minus_one(numbers: Array, kind: pa.DataType | None = None) -> pa.Array:
     return pa.array(numbers, kind or pa.int64(), mask=numbers == -1)
 
 
 def _merged(
-    plain: pa.RecordBatch, plain_at: Array, others: pa.RecordBatch, others_at: Sequence[int]
+    plain: pa.RecordBatch, plain_indexes: Array, others: pa.RecordBatch, other_indexes: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
-    """Both in the order of the log."""
+    """Both batches in log order."""
     if not plain.num_rows:
         yield others
         return
-    order = np.argsort(np.concatenate([plain_at, np.asarray(others_at, dtype=np.int64)]), kind="stable")
+    order = np.argsort(np.concatenate([plain_indexes, np.asarray(other_indexes, dtype=np.int64)]), kind="stable")
     both = pa.Table.from_batches([plain, others]).combine_chunks().take(pa.array(order))
     yield from both.combine_chunks().to_batches()
 

@@ -1,7 +1,7 @@
-"""Where a log lies: a local folder, or any place that pyarrow or fsspec opens by its URL, to be read there.
+"""Finds a log in a local folder, or at a URL that pyarrow or fsspec can open.
 
-The log's readers work on a ``Disk``; ``RemoteDisk`` is one for object stores and the like, which can only read. What
-writes (compaction) works on folders of this machine, or of all machines.
+The log's readers work on a ``Disk``; ``RemoteDisk`` is a read-only one for object stores and the like. Compaction
+writes, so it works only on local or shared folders.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..runtime.disk.disk import Disk, read_file
 from ..runtime.log.folder import INFO_NAME, parse_info
 from ..runtime.log.partition import TOPIC
-from ..runtime.log.reading.transactions import partition_of
+from ..runtime.log.reading.partition_reader import partition_of
 
 _FOLDER = re.compile(rf"{re.escape(TOPIC)}-([0-9]{{1,9}})")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -23,7 +23,7 @@ _LOCAL = re.compile(r"file:(?://)?(?=/)")
 
 
 class RemoteDisk(Disk):
-    """A file system of pyarrow's, for reading. A file is opened when it is read, since many are only counted."""
+    """A read-only pyarrow file system. A file is opened at its first read, since of many only the size is needed."""
 
     def __init__(self, filesystem: Any) -> None:
         self._filesystem = filesystem
@@ -33,7 +33,7 @@ class RemoteDisk(Disk):
 
     def open(self, path: Path, flags: int) -> int:
         if flags != os.O_RDONLY:
-            raise OSError(errno.EROFS, f"{path}: it can only be read where it lies")
+            raise OSError(errno.EROFS, f"{path}: this file system is read-only")
         self._paths.append(str(path))
         return len(self._paths) - 1
 
@@ -42,8 +42,8 @@ class RemoteDisk(Disk):
             self._files.pop(fd).close()
 
     def size(self, fd: int) -> int:
-        known = self._sizes.get(self._paths[fd])
-        return self._file(fd).size() if known is None else known
+        listed_size = self._sizes.get(self._paths[fd])
+        return self._file(fd).size() if listed_size is None else listed_size
 
     def read(self, fd: int, size: int, position: int) -> bytes:
         return bytes(self._file(fd).read_at(size, position))
@@ -51,9 +51,9 @@ class RemoteDisk(Disk):
     def names(self, path: Path) -> list[str]:
         from pyarrow.fs import FileSelector, FileType
 
-        found = self._filesystem.get_file_info(FileSelector(str(path), allow_not_found=True))
-        self._sizes.update((str(path / one.base_name), one.size) for one in found if one.type == FileType.File)
-        return sorted(one.base_name for one in found)
+        infos = self._filesystem.get_file_info(FileSelector(str(path), allow_not_found=True))
+        self._sizes.update((str(path / info.base_name), info.size) for info in infos if info.type == FileType.File)
+        return sorted(info.base_name for info in infos)
 
     def _file(self, fd: int) -> Any:
         if fd not in self._files:
@@ -61,50 +61,51 @@ class RemoteDisk(Disk):
         return self._files[fd]
 
 
-class Log(NamedTuple):
-    """The folders of a log's partitions by number; ``total``: how many there can be, None when it is not known."""
+class LogLocation(NamedTuple):
+    """The folders of a log's partitions by number. ``partition_count`` is None if it is not known."""
 
     disk: Disk
     folders: dict[int, Path]
-    total: int | None
+    partition_count: int | None
 
     def folder(self, number: int) -> Path | None:
         return self.folders.get(number)
 
-    def numbers_of(self, partitions: frozenset[int] | None, groups: frozenset[str] | None) -> list[int]:
-        """The partitions to look at, in order. With a known number those too that nothing was written to yet."""
-        numbers = set(self.folders if self.total is None else range(self.total)) | self.folders.keys()
+    def partition_numbers(self, partitions: frozenset[int] | None, groups: frozenset[str] | None) -> list[int]:
+        """The selected partitions, in order. With a known count this includes partitions that have no records yet."""
+        count = self.partition_count
+        numbers = set(self.folders if count is None else range(count)) | self.folders.keys()
         if partitions is not None:
             numbers &= partitions
-        if groups is not None and self.total is not None:
-            numbers &= {partition_of(group, self.total) for group in groups}
+        if groups is not None and count is not None:
+            numbers &= {partition_of(group, count) for group in groups}
         return sorted(numbers)
 
 
-def find_log(path: str) -> Log:
-    """The log in a data folder, in a log folder of Kafka's, or in the folder of one partition.
+def find_log(path: str) -> LogLocation:
+    """Find the log in a data folder, in one of Kafka's log folders, or in the folder of one partition.
 
-    FileNotFoundError where there is none, ValueError for a URL that nothing here opens, StartError for a data folder of
-    a newer version.
+    Raises FileNotFoundError if there is none, ValueError for a URL that cannot be opened, StartError for a data folder
+    of a newer version.
     """
     disk, root = _open(path)
     names = disk.names(root)
-    one = _FOLDER.fullmatch(root.name)
-    if one and names:
-        return Log(disk, {int(one[1]): root}, None)
+    partition = _FOLDER.fullmatch(root.name)
+    if partition and names:
+        return LogLocation(disk, {int(partition[1]): root}, None)
     folders = {int(match[1]): root / match[0] for name in names if (match := _FOLDER.fullmatch(name))}
     if not folders and INFO_NAME not in names:
-        is_there = bool(names) or (not isinstance(disk, RemoteDisk) and root.is_dir())
-        found = f"neither {INFO_NAME} nor a folder {TOPIC}-N" if is_there else "no folder"
+        exists = bool(names) or (not isinstance(disk, RemoteDisk) and root.is_dir())
+        found = f"neither {INFO_NAME} nor a folder {TOPIC}-N" if exists else "no folder"
         raise FileNotFoundError(
-            f"{path}: found {found}, expected the data folder of a server, or Kafka's; give the folder that holds those"
-            " of the partitions"
+            f"{path}: found {found}, expected the data folder of a server, or Kafka's; give the folder that contains"
+            " the partitions' folders"
         )
-    total = None
+    partition_count = None
     if INFO_NAME in names:
         info = root / INFO_NAME
-        total = parse_info(info, read_file(disk, info)).offsets_partitions
-    return Log(disk, dict(sorted(folders.items())), total)
+        partition_count = parse_info(info, read_file(disk, info)).offsets_partitions
+    return LogLocation(disk, dict(sorted(folders.items())), partition_count)
 
 
 def _open(path: str) -> tuple[Disk, Path]:
@@ -129,7 +130,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
         filesystem, inside = url_to_fs(url)
     except (ImportError, ValueError) as error:
         raise ValueError(
-            f"{url}: pyarrow does not open it ({reason}), nor does fsspec ({error}); expected a folder, a URL of"
-            " pyarrow's (s3://, gs://, abfs://, hdfs://), or one of fsspec's with the package that it needs"
+            f"{url}: neither pyarrow ({reason}) nor fsspec ({error}) can open it; expected a folder, a URL for"
+            " pyarrow (s3://, gs://, abfs://, hdfs://), or one for fsspec with the package that it needs"
         ) from None
     return PyFileSystem(FSSpecHandler(filesystem)), inside

@@ -1,6 +1,6 @@
-"""The live state of a data folder as DataFrames: what every group has committed, and what every group is.
+"""The live state of a data folder as DataFrames: the committed offsets, and the groups with their members.
 
-Two views of the data source (``source``) for the two questions that are asked most.
+Both are views of the data source (``source``) for the two most common queries.
 """
 
 from __future__ import annotations
@@ -10,35 +10,35 @@ from pathlib import Path
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from .columns import GROUP, OFFSET
+from .columns import GROUP_COLUMNS, OFFSET_COLUMNS
 from .files import find_log
 from .options import LIVE, PERMISSIVE
 from .source import NAME, register
 
-OFFSETS = {**OFFSET, "log_partition": "int", "log_offset": "bigint"}
-GROUPS = {"group": "string", **GROUP, "log_partition": "int", "log_offset": "bigint"}
+OFFSETS = {**OFFSET_COLUMNS, "log_partition": "int", "log_offset": "bigint"}
+GROUPS = {"group": "string", **GROUP_COLUMNS, "log_partition": "int", "log_offset": "bigint"}
 
-_UNKNOWN = "DATA_SOURCE_NOT_FOUND"
+_NOT_FOUND = "DATA_SOURCE_NOT_FOUND"
 
 
 def read_offsets(spark: SparkSession, data: str | Path) -> DataFrame:
-    """The committed offsets that are live in the data folder ``data``: the newest of each key, without deleted ones.
+    """The committed offsets in the data folder ``data``: the newest of each key, without deleted ones.
 
-    The columns are those of ``OFFSETS``; -1 in the log, which means that there is none, is null here. ``log_partition``
-    and ``log_offset`` say which record a row comes from. Every action reads the files anew, and every worker must see
-    them under the same path. While a server runs they may be a quarter of a second behind what it has acknowledged,
-    which its journal holds; after a clean stop they are exact.
+    The columns are those of ``OFFSETS``; -1 in the log means "none" and is null here. ``log_partition`` and
+    ``log_offset`` name the record of a row. Every action reads the files again, and every worker must see them under
+    the same path. While a server runs, commits of up to the last 0.25 s may be in its journal only and are missing
+    here; after a clean stop nothing is missing.
 
-    FileNotFoundError when ``data`` is no data folder. Damage in a file costs the records that lie in it, as in a
-    server, and a line of the worker names file and byte; a compressed batch that cannot be read fails the action.
+    Raises FileNotFoundError if ``data`` is not a data folder. Damage in a file loses the records in it, as in a server,
+    and the worker logs the file and byte; a compressed batch that cannot be read fails the action.
     """
     return _live(spark, data, "offset", OFFSETS)
 
 
 def read_groups(spark: SparkSession, data: str | Path) -> DataFrame:
-    """The groups that are live in the data folder ``data``, with their members; columns as in ``GROUPS``.
+    """The groups in the data folder ``data`` with their members; columns as in ``GROUPS``.
 
-    A group that only commits offsets and has no members never had such a record. All else as for ``read_offsets``.
+    A group that only commits offsets, and never had members, has no group record. Otherwise as ``read_offsets``.
     """
     return _live(spark, data, "group", GROUPS)
 
@@ -46,19 +46,19 @@ def read_groups(spark: SparkSession, data: str | Path) -> DataFrame:
 def _live(spark: SparkSession, data: str | Path, kind: str, columns: dict[str, str]) -> DataFrame:
     path = str(data)
     if "://" not in path:
-        path = str(Path(path).absolute())  # for Spark itself has another working folder
+        path = str(Path(path).absolute())  # Spark's own working folder may differ
     find_log(path)
     options = {"mode": LIVE, "kind": kind, "columns": ",".join(columns), "damage": PERMISSIVE}
     return load(spark, path, options)
 
 
 def load(spark: SparkSession, path: str, options: dict[str, str]) -> DataFrame:
-    """A DataFrame of the data source, also where Spark has not found it by itself, as in a checkout."""
+    """A DataFrame of the data source. Registers the source if Spark does not find it, as in a checkout."""
     reader = spark.read.format(NAME).options(**options)
     try:
         return reader.load(path)
     except AnalysisException as error:
-        if error.getCondition() != _UNKNOWN:
+        if error.getCondition() != _NOT_FOUND:
             raise
     register(spark)
     return reader.load(path)

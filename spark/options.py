@@ -1,7 +1,7 @@
-"""The options of the data source: what they mean, and what is refused.
+"""The options of the data source, and their validation.
 
-They take the place of pushed-down filters, with which Spark counts wrongly: it keeps one reader for all queries of a
-DataFrame, so the filter of the first would hold for the second. An option is part of the DataFrame, and cannot.
+They replace filter pushdown, which gives wrong counts: Spark keeps one reader for all queries of a DataFrame, so the
+filter of the first query would also apply to the second. Options belong to the DataFrame and avoid this.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from .columns import ALL, KINDS
+from .columns import ALL_COLUMNS, ROW_KINDS
 
 RECORDS, LIVE = "records", "live"
 FAILFAST, PERMISSIVE = "failfast", "permissive"
 EARLIEST, LATEST = "earliest", "latest"
-PARTITION_MAX = 1_000_000  # more partitions than any topic has: a larger number is a slip
+PARTITION_MAX = 1_000_000  # no topic has so many partitions; a larger number is a typing error
 
 
 class Options(NamedTuple):
-    """What a reader is to read. None where everything is meant.
+    """What to read. None means everything.
 
-    ``live``: only the newest record of each key, none that is deleted. ``since_ms``: records from that time on, in ms
-    since 1970. ``is_patient``: damage gives a row that names it, and not an error. ``rows_per_trigger`` counts log
-    offsets of a stream, all partitions together.
+    ``live``: only the newest record of each key, without deleted ones. ``since_ms``: only records from that time on, in
+    ms since 1970. ``is_permissive``: damage becomes a row of kind ``damage`` instead of an error. ``rows_per_trigger``:
+    log offsets for each batch of a stream, over all partitions.
     """
 
     path: str
@@ -32,52 +32,54 @@ class Options(NamedTuple):
     partitions: frozenset[int] | None = None
     groups: frozenset[str] | None = None
     since_ms: int | None = None
-    kinds: frozenset[str] = frozenset(KINDS)
-    columns: tuple[str, ...] = tuple(ALL)
-    is_patient: bool = False
+    kinds: frozenset[str] = frozenset(ROW_KINDS)
+    columns: tuple[str, ...] = tuple(ALL_COLUMNS)
+    is_permissive: bool = False
     from_latest: bool = False
     rows_per_trigger: int | None = None
 
 
-def parse(given: Mapping[str, str]) -> Options:
-    """ValueError names the option, what was found and what was expected. Names of options do not mind their case."""
-    lower = {name.lower(): text for name, text in given.items()}
+def parse_options(options: Mapping[str, str]) -> Options:
+    """Raises ValueError with the option, the value found and the value expected. Option names ignore case."""
+    lower = {name.lower(): text for name, text in options.items()}
     unknown = sorted(lower.keys() - _PARSERS.keys() - {"path"})
     if unknown:
         raise ValueError(f"unknown option '{unknown[0]}'; expected some of {', '.join(_PARSERS)}")
     if not lower.get("path"):
-        raise ValueError("no path was given; expected .load(DIR) with a data folder, or with a log folder of Kafka's")
+        raise ValueError(
+            "no path was given; expected .load(DIR) with a data folder, or with one of Kafka's log folders"
+        )
     return Options(lower["path"], **dict(_PARSERS[name](text) for name, text in lower.items() if name != "path"))
 
 
 def _choice(field: str, name: str, no: str, yes: str) -> Callable[[str], tuple[str, Any]]:
-    def parse(text: str) -> tuple[str, Any]:
+    def parse_choice(text: str) -> tuple[str, Any]:
         if text.lower() not in (no, yes):
             raise ValueError(f"bad {name} '{text}': expected {no} or {yes}")
         return field, text.lower() == yes
 
-    return parse
+    return parse_choice
 
 
 def _partitions(text: str) -> tuple[str, Any]:
-    found: set[int] = set()
+    partitions: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         numbers = [first, last] if dash else [first, first]
         if not all(number.isdecimal() and int(number) < PARTITION_MAX for number in numbers):
             raise ValueError(f"bad partitions '{part.strip()}': expected numbers and ranges, as in 0,3-5")
-        found.update(range(int(numbers[0]), int(numbers[1]) + 1))
-    return "partitions", frozenset(found)
+        partitions.update(range(int(numbers[0]), int(numbers[1]) + 1))
+    return "partitions", frozenset(partitions)
 
 
 def _groups(text: str) -> tuple[str, Any]:
-    """Names with a comma in them need the JSON form."""
+    """Names that contain a comma need the JSON form."""
     if not text.lstrip().startswith("["):
         return "groups", frozenset(text.split(","))
     try:
         names = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"bad groups '{text}': {error}; expected a JSON list, or names with commas between") from None
+        raise ValueError(f"bad groups '{text}': {error}; expected a JSON list, or names separated by commas") from None
     if not all(isinstance(name, str) for name in names):
         raise ValueError(f"bad groups '{text}': expected strings in the list")
     return "groups", frozenset(names)
@@ -93,20 +95,20 @@ def _since(text: str) -> tuple[str, Any]:
     return "since_ms", round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _some_of(field: str, name: str, known: tuple[str, ...]) -> Callable[[str], tuple[str, Any]]:
-    def parse(text: str) -> tuple[str, Any]:
-        asked = [part.strip() for part in text.split(",")]
-        for one in asked:
-            if one not in known:
-                raise ValueError(f"bad {name} '{one}': expected some of {', '.join(known)}")
-        return field, tuple(dict.fromkeys(asked)) if field == "columns" else frozenset(asked)
+def _subset(field: str, name: str, allowed: tuple[str, ...]) -> Callable[[str], tuple[str, Any]]:
+    def parse_subset(text: str) -> tuple[str, Any]:
+        values = [part.strip() for part in text.split(",")]
+        for value in values:
+            if value not in allowed:
+                raise ValueError(f"bad {name} '{value}': expected some of {', '.join(allowed)}")
+        return field, tuple(dict.fromkeys(values)) if field == "columns" else frozenset(values)
 
-    return parse
+    return parse_subset
 
 
 def _rows(text: str) -> tuple[str, Any]:
     if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"bad rowsPerTrigger '{text}': expected a number from 1 on")
+        raise ValueError(f"bad rowsPerTrigger '{text}': expected a number of at least 1")
     return "rows_per_trigger", int(text)
 
 
@@ -115,9 +117,9 @@ _PARSERS: dict[str, Callable[[str], tuple[str, Any]]] = {
     "partitions": _partitions,
     "groups": _groups,
     "since": _since,
-    "kind": _some_of("kinds", "kind", KINDS),
-    "columns": _some_of("columns", "columns", tuple(ALL)),
-    "damage": _choice("is_patient", "damage", FAILFAST, PERMISSIVE),
+    "kind": _subset("kinds", "kind", ROW_KINDS),
+    "columns": _subset("columns", "columns", tuple(ALL_COLUMNS)),
+    "damage": _choice("is_permissive", "damage", FAILFAST, PERMISSIVE),
     "startingoffsets": _choice("from_latest", "startingOffsets", EARLIEST, LATEST),
     "rowspertrigger": _rows,
 }

@@ -1,7 +1,7 @@
-"""What members of a consumer group tell each other through the coordinator: subscriptions and assignments.
+"""Parses the subscriptions and assignments that consumers exchange through the coordinator.
 
-Every version of Kafka's consumer protocol begins as version 0 does, which is all that is read. Other protocols (Kafka
-Connect's, Schema Registry's) have bytes of their own: those are given as they are.
+Every version of Kafka's consumer protocol begins with the fields of version 0; only those are read. Other protocol
+types (Kafka Connect, Schema Registry) have formats of their own, which are returned as raw bytes elsewhere.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from typing import Any, TypeVar
 from ..runtime.log.format.errors import DamagedRecord
 from ..runtime.log.format.fields import I16, I32, Reader
 
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 CONSUMER = "consumer"
-"""The protocol type of groups whose members' bytes can be read."""
+"""The protocol type of the groups whose members' bytes can be parsed."""
 
 
-def topics_of(subscription: bytes) -> list[str] | None:
-    """The topics that a member subscribes to; None for what is no subscription."""
-    return _read("subscription", subscription, lambda reader: [reader.string() for _ in range(reader.count())])
+def parse_subscription(subscription: bytes) -> list[str] | None:
+    """The topics that a member subscribes to; None if the bytes are not a subscription."""
+    return _parse("subscription", subscription, lambda reader: [reader.string() for _ in range(reader.count())])
 
 
-def assigned_by(assignment: bytes) -> list[dict[str, Any]] | None:
-    """The partitions that a member was given; None for what is no assignment. No bytes are no partitions."""
-    return _read("assignment", assignment, _assigned) if assignment else []
+def parse_assignment(assignment: bytes) -> list[dict[str, Any]] | None:
+    """The partitions assigned to a member; None if the bytes are not an assignment. Empty bytes: no partitions."""
+    return _parse("assignment", assignment, _parse_partitions) if assignment else []
 
 
-def _assigned(reader: Reader) -> list[dict[str, Any]]:
-    found = []
+def _parse_partitions(reader: Reader) -> list[dict[str, Any]]:
+    partitions = []
     for _ in range(reader.count()):
         topic = reader.string()
-        found += [{"topic": topic, "partition": reader.number(I32)} for _ in range(reader.count())]
-    return found
+        partitions += [{"topic": topic, "partition": reader.number(I32)} for _ in range(reader.count())]
+    return partitions
 
 
-def _read(what: str, data: bytes, read: Callable[[Reader], Found]) -> Found | None:
-    reader = Reader(what, data)
+def _parse(name: str, data: bytes, parse_fields: Callable[[Reader], T]) -> T | None:
+    reader = Reader(name, data)
     try:
         reader.number(I16)  # the version
-        return read(reader)
+        return parse_fields(reader)
     except DamagedRecord:
         return None

@@ -1,7 +1,7 @@
-"""Spark's daemon of Python workers, without its last words: Spark starts this module instead of its own.
+"""Spark's daemon of Python workers, without tracebacks when the session ends. Spark starts it in place of its own.
 
-When a session of ours ends, workers that still wait for work find their socket gone, and each prints a traceback for
-the person at the terminal, who has done nothing wrong. Nobody is left to be told anything, so they end without a word.
+When a session ends, the socket of each idle worker closes, and Spark's worker prints a traceback to the terminal. That
+is no error, so these workers exit silently.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Callable
 
 from pyspark import daemon
 
-Worker = Callable[[socket.socket, bool], int]
+WorkerMain = Callable[[socket.socket, bool], int]
 
-GONE = 1  # the code after which the daemon lets a worker go
+DISCONNECTED_EXIT_CODE = 1  # the daemon does not restart a worker that returns this code
 
 
-def quiet(worker: Worker) -> Worker:
-    """The same worker, for which the end of Spark is the end."""
+def ignore_disconnect(worker: WorkerMain) -> WorkerMain:
+    """Wrap a worker so that it returns ``DISCONNECTED_EXIT_CODE`` when Spark closes the connection."""
 
     def run(sock: socket.socket, authenticated: bool) -> int:
         try:
             return worker(sock, authenticated)
         except (BrokenPipeError, ConnectionResetError):
-            return GONE
+            return DISCONNECTED_EXIT_CODE
 
     return run
 
 
 if __name__ == "__main__":
-    setattr(daemon, "worker", quiet(daemon.worker))  # noqa: B010 - to mypy a function is not a variable
+    setattr(daemon, "worker", ignore_disconnect(daemon.worker))  # noqa: B010 - to mypy a function is not a variable
     daemon.manager()

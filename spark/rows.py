@@ -1,11 +1,11 @@
-"""Records that are decoded one by one, as rows: a dictionary by the names of columns, where what is missing is null."""
+"""Converts records that are decoded one by one to rows: dictionaries by column name. Missing columns are null."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..runtime.log.format.batch import Batch
-from ..runtime.log.reading.transactions import (
+from ..runtime.log.reading.partition_reader import (
     GroupRecord,
     GroupValue,
     MarkerRecord,
@@ -14,15 +14,15 @@ from ..runtime.log.reading.transactions import (
     PendingOffsetRecord,
     Record,
 )
-from .columns import micros
-from .protocol import CONSUMER, assigned_by, topics_of
+from .columns import timestamp_us
+from .protocol import CONSUMER, parse_assignment, parse_subscription
 
 Row = dict[str, Any]
 
 _KEY_TYPE_BYTES = 2
 
 
-def row_of(
+def record_row(
     log_partition: int,
     batch: Batch,
     offset: int,
@@ -30,20 +30,21 @@ def row_of(
     raw: tuple[bytes | None, bytes | None],
     record: Record | None,
 ) -> Row:
-    """One record's row. ``raw``: its key and value, given for records that nothing here knows; ``None`` is one."""
+    """The row of one record. ``raw``: its key and value, used if ``record`` is None (a record of unknown type)."""
     row = {
         "log_partition": log_partition,
         "log_offset": offset,
-        "timestamp": micros(time_ms),
+        "timestamp": timestamp_us(time_ms),
         "tombstone": raw[1] is None,
         "transactional": batch.is_transactional,
-        "producer_id": _unless_none(batch.producer_id),
-        "producer_epoch": _unless_none(batch.producer_epoch),
+        "producer_id": _null_if_minus_one(batch.producer_id),
+        "producer_epoch": _null_if_minus_one(batch.producer_epoch),
     }
     if isinstance(record, OffsetRecord | PendingOffsetRecord):
-        return row | _offset(record)
+        return row | _offset_columns(record)
     if isinstance(record, GroupRecord):
-        return row | {"kind": "group", "group": record.group_id} | (_group(record.value) if record.value else {})
+        columns = _group_columns(record.value) if record.value else {}
+        return row | {"kind": "group", "group": record.group_id} | columns
     if isinstance(record, MarkerRecord):
         return row | {"kind": "marker", "committed": record.committed}
     key, value = raw
@@ -52,46 +53,46 @@ def row_of(
 
 
 def damage_row(log_partition: int, offset: int, notice: str) -> Row:
-    """What could not be read. ``offset``: the first that is missing."""
+    """A row for records that could not be read. ``offset``: the first missing offset."""
     return {"log_partition": log_partition, "log_offset": offset, "kind": "damage", "notice": notice}
 
 
 def gap_row(log_partition: int, offset: int, notice: str) -> Row:
-    """What is not there any more."""
+    """A row for records that compaction has removed. ``offset``: the first offset of the range that was read."""
     return {"log_partition": log_partition, "log_offset": offset, "kind": "gap", "notice": notice}
 
 
-def _offset(record: OffsetRecord | PendingOffsetRecord) -> Row:
-    place = {"kind": "offset", "group": record.group_id, "topic": record.topic, "partition": record.partition}
+def _offset_columns(record: OffsetRecord | PendingOffsetRecord) -> Row:
+    key = {"kind": "offset", "group": record.group_id, "topic": record.topic, "partition": record.partition}
     if (value := record.value) is None:
-        return place
-    return place | {
+        return key
+    return key | {
         "offset": value.offset,
-        "leader_epoch": _unless_none(value.leader_epoch),
+        "leader_epoch": _null_if_minus_one(value.leader_epoch),
         "metadata": value.metadata,
-        "commit_timestamp": micros(value.commit_timestamp_ms),
-        "expire_timestamp": micros(value.expire_timestamp_ms),
+        "commit_timestamp": timestamp_us(value.commit_timestamp_ms),
+        "expire_timestamp": timestamp_us(value.expire_timestamp_ms),
     }
 
 
-def _group(value: GroupValue) -> Row:
+def _group_columns(value: GroupValue) -> Row:
     is_consumer = value.protocol_type == CONSUMER
     return {
         "generation": value.generation,
         "protocol_type": value.protocol_type,
         "protocol": value.protocol,
         "leader": value.leader,
-        "current_state_timestamp": micros(value.current_state_timestamp_ms),
+        "current_state_timestamp": timestamp_us(value.current_state_timestamp_ms),
         "members": [_member(member, is_consumer) for member in value.members],
     }
 
 
 def _member(member: MemberValue, is_consumer: bool) -> Row:
     return member._asdict() | {
-        "topics": topics_of(member.subscription) if is_consumer else None,
-        "assigned": assigned_by(member.assignment) if is_consumer else None,
+        "topics": parse_subscription(member.subscription) if is_consumer else None,
+        "assigned": parse_assignment(member.assignment) if is_consumer else None,
     }
 
 
-def _unless_none(number: int) -> int | None:
+def _null_if_minus_one(number: int) -> int | None:
     return None if number == -1 else number

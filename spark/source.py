@@ -1,7 +1,7 @@
-"""``spark.read.format("callboard").load(DIR)``: an offsets log as a DataFrame, and ``readStream`` as it grows.
+"""Spark data source: ``spark.read.format("callboard").load(DIR)`` reads an offsets log as a DataFrame or a stream.
 
-A task reads whole log partitions, since no key ever leaves its own, and lists their files when it begins: so a
-DataFrame that is used again sees what came since. The tasks are made by the bytes that there are when Spark plans.
+A task reads whole log partitions, since all records of a key are in one partition. It lists their files when it
+starts, so every action on a DataFrame reads the current log. Tasks are sized by the files that exist when Spark plans.
 """
 
 from __future__ import annotations
@@ -15,43 +15,43 @@ from pyspark.sql.types import StructType
 
 from ..runtime.disk.disk import file_size
 from ..runtime.log.manifest import log_files
-from .columns import ddl
-from .files import Log, find_log
-from .options import Options, parse
-from .scan import Scan
-from .tasks import TASK_BYTES, freeze_once, numbers_of, spread
+from .columns import spark_schema
+from .files import LogLocation, find_log
+from .options import Options, parse_options
+from .scan import PartitionScan
+from .tasks import TASK_BYTES, distribute, freeze_gc_once, selected_partitions
 
 NAME = "callboard"
 
 
 class CallboardSource(DataSource):
-    """What Spark finds under the name ``callboard``. The options are those of ``options.Options``."""
+    """The data source ``callboard``. Its options are those of ``options.Options``."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._asked = parse(options)
+        self._options = parse_options(options)
 
     @classmethod
     def name(cls) -> str:
         return NAME
 
     def schema(self) -> str:
-        find_log(self._asked.path)  # so that a wrong path is an error here, and not in the first query
-        return ddl(self._asked.columns)
+        find_log(self._options.path)  # reports a wrong path when the DataFrame is created, not in the first query
+        return spark_schema(self._options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        _refuse_other_schema(schema, self._asked)
-        return BatchReader(self._asked)
+        _refuse_other_schema(schema, self._options)
+        return BatchReader(self._options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from .stream import StreamReader  # a batch job does without it
+        from .stream import StreamReader  # not needed by a batch job
 
-        _refuse_other_schema(schema, self._asked)
-        return StreamReader(self._asked)
+        _refuse_other_schema(schema, self._options)
+        return StreamReader(self._options)
 
 
 def register(spark: SparkSession) -> None:
-    """Make the source known to a session. Needed only where Spark does not find the module ``pyspark_callboard``."""
+    """Register the data source in a session. Needed only if Spark does not find the module ``pyspark_callboard``."""
     spark.dataSource.register(CallboardSource)
 
 
@@ -64,31 +64,31 @@ class TaskPartitions(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """Plans on the driver, reads in the tasks."""
+    """Plans the tasks on the driver and reads in the tasks."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        log = find_log(self._options.path)
-        sizes = {number: _size(log, number) for number in numbers_of(log, self._options)}
-        return [TaskPartitions(numbers) for numbers in spread(sizes, -(-sum(sizes.values()) // TASK_BYTES))]
+        location = find_log(self._options.path)
+        sizes = {number: _partition_bytes(location, number) for number in selected_partitions(location, self._options)}
+        return [TaskPartitions(numbers) for numbers in distribute(sizes, -(-sum(sizes.values()) // TASK_BYTES))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        freeze_once()
+        freeze_gc_once()
         if isinstance(partition, TaskPartitions):
-            log = find_log(self._options.path)
+            location = find_log(self._options.path)
             for number in partition.numbers:
-                if (folder := log.folder(number)) is not None:
-                    yield from Scan(log.disk, folder, number, self._options).batches()
+                if (folder := location.folder(number)) is not None:
+                    yield from PartitionScan(location.disk, folder, number, self._options).batches()
 
 
-def _size(log: Log, number: int) -> int:
-    """Of the files of a partition now; 0 when one goes meanwhile, for it is only an estimate."""
-    if (folder := log.folder(number)) is None:
+def _partition_bytes(location: LogLocation, number: int) -> int:
+    """The current size of a partition's files. An estimate: 0 if compaction removes a file meanwhile."""
+    if (folder := location.folder(number)) is None:
         return 0
     try:
-        return sum(file_size(log.disk, file.path) for file in log_files(log.disk, folder).files)
+        return sum(file_size(location.disk, file.path) for file in log_files(location.disk, folder).files)
     except FileNotFoundError:
         return 0
 
@@ -96,6 +96,6 @@ def _size(log: Log, number: int) -> int:
 def _refuse_other_schema(schema: StructType, options: Options) -> None:
     if tuple(schema.names) != options.columns:
         raise ValueError(
-            f"found a schema with columns {schema.names[:5]}, expected none: the source has columns of its own; choose"
-            " some with option columns=..., or with select"
+            f"found a schema with columns {schema.names[:5]}, expected none: the source defines its own columns; select"
+            " some with the option columns=..., or with select"
         )

@@ -1,11 +1,11 @@
-"""``spark.readStream.format("callboard")``: a log as it grows, every record once.
+"""Structured streaming: ``spark.readStream.format("callboard")`` delivers every record of a growing log once.
 
-An offset of the stream says for each log partition which log offset comes next. Those never change meaning: compaction
-takes records away and moves none. So a checkpoint holds after any restart, and where compaction was faster than the
-stream it delivers what is left, and a row of kind ``gap`` that says how much is not.
+An offset of the stream is the next log offset of each log partition. Compaction removes records but never changes
+their offsets, so a checkpoint stays valid after any restart. If compaction removes records before the stream has read
+them, the stream delivers the remaining ones and a row of kind ``gap`` with the number of missing offsets.
 
-The driver looks at the ends of the logs for each batch. It remembers how far it has read the newest file, so that it
-reads what is new and not the file; what is torn at the end comes when it is whole.
+For each batch the driver finds the end of each log. It remembers how far it has read the newest file and reads only
+what is new. A torn batch at the end is delivered once it is complete.
 """
 
 from __future__ import annotations
@@ -27,59 +27,59 @@ from pyspark.sql.streaming.datasource import (
 from ..runtime.disk.disk import Disk
 from ..runtime.log.format.batch import Batch
 from ..runtime.log.manifest import log_files
-from ..runtime.log.reading.survey import survey
-from .files import Log, find_log
+from ..runtime.log.reading.damage_scan import scan_past_damage
+from .files import LogLocation, find_log
 from .options import Options
-from .scan import TRIES, Mark, Scan
-from .tasks import freeze_once, numbers_of, spread
+from .scan import MAX_ATTEMPTS, FilePosition, PartitionScan
+from .tasks import distribute, freeze_gc_once, selected_partitions
 
 TASK_ROWS = 200_000
-"""About a tenth of a second of decoding."""
+"""About 0.1 s of decoding."""
 
-Ends = dict[str, int]
-"""The next offset of each log partition, by its number as JSON's keys are."""
+EndOffsets = dict[str, int]
+"""The next offset of each log partition, by its number as a string (a JSON key)."""
 
 log = logging.getLogger("callboard.spark")
 
 
-class Piece(NamedTuple):
-    """Offsets of one log partition, from ``first`` up to ``end``; where they begin, if the driver knows it."""
+class OffsetRange(NamedTuple):
+    """Offsets of one log partition, from ``first`` up to ``end``. ``start_hint``: a known position before them."""
 
     number: int
     first: int
     end: int
-    mark: Mark | None
+    start_hint: FilePosition | None
 
 
-class Pieces(InputPartition):
-    """What one task reads."""
+class StreamTask(InputPartition):
+    """The offset ranges that one task reads."""
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
-        super().__init__(tuple(pieces))
-        self.pieces = tuple(pieces)
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+        super().__init__(tuple(ranges))
+        self.ranges = tuple(ranges)
 
 
-class Follower:
-    """Knows how far one partition's log goes, and where in its newest file some offsets begin."""
+class LogEndTracker:
+    """Tracks the end of one partition's log, and the positions of some offsets in its newest file."""
 
     def __init__(self, disk: Disk, folder: Path) -> None:
         self._disk = disk
         self._folder = folder
-        self._marks: list[Mark] = []
+        self._known_positions: list[FilePosition] = []
 
     def end(self) -> int:
-        """The offset behind the last whole batch."""
-        for _ in range(TRIES):
+        """The offset after the last complete batch."""
+        for _ in range(MAX_ATTEMPTS):
             try:
                 return self._end()
-            except FileNotFoundError:  # compacted since it was listed
+            except FileNotFoundError:  # compacted after the files were listed
                 continue
         return self._end()
 
-    def mark_for(self, offset: int) -> Mark | None:
-        """The nearest place that is known at or before an offset; those before it are not needed any more."""
-        before = [mark for mark in self._marks if mark.offset <= offset]
-        self._marks = before[-1:] + self._marks[len(before) :]
+    def nearest_position(self, offset: int) -> FilePosition | None:
+        """The last known position at or before an offset. Forgets the positions before it."""
+        before = [position for position in self._known_positions if position.offset <= offset]
+        self._known_positions = before[-1:] + self._known_positions[len(before) :]
         return before[-1] if before else None
 
     def _end(self) -> int:
@@ -87,97 +87,99 @@ class Follower:
         if not files or files[-1].is_closed:
             return manifest.clean_end
         file = files[-1]
-        if not self._marks or self._marks[-1].name != file.path.name:
-            self._marks = [Mark(file.path.name, 0, file.base)]
-        last = self._marks[-1]
-        for piece in survey(self._disk, file.path, last.offset, position=last.position):
-            if isinstance(piece, Batch):
-                last = Mark(last.name, piece.position + piece.size, piece.last_offset + 1)
-        if last != self._marks[-1]:
-            self._marks.append(last)
+        if not self._known_positions or self._known_positions[-1].name != file.path.name:
+            self._known_positions = [FilePosition(file.path.name, 0, file.base)]
+        last = self._known_positions[-1]
+        for batch in scan_past_damage(self._disk, file.path, last.offset, position=last.position):
+            if isinstance(batch, Batch):
+                last = FilePosition(last.name, batch.position + batch.size, batch.last_offset + 1)
+        if last != self._known_positions[-1]:
+            self._known_positions.append(last)
         return last.offset
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans on the driver, where one of these lives as long as the query; reads in the tasks."""
+    """Plans on the driver, where one instance exists for the lifetime of the query, and reads in the tasks."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._followers: dict[int, Follower] = {}
-        self._target: Ends | None = None
+        self._end_trackers: dict[int, LogEndTracker] = {}
+        self._target: EndOffsets | None = None
 
-    def initialOffset(self) -> Ends:
-        """Where a query without a checkpoint begins."""
+    def initialOffset(self) -> EndOffsets:
+        """Where a query without a checkpoint starts."""
         return self._ends() if self._options.from_latest else {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         rows = self._options.rows_per_trigger
         return ReadMaxRows(rows) if rows else ReadAllAvailable()
 
-    def latestOffset(self, start: Ends, limit: ReadLimit) -> Ends:
-        """Where the next batch ends. Never before ``start``: a log that is shorter has lost its end, or is another."""
+    def latestOffset(self, start: EndOffsets, limit: ReadLimit) -> EndOffsets:
+        """Where the next batch ends. Never before ``start``: a shorter log has lost its end, or is a different log."""
         ends = self._ends() if self._target is None else self._target
         for number, offset in start.items():
             if (end := ends.get(number, 0)) < offset:
                 log.warning(
-                    "%s: the log of partition %s ends at offset %d, and the stream has read up to %d: it waits. If this"
-                    " is another log, begin with a new checkpoint",
+                    "%s: the log of partition %s ends at offset %d, but the stream has read up to %d; the stream waits."
+                    " If this is a different log, use a new checkpoint",
                     *(self._options.path, number, end, offset),
                 )
         ends = {number: max(end, start.get(number, 0)) for number, end in (start | ends).items()}
-        return within(start, ends, limit.max_rows) if isinstance(limit, ReadMaxRows) else ends
+        return limit_end_offsets(start, ends, limit.max_rows) if isinstance(limit, ReadMaxRows) else ends
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._ends()
 
-    def reportLatestOffset(self) -> Ends:
+    def reportLatestOffset(self) -> EndOffsets:
         return self._ends()
 
-    def partitions(self, start: Ends, end: Ends) -> list[InputPartition]:
-        pieces = []
-        for number, behind in end.items():
-            if (first := start.get(number, 0)) < behind:
-                follower = self._followers.get(int(number))
-                pieces.append(Piece(int(number), first, behind, follower.mark_for(first) if follower else None))
-        sizes = {piece: piece.end - piece.first for piece in pieces}
-        return [Pieces(share) for share in spread(sizes, -(-sum(sizes.values()) // TASK_ROWS)) if share]
+    def partitions(self, start: EndOffsets, end: EndOffsets) -> list[InputPartition]:
+        ranges = []
+        for number, end_offset in end.items():
+            if (first := start.get(number, 0)) < end_offset:
+                tracker = self._end_trackers.get(int(number))
+                hint = tracker.nearest_position(first) if tracker else None
+                ranges.append(OffsetRange(int(number), first, end_offset, hint))
+        sizes = {offset_range: offset_range.end - offset_range.first for offset_range in ranges}
+        return [StreamTask(task) for task in distribute(sizes, -(-sum(sizes.values()) // TASK_ROWS)) if task]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        freeze_once()
-        if isinstance(partition, Pieces):
-            found = find_log(self._options.path)
-            for piece in partition.pieces:
-                yield from self._read(found, piece)
+        freeze_gc_once()
+        if isinstance(partition, StreamTask):
+            location = find_log(self._options.path)
+            for offset_range in partition.ranges:
+                yield from self._read(location, offset_range)
 
-    def _read(self, found: Log, piece: Piece) -> Iterator[pa.RecordBatch]:
-        folder = found.folder(piece.number)
+    def _read(self, location: LogLocation, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
+        folder = location.folder(offset_range.number)
         if folder is None:
             raise FileNotFoundError(
-                f"{self._options.path}: partition {piece.number} is gone, of which the stream has read before;"
-                " put it back, or begin with a new checkpoint"
+                f"{self._options.path}: partition {offset_range.number}, which the stream has read before, is missing;"
+                " restore it, or use a new checkpoint"
             )
-        yield from Scan(found.disk, folder, piece.number, self._options).between(piece.first, piece.end, piece.mark)
+        scan = PartitionScan(location.disk, folder, offset_range.number, self._options)
+        yield from scan.between(offset_range.first, offset_range.end, offset_range.start_hint)
 
-    def _ends(self) -> Ends:
-        found = find_log(self._options.path)
-        ends: Ends = {}
-        for number in numbers_of(found, self._options):
-            if (folder := found.folder(number)) is not None:
-                follower = self._followers.setdefault(number, Follower(found.disk, folder))
-                ends[str(number)] = follower.end()
+    def _ends(self) -> EndOffsets:
+        location = find_log(self._options.path)
+        ends: EndOffsets = {}
+        for number in selected_partitions(location, self._options):
+            if (folder := location.folder(number)) is not None:
+                tracker = self._end_trackers.setdefault(number, LogEndTracker(location.disk, folder))
+                ends[str(number)] = tracker.end()
         return ends
 
 
-def within(start: Mapping[str, int], ends: Ends, rows: int) -> Ends:
-    """Ends that are at most so many offsets behind the start, each partition's share as large as what it has to read.
+def limit_end_offsets(start: Mapping[str, int], ends: EndOffsets, max_rows: int) -> EndOffsets:
+    """End offsets with about ``max_rows`` offsets after ``start``, divided in proportion to each partition's backlog.
 
-    Every partition that has something goes on by one at least, so that none waits for ever.
+    Every partition with a backlog advances by at least one offset, so that none starves.
     """
-    waiting = {number: end - start.get(number, 0) for number, end in ends.items()}
-    total = sum(waiting.values())
-    if total <= rows:
+    backlogs = {number: end - start.get(number, 0) for number, end in ends.items()}
+    total = sum(backlogs.values())
+    if total <= max_rows:
         return ends
     return {
-        number: start.get(number, 0) + (max(1, count * rows // total) if count else 0)
-        for number, count in waiting.items()
+        number: start.get(number, 0) + (max(1, count * max_rows // total) if count else 0)
+        for number, count in backlogs.items()
     }

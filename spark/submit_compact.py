@@ -1,6 +1,6 @@
-"""``spark-submit submit_compact.py --data DIR``: ``callboard compact --spark`` for those who start jobs that way.
+"""``spark-submit submit_compact.py --data DIR``: ``callboard compact --spark`` as a Spark application.
 
-It is run by its path and so belongs to no package: its imports are those of a user.
+Spark runs this file by its path, not as a module of a package, so its imports are absolute.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the work of a job is shared out to Spark's tasks."""
+"""Distributes the work of a job over Spark's tasks."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from collections.abc import Mapping
 from heapq import heapify, heapreplace
 from typing import TypeVar
 
-from .files import Log
+from .files import LogLocation
 from .options import Options
 
 TASK_BYTES = 32 * 1024 * 1024
-"""About a tenth of a second of decoding; a task costs some 20 ms before it reads a byte."""
+"""About 0.1 s of decoding; starting a task costs some 20 ms."""
 
-Piece = TypeVar("Piece")
+Item = TypeVar("Item")
 
 
-def spread(sizes: Mapping[Piece, int], shares: int) -> list[list[Piece]]:
-    """Pieces in so many shares of about the same size, at least one, none of them empty; the largest share first."""
-    heap: list[tuple[int, int, list[Piece]]] = [(0, index, []) for index in range(max(1, min(shares, len(sizes))))]
+def distribute(sizes: Mapping[Item, int], task_count: int) -> list[list[Item]]:
+    """Distribute items over tasks of about the same total size, the largest task first. No task is empty."""
+    heap: list[tuple[int, int, list[Item]]] = [(0, index, []) for index in range(max(1, min(task_count, len(sizes))))]
     heapify(heap)
-    for piece in sorted(sizes, key=lambda piece: -sizes[piece]):
-        total, index, pieces = heap[0]
-        pieces.append(piece)
-        heapreplace(heap, (total + max(sizes[piece], 1), index, pieces))
-    return [pieces for _, _, pieces in sorted(heap, key=lambda share: -share[0]) if pieces]
+    for item in sorted(sizes, key=lambda item: -sizes[item]):
+        total, index, items = heap[0]
+        items.append(item)
+        heapreplace(heap, (total + max(sizes[item], 1), index, items))
+    return [items for _, _, items in sorted(heap, key=lambda task: -task[0]) if items]
 
 
-def freeze_once() -> None:
-    """Spark collects garbage after each task in a worker: what was loaded before the first need not be looked at."""
+def freeze_gc_once() -> None:
+    """Exclude everything loaded before a worker's first task from the garbage collection that follows each task."""
     if not gc.get_freeze_count():
         gc.collect()
         gc.freeze()
 
 
-def numbers_of(log: Log, options: Options) -> list[int]:
-    """The partitions that the options ask for. ValueError for those that there are not."""
-    asked = options.partitions or frozenset()
-    known = log.numbers_of(None, None)
-    if missing := sorted(asked - set(known)):
-        raise ValueError(f"bad partitions: {options.path} has no partition {missing[0]}, expected some of {known}")
-    return log.numbers_of(options.partitions, options.groups)
+def selected_partitions(location: LogLocation, options: Options) -> list[int]:
+    """The log partitions that the options select. Raises ValueError if one of them does not exist."""
+    requested = options.partitions or frozenset()
+    existing = location.partition_numbers(None, None)
+    if missing := sorted(requested - set(existing)):
+        raise ValueError(f"bad partitions: {options.path} has no partition {missing[0]}, expected some of {existing}")
+    return location.partition_numbers(options.partitions, options.groups)

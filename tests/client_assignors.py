@@ -1,11 +1,11 @@
-"""What other Python clients have of the consumer protocol and of assignors, for the tests to compare with."""
+"""The consumer protocol and the assignors of other Python clients, for comparison in tests."""
 
 from __future__ import annotations
 
 import warnings
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in an old-fashioned way
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses a deprecated way of reading its schemas
     from aiokafka.coordinator.assignors.range import (  # type: ignore[import-untyped, unused-ignore]
         RangePartitionAssignor as AiokafkaRange,
     )

@@ -1,4 +1,4 @@
-"""Small logs with everything that compaction must mind, written to a disk, and what a reader makes of one."""
+"""Small logs for tests of compaction: writes them to a disk, and reads their state."""
 
 from __future__ import annotations
 
@@ -6,41 +6,44 @@ import os
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
 
 from callboard.runtime.disk.disk import Disk
+from callboard.runtime.log.compaction.swap import CompactionSettings
 from callboard.runtime.log.format.batch import Batch, Producer, encode_batch
 from callboard.runtime.log.format.varint import encode_length, encode_signed
 from callboard.runtime.log.manifest import log_files, write_file
 from callboard.runtime.log.reading.segment import scan, segment_base, segment_name
 
 FOLDER = Path("/data/__consumer_offsets-0")
-"""On a disk in memory; on a real one tests use their own."""
+"""For disks in memory; tests on a real disk use their own folder."""
 
 START_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 
 
-class Rec(NamedTuple):
-    """A record: no key if it is None, a tombstone if the value is."""
+class RecordSpec(NamedTuple):
+    """A record. ``key`` None: no key; ``value`` None: a tombstone."""
 
     key: bytes | None
     value: bytes | None
     delay_ms: int = 0
 
 
-class Bat(NamedTuple):
+class BatchSpec(NamedTuple):
     """A batch. ``kind``: plain, transaction, commit or abort; the last two have no records of their own."""
 
-    records: tuple[Rec, ...]
+    records: tuple[RecordSpec, ...]
     kind: str = "plain"
     producer: int = 7
 
 
-def encoded(batch: Bat, base_offset: int, time_ms: int) -> bytes:
+def encoded(batch: BatchSpec, base_offset: int, time_ms: int) -> bytes:
     if batch.kind in ("commit", "abort"):
         key = b"\0\0" + (1 if batch.kind == "commit" else 0).to_bytes(2, "big")
-        batch = batch._replace(records=(Rec(key, b"\0\0\0\0\0\0"),))
+        batch = batch._replace(records=(RecordSpec(key, b"\0\0\0\0\0\0"),))
         records, producer = batch.records, Producer(batch.producer, 0, is_control=True)
     else:
         records, producer = batch.records, Producer(batch.producer, 0)
@@ -49,7 +52,7 @@ def encoded(batch: Bat, base_offset: int, time_ms: int) -> bytes:
     return encode_batch(base_offset, time_ms, newest_ms, framed, None if batch.kind == "plain" else producer)
 
 
-def _framed(record: Rec, delta: int) -> bytes:
+def _framed(record: RecordSpec, delta: int) -> bytes:
     parts = [b"\0", encode_signed(record.delay_ms), encode_length(delta)]
     for part in (record.key, record.value):
         parts.append(b"\1" if part is None else encode_length(len(part)) + part)
@@ -57,8 +60,8 @@ def _framed(record: Rec, delta: int) -> bytes:
     return encode_length(len(body)) + body
 
 
-def write_files(disk: Disk, files: Iterable[Sequence[Bat]], folder: Path = FOLDER, base: int = 0) -> int:
-    """Write segments, the last of which is open; the next offset."""
+def write_files(disk: Disk, files: Iterable[Sequence[BatchSpec]], folder: Path = FOLDER, base: int = 0) -> int:
+    """Write segments, the last of which is open; returns the next offset."""
     disk.make_folder(folder)
     offset = base
     for batches in files:
@@ -73,7 +76,7 @@ def write_files(disk: Disk, files: Iterable[Sequence[Bat]], folder: Path = FOLDE
 
 
 class State(NamedTuple):
-    """What a log says: offset, time and value of each key that lives; what open transactions would write; its end."""
+    """The state of a log: offset, time and value of each live key, the pending values of open transactions, its end."""
 
     live: dict[bytes, tuple[int, int, bytes]]
     pending: dict[int, dict[bytes, tuple[int, int, bytes | None]]]
@@ -81,7 +84,7 @@ class State(NamedTuple):
 
 
 class Replay:
-    """What lies later in the log counts, whenever the marker comes; a tombstone takes what is pending along."""
+    """Replays batches. A committed value does not replace one that is later in the log."""
 
     def __init__(self) -> None:
         self.end = 0
@@ -110,7 +113,7 @@ class Replay:
 
 
 def by_manifest(disk: Disk, folder: Path = FOLDER) -> State:
-    """What a reader of the manifest finds; offsets must go up, and files must hold what their names say."""
+    """The state for a reader of the manifest. Checks that offsets increase and are in the range of their file."""
     replay = Replay()
     for file in log_files(disk, folder).files:
         assert file.base >= replay.end or not replay.end
@@ -121,7 +124,7 @@ def by_manifest(disk: Disk, folder: Path = FOLDER) -> State:
 
 
 def by_plain_names(disk: Disk, folder: Path = FOLDER) -> State:
-    """What a reader finds who knows Kafka's names alone, and passes over offsets below the next that it expects."""
+    """The state for a reader of Kafka's plain names that skips offsets below the next expected one."""
     replay = Replay()
     for name in disk.names(folder):
         if segment_base(name) is not None:
@@ -132,14 +135,14 @@ def by_plain_names(disk: Disk, folder: Path = FOLDER) -> State:
 
 
 def offsets(disk: Disk, folder: Path = FOLDER) -> list[int]:
-    """The offsets of all records of the log, of markers too."""
+    """The offsets of all records of the log, markers included."""
     found = [
         offset
         for file in log_files(disk, folder).files
         for batch in scan(disk, file.path)
         for offset, _, _, _ in batch.records()
     ]
-    assert all(one < other for one, other in pairwise(found))
+    assert all(left < right for left, right in pairwise(found))
     return found
 
 
@@ -151,3 +154,38 @@ def contents(disk: Disk, folder: Path) -> dict[str, bytes]:
         found[name] = disk.read(fd, disk.size(fd), 0)
         disk.close(fd)
     return found
+
+
+NOW_MS = START_MS + 10_000_000
+ALWAYS = CompactionSettings(NOW_MS, "test", -1.0)
+
+
+def at(now_ms: int, **changed: Any) -> CompactionSettings:
+    return ALWAYS._replace(now_ms=now_ms, **changed)
+
+
+def plain_batch(*records: tuple[str, str | None]) -> BatchSpec:
+    return BatchSpec(
+        tuple(RecordSpec(key.encode(), None if value is None else value.encode()) for key, value in records)
+    )
+
+
+OPEN = (plain_batch(("open", "segment")),)
+
+
+keys = st.sampled_from([b"a", b"b", b"c", b"dd", b"eeeeee"])
+records = st.builds(
+    RecordSpec, st.one_of(st.none(), keys), st.one_of(st.none(), st.binary(max_size=90)), st.integers(0, 300)
+)
+batches = st.one_of(
+    st.builds(lambda made: BatchSpec(tuple(made)), st.lists(records, min_size=1, max_size=6)),
+    st.builds(
+        lambda made, producer: BatchSpec(tuple(made), "transaction", producer),
+        st.lists(records, min_size=1, max_size=3),
+        st.integers(1, 3),
+    ),
+    st.builds(
+        lambda kind, producer: BatchSpec((), kind, producer), st.sampled_from(["commit", "abort"]), st.integers(1, 3)
+    ),
+)
+logs = st.lists(st.lists(batches, min_size=1, max_size=5), min_size=2, max_size=5)

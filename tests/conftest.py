@@ -1,4 +1,4 @@
-"""What all tests share: the picture of the import name, and one Spark."""
+"""Fixtures and settings of all tests: the links to the package, and one Spark session."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# How long an example takes says more about the machine than about us.
+# The duration of an example depends on the load of the machine.
 settings.register_profile("callboard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("callboard")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):  # once for a run, not in every worker
-        links.draw()
-    if not config.pluginmanager.has_plugin("callboard"):  # a tree that is not installed has no entry points
+    if not hasattr(config, "workerinput"):  # once per run, not in every worker
+        links.create_links()
+    if not config.pluginmanager.has_plugin("callboard"):  # a checkout that is not installed has no entry points
         config.pluginmanager.register(import_module("callboard.runtime.testing.plugin.plugin"), "callboard")
 
 
 @pytest.fixture(autouse=True)
-def _structlog_as_it_was() -> Iterator[None]:
-    """``capture_logs`` leaves it configured, and an embedded coordinator logs to what its program has configured."""
+def _reset_structlog() -> Iterator[None]:
+    """``capture_logs`` leaves structlog configured, which would change where an embedded coordinator logs."""
     yield
     structlog.reset_defaults()
 
@@ -49,7 +49,7 @@ def java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session for all tests of a process; its time zone is not that of the data."""
+    """One session for all tests of a process. Its time zone differs from that of the data."""
     from pyspark.sql import SparkSession
 
     with pytest.MonkeyPatch.context() as patch:

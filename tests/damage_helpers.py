@@ -1,4 +1,4 @@
-"""Data folders of a Coordinator to be damaged, and what a start on one does."""
+"""Data folders of a Coordinator for tests of damage, and the outcome of a start on one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from callboard import Coordinator, StartError
 from callboard.actors.errors import CoordinatorError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.engine.clock import wall_clock_ms
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 
 GROUPS = [f"group-{number}" for number in range(12)]
 SETTINGS: Mapping[str, Any] = {
@@ -31,14 +31,14 @@ Damage = Callable[[Path, random.Random], None]
 
 
 class Start(NamedTuple):
-    """What a start on a folder did: the text of the refusal, or the offsets served and the damage that was named."""
+    """The outcome of a start: the text of the refusal, or the served offsets and the reported damage."""
 
     refusal: str
     offsets: Mapping[str, int | None]
     named: tuple[str, ...]
 
     def fault(self, file: Path, acknowledged: Mapping[str, int], sent: Mapping[str, int]) -> str:
-        """What is wrong with it after ``file``, a path in the folder, was damaged; empty when all is well."""
+        """The error in the outcome after ``file``, a path in the folder, was damaged; empty if it is correct."""
         if self.refusal:
             is_named = file.name in self.refusal or str(file.parent) in self.refusal
             return "" if is_named else f"the refusal does not name it: {self.refusal}"
@@ -62,14 +62,14 @@ def empty(path: Path, _random: random.Random) -> None:
 
 
 def halve(path: Path, _random: random.Random) -> None:
-    """To half of what is used: a journal file ends in zeros."""
+    """Truncate to half of the used bytes: a journal file ends in zeros."""
     used = len(path.read_bytes().rstrip(b"\0"))
     with path.open("r+b") as file:
         file.truncate(used // 2)
 
 
 def flip_bit(path: Path, chance: random.Random) -> None:
-    """In a journal file not at the end: a damaged last frame looks like one that was not written whole."""
+    """Not at the end of a journal file: a damaged last frame looks like an incomplete one."""
     data = bytearray(path.read_bytes())
     used = len(data.rstrip(b"\0")) * (9 if path.suffix == ".journal" else 10) // 10
     if used:
@@ -86,7 +86,7 @@ def coordinator_in(path: Path, **more: Any) -> Coordinator:
 
 
 async def commit_rounds(coordinator: Coordinator, rounds: Sequence[int]) -> dict[str, int]:
-    """Commit each value for all groups; the last that was acknowledged, by group."""
+    """Commit each value for all groups; returns the last acknowledged one, by group."""
     acknowledged: dict[str, int] = {}
     for value in rounds:
         for group in GROUPS:
@@ -104,7 +104,7 @@ async def make_compacted(path: Path) -> dict[str, int]:
         acknowledged = await commit_rounds(coordinator, range(1, 10))
         await coordinator.set(group_max_size=1000)
     for folder in sorted(path.glob("__consumer_offsets-*")):
-        compact(Disk(), folder, Settings(now_ms=wall_clock_ms(), owner="test", min_ratio=-1.0))
+        compact(Disk(), folder, CompactionSettings(now_ms=wall_clock_ms(), owner="test", min_ratio=-1.0))
     return acknowledged
 
 
@@ -129,13 +129,13 @@ async def _serve(path: Path) -> Start:
             log = coordinator.node.offsets_log
             assert log is not None
             offsets = {group: await _committed(coordinator, group) for group in GROUPS}
-            return Start("", offsets, tuple(str(damage) for damage in log.quarantined()))
+            return Start("", offsets, tuple(str(damage) for damage in log.damages()))
     except StartError as error:
         return Start(str(error), {}, ())
 
 
 async def _committed(coordinator: Coordinator, group: str) -> int | None:
-    """The offset that is served; None when there is none, REFUSED when the group answers with an error."""
+    """The served offset; None when there is none, REFUSED when the request fails."""
     try:
         offsets = await coordinator.offsets(group)
     except CoordinatorError:

@@ -1,4 +1,4 @@
-"""Pages of documentation whose code is run: its blocks, what they are said to print, and where links lead."""
+"""Documentation pages whose code is tested: code blocks, their documented output, and links."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 
 
 class Block(NamedTuple):
-    """A piece of code, where it stands, and what it is said to print."""
+    """A code block, the line where it begins, and its documented output."""
 
     line: int
     code: str
@@ -24,7 +24,7 @@ class Block(NamedTuple):
 
 
 def blocks(text: str, line: int = 1) -> Iterator[Block]:
-    """The python blocks of a text; a text block after one, with nothing between, is its output."""
+    """The Python blocks of a text. A text block directly after a Python block is its output."""
     fences = list(FENCE.finditer(text))
     for fence, following in zip_longest(fences, fences[1:]):
         if fence[1] == "python":
@@ -36,19 +36,19 @@ def blocks(text: str, line: int = 1) -> Iterator[Block]:
 
 
 def sections(page: Path) -> dict[str, list[Block]]:
-    """The blocks under each heading of the second level that has any."""
+    """The blocks of each section (second-level heading) that has blocks."""
     text = page.read_text()
     headings = list(HEADING.finditer(text))
     ends = [*(heading.start() for heading in headings[1:]), len(text)]
-    found = {
+    by_heading = {
         heading[1]: list(blocks(text[heading.end() : end], text.count("\n", 0, heading.end()) + 1))
         for heading, end in zip(headings, ends, strict=True)
     }
-    return {name: those for name, those in found.items() if those}
+    return {heading: section for heading, section in by_heading.items() if section}
 
 
 def run(page: Path, block: Block, names: dict[str, Any]) -> str:
-    """Run a block where it stands, so that a traceback names the line of the page; returns what it prints."""
+    """Run a block and return its output. Tracebacks show the line of the page."""
     code = compile("\n" * (block.line - 1) + block.code, str(page), "exec", dont_inherit=True)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -57,7 +57,7 @@ def run(page: Path, block: Block, names: dict[str, Any]) -> str:
 
 
 def dead_links(page: Path) -> list[str]:
-    """Links of a page that lead to no file, or to no heading of its own."""
+    """Links of a page to missing files, or to missing headings of the page."""
     text = page.read_text()
     anchors = {
         re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-")

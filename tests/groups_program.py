@@ -1,4 +1,4 @@
-"""``callboard groups`` in the hands of a test: the command in this process, beside a server with some records."""
+"""Runs ``callboard groups`` in this process, against a server with some records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENDS = {("orders", 0): 100, ("orders", 1): 100, ("refunds", 0): 10}
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 
-class Done(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -37,46 +37,46 @@ class Done(NamedTuple):
         return [line.split() for line in self.out.splitlines()]
 
 
-class Program:
-    """The command, called in this process; the server is one of its own."""
+class GroupsCommand:
+    """Calls the command in this process; the server runs in another one."""
 
     def __init__(self, server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> None:
         self.server = server
         self.wire = Wire(server.host, server.port)
         self._capsys = capsys
 
-    def __call__(self, *arguments: str) -> Done:
+    def __call__(self, *arguments: str) -> CommandResult:
         return self.at(self.server.bootstrap, *arguments)
 
-    def at(self, bootstrap: str, *arguments: str) -> Done:
+    def at(self, bootstrap: str, *arguments: str) -> CommandResult:
         try:
             code: Any = commands.main([*arguments, "--bootstrap-server", bootstrap])
         except StartError as error:
-            return Done(2, self._capsys.readouterr().out, f"{error}\n")
+            return CommandResult(2, self._capsys.readouterr().out, f"{error}\n")
         except SystemExit as end:
             code = end.code
         out, err = self._capsys.readouterr()
-        return Done(code or 0, out, err)
+        return CommandResult(code or 0, out, err)
 
     def commit(self, group: str, **offsets: int) -> None:
         """``orders_0=5`` commits 5 for partition 0 of orders."""
         topics = []
-        for place, offset in offsets.items():
-            topic, partition = place.split("_")
-            one = {
+        for name, offset in offsets.items():
+            topic, partition = name.split("_")
+            row = {
                 "partition_index": int(partition),
                 "committed_offset": offset,
                 "committed_leader_epoch": -1,
                 "committed_metadata": f"{topic}'s",
             }
-            topics.append({"name": topic, "partitions": [one]})
+            topics.append({"name": topic, "partitions": [row]})
         values = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
         answer = self.wire.ask("offset_commit", 8, **values, topics=topics)
-        assert {one["error_code"] for topic in answer["topics"] for one in topic["partitions"]} == {"NONE"}
+        assert {row["error_code"] for topic in answer["topics"] for row in topic["partitions"]} == {"NONE"}
 
-    def enrol(self, group: str, assignment: bytes) -> str:
-        """A stable group of one static member; returns its id."""
-        offered = [{"name": "range", "metadata": struct.pack(">hih6si", 0, 1, 6, b"orders", -1)}]
+    def add_static_member(self, group: str, assignment: bytes) -> str:
+        """Create a stable group with one static member; return the member id."""
+        protocols = [{"name": "range", "metadata": struct.pack(">hih6si", 0, 1, 6, b"orders", -1)}]
         joined = self.wire.ask(
             "join_group",
             5,
@@ -86,12 +86,12 @@ class Program:
             member_id="",
             group_instance_id="seat",
             protocol_type="consumer",
-            protocols=offered,
+            protocols=protocols,
         )
         member: str = joined["member_id"]
         values = {"group_id": group, "generation_id": 1, "member_id": member, "group_instance_id": "seat"}
-        given = [{"member_id": member, "assignment": assignment}]
-        assert self.wire.ask("sync_group", 3, **values, assignments=given)["error_code"] == "NONE"
+        assignments = [{"member_id": member, "assignment": assignment}]
+        assert self.wire.ask("sync_group", 3, **values, assignments=assignments)["error_code"] == "NONE"
         return member
 
 
@@ -105,7 +105,7 @@ def assigned(**topics: list[int]) -> bytes:
 
 @contextmanager
 def filled_server(folder: Path) -> Iterator[ServerProcess]:
-    """With 100 records in each partition of orders and 10 in refunds, one a second from ``START_MS`` on."""
+    """A server with 100 records in each partition of orders and 10 in refunds, one per second from ``START_MS`` on."""
     options = ["--topic", "orders:2", "--topic", "refunds:1"]
     with ServerProcess(folder, settings=TEST_SETTINGS, options=options) as server:
         fill(server)
@@ -123,9 +123,9 @@ def fill(server: ServerProcess) -> None:
 
 
 @contextmanager
-def program_at(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Iterator[Program]:
-    """The command; at the end no group is left."""
-    program = Program(server, capsys)
+def program_at(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Iterator[GroupsCommand]:
+    """The command. Deletes all groups at the end."""
+    program = GroupsCommand(server, capsys)
     with program.wire as wire:
         yield program
         for group in wire.ask("list_groups", 4, states_filter=[])["groups"]:
@@ -136,11 +136,11 @@ def program_at(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Ite
 
 
 def members_of(wire: Wire, group: str) -> list[dict[str, Any]]:
-    [described] = wire.ask("describe_groups", 4, groups=[group], include_authorized_operations=False)["groups"]
-    members: list[dict[str, Any]] = described["members"]
+    [description] = wire.ask("describe_groups", 4, groups=[group], include_authorized_operations=False)["groups"]
+    members: list[dict[str, Any]] = description["members"]
     return members
 
 
-def committed(program: Program, group: str = "simple") -> dict[str, int]:
+def committed(program: GroupsCommand, group: str = "simple") -> dict[str, int]:
     lines = program("offsets", group, "--json").json
     return {f"{line['topic']}_{line['partition']}": line["committed"] for line in lines}

@@ -1,4 +1,4 @@
-"""Small logs for tests of history, a session of Spark, and what lies in a log and in a table."""
+"""Small logs and a Spark session for tests of history; the records of a log and of a table."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.manifest import log_files
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.reading.transactions import partition_folders, read_partition
+from callboard.runtime.log.reading.partition_reader import partition_folders, read_partition
 from callboard.spark.session import missing_java, session
 
 START_MS = 1_763_700_000_000  # 2025-11-21T04:40:00Z
 DAY_MS = 86_400_000
-NOTHING: tuple[str, ...] = ()
+NO_PROGRESS: tuple[str, ...] = ()
 
-Place = tuple[int, int]
+LogPosition = tuple[int, int]
 """A log partition and a log offset."""
 
-Known = tuple[Any, ...]
+RecordFields = tuple[Any, ...]
 
 
 @contextmanager
 def spark_session(folder: Path) -> Iterator[SparkSession]:
-    """A session on two cores; without Java the test is skipped, and in CI it fails."""
+    """A session on two cores. Without Java the test is skipped; in CI it fails."""
     if (reason := missing_java()) is not None:
         if os.environ.get("CI"):
-            pytest.fail(f"in CI the tests with Spark are not optional: {reason}")
+            pytest.fail(f"Spark tests are required in CI: {reason}")
         pytest.skip(reason)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("SPARK_LOCAL_DIRS", str(folder))
         patch.setenv("PYTHONPATH", links.python_path())
         with session("tests of history", "local[2]") as spark:
-            spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")  # nothing may depend on it
+            spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")  # results must not depend on it
             spark.conf.set("spark.sql.shuffle.partitions", "2")
             yield spark
 
 
-class Written:
-    """A data folder with a log in it, to which a test writes as a coordinator does."""
+class WrittenLog:
+    """A data folder with a log, to which a test writes as a coordinator does."""
 
     def __init__(self, data: Path, partitions: int = 2, segment_bytes: int = 400) -> None:
         self.data = data
@@ -70,7 +70,7 @@ class Written:
         self._segment_bytes = segment_bytes
 
     def write(self, *rounds: tuple[int, Iterable[Entry]]) -> None:
-        """Each round with its time; the log is opened, and closed in order."""
+        """Write rounds with their times; opens the log and closes it cleanly."""
         log = OffsetsLog(self.data, self._partitions, disk=LazyDisk(), segment_bytes=self._segment_bytes)
         log.open()
         for time_ms, entries in rounds:
@@ -95,7 +95,7 @@ def end(producer: int, committed: bool) -> MarkerRecord:
 
 
 def generation(group: str, number: int, time_ms: int = START_MS, **members: list[tuple[str, int]]) -> GroupRecord:
-    """A group's record; each member with the partitions that it is given."""
+    """A group record; each member with its assigned partitions."""
     made = tuple(
         MemberValue(name, None, f"client-{name}", f"/10.0.0.{index}", 60_000, 10_000, b"", assignment(places))
         for index, (name, places) in enumerate(members.items(), start=1)
@@ -109,19 +109,19 @@ def assignment(places: Iterable[tuple[str, int]]) -> bytes:
     return struct.pack(">hi", 0, len(parts)) + b"".join(parts) + struct.pack(">i", -1)
 
 
-def in_log(data: Path, closed_only: bool = True) -> dict[Place, Known]:
-    """Every record of a log by its place, as ``in_table`` gives it."""
-    found: dict[Place, Known] = {}
+def records_in_log(data: Path, closed_only: bool = True) -> dict[LogPosition, RecordFields]:
+    """Every record of a log by its position, in the format of ``records_in_table``."""
+    found: dict[LogPosition, RecordFields] = {}
     for number, folder in partition_folders(data).items():
         files = log_files(Disk(), folder).files
         limit = files[-1].base if closed_only and not files[-1].is_closed else 2**63
         for offset, time_ms, record in read_partition(folder):
             if offset < limit:
-                found[number, offset] = (time_ms, *_known(record))
+                found[number, offset] = (time_ms, *_record_fields(record))
     return found
 
 
-def _known(record: Record) -> Known:
+def _record_fields(record: Record) -> RecordFields:
     if isinstance(record, MarkerRecord):
         return "marker", None, None, None, None, record.producer_id, record.committed, None
     if isinstance(record, GroupRecord):
@@ -133,22 +133,22 @@ def _known(record: Record) -> Known:
     return "offset", record.group_id, record.topic, record.partition, offset, producer, None, None
 
 
-def in_table(rows: DataFrame) -> dict[Place, Known]:
-    """The records of a table by their places. Each place once, or it is an error."""
+def records_in_table(rows: DataFrame) -> dict[LogPosition, RecordFields]:
+    """The records of a table by their positions. Fails if a position occurs duplicates."""
     names = ("log_partition", "log_offset", "unix_millis(timestamp)", "kind", "group", "topic", "partition", "offset")
     frame = rows.selectExpr(*names, "producer_id", "committed", "members.member_id as members")
     lines = [tuple(row) for row in frame.collect()]
-    twice = [place for place, count in Counter(line[:2] for line in lines).items() if count > 1]
-    assert twice == []
+    duplicates = [place for place, count in Counter(line[:2] for line in lines).items() if count > 1]
+    assert duplicates == []
     return {line[:2]: (*line[2:-1], None if line[-1] is None else tuple(line[-1])) for line in lines}
 
 
 class Killed(BaseException):
-    """As a kill: nothing that looks for errors sees it."""
+    """Simulates a kill; a BaseException, so that error handlers do not catch it."""
 
 
 class KillingDisk(Disk):
-    """The real disk, until so many changes were made; then the process is gone."""
+    """The real disk; raises ``Killed`` after a number of changes."""
 
     def __init__(self, changes: int | None = None) -> None:
         self.changes = 0

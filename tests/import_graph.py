@@ -1,4 +1,4 @@
-"""Which file imports which, read from the source. Imports inside functions and under TYPE_CHECKING count too."""
+"""The imports between files, read from the source, including those in functions and under TYPE_CHECKING."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "callboard"
 FRONT = "runtime/front"
-"""The folder that is the import name itself."""
+"""The folder of the package ``callboard`` itself."""
 
 
 def imports(source: str, path: Path) -> Iterator[tuple[str, bool]]:
-    """What a file imports: ours as a path from the root and ``True``, a library as its top-level name and ``False``.
+    """The imports of a file: of this project as a path from the root with ``True``, of libraries as a name with False.
 
-    Ours is named as it stands there: ``from .ports import Clock`` is "actors/ports", ``from . import ports`` is
-    "actors". ``targets`` says which file that is.
+    The path is that of the statement: ``from .ports import Clock`` is "actors/ports".
+    ``targets`` resolves it to a file.
     """
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -31,13 +31,13 @@ def imports(source: str, path: Path) -> Iterator[tuple[str, bool]]:
 
 
 def named(dotted: str) -> tuple[str, bool]:
-    """The same for an absolute name: "callboard.actors.ports", "pykka.messages"."""
+    """The import of an absolute name such as "callboard.actors.ports" or "pykka.messages", as in ``imports``."""
     top, *rest = dotted.split(".")
     return ("/".join(rest) or FRONT, True) if top == NAME else (top, False)
 
 
 def targets(source: str, path: Path, files: frozenset[str]) -> Iterator[str]:
-    """The files of ours that a file imports, as paths from the root without ``.py``."""
+    """The files of this project that a file imports, as paths from the root without ``.py``."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -60,7 +60,7 @@ def _from(node: ast.ImportFrom, path: Path) -> tuple[str, bool]:
 
 
 def _file(target: str, files: frozenset[str], otherwise: str | None = None) -> str:
-    """A module is its own file, a package its ``__init__``."""
+    """The file of a module, or the ``__init__`` of a package."""
     for candidate in (target, f"{FRONT}/{target}"):
         if candidate in files:
             return candidate
@@ -70,7 +70,7 @@ def _file(target: str, files: frozenset[str], otherwise: str | None = None) -> s
 
 
 def graph(paths: Iterable[Path]) -> dict[str, frozenset[str]]:
-    """For each file those that it imports, itself left out. Paths are from the root and without ``.py``."""
+    """For each file the other files that it imports. Paths are from the root, without ``.py``."""
     names = {path: str(path.relative_to(ROOT).with_suffix("")) for path in paths}
     files = frozenset(names.values())
     return {

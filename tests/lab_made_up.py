@@ -1,4 +1,4 @@
-"""Made-up engines, workloads and measurements of the concurrency laboratory, for the tests of its parent process."""
+"""Fictitious engines, workloads and measurements of the concurrency laboratory, for tests of its parent process."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from callboard.bench.concurrency import run as lab
-from callboard.bench.concurrency.plan import Case, Step
-from callboard.bench.concurrency.results import Measurement, Run, failure, read_line
+from callboard.bench.concurrency.plan import Case, MeasurementStep
+from callboard.bench.concurrency.results import LabRun, Measurement, failure, read_line
 
 ENGINES: dict[str, dict[str, Any]] = {
     "actor-loop": {"label": "actor a group", "max_groups": None, "has_locks": False, "has_loop": True},
@@ -25,12 +25,12 @@ KNOWN = lab.Catalogue(ENGINES, WORKLOADS)
 HEARTBEATS = Case("heartbeats", 10)
 
 
-def step(engine: str, number: int = 1, case: Case = HEARTBEATS) -> Step:
-    return Step(number, *case, engine, 1.0, 1)
+def step(engine: str, number: int = 1, case: Case = HEARTBEATS) -> MeasurementStep:
+    return MeasurementStep(number, *case, engine, 1.0, 1)
 
 
-def line(of: Step, rate: float, **more: Any) -> str:
-    """What a measured process prints, with everything that the contract between the two lists."""
+def line(of: MeasurementStep, rate: float, **more: Any) -> str:
+    """A line as printed by a measured process, with all fields."""
     told = {
         "engine": of.engine,
         "workload": of.workload,
@@ -65,8 +65,8 @@ def measured(rates: Mapping[str, Iterable[float]], case: Case = HEARTBEATS) -> l
     ]
 
 
-def made_up_run(measurements: list[Measurement], planned: int | None = None) -> Run:
-    return Run(
+def made_up_run(measurements: list[Measurement], planned: int | None = None) -> LabRun:
+    return LabRun(
         date="2025-01-02 03:04:05+00:00",
         command="callboard bench concurrency --groups '10,1000'",
         machine={"cpus": 2, "system": "Linux & more", "python": "3.11.7"},
@@ -80,18 +80,18 @@ def made_up_run(measurements: list[Measurement], planned: int | None = None) -> 
     )
 
 
-def mixed_run() -> Run:
-    """One engine is wrong, one failed in a round, one case has a number missing."""
+def mixed_run() -> LabRun:
+    """One engine is wrong, one failed in a round, and a number is missing in one case."""
     right = measured({"actor-loop": [300, 310, 320], "lock-group": [100, 155, 80], "actor-threads": [50]})
     wrong = line(step("lock-global"), 999_999, right=False, wrong=["group g3: generation 4, expected <5>"])
     storm = Case("join-one", 1)
-    bare = line(step("actor-loop", 1, storm), 777, bytes_a_group=None, loop_pause_max_ms=math.nan, fairness={})
+    reference = line(step("actor-loop", 1, storm), 777, bytes_a_group=None, loop_pause_max_ms=math.nan, fairness={})
     return made_up_run(
         [
             *right,
-            failure(step("actor-threads", 2), "it hung. Its last words:\nBoom: 42"),
+            failure(step("actor-threads", 2), "it hung. The end of its standard error:\nBoom: 42"),
             read_line(step("lock-global"), wrong),
-            read_line(step("actor-loop", 1, storm), bare),
+            read_line(step("actor-loop", 1, storm), reference),
             failure(step("lock-group", 1, storm), "out of memory"),
         ]
     )

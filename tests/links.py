@@ -1,7 +1,7 @@
-"""Draws build/links/callboard: a picture of the import name, for type checkers and for running without installing.
+"""Creates build/links/callboard: the package as a tree of links, for type checkers and for use without installation.
 
-The folders are the packages under other names, which an editable install tells Python by a hook; mypy and pyright run
-no hooks. Links to whole folders show a new file at once.
+The folders of the repository are the packages under other names. An editable install maps them by an import hook, but
+mypy runs no hooks. The links point to whole folders, so new files need no new links.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ LINKS = ROOT / "build" / "links" / "callboard"
 
 
 def python_path() -> str:
-    """The path for Spark's workers, on which they find what Spark looks for by name, as in an installed package.
+    """The PYTHONPATH for Spark's workers, on which Spark finds data sources by name, as in an installed package.
 
-    The hook of an editable install shows nothing to who looks for names. A JVM keeps the path that it was started with.
+    The hook of an editable install does not support that search. A JVM keeps the path that it was started with.
     """
     return os.pathsep.join([str(LINKS.parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
 
@@ -26,8 +26,8 @@ def targets() -> list[Path]:
     return [ROOT / "actors", ROOT / "bench", ROOT / "runtime", ROOT / "spark", *front]
 
 
-def draw() -> None:
-    """Make the links that are missing or wrong, remove those that lead nowhere; safe in several processes at once."""
+def create_links() -> None:
+    """Create missing links, replace wrong ones and remove broken ones. Safe in several processes at once."""
     LINKS.mkdir(parents=True, exist_ok=True)
     wanted = {LINKS / target.name: target for target in targets()}
     wanted[LINKS.parent / "pyspark_callboard"] = ROOT / "spark" / "found"
@@ -42,4 +42,4 @@ def draw() -> None:
 
 
 if __name__ == "__main__":
-    draw()
+    create_links()

@@ -1,4 +1,4 @@
-"""What the tests of the log share: short entries, waiting for a round, and disks that misbehave or remember."""
+"""Helpers for tests of the log: short entries, synchronous appends, and disks that fail, trace or simulate crashes."""
 
 from __future__ import annotations
 
@@ -15,31 +15,39 @@ from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.runtime.disk.crc import crc32c
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.log.counts import Counts
 from callboard.runtime.log.format.batch import CRC_FROM
-from callboard.runtime.log.journal import Extent, FileHeader, Journal, SyncPolicy, journal_name, journal_salt, measure
+from callboard.runtime.log.journal import (
+    FileHeader,
+    Journal,
+    JournalScan,
+    SyncPolicy,
+    journal_name,
+    journal_salt,
+    scan_journal,
+)
 from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.partition_counts import PartitionCounts
 
-PATIENCE_S = 240  # how long a test waits before it says that nothing will come
-# A transactional commit as Kafka's own record builder wrote it.
+WAIT_TIMEOUT_S = 240  # timeout of waits in tests
+# A transactional commit, written by Kafka's record builder.
 TRANSACTIONAL = bytes.fromhex(
     "00000000000000000000005dffffffff0276ae80240010000000000000018bcfe568000000018bcfe5680000000000000003e80002"
     "00000000000000015600000018000100016700017400000000320003000000000000002a000000030001780000018bcfe5680000"
 )
-BLOCK_BYTES = 64  # what a disk writes at once, or not, when the power goes
+BLOCK_BYTES = 64  # the unit that survives a power loss or does not
 
 
 SALT = bytes(range(8))
-"""That of all journal files in tests that must know their names."""
+"""The salt of all journal files in tests that use their names."""
 
-COUNTS = Counts(5, 0)
+COUNTS = PartitionCounts(5, 0)
 
 
 def fixed_salt() -> bytes:
     return SALT
 
 
-def name_of(number: int) -> str:
+def journal_file_name(number: int) -> str:
     """The name of a journal file with the salt of these tests."""
     return journal_name(number, SALT)
 
@@ -50,14 +58,14 @@ def new_journal(
     number: int,
     starts: dict[int, int],
     sync: SyncPolicy = "always",
-    counts: Counts = COUNTS,
+    counts: PartitionCounts = COUNTS,
 ) -> Journal:
     return Journal(disk, folder, number, FileHeader(starts, sync, counts), SALT)
 
 
-def measured(path: Path) -> Extent:
-    """What a journal file holds."""
-    return measure(path.read_bytes(), journal_salt(path.name))
+def scan_journal_file(path: Path) -> JournalScan:
+    """The scan of a journal file."""
+    return scan_journal(path.read_bytes(), journal_salt(path.name))
 
 
 def offset(group: str, value: int, metadata: str = "", topic: str = "t", partition: int = 0) -> OffsetRecord:
@@ -78,7 +86,7 @@ def append(log: OffsetsLog, entries: Sequence[Entry], timestamp_ms: int = 1) -> 
         answered.set()
 
     log.append(entries, timestamp_ms, done)
-    assert answered.wait(PATIENCE_S)
+    assert answered.wait(WAIT_TIMEOUT_S)
     return outcomes
 
 
@@ -109,7 +117,7 @@ def kafka_python_batches(data: bytes) -> Iterator[Any]:
 
 
 class LazyDisk(Disk):
-    """The real disk without its slow calls, for tests that do not look at what survives."""
+    """The real disk without syncs, for tests that do not check durability."""
 
     def sync(self, fd: int) -> None:
         pass
@@ -119,7 +127,7 @@ class LazyDisk(Disk):
 
 
 class TraceDisk(Disk):
-    """The real disk, which notes every change as (operation, file name) and may be told to fail or to write short."""
+    """The real disk, which records every change as (operation, file name) and can fail or write short."""
 
     def __init__(self) -> None:
         self.trace: list[tuple[str, str]] = []
@@ -158,9 +166,9 @@ class TraceDisk(Disk):
         super().remove(path)
 
     def wait_for(self, operation: str, name: str) -> None:
-        """Until that operation was begun."""
+        """Wait until that operation has begun."""
         with self._changed:
-            assert self._changed.wait_for(lambda: (operation, name) in self.trace, PATIENCE_S)
+            assert self._changed.wait_for(lambda: (operation, name) in self.trace, WAIT_TIMEOUT_S)
 
     def _note(self, operation: str, name: str) -> None:
         with self._changed:
@@ -171,16 +179,16 @@ class TraceDisk(Disk):
 
 
 class Synced(NamedTuple):
-    """What a disk has been told to keep: contents by path, and names by folder. A name in a folder is kept with it."""
+    """The synced state of a disk: contents by path, and names by folder."""
 
     contents: dict[str, bytes]
     names: dict[str, frozenset[str]]
 
 
-class Moment(NamedTuple):
-    """What a crash at one instant leaves: file contents by path from the root, and how many rounds were answered.
+class DiskSnapshot(NamedTuple):
+    """The disk after a crash: file contents by path from the root, and the number of acknowledged rounds.
 
-    ``synced``: what of it was synced; None when all of it is.
+    ``synced``: its synced part; None when everything is synced.
     """
 
     files: dict[str, bytes]
@@ -195,17 +203,17 @@ class Moment(NamedTuple):
 
 
 class CrashDisk(Disk):
-    """The real disk, and at every change a picture of what a crash would leave.
+    """The real disk, with a snapshot at every change of what a crash would leave.
 
-    ``killed``: the process dies, the system goes on: all that was written is there. ``dark``: the power goes: what was
-    synced is there, and of the rest every block and every name may be old or new, by the seed.
+    ``snapshots_after_kill`` have all written data. ``snapshots_after_power_loss`` have the synced data, and every other
+    block and name is old or new, by the seed.
     """
 
     def __init__(self, root: Path, seed: int = 0, synced: Synced | None = None) -> None:
-        """``synced``: what of the files that are there was synced before; all if it is not given."""
+        """``synced``: the synced part of the existing files; by default all."""
         self.root = root
-        self.killed: list[Moment] = []
-        self.dark: list[Moment] = []
+        self.snapshots_after_kill: list[DiskSnapshot] = []
+        self.snapshots_after_power_loss: list[DiskSnapshot] = []
         self.answered = 0
         self._random = random.Random(seed)
         self._lock = threading.RLock()
@@ -219,7 +227,7 @@ class CrashDisk(Disk):
             fd = super().open(path, flags)
             self._paths[fd] = path
             if flags & os.O_CREAT:
-                self._picture()
+                self._take_snapshot()
             return fd
 
     def duplicate(self, fd: int) -> int:
@@ -232,46 +240,48 @@ class CrashDisk(Disk):
         with self._lock:
             half = len(data) // 2
             super().write(fd, memoryview(data)[:half], position)
-            self._picture()
+            self._take_snapshot()
             super().write(fd, memoryview(data)[half:], position + half)
-            self._picture()
+            self._take_snapshot()
             return len(data)
 
     def truncate(self, fd: int, size: int) -> None:
         with self._lock:
             super().truncate(fd, size)
-            self._picture()
+            self._take_snapshot()
 
     def sync(self, fd: int) -> None:
         with self._lock:
             self._contents[self._paths[fd]] = self._paths[fd].read_bytes()
-            self._picture()
+            self._take_snapshot()
 
     def sync_folder(self, path: Path) -> None:
         with self._lock:
             self._names[path] = set(os.listdir(path))
-            self._picture()
+            self._take_snapshot()
 
     def make_folder(self, path: Path) -> None:
         with self._lock:
             super().make_folder(path)
-            self._picture()
+            self._take_snapshot()
 
     def remove(self, path: Path) -> None:
         with self._lock:
             super().remove(path)
-            self._picture()
+            self._take_snapshot()
 
-    def _picture(self) -> None:
-        """The order matters: what is answered now was durable before."""
+    def _take_snapshot(self) -> None:
+        """The order matters: rounds acknowledged now were durable before."""
         answered = self.answered
         now = {path: path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
         synced = Synced(
             {self._name(path): content for path, content in self._contents.items()},
             {self._name(folder): frozenset(names) for folder, names in self._names.items()},
         )
-        self.killed.append(Moment({self._name(path): content for path, content in now.items()}, answered, synced))
-        self.dark.append(Moment(self._after_power_loss(now), answered))
+        self.snapshots_after_kill.append(
+            DiskSnapshot({self._name(path): content for path, content in now.items()}, answered, synced)
+        )
+        self.snapshots_after_power_loss.append(DiskSnapshot(self._after_power_loss(now), answered))
 
     def _everything(self) -> Synced:
         paths = list(self.root.rglob("*"))
@@ -289,7 +299,7 @@ class CrashDisk(Disk):
         return left
 
     def _kept(self, path: Path) -> bool:
-        """Whether a name survives: what is synced and there does, what only one of the two is may."""
+        """Whether a name survives: one that is synced and exists does, one that is only one of these may."""
         if path == self.root:
             return True
         synced, there = path.name in self._names.get(path.parent, set()), path.exists()

@@ -1,4 +1,4 @@
-"""What the tests of members share: virtual time, a scripted connector, and one that can be cut off."""
+"""Helpers for tests of members: virtual time, a scripted coordinator, and a network that can be cut."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from callboard.actors.error_reply import error_reply
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import (
     Committed,
+    DescribeGroup,
     Fetched,
     FetchedOffset,
     GroupRequest,
@@ -26,11 +28,11 @@ from callboard.actors.messages import (
     Synced,
     SyncGroup,
 )
-from callboard.actors.refusal import refusal
+from callboard.runtime.kafka.services import Origin
 from callboard.runtime.member.channel import Channel, ChannelLost
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.work import Assignment
+from callboard.runtime.member.shards import Assignment
 from callboard.runtime.node.environment import MEMORY, in_memory
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
@@ -44,7 +46,7 @@ T = TypeVar("T")
 
 
 def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run a test on a virtual loop: a wait of an hour takes no time, and one that never ends is an error."""
+    """Run a test on a virtual loop: waits take no real time, and a wait without an end is an error."""
 
     @wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -53,8 +55,8 @@ def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
     return run
 
 
-async def held(member: Member, count: int = 1, **options: Any) -> Assignment:
-    """The member's next assignment with ``count`` shards."""
+async def next_assignment_of(member: Member, count: int = 1, **options: Any) -> Assignment:
+    """Wait for the member's next assignment with ``count`` shards."""
     async with asyncio.timeout(300):
         while True:
             assignment = await member.next_assignment()
@@ -62,10 +64,10 @@ async def held(member: Member, count: int = 1, **options: Any) -> Assignment:
                 return assignment
 
 
-async def until(holds: Callable[[], bool], step_s: float = 0.01) -> None:
-    """Look again and again, on the loop's clock. Raises TimeoutError."""
+async def wait_until(condition: Callable[[], bool], step_s: float = 0.01) -> None:
+    """Poll a condition, on the loop's clock. Raises TimeoutError."""
     async with asyncio.timeout(300):
-        while not holds():
+        while not condition():
             await asyncio.sleep(step_s)
 
 
@@ -73,16 +75,17 @@ Answer = Callable[[Any], Any]
 
 
 class ScriptedConnector:
-    """A coordinator that is a script: one member, which leads. ``next_answers`` come before the usual ones.
+    """A connector to a scripted coordinator with one member, the leader.
 
-    An answer is an error code, a whole answer, an exception to raise, or a future to wait for.
+    ``next_answers`` precede the default answers. An answer is an error code, a whole answer, an exception to raise, or
+    a future to await.
     """
 
     def __init__(self) -> None:
-        self.asked: list[GroupRequest] = []
-        self.times: list[float] = []
+        self.requests: list[GroupRequest] = []
+        self.request_times_s: list[float] = []
         self.opened = 0
-        self.lines: list[ScriptedChannel] = []  # which channel each was asked on
+        self.request_channels: list[ScriptedChannel] = []  # the channel of each request
         self.topics: dict[str, int] = {}
         self.next_answers: dict[type, list[Any]] = {}
         self.generation = 1
@@ -90,15 +93,15 @@ class ScriptedConnector:
         self._assignments: Mapping[str, bytes] = {}
         self._protocol = ""
 
-    def then(self, kind: type, *answers: Any) -> None:
-        """What requests of this kind are answered next."""
+    def answer_next(self, kind: type, *answers: Any) -> None:
+        """Set the next answers to requests of this kind."""
         self.next_answers.setdefault(kind, []).extend(answers)
 
     def count(self, kind: type) -> int:
-        return sum(type(one) is kind for one in self.asked)
+        return sum(type(request) is kind for request in self.requests)
 
-    def last(self, kind: type) -> Any:
-        return next(one for one in reversed(self.asked) if type(one) is kind)
+    def last_request(self, kind: type) -> Any:
+        return next(request for request in reversed(self.requests) if type(request) is kind)
 
     async def open(self, client_id: str) -> ScriptedChannel:
         self.opened += 1
@@ -111,18 +114,18 @@ class ScriptedConnector:
         return {topic: self.topics[topic] for topic in topics if topic in self.topics}
 
     async def answer(self, message: GroupRequest) -> Any:
-        self.asked.append(message)
-        self.times.append(asyncio.get_running_loop().time())
-        waiting = self.next_answers.get(type(message))
-        if not waiting:
-            return self._usual(message)
-        answer = waiting.pop(0)
+        self.requests.append(message)
+        self.request_times_s.append(asyncio.get_running_loop().time())
+        answers = self.next_answers.get(type(message))
+        if not answers:
+            return self._default_answer(message)
+        answer = answers.pop(0)
         if isinstance(answer, asyncio.Future):
             answer = await answer
         if isinstance(answer, BaseException):
             raise answer
         if answer is ErrorCode.NONE:
-            return self._usual(message)
+            return self._default_answer(message)
         if isinstance(answer, ErrorCode):
             return self._refusal(message, answer)
         return answer
@@ -130,9 +133,9 @@ class ScriptedConnector:
     def _refusal(self, message: GroupRequest, error: ErrorCode) -> Any:
         if isinstance(message, JoinGroup) and error is ErrorCode.MEMBER_ID_REQUIRED:
             return Joined(error, MEMBER_ID)
-        return refusal(message, error)
+        return error_reply(message, error)
 
-    def _usual(self, message: GroupRequest) -> Any:
+    def _default_answer(self, message: GroupRequest) -> Any:
         match message:
             case JoinGroup(member_id=""):
                 return Joined(ErrorCode.MEMBER_ID_REQUIRED, MEMBER_ID)
@@ -162,39 +165,40 @@ class ScriptedConnector:
 class ScriptedChannel:
     def __init__(self, connector: ScriptedConnector) -> None:
         self._connector = connector
-        self._waiting: set[asyncio.Future[Any]] = set()
+        self._pending: set[asyncio.Future[Any]] = set()
         self._is_closed = False
 
     async def ask(self, message: GroupRequest) -> Any:
         if self._is_closed:
-            raise ChannelLost("the script's channel is closed")
-        self._connector.lines.append(self)
+            raise ChannelLost("the scripted channel is closed")
+        self._connector.request_channels.append(self)
         answering = asyncio.ensure_future(self._connector.answer(message))
-        self._waiting.add(answering)
+        self._pending.add(answering)
         try:
             await asyncio.wait({answering})
             if answering.cancelled():
-                raise ChannelLost("the script's channel is closed")
+                raise ChannelLost("the scripted channel is closed")
             return answering.result()
         finally:
             answering.cancel()
-            self._waiting.discard(answering)
+            self._pending.discard(answering)
 
     def close(self) -> None:
         self._is_closed = True
-        for answering in tuple(self._waiting):
+        for answering in tuple(self._pending):
             answering.cancel()
 
 
-def never() -> asyncio.Future[Any]:
-    """An answer that does not come."""
+def unanswered() -> asyncio.Future[Any]:
+    """An answer that never arrives."""
     return asyncio.get_running_loop().create_future()
 
 
 class CutConnector:
-    """A connector with a network that can be cut: requests are lost, or their answers are.
+    """A connector whose network can be cut, so that requests or their answers are lost.
 
-    What hangs, hangs until its channel is closed, also when the network is whole again: so does a dead connection.
+    A request that lost its answer waits until its channel is closed, also when the network works again, as on a dead
+    connection.
     """
 
     def __init__(self, inner: Any) -> None:
@@ -212,8 +216,8 @@ class CutConnector:
         await self._inner.ensure_topics(partitions)
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        found: dict[str, int] = await self._inner.partitions(topics)
-        return found
+        counts: dict[str, int] = await self._inner.partitions(topics)
+        return counts
 
 
 class CutChannel:
@@ -224,13 +228,13 @@ class CutChannel:
 
     async def ask(self, message: GroupRequest) -> Any:
         if self._connector.loses_requests:
-            await self._lost()
+            await self._wait_until_closed()
         asking = asyncio.ensure_future(self._inner.ask(message))
         closing = asyncio.ensure_future(self._closed.wait())
         try:
             await asyncio.wait({asking, closing}, return_when=asyncio.FIRST_COMPLETED)
             if self._connector.loses_answers or not asking.done():
-                await self._lost()
+                await self._wait_until_closed()
             return asking.result()
         finally:
             closing.cancel()
@@ -239,20 +243,20 @@ class CutChannel:
             elif not asking.cancelled():
                 asking.exception()
 
-    async def _lost(self) -> None:
+    async def _wait_until_closed(self) -> None:
         await self._closed.wait()
         raise ChannelLost("the channel was closed")
 
     def close(self) -> None:
-        """The coordinator does not hear of it: what is parked there stays."""
+        """Close it without a notice to the coordinator, where pending requests remain."""
         self._closed.set()
 
 
 @asynccontextmanager
-async def a_node(**settings: Any) -> AsyncIterator[LocalConnector]:
-    """A connector to a coordinator in memory, on a virtual loop's clock; without initial rebalance delay."""
-    at_once = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 2}
-    connector = LocalConnector(await start_node(Settings(**{**at_once, **settings})))
+async def local_coordinator(**settings: Any) -> AsyncIterator[LocalConnector]:
+    """A connector to a coordinator in memory, on the virtual loop's clock, without initial rebalance delay."""
+    defaults = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 2}
+    connector = LocalConnector(await start_node(Settings(**{**defaults, **settings})))
     try:
         yield connector
     finally:
@@ -271,7 +275,7 @@ async def start_node(settings: Settings, **changes: Any) -> Node:
 
 
 async def restart_node(connector: LocalConnector) -> None:
-    """The coordinator dies, and another one begins with what was durable."""
+    """Kill the coordinator and start another one on the durable data."""
     old = connector.node
     assert old is not None
     connector.node = None
@@ -281,9 +285,16 @@ async def restart_node(connector: LocalConnector) -> None:
     connector.node = await start_node(old.settings, disk=disk.kill())
 
 
+async def group_state(connector: LocalConnector) -> str:
+    assert connector.node is not None
+    described = await connector.node.ask(DescribeGroup(GROUP), Origin("test", "/127.0.0.1", 0))
+    assert described.error is ErrorCode.NONE
+    return str(described.state)
+
+
 @asynccontextmanager
 async def background(coro: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """A task, cancelled at the end."""
+    """Run a task, which is cancelled at the end."""
     task = asyncio.create_task(coro)
     try:
         yield task

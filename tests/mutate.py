@@ -1,6 +1,6 @@
-"""``python tests/mutate.py [NAME ...]``: plants known mistakes, one at a time, and shows how the simulation finds them.
+"""``python tests/mutate.py [NAME ...]``: plant known mistakes, one at a time, and show how the simulation finds them.
 
-Each is to be found within a number of seeds; if one is not, the exit code is 1. A name is part of a mutant's.
+The exit code is 1 if one is not found within ``SEEDS_MAX`` seeds. NAME: a part of the name of a mutant.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ SEEDS_MAX = 1000
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 
-class Verdict(NamedTuple):
-    """``seeds``: how many it took, None when it was not found. ``finding``: what was said."""
+class MutantResult(NamedTuple):
+    """``seeds``: the number of seeds until it was found; None if it was not. ``finding``: the failure."""
 
     name: str
     seeds: int | None
     finding: str
 
 
-def judge(name: str, seeds_max: int = SEEDS_MAX) -> Verdict:
-    """Plant one mutant, and run its scenario until something is said."""
+def run_mutant(name: str, seeds_max: int = SEEDS_MAX) -> MutantResult:
+    """Plant one mutant, and run its scenario until a seed fails."""
     from simulation.mutations import MUTATIONS
     from simulation.scenarios import SCENARIOS
 
@@ -38,8 +38,8 @@ def judge(name: str, seeds_max: int = SEEDS_MAX) -> Verdict:
         for seed in range(seeds_max):
             failure = run_seed(SCENARIOS[mutant.scenario], seed).failure
             if failure is not None:
-                return Verdict(name, seed + 1, f"{mutant.scenario}: {type(failure).__name__}: {failure}")
-    return Verdict(name, None, f"{mutant.scenario}: nothing was found")
+                return MutantResult(name, seed + 1, f"{mutant.scenario}: {type(failure).__name__}: {failure}")
+    return MutantResult(name, None, f"{mutant.scenario}: nothing was found")
 
 
 def main(arguments: list[str]) -> int:
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     survivors = 0
     print(f"{'planted mistake':46}  seeds  found as")
     with multiprocessing.get_context("spawn").Pool() as pool:
-        for name, seeds, finding in pool.imap(judge, names):
+        for name, seeds, finding in pool.imap(run_mutant, names):
             survivors += seeds is None
             print(f"{name:46}  {seeds or 'NONE':>5}  {' '.join(finding.split())[:150]}", flush=True)
     print(f"{len(names)} planted, {len(names) - survivors} found")

@@ -1,6 +1,6 @@
-"""Source distributions of other projects, for the tests in them: fetched once by pip, checked, kept in a cache folder.
+"""Source distributions of other projects, whose tests run here: downloaded once by pip, verified and cached.
 
-Tests of others are no part of this repository. A release says its digest here, so that what runs is what was read.
+These tests are not part of this repository. Each release has its digest here, so only reviewed code runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DOWNLOAD_DEADLINE_S = 600
 
 
 class SourceUnavailable(Exception):
-    """A source distribution cannot be had on this machine; the text says why."""
+    """A source distribution is not available on this machine; the message has the reason."""
 
 
 class SourceArchive(NamedTuple):
@@ -32,43 +32,43 @@ class SourceArchive(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """The name of the archive without its ending, which is also the name of the folder in it."""
+        """The name of the archive without its suffix, and of its top folder."""
         return f"{self.project.replace('-', '_')}-{self.version}"
 
-    def unpack(self, folder: Path, *below: str) -> Path:
-        """Unpack what lies below some folders of the archive; return where it is. Raises SourceUnavailable.
+    def unpack(self, folder: Path, *subfolders: str) -> Path:
+        """Unpack some folders of the archive; return the path of its top folder. Raises SourceUnavailable.
 
-        The same version must be installed: tests of one release say nothing about another.
+        The same version must be installed, since the tests belong to one release.
         """
         installed = importlib.metadata.version(self.project)
         if installed != self.version:
             raise SourceUnavailable(
-                f"{self.project} {installed} is installed; the digest of its tests is known for {self.version} only"
+                f"{self.project} {installed} is installed; its tests have a digest for {self.version} only"
             )
         archive = CACHE / f"{self.stem}.tar.gz"
         if not archive.exists():
             self._download(archive)
         digest = hashlib.sha256(archive.read_bytes()).hexdigest()
         assert digest == self.sha256, (
-            f"{archive} is not what {self.project} {self.version} is known to be: its SHA-256 is {digest}; remove it"
+            f"{archive} has the wrong SHA-256 {digest} for {self.project} {self.version}; remove it"
         )
-        prefixes = tuple(f"{self.stem}/{name}/" for name in below)
-        with tarfile.open(archive) as opened:
-            opened.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)  # 3.11.3 has none
-            opened.extractall(folder, [one for one in opened.getmembers() if one.name.startswith(prefixes)])
+        prefixes = tuple(f"{self.stem}/{name}/" for name in subfolders)
+        with tarfile.open(archive) as tar:
+            tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)  # missing in 3.11.3
+            tar.extractall(folder, [member for member in tar.getmembers() if member.name.startswith(prefixes)])
         return folder / self.stem
 
     def _download(self, archive: Path) -> None:
         archive.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
-            # Not ":all:", which would have pip build its build backend from source too.
+            # Not ":all:", with which pip would build the build backend from source too.
             command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", self.project]
             command += ["--dest", folder, f"{self.project}=={self.version}"]
             try:
                 subprocess.run(command, check=True, capture_output=True, text=True, timeout=DOWNLOAD_DEADLINE_S)
             except (subprocess.SubprocessError, OSError) as error:
-                said = str(getattr(error, "stderr", None) or error).strip().splitlines()
+                message = str(getattr(error, "stderr", None) or error).strip().splitlines()
                 raise SourceUnavailable(
-                    f"pip could not download the source of {self.project} {self.version}: {said[-1]}"
+                    f"pip could not download the source of {self.project} {self.version}: {message[-1]}"
                 ) from error
             Path(folder, archive.name).replace(archive)

@@ -1,4 +1,4 @@
-"""What a task of the data source gives, without Spark."""
+"""Reads a log as a task of the data source does, without Spark."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from callboard.spark.columns import arrow_schema
 from callboard.spark.files import find_log
-from callboard.spark.options import parse
-from callboard.spark.scan import Scan
+from callboard.spark.options import parse_options
+from callboard.spark.scan import PartitionScan
 
 START_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -21,21 +21,21 @@ Row = dict[str, Any]
 I16, I64 = Struct(">h"), Struct(">q")
 
 
-def read(root: Path, number: int = 0, chunk_bytes: int = 8 << 20, **options: str) -> list[Row]:
-    """What a task gives for one log partition."""
-    return list(reading(root, number, chunk_bytes, **options))
+def read_rows(root: Path, number: int = 0, chunk_bytes: int = 8 << 20, **options: str) -> list[Row]:
+    """The rows of one log partition."""
+    return list(iter_rows(root, number, chunk_bytes, **options))
 
 
-def reading(root: Path, number: int = 0, chunk_bytes: int = 8 << 20, **options: str) -> Iterator[Row]:
-    asked = parse({"path": str(root), **options})
-    found = find_log(str(root))
-    for batch in Scan(found.disk, found.folders[number], number, asked, chunk_bytes).batches():
-        assert batch.schema.equals(arrow_schema(asked.columns))
-        yield from plain(batch)
+def iter_rows(root: Path, number: int = 0, chunk_bytes: int = 8 << 20, **options: str) -> Iterator[Row]:
+    parsed_options = parse_options({"path": str(root), **options})
+    location = find_log(str(root))
+    for batch in PartitionScan(location.disk, location.folders[number], number, parsed_options, chunk_bytes).batches():
+        assert batch.schema.equals(arrow_schema(parsed_options.columns))
+        yield from rows_of(batch)
 
 
-def plain(batch: pa.RecordBatch) -> list[Row]:
-    """Rows with times as microseconds: Python's own do not reach as far as Arrow's."""
+def rows_of(batch: pa.RecordBatch) -> list[Row]:
+    """Rows with times as microseconds; Python's datetime has a smaller range than Arrow's."""
     names = [field.name for field in batch.schema if pa.types.is_timestamp(field.type)]
     for name in names:
         at = batch.schema.get_field_index(name)

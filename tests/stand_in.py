@@ -1,7 +1,7 @@
-"""The command line with a stand-in for the node, for tests of what stands round it: signals, exit codes, log lines.
+"""The command line with a placeholder for the node, for tests of signals, exit codes and log lines.
 
-Run as a script with the program's own arguments. ``CALLBOARD_STAND_IN`` says how the node behaves: ``well``,
-``refuses`` to start, ``hangs`` when it is stopped, or ``speaks``, which logs in every way there is.
+Run it as a script with the program's arguments. ``CALLBOARD_STAND_IN`` selects the behaviour of the node: ``well``,
+``refuses`` (to start), ``hangs`` (in the stop), ``fails`` (its log has failed), or ``speaks`` (logs in all ways).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Loaded(NamedTuple):
 
 
 class Node:
-    """Does nothing, and says on standard output what it was told to do."""
+    """Prints the calls of its methods on standard output."""
 
     log_failure = "Input/output error" if BEHAVIOUR == "fails" else ""
 

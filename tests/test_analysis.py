@@ -1,4 +1,4 @@
-"""Questions about a log whose answers are known: a small one, written by hand, in which each trouble happens once."""
+"""Questions with known answers: a small log in which each problem occurs once."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from history_helpers import DAY_MS, START_MS, Written, commit, end, generation, spark_session
+from history_helpers import DAY_MS, START_MS, WrittenLog, commit, end, generation, spark_session
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from callboard.actors.ports import Entry
-from callboard.runtime.cli.groups.show import Column, Table
+from callboard.runtime.cli.groups.tables import Column, Table
 from callboard.runtime.common.errors import StartError
 from callboard.spark import analysis, output
 from callboard.spark.analysis import page, plots, questions, report
-from callboard.spark.analysis.growth import Day
+from callboard.spark.analysis.growth import DailyRecords
 from callboard.spark.history import keep
 
 SECOND_MS, HOUR_MS = 1000, 3_600_000
@@ -38,7 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def story() -> list[tuple[int, Any]]:
-    """Times in ms from ``START_MS`` on, which is the beginning of a minute, and records."""
+    """Records and their times in ms from ``START_MS``, which is the start of a minute."""
     made: list[tuple[int, Any]] = []
 
     def add(time_ms: int, group: str, topic: str, partition: int, offset: int, **more: Any) -> None:
@@ -74,7 +74,7 @@ class Made(NamedTuple):
 def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """With a history, so that the records come from both."""
     folder = tmp_path_factory.mktemp("made")
-    written = Written(folder / "data", segment_bytes=2000)
+    written = WrittenLog(folder / "data", segment_bytes=2000)
     written.write(*((START_MS + time_ms, [Entry(0, (record,))]) for time_ms, record in story()))
     keep(spark, written.data, folder / "table")
     return Made(analysis.records(spark, written.data, folder / "table").cache(), written.data, folder / "table")
@@ -88,7 +88,7 @@ def at(seconds: float) -> float:
     return START_MS / 1000 + seconds
 
 
-def test_the_records_are_those_of_the_log_with_a_history_and_without(spark: SparkSession, made: Made) -> None:
+def test_records_with_and_without_history_equal_log(spark: SparkSession, made: Made) -> None:
     places = [tuple(row) for row in made.records.select("log_partition", "log_offset").collect()]
     assert sorted(places) == [(0, number) for number in range(len(story()))]
     assert analysis.records(spark, made.data).count() == len(story())
@@ -98,7 +98,7 @@ def test_the_records_are_those_of_the_log_with_a_history_and_without(spark: Spar
         analysis.records(spark)
 
 
-def test_who_commits_too_often(made: Made) -> None:
+def test_frequent_commits(made: Made) -> None:
     found = {row["group"]: row for row in rows(analysis.frequent_commits(made.records))}
     assert list(found) == ["busy", "gappy", "old", "payer", "was"]
     assert found["busy"] == {
@@ -114,7 +114,7 @@ def test_who_commits_too_often(made: Made) -> None:
     assert (found["payer"]["commits"], found["old"]["commits_a_minute"]) == (1, None)
 
 
-def test_zombies(made: Made) -> None:
+def test_zombie_groups_and_topics(made: Made) -> None:
     groups = rows(analysis.zombie_groups(made.records, NOW, 2))
     assert [(row["group"], row["offsets"], row["members"]) for row in groups] == [("old", 1, None), ("was", 1, 0)]
     assert groups[0]["days"] == pytest.approx(10 + 4 / 24)
@@ -122,7 +122,7 @@ def test_zombies(made: Made) -> None:
     assert [(row["topic"], row["groups"], row["partitions"]) for row in topics] == [("ghosts", 1, 1)]
 
 
-def test_who_came_and_who_went(made: Made) -> None:
+def test_generations_list_joins_and_leaves(made: Made) -> None:
     found = rows(analysis.generations(made.records).where("group = 'storm'"))
     assert [(row["generation"], row["came"], row["went"], row["seconds_since"]) for row in found] == [
         (1, ["a"], [], None),
@@ -133,7 +133,7 @@ def test_who_came_and_who_went(made: Made) -> None:
     ]
 
 
-def test_storms(made: Made) -> None:
+def test_storms_counts_generations_per_window(made: Made) -> None:
     [storm] = rows(analysis.storms(made.records))
     assert storm.pop("since").timestamp() == at(0)
     assert storm == {
@@ -168,7 +168,7 @@ def test_skew(made: Made) -> None:
     assert rows(analysis.skew(both)) == []
 
 
-def test_what_expires_and_why(made: Made) -> None:
+def test_expiring_returns_time_and_reason(made: Made) -> None:
     found = rows(analysis.expiring(made.records, NOW, 5.5))
     assert [(row["group"], row["why"]) for row in found] == [("old", "simple"), ("was", "empty")]
     assert [round(row["days_left"], 3) for row in found] == [round(-3 - 4 / 24, 3), round(5 - 4 / 24, 3)]
@@ -189,11 +189,14 @@ def test_growth(made: Made) -> None:
 
 
 def days(*counts: int) -> list[Any]:
-    return [Day(date(2025, 11, 1) + timedelta(days=index), count, 0, 0, False) for index, count in enumerate(counts)]
+    return [
+        DailyRecords(date(2025, 11, 1) + timedelta(days=index), count, 0, 0, False)
+        for index, count in enumerate(counts)
+    ]
 
 
-def test_a_straight_line_goes_on(made: Made) -> None:
-    """The first day, and the one that is not over, do not count."""
+def test_forecast_continues_straight_line(made: Made) -> None:
+    """The first day and the incomplete last one are not used."""
     now = datetime(2025, 11, 6, 12, tzinfo=UTC)
     found = analysis.forecast(days(1, 20, 30, 40, 50, 3), now, ahead=2)
     assert [(one.day.day, round(one.records), one.is_forecast) for one in found[5:]] == [
@@ -204,16 +207,16 @@ def test_a_straight_line_goes_on(made: Made) -> None:
     assert [round(bound) for bound in (found[6].low, found[6].high)] == [70, 70]
 
 
-def test_noise_widens_the_range_and_it_never_falls_below_nothing() -> None:
+def test_forecast_interval_grows_with_noise_and_is_never_negative() -> None:
     now = datetime(2025, 11, 20, tzinfo=UTC)
     [day] = analysis.forecast(days(0, 90, 10, 95, 5, 80, 0), now, ahead=1)[7:]
     assert day.low == 0 and day.high > 95 and day.low < day.records < day.high
 
 
-def test_days_without_records_count_and_too_few_say_nothing() -> None:
+def test_forecast_counts_empty_days_and_needs_three_days() -> None:
     now = datetime(2025, 12, 20, tzinfo=UTC)
     some = days(10, 10, 10)
-    assert analysis.forecast(some, now) == [Day(one.day, 10, 10, 10, False) for one in some]
+    assert analysis.forecast(some, now) == [DailyRecords(one.day, 10, 10, 10, False) for one in some]
     assert analysis.forecast([], now) == []
     sparse = [some[0], some[1]._replace(day=date(2025, 11, 9))]
     assert analysis.forecast(sparse, now, ahead=1)[-1].records < 10
@@ -232,50 +235,48 @@ def callboard(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tup
     return int(code or 0), *capsys.readouterr()
 
 
-def test_a_question_as_a_table_json_csv_and_parquet(
+def test_analyse_prints_table_json_csv_and_writes_parquet(
     spark: SparkSession, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ("storms", "--data", made.data, "--history", made.table)
-    code, out, _ = callboard(capsys, *asked)
+    parse_query_input = ("storms", "--data", made.data, "--history", made.table)
+    code, out, _ = callboard(capsys, *parse_query_input)
     assert code == 0 and out.splitlines()[0].split()[:2] == ["group", "since"]
-    [row] = json.loads(callboard(capsys, *asked, "--json")[1])
+    [row] = json.loads(callboard(capsys, *parse_query_input, "--json")[1])
     assert (row["since"], row["generations"]) == ("2025-11-21T04:40:00.000Z", 4)
-    assert callboard(capsys, *asked, "-o", tmp_path / "storms.csv")[0] == 0
+    assert callboard(capsys, *parse_query_input, "-o", tmp_path / "storms.csv")[0] == 0
     with (tmp_path / "storms.csv").open() as file:
         assert [line["restless"] for line in csv.DictReader(file)] == ["b"]
-    assert callboard(capsys, *asked, "-o", tmp_path / "storms.parquet")[0] == 0
+    assert callboard(capsys, *parse_query_input, "-o", tmp_path / "storms.parquet")[0] == 0
     assert spark.read.parquet(str(tmp_path / "storms.parquet")).count() == 1
-    assert callboard(capsys, *asked, "--at-least", "9")[1:] == ("", "callboard: there was no storm\n")
+    assert callboard(capsys, *parse_query_input, "--at-least", "9")[1:] == ("", "callboard: there was no storm\n")
 
 
-def test_no_digit_of_a_whole_number_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
-    """A median of offsets, a forecast of records: they are fractions by their type, and often whole and large."""
+def test_output_keeps_all_digits_of_integers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Medians and forecasts are floating-point numbers, but often integral and large."""
     numbers = [12345678.0, 12345678.5, 0.123456789, 1234.56789, 0.0, -98765432.0, float("nan"), float("inf")]
     found = pa.table({"n": numbers})
     expected = [12345678.0, 12345678.0, 0.123457, 1234.57, 0.0, -98765432.0, None, None]
-    output.show_arrow(found, True, False, None, "")
+    output.output_table(found, True, False, None, "")
     assert [row["n"] for row in json.loads(capsys.readouterr().out)] == expected
-    output.show_arrow(found, False, False, None, "")
+    output.output_table(found, False, False, None, "")
     shown = ["12345678", "12345678", "0.123457", "1234.57", "0", "-98765432", "-", "-"]
     assert capsys.readouterr().out.split() == ["n", *shown]
 
 
 @pytest.mark.parametrize("name", [question.name for question in questions.QUESTIONS])
-def test_every_question_has_a_command(made: Made, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_every_question_has_analyse_command(made: Made, capsys: pytest.CaptureFixture[str], name: str) -> None:
     code, out, err = callboard(capsys, name, "--data", made.data, "--now", NOW.isoformat(), "--json")
     assert (code, err) == (0, "") and json.loads(out)
 
 
-def test_the_report_is_one_page_that_needs_nothing_else(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Well-formed, a section for each question, plots inside of it, and nothing that a browser would fetch."""
+def test_report_is_self_contained_page(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is well-formed, has a section for each question with plots, and loads nothing."""
     given = ("-o", str(tmp_path / "x.html"), "--pictures", str(tmp_path), "--now", NOW.isoformat())
     with pytest.raises(SystemExit) as ended:
         report.main(["--data", str(made.data), "--history", str(made.table), *given])
     assert not ended.value.code and "x.html: " in capsys.readouterr().out
     text = (tmp_path / "x.html").read_text()
-    assert [text.count(f'<h2 id="{part.question}">') for part in report.PARTS] == [1] * len(report.PARTS)
+    assert [text.count(f'<h2 id="{part.question}">') for part in report.SECTIONS] == [1] * len(report.SECTIONS)
     assert f"{len(story())} records" in text and "<td>restless" not in text
     assert text.count("<svg") == len(list(tmp_path.glob("*.png"))) >= 5
     assert re.findall(r"<(?:script|link|img|iframe)|(?:src|href)=.(?!#)|url\((?!#)|@import", text) == []
@@ -283,13 +284,13 @@ def test_the_report_is_one_page_that_needs_nothing_else(
     assert len([one for one in ids if one]) == len({one for one in ids if one})
 
 
-def test_the_report_of_a_damaged_log_says_so(spark: SparkSession, made: Made, tmp_path: Path) -> None:
+def test_report_of_damaged_log_counts_damage(spark: SparkSession, made: Made, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(made.data, data)
     file = next(data.glob("__consumer_offsets-*/*0.log"))
     content = file.read_bytes()
     file.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
-    wanted = questions.Asked(data, None, None, None, NOW)
+    wanted = questions.QueryInput(data, None, None, None, NOW)
     found = wanted.records(spark)
     facts = report._facts(found, wanted)
     assert facts[-1] == "Not counted: 1 damaged place of the log."
@@ -297,7 +298,7 @@ def test_the_report_of_a_damaged_log_says_so(spark: SparkSession, made: Made, tm
     assert "Not counted" not in str(report._facts(made.records, wanted))
 
 
-def test_names_cannot_break_the_page() -> None:
+def test_report_escapes_names() -> None:
     columns = (Column("group", "<b>"), Column("n", "n", is_number=True))
     shown = page.page("<t>", ["a < b"], [("x", "&")], page.table(Table(columns, [("<script>", 1234)]), "<rest>"))
     assert "<script>" not in shown and "&lt;script&gt;" in shown and "1,234" in shown and "<rest>" not in shown
@@ -306,8 +307,8 @@ def test_names_cannot_break_the_page() -> None:
     assert drawn is not None and plots.svg("x", *drawn).startswith("<svg")
 
 
-def test_control_characters_of_a_name_reach_neither_page_nor_plot() -> None:
-    """An SVG with most of them is no XML; others turn round what stands beside them."""
+def test_report_escapes_control_characters() -> None:
+    """Most of them are not allowed in XML; others change the text direction."""
     name = "a\x00\x1b[31m\x9b\u202e$"
     cells = page.table(Table((Column("group", "group"),), [(name,)]), "")
     rows: Any = [{"group": name, "commits": 3, "idle_share": None}]
@@ -318,7 +319,7 @@ def test_control_characters_of_a_name_reach_neither_page_nor_plot() -> None:
     assert r"a\x00\x1b[31m\x9b\u202e$" in cells
 
 
-def test_without_matplotlib_it_is_said_before_spark_starts(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_without_matplotlib_is_refused_before_spark_starts(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
     with pytest.raises(StartError, match="need matplotlib"):
         report.main(["--data", str(made.data)])
@@ -330,7 +331,7 @@ def test_without_matplotlib_it_is_said_before_spark_starts(made: Made, monkeypat
 
 
 @pytest.mark.parametrize("command", ["history", "analyse", "report"])
-def test_without_the_extra_a_line_says_what_to_install(command: str) -> None:
+def test_analyse_without_extra_names_extra_to_install(command: str) -> None:
     program = f"import sys; sys.modules['pyspark'] = None; sys.argv[1:] = ['{command}', '--help']"
     program += "; from callboard.runtime.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -338,7 +339,9 @@ def test_without_the_extra_a_line_says_what_to_install(command: str) -> None:
     assert "pyspark is missing" in done.stderr and "pip install 'callboard[spark]'" in done.stderr
 
 
-def test_what_makes_no_sense_is_refused(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_analyse_with_invalid_arguments_is_refused(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     refused = [callboard(capsys, "gaps", *more) for more in ((), ("--data", tmp_path), ("--history", tmp_path))]
     assert [code for code, _, _ in refused] == [2, 2, 2]
     assert "expected --data DIR" in refused[0][2] and "found neither callboard.json" in refused[1][2]

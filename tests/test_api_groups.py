@@ -1,4 +1,4 @@
-"""The group APIs through the front door: every version that is served, and what each of them does with odd requests."""
+"""The group APIs over TCP: every served version, and invalid requests."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import (
+from harness import (
     NEWEST,
     OLDEST,
     Client,
     Member,
-    beating,
+    async_test,
+    commit_values,
     committed_partition,
-    committing,
-    enrol,
-    joining,
+    heartbeat_values,
+    join_and_sync,
+    join_values,
     offsets,
-    on_a_loop,
-    open_door,
-    syncing,
+    running_node,
+    sync_values,
     topic_id,
     versions,
 )
@@ -28,7 +28,7 @@ from callboard.runtime.kafka.api import APIS
 
 
 class OfAge:
-    """A client of some age: it asks everything in its n-th oldest version, or the newest where there are fewer."""
+    """A client that uses the n-th oldest version of each API, or the newest if there are fewer."""
 
     def __init__(self, client: Client, age: int) -> None:
         self._client = client
@@ -47,19 +47,19 @@ AGES = range(max(len(versions(name)) for name in ("join_group", "offset_commit",
 
 
 @pytest.mark.parametrize("age", AGES)
-@on_a_loop
-async def test_a_whole_life_in_every_version(tmp_path: Path, age: int) -> None:
-    """From the search for the coordinator to the deletion of the group, so that every version serves once."""
-    async with open_door(tmp_path) as door:
-        client, topic = OfAge(await door.connect(), age), {"name": "t", "topic_id": topic_id(door, "t")}
+@async_test
+async def test_join_sync_heartbeat_leave_in_every_version(tmp_path: Path, age: int) -> None:
+    """From FindCoordinator to DeleteGroups, so that every version is used once."""
+    async with running_node(tmp_path) as harness:
+        client, topic = OfAge(await harness.connect(), age), {"name": "t", "topic_id": topic_id(harness, "t")}
         found = await client.ask("find_coordinator", key="g", key_type=0, coordinator_keys=["g"])
         [place] = found.get("coordinators", [found])
-        assert (place["error_code"], place["node_id"], place["port"]) == ("NONE", 1, door.port)
+        assert (place["error_code"], place["node_id"], place["port"]) == ("NONE", 1, harness.port)
 
         member = await joined_and_synced(client)
-        assert (await client.ask("heartbeat", **beating("g", member)))["error_code"] == "NONE"
+        assert (await client.ask("heartbeat", **heartbeat_values("g", member)))["error_code"] == "NONE"
 
-        commit = committing(
+        commit = commit_values(
             "g", member, topics=[{**topic, "partitions": [committed_partition(0), committed_partition(2)]}]
         )
         [answered] = (await client.ask("offset_commit", **commit))["topics"]
@@ -92,15 +92,15 @@ async def test_a_whole_life_in_every_version(tmp_path: Path, age: int) -> None:
 
 
 async def joined_and_synced(client: OfAge) -> Member:
-    answer = await client.ask("join_group", **joining("g"))
+    answer = await client.ask("join_group", **join_values("g"))
     if client.version("join_group") >= 4:
         assert answer["error_code"] == "MEMBER_ID_REQUIRED"
-        answer = await client.ask("join_group", **joining("g", answer["member_id"]))
+        answer = await client.ask("join_group", **join_values("g", answer["member_id"]))
     assert (answer["error_code"], answer["generation_id"], answer["protocol_name"]) == ("NONE", 1, "range")
     assert answer["member_id"] == answer["leader"] == answer["members"][0]["member_id"]
     member = Member(answer["member_id"], 1)
     assignments = [{"member_id": member.member_id, "assignment": b"\x09"}]
-    synced = await client.ask("sync_group", **syncing("g", member, assignments))
+    synced = await client.ask("sync_group", **sync_values("g", member, assignments))
     assert (synced["error_code"], synced["assignment"]) == ("NONE", b"\x09")
     return member
 
@@ -133,10 +133,10 @@ async def left_and_deleted(client: OfAge, member: Member) -> None:
 # ApiVersions, FindCoordinator -----------------------------------------------------------------------------------------
 
 
-@on_a_loop
-async def test_api_versions_tells_what_is_served(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+@async_test
+async def test_api_versions_returns_served_apis(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         for version in versions("api_versions"):
             answer = await client.ask(
                 "api_versions", version, client_software_name="a", client_software_version="1.0-b"
@@ -145,14 +145,14 @@ async def test_api_versions_tells_what_is_served(tmp_path: Path) -> None:
             served = {one["api_key"]: (one["min_version"], one["max_version"]) for one in answer["api_keys"]}
             assert served == {
                 api.key: (api.min_version if api.key else 0, api.max_version) for api in APIS
-            }  # Produce: librdkafka wants it from 0 on
+            }  # Produce: librdkafka needs it from 0 on
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a.", "a b", "é", "a\n"])
-@on_a_loop
-async def test_software_that_calls_itself_something_odd_is_refused(tmp_path: Path, name: str) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+@async_test
+async def test_api_versions_with_invalid_client_software_name_is_refused(tmp_path: Path, name: str) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         for software in (
             {"client_software_name": name, "client_software_version": "1"},
             {
@@ -164,10 +164,10 @@ async def test_software_that_calls_itself_something_odd_is_refused(tmp_path: Pat
             assert (answer["error_code"], answer["api_keys"]) == ("INVALID_REQUEST", [])
 
 
-@on_a_loop
-async def test_find_coordinator_takes_any_group_and_transactional_id_and_no_other_key(tmp_path: Path) -> None:
-    async with open_door(tmp_path, {"advertised": ("stage.example", 19092)}) as door:
-        client = await door.connect()
+@async_test
+async def test_find_coordinator_accepts_groups_and_transactional_ids_only(tmp_path: Path) -> None:
+    async with running_node(tmp_path, {"advertised": ("stage.example", 19092)}) as harness:
+        client = await harness.connect()
         for version in versions("find_coordinator", since=4):
             answer = await client.ask("find_coordinator", version, key_type=0, coordinator_keys=["", "g", "g"])
             assert [one["key"] for one in answer["coordinators"]] == ["", "g", "g"]
@@ -185,7 +185,7 @@ async def test_find_coordinator_takes_any_group_and_transactional_id_and_no_othe
                 )
                 [place] = answer.get("coordinators", [answer])
                 assert place["error_code"] == "INVALID_REQUEST"
-                has_no_text = key_type == 2 and version >= 4  # one that Kafka knows: its keys are refused one by one
+                has_no_text = key_type == 2 and version >= 4  # share groups: each key is refused separately
                 assert bool(place["error_message"]) != has_no_text
                 assert (place["node_id"], place["host"], place["port"]) == (-1, "", -1)
 
@@ -193,24 +193,26 @@ async def test_find_coordinator_takes_any_group_and_transactional_id_and_no_othe
 # Members --------------------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
-async def test_what_no_group_needs_to_see_is_refused_in_every_version(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client, nobody = await door.connect(), Member("nobody", 1)
+@async_test
+async def test_invalid_group_request_is_refused_in_every_version(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client, nobody = await harness.connect(), Member("nobody", 1)
         for version in versions("join_group"):
-            short = await client.ask("join_group", version, **joining("g", session_timeout=1))
+            short = await client.ask("join_group", version, **join_values("g", session_timeout=1))
             assert (short["error_code"], short["generation_id"], short["members"]) == (
                 "INVALID_SESSION_TIMEOUT",
                 -1,
                 [],
             )
-            nameless = await client.ask("join_group", version, **joining(""))
+            nameless = await client.ask("join_group", version, **join_values(""))
             assert nameless["error_code"] == "INVALID_GROUP_ID"
             assert nameless["protocol_name"] == (None if version >= 7 else "")
-            assert (await client.ask("join_group", version, **joining("g", "m")))["error_code"] == "UNKNOWN_MEMBER_ID"
+            assert (await client.ask("join_group", version, **join_values("g", "m")))[
+                "error_code"
+            ] == "UNKNOWN_MEMBER_ID"
         for name in ("sync_group", "heartbeat"):
             for version in versions(name):
-                values = syncing("g", nobody)
+                values = sync_values("g", nobody)
                 assert (await client.ask(name, version, **values))["error_code"] == "UNKNOWN_MEMBER_ID"
                 assert (await client.ask(name, version, **{**values, "group_id": ""}))[
                     "error_code"
@@ -224,13 +226,13 @@ async def test_what_no_group_needs_to_see_is_refused_in_every_version(tmp_path: 
         assert (await client.ask("list_groups", states_filter=[], types_filter=[]))["groups"] == []
 
 
-@on_a_loop
-async def test_sync_group_without_a_protocol_is_refused_first(tmp_path: Path) -> None:
-    """Since version 5, and before the group is looked for."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+@async_test
+async def test_sync_group_v5_without_protocol_is_refused(tmp_path: Path) -> None:
+    """From version 5 on, before the group is looked up."""
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         for missing in ("protocol_type", "protocol_name"):
-            values = {**syncing("", Member("m", 1)), missing: None}
+            values = {**sync_values("", Member("m", 1)), missing: None}
             answer = await client.ask("sync_group", 5, **values)
             assert answer == {
                 "throttle_time": 0,
@@ -242,11 +244,11 @@ async def test_sync_group_without_a_protocol_is_refused_first(tmp_path: Path) ->
             assert (await client.ask("sync_group", 4, **values))["error_code"] == "INVALID_GROUP_ID"
 
 
-@on_a_loop
-async def test_leave_group_answers_for_each_member(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        await enrol(client, "g", group_instance_id="i")
+@async_test
+async def test_leave_group_returns_error_per_member(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        await join_and_sync(client, "g", group_instance_id="i")
         identities = [("stranger", None), ("", "i"), ("", "other"), ("", None)]
         members = [{"member_id": id_, "group_instance_id": instance, "reason": None} for id_, instance in identities]
         left = await client.ask("leave_group", 5, group_id="g", members=members)
@@ -264,12 +266,12 @@ async def test_leave_group_answers_for_each_member(tmp_path: Path) -> None:
 # ListGroups, DescribeGroups, DeleteGroups -----------------------------------------------------------------------------
 
 
-@on_a_loop
-async def test_list_groups_filters_in_any_case(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        await enrol(client, "members")
-        await client.ask("offset_commit", 9, **committing("simple"))
+@async_test
+async def test_list_groups_filters_are_case_insensitive(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        await join_and_sync(client, "members")
+        await client.ask("offset_commit", 9, **commit_values("simple"))
 
         async def listed(states: list[str], types: list[str], version: int = 5) -> set[str]:
             answer = await client.ask("list_groups", version, states_filter=states, types_filter=types)
@@ -291,12 +293,12 @@ async def test_list_groups_filters_in_any_case(tmp_path: Path) -> None:
         assert await listed(["stable"], ["Classic", "share"]) == {"members"}
 
 
-@on_a_loop
-async def test_describe_groups_answers_for_each_group(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        await enrol(client, "stable", group_instance_id="i")
-        await client.ask("offset_commit", 9, **committing(""))
+@async_test
+async def test_describe_groups_returns_each_group(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        await join_and_sync(client, "stable", group_instance_id="i")
+        await client.ask("offset_commit", 9, **commit_values(""))
         for version in versions("describe_groups"):
             groups = ["stable", "nobody", "", "stable"]
             answer = await client.ask("describe_groups", version, groups=groups, include_authorized_operations=True)
@@ -314,14 +316,14 @@ async def test_describe_groups_answers_for_each_group(tmp_path: Path) -> None:
             ] == []
 
 
-@on_a_loop
-async def test_delete_groups_answers_for_each_group(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        member = await enrol(client, "stable")
+@async_test
+async def test_delete_groups_returns_error_per_group(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        member = await join_and_sync(client, "stable")
         for version in versions("delete_groups"):
             for group in ("simple", ""):
-                await client.ask("offset_commit", 9, **committing(group))
+                await client.ask("offset_commit", 9, **commit_values(group))
             names = ["stable", "simple", "nobody", "simple", "", "stable"]
             answer = await client.ask("delete_groups", version, groups_names=names)
             assert [(one["group_id"], one["error_code"]) for one in answer["results"]] == [
@@ -332,4 +334,4 @@ async def test_delete_groups_answers_for_each_group(tmp_path: Path) -> None:
             ]
             assert await offsets(client, "simple") == {}
             assert (await client.ask("delete_groups", version, groups_names=[]))["results"] == []
-        assert (await client.ask("heartbeat", **beating("stable", member)))["error_code"] == "NONE"
+        assert (await client.ask("heartbeat", **heartbeat_values("stable", member)))["error_code"] == "NONE"

@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch through the front door: odd requests in every version, and the answers that are kept."""
+"""OffsetCommit and OffsetFetch over TCP: unusual requests in every version, and cached responses."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from door import (
+from harness import (
     Member,
+    async_test,
+    commit_values,
     committed_partition,
-    committing,
-    enrol,
-    fetching,
+    fetch_values,
     frame,
+    join_and_sync,
     offsets,
-    on_a_loop,
-    open_door,
+    running_node,
     topic_id,
     versions,
 )
@@ -30,7 +30,7 @@ from callboard.actors.messages import Committed, OffsetCommit
 from callboard.runtime.kafka.api import heartbeat, offset_commit
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codec.codes import kafka_error
-from callboard.runtime.kafka.codec.durations import LONGEST_MS
+from callboard.runtime.kafka.codec.durations import MAX_DURATION_MS
 from callboard.runtime.kafka.codec.schemas import schema
 
 NOBODY = UUID(int=7)
@@ -41,7 +41,7 @@ TOO_LONG = "x" * 4097
 
 
 def partitions(*wanted: int | tuple[int, int | str | None]) -> list[dict[str, Any]]:
-    """Partitions to commit: with an offset, with metadata, or with neither."""
+    """Return partitions to commit: with an offset, with metadata, or with neither."""
     made = []
     for one in wanted:
         index, value = one if isinstance(one, tuple) else (one, 42)
@@ -58,18 +58,18 @@ def codes(answer: dict[str, Any], key: str = "name") -> list[tuple[Any, list[tup
     ]
 
 
-@on_a_loop
-async def test_partitions_that_do_not_exist_are_refused_first(tmp_path: Path) -> None:
-    """In every version: first what is unknown, in the order of the request, then the group's own answers."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+@async_test
+async def test_offset_commit_to_unknown_partitions_returns_them_first(tmp_path: Path) -> None:
+    """In every version, unknown partitions come first, in the order of the request, then the results of the group."""
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         for version in range(2, 10):
             topics = [
                 {"name": "t", "partitions": partitions(0, 3, 2, -1)},
                 {"name": "nowhere", "partitions": partitions(0)},
                 {"name": "u", "partitions": partitions(0)},
             ]
-            answer = await client.ask("offset_commit", version, **committing("g", topics=topics))
+            answer = await client.ask("offset_commit", version, **commit_values("g", topics=topics))
             assert codes(answer) == [
                 (
                     "t",
@@ -80,31 +80,31 @@ async def test_partitions_that_do_not_exist_are_refused_first(tmp_path: Path) ->
             ]
 
 
-@on_a_loop
-async def test_the_lowest_number_is_answered_as_any_partition_that_does_not_exist(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+@async_test
+async def test_offset_commit_to_partition_minus_2_31_is_refused_as_unknown(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         asked = [{"name": name, "partitions": partitions(-(2**31), 0)} for name in ("t", "nowhere")]
         refused = (-(2**31), "UNKNOWN_TOPIC_OR_PARTITION")
         expected = [("t", [refused, (0, "NONE")]), ("nowhere", [refused, (0, "UNKNOWN_TOPIC_OR_PARTITION")])]
-        assert codes(await client.ask("offset_commit", 9, **committing("g", topics=asked))) == expected
-        asked = asked[1:]  # a transaction that nobody began would refuse what exists
+        assert codes(await client.ask("offset_commit", 9, **commit_values("g", topics=asked))) == expected
+        asked = asked[1:]  # without a transaction, existing partitions would be refused
         whose = {"transactional_id": "x", "producer_id": 7, "producer_epoch": 0, "generation_id": -1}
-        answer = await client.ask("txn_offset_commit", 3, **whose, **committing("g", topics=asked))
+        answer = await client.ask("txn_offset_commit", 3, **whose, **commit_values("g", topics=asked))
         assert codes(answer) == expected[1:]
 
 
-@on_a_loop
-async def test_topics_by_id(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client, t, u = await door.connect(), topic_id(door, "t"), topic_id(door, "u")
+@async_test
+async def test_offset_commit_with_topic_ids(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client, t, u = await harness.connect(), topic_id(harness, "t"), topic_id(harness, "u")
         topics = [
             {"topic_id": u, "partitions": partitions(0)},
             {"topic_id": NOBODY, "partitions": partitions(0, 1)},
             {"topic_id": None, "partitions": partitions(4)},
             {"topic_id": t, "partitions": partitions(1, 9)},
         ]
-        answer = await client.ask("offset_commit", 10, **committing("g", topics=topics))
+        answer = await client.ask("offset_commit", 10, **commit_values("g", topics=topics))
         assert codes(answer, "topic_id") == [
             (NOBODY, [(0, "UNKNOWN_TOPIC_ID"), (1, "UNKNOWN_TOPIC_ID")]),
             (None, [(4, "UNKNOWN_TOPIC_ID")]),
@@ -123,48 +123,48 @@ async def test_topics_by_id(tmp_path: Path) -> None:
             (t, [(0, "NONE"), (1, "NONE")]),
             (NOBODY, [(0, "UNKNOWN_TOPIC_ID"), (5, "UNKNOWN_TOPIC_ID")]),
         ]
-        [everything] = (await client.ask("offset_fetch", 10, **fetching("g")))["groups"]
+        [everything] = (await client.ask("offset_fetch", 10, **fetch_values("g")))["groups"]
         assert {topic["topic_id"] for topic in everything["topics"]} == {t, u}
 
 
-@on_a_loop
-async def test_a_commit_of_nothing_known_asks_no_group(tmp_path: Path) -> None:
-    """Not even a member that does not exist is found out."""
-    async with open_door(tmp_path) as door:
-        client, stranger = await door.connect(), Member("stranger", 5)
+@async_test
+async def test_offset_commit_to_unknown_partitions_only_is_not_sent_to_group(tmp_path: Path) -> None:
+    """Not even an unknown member id is checked."""
+    async with running_node(tmp_path) as harness:
+        client, stranger = await harness.connect(), Member("stranger", 5)
         for version in versions("offset_commit"):
-            answer = await client.ask("offset_commit", version, **committing("g", stranger, topics=[]))
+            answer = await client.ask("offset_commit", version, **commit_values("g", stranger, topics=[]))
             assert answer["topics"] == []
-            nothing = [{"name": "t", "topic_id": topic_id(door, "t"), "partitions": []}]
-            assert (await client.ask("offset_commit", version, **committing("g", stranger, topics=nothing)))[
+            nothing = [{"name": "t", "topic_id": topic_id(harness, "t"), "partitions": []}]
+            assert (await client.ask("offset_commit", version, **commit_values("g", stranger, topics=nothing)))[
                 "topics"
             ] == []
         assert (await client.ask("list_groups", states_filter=[], types_filter=[]))["groups"] == []
 
 
-@on_a_loop
-async def test_a_partition_that_is_committed_twice_is_answered_twice(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+@async_test
+async def test_offset_commit_with_repeated_partition_returns_it_twice(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         twice = [{"name": "t", "partitions": partitions((0, 1), (1, 2), (0, 3))}]
-        answer = await client.ask("offset_commit", 9, **committing("g", topics=twice))
+        answer = await client.ask("offset_commit", 9, **commit_values("g", topics=twice))
         assert codes(answer) == [("t", [(0, "NONE"), (1, "NONE"), (0, "NONE")])]
         assert await offsets(client, "g") == {("t", 0): 3, ("t", 1): 2}
 
 
-@on_a_loop
-async def test_a_topic_that_stands_in_a_request_twice_is_answered_twice_unless_something_was_refused(
+@async_test
+async def test_offset_commit_with_repeated_topic_returns_it_twice_unless_partitions_are_unknown(
     tmp_path: Path,
 ) -> None:
-    """The same in all three requests that name partitions (asked of Kafka 4.3.1)."""
+    """The same in all three requests that name partitions (compared with Kafka 4.3.1)."""
 
     def topic(name: str, *indexes: int) -> dict[str, Any]:
-        known = topic_id(door, name) if name != "nix" else NOBODY
+        known = topic_id(harness, name) if name != "nix" else NOBODY
         return {"name": name, "topic_id": known, "partitions": partitions(*indexes)}
 
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        await client.ask("offset_commit", 9, **committing("g"))
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        await client.ask("offset_commit", 9, **commit_values("g"))
         for asked, laid_out in (
             ([topic("t", 0), topic("t", 1)], [("t", [0]), ("t", [1])]),
             ([topic("t", 0), topic("u", 0), topic("t", 1, 0)], [("t", [0]), ("u", [0]), ("t", [1, 0])]),
@@ -174,76 +174,80 @@ async def test_a_topic_that_stands_in_a_request_twice_is_answered_twice_unless_s
             ([topic("nix"), topic("t", 0), topic("t", 1)], [("nix", []), ("t", [0, 1])]),
             ([topic("nix"), topic("nix")], [("nix", [])]),
         ):
-            answers = [await client.ask("offset_commit", v, **committing("g", topics=asked)) for v in (2, 9)]
+            answers = [await client.ask("offset_commit", v, **commit_values("g", topics=asked)) for v in (2, 9)]
             answers.append(await client.ask("offset_delete", group_id="g", topics=asked))
             answers.append(await client.ask("txn_offset_commit", 3, **in_a_transaction(asked)))
             for answer in answers:
                 found = [(name, [index for index, _ in parts]) for name, parts in codes(answer)]
                 assert found == laid_out
-            by_id = codes(await client.ask("offset_commit", 10, **committing("g", topics=asked)), "topic_id")
-            names = {topic_id(door, "t"): "t", topic_id(door, "u"): "u", NOBODY: "nix"}
+            by_id = codes(await client.ask("offset_commit", 10, **commit_values("g", topics=asked)), "topic_id")
+            names = {topic_id(harness, "t"): "t", topic_id(harness, "u"): "u", NOBODY: "nix"}
             assert [(names[one], [index for index, _ in parts]) for one, parts in by_id] == laid_out
 
 
 def in_a_transaction(topics: list[dict[str, Any]]) -> dict[str, Any]:
-    """A commit of a producer that nobody knows: how its refusal is laid out is what counts."""
+    """A commit of an unknown producer, to test the order of the response."""
     nobody = {"transactional_id": "tx", "producer_id": 1, "producer_epoch": 0, "member_id": "", "generation_id": -1}
     return {**nobody, "group_id": "g", "group_instance_id": None, "topics": topics}
 
 
-@on_a_loop
-async def test_metadata_that_is_too_long_is_refused_for_its_partition_alone(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+@async_test
+async def test_offset_commit_with_too_long_metadata_is_refused_for_that_partition_only(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         for version in range(2, 10):
             group = f"g{version}"
             topics = [{"name": "t", "partitions": partitions((0, TOO_LONG), (1, TOO_LONG[1:]), (2, None))}]
-            answer = await client.ask("offset_commit", version, **committing(group, topics=topics))
+            answer = await client.ask("offset_commit", version, **commit_values(group, topics=topics))
             assert codes(answer) == [("t", [(0, "OFFSET_METADATA_TOO_LARGE"), (1, "NONE"), (2, "NONE")])]
             assert await offsets(client, group) == {("t", 1): 42, ("t", 2): 42}
 
 
-@on_a_loop
-async def test_unknown_groups_and_members_are_told_in_the_words_of_the_version(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client, stranger = await door.connect(), Member("stranger", 1)
-        member = await enrol(client, "known")
+@async_test
+async def test_offset_commit_to_unknown_group_returns_error_of_version(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client, stranger = await harness.connect(), Member("stranger", 1)
+        member = await join_and_sync(client, "known")
         for version in range(2, 10):
-            answer = await client.ask("offset_commit", version, **committing("g", stranger))
+            answer = await client.ask("offset_commit", version, **commit_values("g", stranger))
             assert codes(answer) == [("t", [(0, "GROUP_ID_NOT_FOUND" if version >= 9 else "ILLEGAL_GENERATION")])]
-            answer = await client.ask("offset_commit", version, **committing("known", stranger))
+            answer = await client.ask("offset_commit", version, **commit_values("known", stranger))
             assert codes(answer) == [("t", [(0, "UNKNOWN_MEMBER_ID")])]
-            answer = await client.ask("offset_commit", version, **committing("known", member._replace(generation_id=7)))
+            answer = await client.ask(
+                "offset_commit", version, **commit_values("known", member._replace(generation_id=7))
+            )
             assert codes(answer) == [("t", [(0, "ILLEGAL_GENERATION")])]
 
 
-@on_a_loop
-async def test_a_retention_time_is_taken(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+@async_test
+async def test_offset_commit_with_retention_time_is_accepted(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         for version in (2, 3, 4):
             for retention_ms in (-1, 0, 60_000, 10**12):
                 group = f"g{version} {retention_ms}"
-                answer = await client.ask("offset_commit", version, **committing(group, retention_time=retention_ms))
+                answer = await client.ask("offset_commit", version, **commit_values(group, retention_time=retention_ms))
                 assert codes(answer) == [("t", [(0, "NONE")])]
                 assert await offsets(client, group) == {("t", 0): 42}
 
 
-@on_a_loop
-@pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**63 - 2, 2**62, LONGEST_MS + 1, -(2**63)])
-async def test_a_retention_time_of_some_hundred_thousand_years_is_taken(tmp_path: Path, retention_ms: int) -> None:
-    """kio has no such duration, and clients that want to keep an offset for ever send it."""
+@async_test
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**63 - 2, 2**62, MAX_DURATION_MS + 1, -(2**63)])
+async def test_offset_commit_with_retention_time_beyond_kio_maximum_is_accepted(
+    tmp_path: Path, retention_ms: int
+) -> None:
+    """kio cannot represent such a duration; clients send it to keep an offset for ever."""
     mark = 123_456_789
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         for version in (2, 3, 4):
             group = f"g{version}"
-            request = frame("offset_commit", version, **committing(group, retention_time=mark))
+            request = frame("offset_commit", version, **commit_values(group, retention_time=mark))
             assert request.count(mark.to_bytes(8, "big")) == 1
             client.write(request.replace(mark.to_bytes(8, "big"), retention_ms.to_bytes(8, "big", signed=True)))
             assert codes(await client.receive("offset_commit", version)) == [("t", [(0, "NONE")])]
             assert await offsets(client, group) == {("t", 0): 42}
-            [(_, _, value)] = door.node.groups.groups[group].actor_inbox.actor.data.offsets
+            [(_, _, value)] = harness.node.groups.groups[group].actor_inbox.actor.data.offsets
             is_later = value.expire_timestamp_ms > value.commit_timestamp_ms + 10**15
             assert is_later == (retention_ms > 0)
 
@@ -251,11 +255,11 @@ async def test_a_retention_time_of_some_hundred_thousand_years_is_taken(tmp_path
 # OffsetFetch ----------------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
+@async_test
 async def test_offset_fetch_of_one_group_in_every_version(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        await client.ask("offset_commit", 9, **committing("g"))
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        await client.ask("offset_commit", 9, **commit_values("g"))
         asked = [{"name": "nowhere", "partition_indexes": [1]}, {"name": "t", "partition_indexes": [1, 0, 0]}]
         for version in range(1, 8):
             answer = await client.ask("offset_fetch", version, group_id="g", topics=asked, require_stable=False)
@@ -274,16 +278,16 @@ async def test_offset_fetch_of_one_group_in_every_version(tmp_path: Path) -> Non
                 assert (nothing["topics"], nothing["error_code"]) == ([], "NONE")
 
 
-@on_a_loop
+@async_test
 async def test_offset_fetch_of_several_groups(tmp_path: Path) -> None:
-    """Each for itself, in the order of the request; the same group twice, and none at all."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    """Each group separately, in the order of the request; also a repeated group, and no group."""
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         for offset, group in enumerate(("a", "b", "")):
-            await client.ask("offset_commit", 9, **committing(group, offset=offset))
+            await client.ask("offset_commit", 9, **commit_values(group, offset=offset))
         for version in (8, 9):
             groups = [
-                fetching(group, *wanted)["groups"][0]
+                fetch_values(group, *wanted)["groups"][0]
                 for group, wanted in (
                     ("b", (0, 1)),
                     ("nobody", (2,)),
@@ -316,9 +320,9 @@ def by_kio(name: str, version: int, **values: Any) -> bytes:
 
 
 @pytest.mark.parametrize("version", versions("heartbeat"))
-def test_prepared_heartbeats_are_kios(version: int) -> None:
+def test_cached_heartbeat_response_equals_kio_encoding(version: int) -> None:
     for code in ErrorCode:
-        for _ in range(2):  # made, and kept
+        for _ in range(2):  # encoded, then cached
             assert heartbeat.body(schema("heartbeat", version), code) == by_kio(
                 "heartbeat", version, throttle_time=0, error_code=kafka_error(code)
             )
@@ -347,18 +351,18 @@ class StandInGroups:
 
 
 @pytest.mark.parametrize("version", versions("offset_commit"))
-def test_kept_commit_answers_are_kios(version: int) -> None:
-    """Whatever order errors and shapes come in: an answer that was kept is never another one's."""
+def test_cached_offset_commit_response_equals_kio_encoding(version: int) -> None:
+    """A cached response is never returned for another request, whatever the order of errors and shapes."""
     groups = StandInGroups()
-    node = SimpleNamespace(topics=StandInTopics(), groups=groups)
-    connection: Any = SimpleNamespace(node=node, answered=lambda: None)
+    services = SimpleNamespace(topics=StandInTopics(), groups=groups)
+    connection: Any = SimpleNamespace(services=services, on_response_ready=lambda: None)
     shapes: tuple[tuple[int, ...], ...] = ((0,), (1,), (0, 1), (1, 0))
     for code in [*ErrorCode, *reversed(ErrorCode)]:
         groups.error = code
         for indexes in shapes:
             topic = {"name": "t", "topic_id": UUID(int=9)}
             topics = [{**topic, "partitions": partitions(*indexes)}]
-            request = build(message_type("offset_commit", version, "request"), committing("g", topics=topics))
+            request = build(message_type("offset_commit", version, "request"), commit_values("g", topics=topics))
             call = Call(connection, schema("offset_commit", version), 7, request)
             offset_commit.handle(call)
             errors = [{"partition_index": index, "error_code": kafka_error(code)} for index in indexes]

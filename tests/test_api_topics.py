@@ -1,374 +1,33 @@
-"""The topic APIs from request bytes to answer bytes, in every version that is served, with a node of cardboard."""
+"""The topic APIs in every served version, from request bytes to response bytes, with fake services."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterator
-from datetime import timedelta
-from importlib import import_module
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
-from uuid import UUID
-
-import pytest
-from kio.serial import entity_reader, entity_writer
-from test_topics_batch import sent
+from topic_api_helpers import (
+    EARLIEST,
+    LATEST,
+    FakeServices,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    fetch,
+    init_producer_id,
+    list_offsets,
+    made,
+    metadata,
+    node,
+    produce,
+    versions,
+)
+from topics_helpers import producer_batch
 
 from callboard.actors.errors import ErrorCode
-from callboard.runtime.engine.clock import SystemClock, SystemRandom
-from callboard.runtime.kafka.api import APIS, Api, find_route
-from callboard.runtime.kafka.call import Call
-from callboard.runtime.kafka.codec.schemas import schema
-from callboard.runtime.settings.dynamic import DynamicSettings
-from callboard.runtime.settings.table import Settings
-from callboard.runtime.topics.catalogue import TopicCatalogue
-from callboard.runtime.topics.topic import Topic
+from callboard.runtime.kafka.api import find_route
 
-LATEST = -1
-EARLIEST = -2
-NEWEST = -3
-
-
-class Timer:
-    def __init__(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        self.delay_ms = delay_ms
-        self.callback = callback
-        self.is_cancelled = False
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
-
-
-class CardboardNode:
-    """What the topic APIs need of a node. Timers go off when the test says so."""
-
-    node_id = 1
-    cluster_id = "callboard-test-cluster"
-    advertised_host = "stage.example"
-    advertised_port = 9092
-    is_loading = False
-
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        self.settings = Settings(num_partitions=2, offsets_topic_num_partitions=3, **settings)
-        self.configs = DynamicSettings(self.settings)
-        self.clock = SystemClock()
-        self.topics = TopicCatalogue(folder, self.settings, SystemRandom())
-        self.timers: list[Timer] = []
-        self.groups = SimpleNamespace(coordinator=self)
-        self.told: list[Any] = []  # messages to the coordinator
-
-    def tell(self, message: Any) -> None:
-        self.told.append(message)
-
-    def later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        self.timers.append(Timer(delay_ms, callback))
-        return self.timers[-1]
-
-
-class CardboardConnection:
-    """Counts what a call does to its connection."""
-
-    client_id = "tester"
-    client_host = "/127.0.0.1"
-
-    def __init__(self, node: CardboardNode) -> None:
-        self.node = node
-        self.answers = 0
-        self.is_closed = False
-
-    def answered(self) -> None:
-        self.answers += 1
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-class Asked:
-    """A request on its way: its answer, when there is one, read back from bytes."""
-
-    def __init__(self, node: CardboardNode, name: str, version: int, build: Callable[[Any], Any]) -> None:
-        request = build(import_module(f"kio.schema.{name}.v{version}.request"))
-        buffer = io.BytesIO()
-        entity_writer(type(request))(buffer, request)
-        api = next(api for api in APIS if api.name == name)
-        route = find_route(api.key, version)
-        assert route is not None
-        self.connection = CardboardConnection(node)
-        self._schema = schema(name, version)
-        read, size = self._schema.read(buffer.getvalue(), 0)
-        assert size == len(buffer.getvalue())
-        self._call = Call(self.connection, self._schema, 77, read)  # type: ignore[arg-type]
-        route.handle(self._call)
-
-    @property
-    def is_answered(self) -> bool:
-        assert self.connection.answers <= 1
-        return self.connection.answers == 1
-
-    @property
-    def answer(self) -> Any:
-        assert self.is_answered
-        payload = self._call.payload
-        assert payload
-        head = 9 if self._schema.flexible_header else 8
-        assert int.from_bytes(payload[:4], "big") == len(payload) - 4
-        response, size = entity_reader(self._schema.response_type)(payload[head:], 0)
-        assert size == len(payload) - head
-        return response
-
-    @property
-    def is_silent(self) -> bool:
-        return self.is_answered and self._call.payload == b""
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[CardboardNode]:
-    made = CardboardNode(tmp_path)
-    yield made
-    made.topics.close()
-
-
-def known_fields(cls: Any, **values: Any) -> Any:
-    """An entity of whatever version: fields that it lacks are left out."""
-    return cls(**{name: value for name, value in values.items() if name in cls.__dataclass_fields__})
-
-
-def versions(*names: str) -> pytest.MarkDecorator:
-    apis: list[Api] = [api for api in APIS if api.name in names]
-    cases = [(api.name, version) for api in apis for version in range(api.min_version, api.max_version + 1)]
-    return pytest.mark.parametrize(("name", "version"), cases, ids=[f"{name}-v{version}" for name, version in cases])
-
-
-def newest(name: str) -> int:
-    return next(api.max_version for api in APIS if api.name == name)
-
-
-# Requests of any version ---------------------------------------------------------------------------------------------
-
-
-def metadata(
-    node: CardboardNode,
-    names: list[str] | None,
-    version: int = newest("metadata"),
-    create: bool = False,
-    ids: tuple[UUID, ...] = (),
-    operations: bool = False,
-) -> Any:
-    def build(types: Any) -> Any:
-        by_name = [known_fields(types.MetadataRequestTopic, name=name, topic_id=None) for name in names or ()]
-        by_id = [known_fields(types.MetadataRequestTopic, name=None, topic_id=topic_id) for topic_id in ids]
-        return known_fields(
-            types.MetadataRequest,
-            topics=None if names is None else (*by_name, *by_id),
-            allow_auto_topic_creation=create,
-            include_cluster_authorized_operations=operations,
-            include_topic_authorized_operations=operations,
-        )
-
-    return Asked(node, "metadata", version, build).answer
-
-
-def create_topics(
-    node: CardboardNode, *wanted: dict[str, Any], version: int = newest("create_topics"), validate_only: bool = False
-) -> dict[str, Any]:
-    def topic(types: Any, name: str, **values: Any) -> Any:
-        assignments = values.get("assignments", {}).items()
-        return types.CreatableTopic(
-            name=name,
-            num_partitions=values.get("partitions", 1),
-            replication_factor=values.get("replicas", 1),
-            assignments=tuple(
-                types.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
-                for index, brokers in assignments
-            ),
-            configs=tuple(
-                types.CreatableTopicConfig(name=key, value=value) for key, value in values.get("configs", {}).items()
-            ),
-        )
-
-    def build(types: Any) -> Any:
-        return types.CreateTopicsRequest(
-            topics=tuple(topic(types, **values) for values in wanted),
-            timeout=timedelta(seconds=1),
-            validate_only=validate_only,
-        )
-
-    response = Asked(node, "create_topics", version, build).answer
-    return {result.name: result for result in response.topics}
-
-
-def delete_topics(
-    node: CardboardNode, *keys: str | UUID | tuple[Any, Any], version: int = newest("delete_topics")
-) -> list[tuple[Any, int]]:
-    """Delete by name, by id or (wrongly) by both; the error codes by name or id."""
-
-    def state(types: Any, key: Any) -> Any:
-        name, topic_id = key if isinstance(key, tuple) else (None, key) if isinstance(key, UUID) else (key, None)
-        return types.DeleteTopicState(name=name, topic_id=topic_id)
-
-    def build(types: Any) -> Any:
-        named = {"topic_names": keys} if version < 6 else {"topics": tuple(state(types, key) for key in keys)}
-        return types.DeleteTopicsRequest(timeout=timedelta(seconds=1), **named)
-
-    response = Asked(node, "delete_topics", version, build).answer
-    return [(result.name, result.error_code) for result in response.responses]
-
-
-def produce_request(
-    node: CardboardNode,
-    name: str,
-    records: bytes | None,
-    *,
-    partition: int = 0,
-    version: int = newest("produce"),
-    acks: int = -1,
-    topic_id: UUID | None = None,
-) -> Asked:
-    topic = node.topics.get(name)
-
-    def build(types: Any) -> Any:
-        data = types.PartitionProduceData(index=partition, records=records)
-        found = topic_id or (topic.topic_id if topic else None)
-        sent_data = known_fields(types.TopicProduceData, name=name, topic_id=found, partition_data=(data,))
-        return types.ProduceRequest(
-            transactional_id=None, acks=acks, timeout=timedelta(seconds=1), topic_data=(sent_data,)
-        )
-
-    return Asked(node, "produce", version, build)
-
-
-def produce(node: CardboardNode, name: str, records: bytes | None, **options: Any) -> Any:
-    """Produce one batch; the partition's part of the answer."""
-    [topic] = produce_request(node, name, records, **options).answer.responses
-    [partition] = topic.partition_responses
-    return partition
-
-
-def fetch_request(
-    node: CardboardNode,
-    *wanted: tuple[str | UUID, int, int],
-    version: int = newest("fetch"),
-    max_wait_ms: int = 0,
-    min_bytes: int = 1,
-    max_bytes: int = 2**31 - 1,
-    partition_max_bytes: int = 2**20,
-    session: tuple[int, int] = (0, -1),
-    leader_epoch: int = -1,
-    isolation_level: int = 0,
-) -> Asked:
-    """Fetch (topic, partition, offset); topics by name are asked for by id where the version wants it."""
-
-    def topic_entity(types: Any, key: str | UUID, partition: int, offset: int) -> Any:
-        topic = node.topics.get(key) if isinstance(key, str) else None
-        wanted_partition = known_fields(
-            types.FetchPartition,
-            partition=partition,
-            fetch_offset=offset,
-            partition_max_bytes=partition_max_bytes,
-            current_leader_epoch=leader_epoch,
-        )
-        topic_id = key if isinstance(key, UUID) else topic and topic.topic_id
-        return known_fields(types.FetchTopic, topic=key, topic_id=topic_id, partitions=(wanted_partition,))
-
-    def build(types: Any) -> Any:
-        return known_fields(
-            types.FetchRequest,
-            max_wait=timedelta(milliseconds=max_wait_ms),
-            min_bytes=min_bytes,
-            max_bytes=max_bytes,
-            isolation_level=isolation_level,
-            session_id=session[0],
-            session_epoch=session[1],
-            topics=tuple(topic_entity(types, *one) for one in wanted),
-            forgotten_topics_data=(),
-        )
-
-    return Asked(node, "fetch", version, build)
-
-
-def fetch(node: CardboardNode, *wanted: tuple[str | UUID, int, int], **options: Any) -> list[Any]:
-    """The partitions of a fetch that is answered at once."""
-    return parts(fetch_request(node, *wanted, **options))
-
-
-def parts(asked: Asked) -> list[Any]:
-    found = [partition for topic in asked.answer.responses for partition in topic.partitions]
-    assert all(partition.records is not None for partition in found), "Kafka never sends null for records"
-    return found
-
-
-def list_offsets(
-    node: CardboardNode,
-    name: str,
-    *times: int,
-    partition: int = 0,
-    version: int = newest("list_offsets"),
-    leader_epoch: int = -1,
-) -> Any:
-    """The answer for one partition; it is asked for once for each time."""
-
-    def build(types: Any) -> Any:
-        wanted = tuple(
-            known_fields(
-                types.ListOffsetsPartition,
-                partition_index=partition,
-                timestamp=time,
-                current_leader_epoch=leader_epoch,
-            )
-            for time in times
-        )
-        topic = types.ListOffsetsTopic(name=name, partitions=wanted)
-        return known_fields(
-            types.ListOffsetsRequest, replica_id=-1, isolation_level=0, topics=(topic,), timeout=timedelta(seconds=1)
-        )
-
-    [topic] = Asked(node, "list_offsets", version, build).answer.topics
-    [found] = topic.partitions
-    return found
-
-
-def init_producer_id(
-    node: CardboardNode,
-    transactional_id: str | None = None,
-    producer: tuple[int, int] = (-1, -1),
-    version: int = newest("init_producer_id"),
-) -> Any:
-    def build(types: Any) -> Any:
-        return known_fields(
-            types.InitProducerIdRequest,
-            transactional_id=transactional_id,
-            transaction_timeout=timedelta(seconds=60),
-            producer_id=producer[0],
-            producer_epoch=producer[1],
-        )
-
-    return Asked(node, "init_producer_id", version, build).answer
-
-
-def describe_cluster(
-    node: CardboardNode, endpoint_type: int = 1, operations: bool = False, version: int = newest("describe_cluster")
-) -> Any:
-    def build(types: Any) -> Any:
-        return known_fields(
-            types.DescribeClusterRequest,
-            include_cluster_authorized_operations=operations,
-            endpoint_type=endpoint_type,
-            include_fenced_brokers=False,
-        )
-
-    return Asked(node, "describe_cluster", version, build).answer
-
-
-# Every version -------------------------------------------------------------------------------------------------------
-
-
-def made(node: CardboardNode, name: str = "plays", partitions: int = 2) -> Topic:
-    return node.topics.create(name, partitions)
+__all__ = ["node"]  # the fixture
 
 
 @versions("metadata")
-def test_metadata_in_every_version(node: CardboardNode, name: str, version: int) -> None:
+def test_metadata_in_every_version(node: FakeServices, name: str, version: int) -> None:
     topic = made(node)
     answer = metadata(node, ["plays", "nobody"], version)
     [broker] = answer.brokers
@@ -377,12 +36,12 @@ def test_metadata_in_every_version(node: CardboardNode, name: str, version: int)
     assert (found.name, found.error_code, len(found.partitions)) == ("plays", 0, 2)
     assert {partition.leader_id for partition in found.partitions} == {1}
     assert getattr(found, "topic_id", topic.topic_id) == topic.topic_id
-    # Before v4 the request could not say that nothing is to be created.
+    # Requests before v4 cannot forbid auto-creation.
     assert missing.error_code == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if version >= 4 else 0)
 
 
 @versions("create_topics")
-def test_create_topics_in_every_version(node: CardboardNode, name: str, version: int) -> None:
+def test_create_topics_in_every_version(node: FakeServices, name: str, version: int) -> None:
     results = create_topics(node, {"name": "plays", "partitions": 3}, {"name": "", "partitions": 3}, version=version)
     assert results["plays"].error_code == 0
     assert results[""].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -396,7 +55,7 @@ def test_create_topics_in_every_version(node: CardboardNode, name: str, version:
 
 
 @versions("delete_topics")
-def test_delete_topics_in_every_version(node: CardboardNode, name: str, version: int) -> None:
+def test_delete_topics_in_every_version(node: FakeServices, name: str, version: int) -> None:
     made(node)
     assert delete_topics(node, "plays", "nobody", version=version) == [
         ("plays", 0),
@@ -406,18 +65,18 @@ def test_delete_topics_in_every_version(node: CardboardNode, name: str, version:
 
 
 @versions("produce")
-def test_produce_in_every_version(node: CardboardNode, name: str, version: int) -> None:
-    made(node).append(0, sent(4))
-    stored = produce(node, "plays", sent(2), version=version)
+def test_produce_in_every_version(node: FakeServices, name: str, version: int) -> None:
+    made(node).append(0, producer_batch(4))
+    stored = produce(node, "plays", producer_batch(2), version=version)
     assert (stored.error_code, stored.base_offset) == (0, 4)
-    refused = produce(node, "plays", sent(crc_change=1), version=version)
+    refused = produce(node, "plays", producer_batch(crc_change=1), version=version)
     assert (refused.error_code, refused.base_offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
 
 
 @versions("fetch")
-def test_fetch_in_every_version(node: CardboardNode, name: str, version: int) -> None:
+def test_fetch_in_every_version(node: FakeServices, name: str, version: int) -> None:
     topic = made(node)
-    topic.append(0, sent(2))
+    topic.append(0, producer_batch(2))
     full, empty = fetch(node, ("plays", 0, 1), ("plays", 1, 0), version=version)
     assert full.records == topic.partitions[0].read(0, 1000)
     assert (full.high_watermark, full.last_stable_offset, getattr(full, "log_start_offset", 0)) == (2, 2, 0)
@@ -427,8 +86,8 @@ def test_fetch_in_every_version(node: CardboardNode, name: str, version: int) ->
 
 
 @versions("list_offsets")
-def test_list_offsets_in_every_version(node: CardboardNode, name: str, version: int) -> None:
-    made(node).append(1, sent(3, timestamps=[10, 20, 30]))
+def test_list_offsets_in_every_version(node: FakeServices, name: str, version: int) -> None:
+    made(node).append(1, producer_batch(3, timestamps=[10, 20, 30]))
 
     def offset(time: int) -> tuple[int, int, int]:
         found = list_offsets(node, "plays", time, partition=1, version=version)
@@ -441,20 +100,20 @@ def test_list_offsets_in_every_version(node: CardboardNode, name: str, version: 
 
 
 @versions("init_producer_id")
-def test_init_producer_id_in_every_version(node: CardboardNode, name: str, version: int) -> None:
+def test_init_producer_id_in_every_version(node: FakeServices, name: str, version: int) -> None:
     first, second = (init_producer_id(node, version=version) for _ in range(2))
     assert (first.error_code, first.producer_id, first.producer_epoch) == (0, 0, 0)
     assert (second.error_code, second.producer_id, second.producer_epoch) == (0, 1, 0)
 
 
 @versions("describe_cluster")
-def test_describe_cluster_in_every_version(node: CardboardNode, name: str, version: int) -> None:
+def test_describe_cluster_in_every_version(node: FakeServices, name: str, version: int) -> None:
     answer = describe_cluster(node, version=version)
     assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, node.cluster_id, 1)
     assert [(broker.broker_id, broker.host, broker.port) for broker in answer.brokers] == [(1, "stage.example", 9092)]
 
 
-def test_what_no_client_can_ask_is_not_served() -> None:
+def test_unserved_versions_have_no_route() -> None:
     """Kafka advertises Produce from 0 on and closes the connection on v0-v2."""
     for key, version in [(0, 2), (0, 14), (1, 3), (2, 0), (19, 1), (20, 0)]:
         assert find_route(key, version) is None

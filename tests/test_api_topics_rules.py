@@ -1,7 +1,7 @@
-"""What the topic APIs answer where it is not plain success: Kafka's rules, one by one.
+"""Errors and edge cases of the topic APIs: Kafka's rules, one by one.
 
-Codes are Kafka 4.3's where it was asked the same. Ours, and not tried there or other than there: null records, what is
-refused of transactions, negative limits, a leader epoch below -1, and what a test says of itself.
+Error codes were compared with Kafka 4.3, except for null records, errors of transactions, negative limits, a leader
+epoch below -1, and tests that say so.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from test_api_topics import (
+from topic_api_helpers import (
     EARLIEST,
     LATEST,
     NEWEST,
-    CardboardNode,
+    FakeServices,
     create_topics,
     delete_topics,
     describe_cluster,
     fetch,
     fetch_request,
+    fetched_partitions,
     init_producer_id,
     list_offsets,
     made,
     metadata,
     node,
-    parts,
     produce,
     produce_request,
 )
-from test_topics_batch import TRANSACTIONAL_BIT, sent
+from topics_helpers import TRANSACTIONAL_BIT, producer_batch
 
 from callboard.actors.errors import ErrorCode
 from callboard.runtime.settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 __all__ = ["node"]
 
-BATCH_BYTES = len(sent())
+BATCH_BYTES = len(producer_batch())
 
 
 @pytest.fixture
-def strict_node(tmp_path: Path) -> Iterator[CardboardNode]:
-    """A node whose settings forbid that topics come by being asked for."""
+def strict_node(tmp_path: Path) -> Iterator[FakeServices]:
+    """Services whose settings forbid auto-creation of topics."""
     folder = tmp_path / "strict"
     folder.mkdir()
-    strict = CardboardNode(folder, auto_create_topics_enable=False)
+    strict = FakeServices(folder, auto_create_topics_enable=False)
     yield strict
     strict.topics.close()
 
@@ -58,21 +58,21 @@ def names_of(answer: Any) -> set[str]:
     return {topic.name for topic in answer.topics}
 
 
-def test_all_topics_none_and_the_oldest_way_to_say_all(node: CardboardNode) -> None:
+def test_metadata_of_all_topics_and_of_none(node: FakeServices) -> None:
     made(node)
     assert names_of(metadata(node, None)) == {"plays", OFFSETS_TOPIC, TRANSACTIONS_TOPIC}
     assert names_of(metadata(node, [])) == set()
     assert names_of(metadata(node, [], version=0)) == {"plays", OFFSETS_TOPIC, TRANSACTIONS_TOPIC}
 
 
-def test_a_topic_that_is_asked_for_is_created_and_in_the_answer(node: CardboardNode) -> None:
-    """Kafka answers UNKNOWN_TOPIC_OR_PARTITION here and the topic the next time; this is a test bench."""
+def test_metadata_of_unknown_topic_creates_and_returns_it(node: FakeServices) -> None:
+    """Kafka answers UNKNOWN_TOPIC_OR_PARTITION to the first request and returns the topic to the next one."""
     [topic] = metadata(node, ["new"], create=True).topics
     assert (topic.error_code, len(topic.partitions)) == (0, node.settings.num_partitions)
     assert node.topics.get("new") is not None
 
 
-def test_nothing_is_created_unless_client_and_settings_agree(node: CardboardNode, strict_node: CardboardNode) -> None:
+def test_metadata_creates_topic_if_client_and_settings_allow_it(node: FakeServices, strict_node: FakeServices) -> None:
     for refusing, create in ((node, False), (strict_node, True)):
         [topic] = metadata(refusing, ["new"], create=create).topics
         assert (topic.error_code, topic.topic_id, topic.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None, ())
@@ -81,18 +81,18 @@ def test_nothing_is_created_unless_client_and_settings_agree(node: CardboardNode
 
 @pytest.mark.parametrize("name", ["a/b", "", "x" * 250])
 @pytest.mark.parametrize("create", [True, False])
-def test_illegal_names_are_called_so(node: CardboardNode, name: str, create: bool) -> None:
+def test_metadata_of_illegal_name_returns_invalid_topic(node: FakeServices, name: str, create: bool) -> None:
     [topic] = metadata(node, [name], create=create).topics
     assert (topic.name, topic.error_code) == (name, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
-def test_names_that_collide_are_not_created(node: CardboardNode) -> None:
+def test_metadata_does_not_create_topic_with_colliding_name(node: FakeServices) -> None:
     made(node, "my.topic")
     [topic] = metadata(node, ["my_topic"], create=True).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_topics_by_id(node: CardboardNode) -> None:
+def test_metadata_by_topic_id(node: FakeServices) -> None:
     topic = made(node)
     unknown = uuid4()
     found, missing = metadata(node, [], ids=(topic.topic_id, unknown), create=True).topics
@@ -100,27 +100,27 @@ def test_topics_by_id(node: CardboardNode) -> None:
     assert (missing.name, missing.topic_id, missing.error_code) == (None, unknown, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-def test_ids_cannot_be_asked_for_before_v12(node: CardboardNode) -> None:
+def test_metadata_by_topic_id_before_v12_is_refused(node: FakeServices) -> None:
     topic = made(node)
     for version in (10, 11):
         [refused] = metadata(node, [], ids=(topic.topic_id,), version=version).topics
         assert refused.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_topic_that_is_named_twice_is_answered_once(node: CardboardNode) -> None:
+def test_metadata_with_repeated_topic_returns_it_once(node: FakeServices) -> None:
     made(node)
     assert [topic.name for topic in metadata(node, ["plays", "plays"]).topics] == ["plays"]
 
 
 @pytest.mark.parametrize(("name", "partitions"), [(OFFSETS_TOPIC, 3), (TRANSACTIONS_TOPIC, 50)])
-def test_the_coordinators_own_topics_are_internal(node: CardboardNode, name: str, partitions: int) -> None:
+def test_metadata_marks_coordinator_topics_as_internal(node: FakeServices, name: str, partitions: int) -> None:
     [topic] = metadata(node, [name]).topics
     assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (ErrorCode.NONE, True, partitions)
     [by_id] = metadata(node, [], version=12, ids=(topic.topic_id,)).topics
     assert by_id.name == name
 
 
-def test_everything_is_allowed_to_those_who_ask(node: CardboardNode) -> None:
+def test_metadata_returns_all_authorized_operations_on_request(node: FakeServices) -> None:
     made(node)
     asked = metadata(node, ["plays"], version=8, operations=True)
     assert (asked.cluster_authorized_operations, asked.topics[0].topic_authorized_operations) == (8096, 3576)
@@ -152,7 +152,7 @@ REFUSED_ASSIGNMENTS: dict[str, dict[int, tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize(("wanted", "code"), REFUSED_TOPICS.values(), ids=REFUSED_TOPICS)
-def test_topics_that_cannot_be_made(node: CardboardNode, wanted: dict[str, Any], code: ErrorCode) -> None:
+def test_create_topics_refuses_invalid_topic(node: FakeServices, wanted: dict[str, Any], code: ErrorCode) -> None:
     made(node)
     result = create_topics(node, wanted)[wanted["name"]]
     assert (result.error_code, result.topic_id, result.num_partitions) == (code, None, -1)
@@ -161,12 +161,12 @@ def test_topics_that_cannot_be_made(node: CardboardNode, wanted: dict[str, Any],
 
 
 @pytest.mark.parametrize("assignments", REFUSED_ASSIGNMENTS.values(), ids=REFUSED_ASSIGNMENTS)
-def test_assignments_that_cannot_be(node: CardboardNode, assignments: dict[int, tuple[int, ...]]) -> None:
+def test_create_topics_refuses_invalid_assignment(node: FakeServices, assignments: dict[int, tuple[int, ...]]) -> None:
     wanted = {"name": "new", "partitions": -1, "replicas": -1, "assignments": assignments}
     assert create_topics(node, wanted)["new"].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_defaults_assignments_and_settings(node: CardboardNode) -> None:
+def test_create_topics_with_defaults_assignments_and_settings(node: FakeServices) -> None:
     results = create_topics(
         node,
         {"name": "default", "partitions": -1, "replicas": -1},
@@ -180,25 +180,25 @@ def test_defaults_assignments_and_settings(node: CardboardNode) -> None:
     }
 
 
-def test_a_name_twice_is_refused_and_the_others_are_made(node: CardboardNode) -> None:
+def test_create_topics_with_repeated_name_refuses_it_and_creates_others(node: FakeServices) -> None:
     results = create_topics(node, {"name": "twice"}, {"name": "twice"}, {"name": "once"})
     assert results["twice"].error_code == ErrorCode.INVALID_REQUEST
     assert results["once"].error_code == 0
     assert node.topics.get("twice") is None
 
 
-def test_partitions_are_limited_for_the_whole_request(node: CardboardNode) -> None:
+def test_create_topics_limits_partitions_of_whole_request(node: FakeServices) -> None:
     results = create_topics(node, {"name": "half", "partitions": 6000}, {"name": "other", "partitions": 6000})
     assert {result.error_code for result in results.values()} == {ErrorCode.POLICY_VIOLATION}
     assert node.topics.get("half") is None
 
 
-def test_names_that_collide_in_one_request(node: CardboardNode) -> None:
+def test_create_topics_with_colliding_names_in_one_request(node: FakeServices) -> None:
     results = create_topics(node, {"name": "a.b"}, {"name": "a_b"})
     assert sorted(result.error_code for result in results.values()) == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
 
 
-def test_a_check_makes_nothing(node: CardboardNode) -> None:
+def test_create_topics_validate_only_creates_nothing(node: FakeServices) -> None:
     made(node)
     results = create_topics(node, {"name": "new", "partitions": 4}, {"name": "plays"}, validate_only=True)
     assert (results["new"].error_code, results["new"].num_partitions) == (0, 4)
@@ -206,7 +206,7 @@ def test_a_check_makes_nothing(node: CardboardNode) -> None:
     assert node.topics.get("new") is None
 
 
-def test_deleting_by_id_by_name_and_in_wrong_ways(node: CardboardNode) -> None:
+def test_delete_topics_by_id_and_name_and_invalid_keys(node: FakeServices) -> None:
     first, second, third = (made(node, name) for name in ("first", "second", "third"))
     both = ("third", third.topic_id)
     assert [code for _, code in delete_topics(node, first.topic_id, "second", both, (None, None), uuid4())] == [
@@ -220,7 +220,7 @@ def test_deleting_by_id_by_name_and_in_wrong_ways(node: CardboardNode) -> None:
 
 
 @pytest.mark.parametrize("version", [5, 6])
-def test_deleting_a_topic_twice_in_one_request(node: CardboardNode, version: int) -> None:
+def test_delete_topics_with_repeated_topic_is_refused(node: FakeServices, version: int) -> None:
     topic = made(node)
     assert delete_topics(node, "plays", "plays", version=version) == [("plays", ErrorCode.INVALID_REQUEST)]
     if version == 6:
@@ -229,8 +229,8 @@ def test_deleting_a_topic_twice_in_one_request(node: CardboardNode, version: int
 
 
 @pytest.mark.parametrize("name", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
-def test_the_coordinators_own_topics_cannot_be_deleted(node: CardboardNode, name: str) -> None:
-    """Kafka would do it, and lose every committed offset."""
+def test_delete_topics_of_coordinator_topics_is_refused(node: FakeServices, name: str) -> None:
+    """Kafka deletes them, and all committed offsets with them."""
     assert delete_topics(node, name) == [(name, ErrorCode.INVALID_TOPIC_EXCEPTION)]
     assert not node.told
 
@@ -238,16 +238,16 @@ def test_the_coordinators_own_topics_cannot_be_deleted(node: CardboardNode, name
 # Produce -------------------------------------------------------------------------------------------------------------
 
 
-def test_topics_and_partitions_that_cannot_be_written(node: CardboardNode) -> None:
+def test_produce_to_invalid_topic_or_partition_is_refused(node: FakeServices) -> None:
     made(node)
-    assert produce(node, "nobody", sent(), version=12).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert produce(node, "plays", sent(), topic_id=uuid4()).error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    assert produce(node, "nobody", sent()).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert produce(node, "nobody", producer_batch(), version=12).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert produce(node, "plays", producer_batch(), topic_id=uuid4()).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert produce(node, "nobody", producer_batch()).error_code == ErrorCode.UNKNOWN_TOPIC_ID
     for partition in (2, -1):
-        refused = produce(node, "plays", sent(), partition=partition)
+        refused = produce(node, "plays", producer_batch(), partition=partition)
         assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for own in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
-        assert produce(node, own, sent()).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert produce(node, own, producer_batch()).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize(
@@ -255,12 +255,12 @@ def test_topics_and_partitions_that_cannot_be_written(node: CardboardNode) -> No
     [
         (None, ErrorCode.INVALID_RECORD),
         (b"", ErrorCode.INVALID_RECORD),
-        (sent(magic=1), ErrorCode.INVALID_RECORD),
-        (sent(value=b"x" * 1_048_600), ErrorCode.MESSAGE_TOO_LARGE),
-        (sent(attributes=TRANSACTIONAL_BIT), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (producer_batch(magic=1), ErrorCode.INVALID_RECORD),
+        (producer_batch(value=b"x" * 1_048_600), ErrorCode.MESSAGE_TOO_LARGE),
+        (producer_batch(attributes=TRANSACTIONAL_BIT), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     ],
 )
-def test_records_that_are_not_taken(node: CardboardNode, records: bytes | None, code: ErrorCode) -> None:
+def test_produce_with_invalid_records_is_refused(node: FakeServices, records: bytes | None, code: ErrorCode) -> None:
     topic = made(node)
     refused = produce(node, "plays", records)
     assert (refused.error_code, refused.base_offset) == (code, -1)
@@ -269,51 +269,51 @@ def test_records_that_are_not_taken(node: CardboardNode, records: bytes | None, 
 
 
 @pytest.mark.parametrize("acks", [2, -2])
-def test_acks_that_there_are_not(node: CardboardNode, acks: int) -> None:
+def test_produce_with_invalid_acks_is_refused(node: FakeServices, acks: int) -> None:
     topic = made(node)
-    assert produce(node, "plays", sent(), acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert produce(node, "plays", producer_batch(), acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
     assert topic.partitions[0].end_offset == 0
 
 
-def test_without_acks_there_is_no_answer(node: CardboardNode) -> None:
+def test_produce_with_acks_0_gets_no_response(node: FakeServices) -> None:
     topic = made(node)
-    asked = produce_request(node, "plays", sent(), acks=0)
+    asked = produce_request(node, "plays", producer_batch(), acks=0)
     assert asked.is_silent
     assert not asked.connection.is_closed
     assert topic.partitions[0].end_offset == 1
 
 
-def test_without_acks_an_error_closes_the_connection(node: CardboardNode) -> None:
-    """The client could not hear of it otherwise."""
-    asked = produce_request(node, "nobody", sent(), acks=0)
+def test_produce_error_with_acks_0_closes_connection(node: FakeServices) -> None:
+    """There is no response that could report it."""
+    asked = produce_request(node, "nobody", producer_batch(), acks=0)
     assert asked.is_silent
     assert asked.connection.is_closed
 
 
-def test_an_idempotent_producer_may_send_again_but_not_skip(node: CardboardNode) -> None:
+def test_idempotent_produce_accepts_retry_and_refuses_sequence_gap(node: FakeServices) -> None:
     made(node)
     producer_id = init_producer_id(node).producer_id
-    first, second, later = (sent(producer=(producer_id, 0, sequence)) for sequence in (0, 1, 7))
+    first, second, later = (producer_batch(producer=(producer_id, 0, sequence)) for sequence in (0, 1, 7))
     assert [produce(node, "plays", batch).base_offset for batch in (first, second, first, second)] == [0, 1, 0, 1]
     gap = produce(node, "plays", later)
     assert (gap.error_code, gap.base_offset) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert len(parts_records(node, "plays")) == 2 * BATCH_BYTES
 
 
-def parts_records(node: CardboardNode, name: str) -> bytes:
+def parts_records(node: FakeServices, name: str) -> bytes:
     [part] = fetch(node, (name, 0, 0))
     records: bytes = part.records
     return records
 
 
 @pytest.mark.parametrize(("transactional_id", "producer"), [("", (-1, -1)), (None, (5, -1)), (None, (-1, 5))])
-def test_producer_ids_that_are_asked_for_wrongly(
-    node: CardboardNode, transactional_id: str | None, producer: tuple[int, int]
+def test_init_producer_id_with_invalid_request_is_refused(
+    node: FakeServices, transactional_id: str | None, producer: tuple[int, int]
 ) -> None:
     assert init_producer_id(node, transactional_id, producer).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_producer_that_wants_a_new_epoch_gets_a_new_id(node: CardboardNode) -> None:
+def test_init_producer_id_for_next_epoch_returns_new_id(node: FakeServices) -> None:
     old = init_producer_id(node)
     new = init_producer_id(node, producer=(old.producer_id, old.producer_epoch))
     assert (new.error_code, new.producer_epoch) == (0, 0)
@@ -323,67 +323,67 @@ def test_a_producer_that_wants_a_new_epoch_gets_a_new_id(node: CardboardNode) ->
 # Fetch ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_fetch_at_the_end_waits_and_an_append_wakes_it(node: CardboardNode) -> None:
+def test_fetch_at_end_is_answered_after_append(node: FakeServices) -> None:
     made(node)
     waiting = fetch_request(node, ("plays", 0, 0), ("plays", 1, 0), max_wait_ms=500)
     assert not waiting.is_answered
     [timer] = node.timers
     assert timer.delay_ms == 500
-    produce(node, "plays", sent(2), partition=1)
-    first, second = parts(waiting)
-    assert (first.records, second.high_watermark, len(second.records)) == (b"", 2, len(sent(2)))
+    produce(node, "plays", producer_batch(2), partition=1)
+    first, second = fetched_partitions(waiting)
+    assert (first.records, second.high_watermark, len(second.records)) == (b"", 2, len(producer_batch(2)))
     assert timer.is_cancelled
-    produce(node, "plays", sent(), partition=0)
+    produce(node, "plays", producer_batch(), partition=0)
     assert waiting.is_answered, "and it stays answered once"
 
 
-def test_a_fetch_that_nobody_wakes_is_answered_with_nothing_in_time(node: CardboardNode) -> None:
+def test_fetch_at_end_is_answered_empty_after_max_wait(node: FakeServices) -> None:
     topic = made(node)
     waiting = fetch_request(node, ("plays", 0, 0), max_wait_ms=500)
     node.timers[0].callback()
-    [part] = parts(waiting)
+    [part] = fetched_partitions(waiting)
     assert (part.error_code, part.records, part.high_watermark) == (0, b"", 0)
     assert not topic.partitions[0].waiters
 
 
-def test_a_fetch_waits_for_as_many_bytes_as_it_wants(node: CardboardNode) -> None:
+def test_fetch_waits_for_min_bytes(node: FakeServices) -> None:
     made(node)
-    produce(node, "plays", sent())
+    produce(node, "plays", producer_batch())
     waiting = fetch_request(node, ("plays", 0, 0), max_wait_ms=500, min_bytes=3 * BATCH_BYTES)
-    produce(node, "plays", sent())
+    produce(node, "plays", producer_batch())
     assert not waiting.is_answered
-    produce(node, "plays", sent())
-    [part] = parts(waiting)
+    produce(node, "plays", producer_batch())
+    [part] = fetched_partitions(waiting)
     assert len(part.records) == 3 * BATCH_BYTES
 
 
-def test_what_has_come_is_given_when_the_time_is_over(node: CardboardNode) -> None:
+def test_fetch_returns_fewer_than_min_bytes_after_max_wait(node: FakeServices) -> None:
     made(node)
     waiting = fetch_request(node, ("plays", 0, 0), max_wait_ms=500, min_bytes=10**6)
-    produce(node, "plays", sent())
+    produce(node, "plays", producer_batch())
     assert not waiting.is_answered
     node.timers[0].callback()
-    [part] = parts(waiting)
+    [part] = fetched_partitions(waiting)
     assert len(part.records) == BATCH_BYTES
 
 
-def test_a_fetch_hears_that_its_topic_is_deleted(node: CardboardNode) -> None:
+def test_waiting_fetch_is_answered_when_topic_is_deleted(node: FakeServices) -> None:
     made(node)
     by_id = fetch_request(node, ("plays", 0, 0), max_wait_ms=500, min_bytes=10**6)
     by_name = fetch_request(node, ("plays", 0, 0), max_wait_ms=500, version=12)
     delete_topics(node, "plays")
-    assert [part.error_code for part in parts(by_id)] == [ErrorCode.UNKNOWN_TOPIC_ID]
-    assert [part.error_code for part in parts(by_name)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [part.error_code for part in fetched_partitions(by_id)] == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert [part.error_code for part in fetched_partitions(by_name)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 @pytest.mark.parametrize("options", [{"max_wait_ms": 0}, {"max_wait_ms": 500, "min_bytes": 0}])
-def test_a_fetch_that_wants_to_wait_for_nothing_does_not(node: CardboardNode, options: dict[str, int]) -> None:
+def test_fetch_with_max_wait_0_is_answered_at_once(node: FakeServices, options: dict[str, int]) -> None:
     made(node)
     assert fetch(node, ("plays", 0, 0), **options)[0].records == b""
     assert not node.timers
 
 
-def test_errors_do_not_wait(node: CardboardNode) -> None:
+def test_fetch_with_error_is_answered_at_once(node: FakeServices) -> None:
     made(node)
     good, bad = fetch(node, ("plays", 0, 0), ("plays", 1, 5), max_wait_ms=500)
     assert (good.error_code, bad.error_code) == (0, ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -396,17 +396,17 @@ def test_errors_do_not_wait(node: CardboardNode) -> None:
 @pytest.mark.parametrize(
     ("epoch", "code"), [(0, 0), (-1, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH), (-2, ErrorCode.FENCED_LEADER_EPOCH)]
 )
-def test_the_leader_epoch_is_zero(node: CardboardNode, epoch: int, code: int) -> None:
+def test_fetch_with_other_leader_epoch_is_refused(node: FakeServices, epoch: int, code: int) -> None:
     made(node)
     assert fetch(node, ("plays", 0, 0), leader_epoch=epoch)[0].error_code == code
     assert list_offsets(node, "plays", LATEST, leader_epoch=epoch).error_code == code
 
 
-def test_an_answer_stays_in_its_limits_but_always_gets_on(node: CardboardNode) -> None:
+def test_fetch_respects_byte_limits_but_returns_first_batch(node: FakeServices) -> None:
     made(node)
     for partition in (0, 1):
         for _ in range(3):
-            produce(node, "plays", sent(), partition=partition)
+            produce(node, "plays", producer_batch(), partition=partition)
 
     def sizes(**options: int) -> list[int]:
         found = fetch(node, ("plays", 0, 0), ("plays", 1, 0), **options)
@@ -419,34 +419,34 @@ def test_an_answer_stays_in_its_limits_but_always_gets_on(node: CardboardNode) -
     assert sizes(max_bytes=-1) == [1, 0]
 
 
-def test_aborted_transactions_are_an_empty_list_for_those_who_ask(node: CardboardNode) -> None:
+def test_fetch_read_committed_returns_empty_list_of_aborted_transactions(node: FakeServices) -> None:
     made(node)
     assert fetch(node, ("plays", 0, 0), isolation_level=1)[0].aborted_transactions == ()
     assert fetch(node, ("plays", 0, 0))[0].aborted_transactions is None
 
 
 @pytest.mark.parametrize("session", [(0, 0), (0, -1), (77, 0), (77, -1)])
-def test_no_session_is_ever_made(node: CardboardNode, session: tuple[int, int]) -> None:
+def test_fetch_creates_no_session(node: FakeServices, session: tuple[int, int]) -> None:
     made(node)
     answer = fetch_request(node, ("plays", 0, 0), session=session).answer
     assert (answer.error_code, answer.session_id, len(answer.responses)) == (0, 0, 1)
 
 
 @pytest.mark.parametrize("session", [(0, 5), (77, 1), (77, -2)])
-def test_an_increment_to_a_session_is_told_that_there_is_none(node: CardboardNode, session: tuple[int, int]) -> None:
+def test_incremental_fetch_returns_session_not_found(node: FakeServices, session: tuple[int, int]) -> None:
     made(node)
     answer = fetch_request(node, ("plays", 0, 0), session=session, max_wait_ms=500).answer
     assert (answer.error_code, answer.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
     assert answer.responses == ()
 
 
-def test_dropped_records_are_out_of_range(tmp_path: Path) -> None:
+def test_fetch_of_dropped_records_returns_offset_out_of_range(tmp_path: Path) -> None:
     folder = tmp_path / "small"
     folder.mkdir()
-    small = CardboardNode(folder, topic_retention_bytes=2 * BATCH_BYTES)
+    small = FakeServices(folder, topic_retention_bytes=2 * BATCH_BYTES)
     made(small)
     for _ in range(5):
-        produce(small, "plays", sent())
+        produce(small, "plays", producer_batch())
     assert fetch(small, ("plays", 0, 2))[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     [kept] = fetch(small, ("plays", 0, 3))
     assert (len(kept.records), kept.log_start_offset, kept.high_watermark) == (2 * BATCH_BYTES, 3, 5)
@@ -458,8 +458,8 @@ def test_dropped_records_are_out_of_range(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("time", "since"), [(NEWEST, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)], ids=str)
-def test_meanings_of_negative_times_came_with_versions(node: CardboardNode, time: int, since: int) -> None:
-    made(node).append(0, sent(2, timestamps=[5, 4]))
+def test_list_offsets_with_negative_timestamp_before_its_version(node: FakeServices, time: int, since: int) -> None:
+    made(node).append(0, producer_batch(2, timestamps=[5, 4]))
     expected = {NEWEST: (5, 0, 0), -4: (-1, 0, 0), -5: (-1, -1, -1), -6: (-1, -1, -1)}
     for version in range(4, 12):
         found = list_offsets(node, "plays", time, version=version)
@@ -470,14 +470,14 @@ def test_meanings_of_negative_times_came_with_versions(node: CardboardNode, time
             assert (found.error_code, place) == (0, expected[time])
 
 
-def test_an_empty_partition_has_edges_and_no_records(node: CardboardNode) -> None:
+def test_list_offsets_of_empty_partition(node: FakeServices) -> None:
     made(node)
     for time, offset, epoch in ((LATEST, 0, 0), (EARLIEST, 0, 0), (NEWEST, -1, -1), (5, -1, -1)):
         found = list_offsets(node, "plays", time)
         assert (found.error_code, found.offset, found.leader_epoch) == (0, offset, epoch)
 
 
-def test_partitions_that_cannot_be_listed(node: CardboardNode) -> None:
+def test_list_offsets_of_invalid_partition_is_refused(node: FakeServices) -> None:
     made(node)
     assert list_offsets(node, "nobody", LATEST).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert list_offsets(node, "plays", LATEST, partition=9).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -488,12 +488,12 @@ def test_partitions_that_cannot_be_listed(node: CardboardNode) -> None:
 
 
 @pytest.mark.parametrize(("endpoint_type", "code"), [(2, 114), (3, 115)])
-def test_there_is_no_controller_to_talk_to(node: CardboardNode, endpoint_type: int, code: int) -> None:
+def test_describe_cluster_for_controllers_is_refused(node: FakeServices, endpoint_type: int, code: int) -> None:
     answer = describe_cluster(node, endpoint_type)
     assert (answer.error_code, answer.cluster_id, answer.brokers) == (code, "", ())
     assert answer.error_message
 
 
-def test_operations_are_told_when_asked(node: CardboardNode) -> None:
+def test_describe_cluster_returns_authorized_operations_on_request(node: FakeServices) -> None:
     assert describe_cluster(node, operations=True).cluster_authorized_operations == 8096
     assert describe_cluster(node).cluster_authorized_operations == -(2**31)

@@ -1,133 +1,63 @@
-"""The requests of transactional producers through the front door, in every version; and their records in topics."""
+"""The requests of transactional producers over TCP, in every version, and their records in topics."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
-from door import Client, committed_partition, committing, on_a_loop, open_door, versions
+from harness import Client, async_test, commit_values, committed_partition, running_node, versions
 from peers.wire import Plain
-
-from callboard.runtime.disk.crc import crc32c
-from callboard.runtime.log.format.batch import Producer, encode_batch, frame_record, read_batches
-from callboard.runtime.log.format.transaction_records import decode_batch
-
-TX = "tx"
-CONCURRENT = "CONCURRENT_TRANSACTIONS"
-ProducerOf = dict[str, int]
-
-
-async def init(client: Client, name: str = TX, version: int = 4, **values: Plain) -> ProducerOf:
-    """A producer's id and epoch, asked for until it is given."""
-    asked = {"transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1, **values}
-    while True:
-        answer = await client.ask("init_producer_id", version, transactional_id=name, **asked)
-        if answer["error_code"] != CONCURRENT:
-            assert answer["error_code"] == "NONE"
-            return {"producer_id": answer["producer_id"], "producer_epoch": answer["producer_epoch"]}
+from transaction_api_helpers import (
+    CONCURRENT,
+    TX,
+    add_offsets,
+    add_partitions,
+    batch,
+    begin_with_record,
+    commit_offsets,
+    end_transaction,
+    fetch_partition,
+    init_producer_id,
+    produce,
+    record_values,
+    stable_offset,
+)
 
 
-async def add_offsets(client: Client, producer: ProducerOf, group: str = "g", version: int = 3) -> str:
-    answer = await until_at_rest(client, "add_offsets_to_txn", version, transactional_id=TX, group_id=group, **producer)
-    return str(answer["error_code"])
-
-
-async def until_at_rest(client: Client, name: str, version: int, **values: Plain) -> dict[str, Plain]:
-    """The answer when the transaction before is complete."""
-    while True:
-        answer = await client.ask(name, version, **values)
-        if CONCURRENT not in str(answer):
-            return answer
-
-
-async def commit_offsets(client: Client, producer: ProducerOf, offset: int, version: int = 3, **values: Plain) -> Any:
-    asked = {
-        "transactional_id": TX,
-        "group_id": "g",
-        "generation_id": -1,
-        "member_id": "",
-        "group_instance_id": None,
-        "topics": [{"name": "t", "partitions": [committed_partition(0, offset)]}],
-        **producer,
-        **values,
-    }
-    answer = await until_at_rest(client, "txn_offset_commit", version, **asked)
-    return {
-        (topic["name"], one["partition_index"]): one["error_code"]
-        for topic in answer["topics"]
-        for one in topic["partitions"]
-    }
-
-
-async def end(client: Client, producer: ProducerOf, committed: bool = True, version: int = 3) -> dict[str, Plain]:
-    return await client.ask("end_txn", version, transactional_id=TX, committed=committed, **producer)
-
-
-async def add_partitions(client: Client, producer: ProducerOf, topics: Plain, version: int = 3) -> Any:
-    if version >= 4:
-        asked = {"transactional_id": TX, "verify_only": False, "topics": topics, **producer}
-        answer = await until_at_rest(client, "add_partitions_to_txn", version, transactions=[asked])
-        [result] = answer["results_by_transaction"]
-        found = result["topic_results"]
-    else:
-        asked = {f"v3_and_below_{name}": value for name, value in producer.items()}
-        asked |= {"v3_and_below_transactional_id": TX, "v3_and_below_topics": topics}
-        found = (await until_at_rest(client, "add_partitions_to_txn", version, **asked))[
-            "results_by_topic_v3_and_below"
-        ]
-    return [
-        (topic["name"], one["partition_index"], one["partition_error_code"])
-        for topic in found
-        for one in topic["results_by_partition"]
-    ]
-
-
-async def stable(client: Client, group: str = "g") -> int:
-    """The committed offset, when no transaction is open any more."""
-    asked = {"group_id": group, "topics": [{"name": "t", "partition_indexes": [0]}], "require_stable": True}
-    while True:
-        answer = await client.ask("offset_fetch", 7, **asked)
-        [[found]] = [topic["partitions"] for topic in answer["topics"]]
-        if found["error_code"] == "NONE":
-            return int(found["committed_offset"])
-        assert found["error_code"] == "UNSTABLE_OFFSET_COMMIT"
-
-
-@on_a_loop
-async def test_a_whole_transaction_in_every_version(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+@async_test
+async def test_transaction_in_every_version(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         offset = 0
         for version in range(6):
-            producer = await init(client, version=version)
+            producer = await init_producer_id(client, version=version)
             for committed in (True, False):
                 offset += 1
                 if version < 5:
                     assert await add_offsets(client, producer, version=min(version, 4)) == "NONE"
                 errors = await commit_offsets(client, producer, offset, version)
                 assert errors == {("t", 0): "NONE"}
-                answer = await end(client, producer, committed, version)
+                answer = await end_transaction(client, producer, committed, version)
                 assert answer["error_code"] == "NONE"
                 if version >= 5:
                     assert answer["producer_epoch"] == producer["producer_epoch"] + 1
                     producer = {name: answer[name] for name in producer}
-                assert await stable(client) == (offset if committed else offset - 1)
+                assert await stable_offset(client) == (offset if committed else offset - 1)
 
 
 @pytest.mark.parametrize(
     ("name", "newest_old"),
     [("add_offsets_to_txn", 1), ("end_txn", 1), ("add_partitions_to_txn", 1), ("init_producer_id", 3)],
 )
-@on_a_loop
-async def test_a_fenced_producer_hears_what_its_version_knows(tmp_path: Path, name: str, newest_old: int) -> None:
-    """KIP-588: PRODUCER_FENCED, and INVALID_PRODUCER_EPOCH before there was that code."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        old = await init(client)
-        await init(client)
-        await init(client)
+@async_test
+async def test_fenced_producer_gets_error_of_version(tmp_path: Path, name: str, newest_old: int) -> None:
+    """KIP-588: PRODUCER_FENCED, and INVALID_PRODUCER_EPOCH in older versions."""
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        old = await init_producer_id(client)
+        await init_producer_id(client)
+        await init_producer_id(client)
         for version in versions(name, since=3 if name == "init_producer_id" else 0):
             asked: dict[str, Plain] = {"transactional_id": TX, "group_id": "g", "committed": True, **old}
             asked |= {"transaction_timeout": 60_000}
@@ -140,12 +70,12 @@ async def test_a_fenced_producer_hears_what_its_version_knows(tmp_path: Path, na
             assert expected in str(answer), f"version {version}: {answer}"
 
 
-@on_a_loop
-async def test_offsets_of_partitions_that_do_not_exist_are_refused_in_every_version(tmp_path: Path) -> None:
-    """What is refused comes first and a topic stands once, as in Kafka."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        producer = await init(client)
+@async_test
+async def test_txn_offset_commit_to_unknown_partitions_is_refused_in_every_version(tmp_path: Path) -> None:
+    """Refused partitions come first and each topic occurs once, as in Kafka."""
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        producer = await init_producer_id(client)
         await add_offsets(client, producer)
         topics = [
             {"name": "t", "partitions": [committed_partition(0), committed_partition(9)]},
@@ -163,11 +93,11 @@ async def test_offsets_of_partitions_that_do_not_exist_are_refused_in_every_vers
             assert await commit_offsets(client, producer, 0, version, topics=[]) == {}
 
 
-@on_a_loop
-async def test_partitions_are_added_all_or_none(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        producer = await init(client)
+@async_test
+async def test_add_partitions_to_txn_adds_all_or_none(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        producer = await init_producer_id(client)
         for version in versions("add_partitions_to_txn"):
             mixed = [{"name": "t", "partitions": [0, 9]}, {"name": "nowhere", "partitions": [0]}]
             assert await add_partitions(client, producer, mixed, version) == [
@@ -182,11 +112,11 @@ async def test_partitions_are_added_all_or_none(tmp_path: Path) -> None:
             assert await add_partitions(client, producer, good, version) == [("t", 0, "NONE"), ("t", 1, "NONE")]
 
 
-@on_a_loop
-async def test_brokers_may_ask_about_several_transactions_at_once(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        one, other = await init(client), await init(client, "other")
+@async_test
+async def test_add_partitions_to_txn_v4_verifies_several_transactions(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        one, other = await init_producer_id(client), await init_producer_id(client, "other")
         topics = [{"name": "t", "partitions": [0]}]
         asked = [
             {"transactional_id": TX, "verify_only": False, "topics": topics, **one},
@@ -213,140 +143,79 @@ async def test_brokers_may_ask_about_several_transactions_at_once(tmp_path: Path
             ] == expected
 
 
-@on_a_loop
-async def test_a_restart_in_the_middle_loses_nothing(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        producer = await init(client)
+@async_test
+async def test_restart_during_transaction_keeps_it(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        producer = await init_producer_id(client)
         await add_offsets(client, producer)
         await commit_offsets(client, producer, 5)
-        await door.restart()
-        client = await door.connect()
+        await harness.restart()
+        client = await harness.connect()
         assert await commit_offsets(client, producer, 6) == {("t", 0): "NONE"}
-        assert (await end(client, producer))["error_code"] == "NONE"
-        assert await stable(client) == 6
-        await door.restart()
-        client = await door.connect()
-        assert await stable(client) == 6
-        again = await init(client)
+        assert (await end_transaction(client, producer))["error_code"] == "NONE"
+        assert await stable_offset(client) == 6
+        await harness.restart()
+        client = await harness.connect()
+        assert await stable_offset(client) == 6
+        again = await init_producer_id(client)
         assert again == {**producer, "producer_epoch": producer["producer_epoch"] + 1}
-        assert (await init(client, "another"))["producer_id"] > producer["producer_id"]
+        assert (await init_producer_id(client, "another"))["producer_id"] > producer["producer_id"]
 
 
-@on_a_loop
-async def test_ids_are_not_given_twice_even_if_the_topics_were_lost(tmp_path: Path) -> None:
-    """With ``{}`` in ``topics.json`` one starts without topics; the ids in the transactions' log are still in use."""
-    async with open_door(tmp_path) as door:
-        producer = await init(await door.connect())
+@async_test
+async def test_producer_ids_are_unique_after_loss_of_topics_json(tmp_path: Path) -> None:
+    """With ``{}`` in ``topics.json`` the server starts without topics; the ids in the transaction log stay in use."""
+    async with running_node(tmp_path) as harness:
+        producer = await init_producer_id(await harness.connect())
     (tmp_path / "topics.json").write_text("{}")
     (tmp_path / "topics.ends").unlink()
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        assert (await init(client, "another"))["producer_id"] > producer["producer_id"]
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        assert (await init_producer_id(client, "another"))["producer_id"] > producer["producer_id"]
 
 
-@on_a_loop
-async def test_a_stop_in_the_middle_of_an_end_is_made_up_for(tmp_path: Path) -> None:
-    """The server stops right behind the request: answered or not, the next one finds it whole."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        producer = await init(client)
+@async_test
+async def test_end_txn_interrupted_by_stop_is_completed_after_restart(tmp_path: Path) -> None:
+    """The server stops directly after the request. Answered or not, the restarted server has the complete state."""
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        producer = await init_producer_id(client)
         await add_offsets(client, producer)
         await commit_offsets(client, producer, 5)
-        ending = asyncio.ensure_future(end(client, producer))
+        ending = asyncio.ensure_future(end_transaction(client, producer))
         await asyncio.sleep(0)
-        await door.node.stop()
+        await harness.node.stop()
         answered = (await asyncio.gather(ending, return_exceptions=True))[0]
-        await door.start()
-        client = await door.connect()
+        await harness.start()
+        client = await harness.connect()
         if not isinstance(answered, BaseException) and answered["error_code"] == "NONE":
-            assert await stable(client) == 5
+            assert await stable_offset(client) == 5
         else:
-            await init(client)
-            assert await stable(client) == -1
+            await init_producer_id(client)
+            assert await stable_offset(client) == -1
 
 
 # Records in topics ---------------------------------------------------------------------------------------------------
 
 
-def batch(value: bytes, producer: ProducerOf | None = None, sequence: int = 0) -> bytes:
-    """A producer's batch of one record, in a transaction if it has a producer."""
-    of = Producer(producer["producer_id"], producer["producer_epoch"]) if producer else None
-    data = bytearray(encode_batch(0, 1, 1, [frame_record(0, 0, b"k", value)], of))
-    data[53:57] = sequence.to_bytes(4, "big", signed=True)
-    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
-    return bytes(data)
-
-
-async def produce(client: Client, data: bytes, name: str | None = TX, version: int = 9) -> str:
-    topics = [{"name": "t", "partition_data": [{"index": 0, "records": data}]}]
-    answer = await client.ask("produce", version, transactional_id=name, acks=-1, timeout=1000, topic_data=topics)
-    [[found]] = [topic["partition_responses"] for topic in answer["responses"]]
-    return str(found["error_code"])
-
-
-async def fetched(client: Client, isolation_level: int, offset: int = 0, wait_ms: int = 0) -> dict[str, Plain]:
-    asked = {
-        "replica_id": -1,
-        "max_wait": wait_ms,
-        "min_bytes": 1,
-        "max_bytes": 10**6,
-        "isolation_level": isolation_level,
-        "session_id": 0,
-        "session_epoch": -1,
-        "topics": [{"topic": "t", "partitions": [fetch_part(offset)]}],
-        "forgotten_topics_data": [],
-        "rack_id": "",
-    }
-    answer = await client.ask("fetch", 11, **asked)
-    [[found]] = [topic["partitions"] for topic in answer["responses"]]
-    assert isinstance(found, dict)
-    return found
-
-
-def fetch_part(offset: int) -> dict[str, Plain]:
-    return {
-        "partition": 0,
-        "current_leader_epoch": -1,
-        "fetch_offset": offset,
-        "log_start_offset": -1,
-        "partition_max_bytes": 10**6,
-    }
-
-
-def contents(found: dict[str, Plain]) -> list[Any]:
-    """Each value, and each end of a transaction as ``True`` or ``False``."""
-    said: list[Any] = []
-    for one in read_batches(found["records"] or b""):
-        if one.is_control:
-            said += [marker.committed for _, _, marker in decode_batch(one)]  # type: ignore[union-attr]
-        else:
-            said += [value for _, _, _, value in one.records()]
-    return said
-
-
-async def opened(client: Client, value: bytes, producer: ProducerOf, sequence: int = 0) -> None:
-    assert await add_partitions(client, producer, [{"name": "t", "partitions": [0]}]) == [("t", 0, "NONE")]
-    assert await produce(client, batch(value, producer, sequence)) == "NONE"
-
-
-@on_a_loop
-async def test_who_reads_committed_records_reads_up_to_the_first_open_transaction(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        producer = await init(client)
+@async_test
+async def test_read_committed_fetch_ends_at_first_open_transaction(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        producer = await init_producer_id(client)
         await produce(client, batch(b"plain"), None)
-        await opened(client, b"open", producer)
+        await begin_with_record(client, b"open", producer)
         await produce(client, batch(b"behind"), None)
-        everything, committed = await fetched(client, 0), await fetched(client, 1)
-        assert contents(everything) == [b"plain", b"open", b"behind"]
-        assert contents(committed) == [b"plain"]
+        everything, committed = await fetch_partition(client, 0), await fetch_partition(client, 1)
+        assert record_values(everything) == [b"plain", b"open", b"behind"]
+        assert record_values(committed) == [b"plain"]
         assert [(one["high_watermark"], one["last_stable_offset"]) for one in (everything, committed)] == [(3, 1)] * 2
         assert (everything["aborted_transactions"], committed["aborted_transactions"]) == (None, [])
         assert await latest(client, 0) == 3
         assert await latest(client, 1) == 1
-        await end(client, producer)
-        assert contents(await fetched(client, 1)) == [b"plain", b"open", b"behind", True]
+        await end_transaction(client, producer)
+        assert record_values(await fetch_partition(client, 1)) == [b"plain", b"open", b"behind", True]
         assert await latest(client, 1) == 4
 
 
@@ -358,93 +227,93 @@ async def latest(client: Client, isolation_level: int) -> int:
     return int(found["offset"])
 
 
-@on_a_loop
-async def test_aborted_records_are_named_to_who_reads_committed_ones(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        producer = await init(client)
+@async_test
+async def test_read_committed_fetch_lists_aborted_transactions(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        producer = await init_producer_id(client)
         for sequence, (value, committed) in enumerate([(b"a", False), (b"b", True), (b"c", False)]):
-            await opened(client, value, producer, sequence)
-            assert (await end(client, producer, committed))["error_code"] == "NONE"
-        found = await fetched(client, 1)
-        assert contents(found) == [b"a", False, b"b", True, b"c", False]
+            await begin_with_record(client, value, producer, sequence)
+            assert (await end_transaction(client, producer, committed))["error_code"] == "NONE"
+        found = await fetch_partition(client, 1)
+        assert record_values(found) == [b"a", False, b"b", True, b"c", False]
         aborted = [(one["producer_id"], one["first_offset"]) for one in found["aborted_transactions"]]
         assert aborted == [(producer["producer_id"], 0), (producer["producer_id"], 4)]
-        later = await fetched(client, 1, offset=2)
+        later = await fetch_partition(client, 1, offset=2)
         assert [one["first_offset"] for one in later["aborted_transactions"]] == [4]
-        assert (await fetched(client, 0))["aborted_transactions"] is None
+        assert (await fetch_partition(client, 0))["aborted_transactions"] is None
 
 
-@on_a_loop
-async def test_a_reader_of_committed_records_waits_for_the_end_of_the_transaction(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client, reader = await door.connect(), await door.connect()
-        producer = await init(client)
-        waiting = asyncio.ensure_future(fetched(reader, 1, wait_ms=25_000))
-        await opened(client, b"open", producer)
-        assert contents(await fetched(client, 0)) == [b"open"]
+@async_test
+async def test_read_committed_fetch_waits_for_end_of_transaction(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client, reader = await harness.connect(), await harness.connect()
+        producer = await init_producer_id(client)
+        waiting = asyncio.ensure_future(fetch_partition(reader, 1, wait_ms=25_000))
+        await begin_with_record(client, b"open", producer)
+        assert record_values(await fetch_partition(client, 0)) == [b"open"]
         assert not waiting.done()
-        await end(client, producer)
-        assert contents(await waiting) == [b"open", True]
+        await end_transaction(client, producer)
+        assert record_values(await waiting) == [b"open", True]
 
 
-@on_a_loop
-async def test_records_outside_of_their_transaction_are_refused(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        producer = await init(client)
+@async_test
+async def test_produce_outside_of_transaction_is_refused(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        producer = await init_producer_id(client)
         mine = batch(b"x", producer)
         assert await produce(client, mine) == "INVALID_TXN_STATE"
         assert await produce(client, mine, version=11) == "TRANSACTION_ABORTABLE"
         assert await produce(client, mine, None) == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
         assert await produce(client, mine, "nobody") == "INVALID_PRODUCER_ID_MAPPING"
-        await init(client)
+        await init_producer_id(client)
         assert await produce(client, mine) == "INVALID_PRODUCER_EPOCH"
-        assert contents(await fetched(client, 0)) == []
+        assert record_values(await fetch_partition(client, 0)) == []
 
 
-@on_a_loop
-async def test_from_version_12_on_records_begin_the_transaction_themselves(tmp_path: Path) -> None:
+@async_test
+async def test_produce_v12_adds_partition_to_transaction(tmp_path: Path) -> None:
     """KIP-890: no AddPartitionsToTxn, and the next epoch with each end."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        producer = await init(client)
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        producer = await init_producer_id(client)
         assert await produce(client, batch(b"x", producer), version=12) == "NONE"
-        answer = await end(client, producer, version=5)
+        answer = await end_transaction(client, producer, version=5)
         assert await produced_at_last(client, batch(b"zombie", producer, 1)) == "INVALID_PRODUCER_EPOCH"
         producer = {name: answer[name] for name in producer}
         assert await produced_at_last(client, batch(b"y", producer)) == "NONE"
-        assert contents(await fetched(client, 0)) == [b"x", True, b"y"]
-        assert contents(await fetched(client, 1)) == [b"x", True]
+        assert record_values(await fetch_partition(client, 0)) == [b"x", True, b"y"]
+        assert record_values(await fetch_partition(client, 1)) == [b"x", True]
 
 
 async def produced_at_last(client: Client, data: bytes) -> str:
-    """What a batch is answered when the transaction before is complete."""
+    """Produce until the previous transaction is complete; return the error code."""
     while (error := await produce(client, data, version=12)) == CONCURRENT:
         pass
     return error
 
 
-@on_a_loop
-async def test_a_deleted_topic_does_not_hold_a_transaction_up(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        producer = await init(client)
-        await opened(client, b"x", producer)
+@async_test
+async def test_end_txn_with_deleted_topic_completes(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        producer = await init_producer_id(client)
+        await begin_with_record(client, b"x", producer)
         await add_offsets(client, producer)
         await commit_offsets(client, producer, 5)
         await client.ask("delete_topics", 5, topic_names=["t"], timeout=1000)
-        assert (await end(client, producer))["error_code"] == "NONE"
-        assert await stable(client) == -1, "its offsets are gone with it"
+        assert (await end_transaction(client, producer))["error_code"] == "NONE"
+        assert await stable_offset(client) == -1, "its offsets are gone with it"
 
 
-@on_a_loop
-async def test_a_plain_commit_and_a_transaction_share_a_connection(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        producer = await init(client)
+@async_test
+async def test_offset_commit_and_transaction_on_one_connection(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        producer = await init_producer_id(client)
         await add_offsets(client, producer)
         await commit_offsets(client, producer, 5)
-        await client.ask("offset_commit", 9, **committing("g", offset=60))
-        await end(client, producer)
-        assert await stable(client) == 60
+        await client.ask("offset_commit", 9, **commit_values("g", offset=60))
+        await end_transaction(client, producer)
+        assert await stable_offset(client) == 60

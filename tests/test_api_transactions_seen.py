@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions: what tools see of transactions, as Kafka 4.3.1 shows it."""
+"""DescribeTransactions and ListTransactions: compared with Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import frame, on_a_loop, open_door
-from test_api_transactions import TX, add_offsets, init, opened
+from harness import async_test, frame, running_node
+from transaction_api_helpers import TX, add_offsets, begin_with_record, init_producer_id
 
 
-@on_a_loop
-async def test_transactions_are_described(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        producer = await init(client)
-        before_ms = door.node.clock.wall_ms()
-        await opened(client, b"x", producer)
+@async_test
+async def test_describe_transactions(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        producer = await init_producer_id(client)
+        before_ms = harness.node.clock.wall_ms()
+        await begin_with_record(client, b"x", producer)
         await add_offsets(client, producer)
-        await init(client, "idle")
+        await init_producer_id(client, "idle")
         answer = await client.ask("describe_transactions", transactional_ids=[TX, "nobody", "", TX])
         open_one, nobody, nameless, again = answer["transaction_states"]
         assert open_one == again
@@ -33,7 +33,7 @@ async def test_transactions_are_described(tmp_path: Path) -> None:
         )
         assert (nobody["error_code"], nameless["error_code"]) == ("TRANSACTIONAL_ID_NOT_FOUND", "INVALID_REQUEST")
         client.write(frame("describe_transactions", 0, transactional_ids=["idle"]))
-        state = b"\x05idle\x06Empty" + (60_000).to_bytes(4, "big") + b"\xff" * 8  # it has begun at no time
+        state = b"\x05idle\x06Empty" + (60_000).to_bytes(4, "big") + b"\xff" * 8  # no start time
         assert state in await client.receive_frame()
 
 
@@ -49,15 +49,15 @@ async def test_transactions_are_described(tmp_path: Path) -> None:
         ([], False, 3_600_000, ["idle"], []),
     ],
 )
-@on_a_loop
-async def test_transactions_are_found_by_what_they_are(
+@async_test
+async def test_list_transactions_filters(
     tmp_path: Path, states: list[str], of_idle: bool, age_ms: int, found: list[str], unknown: list[str]
 ) -> None:
-    """One that was never begun is older than any, as in Kafka."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        idle = (await init(client, "idle"))["producer_id"]
-        await opened(client, b"x", await init(client))
+    """A transaction that has not begun matches every duration filter, as in Kafka."""
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        idle = (await init_producer_id(client, "idle"))["producer_id"]
+        await begin_with_record(client, b"x", await init_producer_id(client))
         asked: dict[str, Any] = {
             "state_filters": states,
             "producer_id_filters": [idle] if of_idle else [],

@@ -1,4 +1,4 @@
-"""Requests and answers against bytes that Kafka's own message classes wrote.
+"""Requests and responses compared with bytes that Kafka's own message classes wrote.
 
 Produced on a JVM with Kafka's classes for: group ``g``, member ``m1``, client ``c1``, topic ``t``, one protocol,
 ``range``, with metadata 0102, session timeout 45 s, rebalance timeout 300 s, generation 1, assignment 09, offset 42,
@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import (
-    CardboardClient,
+from harness import (
     Member,
-    committing,
+    MemoryClient,
+    async_test,
+    commit_values,
     correlation_id_of,
-    enrol,
-    fetching,
+    fetch_values,
     frame,
     framed,
-    on_a_loop,
-    open_door,
+    join_and_sync,
+    running_node,
 )
 from kio.serial import entity_writer
 from peers.wire import build, message_type, plain
@@ -55,7 +55,7 @@ SYNC = {
 }
 BEAT = {"group_id": "g", "generation_id": 1, "member_id": "m1", "group_instance_id": None}
 LEAVE = {"group_id": "g", "members": [{"member_id": "m1", "group_instance_id": None, "reason": "bye"}]}
-COMMIT = committing("g", Member("m1", 1))
+COMMIT = commit_values("g", Member("m1", 1))
 
 JOIN_HEADER_V1 = "000b00050000000700026331"
 JOIN_HEADER_V2 = "000b0009000000070002633100"
@@ -86,15 +86,15 @@ REQUESTS: list[tuple[str, int, dict[str, Any], str]] = [
     ("offset_commit", 6, COMMIT, "0001670000000100026d31000000010001740000000100000000000000000000002a00000003000178"),
     ("offset_commit", 8, COMMIT, "026700000001036d31000202740200000000000000000000002a000000030278000000"),
     ("offset_commit", 9, COMMIT, "026700000001036d31000202740200000000000000000000002a000000030278000000"),
-    ("offset_fetch", 9, {**fetching("g", 0), "require_stable": True}, "02026700ffffffff020274020000000000000100"),
-    ("offset_fetch", 8, fetching("g"), "02026700000000"),
+    ("offset_fetch", 9, {**fetch_values("g", 0), "require_stable": True}, "02026700ffffffff020274020000000000000100"),
+    ("offset_fetch", 8, fetch_values("g"), "02026700000000"),
 ]
 
 
 @pytest.mark.parametrize(
     ("name", "version", "values", "expected"), REQUESTS, ids=[f"{one[0]}-v{one[1]}-{len(one[3])}" for one in REQUESTS]
 )
-def test_requests_are_read_as_kafka_writes_them(name: str, version: int, values: Any, expected: str) -> None:
+def test_request_vectors_of_kafka_are_decoded(name: str, version: int, values: Any, expected: str) -> None:
     data = bytes.fromhex(expected)
     read, size = schema(name, version).read(b"??" + data, 2)
     assert size == len(data)
@@ -165,7 +165,7 @@ ANSWERS: list[tuple[Any, str, int, Any, str]] = [
     ANSWERS,
     ids=[f"{one[1]}-v{one[2]}-{len(one[4])}" for one in ANSWERS],
 )
-def test_answers_are_written_as_kafka_writes_them(
+def test_response_entities_equal_vectors_of_kafka(
     api: Any, name: str, version: int, answer: Any, expected: str
 ) -> None:
     nobody: Any = None
@@ -177,14 +177,14 @@ def test_answers_are_written_as_kafka_writes_them(
 
 
 def head(name: str, version: int) -> str:
-    """The head of an answer to correlation id 7."""
+    """The header of a response to correlation id 7."""
     return "0000000700" if schema(name, version).flexible_header else "00000007"
 
 
-@on_a_loop
-async def test_whole_answers_are_kafkas_to_the_byte(tmp_path: Path) -> None:
-    async with open_door(tmp_path, {"advertised": ("h", 9092)}) as door:
-        client = await door.connect()
+@async_test
+async def test_response_bytes_equal_vectors_of_kafka(tmp_path: Path) -> None:
+    async with running_node(tmp_path, {"advertised": ("h", 9092)}) as harness:
+        client = await harness.connect()
 
         async def asked(name: str, version: int, **values: Any) -> str:
             client.write(frame(name, version, **values))
@@ -199,35 +199,35 @@ async def test_whole_answers_are_kafkas_to_the_byte(tmp_path: Path) -> None:
         assert await asked("find_coordinator", 6, **keys) == "00000000020267000000010268000023840000010000"
         # The vector is that of version 9, in which this error is 22 for members only; version 8 has the same layout.
         assert await asked("offset_commit", 8, **COMMIT) == "0000000002027402000000000016000000"
-        assert await asked("offset_fetch", 9, **fetching("g", 0)) == (
+        assert await asked("offset_fetch", 9, **fetch_values("g", 0)) == (
             "000000000202670202740200000000ffffffffffffffffffffffff010000000000000000"
         )
         assert await asked("describe_groups", 5, groups=["g"], include_authorized_operations=False) == (
             "0000000002000002670544656164010101800000000000"
         )
-        await enrol(client, "g")
+        await join_and_sync(client, "g")
         assert await asked("list_groups", 5, states_filter=[], types_filter=[]) == (
             "00000000000002026709636f6e73756d657207537461626c6508636c61737369630000"
         )
 
 
-@on_a_loop
-async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+@async_test
+async def test_api_versions_with_unknown_version_is_answered_in_version_0(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         newer = bytes.fromhex("00120005000000070004") + b"wire" + b"\x00" + b"\x05wire\x041.0\x00"
         client.write(framed(newer))
         assert (await client.receive_frame()).hex() == "00000007" + "002300000001001200000004"
 
 
 @pytest.mark.parametrize("request_hex", [JOIN_HEADER_V1 + JOIN_V5, JOIN_HEADER_V2 + JOIN_V9], ids=["v5", "v9"])
-def test_both_request_headers_are_understood(request_hex: str, tmp_path: Path) -> None:
-    """The client id is the beginning of the member id, the correlation id that of the answer."""
+def test_both_request_headers_are_decoded(request_hex: str, tmp_path: Path) -> None:
+    """The client id is the prefix of the member id; the response has the correlation id."""
 
-    @on_a_loop
+    @async_test
     async def run() -> None:
-        async with open_door(tmp_path) as door:
-            client = CardboardClient(door.node)
+        async with running_node(tmp_path) as harness:
+            client = MemoryClient(harness.node)
             client.feed(framed(bytes.fromhex(request_hex)))
             while not client.transport.written:
                 await asyncio.sleep(0)

@@ -1,15 +1,15 @@
-"""One's own function as an assignor: its results are checked, and whatever it does the group gets its assignments."""
+"""FunctionAssignor checks the results of its function; if it fails, the leader falls back to round robin."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
-from assignor_helpers import Group, all_of, given, member
+from assignor_helpers import AssignorGroup, assigned_partitions, member, partitions_of
 
-from callboard.runtime.member.assignors.base import Assignor, Own, Partition, Subscribed
-from callboard.runtime.member.assignors.custom import BadAssignment, FunctionAssignor
-from callboard.runtime.member.assignors.leading import assign
+from callboard.runtime.member.assignors.base import Assignor, MemberState, MemberSubscription, TopicPartition
+from callboard.runtime.member.assignors.custom import FunctionAssignor, InvalidAssignment
+from callboard.runtime.member.assignors.fallback import assign_with_fallback
 from callboard.runtime.member.assignors.range_ import Range
 from callboard.runtime.member.assignors.round_robin import RoundRobin
 from callboard.runtime.member.assignors.user_data import read_weight
@@ -17,63 +17,65 @@ from callboard.runtime.member.assignors.user_data import read_weight
 PARTITIONS = {"t": 3, "u": 1}
 MEMBERS = [member("a", ["t", "u"]), member("b", ["t"])]
 
-Result = Mapping[str, Iterable[Partition]]
+Result = Mapping[str, Iterable[TopicPartition]]
 
 
-def backwards(partitions: Mapping[str, int], members: Sequence[Subscribed]) -> Result:
-    """All to the last member who wants it."""
-    found: dict[str, list[Partition]] = {}
-    for topic, number in all_of(partitions):
-        last = [one.member_id for one in members if topic in one.topics][-1]
-        found.setdefault(last, []).append((topic, number))
-    return found
+def all_to_last_member(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Result:
+    """Assign all partitions of a topic to its last subscriber."""
+    assignment: dict[str, list[TopicPartition]] = {}
+    for topic, number in partitions_of(partitions):
+        last = [member.member_id for member in members if topic in member.topics][-1]
+        assignment.setdefault(last, []).append((topic, number))
+    return assignment
 
 
-def returning(result: object) -> Assignor:
-    def function(partitions: Mapping[str, int], members: Sequence[Subscribed]) -> Result:
+def assignor_that_returns(result: object) -> Assignor:
+    def function(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Result:
         return result  # type: ignore[return-value]
 
     return FunctionAssignor("mine", function, cooperative=False)
 
 
-def test_a_function_says_who_gets_what() -> None:
-    mine = FunctionAssignor("last-takes-all", backwards)
+def test_function_assignor_returns_the_assignment_of_its_function() -> None:
+    mine = FunctionAssignor("last-takes-all", all_to_last_member)
     assert (mine.name, mine.is_cooperative) == ("last-takes-all", True)
     assert mine.assign(PARTITIONS, MEMBERS) == {"a": [("u", 0)], "b": [("t", 0), ("t", 1), ("t", 2)]}
 
 
-def test_a_function_sees_members_in_order_with_weights_and_what_they_hold() -> None:
-    seen: list[Subscribed] = []
+def test_function_gets_members_sorted_with_weights_and_owned_partitions() -> None:
+    seen: list[MemberSubscription] = []
 
-    def function(partitions: Mapping[str, int], members: Sequence[Subscribed]) -> Result:
+    def function(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Result:
         seen.extend(members)
-        return {members[0].member_id: all_of(partitions)}
+        return {members[0].member_id: partitions_of(partitions)}
 
     mine = FunctionAssignor("mine", function)
-    assert read_weight(mine.metadata(Own(frozenset("t"), weight=3.0)) or b"") == 3.0
+    assert read_weight(mine.metadata(MemberState(frozenset("t"), weight=3.0)) or b"") == 3.0
     members = [member("b", ["t"], [("t", 1)], 4, weight=3.0), member("a", ["t"]), member("z", ["t"], instance="i")]
     mine.assign({"t": 2}, members)
     assert seen == [members[2], members[1], members[0]]
 
 
-def test_what_a_function_does_to_its_arguments_stays_with_it() -> None:
-    def function(partitions: Mapping[str, int], members: Sequence[Subscribed]) -> Result:
+def test_function_that_changes_its_arguments_does_not_change_the_callers() -> None:
+    def function(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Result:
         partitions.clear()  # type: ignore[attr-defined]
         return {"a": [("t", 0), ("t", 1), ("t", 2), ("u", 0)]}
 
     partitions = dict(PARTITIONS)
-    assert given(FunctionAssignor("mine", function).assign(partitions, MEMBERS)) == all_of(PARTITIONS)
+    assert assigned_partitions(FunctionAssignor("mine", function).assign(partitions, MEMBERS)) == partitions_of(
+        PARTITIONS
+    )
     assert partitions == PARTITIONS
 
 
 @pytest.mark.parametrize("shares", [iter, set, tuple])
-def test_shares_may_come_in_any_collection(shares: type) -> None:
+def test_function_may_return_any_iterable_of_partitions(shares: type) -> None:
     result = {"a": shares([("t", 2), ("u", 0), ("t", 0), ("t", 1)])}
-    assert returning(result).assign(PARTITIONS, MEMBERS) == {"a": all_of(PARTITIONS), "b": []}
+    assert assignor_that_returns(result).assign(PARTITIONS, MEMBERS) == {"a": partitions_of(PARTITIONS), "b": []}
 
 
-def test_a_cooperative_function_gives_nothing_that_another_still_holds() -> None:
-    group = Group(FunctionAssignor("last-takes-all", backwards), {"t": 2})
+def test_cooperative_function_assigns_no_partition_that_another_member_owns() -> None:
+    group = AssignorGroup(FunctionAssignor("last-takes-all", all_to_last_member), {"t": 2})
     group.join("a", ["t"])
     assert group.rebalance() == {"a": [("t", 0), ("t", 1)]}
     group.join("b", ["t"])
@@ -81,8 +83,8 @@ def test_a_cooperative_function_gives_nothing_that_another_still_holds() -> None
     assert group.rebalance() == {"a": [], "b": [("t", 0), ("t", 1)]}
 
 
-def test_an_eager_function_gives_all_at_once() -> None:
-    group = Group(FunctionAssignor("last-takes-all", backwards, cooperative=False), {"t": 2})
+def test_eager_function_moves_partitions_in_one_generation() -> None:
+    group = AssignorGroup(FunctionAssignor("last-takes-all", all_to_last_member, cooperative=False), {"t": 2})
     group.join("a", ["t"])
     group.rebalance()
     group.join("b", ["t"])
@@ -97,65 +99,65 @@ ALL = [("t", 0), ("t", 1), ("t", 2), ("u", 0)]
     [
         (None, "the function returned None; expected a dict of member id to partitions"),
         ([("a", ALL)], r"the function returned \[.*; expected a dict"),
-        ({"a": ALL, "c": []}, "no member is called 'c'; the members are 'a', 'b'"),
+        ({"a": ALL, "c": []}, "there is no member 'c'; the members are 'a', 'b'"),
         ({"a": "t"}, r"a was given 't'; expected a list of \(topic, partition\)"),
         ({"a": None}, r"a was given None; expected a list"),
         ({"a": {"t": [0]}}, r"a was given \{'t': \[0\]\}; expected a list"),
-        ({"a": ["t"]}, r"a was given 't'; expected \(topic, partition\) of a partition there is"),
-        ({"a": [("t", 3)]}, r"a was given \('t', 3\); expected \(topic, partition\) of a partition there is"),
+        ({"a": ["t"]}, r"a was given 't'; expected \(topic, partition\) that exists"),
+        ({"a": [("t", 3)]}, r"a was given \('t', 3\); expected \(topic, partition\) that exists"),
         ({"a": [("t", -1)]}, r"a was given \('t', -1\)"),
         ({"a": [("v", 0)]}, r"a was given \('v', 0\)"),
-        ({"a": ALL[:3], "b": [("u", 0)]}, "b was given 'u', to which it does not subscribe"),
-        ({"a": ALL, "b": ALL[:1]}, r"given more than once: \('t', 0\)$"),
-        ({"a": [*ALL, ("u", 0)]}, r"given more than once: \('u', 0\)$"),
-        ({"a": ALL[1:]}, r"given to nobody: \('t', 0\)$"),
-        ({}, r"given to nobody: \('t', 0\), \('t', 1\), \('t', 2\), \('u', 0\)$"),
+        ({"a": ALL[:3], "b": [("u", 0)]}, "b was given 'u', which it does not subscribe to"),
+        ({"a": ALL, "b": ALL[:1]}, r"assigned more than once: \('t', 0\)$"),
+        ({"a": [*ALL, ("u", 0)]}, r"assigned more than once: \('u', 0\)$"),
+        ({"a": ALL[1:]}, r"not assigned: \('t', 0\)$"),
+        ({}, r"not assigned: \('t', 0\), \('t', 1\), \('t', 2\), \('u', 0\)$"),
     ],
 )
-def test_what_is_no_assignment_is_said_in_words(result: object, problem: str) -> None:
-    with pytest.raises(BadAssignment, match=problem):
-        returning(result).assign(PARTITIONS, MEMBERS)
+def test_invalid_function_result_raises_invalid_assignment(result: object, problem: str) -> None:
+    with pytest.raises(InvalidAssignment, match=problem):
+        assignor_that_returns(result).assign(PARTITIONS, MEMBERS)
 
 
-def test_of_many_mistakes_a_few_are_named() -> None:
-    with pytest.raises(BadAssignment, match=r"given to nobody: \('t', 0\), .*\('t', 4\) and 9995 more$"):
-        returning({}).assign({"t": 10_000}, [member("a", "t")])
+def test_invalid_assignment_lists_at_most_five_partitions() -> None:
+    with pytest.raises(InvalidAssignment, match=r"not assigned: \('t', 0\), .*\('t', 4\) and 9995 more$"):
+        assignor_that_returns({}).assign({"t": 10_000}, [member("a", "t")])
 
 
 @pytest.mark.parametrize("name", ["", "range", "cooperative-sticky", "weighted", "callboard-mine"])
-def test_a_name_must_stand_for_the_function_alone(name: str) -> None:
-    with pytest.raises(ValueError, match=f"cannot be called '{name}'"):
-        FunctionAssignor(name, backwards)
+def test_function_assignor_with_reserved_name_raises_value_error(name: str) -> None:
+    with pytest.raises(ValueError, match=f"cannot have the name '{name}'"):
+        FunctionAssignor(name, all_to_last_member)
 
 
-# --- the leader does not fail ---
+# --- fallback ---
 
 
-def failing(partitions: Mapping[str, int], members: Sequence[Subscribed]) -> Result:
+def failing_function(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Result:
     raise ZeroDivisionError("no machines")
 
 
-def test_an_assignor_that_works_is_heard() -> None:
-    assert assign(Range(), PARTITIONS, MEMBERS) == (Range().assign(PARTITIONS, MEMBERS), None)
+def test_assign_with_fallback_returns_the_assignors_result() -> None:
+    assert assign_with_fallback(Range(), PARTITIONS, MEMBERS) == (Range().assign(PARTITIONS, MEMBERS), None)
 
 
 @pytest.mark.parametrize(
-    ("assignor", "words"),
+    ("assignor", "error"),
     [
-        (FunctionAssignor("mine", failing, cooperative=False), "ZeroDivisionError: no machines"),
-        (returning({}), "BadAssignment: given to nobody"),
+        (FunctionAssignor("mine", failing_function, cooperative=False), "ZeroDivisionError: no machines"),
+        (assignor_that_returns({}), "InvalidAssignment: not assigned"),
     ],
 )
-def test_round_robin_stands_in(assignor: Assignor, words: str) -> None:
-    result, problem = assign(assignor, PARTITIONS, MEMBERS)
+def test_assign_with_fallback_uses_round_robin_if_the_assignor_fails(assignor: Assignor, error: str) -> None:
+    result, problem = assign_with_fallback(assignor, PARTITIONS, MEMBERS)
     assert result == RoundRobin().assign(PARTITIONS, MEMBERS)
     assert problem is not None
-    assert problem.startswith("assignor mine failed, round robin stands in: " + words)
+    assert problem.startswith("assignor mine failed, using round robin: " + error)
 
 
-def test_what_stands_in_is_cooperative_if_the_members_are() -> None:
-    mine = FunctionAssignor("mine", failing)
-    holds = [member("a", "t", [("t", 0), ("t", 1)], 3), member("b", "t")]
-    assert assign(mine, {"t": 2}, holds)[0] == {"a": [("t", 0)], "b": []}
-    let_go = [member("a", "t", [("t", 0)], 4), member("b", "t", generation=4)]
-    assert assign(mine, {"t": 2}, let_go)[0] == {"a": [("t", 0)], "b": [("t", 1)]}
+def test_fallback_for_a_cooperative_assignor_withholds_owned_partitions() -> None:
+    mine = FunctionAssignor("mine", failing_function)
+    before = [member("a", "t", [("t", 0), ("t", 1)], 3), member("b", "t")]
+    assert assign_with_fallback(mine, {"t": 2}, before)[0] == {"a": [("t", 0)], "b": []}
+    after_revoke = [member("a", "t", [("t", 0)], 4), member("b", "t", generation=4)]
+    assert assign_with_fallback(mine, {"t": 2}, after_revoke)[0] == {"a": [("t", 0)], "b": [("t", 1)]}

@@ -1,4 +1,4 @@
-"""Range and round robin give what Kafka's give: cases by hand from its rules, and other clients' results."""
+"""Range and round robin equal Kafka's: cases from its documentation, and the results of other clients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from typing import Any, NamedTuple
 
 import pytest
-from assignor_helpers import all_of, given, member
+from assignor_helpers import assigned_partitions, member, partitions_of
 from client_assignors import (
     AiokafkaRange,
     AiokafkaRoundRobin,
@@ -18,7 +18,7 @@ from client_assignors import (
 from hypothesis import given as given_examples
 from hypothesis import strategies as st
 
-from callboard.runtime.member.assignors.base import Assignment, Assignor, Partition, Subscribed
+from callboard.runtime.member.assignors.base import Assignor, GroupAssignment, MemberSubscription, TopicPartition
 from callboard.runtime.member.assignors.custom import FunctionAssignor
 from callboard.runtime.member.assignors.range_ import Range
 from callboard.runtime.member.assignors.round_robin import RoundRobin
@@ -53,7 +53,7 @@ CASES = {
     "range, more members than partitions": Case(
         "range", {"t": 2}, {"C0": "t", "C1": "t", "C2": "t"}, {"C0": "tp0", "C1": "tp1", "C2": ""}
     ),
-    "range, many topics of one partition all go to the first": Case(
+    "range, many topics of one partition all go to the first member": Case(
         "range", {"n.a": 1, "n.b": 1, "n.c": 1}, {"C0": "n.a n.b n.c", "C1": "n.a n.b n.c"}, {"C0": "n.ap0 n.bp0 n.cp0"}
     ),
     "documentation of RoundRobinAssignor": Case(
@@ -71,13 +71,13 @@ CASES = {
     "round robin, static members come first": Case(
         "roundrobin", {"t": 4}, {"a": "t", "b": "t", "z@i": "t"}, {"z": "tp0 tp3", "a": "tp1", "b": "tp2"}
     ),
-    "round robin, the turn goes on behind whoever was found": Case(
+    "round robin, continues after the member that got the last partition": Case(
         "roundrobin",
         {"t0": 1, "t1": 3},
         {"C0": "t1", "C1": "t0", "C2": "t1"},
         {"C0": "t1p1", "C1": "t0p0", "C2": "t1p0 t1p2"},
     ),
-    "round robin, many topics of one partition are shared": Case(
+    "round robin, many topics of one partition are distributed": Case(
         "roundrobin",
         {"n.a": 1, "n.b": 1, "n.c": 1},
         {"C0": "n.a n.b n.c", "C1": "n.b n.c"},
@@ -86,23 +86,23 @@ CASES = {
 }
 
 
-def parsed(text: str) -> list[Partition]:
-    found = (one.rpartition("p") for one in text.split())
-    return [(topic, int(number)) for topic, _, number in found]
+def parse_partitions(text: str) -> list[TopicPartition]:
+    names = (name.rpartition("p") for name in text.split())
+    return [(topic, int(number)) for topic, _, number in names]
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
-def test_kafkas_rules(case: Case) -> None:
+def test_range_and_round_robin_follow_kafkas_rules(case: Case) -> None:
     members = []
     for name, topics in case.members.items():
         member_id, _, instance = name.partition("@")
         members.append(member(member_id, topics.split(), instance=instance or None))
-    expected = {one.member_id: parsed(case.expected.get(one.member_id, "")) for one in members}
+    expected = {member.member_id: parse_partitions(case.expected.get(member.member_id, "")) for member in members}
     assert ASSIGNORS[case.assignor].assign(case.partitions, members) == expected
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=list(ASSIGNORS))
-def test_topics_that_are_not_there_are_passed_over(assignor: Assignor) -> None:
+def test_assign_ignores_topics_that_do_not_exist(assignor: Assignor) -> None:
     members = [member("a", ["t", "gone"]), member("b", ["gone", "empty"]), member("c", [])]
     assert assignor.assign({"t": 2, "empty": 0, "nobodys": 5}, members) == {"a": [("t", 0), ("t", 1)], "b": [], "c": []}
     assert assignor.assign({}, members) == {"a": [], "b": [], "c": []}
@@ -111,16 +111,16 @@ def test_topics_that_are_not_there_are_passed_over(assignor: Assignor) -> None:
 
 topics = st.sampled_from(["a", "b", "c", "d", "e"])
 partition_counts = st.dictionaries(topics, st.integers(1, 7), max_size=5)
-wanted = st.frozensets(topics, max_size=5)
-groups = st.dictionaries(st.text("abcxyz", min_size=1, max_size=3), wanted, min_size=1, max_size=7)
+subscriptions = st.frozensets(topics, max_size=5)
+groups = st.dictionaries(st.text("abcxyz", min_size=1, max_size=3), subscriptions, min_size=1, max_size=7)
 
 
-def members_of(group: dict[str, frozenset[str]]) -> list[Subscribed]:
-    return [member(name, wants) for name, wants in group.items()]
+def members_of(group: dict[str, frozenset[str]]) -> list[MemberSubscription]:
+    return [member(name, topics) for name, topics in group.items()]
 
 
 class Cluster:
-    """As much of the clients' picture of a cluster as their assignors look at."""
+    """The part of the clients' cluster metadata that their assignors use."""
 
     def __init__(self, partitions: dict[str, int]) -> None:
         self._partitions = partitions
@@ -129,10 +129,12 @@ class Cluster:
         return set(range(self._partitions[topic])) if topic in self._partitions else None
 
 
-def by_aiokafka(assignor: Any, partitions: dict[str, int], group: dict[str, frozenset[str]]) -> Assignment:
-    said = {name: AiokafkaSubscription(0, sorted(wants), b"") for name, wants in group.items()}
-    result = assignor.assign(Cluster(partitions), said)
-    return {name: sorted(tuple(one) for one in assigned.partitions()) for name, assigned in result.items()}
+def assign_with_aiokafka(
+    assignor: Any, partitions: dict[str, int], group: dict[str, frozenset[str]]
+) -> GroupAssignment:
+    subscriptions = {name: AiokafkaSubscription(0, sorted(topics), b"") for name, topics in group.items()}
+    result = assignor.assign(Cluster(partitions), subscriptions)
+    return {name: sorted(tuple(partition) for partition in assigned.partitions()) for name, assigned in result.items()}
 
 
 class KafkaPythonMember(NamedTuple):
@@ -141,54 +143,59 @@ class KafkaPythonMember(NamedTuple):
     metadata: Any
 
 
-def by_kafka_python(assignor: Any, partitions: dict[str, int], members: list[Subscribed]) -> Assignment:
-    """Static members must stand together: the client groups neighbours."""
-    said = [
+def assign_with_kafka_python(
+    assignor: Any, partitions: dict[str, int], members: list[MemberSubscription]
+) -> GroupAssignment:
+    """Static members come first: the client groups only adjacent members."""
+    subscriptions = [
         KafkaPythonMember(
-            one.member_id,
-            one.group_instance_id,
-            KafkaPythonSubscription(version=0, topics=sorted(one.topics), user_data=b""),
+            member.member_id,
+            member.group_instance_id,
+            KafkaPythonSubscription(version=0, topics=sorted(member.topics), user_data=b""),
         )
-        for one in sorted(members, key=lambda one: one.group_instance_id is None)
+        for member in sorted(members, key=lambda member: member.group_instance_id is None)
     ]
-    result = assignor.assign(Cluster(partitions), said)
-    return {name: sorted(tuple(one) for one in assigned.partitions()) for name, assigned in result.items()}
+    result = assignor.assign(Cluster(partitions), subscriptions)
+    return {name: sorted(tuple(partition) for partition in assigned.partitions()) for name, assigned in result.items()}
 
 
 @given_examples(partition_counts, groups)
-def test_the_same_as_aiokafka(partitions: dict[str, int], group: dict[str, frozenset[str]]) -> None:
+def test_range_and_round_robin_equal_aiokafkas(partitions: dict[str, int], group: dict[str, frozenset[str]]) -> None:
     members = members_of(group)
-    assert Range().assign(partitions, members) == by_aiokafka(AiokafkaRange, partitions, group)
-    assert RoundRobin().assign(partitions, members) == by_aiokafka(AiokafkaRoundRobin, partitions, group)
+    assert Range().assign(partitions, members) == assign_with_aiokafka(AiokafkaRange, partitions, group)
+    assert RoundRobin().assign(partitions, members) == assign_with_aiokafka(AiokafkaRoundRobin, partitions, group)
 
 
 @given_examples(partition_counts, groups, st.data())
-def test_range_is_the_same_as_kafka_pythons(
+def test_range_equals_kafka_pythons(
     partitions: dict[str, int], group: dict[str, frozenset[str]], data: st.DataObject
 ) -> None:
     instances = data.draw(st.permutations([None, None, None, "i1", "i2", "i3", "i4"]))
     members = [
-        one._replace(group_instance_id=instance) for one, instance in zip(members_of(group), instances, strict=False)
+        member._replace(group_instance_id=instance)
+        for member, instance in zip(members_of(group), instances, strict=False)
     ]
-    assert Range().assign(partitions, members) == by_kafka_python(KafkaPythonRange, partitions, members)
+    assert Range().assign(partitions, members) == assign_with_kafka_python(KafkaPythonRange, partitions, members)
 
 
 @given_examples(partition_counts, st.integers(1, 7), st.data())
-def test_round_robin_is_the_same_as_kafka_pythons(partitions: dict[str, int], count: int, data: st.DataObject) -> None:
-    """All want the same: with different subscriptions that client's fails."""
+def test_round_robin_equals_kafka_pythons(partitions: dict[str, int], count: int, data: st.DataObject) -> None:
+    """With equal subscriptions; with different ones kafka-python's assignor fails."""
     instances = data.draw(st.permutations([None, None, None, "i1", "i2", "i3", "i4"]))
     members = [member(f"m{n}", partitions, instance=instances[n]) for n in range(count)]
-    assert RoundRobin().assign(partitions, members) == by_kafka_python(KafkaPythonRoundRobin, partitions, members)
+    assert RoundRobin().assign(partitions, members) == assign_with_kafka_python(
+        KafkaPythonRoundRobin, partitions, members
+    )
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=list(ASSIGNORS))
 @given_examples(partitions=partition_counts, group=groups, seed=st.integers(0, 9))
-def test_every_partition_once_and_the_order_of_nothing_matters(
+def test_each_partition_is_assigned_once_in_any_order_of_members_and_topics(
     assignor: Assignor, partitions: dict[str, int], group: dict[str, frozenset[str]], seed: int
 ) -> None:
     members = members_of(group)
     result = assignor.assign(partitions, members)
-    assert given(result) == all_of(partitions, frozenset().union(*group.values()))
+    assert assigned_partitions(result) == partitions_of(partitions, frozenset().union(*group.values()))
     assert all(topic in group[name] for name, share in result.items() for topic, _ in share)
     shuffle = random.Random(seed)
     shuffle.shuffle(members)
@@ -196,16 +203,16 @@ def test_every_partition_once_and_the_order_of_nothing_matters(
     assert assignor.assign(shuffled, members) == result
 
 
-def test_assignors_are_found_by_name() -> None:
+def test_find_assignor_returns_assignor_by_name() -> None:
     assert list(ASSIGNORS) == ["range", "roundrobin", "sticky", "cooperative-sticky", "callboard-weighted"]
     assert all(find_assignor(name).name == name for name in ASSIGNORS)
-    assert [name for name, one in ASSIGNORS.items() if one.is_cooperative] == [
+    assert [name for name, assignor in ASSIGNORS.items() if assignor.is_cooperative] == [
         "cooperative-sticky",
         "callboard-weighted",
     ]
     mine = FunctionAssignor("mine", lambda partitions, members: {})
     assert find_assignor(mine) is mine
     with pytest.raises(
-        ValueError, match=r"no assignor is called 'rang': expected range, roundrobin, .*FunctionAssignor"
+        ValueError, match=r"there is no assignor 'rang': expected range, roundrobin, .*FunctionAssignor"
     ):
         find_assignor("rang")

@@ -1,71 +1,66 @@
-"""What is no request of Kafka's: it costs its own connection and one line in the log, and nobody else anything.
+"""Invalid requests: each closes its own connection with one log line, and has no other effect.
 
-A connection that sends garbage is closed, as Kafka closes it. The server, the other connections and the groups do not
-notice, no memory is set aside for what a few bytes announce, and no traceback is logged: a traceback is a bug of ours.
+A connection that sends garbage is closed, as in Kafka. The server, other connections and groups are not affected, no
+memory is allocated for announced sizes, and no traceback is logged: a traceback means a bug of the server.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
 import logging
 import resource
-from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass, replace
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from door import (
-    CardboardClient,
+from harness import (
     Client,
-    Door,
     Member,
-    beating,
-    committing,
-    enrol,
+    MemoryClient,
+    NodeHarness,
+    async_test,
+    commit_values,
     frame,
     framed,
-    joining,
-    on_a_loop,
-    open_door,
+    heartbeat_values,
+    join_and_sync,
+    join_values,
     random_entity,
-    syncing,
+    running_node,
+    sync_values,
     versions,
 )
-from kio.serial import _introspect as introspect
-from kio.serial import entity_writer
 from peers.wire import Hangup, encode, message_type
+from request_helpers import array_requests, encode_body, encode_request
 
 from callboard.runtime.kafka.api import APIS, Api, describe_groups
 from callboard.runtime.kafka.codec.schemas import schema
-from callboard.runtime.kafka.codec.strict import STRING_BYTES_MAX
+from callboard.runtime.kafka.codec.validation import STRING_BYTES_MAX
 
 LOG_CHARS_MAX = 600
-MEMORY_KIB_MAX = 64 * 1024  # what announcing gigabytes may add to the most that the process ever had
+MEMORY_KIB_MAX = 64 * 1024  # allowed growth of the peak memory of the process
 
 HEARTBEAT_V0 = b"\0\x0c\0\0\0\0\0\x07\0\x04wire"
-EVERY_VERSION = [(api, version) for api in APIS for version in range(api.min_version, api.max_version + 1)]
 each_api = pytest.mark.parametrize("api", APIS, ids=[api.name for api in APIS])
 
 
 class Watch:
-    """A group whose member goes on with its work, and a look at everything that could have changed about it."""
+    """A group with an active member, and a snapshot of everything that could change in it."""
 
-    def __init__(self, door: Door, client: Client, member: Member, caplog: pytest.LogCaptureFixture) -> None:
-        self._door = door
+    def __init__(self, harness: NodeHarness, client: Client, member: Member, caplog: pytest.LogCaptureFixture) -> None:
+        self._door = harness
         self._client = client
         self._caplog = caplog
         self.member = member
         self._seen: Any = None
 
     @classmethod
-    async def over(cls, door: Door, caplog: pytest.LogCaptureFixture) -> Watch:
-        client = await door.connect()
-        watch = cls(door, client, await enrol(client, "watched"), caplog)
-        await client.ask("offset_commit", 9, **committing("watched", watch.member))
+    async def over(cls, harness: NodeHarness, caplog: pytest.LogCaptureFixture) -> Watch:
+        client = await harness.connect()
+        watch = cls(harness, client, await join_and_sync(client, "watched"), caplog)
+        await client.ask("offset_commit", 9, **commit_values("watched", watch.member))
         watch._seen = await watch._look()
         return watch
 
@@ -75,13 +70,13 @@ class Watch:
         return described, await self._client.ask("offset_fetch", 9, groups=[whole], require_stable=True)
 
     async def assert_nothing_happened(self, lines: int | None = None) -> None:
-        """The server answers, the group is as it was, and the log has so many lines, none of them a bug."""
-        assert (await self._client.ask("heartbeat", **beating("watched", self.member)))["error_code"] == "NONE"
+        """Check that the server answers, the group is unchanged, and the log has ``lines`` lines without errors."""
+        assert (await self._client.ask("heartbeat", **heartbeat_values("watched", self.member)))["error_code"] == "NONE"
         assert await self._look() == self._seen
         self.assert_log(lines)
 
     def assert_log(self, lines: int | None = None) -> None:
-        # On a slow machine the loop is held up for so long that the clock says so; that is another matter.
+        # On a slow machine the clock may log that the loop stood still.
         records = [record for record in self._caplog.records if "stood still" not in record.getMessage()]
         assert [record for record in records if record.exc_info or record.levelno > logging.WARNING] == []
         for record in records:
@@ -96,17 +91,6 @@ def memory_stays_where_it_is() -> Iterator[None]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY_KIB_MAX
-
-
-def body_of(entity: Any) -> bytes:
-    buffer = io.BytesIO()
-    entity_writer(type(entity))(buffer, entity)
-    return buffer.getvalue()
-
-
-def request(key: int, version: int, body: bytes, flexible: bool) -> bytes:
-    head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\x07" + b"\0\x04wire"
-    return framed(head + (b"\0" if flexible else b"") + body)
 
 
 # Single frames --------------------------------------------------------------------------------------------------------
@@ -138,49 +122,47 @@ NO_FRAMES = {
 }
 
 
-@on_a_loop
-async def test_what_is_no_request_closes_its_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Over TCP, alone and with a valid request right behind it, which is not looked at any more."""
+@async_test
+async def test_invalid_request_closes_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Over TCP, alone and with a valid request directly after it, which is not handled."""
     too_short = {f"a frame of {size} bytes": framed(bytes(size)) for size in range(1, 10)}
-    async with open_door(tmp_path) as door:
-        watch, lines = await Watch.over(door, caplog), 0
+    async with running_node(tmp_path) as harness:
+        watch, lines = await Watch.over(harness, caplog), 0
         leaving = {"member_id": watch.member.member_id, "group_instance_id": None}
         leave = frame("leave_group", 4, group_id="watched", members=[leaving])
         for what, data in {**NO_FRAMES, **too_short}.items():
             for behind in (b"", leave):
-                client = await door.connect()
+                client = await harness.connect()
                 client.write(data + behind)
-                assert await client.answers_until_hangup() == [], what
+                assert await client.responses_until_disconnect() == [], what
                 lines += 1
             await watch.assert_nothing_happened(lines)
 
 
-@on_a_loop
-async def test_a_request_that_never_ends_is_waited_for_and_forgotten(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Cut off at every byte, then the client goes: not worth a line."""
-    async with open_door(tmp_path) as door:
-        watch = await Watch.over(door, caplog)
-        whole = frame("sync_group", 5, **syncing("watched", watch.member))
+@async_test
+async def test_incomplete_request_is_dropped_at_disconnect(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Truncated at every byte, then the client disconnects: nothing is logged."""
+    async with running_node(tmp_path) as harness:
+        watch = await Watch.over(harness, caplog)
+        whole = frame("sync_group", 5, **sync_values("watched", watch.member))
         for end in range(len(whole)):
-            client = CardboardClient(door.node)
+            client = MemoryClient(harness.node)
             client.feed(whole[:end])
             client.close()
-        tcp = await door.connect()
+        tcp = await harness.connect()
         tcp.write(whole[:-1])
         await tcp.close()
         await watch.assert_nothing_happened(lines=0)
 
 
-@on_a_loop
-async def test_bytes_behind_a_request_are_nobodys_business(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As in Kafka: what follows the request inside of its frame is skipped."""
-    async with open_door(tmp_path) as door:
-        watch = await Watch.over(door, caplog)
-        client = await door.connect()
+@async_test
+async def test_trailing_bytes_of_frame_are_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As in Kafka, bytes after the request in its frame are skipped."""
+    async with running_node(tmp_path) as harness:
+        watch = await Watch.over(harness, caplog)
+        client = await harness.connect()
         for version in range(5):
-            payload = encode("heartbeat", version, beating("watched", watch.member))
+            payload = encode("heartbeat", version, heartbeat_values("watched", watch.member))
             client.write(framed(payload + b"\xff" * 50))
             assert (await client.receive("heartbeat", version))["error_code"] == "NONE"
         await watch.assert_nothing_happened(lines=0)
@@ -190,57 +172,33 @@ async def test_bytes_behind_a_request_are_nobodys_business(tmp_path: Path, caplo
 
 
 @each_api
-@on_a_loop
-async def test_a_request_that_is_cut_inside_its_frame(
+@async_test
+async def test_truncated_request_in_complete_frame_closes_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, api: Api
 ) -> None:
-    """The parser must not take the bytes of the next frame for the rest of this one."""
-    async with open_door(tmp_path) as door:
-        watch, closed, chance = await Watch.over(door, caplog), 0, Random(api.name)
-        next_frame = frame("heartbeat", 4, **beating("watched", watch.member))
+    """The decoder must not read bytes of the next frame."""
+    async with running_node(tmp_path) as harness:
+        watch, closed, chance = await Watch.over(harness, caplog), 0, Random(api.name)
+        next_frame = frame("heartbeat", 4, **heartbeat_values("watched", watch.member))
         for version in range(api.min_version, api.max_version + 1):
             types = message_type(api.name, version, "request")
-            body = max((body_of(random_entity(types, chance)) for _ in range(5)), key=len)
+            body = max((encode_body(random_entity(types, chance)) for _ in range(5)), key=len)
             for size in range(len(body)):
-                cut = request(api.key, version, body[:size], types.__flexible__)
+                cut = encode_request(api.key, version, body[:size], types.__flexible__)
                 for data in (cut, cut + next_frame):
-                    assert await is_refused(door, data), (version, size)
+                    assert await is_refused(harness, data), (version, size)
                     closed += 1
             await watch.assert_nothing_happened(lines=closed)
 
 
-async def is_refused(door: Door, data: bytes) -> bool:
-    """Whether a new connection is closed for sending this."""
-    client = CardboardClient(door.node)
+async def is_refused(harness: NodeHarness, data: bytes) -> bool:
+    """Return whether a new connection is closed after it sent the data."""
+    client = MemoryClient(harness.node)
     client.feed(data)
-    await asyncio.sleep(0)  # what comes in crowds is looked at in the next turn of the loop
+    await asyncio.sleep(0)  # JoinGroup and SyncGroup are handled in the next iteration of the loop
     refused = client.is_closed
     client.close()
     return refused
-
-
-def array_requests(api: Api, version: int) -> Iterator[tuple[str, Any, bytes, int]]:
-    """Requests with an empty array: the field, whether null is allowed, the body, and where its count is."""
-    for entity, field, rebuild in arrays(random_entity(message_type(api.name, version, "request"), Random(3))):
-        empty, null = (body_of(rebuild(replace(entity, **{field.name: value}))) for value in ((), None))
-        place = next(at for at, (one, other) in enumerate(zip(empty, null, strict=False)) if one != other)
-        yield field.name, type(None) in getattr(field.type, "__args__", ()), empty, place
-
-
-def arrays(entity: Any) -> Iterator[tuple[Any, Any, Callable[[Any], Any]]]:
-    """All array fields of an entity and of what is in it: their entity, the field, and how to build the whole anew."""
-    for field in fields(entity):
-        kind = introspect.classify_field(field)
-        if not kind.is_array:
-            continue
-        yield entity, field, lambda changed: changed
-        if is_dataclass(kind.type_):
-            for inner, inner_field, rebuild in arrays(random_entity(kind.type_, Random(4))):
-                yield inner, inner_field, partial(put_back, entity, field.name, rebuild)
-
-
-def put_back(entity: Any, name: str, rebuild: Callable[[Any], Any], changed: Any) -> Any:
-    return replace(entity, **{name: (rebuild(changed),)})
 
 
 HUGE = {
@@ -251,11 +209,13 @@ HUGE = {
 
 @pytest.mark.usefixtures("memory_stays_where_it_is")
 @each_api
-@on_a_loop
-async def test_counts_and_nulls_that_no_array_has(tmp_path: Path, caplog: pytest.LogCaptureFixture, api: Api) -> None:
-    """A parser that believes them sets gigabytes aside, or hands on a null where everybody expects an array."""
-    async with open_door(tmp_path) as door:
-        watch, closed = await Watch.over(door, caplog), 0
+@async_test
+async def test_invalid_array_count_closes_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, api: Api
+) -> None:
+    """A naive decoder would allocate gigabytes, or return null for an array."""
+    async with running_node(tmp_path) as harness:
+        watch, closed = await Watch.over(harness, caplog), 0
         for version in range(api.min_version, api.max_version + 1):
             flexible = message_type(api.name, version, "request").__flexible__
             for name, is_nullable, body, place in array_requests(api, version):
@@ -264,8 +224,8 @@ async def test_counts_and_nulls_that_no_array_has(tmp_path: Path, caplog: pytest
                     counts.append(b"\0" if flexible else b"\xff\xff\xff\xff")
                 for count in counts:
                     behind = body[place + (1 if flexible else 4) :]
-                    data = request(api.key, version, body[:place] + count + behind, flexible)
-                    assert await is_refused(door, data), (version, name, count)
+                    data = encode_request(api.key, version, body[:place] + count + behind, flexible)
+                    assert await is_refused(harness, data), (version, name, count)
                     closed += 1
             await watch.assert_nothing_happened(lines=closed)
 
@@ -273,40 +233,42 @@ async def test_counts_and_nulls_that_no_array_has(tmp_path: Path, caplog: pytest
 # Strings --------------------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
-async def test_strings_are_as_long_as_kafkas(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """In flexible versions a length has more bytes, but Kafka's limit stays: a record could not hold more."""
-    async with open_door(tmp_path) as door:
-        watch = await Watch.over(door, caplog)
+@async_test
+async def test_string_longer_than_32767_bytes_closes_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Flexible versions can encode longer strings, but Kafka's limit stays: a record could not hold them."""
+    async with running_node(tmp_path) as harness:
+        watch = await Watch.over(harness, caplog)
         longest, longer = "x" * STRING_BYTES_MAX, "é" * (STRING_BYTES_MAX // 2 + 1)
-        client = await door.connect()
-        assert (await client.ask("join_group", 9, **joining(longest)))["error_code"] == "MEMBER_ID_REQUIRED"
+        client = await harness.connect()
+        assert (await client.ask("join_group", 9, **join_values(longest)))["error_code"] == "MEMBER_ID_REQUIRED"
         topics = [{"name": longest, "partitions": []}]
-        assert (await client.ask("offset_commit", 9, **committing("g", topics=topics)))["topics"] == topics
+        assert (await client.ask("offset_commit", 9, **commit_values("g", topics=topics)))["topics"] == topics
         too_long: list[tuple[str, int, dict[str, Any]]] = [
-            ("join_group", 9, joining(longer)),
-            ("join_group", 9, joining("g", protocol_type=longer)),
-            ("join_group", 6, joining("g", group_instance_id=longer)),
-            ("join_group", 9, joining("g", protocols=[{"name": longer, "metadata": b""}])),
-            ("offset_commit", 9, committing(longer)),
-            ("offset_commit", 9, committing("g", topics=[{"name": longer, "partitions": []}])),
+            ("join_group", 9, join_values(longer)),
+            ("join_group", 9, join_values("g", protocol_type=longer)),
+            ("join_group", 6, join_values("g", group_instance_id=longer)),
+            ("join_group", 9, join_values("g", protocols=[{"name": longer, "metadata": b""}])),
+            ("offset_commit", 9, commit_values(longer)),
+            ("offset_commit", 9, commit_values("g", topics=[{"name": longer, "partitions": []}])),
             ("delete_groups", 2, {"groups_names": ["g", longer]}),
             ("find_coordinator", 6, {"key_type": 0, "coordinator_keys": [longer]}),
         ]
         for name, version, values in too_long:
             with pytest.raises(Hangup):
-                await (await door.connect()).ask(name, version, **values)
+                await (await harness.connect()).ask(name, version, **values)
         await watch.assert_nothing_happened(lines=len(too_long))
 
 
-@on_a_loop
-async def test_answer_that_cannot_be_encoded_is_an_error(
+@async_test
+async def test_response_that_cannot_be_encoded_becomes_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client that asked hears of it and keeps its connection; the group goes on for everybody else."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        await enrol(client, "g")
+    """The client gets an error and keeps its connection; the group works for other clients."""
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        await join_and_sync(client, "g")
         for version in versions("describe_groups"):
             caplog.clear()
             with monkeypatch.context() as patch:
@@ -330,12 +292,12 @@ def refuse_to_encode(*_rows: Any, **_options: Any) -> Any:
 
 
 @each_api
-def test_a_request_ends_where_kio_says(api: Api) -> None:
-    """The walk before kio's reader is as good with bytes before and behind, and changes nothing that is read."""
+def test_validation_and_kio_agree_on_end_of_request(api: Api) -> None:
+    """The validation works with bytes before and after the request, and does not change what kio decodes."""
     for version in range(api.min_version, api.max_version + 1):
         types = message_type(api.name, version, "request")
         for seed in range(20):
             entity = random_entity(types, Random(seed))
-            body = body_of(entity)
+            body = encode_body(entity)
             assert schema(api.name, version).read(b"??" + body, 2) == (entity, len(body))
             assert schema(api.name, version).read(b"??" + body + b"\xff" * 9, 2) == (entity, len(body))

@@ -1,4 +1,4 @@
-"""The bench of actors checks what it measures: a message lost or counted twice ends it. Times are not judged."""
+"""``callboard bench actors`` verifies its measurements: a lost or doubled message is an error. No time is asserted."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from callboard.bench import actors
 from callboard.bench.__main__ import main as bench_main
-from callboard.bench.actor_designs import DESIGNS, Floor, Part, Token, measure
-from callboard.bench.actors import LABELS, PYKKA_MAX, UVLOOP, Aim, Job, Row, _aims, _options
+from callboard.bench.actor_designs import DESIGNS, BareDeque, Participant, Token, measure
+from callboard.bench.actors import LABELS, PYKKA_MAX, UVLOOP, Aim, DesignRun, Row, _aims, _options
 from callboard.bench.harness import BenchError
 
 RATES = {"flood_per_s", "bursts_per_s", "hops_per_s"}
@@ -21,7 +21,7 @@ RATES = {"flood_per_s", "bursts_per_s", "hops_per_s"}
 
 @pytest.fixture(autouse=True)
 def thawed() -> Iterator[None]:
-    """Measuring freezes the heap for the collector; this process goes on to other tests."""
+    """Measuring freezes the heap (gc.freeze), which is undone for other tests."""
     yield
     gc.unfreeze()
 
@@ -31,16 +31,16 @@ def thawed() -> Iterator[None]:
 
 @pytest.mark.parametrize("count", [1, 30])
 @pytest.mark.parametrize("name", [name for name in DESIGNS if name not in (*UVLOOP, "pykka")])
-def test_every_design_delivers_every_message_once(name: str, count: int) -> None:
-    """Measuring adds up what the actors counted, and raises if it is not what was sent."""
+def test_measure_of_every_design_counts_every_message_once(name: str, count: int) -> None:
+    """Measuring raises if the actors' counts differ from the number of messages sent."""
     figures = measure(name, count, 450, 20)
     assert set(figures) == {*RATES, "ask_p50_us", "ask_p99_us", "start_us", "stop_s", "bytes"}
     assert all((figures[rate] or 0) > 0 for rate in RATES)
     assert figures["bytes"] is None, "so few cannot be told from the allocator's reserve"
 
 
-class Losing(Floor):
-    """Every hundredth message falls off."""
+class Losing(BareDeque):
+    """Every hundredth message is lost."""
 
     def run(self) -> Any:
         if len(self.queue) >= 100:
@@ -48,7 +48,7 @@ class Losing(Floor):
         return super().run()
 
 
-class Doubling(Floor):
+class Doubling(BareDeque):
     def run(self) -> Any:
         if self.queue and not isinstance(self.queue[0][1], Token):
             self.queue.append(self.queue[0])
@@ -56,24 +56,24 @@ class Doubling(Floor):
 
 
 @pytest.mark.parametrize("wrong", [Losing, Doubling])
-def test_a_design_that_is_wrong_gets_no_figures(monkeypatch: pytest.MonkeyPatch, wrong: type[Floor]) -> None:
+def test_measure_of_wrong_design_raises(monkeypatch: pytest.MonkeyPatch, wrong: type[BareDeque]) -> None:
     monkeypatch.setitem(DESIGNS, "wrong", wrong)
     with pytest.raises(BenchError, match=r"wrong: 800 messages were sent to 10 actors, and they counted \d+"):
         measure("wrong", 10, 400, 20)
 
 
-def test_tokens_are_passed_as_often_as_was_asked() -> None:
-    """So many times each, by all the actors in turn."""
-    design = Floor()
+def test_pass_tokens_visits_all_actors() -> None:
+    """Each token is passed on as often as requested, by all actors in turn."""
+    design = BareDeque()
     design.start(10)
     sent: list[int] = []
-    send = design.score.send
+    send = design.shared.send
 
-    def note(part: Part, message: Any) -> None:
+    def note(part: Participant, message: Any) -> None:
         sent.append(part.index)
         send(part, message)
 
-    design.score.send = note
+    design.shared.send = note
     design.pass_tokens(20)
     assert len(sent) == 64 * 21
     assert set(sent) == set(range(10))
@@ -82,7 +82,7 @@ def test_tokens_are_passed_as_often_as_was_asked() -> None:
 # The bench ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_bench_shows_every_design_and_the_aims(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_actors_prints_all_designs_and_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "actors.json"
     assert bench_main(["actors", "--quick", "--actors", "5", "--messages", "300", "--json", str(file)]) == 0
     shown = capsys.readouterr().out
@@ -97,12 +97,14 @@ def test_the_bench_shows_every_design_and_the_aims(tmp_path: Path, capsys: pytes
     assert all(aim["measured"] is None for aim in result["aims"]), "none of the aims is about five actors"
 
 
-def planned(monkeypatch: pytest.MonkeyPatch, *argv: str) -> Mapping[Job, Sequence[str]]:
-    """The jobs that the bench would run."""
-    plans: list[Mapping[Job, Sequence[str]]] = []
+def planned(monkeypatch: pytest.MonkeyPatch, *argv: str) -> Mapping[DesignRun, Sequence[str]]:
+    """The jobs that the benchmark would run."""
+    plans: list[Mapping[DesignRun, Sequence[str]]] = []
     found = dict.fromkeys((*RATES, "ask_p50_us", "bytes"), 1.0)
 
-    def run_nothing(jobs: Mapping[Job, Sequence[str]], *_rest: Any) -> Iterator[tuple[Job, dict[str, float]]]:
+    def run_nothing(
+        jobs: Mapping[DesignRun, Sequence[str]], *_rest: Any
+    ) -> Iterator[tuple[DesignRun, dict[str, float]]]:
         plans.append(jobs)
         return ((job, found) for job in jobs)
 
@@ -111,35 +113,33 @@ def planned(monkeypatch: pytest.MonkeyPatch, *argv: str) -> Mapping[Job, Sequenc
     return plans[0]
 
 
-def test_pykka_gets_no_more_threads_than_it_can_bear(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pykka_is_not_measured_above_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = planned(monkeypatch, "--actors", f"{PYKKA_MAX},{PYKKA_MAX + 1}")
-    assert Job(PYKKA_MAX, "pykka") in jobs
-    assert Job(PYKKA_MAX + 1, "pykka") not in jobs
-    assert Job(PYKKA_MAX + 1, "loop") in jobs
+    assert DesignRun(PYKKA_MAX, "pykka") in jobs
+    assert DesignRun(PYKKA_MAX + 1, "pykka") not in jobs
+    assert DesignRun(PYKKA_MAX + 1, "loop") in jobs
 
 
-def test_uvloop_is_measured_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uvloop_is_measured_only_with_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actors, "find_spec", lambda _name: object())
     assert {job.design for job in planned(monkeypatch, "--actors", "5")} == set(LABELS) - set(UVLOOP)
     assert {job.design for job in planned(monkeypatch, "--actors", "5", "--uvloop")} == set(LABELS)
 
 
-def test_uvloop_that_is_not_installed_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_uvloop_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(actors, "find_spec", lambda _name: None)
     with pytest.raises(SystemExit, match="2"):
         bench_main(["actors", "--uvloop"])
-    assert "--uvloop: it is not installed; expected: pip install uvloop" in capsys.readouterr().err
+    assert "--uvloop: uvloop is not installed; run: pip install uvloop" in capsys.readouterr().err
 
 
-def test_many_actors_get_more_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With fewer messages than actors most would do nothing."""
+def test_message_count_grows_with_actors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer messages than actors most actors would do nothing."""
     jobs = planned(monkeypatch, "--actors", "5,100000", "--messages", "1000")
     assert {(job.actors, arguments[4]) for job, arguments in jobs.items()} == {(5, "1000"), (100_000, "200000")}
 
 
-def test_quick_is_one_round_of_fewer() -> None:
+def test_quick_is_one_round_with_fewer_messages() -> None:
     options = _options(["--quick"])
     assert options.rounds == 1
     assert max(options.actors) < max(_options([]).actors)
@@ -155,16 +155,14 @@ def test_quick_is_one_round_of_fewer() -> None:
         (["--rounds", "-3"], "--rounds -3: expected at least 1"),
     ],
 )
-def test_options_that_cannot_be_are_named(
-    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_options_are_refused(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         bench_main(["actors", *arguments])
     assert complaint in capsys.readouterr().err
 
 
-def test_aims_are_met_or_missed_by_what_was_measured() -> None:
-    """The idle actor is weighed where there are most; the ratios are taken at the sizes that the aims name."""
+def test_aims_show_measured_values() -> None:
+    """Memory is that of the largest run; ratios are those of the sizes that the targets name."""
 
     def row(count: int, weight: float | None) -> Row:
         figures = {"bytes": weight, "stop_s": count / 1e5}
@@ -173,11 +171,13 @@ def test_aims_are_met_or_missed_by_what_was_measured() -> None:
     tasks, pykka, idle, stop = _aims([row(1000, None), row(10_000, 1400.0), row(100_000, 1600.0)])
     assert tasks.measured == "flood 1.0x, bursts 1.0x, hops 1.0x"
     assert pykka.measured == "flood 10.0x, bursts 10.0x, hops 10.0x"
-    assert idle == Aim("an idle actor of the loop, with three attributes", "<= 1,500 B", "1,600 B")
+    assert idle == Aim("memory of an idle actor, three attributes", "<= 1,500 B", "1,600 B")
     assert stop.measured == "1.00 s"
 
 
-def test_a_child_that_fails_ends_the_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_child_process_ends_bench_actors(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def fail(*_arguments: Any) -> Any:
         raise BenchError("an actor was lost")
 
@@ -186,7 +186,7 @@ def test_a_child_that_fails_ends_the_bench(monkeypatch: pytest.MonkeyPatch, caps
     assert "actors: an actor was lost" in capsys.readouterr().err
 
 
-def test_the_list_of_benches_says_how_to_call_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_without_name_lists_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench_main([]) == 0
     shown = capsys.readouterr().out
     assert "usage: callboard bench NAME [OPTIONS]" in shown

@@ -1,4 +1,4 @@
-"""``callboard bench commit`` measures both sides, takes its ratios within rounds, and says what is missed."""
+"""``callboard bench commit`` measures all kinds, computes ratios within rounds, and reports missed targets."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from pathlib import Path
 
 import pytest
 
-from callboard.bench.commit import KINDS, Round, aims, log_alone, main, sync_each
+from callboard.bench.commit import KINDS, CommitRound, aims, main, measure_log, measure_syncs
 
 
-def rounds(**rates: float) -> dict[str, list[Round]]:
-    """Two rounds of each kind; the second on a disk that is half as fast, which no ratio may show."""
-    slow = [Round(rate / 2, 2 / rate, 4 / rate) for rate in rates.values()]
-    fast = [Round(rate, 1 / rate, 2 / rate) for rate in rates.values()]
+def rounds(**rates: float) -> dict[str, list[CommitRound]]:
+    """Two rounds of each kind; the second one on a disk with half the speed, which ratios must not show."""
+    slow = [CommitRound(rate / 2, 2 / rate, 4 / rate) for rate in rates.values()]
+    fast = [CommitRound(rate, 1 / rate, 2 / rate) for rate in rates.values()]
     return {kind: [one, two] for kind, one, two in zip(KINDS, fast, slow, strict=True)}
 
 
-def test_ratios_are_those_of_the_same_round() -> None:
+def test_aims_use_ratios_within_rounds() -> None:
     found = aims(rounds(bare=100, few_in_log=50, many_in_log=5000, none=3000, always=1500, many=1))
     assert [aim.found.median for aim in found] == pytest.approx([50, 2, 2])
     assert [aim.found.spread for aim in found] == pytest.approx([0, 0, 0])
     assert [aim.is_met for aim in found] == [True, False, True]
 
 
-def test_a_bare_sync_is_measured(tmp_path: Path) -> None:
-    found = sync_each(tmp_path, 0.05)
+def test_measure_syncs_returns_rate_and_latency(tmp_path: Path) -> None:
+    found = measure_syncs(tmp_path, 0.05)
     assert found.rate > 0 and 0 < found.p50_s <= found.p99_s
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_log_alone_is_measured(tmp_path: Path) -> None:
-    found = log_alone(tmp_path, 50, 0.1)
+def test_measure_log_returns_rate_and_latency(tmp_path: Path) -> None:
+    found = measure_log(tmp_path, 50, 0.1)
     assert found.rate > 0 and 0 < found.p50_s <= found.p99_s
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_commit_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = tmp_path / "told.json"
     assert main(["--quick", "--connections", "10", "--data", str(tmp_path), "--json", str(told)]) == 0
     found = json.loads(told.read_text())
@@ -44,12 +44,12 @@ def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert all(each["rate"] > 0 for own in found["rounds"].values() for each in own)
     assert len(found["aims"]) == 3
     printed = capsys.readouterr().out
-    assert "fdatasync a commit" in printed and "aim at least 40" in printed
+    assert "fdatasync per commit" in printed and "target at least 40" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["told.json"]
 
 
 @pytest.mark.parametrize("argument", ["--seconds=0", "--rounds=-1", "--connections=0"])
-def test_an_impossible_number_is_refused(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_number_is_refused(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([argument])
     assert "expected more than 0" in capsys.readouterr().err
@@ -58,9 +58,9 @@ def test_an_impossible_number_is_refused(argument: str, capsys: pytest.CaptureFi
 def test_too_few_connections_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--connections=7"])
-    assert "--connections 7: 1000 are to be in flight, and one connection takes 128" in capsys.readouterr().err
+    assert "--connections 7: 1000 must be in flight, one connection allows at most 128" in capsys.readouterr().err
 
 
-def test_a_folder_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_commit_in_missing_folder_prints_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--quick", "--data", "/nowhere/at/all"]) == 1
     assert capsys.readouterr().err.startswith("commit: ")

@@ -1,4 +1,4 @@
-"""``callboard bench compact`` measures what it says, on logs that are the same for the same seed."""
+"""``callboard bench compact``, and the generated logs, which are reproducible by seed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from callboard.bench import compact
-from callboard.bench.loggen import Shape, Written, write_log
-from callboard.bench.tree import Watch, descendants
+from callboard.bench.loggen import LogShape, WrittenCounts, write_log
+from callboard.bench.process_usage import ProcessUsage, descendants
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.reading.segment import scan
 
@@ -32,21 +32,21 @@ def measured(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
-def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_compact_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = measured(tmp_path, "--no-spark")
     assert not any("Spark" in way for way in found["ways"])
     printed = capsys.readouterr().out
     assert "copy of the files" in printed
-    assert "without Spark: as --no-spark says" in printed
+    assert "without Spark: disabled by --no-spark" in printed
 
 
-def test_where_nothing_can_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_compact_in_missing_folder_prints_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compact.main([*SMALL, "--no-spark", "--folder", str(tmp_path / "nowhere")]) == 1
     said = capsys.readouterr().err
     assert said.startswith("compact: ") and "nowhere" in said and said.count("\n") == 1
 
 
-def test_spark_does_the_same_and_says_what_its_start_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_compact_measures_spark_and_its_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyspark")
     if (reason := compact.spark_is_missing()) != "":
         pytest.skip(reason)
@@ -56,7 +56,7 @@ def test_spark_does_the_same_and_says_what_its_start_took(tmp_path: Path, capsys
     assert "Spark's start: " in capsys.readouterr().out
 
 
-def test_without_java_spark_is_left_out_with_a_line(
+def test_bench_compact_without_java_omits_spark(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pyspark")
@@ -79,16 +79,16 @@ child.communicate(b"\\n")
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_a_watch_counts_children_and_their_children() -> None:
+def test_process_usage_includes_all_descendants() -> None:
     others = descendants(os.getpid())
     command = [sys.executable, "-c", PROGRAM]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin is not None and child.stdout is not None
-        with Watch(others) as watch:
+        with ProcessUsage(others) as watch:
             child.stdout.readline()
             while watch.peak_bytes < 80_000_000:  # which neither of the two has alone
-                watch.look()
-        with Watch({child.pid, *descendants(child.pid)}) as nobody:
+                watch.sample()
+        with ProcessUsage({child.pid, *descendants(child.pid)}) as nobody:
             pass
         child.stdin.write("\n")
     assert sum(watch.cpu_s.values()) >= 0.25
@@ -96,14 +96,14 @@ def test_a_watch_counts_children_and_their_children() -> None:
     assert sum(nobody.cpu_s.values()) < 0.25
 
 
-SHAPE = Shape(6000, 2, groups=50, segment_bytes=100_000, transaction_rate=0.2, death_rate=0.02)
+SHAPE = LogShape(6000, 2, groups=50, segment_bytes=100_000, transaction_rate=0.2, death_rate=0.02)
 
 
-def test_a_log_is_what_its_shape_says(tmp_path: Path) -> None:
+def test_write_log_matches_shape(tmp_path: Path) -> None:
     written = write_log(tmp_path, SHAPE, seed=3)
     files = sorted(tmp_path.glob("__consumer_offsets-*/*.log"))
     batches = [batch for path in files for batch in scan(Disk(), path)]
-    assert written == Written(
+    assert written == WrittenCounts(
         sum(batch.record_count for batch in batches), sum(path.stat().st_size for path in files), len(files)
     )
     assert 6000 <= written.records < 7000
@@ -113,18 +113,18 @@ def test_a_log_is_what_its_shape_says(tmp_path: Path) -> None:
     assert any(value is None for batch in batches for _, _, _, value in batch.records())
 
 
-def test_a_burst_is_a_group_that_commits_in_many_batches(tmp_path: Path) -> None:
-    """Where groups are picked evenly, a group is otherwise in few batches that follow each other."""
+def test_write_log_bursts_are_consecutive_batches(tmp_path: Path) -> None:
+    """Where groups are picked evenly, a group without bursts seldom is in consecutive batches."""
     runs = {}
     for name, burst_rate in (("calm", 0.0), ("bursts", 0.2)):
-        write_log(tmp_path / name, Shape(20_000, 1, groups=5000, burst_rate=burst_rate))
+        write_log(tmp_path / name, LogShape(20_000, 1, groups=5000, burst_rate=burst_rate))
         [path] = (tmp_path / name).glob("*/*.log")
         groups = [{(key or b"")[4:28] for _, _, key, _ in batch.records()} for batch in scan(Disk(), path)]
         runs[name] = sum(len(one & other) for one, other in pairwise(groups)) / len(groups)
     assert runs["bursts"] > 2 * runs["calm"]
 
 
-def test_a_seed_makes_the_same_log_again(tmp_path: Path) -> None:
+def test_write_log_is_reproducible_by_seed(tmp_path: Path) -> None:
     for name, seed in (("one", 1), ("again", 1), ("other", 2)):
         write_log(tmp_path / name, SHAPE, seed)
     one, again, other = (

@@ -1,4 +1,4 @@
-"""``callboard bench embed`` measures both ways and the crowd, and says so."""
+"""``callboard bench embed`` measures commits both ways, and many members on one loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from callboard.bench.__main__ import main as bench_main
 
 
-def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_embed_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = tmp_path / "told.json"
     arguments = ["--seconds", "0.2", "--rounds", "2", "--committers", "1", "5", "--members", "20", "--beating", "0.2"]
     assert bench_main(["embed", *arguments, "--data", str(tmp_path), "--json", str(told)]) == 0
@@ -26,7 +26,7 @@ def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("arguments", [["--members", "0"], ["--committers", "0"], ["--rounds", "-1"]])
-def test_bad_arguments_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         bench_main(["embed", *arguments])
     assert "expected" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``callboard bench groups`` writes what it says, and notices an offset that is not there."""
+"""``callboard bench groups`` writes its figures, and detects a missing offset."""
 
 from __future__ import annotations
 
@@ -11,33 +11,27 @@ from callboard.bench import groups
 from callboard.bench.harness import BenchError
 
 
-@pytest.fixture(autouse=True)
-def hypothesis_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bench hides it from its own process, and here that is pytest's."""
-    monkeypatch.setattr(groups, "skip_hypothesis", lambda: None)
-
-
-def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_groups_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = tmp_path / "told.json"
     assert groups.main(["--groups", "300", "--awake", "30", "--json", str(told)]) == 0
     found = json.loads(told.read_text())
     assert (found["groups"], found["awake"]) == (300, 30)
     assert found["known_bytes"] > 0
     printed = capsys.readouterr().out
-    assert "300 groups known, all asleep" in printed
+    assert "300 groups, all passivated" in printed
     assert "600 records read" in printed
 
 
-def test_a_group_that_is_not_there_is_no_measurement(tmp_path: Path) -> None:
+def test_activate_of_missing_group_raises(tmp_path: Path) -> None:
     groups.fill(tmp_path / "data", 10)
     with groups._serve(tmp_path / "data") as server:
-        groups.wake(server.address, 10, 10)
-        with pytest.raises(BenchError, match="workers-of-service-10 has offset -1, and 10 was committed"):
-            groups.wake(server.address, 20, 2)
+        groups.activate(server.address, 10, 10)
+        with pytest.raises(BenchError, match="workers-of-service-10 has offset -1, expected 10"):
+            groups.activate(server.address, 20, 2)
 
 
 @pytest.mark.parametrize("awake", ["0", "11"])
-def test_an_impossible_number_is_refused(awake: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_number_is_refused(awake: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         groups.main(["--groups", "10", "--awake", awake])
     assert f"--awake {awake}: expected 1 to --groups 10" in capsys.readouterr().err

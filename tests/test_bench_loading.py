@@ -1,4 +1,4 @@
-"""``callboard bench load`` writes what it says, and notices a load that does not find what was written."""
+"""``callboard bench load`` writes its figures, and detects missing records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from callboard.bench.harness import BenchError
 from callboard.runtime.log.reading.newest import load_partition
 
 
-def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_load_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = tmp_path / "told.json"
     assert main(["load", "--records", "3000", "--rounds", "1", "--json", str(told)]) == 0
     found = json.loads(told.read_text())
@@ -23,23 +23,23 @@ def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "without numpy" in printed and f"{found['records']:,} records in " in printed
 
 
-def test_what_is_made_is_a_log(tmp_path: Path) -> None:
-    """Segment after segment, and every record of it is found."""
-    made = loading.fill(tmp_path, 5000, 7, segment_bytes=100_000)
+def test_fill_writes_readable_segments(tmp_path: Path) -> None:
+    """All records are found in several segments."""
+    counts = loading.fill(tmp_path, 5000, 7, segment_bytes=100_000)
     assert len(list(tmp_path.glob("*.log"))) > 1
     loaded = load_partition(tmp_path)
-    assert (loaded.records, loaded.log_bytes) == (made.records, made.log_bytes)
-    assert not loaded.damages and not loaded.troubles
+    assert (loaded.records, loaded.log_bytes) == (counts.records, counts.log_bytes)
+    assert not loaded.damages and not loaded.problems
 
 
-def test_a_load_that_finds_too_little_is_no_measurement(tmp_path: Path) -> None:
-    made = loading.fill(tmp_path, 100, 1)
-    with pytest.raises(BenchError, match=f"found {made.records} records, expected {made.records + 1}"):
-        loading.measure(tmp_path, made._replace(records=made.records + 1), 1)
+def test_measure_with_missing_records_raises(tmp_path: Path) -> None:
+    counts = loading.fill(tmp_path, 100, 1)
+    with pytest.raises(BenchError, match=f"found {counts.records} records, expected {counts.records + 1}"):
+        loading.measure(tmp_path, counts._replace(records=counts.records + 1), 1)
 
 
 @pytest.mark.parametrize("given", [["--records", "0"], ["--rounds", "0"]])
-def test_an_impossible_number_is_refused(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_number_is_refused(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         loading.main(given)
     assert "expected 1 or more of each" in capsys.readouterr().err

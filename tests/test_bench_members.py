@@ -1,4 +1,4 @@
-"""``callboard bench members`` writes what it says, and notices members that were given something wrong."""
+"""``callboard bench members`` writes its figures, and detects wrong responses."""
 
 from __future__ import annotations
 
@@ -12,31 +12,25 @@ import pytest
 from callboard.bench import members
 from callboard.bench.__main__ import main as bench_main
 from callboard.bench.harness import BenchError
-from callboard.bench.members import GROUP, Crowd
-from callboard.bench.members_watch import Span, Wait, Watcher, longest_s
+from callboard.bench.members import GROUP, MemberGroup
+from callboard.bench.members_bystander import Bystander, Span, Wait, longest_s
 from callboard.bench.server import callboard_server
 from callboard.bench.wire import Client
 
 
-@pytest.fixture(autouse=True)
-def hypothesis_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bench hides it from its own process, and here that is pytest's."""
-    monkeypatch.setattr(members, "skip_hypothesis", lambda: None)
-
-
 @pytest.fixture
-def crowd() -> Iterator[Crowd]:
+def crowd() -> Iterator[MemberGroup]:
     """Three members of one generation, with their assignments."""
     with ExitStack() as stack:
         server = stack.enter_context(callboard_server())
-        three = Crowd([stack.enter_context(Client(server.address)) for _ in range(3)])
-        three.get_ids()
+        three = MemberGroup([stack.enter_context(Client(server.address)) for _ in range(3)])
+        three.request_member_ids()
         three.join()
         three.sync()
         yield three
 
 
-def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_members_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = tmp_path / "told.json"
     assert bench_main(["members", "--members", "1", "12", "--rounds", "2", "--json", str(told)]) == 0
     found = json.loads(told.read_text())
@@ -49,65 +43,65 @@ def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "A group of many members" in capsys.readouterr().out
 
 
-def test_a_rebalance_is_one_generation_of_all(crowd: Crowd) -> None:
+def test_rebalance_moves_all_members_to_next_generation(crowd: MemberGroup) -> None:
     before = crowd.leader.generation
     crowd.rebalance()
     crowd.rebalance()
-    assert [seat.generation for seat in crowd.seats] == [before + 2] * 3
+    assert [member.generation for member in crowd.members] == [before + 2] * 3
 
 
-def test_members_that_miss_in_a_generation_are_noticed(crowd: Crowd) -> None:
-    """The bench believes in a fourth member."""
-    crowd.leader.ask_to_join()
-    for seat in crowd.seats:
-        if seat is not crowd.leader:
-            seat.ask_to_join()
-    crowd.seats.append(crowd.seats[0])
-    with pytest.raises(BenchError, match="the leader was told 3 members, expected 4"):
-        crowd._hear_joined()
+def test_generation_without_all_members_raises(crowd: MemberGroup) -> None:
+    """The benchmark expects a fourth member."""
+    crowd.leader.send_join()
+    for member in crowd.members:
+        if member is not crowd.leader:
+            member.send_join()
+    crowd.members.append(crowd.members[0])
+    with pytest.raises(BenchError, match="the leader received 3 members, expected 4"):
+        crowd._receive_joins()
 
 
-def test_a_wrong_assignment_is_noticed(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
-    crowd.leader.ask_to_sync()
+def test_wrong_assignment_raises(crowd: MemberGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd.leader.send_sync()
     monkeypatch.setattr(members, "ASSIGNMENT", b"another")
-    with pytest.raises(BenchError, match="was given something else than its assignment"):
-        crowd.leader.hear_synced()
+    with pytest.raises(BenchError, match="received a wrong assignment"):
+        crowd.leader.receive_sync()
 
 
-def test_a_member_that_is_none_is_noticed(crowd: Crowd) -> None:
+def test_heartbeat_of_unknown_member_raises(crowd: MemberGroup) -> None:
     crowd.leader.member_id = "nobody"
     with pytest.raises(BenchError, match="a heartbeat was answered with error code 25, expected 0 or 27"):
-        crowd.leader.hears_of_rebalance()
+        crowd.leader.is_rebalancing()
 
 
-def test_waiting_for_what_never_comes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_until_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(members, "ANSWER_TIMEOUT_S", 0.0)
     with pytest.raises(BenchError, match="waited 0 s in vain until it rains"):
         members._wait_until(lambda: False, "it rains")
 
 
-def test_the_watcher_tells_when_the_server_is_gone(tmp_path: Path) -> None:
+def test_bystander_without_server_raises(tmp_path: Path) -> None:
     with callboard_server(tmp_path) as server:
         address = server.address
     with pytest.raises(BenchError, match=f"cannot connect to {address}"):
-        Watcher(address, GROUP)
+        Bystander(address, GROUP)
 
 
 @pytest.mark.parametrize("option", ["members", "rounds"])
-def test_an_impossible_number_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_number_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         members.main([f"--{option}", "0"])
     assert f"--{option} 0: expected 1 or more" in capsys.readouterr().err
 
 
-def test_a_record_that_the_log_refuses_is_named(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As that of 10,000 members is; here a few have assignments of half a mebibyte."""
+def test_sync_with_record_too_large_raises(crowd: MemberGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for 10,000 members; here three have assignments of half a mebibyte."""
     monkeypatch.setattr(members, "ASSIGNMENT", bytes(512 * 1024))
     with pytest.raises(BenchError, match=r"the assignments of 3 members were refused .* message_max_bytes"):
         crowd.rebalance()
 
 
-def test_only_waits_that_touch_a_span_count() -> None:
+def test_longest_s_counts_only_overlapping_waits() -> None:
     waits = [Wait(0.0, 1.0), Wait(2.0, 0.5), Wait(5.0, 9.0)]
     assert longest_s(waits, [Span(0.5, 2.1)]) == 1.0
     assert longest_s(waits, [Span(2.1, 2.2), Span(6.0, 7.0)]) == 9.0

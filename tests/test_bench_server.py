@@ -1,4 +1,4 @@
-"""The bench of the server checks what it measures: a wrong answer ends it, and a right one costs it little."""
+"""``callboard bench server`` verifies every response, and measures correct ones."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from callboard.bench import server as bench
 from callboard.bench.__main__ import main as bench_main
 from callboard.bench.bare_server import Answers, BareConnection
-from callboard.bench.enrolment import Member, commit, commit_fields, committed, create_topic, enrol, leave
-from callboard.bench.harness import BenchError, Child, Server, parse_address, summarise
-from callboard.bench.lanes import FRAMES, Outcome, Reel
-from callboard.bench.load import COMMITS, HEARTBEATS, Load, LoadProcess, commit_requests
+from callboard.bench.group_setup import Member, commit, commit_fields, committed, create_topic, join_members, leave
+from callboard.bench.harness import BenchError, ChildProcess, Server, parse_address, summarise
+from callboard.bench.load_connections import FRAMES, FrameSequence, LoadResult
+from callboard.bench.load_generator import COMMITS, HEARTBEATS, Load, LoadProcess, commit_requests
 from callboard.bench.wire import Client, api
 
 SHORT_S = 0.2
@@ -43,11 +43,11 @@ def callboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def frames(count: int) -> bytes:
-    """What a reel of FRAME holds, made the slow way."""
+    """The frames of a sequence of FRAME, generated one by one."""
     return b"".join(HEAD + number.to_bytes(2, "big") + number.to_bytes(8, "big") for number in range(count))
 
 
-def assert_measured(outcome: Outcome, in_flight: int) -> None:
+def assert_measured(outcome: LoadResult, in_flight: int) -> None:
     assert outcome.answers > in_flight
     assert outcome.elapsed_s > 0
     assert 0 < outcome.latency_p50_s <= outcome.latency_p99_s
@@ -60,8 +60,8 @@ def assert_measured(outcome: Outcome, in_flight: int) -> None:
 
 @pytest.mark.parametrize("in_flight", [1, 16])
 @pytest.mark.parametrize("requests", [HEARTBEATS, COMMITS])
-def test_the_load_takes_right_answers_from_the_bare_server(bare: Server, requests: str, in_flight: int) -> None:
-    """Twice, because numbers go on from one run to the next, and far enough for reels to turn."""
+def test_load_with_correct_responses_is_measured(bare: Server, requests: str, in_flight: int) -> None:
+    """Twice, because numbers continue from run to run, and long enough for sequences to wrap."""
     with LoadProcess(bare.address, 4, 4, joins=False, server_pid=bare.pid) as load:
         for _ in range(2):
             outcome = load.run(requests, in_flight, SHORT_S)
@@ -71,23 +71,23 @@ def test_the_load_takes_right_answers_from_the_bare_server(bare: Server, request
 
 @pytest.mark.parametrize("in_flight", [1, 16])
 @pytest.mark.parametrize("requests", [HEARTBEATS, COMMITS])
-def test_one_wrong_correlation_id_ends_the_load(requests: str, in_flight: int) -> None:
-    """The answer with number 500 is wrong in nothing but its correlation id."""
+def test_load_with_wrong_correlation_id_raises(requests: str, in_flight: int) -> None:
+    """Response number 500 is wrong only in its correlation id."""
     with (
         Server(["-m", "callboard.bench.bare_server", "--wrong-at", "500"], "the bare server") as server,
         LoadProcess(server.address, 4, 4, joins=False, server_pid=None) as load,
-        pytest.raises(BenchError, match="a wrong answer after"),
+        pytest.raises(BenchError, match="a wrong response after"),
     ):
         load.run(requests, in_flight, 60.0)  # ends at the wrong answer, long before
 
 
-def test_a_server_that_closes_the_connection_is_told_as_such(bare: Server) -> None:
-    """The bare server knows no JoinGroup and no CreateTopics."""
+def test_load_with_closed_connection_raises(bare: Server) -> None:
+    """The bare server supports neither JoinGroup nor CreateTopics."""
     with pytest.raises(BenchError, match="closed the connection instead of answering CreateTopicsRequest v7"):
         LoadProcess(bare.address, 1, 1, joins=True, server_pid=None)
 
 
-def test_a_server_that_is_not_there_is_told_as_such() -> None:
+def test_load_without_server_raises() -> None:
     with pytest.raises(BenchError, match=r"cannot connect to 127\.0\.0\.1:1"):
         LoadProcess("127.0.0.1:1", 1, 1, joins=True, server_pid=None)
 
@@ -96,16 +96,16 @@ def test_a_server_that_is_not_there_is_told_as_such() -> None:
 
 
 @given(st.lists(st.integers(1, FRAMES), max_size=12))
-def test_a_reel_gives_numbered_frames_in_bursts_of_any_size(counts: list[int]) -> None:
-    reel = Reel(FRAME, FIELDS)
+def test_frame_sequence_take_returns_numbered_frames(counts: list[int]) -> None:
+    reel = FrameSequence(FRAME, FIELDS)
     assert b"".join(reel.take(count) for count in counts) == frames(sum(counts))
 
 
 @given(st.lists(st.integers(1, 2 * FRAMES * len(FRAME)), min_size=1, max_size=8))
-def test_a_reel_accepts_what_comes_cut_anywhere(pieces: list[int]) -> None:
-    """TCP keeps no borders: an answer may come in pieces, or many in one read."""
+def test_frame_sequence_accepts_stream_split_anywhere(pieces: list[int]) -> None:
+    """TCP has no message boundaries: responses may be split or combined."""
     stream = frames(3 * FRAMES)
-    reel, start, sizes = Reel(FRAME, FIELDS), 0, cycle(pieces)
+    reel, start, sizes = FrameSequence(FRAME, FIELDS), 0, cycle(pieces)
     while start < len(stream):
         end = start + next(sizes)
         assert reel.accept(stream[start:end])
@@ -114,14 +114,14 @@ def test_a_reel_accepts_what_comes_cut_anywhere(pieces: list[int]) -> None:
 
 
 @given(st.integers(0, 2 * FRAMES * len(FRAME) - 1), st.integers(1, 255))
-def test_a_reel_refuses_a_single_wrong_byte(at: int, wrong: int) -> None:
+def test_frame_sequence_rejects_single_wrong_byte(at: int, wrong: int) -> None:
     stream = bytearray(frames(2 * FRAMES))
     stream[at] ^= wrong
-    assert not Reel(FRAME, FIELDS).accept(bytes(stream))
+    assert not FrameSequence(FRAME, FIELDS).accept(bytes(stream))
 
 
-def test_a_commits_offset_grows_by_one_and_its_request_is_kios() -> None:
-    """The 300th request is what kio writes for offset 299, whole."""
+def test_commit_requests_equal_kio_encoding_with_increasing_offset() -> None:
+    """The 300th request equals kio's encoding for offset 299."""
     member = Member("load-000", "a-member", 7, "load", 3)
     reel = commit_requests(member)
     requests = reel.take(150) + reel.take(150)
@@ -134,7 +134,7 @@ def test_a_commits_offset_grows_by_one_and_its_request_is_kios() -> None:
 
 
 class Written(asyncio.Transport):
-    """Keeps what was written."""
+    """Keeps the written data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class Written(asyncio.Transport):
 
 
 @given(st.integers(1, 400))
-def test_the_bare_server_answers_requests_cut_anywhere(piece: int) -> None:
+def test_bare_server_responds_to_requests_split_anywhere(piece: int) -> None:
     beat = api("heartbeat", 4)
     stream = b"".join(beat.request(number, group_id="g", generation_id=1, member_id="m") for number in range(10))
     transport, connection = Written(), BareConnection(Answers())
@@ -161,7 +161,7 @@ def test_the_bare_server_answers_requests_cut_anywhere(piece: int) -> None:
     ]
 
 
-def test_the_bare_server_closes_on_what_it_does_not_know() -> None:
+def test_bare_server_closes_on_unknown_request() -> None:
     transport, connection = Written(), BareConnection(Answers())
     connection.connection_made(transport)
     connection.data_received(api("leave_group", 5).request(1, group_id="g", members=()))
@@ -173,8 +173,8 @@ def test_the_bare_server_closes_on_what_it_does_not_know() -> None:
 
 
 @pytest.mark.parametrize("groups", [2, 1])
-def test_heartbeats_and_commits_of_callboard_are_right(callboard: Server, groups: int) -> None:
-    """Two connections, in a group each or both in one; the last offsets are read back."""
+def test_load_on_callboard_has_correct_heartbeats_and_commits(callboard: Server, groups: int) -> None:
+    """Two connections, with one group each or one for both; the last offsets are read back."""
     with LoadProcess(callboard.address, 2, groups, joins=True, server_pid=callboard.pid) as load:
         for requests in (HEARTBEATS, COMMITS):
             for in_flight in (1, 16):
@@ -187,7 +187,7 @@ def test_members_of_one_group_are_in_one_generation(callboard: Server) -> None:
     with ExitStack() as stack:
         clients = [stack.enter_context(Client(callboard.address)) for _ in range(5)]
         topic = create_topic(clients[0], 5)
-        members = enrol(clients, ["crowd"] * 5, topic)
+        members = join_members(clients, ["crowd"] * 5, topic)
         assert len({member.generation for member in members}) == 1
         assert len({member.member_id for member in members}) == 5
         for client, member in zip(clients, members, strict=True):
@@ -196,23 +196,23 @@ def test_members_of_one_group_are_in_one_generation(callboard: Server) -> None:
             leave(client, member)
 
 
-def test_an_offset_that_is_not_the_last_one_is_found(callboard: Server) -> None:
-    """Somebody commits behind the load's back: its read-back must not agree."""
+def test_verify_after_other_commit_raises(callboard: Server) -> None:
+    """Another client commits, so that the load generator's verification must fail."""
     with Client(callboard.address) as client:
         load = Load([client], 1, joins=True, server_pid=None)
         order = {"do": "run", "requests": COMMITS, "in_flight": 1, "seconds": SHORT_S}
-        assert load.obey(order)["answers"] > 1
-        assert load.obey({"do": "verify"}) == {"compared": 1}
+        assert load.execute(order)["answers"] > 1
+        assert load.execute({"do": "verify"}) == {"compared": 1}
         commit(client, load.members[0], 0)
-        with pytest.raises(BenchError, match="the server tells 0"):
-            load.obey({"do": "verify"})
-        load.obey({"do": "leave"})
+        with pytest.raises(BenchError, match="the server has 0"):
+            load.execute({"do": "verify"})
+        load.execute({"do": "leave"})
 
 
-def test_the_bench_reports_in_a_table_and_in_json(
+def test_bench_server_prints_table_and_writes_json(
     callboard: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A server that runs already is measured with ``--target``; the ratio's other side is the bare server."""
+    """A running server is measured with ``--target`` and compared with the bare server."""
     file = tmp_path / "bench.json"
     arguments = ["server", "--target", callboard.address, "--seconds", "0.1", "--rounds", "2", "--connections", "2"]
     assert bench_main([*arguments, "--json", str(file)]) == 0
@@ -231,18 +231,21 @@ def test_the_bench_reports_in_a_table_and_in_json(
 # The harness and the list ---------------------------------------------------------------------------------------------
 
 
-def test_a_child_that_dies_is_quoted() -> None:
+def test_server_that_exits_is_reported_with_its_error() -> None:
     with pytest.raises(BenchError, match=r"the child ended with exit code 3(.|\n)*no luck"):
         Server(["-c", "import sys; print('no luck', file=sys.stderr); sys.exit(3)"], "the child")
 
 
-def test_a_silent_child_is_not_waited_for_forever() -> None:
-    with Child(["-c", "input()"], "the child") as child, pytest.raises(BenchError, match="said nothing in time"):
+def test_read_line_of_silent_child_times_out() -> None:
+    with (
+        ChildProcess(["-c", "input()"], "the child") as child,
+        pytest.raises(BenchError, match="sent no output in time"),
+    ):
         child.read_line(0.01)
 
 
 @pytest.mark.parametrize("text", ["", "localhost", "localhost:", ":9092", "localhost:kafka"])
-def test_what_is_no_address_is_named(text: str) -> None:
+def test_parse_address_with_invalid_text_raises(text: str) -> None:
     with pytest.raises(BenchError, match=f"'{text}' is not an address; expected HOST:PORT"):
         parse_address(text)
 
@@ -251,21 +254,19 @@ def test_a_summary_is_the_median_and_the_relative_spread() -> None:
     assert summarise([90.0, 100.0, 130.0]) == (100.0, 0.4)
 
 
-def test_the_benches_are_listed_and_a_wrong_name_gets_the_nearest() -> None:
+def test_bench_lists_names_and_suggests_nearest() -> None:
     command = [sys.executable, "-m", "callboard.bench"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "server" in listed.stdout
     wrong = subprocess.run([*command, "serve"], capture_output=True, text=True, check=False)
-    assert (wrong.returncode, wrong.stderr) == (2, "no bench is called 'serve'; did you mean 'server'?\n")
+    assert (wrong.returncode, wrong.stderr) == (2, "there is no benchmark 'serve'; did you mean 'server'?\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [(["--groups", "3", "--connections", "2"], "--groups 3: expected at most"), (["--seconds", "0"], "--seconds 0.0")],
 )
-def test_options_that_cannot_be_are_named(
-    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_options_are_refused(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         bench_main(["server", *arguments])
     assert complaint in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``callboard bench start`` starts each kind of coordinator, and leaves nothing behind."""
+"""``callboard bench start`` starts each kind of coordinator, and removes its files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from callboard.bench.start import AIMS, BARE, SERVER, THREAD, main
 
 
-def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_start_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = tmp_path / "told.json"
     assert main(["--quick", "--data", str(tmp_path), "--json", str(told)]) == 0
     found = json.loads(told.read_text())["ms"]
@@ -18,11 +18,11 @@ def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert all(each > 0 for each in found.values())
     assert found[SERVER] > found[BARE]
     printed = capsys.readouterr().out
-    assert all(f"{aim.kind}: aim at most" in printed for aim in AIMS)
+    assert all(f"{aim.kind}: target at most" in printed for aim in AIMS)
     assert [path.name for path in tmp_path.iterdir()] == ["told.json"]
 
 
-def test_no_round_at_all_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_zero_rounds_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--rounds=0"])
     assert "expected 1 or more" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The bench of deadlines checks what it measures: early, late, lost and doubled ones end it. Times are not judged."""
+"""``callboard bench timers`` verifies every expiry: early, late, lost and doubled ones fail. No time is asserted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from callboard.bench import timer_designs
 from callboard.bench.__main__ import main as bench_main
 from callboard.bench.harness import BenchError, interleaved, ratios, run_once
-from callboard.bench.timer_designs import DESIGNS, EMPTY, WORKS, Heap, Wheel, Work, measure, measure_empty
+from callboard.bench.timer_designs import DESIGNS, EMPTY, WORKS, Heap, TimerWorkload, Wheel, measure, measure_empty
 from callboard.bench.timers import AIM_TIMERS, BYTES_AIM, DESIGNS_OF, LABELS, WORST_MS_AIM, Row, _aims, _options
 
 NEAR = WORKS["near"]
@@ -22,7 +22,7 @@ TIMED = {"insert_ns", "renew_ns", "cancel_ns"}
 
 @pytest.fixture(autouse=True)
 def thawed() -> Iterator[None]:
-    """Measuring freezes the heap for the collector; this process goes on to other tests."""
+    """Measuring freezes the heap (gc.freeze), which is undone for other tests."""
     yield
     gc.unfreeze()
 
@@ -33,19 +33,19 @@ def thawed() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("work", "name"), [(work, name) for work in WORKS for name in DESIGNS_OF[work] if name != "objects"]
 )
-def test_every_design_gives_each_deadline_at_its_tick(work: str, name: str) -> None:
-    """Measuring checks it, and raises if not."""
+def test_measure_of_every_design_expires_timers_at_their_tick(work: str, name: str) -> None:
+    """Measuring raises if they do not."""
     figures = measure(name, WORKS[work], 150)
     assert set(figures) >= {*TIMED, "expire_ns", "worst_ms", "wake_ups", "bytes"}
     assert all(figures[each] > 0 for each in TIMED)
 
 
-def test_objects_alone_are_filed_nowhere() -> None:
+def test_measure_of_objects_has_no_expiry() -> None:
     assert set(measure("objects", NEAR, 150)) == {*TIMED, "bytes", "renewed_bytes"}
 
 
 @pytest.mark.parametrize("name", DESIGNS_OF[EMPTY])
-def test_a_day_and_a_tick_of_nothing_are_measured(name: str) -> None:
+def test_measure_empty_returns_times_of_day_and_tick(name: str) -> None:
     figures = measure_empty(name)
     assert set(figures) == {"day_0_ns", "day_1_ns", "tick_0_ns", "tick_1_ns"}
     assert all(value > 0 for value in figures.values())
@@ -72,29 +72,27 @@ class Twice(Wheel):
 
 
 class Undead(Heap):
-    def disown(self, item: Any) -> None:
+    def invalidate(self, item: Any) -> None:
         """Cancels nothing."""
 
 
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        (Early, r"item \d+ is due at \d+ and came at \d+"),
-        (Late, r"item \d+ is due at \d+ and came at \d+"),
-        (Forgetful, r"item \d+ is due at \d+ and came at -1"),
-        (Twice, r"item \d+ came twice"),
-        (Undead, "20 came out although all were cancelled"),
+        (Early, r"item \d+ is due at \d+ and expired at \d+"),
+        (Late, r"item \d+ is due at \d+ and expired at \d+"),
+        (Forgetful, r"item \d+ is due at \d+ and expired at -1"),
+        (Twice, r"item \d+ expired twice"),
+        (Undead, "20 expired although all were cancelled"),
     ],
 )
-def test_a_design_that_is_wrong_gets_no_figures(
-    monkeypatch: pytest.MonkeyPatch, wrong: type[Wheel], complaint: str
-) -> None:
+def test_measure_of_wrong_design_raises(monkeypatch: pytest.MonkeyPatch, wrong: type[Wheel], complaint: str) -> None:
     monkeypatch.setitem(DESIGNS, "wrong", wrong)
     with pytest.raises(BenchError, match=complaint):
-        measure("wrong", Work(5, 40), 20)
+        measure("wrong", TimerWorkload(5, 40), 20)
 
 
-def test_renewal_moves_every_deadline_later_and_the_far_ones_are_filed_in_order() -> None:
+def test_plan_renews_later_and_orders_far_deadlines() -> None:
     for work in WORKS.values():
         dues, renewed, order = timer_designs._plan(work, 500)
         assert all(work.first <= due < work.last for due in dues)
@@ -108,12 +106,12 @@ def test_renewal_moves_every_deadline_later_and_the_far_ones_are_filed_in_order(
 # The bench ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_bench_shows_every_design_and_the_aims(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_timers_prints_all_designs_and_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "timers.json"
     assert bench_main(["timers", "--timers", "100", "--rounds", "1", "--json", str(file)]) == 0
     shown = capsys.readouterr().out
     assert all(label in shown for label in LABELS.values())
-    assert "worst tick, at 100 timers (the aim is for 1,000,000)" in shown
+    assert "worst tick, at 100 timers (the target is for 1,000,000)" in shown
     result = json.loads(file.read_text())
     assert (result["timers"], result["week_timers"], result["rounds"]) == (100, 10, 1)
     rows = {(row["work"], row["design"]): row for row in result["rows"]}
@@ -122,7 +120,7 @@ def test_the_bench_shows_every_design_and_the_aims(tmp_path: Path, capsys: pytes
     assert rows["near", "objects"]["own_bytes"] is None
 
 
-def test_quick_is_one_round_of_fewer_timers() -> None:
+def test_quick_is_one_round_with_fewer_timers() -> None:
     options = _options(["--quick"])
     assert options.rounds == 1
     assert options.timers < AIM_TIMERS
@@ -130,13 +128,13 @@ def test_quick_is_one_round_of_fewer_timers() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--timers", "0"], ["--rounds", "-1"]])
-def test_options_that_cannot_be_are_named(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_options_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         bench_main(["timers", *arguments])
     assert f"{arguments[0]} {arguments[1]}: expected at least 1" in capsys.readouterr().err
 
 
-def test_aims_stand_beside_what_was_measured() -> None:
+def test_aims_show_measured_values() -> None:
     rows = [Row(work, "wheel", {"worst_ms": 3.21}, {}, 61.4, None) for work in ("near", "hour")]
     (worst, *_), *_, (_, aim, measured) = _aims(_options([]), rows)
     assert worst == "worst tick, at 1,000,000 timers"
@@ -144,7 +142,9 @@ def test_aims_stand_beside_what_was_measured() -> None:
     assert _aims(_options([]), rows)[0][1:] == [f"< {WORST_MS_AIM:g} ms", "3.21 ms"]
 
 
-def test_a_child_that_fails_ends_the_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_child_process_ends_bench_timers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def fail(*_arguments: Any) -> Any:
         raise BenchError("the wheel came off")
 
@@ -156,16 +156,16 @@ def test_a_child_that_fails_ends_the_bench(monkeypatch: pytest.MonkeyPatch, caps
 # The harness ----------------------------------------------------------------------------------------------------------
 
 
-def test_rounds_are_interleaved_and_told_as_they_come() -> None:
+def test_interleaved_yields_results_in_order() -> None:
     jobs = {number: ["-c", f"print('{{\"is\": {number}}}')"] for number in (1, 2)}
     assert list(interleaved(jobs, 2, 30.0)) == [(1, {"is": 1}), (2, {"is": 2}), (1, {"is": 1}), (2, {"is": 2})]
 
 
-def test_a_child_that_ends_without_figures_is_quoted() -> None:
+def test_run_once_with_failed_child_quotes_its_error() -> None:
     with pytest.raises(BenchError, match=r"the child ended with exit code 3(.|\n)*no luck"):
         run_once(["-c", "import sys; print('no luck', file=sys.stderr); sys.exit(3)"], "the child", 30.0)
 
 
-def test_a_ratio_is_taken_within_each_round() -> None:
-    """The machine was three times as slow in the last round; the ratio does not see it."""
+def test_ratios_are_computed_within_rounds() -> None:
+    """The last round was three times as slow, which the ratio does not show."""
     assert ratios([20.0, 22.0, 60.0], [10.0, 10.0, 30.0]).median == 2.0

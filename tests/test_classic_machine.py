@@ -1,25 +1,25 @@
-"""A classic group under anything that clients, time and disk may do to it, in any order.
+"""A classic group under random steps of clients, time and disk.
 
-After every step the group must make sense from outside (generations, leaders, answers) and from inside (counts,
-deadlines); at the end, time alone must answer everybody who waits.
+After every step the observable state (generations, leaders, replies) and the internal state (counts, deadlines) must be
+consistent. At the end, time alone must complete all parked requests.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from actor_system.ports import RecordedReply
+from actor_system.requests import offers
+from actor_system.simulated_group import SimulatedGroup
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from stage.company import Company
-from stage.ports import Place
-from stage.requests import offers
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.effects import Deadline
 from callboard.actors.group.states import State
-from callboard.actors.messages import Joined, Leaving, Protocol
+from callboard.actors.messages import Joined, LeavingMember, Protocol
 from callboard.actors.records import GroupValue
 
 ALARMS_MAX = 10_000  # more than any of these groups has before it is at rest
@@ -54,18 +54,18 @@ def seen(value: GroupValue | None) -> dict[str, Any]:
 class AnyCompany(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.company = Company(holds_back=True)
+        self.simulated_group = SimulatedGroup(holds_appends=True)
         self.ids: list[str] = ["ghost"]
-        self.joins: list[Place] = []
-        self.syncs: list[tuple[Place, str, int]] = []
-        self.replaced: list[Place] = []
+        self.joins: list[RecordedReply] = []
+        self.syncs: list[tuple[RecordedReply, str, int]] = []
+        self.replaced: list[RecordedReply] = []
         self.generation = 0
         self.assigners: dict[int, str] = {}  # generation -> who was asked to assign it
         self.parts = 0
 
     @property
     def group(self) -> ClassicGroup:
-        return self.company.group
+        return self.simulated_group.group
 
     def someone(self, pick: int) -> tuple[str, str | None]:
         """The ids that were ever given out, the latest first; and the instance that the member is."""
@@ -94,10 +94,10 @@ class AnyCompany(RuleBasedStateMachine):
             self.replaced.append(before)
 
     def _join(self, member_id: str, instance: str | None, session: int, rebalance: int, offered: Any, v: int) -> None:
-        place = self.company.join(
+        reply = self.simulated_group.join(
             member_id, instance=instance, session_ms=session, rebalance_ms=rebalance, protocols=offered, version=v
         )
-        self.joins.append(place)
+        self.joins.append(reply)
 
     @rule(pick=picks, off=generations, all_parts=st.booleans())
     def sync(self, pick: int, off: int, all_parts: bool) -> None:
@@ -106,22 +106,24 @@ class AnyCompany(RuleBasedStateMachine):
         before = self.parked(member_id)[1]
         self.parts += 1
         parts = {one: b"%d of " % self.parts + one.encode() for one in self.group.members.by_id} if all_parts else {}
-        place = self.company.sync(member_id, generation, parts, instance=instance)
-        self.syncs.append((place, member_id, generation))
+        reply = self.simulated_group.sync(member_id, generation, parts, instance=instance)
+        self.syncs.append((reply, member_id, generation))
         if before is not None and before.is_waiting and self.parked(member_id)[1] is not before:
             self.replaced.append(before)
 
     @rule(pick=picks, off=generations)
     def heartbeat(self, pick: int, off: int) -> None:
         member_id, instance = self.someone(pick)
-        answer = self.company.heartbeat(member_id, self.group.generation + off, instance=instance)
+        answer = self.simulated_group.heartbeat(member_id, self.group.generation + off, instance=instance)
         if answer in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             assert off == 0 and member_id in self.group.members.by_id, "two generations are current"
 
     @rule(pick=picks, off=generations)
     def commit(self, pick: int, off: int) -> None:
         member_id, instance = self.someone(pick)
-        answer = self.company.commit(member_id=member_id, generation_id=self.group.generation + off, instance=instance)
+        answer = self.simulated_group.commit(
+            member_id=member_id, generation_id=self.group.generation + off, instance=instance
+        )
         if answer is ErrorCode.NONE and self.group.generation + off >= 0:
             assert off == 0 and member_id in self.group.members.by_id, "a commit of nobody, or of another generation"
 
@@ -130,33 +132,33 @@ class AnyCompany(RuleBasedStateMachine):
         leaving = []
         for pick in (first, *([second] if second is not None else [])):
             member_id, instance = self.someone(pick)
-            leaving.append(Leaving("" if by_instance and instance else member_id, instance))
-        self.company.leave(*leaving)
+            leaving.append(LeavingMember("" if by_instance and instance else member_id, instance))
+        self.simulated_group.leave(*leaving)
 
     # What time, disk and the administrator do ------------------------------------------------------------------------
 
     @rule(ms=st.sampled_from([0, 1, 2999, 3000, 6000, 10_000, 100_000]))
     def wait(self, ms: int) -> None:
-        self.company.advance(ms)
+        self.simulated_group.advance(ms)
 
-    @precondition(lambda self: self.company.alarms)
+    @precondition(lambda self: self.simulated_group.alarms)
     @rule()
     def wait_for_an_alarm(self) -> None:
-        self.company.advance_to_next_alarm()
+        self.simulated_group.advance_to_next_alarm()
 
-    @precondition(lambda self: self.company.on_its_way)
+    @precondition(lambda self: self.simulated_group.pending_appends)
     @rule()
-    def keep(self) -> None:
-        self.company.keep()
+    def complete_append(self) -> None:
+        self.simulated_group.complete_append()
 
-    @precondition(lambda self: self.company.on_its_way)
+    @precondition(lambda self: self.simulated_group.pending_appends)
     @rule()
     def fail(self) -> None:
-        self.company.fail()
+        self.simulated_group.fail()
 
     @rule(size=st.sampled_from([1, 3, 1000, 1000]))
     def resize(self, size: int) -> None:
-        self.company.rules.group_max_size = size
+        self.simulated_group.settings.group_max_size = size
 
     @rule()
     def settle(self) -> None:
@@ -165,13 +167,13 @@ class AnyCompany(RuleBasedStateMachine):
             if self.group.state is State.PREPARING_REBALANCE and member.joining is None:
                 instance, offered = member.group_instance_id, member.protocols
                 self._join(member.member_id, instance, 10_000, 10_000, offered, 9)
-        if self.group.state is State.PREPARING_REBALANCE and self.company.alarms:
-            self.company.advance_to_next_alarm()
+        if self.group.state is State.PREPARING_REBALANCE and self.simulated_group.alarms:
+            self.simulated_group.advance_to_next_alarm()
         if self.group.state is State.COMPLETING_REBALANCE and self.group.leader_id is not None:
             self.ids.append(self.group.leader_id)
             self.sync(0, 0, True)
-        while self.company.on_its_way:
-            self.company.keep()
+        while self.simulated_group.pending_appends:
+            self.simulated_group.complete_append()
 
     # What must hold --------------------------------------------------------------------------------------------------
 
@@ -187,37 +189,37 @@ class AnyCompany(RuleBasedStateMachine):
         if group.state in (State.COMPLETING_REBALANCE, State.STABLE):
             assert group.leader_id is not None
             assert group.members.supports(offers(group.protocol_name or "")), "a protocol that not all have"
-        for place in self.joins:
-            if place.is_waiting:
+        for reply in self.joins:
+            if reply.is_waiting:
                 continue
-            answer: Joined = place.value
+            answer: Joined = reply.value
             if answer.member_id and answer.member_id not in self.ids:
                 self.ids.append(answer.member_id)
             if answer.members and not answer.skip_assignment:
                 assert answer.leader == answer.member_id
                 assert self.assigners.setdefault(answer.generation_id, answer.member_id) == answer.member_id
-        self.joins = [place for place in self.joins if place.is_waiting]
+        self.joins = [reply for reply in self.joins if reply.is_waiting]
 
     @invariant()
     def assignments_are_durable_before_they_are_told(self) -> None:
-        for place, member_id, generation in self.syncs:
-            if not place.is_waiting and place.error is ErrorCode.NONE:
+        for reply, member_id, generation in self.syncs:
+            if not reply.is_waiting and reply.error is ErrorCode.NONE:
                 kept = [
                     member.assignment
-                    for value in self.company.durable
+                    for value in self.simulated_group.durable
                     if value.generation == generation
                     for member in value.members
                     if member.member_id == member_id
                 ]
-                assert place.value.assignment in kept
+                assert reply.value.assignment in kept
         self.syncs = [one for one in self.syncs if one[0].is_waiting]
 
     @invariant()
     def stable_is_what_the_log_says(self) -> None:
-        if self.group.state is not State.STABLE or self.company.on_its_way:
+        if self.group.state is not State.STABLE or self.simulated_group.pending_appends:
             return
-        fresh = self.company.fresh_group()
-        fresh.replay(self.company.durable[-1])
+        fresh = self.simulated_group.new_group()
+        fresh.replay(self.simulated_group.durable[-1])
         assert seen(fresh._value()) == seen(self.group._value())
 
     @invariant()
@@ -229,10 +231,10 @@ class AnyCompany(RuleBasedStateMachine):
                 assert group.state is State.PREPARING_REBALANCE
                 assert group.join_deadline.due_ms is not None
             elif member.joining is not None:
-                assert self.company.on_its_way, "a takeover waits for its record"
+                assert self.simulated_group.pending_appends, "a takeover waits for its record"
             elif member.syncing is not None:
                 assert group.state is State.COMPLETING_REBALANCE
-                assert group.sync_deadline.due_ms is not None or self.company.on_its_way
+                assert group.sync_deadline.due_ms is not None or self.simulated_group.pending_appends
             else:
                 assert member.session.due_ms is not None, f"{member.member_id} lives for ever"
 
@@ -242,35 +244,35 @@ class AnyCompany(RuleBasedStateMachine):
         if group.state is State.PREPARING_REBALANCE:
             assert group.join_deadline.due_ms is not None
         if group.state is State.COMPLETING_REBALANCE:
-            assert group.sync_deadline.due_ms is not None or self.company.on_its_way
+            assert group.sync_deadline.due_ms is not None or self.simulated_group.pending_appends
         for member_id, deadline in group.members.pending.items():
             assert deadline.due_ms is not None, f"{member_id} is awaited for ever"
 
     @invariant()
     def alarms_agree_with_deadlines(self) -> None:
-        group, alarms = self.group, dict(self.company.alarms)
+        group, alarms = self.group, dict(self.simulated_group.alarms)
         deadlines: list[Deadline] = [member.session for member in group.members]
         deadlines += [*group.members.pending.values(), group.join_deadline, group.sync_deadline]
         for deadline in deadlines:
-            filed_ms = alarms.pop(deadline.name, None)
-            assert deadline.filed_ms == filed_ms
-            assert deadline.due_ms is None or (filed_ms is not None and filed_ms <= deadline.due_ms)
-        assert not alarms, f"alarms of nobody: {alarms}"
+            scheduled_ms = alarms.pop(deadline.name, None)
+            assert deadline.scheduled_ms == scheduled_ms
+            assert deadline.due_ms is None or (scheduled_ms is not None and scheduled_ms <= deadline.due_ms)
+        assert not alarms, f"alarms without an owner: {alarms}"
 
     def teardown(self) -> None:
         """Nobody does anything any more: the log settles, time passes, everybody is answered and the group is Empty."""
         for _ in range(ALARMS_MAX):
-            if self.company.on_its_way:
-                self.company.keep()
-            elif self.company.alarms:
-                self.company.advance_to_next_alarm()
+            if self.simulated_group.pending_appends:
+                self.simulated_group.complete_append()
+            elif self.simulated_group.alarms:
+                self.simulated_group.advance_to_next_alarm()
             else:
                 break
         note(f"at the end: {self.group.state}, {list(self.group.members.by_id)}")
         assert self.group.state is State.EMPTY
         assert len(self.group.members) == 0
-        waiting = [*self.joins, *(place for place, _, _ in self.syncs)]
-        lost = [place for place in waiting if place.is_waiting and place not in self.replaced]
+        waiting = [*self.joins, *(reply for reply, _, _ in self.syncs)]
+        lost = [reply for reply in waiting if reply.is_waiting and reply not in self.replaced]
         assert not lost, f"{len(lost)} requests are never answered"
 
 

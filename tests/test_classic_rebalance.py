@@ -1,18 +1,18 @@
-"""From one generation to the next: the initial delay, the join phase, the vote, the leader."""
+"""Rebalances of a classic group: initial delay, join phase, choice of protocol, leader."""
 
 from __future__ import annotations
 
 import pytest
-from stage.company import Company
-from stage.requests import offers
+from actor_system.requests import offers
+from actor_system.simulated_group import SimulatedGroup
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.states import State
 
 
 @pytest.fixture
-def company() -> Company:
-    return Company()
+def simulated_group() -> SimulatedGroup:
+    return SimulatedGroup()
 
 
 # The initial delay ---------------------------------------------------------------------------------------------------
@@ -31,179 +31,181 @@ def company() -> Company:
         (3000, 1000, (1000,), 3000),
     ],
 )
-def test_the_initial_delay_and_its_extension(
-    company: Company, delay_ms: int, rebalance_ms: int, joins_at_ms: tuple[int, ...], expected_ms: int
+def test_initial_delay_is_extended_by_new_members(
+    simulated_group: SimulatedGroup, delay_ms: int, rebalance_ms: int, joins_at_ms: tuple[int, ...], expected_ms: int
 ) -> None:
-    company.rules.group_initial_rebalance_delay_ms = delay_ms
-    start_ms = company.clock.now_ms
-    first = company.join(rebalance_ms=rebalance_ms)
+    simulated_group.settings.group_initial_rebalance_delay_ms = delay_ms
+    start_ms = simulated_group.clock.now_ms
+    first = simulated_group.join(rebalance_ms=rebalance_ms)
     for at_ms in joins_at_ms:
-        company.advance(start_ms + at_ms - company.clock.now_ms)
+        simulated_group.advance(start_ms + at_ms - simulated_group.clock.now_ms)
         if first.is_waiting:
-            company.join(rebalance_ms=rebalance_ms)
-    company.advance(start_ms + expected_ms - 1 - company.clock.now_ms)
+            simulated_group.join(rebalance_ms=rebalance_ms)
+    simulated_group.advance(start_ms + expected_ms - 1 - simulated_group.clock.now_ms)
     assert first.is_waiting
-    company.advance(1)
+    simulated_group.advance(1)
     assert first.value.generation_id == 1
 
 
-def test_the_worked_example_step_by_step(company: Company) -> None:
-    """Delay 3000, rebalance timeout 10000: waits of 3000, 3000, 3000 and 1000 while somebody comes in each."""
-    first = company.join(rebalance_ms=10_000)
+def test_initial_delay_of_documented_example(simulated_group: SimulatedGroup) -> None:
+    """Delay 3000, rebalance timeout 10000: waits of 3000, 3000, 3000 and 1000 ms if members join in each of them."""
+    first = simulated_group.join(rebalance_ms=10_000)
     alarms = []
     for _ in range(3):
-        alarms.append(company.alarms["join",] - company.clock.now_ms)
-        company.advance(100)
-        company.join(rebalance_ms=10_000)
-        company.advance(2900)
-    alarms.append(company.alarms["join",] - company.clock.now_ms)
+        alarms.append(simulated_group.alarms["join",] - simulated_group.clock.now_ms)
+        simulated_group.advance(100)
+        simulated_group.join(rebalance_ms=10_000)
+        simulated_group.advance(2900)
+    alarms.append(simulated_group.alarms["join",] - simulated_group.clock.now_ms)
     assert alarms == [3000, 3000, 3000, 1000]
-    company.advance(999)
+    simulated_group.advance(999)
     assert first.is_waiting
-    company.advance(1)
+    simulated_group.advance(1)
     assert first.value.generation_id == 1
     assert len(first.value.members) == 4
 
 
-def test_a_delay_of_nothing_still_answers_later(company: Company) -> None:
-    """The join that makes the group is parked: its answer comes with the next tick."""
-    company.rules.group_initial_rebalance_delay_ms = 0
-    place = company.join()
-    assert place.is_waiting
-    company.advance(0)
-    assert place.value.generation_id == 1
+def test_initial_delay_of_0_ms_answers_in_next_turn(simulated_group: SimulatedGroup) -> None:
+    """The first join is parked and answered at the next tick."""
+    simulated_group.settings.group_initial_rebalance_delay_ms = 0
+    reply = simulated_group.join()
+    assert reply.is_waiting
+    simulated_group.advance(0)
+    assert reply.value.generation_id == 1
 
 
-def test_nobody_ends_the_initial_delay_by_joining_or_leaving(company: Company) -> None:
-    first = company.join()
-    pending = company.join(version=4).value.member_id
-    company.leave(pending)
+def test_join_or_leave_does_not_end_initial_delay(simulated_group: SimulatedGroup) -> None:
+    first = simulated_group.join()
+    pending = simulated_group.join(version=4).value.member_id
+    simulated_group.leave(pending)
     assert first.is_waiting
-    second = company.join(client="second")
-    company.leave(company.group.members.by_id.copy().popitem()[0])
+    second = simulated_group.join(client="second")
+    simulated_group.leave(simulated_group.group.members.by_id.copy().popitem()[0])
     assert second.error is ErrorCode.UNKNOWN_MEMBER_ID
     assert first.is_waiting
-    company.advance(6000)
+    simulated_group.advance(6000)
     assert first.value.generation_id == 1
 
 
-def test_a_session_that_expires_ends_the_initial_delay(company: Company) -> None:
-    """Kafka asks only whether all have joined; it holds for pending ids too."""
-    company.rules.group_initial_rebalance_delay_ms = 50_000
-    company.join(version=4, session_ms=6000)
-    first = company.join()
-    company.advance(5999)
+def test_session_expiry_ends_initial_delay(simulated_group: SimulatedGroup) -> None:
+    """Kafka only checks whether all have joined. The same holds for pending member ids."""
+    simulated_group.settings.group_initial_rebalance_delay_ms = 50_000
+    simulated_group.join(version=4, session_ms=6000)
+    first = simulated_group.join()
+    simulated_group.advance(5999)
     assert first.is_waiting
-    company.advance(1)
+    simulated_group.advance(1)
     assert first.value.generation_id == 1
 
 
-def test_all_leave_during_the_initial_delay(company: Company) -> None:
-    company.join()
-    company.leave(*company.group.members.by_id)
-    assert company.state() is State.PREPARING_REBALANCE
-    company.advance(3000)
-    assert (company.state(), company.generation) == (State.EMPTY, 1)
-    assert company.durable[-1].members == ()
+def test_group_is_empty_after_all_leave_during_initial_delay(simulated_group: SimulatedGroup) -> None:
+    simulated_group.join()
+    simulated_group.leave(*simulated_group.group.members.by_id)
+    assert simulated_group.state() is State.PREPARING_REBALANCE
+    simulated_group.advance(3000)
+    assert (simulated_group.state(), simulated_group.generation) == (State.EMPTY, 1)
+    assert simulated_group.durable[-1].members == ()
 
 
-def test_a_second_company_gets_its_own_initial_delay(company: Company) -> None:
-    """The group was Empty in between: generation 2 waits again, and is extended again."""
-    member = company.form({})[0]
-    company.leave(member.member_id)
-    assert company.generation == 2
-    first = company.join()
-    company.join()
-    company.advance(5999)
+def test_empty_group_starts_initial_delay_again(simulated_group: SimulatedGroup) -> None:
+    """The group was Empty in between, so generation 2 has an initial delay too, with extensions."""
+    member = simulated_group.form_group({})[0]
+    simulated_group.leave(member.member_id)
+    assert simulated_group.generation == 2
+    first = simulated_group.join()
+    simulated_group.join()
+    simulated_group.advance(5999)
     assert first.is_waiting
-    company.advance(1)
+    simulated_group.advance(1)
     assert first.value.generation_id == 3
 
 
-def test_what_delayed_the_first_company_does_not_delay_the_second(company: Company) -> None:
-    """Somebody came in the last interval, and nothing was left to extend; the next company starts from nothing."""
-    company.form({"rebalance_ms": 3000}, {"rebalance_ms": 3000})
-    company.leave(*company.group.members.by_id)
-    place = company.join(rebalance_ms=60_000)
-    company.advance(3000)
-    assert place.value.generation_id == 3
+def test_extension_of_initial_delay_does_not_carry_over(simulated_group: SimulatedGroup) -> None:
+    """A member joined in the last interval, when no extension was left."""
+    simulated_group.form_group({"rebalance_ms": 3000}, {"rebalance_ms": 3000})
+    simulated_group.leave(*simulated_group.group.members.by_id)
+    reply = simulated_group.join(rebalance_ms=60_000)
+    simulated_group.advance(3000)
+    assert reply.value.generation_id == 3
 
 
 # The join phase ------------------------------------------------------------------------------------------------------
 
 
-def test_it_ends_when_all_are_there(company: Company) -> None:
-    leader, follower = company.form({}, {})
-    first = company.join(leader.member_id)
-    assert company.heartbeat(follower.member_id, 1) is ErrorCode.REBALANCE_IN_PROGRESS
-    second = company.join(follower.member_id)
+def test_join_phase_ends_when_all_members_joined(simulated_group: SimulatedGroup) -> None:
+    leader, follower = simulated_group.form_group({}, {})
+    first = simulated_group.join(leader.member_id)
+    assert simulated_group.heartbeat(follower.member_id, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    second = simulated_group.join(follower.member_id)
     assert first.value.generation_id == second.value.generation_id == 2
-    assert company.state() is State.COMPLETING_REBALANCE
+    assert simulated_group.state() is State.COMPLETING_REBALANCE
 
 
-def test_it_ends_after_the_longest_rebalance_timeout(company: Company) -> None:
-    leader, _, _ = company.form({"rebalance_ms": 5000}, {"rebalance_ms": 20_000}, {"rebalance_ms": 7000})
-    place = company.join(leader.member_id, rebalance_ms=5000)
-    for member in list(company.group.members):
-        company.heartbeat(member.member_id, 1)
-    company.advance(9_000)
-    for member in list(company.group.members):
-        company.heartbeat(member.member_id, 1)
-    company.advance(9_000)
-    for member in list(company.group.members):
-        company.heartbeat(member.member_id, 1)
-    company.advance(1999)
-    assert place.is_waiting
-    company.advance(1)
-    assert place.value.generation_id == 2
-    assert [one.member_id for one in place.value.members] == [leader.member_id]
-    assert {name for name in company.alarms if "session" in str(name)} == {("session", leader.member_id)}
+def test_join_phase_ends_after_maximum_rebalance_timeout(simulated_group: SimulatedGroup) -> None:
+    leader, _, _ = simulated_group.form_group({"rebalance_ms": 5000}, {"rebalance_ms": 20_000}, {"rebalance_ms": 7000})
+    reply = simulated_group.join(leader.member_id, rebalance_ms=5000)
+    for member in list(simulated_group.group.members):
+        simulated_group.heartbeat(member.member_id, 1)
+    simulated_group.advance(9_000)
+    for member in list(simulated_group.group.members):
+        simulated_group.heartbeat(member.member_id, 1)
+    simulated_group.advance(9_000)
+    for member in list(simulated_group.group.members):
+        simulated_group.heartbeat(member.member_id, 1)
+    simulated_group.advance(1999)
+    assert reply.is_waiting
+    simulated_group.advance(1)
+    assert reply.value.generation_id == 2
+    assert [one.member_id for one in reply.value.members] == [leader.member_id]
+    assert {name for name in simulated_group.alarms if "session" in str(name)} == {("session", leader.member_id)}
 
 
-def test_a_late_member_with_more_time_moves_nothing(company: Company) -> None:
-    leader, _ = company.form({"rebalance_ms": 5000}, {"rebalance_ms": 5000})
-    place = company.join(leader.member_id, rebalance_ms=5000)
-    company.join(rebalance_ms=500_000)
-    company.advance(5000)
-    assert place.value.generation_id == 2
+def test_new_member_with_longer_timeout_does_not_extend_join_phase(simulated_group: SimulatedGroup) -> None:
+    leader, _ = simulated_group.form_group({"rebalance_ms": 5000}, {"rebalance_ms": 5000})
+    reply = simulated_group.join(leader.member_id, rebalance_ms=5000)
+    simulated_group.join(rebalance_ms=500_000)
+    simulated_group.advance(5000)
+    assert reply.value.generation_id == 2
 
 
-def test_who_misses_the_phase_is_unknown_then(company: Company) -> None:
-    leader, follower = company.form({"rebalance_ms": 5000}, {"rebalance_ms": 5000})
-    company.join(leader.member_id)
-    company.advance(60_000)
-    assert company.heartbeat(follower.member_id, 1) is ErrorCode.UNKNOWN_MEMBER_ID
+def test_member_that_does_not_rejoin_is_removed(simulated_group: SimulatedGroup) -> None:
+    leader, follower = simulated_group.form_group({"rebalance_ms": 5000}, {"rebalance_ms": 5000})
+    simulated_group.join(leader.member_id)
+    simulated_group.advance(60_000)
+    assert simulated_group.heartbeat(follower.member_id, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_nobody_comes_back(company: Company) -> None:
-    """All dynamic members are absent when the time is over: Empty, with a generation and a record of its own."""
-    company.form({"session_ms": 100_000, "rebalance_ms": 5000}, {"session_ms": 100_000, "rebalance_ms": 5000})
-    newcomer = company.join(rebalance_ms=5000)
-    company.leave(*[member.member_id for member in company.group.members if member.joining])
+def test_join_phase_without_rejoins_makes_group_empty(simulated_group: SimulatedGroup) -> None:
+    """No dynamic member rejoined: the group becomes Empty, with a new generation and a record."""
+    simulated_group.form_group(
+        {"session_ms": 100_000, "rebalance_ms": 5000}, {"session_ms": 100_000, "rebalance_ms": 5000}
+    )
+    newcomer = simulated_group.join(rebalance_ms=5000)
+    simulated_group.leave(*[member.member_id for member in simulated_group.group.members if member.joining])
     assert newcomer.error is ErrorCode.UNKNOWN_MEMBER_ID
-    company.advance(5000)
-    assert (company.state(), company.generation) == (State.EMPTY, 2)
-    last = company.durable[-1]
+    simulated_group.advance(5000)
+    assert (simulated_group.state(), simulated_group.generation) == (State.EMPTY, 2)
+    last = simulated_group.durable[-1]
     assert (last.generation, last.protocol, last.leader, last.members) == (2, None, None, ())
     assert last.protocol_type == "consumer", "the type is kept"
-    assert company.group.leader_id is None
-    assert company.alarms == {}, "an empty group waits for nothing"
+    assert simulated_group.group.leader_id is None
+    assert simulated_group.alarms == {}, "an empty group waits for nothing"
 
 
-def test_the_generation_counts_every_phase(company: Company) -> None:
+def test_generation_increases_with_every_join_phase(simulated_group: SimulatedGroup) -> None:
     for generation in range(1, 5):
-        assert company.form({})[0].generation_id == 2 * generation - 1
-        company.leave(*company.group.members.by_id)
-        assert company.generation == 2 * generation
+        assert simulated_group.form_group({})[0].generation_id == 2 * generation - 1
+        simulated_group.leave(*simulated_group.group.members.by_id)
+        assert simulated_group.generation == 2 * generation
 
 
-def test_the_record_of_an_empty_group_may_fail(company: Company) -> None:
-    """Kafka only logs it: nobody waits."""
-    company.form({})
-    company.holds_back = True
-    company.leave(*company.group.members.by_id)
-    company.fail()
-    assert company.state() is State.EMPTY
+def test_failed_append_of_empty_group_record_is_ignored(simulated_group: SimulatedGroup) -> None:
+    """As in Kafka; no request waits for it."""
+    simulated_group.form_group({})
+    simulated_group.holds_appends = True
+    simulated_group.leave(*simulated_group.group.members.by_id)
+    simulated_group.fail()
+    assert simulated_group.state() is State.EMPTY
 
 
 # The vote ------------------------------------------------------------------------------------------------------------
@@ -224,70 +226,73 @@ def test_the_record_of_an_empty_group_may_fail(company: Company) -> None:
         (["cooperative-sticky roundrobin", "roundrobin cooperative-sticky"], "roundrobin"),
     ],
 )
-def test_the_protocol_with_most_votes_wins(company: Company, votes: list[str], winner: str) -> None:
-    joined = company.gather(*[{"protocols": offers(*vote.split())} for vote in votes])
+def test_protocol_with_most_votes_is_chosen(simulated_group: SimulatedGroup, votes: list[str], winner: str) -> None:
+    joined = simulated_group.join_all(*[{"protocols": offers(*vote.split())} for vote in votes])
     assert {one.protocol_name for one in joined} == {winner}
     assert [one.metadata for one in joined[0].members] == [winner.encode() + b" v1"] * len(votes)
 
 
-def test_the_vote_is_taken_anew_each_generation(company: Company) -> None:
+def test_protocol_is_chosen_again_in_each_generation(simulated_group: SimulatedGroup) -> None:
     both = {"protocols": offers("sticky", "range")}
-    leader, follower = company.form(both, both)
+    leader, follower = simulated_group.form_group(both, both)
     assert leader.protocol_name == "sticky"
-    company.join(leader.member_id, protocols=offers("range"))
-    assert company.join(follower.member_id, **both).value.protocol_name == "range"
+    simulated_group.join(leader.member_id, protocols=offers("range"))
+    assert simulated_group.join(follower.member_id, **both).value.protocol_name == "range"
 
 
 # The leader ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_leader_stays_while_it_comes_back(company: Company) -> None:
-    leader, follower = company.form({}, {})
-    places = [
-        company.join(follower.member_id, protocols=offers("range", metadata=b"2")),
-        company.join(leader.member_id),
+def test_rejoined_leader_stays_leader(simulated_group: SimulatedGroup) -> None:
+    leader, follower = simulated_group.form_group({}, {})
+    replies = [
+        simulated_group.join(follower.member_id, protocols=offers("range", metadata=b"2")),
+        simulated_group.join(leader.member_id),
     ]
-    assert {place.value.leader for place in places} == {leader.member_id}
+    assert {reply.value.leader for reply in replies} == {leader.member_id}
 
 
-def test_another_leads_when_the_leader_leaves(company: Company) -> None:
-    leader, *others = company.form({}, {}, {})
-    company.leave(leader.member_id)
-    places = [company.join(one.member_id) for one in others]
-    assert {place.value.leader for place in places} <= {one.member_id for one in others}
-    assert len({place.value.leader for place in places}) == 1
-    assert sorted(len(place.value.members) for place in places) == [0, 2]
+def test_leave_of_leader_elects_new_leader(simulated_group: SimulatedGroup) -> None:
+    leader, *others = simulated_group.form_group({}, {}, {})
+    simulated_group.leave(leader.member_id)
+    replies = [simulated_group.join(one.member_id) for one in others]
+    assert {reply.value.leader for reply in replies} <= {one.member_id for one in others}
+    assert len({reply.value.leader for reply in replies}) == 1
+    assert sorted(len(reply.value.members) for reply in replies) == [0, 2]
 
 
-def test_another_leads_when_the_leader_stays_away(company: Company) -> None:
-    leader, *others = company.form(*[{"rebalance_ms": 5000, "session_ms": 100_000}] * 3)
-    places = [
-        company.join(one.member_id, protocols=offers("range", metadata=b"2"), rebalance_ms=5000) for one in others
+def test_new_leader_is_elected_if_leader_does_not_rejoin(simulated_group: SimulatedGroup) -> None:
+    leader, *others = simulated_group.form_group(*[{"rebalance_ms": 5000, "session_ms": 100_000}] * 3)
+    replies = [
+        simulated_group.join(one.member_id, protocols=offers("range", metadata=b"2"), rebalance_ms=5000)
+        for one in others
     ]
-    company.advance(5000)
-    assert {place.value.leader for place in places} == {others[0].member_id}
-    assert leader.member_id not in company.group.members.by_id
+    simulated_group.advance(5000)
+    assert {reply.value.leader for reply in replies} == {others[0].member_id}
+    assert leader.member_id not in simulated_group.group.members.by_id
 
 
-def test_a_static_leader_that_stays_away_hands_over_and_stays(company: Company) -> None:
+def test_absent_static_leader_stays_member_but_not_leader(simulated_group: SimulatedGroup) -> None:
     times = {"rebalance_ms": 5000, "session_ms": 100_000}
-    leader, follower = company.form({"instance": "a", **times}, {"instance": "b", **times})
-    place = company.join(follower.member_id, instance="b", protocols=offers("range", metadata=b"2"), rebalance_ms=5000)
-    company.advance(5000)
-    assert place.value.leader == follower.member_id
-    assert [one.group_instance_id for one in place.value.members] == ["a", "b"]
-    assert leader.member_id in company.group.members.by_id
+    leader, follower = simulated_group.form_group({"instance": "a", **times}, {"instance": "b", **times})
+    reply = simulated_group.join(
+        follower.member_id, instance="b", protocols=offers("range", metadata=b"2"), rebalance_ms=5000
+    )
+    simulated_group.advance(5000)
+    assert reply.value.leader == follower.member_id
+    assert [one.group_instance_id for one in reply.value.members] == ["a", "b"]
+    assert leader.member_id in simulated_group.group.members.by_id
 
 
-def test_only_absent_static_members_keep_the_phase_open(company: Company) -> None:
-    """Nobody could lead: the phase is extended, until one comes or their sessions end."""
+def test_join_phase_stays_open_with_only_absent_static_members(simulated_group: SimulatedGroup) -> None:
+    """No member could lead: the phase is extended until one rejoins or their sessions expire."""
     times = {"rebalance_ms": 5000, "session_ms": 12_000}
-    company.form({"instance": "a", **times}, {"instance": "b", **times})
-    newcomer = company.join(client="newcomer")
-    newcomer_id = next(member.member_id for member in company.group.members if member.joining)
-    company.leave(newcomer_id)
+    simulated_group.form_group({"instance": "a", **times}, {"instance": "b", **times})
+    newcomer = simulated_group.join(client="newcomer")
+    newcomer_id = next(member.member_id for member in simulated_group.group.members if member.joining)
+    simulated_group.leave(newcomer_id)
     assert newcomer.error is ErrorCode.UNKNOWN_MEMBER_ID
-    company.advance(11_999)
-    assert (company.state(), company.generation) == (State.PREPARING_REBALANCE, 1)
-    company.advance(1)
-    assert (company.state(), company.generation) == (State.EMPTY, 2)
+    simulated_group.advance(11_999)
+    assert (simulated_group.state(), simulated_group.generation) == (State.PREPARING_REBALANCE, 1)
+    simulated_group.advance(1)
+    assert (simulated_group.state(), simulated_group.generation) == (State.EMPTY, 2)

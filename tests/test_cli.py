@@ -1,4 +1,4 @@
-"""The program as a person or a supervisor meets it: real processes, their lines and their exit codes."""
+"""Tests of the program in real processes: output, signals and exit codes."""
 
 from __future__ import annotations
 
@@ -11,88 +11,17 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from program_helpers import DEADLINE_S, PROGRAM, STAND_IN, refusal, run, serving
 
 from callboard import __version__
 from callboard.runtime.log.folder import FORMAT, INFO_NAME
 from callboard.runtime.node.listening import bind
 from callboard.runtime.settings.table import SETTINGS, Options
 
-DEADLINE_S = 300.0  # for a process that hangs; no test waits for it otherwise
-PROGRAM = (sys.executable, "-m", "callboard")
-STAND_IN = (sys.executable, str(Path(__file__).with_name("stand_in.py")))
 SLOW_TO_IMPORT = ("asyncio", "kio", "pydantic", "rich", "structlog", "uvloop")
-
-
-def run(*arguments: str, folder: Path, program: Sequence[str] = PROGRAM) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*program, *arguments], cwd=folder, capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
-
-
-class Server:
-    """A server process, ready, and the lines that it said until then."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.said: list[str] = []
-        self.ready = self.read_until("callboard ready on ").removeprefix("callboard ready on ")
-
-    def read_until(self, start: str) -> str:
-        """Read lines of standard output up to the one that starts so, and return it."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said.append(line.rstrip("\n"))
-            if line.startswith(start):
-                return self.said[-1]
-        raise AssertionError(f"no line starts with {start!r}; the process ended with {self.process.wait(DEADLINE_S)}")
-
-    def end(self, number: signal.Signals) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(DEADLINE_S)
-
-    def log(self) -> str:
-        """All of standard error, once the process has ended."""
-        assert self.process.stderr is not None
-        return self.process.stderr.read()
-
-
-@contextmanager
-def serving(
-    folder: Path,
-    *arguments: str,
-    behaviour: str = "well",
-    stderr: int = subprocess.PIPE,
-    program: Sequence[str] = STAND_IN,
-) -> Iterator[Server]:
-    """A server on a free port, killed at the end if it still runs."""
-    process = subprocess.Popen(
-        [*program, "serve", "--listen", "127.0.0.1:0", *arguments],
-        cwd=folder,
-        env={**os.environ, "CALLBOARD_STAND_IN": behaviour},
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        text=True,
-    )
-    with process:
-        try:
-            yield Server(process)
-        finally:
-            process.kill()
-
-
-def refusal(*arguments: str, folder: Path, program: Sequence[str] = PROGRAM) -> str:
-    """Run a command that must be refused: one line on standard error, exit code 2, nothing changed on disk."""
-    before = sorted(folder.rglob("*"))
-    done = run(*arguments, folder=folder, program=program)
-    assert (done.returncode, done.stdout) == (2, ""), done.stderr
-    assert done.stderr.count("\n") == 1
-    assert sorted(folder.rglob("*")) == before
-    return done.stderr.removeprefix("callboard: ").rstrip("\n")
 
 
 def test_help_lists_the_commands(tmp_path: Path) -> None:
@@ -102,44 +31,44 @@ def test_help_lists_the_commands(tmp_path: Path) -> None:
         assert re.search(rf"^  {command} +\S", done.stdout, re.MULTILINE)
 
 
-def test_help_loads_nothing_that_is_slow(tmp_path: Path) -> None:
-    """It answers at once because it imports no command; a time would depend on the machine."""
+def test_help_imports_no_slow_library(tmp_path: Path) -> None:
+    """``--help`` imports no command. The test checks imports, since a time would depend on the machine."""
     done = run("--help", folder=tmp_path, program=(sys.executable, "-X", "importtime", "-m", "callboard"))
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "callboard.runtime.cli.main" in loaded
     assert loaded.isdisjoint(SLOW_TO_IMPORT)
 
 
-def test_no_command_is_answered_with_the_help(tmp_path: Path) -> None:
+def test_no_command_prints_help(tmp_path: Path) -> None:
     done = run(folder=tmp_path)
     assert "Commands:" in done.stdout + done.stderr
 
 
-def test_version(tmp_path: Path) -> None:
+def test_version_option_prints_version(tmp_path: Path) -> None:
     done = run("--version", folder=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"callboard {__version__}\n")
 
 
-def test_an_unknown_command_is_refused(tmp_path: Path) -> None:
+def test_unknown_command_is_refused(tmp_path: Path) -> None:
     done = run("sever", folder=tmp_path)
     assert done.returncode == 2
     assert "No such command 'sever'" in done.stderr
 
 
-def test_an_unknown_option_is_refused(tmp_path: Path) -> None:
+def test_unknown_option_is_refused(tmp_path: Path) -> None:
     done = run("serve", "--lisen", "h:1", folder=tmp_path)
     assert done.returncode == 2
     assert "No such option" in done.stderr and "--listen" in done.stderr
 
 
-def test_serve_explains_its_options(tmp_path: Path) -> None:
+def test_serve_help_lists_options(tmp_path: Path) -> None:
     done = run("serve", "--help", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     for option in ("--listen", "--advertised", "--data", "--sync", "--topic", "--set", "--config"):
         assert option in done.stdout
 
 
-def test_bench_is_reached_from_the_program_and_as_a_module(tmp_path: Path) -> None:
+def test_bench_runs_as_command_and_as_module(tmp_path: Path) -> None:
     by_command = run("bench", folder=tmp_path)
     by_module = run(folder=tmp_path, program=(sys.executable, "-m", "callboard.bench"))
     assert by_command.returncode == by_module.returncode == 0
@@ -147,17 +76,17 @@ def test_bench_is_reached_from_the_program_and_as_a_module(tmp_path: Path) -> No
     assert "server" in by_command.stdout
 
 
-def test_a_benchmarks_options_reach_it_unread(tmp_path: Path) -> None:
+def test_bench_passes_options_to_benchmark(tmp_path: Path) -> None:
     assert run("bench", "no-such-bench", "--help", folder=tmp_path).returncode == 2
 
 
-def test_settings_are_listed_for_people(tmp_path: Path) -> None:
+def test_settings_prints_columns(tmp_path: Path) -> None:
     lines = run("settings", folder=tmp_path).stdout.splitlines()
     assert lines[0].split() == ["name", "default", "range", "use"]
     assert [line.split()[0] for line in lines[1:]] == [setting.name for setting in SETTINGS]
 
 
-def test_settings_are_listed_for_programs(tmp_path: Path) -> None:
+def test_settings_json_lists_all_settings(tmp_path: Path) -> None:
     rows = json.loads(run("settings", "--json", folder=tmp_path).stdout)
     assert [row["name"] for row in rows] == [setting.name for setting in SETTINGS]
     by_name = {row["name"]: row for row in rows}
@@ -188,31 +117,31 @@ def test_settings_are_listed_for_programs(tmp_path: Path) -> None:
         (["--config", "."], "cannot read the config file '.'"),
     ],
 )
-def test_a_bad_argument_is_refused_in_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_serve_with_invalid_argument_prints_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:
     assert message in refusal("serve", *arguments, folder=tmp_path)
 
 
-def test_a_config_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
+def test_config_file_with_invalid_toml_is_refused(tmp_path: Path) -> None:
     (tmp_path / "callboard.toml").write_text("listen: 127.0.0.1:9092\n")
     message = refusal("serve", "--config", "callboard.toml", folder=tmp_path)
     assert message.startswith("the config file 'callboard.toml' is not TOML:")
 
 
-def test_a_port_in_use_is_refused_before_the_data_folder_is_touched(tmp_path: Path) -> None:
+def test_serve_on_port_in_use_is_refused_before_data_folder_is_created(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         message = refusal("serve", "--listen", f"127.0.0.1:{port}", "--data", "new", folder=tmp_path)
     assert message.startswith(f"port {port} of 127.0.0.1 is in use by another program")
 
 
-def test_bad_settings_are_found_before_the_port_is_tried(tmp_path: Path) -> None:
+def test_invalid_settings_are_refused_before_port_is_bound(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         assert "group_max_size" in refusal("serve", "--listen", address, "--set", "group_max_size=0", folder=tmp_path)
 
 
-def test_no_name_is_no_data_folder(tmp_path: Path) -> None:
-    """A variable of a script that was never set must not make a data folder of wherever it runs."""
+def test_empty_data_folder_name_is_refused(tmp_path: Path) -> None:
+    """An unset variable in a script must not make the current folder a data folder."""
     message = "bad data '': expected the path of a folder; leave it out for ./data, or give . for this one"
     assert refusal("serve", "--data", "", folder=tmp_path) == message
     (tmp_path / "own.toml").write_text('data = ""')
@@ -220,14 +149,14 @@ def test_no_name_is_no_data_folder(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["own.toml"]
 
 
-def test_a_file_is_no_data_folder(tmp_path: Path) -> None:
+def test_data_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for data in ("file", "file/data"):
         assert data in refusal("serve", "--listen", "127.0.0.1:0", "--data", data, folder=tmp_path)
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_newer_data_format_is_refused(tmp_path: Path) -> None:
+def test_data_folder_of_newer_format_is_refused(tmp_path: Path) -> None:
     info = tmp_path / "data" / INFO_NAME
     info.parent.mkdir()
     info.write_text(json.dumps({"format": FORMAT + 1, "written_by": "a version to come"}))
@@ -237,7 +166,7 @@ def test_a_newer_data_format_is_refused(tmp_path: Path) -> None:
     assert info.read_bytes() == before
 
 
-def test_a_data_folder_in_use_is_refused_and_free_after_a_stop(tmp_path: Path) -> None:
+def test_data_folder_is_locked_until_server_stops(tmp_path: Path) -> None:
     with serving(tmp_path, program=PROGRAM) as first:
         message = refusal("serve", "--listen", "127.0.0.1:0", folder=tmp_path)
         assert f"in use by process {first.process.pid}" in message
@@ -246,8 +175,8 @@ def test_a_data_folder_in_use_is_refused_and_free_after_a_stop(tmp_path: Path) -
         assert second.end(signal.SIGINT) == 0
 
 
-def test_a_port_is_free_again_at_once_after_its_server_stopped() -> None:
-    """A restart does not have to wait until the kernel has forgotten the connections of the process before."""
+def test_port_can_be_bound_immediately_after_stop() -> None:
+    """A restart need not wait for connections in TIME_WAIT."""
     with bind(Options("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as client:
         port = listening.getsockname()[1]
         accepted, _ = listening.accept()
@@ -257,27 +186,27 @@ def test_a_port_is_free_again_at_once_after_its_server_stopped() -> None:
         assert again.getsockname()[1] == port
 
 
-def test_all_addresses_are_fine_when_clients_are_told_where_to_go() -> None:
+def test_listen_on_all_addresses_with_advertised_address_binds() -> None:
     with bind(Options("0.0.0.0", 0, advertised=("host", 1))) as listening:
         assert listening.getsockname()[0] == "0.0.0.0"
 
 
 @pytest.mark.parametrize("end_it", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-def test_a_signal_stops_it_cleanly(tmp_path: Path, end_it: signal.Signals) -> None:
+def test_stop_signal_stops_server_cleanly(tmp_path: Path, end_it: signal.Signals) -> None:
     with serving(tmp_path) as server:
         assert server.end(end_it) == 0
         assert server.read_until("stopped") == "stopped"
         assert server.log() == ""
 
 
-def test_the_ready_line_names_the_port_that_was_free(tmp_path: Path) -> None:
+def test_ready_line_has_bound_port(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         host, _, port = server.ready.rpartition(":")
         assert host == "127.0.0.1"
         socket.create_connection((host, int(port))).close()
 
 
-def test_an_ipv6_address_stands_in_brackets(tmp_path: Path) -> None:
+def test_ready_line_has_ipv6_address_in_brackets(tmp_path: Path) -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -286,33 +215,33 @@ def test_an_ipv6_address_stands_in_brackets(tmp_path: Path) -> None:
         assert re.fullmatch(r"\[::1\]:[0-9]+", server.ready)
 
 
-def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
-    """Somebody presses Ctrl-C again because the clean stop takes too long."""
+def test_second_signal_exits_at_once(tmp_path: Path) -> None:
+    """For example a second Ctrl-C because the clean stop takes too long."""
     with serving(tmp_path, behaviour="hangs") as server:
         server.process.send_signal(signal.SIGINT)
         server.read_until("stopping")
         assert server.end(signal.SIGINT) == 1
-        assert server.log() == "callboard: a second SIGINT: ended at once\n"
+        assert server.log() == "callboard: received a second SIGINT: exiting at once\n"
 
 
-def test_a_stop_after_the_disk_failed_is_no_success(tmp_path: Path) -> None:
-    """Whoever starts it again by its exit code must not take the stop for a clean one."""
+def test_stop_after_disk_failure_exits_with_3(tmp_path: Path) -> None:
+    """A supervisor must be able to distinguish this from a clean stop."""
     with serving(tmp_path, behaviour="fails") as server:
         assert server.end(signal.SIGTERM) == 3
         assert server.log() == "callboard: stopped, after its log had failed: Input/output error\n"
 
 
-def test_arguments_reach_the_node(tmp_path: Path) -> None:
+def test_serve_passes_arguments_to_node(tmp_path: Path) -> None:
     with serving(tmp_path, "--set", "group_max_size=7", "--sync", "none") as server:
         assert server.said[0] == "made with group_max_size=7 sync=none"
 
 
-def test_the_server_loads_no_library_that_it_does_not_need(tmp_path: Path) -> None:
+def test_server_imports_no_unneeded_library(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         assert "started, of the slow libraries loaded: []" in server.said
 
 
-def test_a_node_that_refuses_to_start_is_one_line_too(tmp_path: Path) -> None:
+def test_start_error_of_node_prints_one_line(tmp_path: Path) -> None:
     done = subprocess.run(
         [*STAND_IN, "serve", "--listen", "127.0.0.1:0"],
         env={**os.environ, "CALLBOARD_STAND_IN": "refuses"},
@@ -327,8 +256,8 @@ def test_a_node_that_refuses_to_start_is_one_line_too(tmp_path: Path) -> None:
     assert "ready" not in done.stdout
 
 
-def test_logs_are_json_lines_where_nobody_watches(tmp_path: Path) -> None:
-    """Lines of libraries that use ``logging`` come in the same form, and a traceback stays within its line."""
+def test_logs_to_pipe_are_json_lines(tmp_path: Path) -> None:
+    """Log lines of libraries have the same format, and a traceback is part of its line."""
     with serving(tmp_path, behaviour="speaks") as server:
         server.end(signal.SIGTERM)
         spoken, heard, failed = map(json.loads, server.log().splitlines())
@@ -339,7 +268,7 @@ def test_logs_are_json_lines_where_nobody_watches(tmp_path: Path) -> None:
     assert all(line["timestamp"].endswith("Z") for line in (spoken, heard, failed))
 
 
-def test_file_mode_of_a_server(tmp_path: Path) -> None:
+def test_file_mode_option_sets_permissions_of_new_files(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         with serving(tmp_path, "--file-mode", "0640", program=PROGRAM) as server:
@@ -351,7 +280,7 @@ def test_file_mode_of_a_server(tmp_path: Path) -> None:
     assert modes == {True: 0o750, False: 0o640}
 
 
-def test_logs_are_for_people_on_a_terminal(tmp_path: Path) -> None:
+def test_logs_to_terminal_are_readable_lines(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     try:
         with serving(tmp_path, behaviour="speaks", stderr=theirs) as server:
@@ -364,7 +293,7 @@ def test_logs_are_for_people_on_a_terminal(tmp_path: Path) -> None:
     assert '"event"' not in shown
 
 
-def test_a_signal_shows_what_the_actors_do(tmp_path: Path) -> None:
+def test_sigusr1_prints_actor_statistics(tmp_path: Path) -> None:
     with serving(tmp_path, program=PROGRAM) as server:
         server.process.send_signal(signal.SIGUSR1)
         assert server.process.stderr is not None

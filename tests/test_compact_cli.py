@@ -1,4 +1,4 @@
-"""``callboard compact``: what it says, what it refuses, and how it goes on past what is damaged."""
+"""``callboard compact``: its output, refused arguments, and damaged partitions."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from compaction_helpers import Bat, Rec, by_manifest, write_files
+from compaction_helpers import BatchSpec, RecordSpec, by_manifest, write_files
 
-from callboard.bench.loggen import Shape, write_log
+from callboard.bench.loggen import LogShape, write_log
 from callboard.runtime.cli import compact
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.checksum import with_checksum
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.log.compaction.job import Job, Report
-from callboard.runtime.log.compaction.swap import Settings
+from callboard.runtime.log.compaction.job import CompactionJob, CompactionReport
+from callboard.runtime.log.compaction.swap import CompactionSettings
 from callboard.runtime.log.folder import FORMAT, INFO_NAME
 from callboard.runtime.log.manifest import manifest_folder, manifest_name, newest_manifest
 from callboard.runtime.log.reading.segment import scan, segment_name
@@ -24,34 +24,34 @@ from callboard.runtime.log.reading.segment import scan, segment_name
 FIELDS = {"format": FORMAT, "cluster_id": "a" * 22, "offsets_partitions": 5, "transactions_partitions": 5}
 INFO = with_checksum(FIELDS)
 FILES = [
-    [Bat((Rec(b"a", b"1"), Rec(b"b", b"1"), Rec(b"a", b"2")))],
-    [Bat((Rec(b"b", b"2"), Rec(b"c", b"1")))],
-    [Bat((Rec(b"c", b"2"),))],
+    [BatchSpec((RecordSpec(b"a", b"1"), RecordSpec(b"b", b"1"), RecordSpec(b"a", b"2")))],
+    [BatchSpec((RecordSpec(b"b", b"2"), RecordSpec(b"c", b"1")))],
+    [BatchSpec((RecordSpec(b"c", b"2"),))],
 ]
 NAMES = ("__consumer_offsets-0", "__consumer_offsets-3", "__transaction_state-1")
 
 
-class Done(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
 
 
 class Program:
-    """The command in this process, on a folder with three partitions."""
+    """Runs the command in this process, on a data folder with three partitions."""
 
     def __init__(self, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.data = data
         self._capsys = capsys
 
-    def __call__(self, *arguments: str, data: Path | None = None) -> Done:
+    def __call__(self, *arguments: str, data: Path | None = None) -> CommandResult:
         try:
             code: Any = compact.main(["--data", str(data or self.data), "--processes", "1", *arguments])
         except StartError as error:
-            return Done(2, self._capsys.readouterr().out, str(error))
+            return CommandResult(2, self._capsys.readouterr().out, str(error))
         except SystemExit as end:
             code = end.code
-        return Done(code or 0, *self._capsys.readouterr())
+        return CommandResult(code or 0, *self._capsys.readouterr())
 
     def json(self, *arguments: str) -> Any:
         done = self(*arguments, "--json")
@@ -71,7 +71,7 @@ def generation(program: Program, name: str) -> int:
     return newest_manifest(Disk(), program.data / name).generation
 
 
-def test_it_says_what_it_did(program: Program) -> None:
+def test_compact_prints_summary(program: Program) -> None:
     before = {name: by_manifest(Disk(), program.data / name) for name in NAMES}
     done = program()
     assert done.code == 0
@@ -82,24 +82,24 @@ def test_it_says_what_it_did(program: Program) -> None:
     assert program().out.startswith("0 partitions compacted, 3 had nothing to do")
 
 
-def test_old_files_go_after_the_grace(program: Program) -> None:
+def test_compact_removes_old_files_after_grace_period(program: Program) -> None:
     assert "old file" not in program().out
     assert program("--grace-minutes", "0").out.splitlines()[1] == "3 old files removed"
     assert program("--grace-minutes", "0").out.splitlines()[1:] == []
 
 
-def test_a_dry_run_changes_nothing(program: Program) -> None:
+def test_compact_dry_run_changes_nothing(program: Program) -> None:
     rows = program.json("--dry-run")
     assert [row["partition"] for row in rows] == list(NAMES)
     assert {(row["generation"], row["clean_bytes"], row["dirty_ratio"], row["is_due"]) for row in rows} == {
         (0, 0, "1.000", "yes")
     }
     assert program("--dry-run").out.splitlines()[0].split()[:2] == ["partition", "generation"]
-    assert all(row["open_bytes"] > 0 for row in rows), "the segment that is written to shows its bytes, too"
+    assert all(row["open_bytes"] > 0 for row in rows), "the open segment has bytes too"
     assert generation(program, NAMES[0]) == 0
 
 
-def test_only_the_partitions_that_are_asked_for(program: Program) -> None:
+def test_compact_of_selected_partitions_skips_others(program: Program) -> None:
     reports = program.json("--partitions", "3,__transaction_state-1")["partitions"]
     assert [(report["partition"], report["status"]) for report in reports] == [
         ("__consumer_offsets-3", "compacted"),
@@ -117,20 +117,20 @@ def test_only_the_partitions_that_are_asked_for(program: Program) -> None:
         ("0,4", "found no __consumer_offsets-4, which --partitions asks for"),
     ],
 )
-def test_a_list_that_makes_no_sense_is_refused(program: Program, text: str, expected: str) -> None:
+def test_compact_with_invalid_partition_list_is_refused(program: Program, text: str, expected: str) -> None:
     done = program("--partitions", text)
     assert done.code == 2
     assert expected in done.err
 
 
 @pytest.mark.parametrize("text", ["", "1023K", "0", "-1M", "1.5G", "512MB", "9" * 30])
-def test_a_size_of_memory_that_makes_no_sense_is_refused(program: Program, text: str) -> None:
+def test_compact_with_invalid_memory_size_is_refused(program: Program, text: str) -> None:
     done = program("--memory", text)
     assert done.code == 2
     assert f"bad --memory '{text}': expected bytes, or a number and K, M or G, as in 512M; at least 1M" in done.err
 
 
-def test_sizes_of_memory_are_read_and_shared(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compact_memory_is_divided_among_processes(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [compact.parse_memory(text) for text in ("1048576", "1024K", "512m", "3G")] == [
         1 << 20,
         1 << 20,
@@ -139,22 +139,24 @@ def test_sizes_of_memory_are_read_and_shared(program: Program, monkeypatch: pyte
     ]
     shares: list[int] = []
 
-    def note(jobs: Sequence[Job], *_: object) -> Iterator[Report]:
+    def note(jobs: Sequence[CompactionJob], *_: object) -> Iterator[CompactionReport]:
         shares.extend(job.settings.keys_bytes_max for job in jobs)
         return iter(())
 
-    monkeypatch.setattr(compact, "_elsewhere", note)
-    jobs = [Job(program.data / name, Settings(0, "test", keys_bytes_max=9_000_000)) for name in NAMES]
-    compact._on_this_machine(8, jobs, dict.fromkeys((job.folder for job in jobs), 1), lambda size: None)
+    monkeypatch.setattr(compact, "_run_in_processes", note)
+    jobs = [
+        CompactionJob(program.data / name, CompactionSettings(0, "test", keys_bytes_max=9_000_000)) for name in NAMES
+    ]
+    compact._run_locally(8, jobs, dict.fromkeys((job.folder for job in jobs), 1), lambda size: None)
     assert shares == [3_000_000] * 3
 
 
-def test_ranges_are_read() -> None:
+def test_partition_ranges_are_parsed() -> None:
     numbers = [f"__consumer_offsets-{number}" for number in (7, 1, 2, 3)]
     assert compact.parse_partitions("7, 1-3,2,__transaction_state-2") == [*numbers, "__transaction_state-2"]
 
 
-def test_damage_stops_its_partition_alone(program: Program) -> None:
+def test_compact_of_damaged_partition_compacts_others(program: Program) -> None:
     path = program.data / NAMES[0] / segment_name(3)
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -167,7 +169,7 @@ def test_damage_stops_its_partition_alone(program: Program) -> None:
     assert [generation(program, name) for name in NAMES] == [0, 1, 1]
 
 
-def test_a_manifest_of_a_newer_version_stops_its_partition_alone(program: Program) -> None:
+def test_compact_with_newer_manifest_compacts_other_partitions(program: Program) -> None:
     where = manifest_folder(program.data / NAMES[1])
     where.mkdir(parents=True)
     (where / manifest_name(1)).write_text('{"version": 9}')
@@ -186,7 +188,7 @@ def test_a_manifest_of_a_newer_version_stops_its_partition_alone(program: Progra
         ("no json", "found no JSON"),
     ],
 )
-def test_a_folder_that_is_not_of_this_version_is_refused(
+def test_compact_of_folder_with_other_version_is_refused(
     program: Program, tmp_path: Path, content: str | None, expected: str
 ) -> None:
     info = program.data / INFO_NAME
@@ -201,28 +203,28 @@ def test_a_folder_that_is_not_of_this_version_is_refused(
     assert "found no folder" in program(data=tmp_path / "nowhere").err
 
 
-def test_a_ratio_that_is_not_reached_waits_and_force_does_not(program: Program) -> None:
+def test_compact_below_ratio_does_nothing_unless_forced(program: Program) -> None:
     program()
     folder = program.data / NAMES[0]
-    write_files(Disk(), [[Bat((Rec(b"z", b"1"),))]], folder, base=6)
-    write_files(Disk(), [[Bat((Rec(b"z", b"2"),))]], folder, base=7)
+    write_files(Disk(), [[BatchSpec((RecordSpec(b"z", b"1"),))]], folder, base=6)
+    write_files(Disk(), [[BatchSpec((RecordSpec(b"z", b"2"),))]], folder, base=7)
     assert program.json("--min-cleanable-ratio", "0.99")["partitions"][0]["status"] == "nothing"
     assert program.json("--min-cleanable-ratio", "0.99", "--force")["partitions"][0]["status"] == "compacted"
 
 
-def test_an_open_transaction_is_named(program: Program) -> None:
+def test_compact_reports_open_transaction(program: Program) -> None:
     folder = program.data / "__consumer_offsets-1"
-    write_files(Disk(), [[Bat((Rec(b"a", b"1"),), "transaction")], *FILES], folder)
+    write_files(Disk(), [[BatchSpec((RecordSpec(b"a", b"1"),), "transaction")], *FILES], folder)
     done = program("--partitions", "1")
     assert done.code == 0
     assert done.out.startswith("0 partitions compacted, 0 had nothing to do, 1 waiting, in")
-    assert f"{folder}: a transaction is open since offset 0; what follows waits for its end" in done.err
+    assert f"{folder}: a transaction is open since offset 0; later records wait for its end" in done.err
 
 
-def test_several_processes_do_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compact_with_several_processes_has_same_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = [tmp_path / name for name in ("one", "two")]
     for folder in folders:
-        shape = Shape(20_000, 4, groups=60, segment_bytes=100_000, transaction_rate=0.05)
+        shape = LogShape(20_000, 4, groups=60, segment_bytes=100_000, transaction_rate=0.05)
         written = write_log(folder, shape, seed=5)
         assert written.records >= 20_000 and written.files > 8
         (folder / INFO_NAME).write_text(json.dumps(INFO))
@@ -240,13 +242,13 @@ def test_several_processes_do_the_same(tmp_path: Path, capsys: pytest.CaptureFix
         )
 
 
-def test_the_summary_counts() -> None:
+def test_summary_counts_reports_by_status() -> None:
     reports = [
-        Report("p-0", "compacted", 1_000_000, 20_000, 5_000_000, 100_000, 1.0, 3),
-        Report("p-1", "nothing"),
-        Report("p-2", "damaged", reason="x"),
+        CompactionReport("p-0", "compacted", 1_000_000, 20_000, 5_000_000, 100_000, 1.0, 3),
+        CompactionReport("p-1", "nothing"),
+        CompactionReport("p-2", "damaged", reason="x"),
     ]
-    assert compact.in_words(reports, 1.25).splitlines() == [
+    assert compact.describe_reports(reports, 1.25).splitlines() == [
         "1 partition compacted, 1 had nothing to do, in 1.2 s",
         "records 1,000,000 -> 20,000, bytes 5,000,000 -> 100,000 (2.0 %)",
         "3 old files removed",

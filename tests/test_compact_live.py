@@ -1,4 +1,4 @@
-"""Compaction beside a coordinator that goes on writing: nobody waits, nothing is missing, whoever is killed."""
+"""Compaction while a coordinator writes: nothing blocks and nothing is lost, even after kills."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pytest
 from log_helpers import LazyDisk, append, offset
+from peers.peer import client_environment
 from peers.server import TEST_SETTINGS, ServerProcess
-from peers.stage import client_environment
 from peers.waiting import wait_until
 from peers.wire import Wire
 
@@ -24,11 +24,11 @@ from callboard.actors.ports import Entry
 from callboard.actors.records import OffsetRecord, Record
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.engine.clock import wall_clock_ms
-from callboard.runtime.log.compaction.garbage import tidy
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.compaction.garbage import publish_and_collect
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.manifest import newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.reading.transactions import OffsetKey, live_offsets
+from callboard.runtime.log.reading.partition_reader import OffsetKey, live_offsets
 
 SECONDS = float(os.environ.get("CALLBOARD_STRESS_SECONDS", "3"))
 GRACE_MS = 2000  # a reader of these small logs needs far less
@@ -40,7 +40,7 @@ PARTITION = "__consumer_offsets-0"
 
 
 class Stress(NamedTuple):
-    """What some threads do until they are told to stop, and what went wrong in them."""
+    """Threads that repeat an action until they are stopped, and their errors."""
 
     stop: threading.Event
     errors: list[BaseException]
@@ -56,13 +56,13 @@ class Stress(NamedTuple):
                 self.errors.append(error)
                 self.stop.set()
 
-        made = threading.Thread(target=run)
-        made.start()
-        return made
+        result = threading.Thread(target=run)
+        result.start()
+        return result
 
 
 class Writer:
-    """Writes rounds of commits and knows what was written last."""
+    """Writes rounds of commits and remembers the last values."""
 
     def __init__(self, log: OffsetsLog) -> None:
         self.written: dict[OffsetKey, int] = {}
@@ -80,18 +80,18 @@ class Writer:
 
 
 class Reader:
-    """Reads again and again: what was once there stays, and no offset goes back."""
+    """Reads repeatedly: keys must not disappear, and offsets must not decrease."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._before: dict[OffsetKey, int] = {}
 
     def read(self) -> bool:
-        found = live(self._folder) if self._folder.exists() else {}
-        assert self._before.keys() <= found.keys()
-        assert all(offset <= found[key] for key, offset in self._before.items())
-        self._before = found
-        return bool(found)
+        current = live(self._folder) if self._folder.exists() else {}
+        assert self._before.keys() <= current.keys()
+        assert all(offset <= current[key] for key, offset in self._before.items())
+        self._before = current
+        return bool(current)
 
 
 def live(folder: Path) -> dict[OffsetKey, int]:
@@ -99,16 +99,16 @@ def live(folder: Path) -> dict[OffsetKey, int]:
 
 
 def compact_once(folder: Path) -> bool:
-    how = Settings(wall_clock_ms(), "stress", 0.1, delete_retention_ms=100, segment_bytes=8000)
-    made = compact(Disk(), folder, how)
-    tidy(Disk(), folder, wall_clock_ms(), GRACE_MS)
-    return made is not None
+    how = CompactionSettings(wall_clock_ms(), "stress", 0.1, delete_retention_ms=100, segment_bytes=8000)
+    result = compact(Disk(), folder, how)
+    publish_and_collect(Disk(), folder, wall_clock_ms(), GRACE_MS)
+    return result is not None
 
 
-def test_a_log_under_writing_compactors_and_readers_says_what_was_written(tmp_path: Path) -> None:
-    """A writer that rolls all the time, two compactors that publish and collect, two readers; then a new start.
+def test_log_with_concurrent_compactors_and_readers_keeps_all_records(tmp_path: Path) -> None:
+    """A writer with small segments, two compactors that publish and collect, two readers; then a restart.
 
-    ``CALLBOARD_STRESS_SECONDS`` makes it longer.
+    ``CALLBOARD_STRESS_SECONDS`` sets a longer duration.
     """
     log = OffsetsLog(tmp_path, 1, disk=LazyDisk(), segment_bytes=6000)
     log.open()
@@ -145,27 +145,27 @@ def _written(record: Record) -> tuple[OffsetKey, int]:
 
 
 def commit(wire: Wire, group: str, value: int) -> None:
-    one = {
+    partition = {
         "partition_index": 0,
         "committed_offset": value,
         "committed_leader_epoch": -1,
         "committed_metadata": "x" * 40,
     }
     values = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
-    answer = wire.ask("offset_commit", 8, **values, topics=[{"name": "t", "partitions": [one]}])
+    answer = wire.ask("offset_commit", 8, **values, topics=[{"name": "t", "partitions": [partition]}])
     assert answer["topics"][0]["partitions"][0]["error_code"] == "NONE"
 
 
 def committed(wire: Wire, group: str) -> int:
     topics = [{"name": "t", "partition_indexes": [0]}]
     answer = wire.ask("offset_fetch", 5, group_id=group, topics=topics)
-    found: int = answer["topics"][0]["partitions"][0]["committed_offset"]
-    return found
+    current: int = answer["topics"][0]["partitions"][0]["committed_offset"]
+    return current
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """One that compacts as soon as there is anything to compact."""
+    """A server that compacts as soon as there is anything to compact."""
     settings = {
         **TEST_SETTINGS,
         "offsets_topic_num_partitions": 2,
@@ -173,12 +173,12 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
         "log_cleaner_backoff_ms": 50,
         "log_cleaner_min_cleanable_ratio": 0.1,
     }
-    with ServerProcess(tmp_path, settings=settings, options=("--topic", "t:1")) as found:
-        yield found
+    with ServerProcess(tmp_path, settings=settings, options=("--topic", "t:1")) as current:
+        yield current
 
 
 def commit_until(server: ServerProcess, enough: Callable[[], bool]) -> dict[str, int]:
-    """Commit round robin, many times and until something has happened; what was acknowledged last."""
+    """Commit round robin, many times and until ``enough``; returns the last acknowledged values."""
     latest: dict[str, int] = {}
     with Wire(server.host, server.port) as wire:
         for number in count(1):
@@ -199,7 +199,7 @@ def generations(server: ServerProcess) -> int:
     return sum(newest_manifest(Disk(), server.data / f"__consumer_offsets-{number}").generation for number in range(2))
 
 
-def test_a_server_compacts_its_own_log_and_loses_nothing(server: ServerProcess) -> None:
+def test_server_compacts_its_log_and_keeps_all_commits(server: ServerProcess) -> None:
     latest = commit_until(server, lambda: generations(server) >= 4)
     assert '"event": "compacted"' in server.log()
     server.restart()
@@ -210,13 +210,13 @@ def test_a_server_compacts_its_own_log_and_loses_nothing(server: ServerProcess) 
     assert_committed(server, latest)
 
 
-def test_two_compactors_more_beside_a_server(server: ServerProcess) -> None:
-    """People do start it by hand while the server does it, too; and kill it."""
+def test_server_with_two_more_compactors_keeps_all_commits(server: ServerProcess) -> None:
+    """Users may run ``callboard compact`` while the server compacts, and kill it."""
     command = [sys.executable, "-m", "callboard", "compact", "--data", str(server.data), "--force", "--processes", "1"]
     started: list[subprocess.Popen[bytes]] = []
 
     def more() -> bool:
-        running = [one for one in started if one.poll() is None]
+        running = [process for process in started if process.poll() is None]
         if len(running) < 2:
             started.append(subprocess.Popen([*command, "--grace-minutes", "0.05"], env=client_environment()))
         elif len(started) % 3 == 0:
@@ -224,14 +224,14 @@ def test_two_compactors_more_beside_a_server(server: ServerProcess) -> None:
         return generations(server) >= 6 and len(started) >= 6
 
     latest = commit_until(server, more)
-    for one in started:
-        assert one.wait() in (0, -signal.SIGKILL)
+    for process in started:
+        assert process.wait() in (0, -signal.SIGKILL)
     assert_committed(server, latest)
     server.restart()
     assert_committed(server, latest)
 
 
-def test_a_server_that_is_told_not_to_compact_does_not(tmp_path: Path) -> None:
+def test_server_with_cleaner_disabled_does_not_compact(tmp_path: Path) -> None:
     settings: dict[str, object] = {**TEST_SETTINGS, "offsets_topic_segment_bytes": 5_000, "log_cleaner_backoff_ms": 1}
     settings["log_cleaner_enable"] = "false"
     with ServerProcess(tmp_path, settings=settings, options=("--topic", "t:1")) as server:
@@ -239,12 +239,12 @@ def test_a_server_that_is_told_not_to_compact_does_not(tmp_path: Path) -> None:
         assert generations(server) == 0
 
 
-def test_the_child_ends_with_whoever_started_it() -> None:
-    """Also when that one is killed: its end of the pipe goes with it."""
+def test_compactor_process_exits_with_its_parent() -> None:
+    """This includes a kill of the parent, which closes its end of the pipe."""
     program = (
         "import threading, time\n"
         "from callboard.runtime.cli import compact\n"
-        "threading.Thread(target=compact._end_with_stdin, daemon=True).start()\n"
+        "threading.Thread(target=compact._exit_when_stdin_closes, daemon=True).start()\n"
         "print('up', flush=True)\n"
         "time.sleep(600)\n"
     )

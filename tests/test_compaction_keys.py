@@ -1,4 +1,4 @@
-"""Keys that do not fit in memory: compaction goes on with sorted hashes on disk, and comes to the same bytes."""
+"""Compaction with more keys than fit in memory: sorted hashes on disk give the same output bytes."""
 
 from __future__ import annotations
 
@@ -11,37 +11,52 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compaction_helpers import FOLDER, Bat, Rec, by_manifest, contents, encoded, write_files
+from compaction_helpers import (
+    ALWAYS,
+    FOLDER,
+    NOW_MS,
+    OPEN,
+    BatchSpec,
+    RecordSpec,
+    at,
+    by_manifest,
+    contents,
+    encoded,
+    logs,
+    plain_batch,
+    write_files,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_compaction_kernel import ALWAYS, NOW_MS, OPEN, at, logs, plain
 
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log.compaction import runs as runs_module
-from callboard.runtime.log.compaction.garbage import tidy
-from callboard.runtime.log.compaction.runs import HASH_BYTES, Run, Runs
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.compaction.garbage import publish_and_collect
+from callboard.runtime.log.compaction.runs import HASH_BYTES, HashRun, HashRuns
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.format.errors import DamagedBatch
 from callboard.runtime.log.manifest import segments_folder, write_file
+from callboard.runtime.log.reading.columns import has_numpy
 from callboard.runtime.log.reading.segment import scan
-from callboard.runtime.log.reading.spans import has_numpy
 
 WAYS = [False, True] if has_numpy() else [False]
-NOTHING = 0  # no key fits
-FEW = 900  # some do, so that there are runs, and keys in memory besides
+NO_KEYS_BYTES = 0  # no key fits
+FEW_KEYS_BYTES = 900  # some keys fit, so there are runs and keys in memory
 
 
-def run(disk: FaultyDisk, how: Settings = ALWAYS) -> Any:
+def compact_log(disk: FaultyDisk, compaction_settings: CompactionSettings = ALWAYS) -> Any:
     numbers = iter(range(1000))
-    return compact(disk, FOLDER, how, lambda: how.now_ms, lambda: f"{next(numbers):08x}")
+    return compact(
+        disk, FOLDER, compaction_settings, lambda: compaction_settings.now_ms, lambda: f"{next(numbers):08x}"
+    )
 
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """So that a few hundred keys are many blocks and pieces."""
-    monkeypatch.setattr(runs_module, "BLOCK", 4)
-    monkeypatch.setattr(runs_module, "PIECE", 12)
+    """Makes many blocks and pieces of a few hundred keys."""
+    monkeypatch.setattr(runs_module, "BLOCK_HASHES", 4)
+    monkeypatch.setattr(runs_module, "PIECE_HASHES", 12)
     yield
 
 
@@ -50,12 +65,12 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     rounds=st.lists(logs, min_size=1, max_size=3),
     pauses_h=st.lists(st.sampled_from([0, 1, 30]), min_size=3),
     fast=st.sampled_from(WAYS),
-    keys_bytes_max=st.sampled_from([NOTHING, 150, FEW]),
+    keys_bytes_max=st.sampled_from([NO_KEYS_BYTES, 150, FEW_KEYS_BYTES]),
 )
-def test_any_log_comes_to_the_same_bytes(
-    rounds: list[list[list[Bat]]], pauses_h: list[int], fast: bool, keys_bytes_max: int
+def test_compaction_with_keys_on_disk_writes_same_bytes(
+    rounds: list[list[list[BatchSpec]]], pauses_h: list[int], fast: bool, keys_bytes_max: int
 ) -> None:
-    """Transactions and tombstones included, round after round."""
+    """Includes transactions and tombstones, in several rounds."""
     roomy, tight = FaultyDisk(), FaultyDisk()
     base, now_ms = 0, NOW_MS
     for files, pause_h in zip(rounds, pauses_h, strict=False):
@@ -63,27 +78,27 @@ def test_any_log_comes_to_the_same_bytes(
         ends = [write_files(disk, files, base=base) for disk in (roomy, tight)]
         base = ends[0]
         before = by_manifest(tight)
-        run(roomy, at(now_ms, fast=False, chunk_bytes=64))
-        run(tight, at(now_ms, fast=fast, chunk_bytes=64, keys_bytes_max=keys_bytes_max))
+        compact_log(roomy, at(now_ms, fast=False, chunk_bytes=64))
+        compact_log(tight, at(now_ms, fast=fast, chunk_bytes=64, keys_bytes_max=keys_bytes_max))
         assert by_manifest(tight) == before
         assert contents(roomy, segments_folder(FOLDER)) == contents(tight, segments_folder(FOLDER))
 
 
 @pytest.mark.parametrize("fast", WAYS)
 @pytest.mark.usefixtures("small_blocks")
-def test_many_keys_come_to_the_same_bytes(fast: bool) -> None:
-    """Some hundred runs, merged many times; keys longer than ``known_keys`` takes, and keys in one chunk again."""
+def test_compaction_of_many_keys_with_keys_on_disk_writes_same_bytes(fast: bool) -> None:
+    """Hundreds of runs, merged many times; keys too long for ``known_keys``, and keys repeated in a chunk."""
     chance = random.Random(5)
 
-    def some() -> Bat:
+    def some() -> BatchSpec:
         keys = (f"group {chance.randrange(3000)}" * chance.randint(1, 12) for _ in range(chance.randint(1, 40)))
-        return Bat(tuple(Rec(key.encode(), chance.choice([b"1", b"22", None])) for key in keys))
+        return BatchSpec(tuple(RecordSpec(key.encode(), chance.choice([b"1", b"22", None])) for key in keys))
 
     disks = FaultyDisk(), FaultyDisk()
     files = [[some() for _ in range(40)] for _ in range(8)]
-    for disk, keys_bytes_max in zip(disks, (1 << 30, FEW), strict=True):
+    for disk, keys_bytes_max in zip(disks, (1 << 30, FEW_KEYS_BYTES), strict=True):
         write_files(disk, [*files, OPEN])
-        draft = run(disk, ALWAYS._replace(fast=fast, chunk_bytes=1000, keys_bytes_max=keys_bytes_max))
+        draft = compact_log(disk, ALWAYS._replace(fast=fast, chunk_bytes=1000, keys_bytes_max=keys_bytes_max))
         assert 2000 < draft.records_after < draft.records_before
     roomy, tight = (contents(disk, segments_folder(FOLDER)) for disk in disks)
     assert roomy == tight
@@ -93,87 +108,87 @@ hashes = st.lists(st.sampled_from([b"\0", b"\1"]), min_size=HASH_BYTES, max_size
 
 
 @settings(max_examples=200)
-@given(kept=st.sets(hashes, max_size=60), asked=st.sets(hashes, max_size=60))
-def test_a_run_finds_what_it_holds(kept: set[bytes], asked: set[bytes]) -> None:
-    """Of hashes that are so alike that one often lies across two others."""
+@given(stored=st.sets(hashes, max_size=60), requested=st.sets(hashes, max_size=60))
+def test_hash_run_find_returns_stored_hashes(stored: set[bytes], requested: set[bytes]) -> None:
+    """The hashes are so similar that one often matches across two others."""
     disk = FaultyDisk()
     disk.make_folder(Path("/spill"))
-    made = Run(disk, Path("/spill/run"))
-    made.write(sorted(kept))
-    assert list(made) == sorted(kept)
-    assert made.find(sorted(asked | {b"\0" * 16, b"\1" * 16})) == (asked | {b"\0" * 16, b"\1" * 16}) & kept
-    made.remove()
+    result = HashRun(disk, Path("/spill/run"))
+    result.write(sorted(stored))
+    assert list(result) == sorted(stored)
+    assert result.find(sorted(requested | {b"\0" * 16, b"\1" * 16})) == (requested | {b"\0" * 16, b"\1" * 16}) & stored
+    result.remove()
     assert disk.names(Path("/spill")) == []
 
 
 @settings(max_examples=50)
 @given(sizes=st.lists(st.integers(0, 60), max_size=30), seed=st.integers(0, 1000))
-def test_runs_answer_as_a_set_and_stay_few(sizes: list[int], seed: int) -> None:
+def test_hash_runs_find_same_keys_as_set_and_stay_few(sizes: list[int], seed: int) -> None:
     disk, numbers, chance = FaultyDisk(), count(), random.Random(seed)
     disk.make_folder(Path("/spill"))
-    made = Runs(disk, lambda: Path(f"/spill/{next(numbers)}"))
+    result = HashRuns(disk, lambda: Path(f"/spill/{next(numbers)}"))
     model: set[bytes] = set()
     for size in sizes:
         keys = {b"%d" % chance.randrange(2000) for _ in range(size)}
-        fresh = made.missing(keys)
-        assert len(fresh) == len(set(fresh)) and set(fresh) == keys - model
-        made.add(set(fresh))
+        new_keys = result.find_missing(keys)
+        assert len(new_keys) == len(set(new_keys)) and set(new_keys) == keys - model
+        result.add(set(new_keys))
         model |= keys
-        assert len(made) <= len(model).bit_length() + 1
-        assert len(disk.names(Path("/spill"))) == len(made)
-    made.remove()
+        assert len(result) <= len(model).bit_length() + 1
+        assert len(disk.names(Path("/spill"))) == len(result)
+    result.remove()
     assert disk.names(Path("/spill")) == []
 
 
-FAR_MS = 1 << 62  # what no clock says, and numpy's columns leave to the careful reader
+FAR_MS = 1 << 62  # too large for numpy's columns, so the careful reader is used
 
 
-def test_a_chunk_that_numpy_cannot_read_comes_in_between() -> None:
-    """Nothing is learned of it by the keys of the chunk before."""
+def test_compaction_with_one_chunk_unreadable_by_numpy_keeps_state() -> None:
+    """Its keys must not be added to those of the chunk before."""
     if not has_numpy():
         pytest.skip("needs numpy")
     names = [f"a group and a topic {number}" for number in range(60)]
-    far = encoded(plain(*((name, "1") for name in names)), 0, FAR_MS)
-    near = [plain(*((name, "2") for name in names[:20])), plain(*((name, "3") for name in names[10:40]))]
-    made = []
+    far = encoded(plain_batch(*((name, "1") for name in names)), 0, FAR_MS)
+    near = [plain_batch(*((name, "2") for name in names[:20])), plain_batch(*((name, "3") for name in names[10:40]))]
+    result = []
     for fast in WAYS:
         disk = FaultyDisk()
         disk.make_folder(FOLDER)
         write_file(disk, FOLDER / f"{0:020d}.log", far)
         write_files(disk, [near[:1], near[1:], OPEN], base=60)
         before = by_manifest(disk)
-        assert run(disk, ALWAYS._replace(fast=fast)).records_after == 60
+        assert compact_log(disk, ALWAYS._replace(fast=fast)).records_after == 60
         assert by_manifest(disk) == before
-        made.append(contents(disk, segments_folder(FOLDER)))
-    assert made[0] == made[1]
+        result.append(contents(disk, segments_folder(FOLDER)))
+    assert result[0] == result[1]
 
 
-def many_keys(number: int) -> list[Bat]:
-    return [plain(*((f"key {index}", "x"), (f"key {index + 1}", "x"))) for index in range(number)]
+def many_keys(number: int) -> list[BatchSpec]:
+    return [plain_batch(*((f"key {index}", "x"), (f"key {index + 1}", "x"))) for index in range(number)]
 
 
-def test_the_files_are_gone_after_damage(disk: FaultyDisk) -> None:
+def test_compaction_of_damaged_log_removes_key_files(disk: FaultyDisk) -> None:
     write_files(disk, [many_keys(5), many_keys(50), OPEN])
     path = FOLDER / f"{0:020d}.log"
     second = next(iter(scan(disk, path))).size
     disk.write(disk.open(path, 2), b"\xff", second + 65)
     with pytest.raises(DamagedBatch, match=rf"{path}: damaged batch at byte {second}"):
-        run(disk, ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NOTHING))
+        compact_log(disk, ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NO_KEYS_BYTES))
     assert disk.names(segments_folder(FOLDER)) == []
 
 
-def test_a_full_disk_ends_it_and_the_log_is_as_it_was(disk: FaultyDisk) -> None:
+def test_compaction_on_full_disk_fails_and_leaves_log_unchanged(disk: FaultyDisk) -> None:
     write_files(disk, [many_keys(100), OPEN])
     before = by_manifest(disk)
     disk.capacity_bytes = disk.used_bytes() + 1000
     with pytest.raises(OSError, match="spill") as refused:
-        run(disk, ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NOTHING))
+        compact_log(disk, ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NO_KEYS_BYTES))
     assert refused.value.errno == errno.ENOSPC
     assert by_manifest(disk) == before
     assert disk.names(segments_folder(FOLDER)) == []
 
 
-def test_what_a_killed_run_leaves_is_collected(disk: FaultyDisk) -> None:
+def test_files_of_killed_run_are_collected(disk: FaultyDisk) -> None:
     class Killed(BaseException):
         pass
 
@@ -185,13 +200,13 @@ def test_what_a_killed_run_leaves_is_collected(disk: FaultyDisk) -> None:
         if len(left) > 3:
             raise Killed
 
-    how = ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NOTHING)
+    compaction_settings = ALWAYS._replace(chunk_bytes=64, keys_bytes_max=NO_KEYS_BYTES)
     with pytest.raises(Killed):
-        compact(disk, FOLDER, how, progress=kill)
+        compact(disk, FOLDER, compaction_settings, on_bytes_read=kill)
     for name in left:
         disk.close(disk.open(segments_folder(FOLDER) / name, 0o100))
-    run(disk, how)
-    tidy(disk, FOLDER, NOW_MS, 0)
+    compact_log(disk, compaction_settings)
+    publish_and_collect(disk, FOLDER, NOW_MS, 0)
     assert not set(left) & set(disk.names(segments_folder(FOLDER)))
 
 
@@ -200,10 +215,10 @@ def disk() -> FaultyDisk:
     return FaultyDisk()
 
 
-def peak_bytes(folder: Path, how: Settings) -> int:
+def peak_bytes(folder: Path, compaction_settings: CompactionSettings) -> int:
     tracemalloc.start()
     try:
-        draft = compact(Disk(), folder, how)
+        draft = compact(Disk(), folder, compaction_settings)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -212,15 +227,20 @@ def peak_bytes(folder: Path, how: Settings) -> int:
 
 
 @pytest.mark.parametrize("fast", WAYS)
-def test_memory_stays_within_the_bound_however_many_keys_there_are(tmp_path: Path, fast: bool) -> None:
-    bound, keys = 300_000, 30_000
-    batches = [Bat(tuple(Rec(b"a group and its topic %09d" % (100 * batch + one), b"x") for one in range(100)))
-               for batch in range(keys // 100)]  # fmt: skip
-    how = ALWAYS._replace(fast=fast, chunk_bytes=16 * 1024)
+def test_compaction_memory_stays_within_keys_bytes_max(tmp_path: Path, fast: bool) -> None:
+    limit_bytes, keys = 300_000, 30_000
+    records = [RecordSpec(b"group and topic key %010d" % number, b"x") for number in range(keys)]
+    batches = [BatchSpec(tuple(records[first : first + 100])) for first in range(0, keys, 100)]
+    compaction_settings = ALWAYS._replace(fast=fast, chunk_bytes=16 * 1024)
     peaks = {}
-    for keys_bytes_max in (1 << 30, bound, 1 << 30, bound):  # the second time without what is imported and cached
+    for keys_bytes_max in (
+        1 << 30,
+        limit_bytes,
+        1 << 30,
+        limit_bytes,
+    ):  # the second round has no imports or cache fills
         folder = tmp_path / str(len(list(tmp_path.iterdir()))) / "__consumer_offsets-0"
         write_files(Disk(), [batches, OPEN], folder)
-        peaks[keys_bytes_max] = peak_bytes(folder, how._replace(keys_bytes_max=keys_bytes_max))
-    assert peaks[1 << 30] > 12 * bound
-    assert peaks[bound] < 4 * bound, "of which numpy's tables are one, and a chunk is another"
+        peaks[keys_bytes_max] = peak_bytes(folder, compaction_settings._replace(keys_bytes_max=keys_bytes_max))
+    assert peaks[1 << 30] > 12 * limit_bytes
+    assert peaks[limit_bytes] < 4 * limit_bytes, "numpy's tables and a chunk are included"

@@ -1,4 +1,4 @@
-"""How a compacted file becomes the log: all at once, whoever is killed when, and however many try."""
+"""Compacted files become the log atomically, with kills at any point and with concurrent runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from compaction_helpers import (
     FOLDER,
     START_MS,
-    Bat,
-    Rec,
+    BatchSpec,
+    RecordSpec,
     State,
     by_manifest,
     by_plain_names,
@@ -25,13 +25,13 @@ from compaction_helpers import (
 
 from callboard.runtime.disk.disk import Disk, read_file, replace_file
 from callboard.runtime.disk.faulty import Fault, FaultyDisk, PowerLoss
-from callboard.runtime.log.compaction.garbage import ORPHAN_MS, tidy
+from callboard.runtime.log.compaction.garbage import ORPHAN_MS, publish_and_collect
 from callboard.runtime.log.compaction.plan import make_plan
-from callboard.runtime.log.compaction.publish import locked, published
-from callboard.runtime.log.compaction.swap import Settings, commit, compact, write_draft
+from callboard.runtime.log.compaction.publish import published_generation, try_lock
+from callboard.runtime.log.compaction.swap import CompactionSettings, commit_draft, compact, write_draft
 from callboard.runtime.log.manifest import FOLDER as COMPACTION
 from callboard.runtime.log.manifest import (
-    Compacted,
+    CompactedSegment,
     Manifest,
     ManifestError,
     generations,
@@ -47,114 +47,118 @@ from callboard.runtime.log.manifest import (
 
 NOW_MS = START_MS + 1_000_000
 GRACE_MS = 3_600_000
-SETTINGS = Settings(NOW_MS, "test", -1.0, delete_retention_ms=0, segment_bytes=400)
+SETTINGS = CompactionSettings(NOW_MS, "test", -1.0, delete_retention_ms=0, segment_bytes=400)
 
 
 _numbers = count(1000)
 
 
 def ids() -> Callable[[], str]:
-    """As good as random: no two are the same."""
+    """Unique ids in a fixed order."""
     return lambda: f"{next(_numbers):08x}"
 
 
-def run(disk: Disk, now_ms: int = NOW_MS, new_id: Callable[[], str] | None = None) -> Any:
+def compact_log(disk: Disk, now_ms: int = NOW_MS, new_id: Callable[[], str] | None = None) -> Any:
     return compact(disk, FOLDER, SETTINGS._replace(now_ms=now_ms), lambda: now_ms, new_id or ids())
 
 
-def a_log(files: int = 6) -> list[list[Bat]]:
-    """Keys that come again in other files, tombstones, a transaction; the last file is open."""
+def log_with_transactions(files: int = 6) -> list[list[BatchSpec]]:
+    """Keys repeated across files, tombstones, and a transaction; the last file is open."""
 
-    def one(number: int) -> list[Bat]:
+    def batches_of_file(number: int) -> list[BatchSpec]:
         again, gone = f"k{number % 2}".encode(), f"k{number}".encode()
         return [
-            Bat((Rec(again, b"%d" % number), Rec(b"own%d" % number, b"x" * 60), Rec(b"k%d" % (number + 1), b"y"))),
-            Bat((Rec(b"t", b"%d" % number),), "transaction", number),
-            Bat((), "commit" if number % 3 else "abort", number),
-            Bat((Rec(gone, None),)),
+            BatchSpec(
+                (
+                    RecordSpec(again, b"%d" % number),
+                    RecordSpec(b"own%d" % number, b"x" * 60),
+                    RecordSpec(b"k%d" % (number + 1), b"y"),
+                )
+            ),
+            BatchSpec((RecordSpec(b"t", b"%d" % number),), "transaction", number),
+            BatchSpec((), "commit" if number % 3 else "abort", number),
+            BatchSpec((RecordSpec(gone, None),)),
         ]
 
-    return [one(number) for number in range(files)]
+    return [batches_of_file(number) for number in range(files)]
 
 
-def a_run(disk: Disk) -> None:
-    """Everything, twice: the second makes tombstones go that the first found."""
+def compact_and_publish_twice(disk: Disk) -> None:
+    """Compact and publish twice: the second run drops the tombstones of the first."""
     for now_ms in (NOW_MS, NOW_MS + 10):
         new_id = ids()
-        run(disk, now_ms, new_id)
-        tidy(disk, FOLDER, now_ms + 1, 0, new_id)
+        compact_log(disk, now_ms, new_id)
+        publish_and_collect(disk, FOLDER, now_ms + 1, 0, new_id)
 
 
-def a_late_run(disk: Disk) -> None:
-    """The same, and both are published at once: what a tombstone deleted and the tombstone go together."""
+def compact_twice_then_publish(disk: Disk) -> None:
+    """Compact twice and publish once: a deleted record and its tombstone are removed together."""
     new_id = ids()
     for now_ms in (NOW_MS, NOW_MS + 10):
-        run(disk, now_ms, new_id)
-    tidy(disk, FOLDER, NOW_MS + 11, 0, new_id)
+        compact_log(disk, now_ms, new_id)
+    publish_and_collect(disk, FOLDER, NOW_MS + 11, 0, new_id)
 
 
-each_way = pytest.mark.parametrize("a_whole_run", [a_run, a_late_run])
+each_way = pytest.mark.parametrize("whole_run", [compact_and_publish_twice, compact_twice_then_publish])
 
 
 @pytest.fixture
 def disk() -> FaultyDisk:
-    found = FaultyDisk()
-    write_files(found, a_log())
-    return found
+    faulty_disk = FaultyDisk()
+    write_files(faulty_disk, log_with_transactions())
+    return faulty_disk
 
 
-def after_every_kill(make: Callable[[], FaultyDisk], what: Callable[[Disk], None]) -> Iterator[FaultyDisk]:
-    """The disk as it was when the process was in the middle of each of its changes."""
+def disks_after_every_kill(make: Callable[[], FaultyDisk], action: Callable[[Disk], None]) -> Iterator[FaultyDisk]:
+    """The disk after a kill at each of the changes of the run."""
     for change in count(1):
         disk = make()
         disk.crash_at(change)
         try:
-            what(disk)
+            action(disk)
         except PowerLoss:
             yield disk
         else:
-            assert change > 40, "so few changes cannot be all of a run"
+            assert change > 40, "a whole run has more changes"
             return
 
 
-def fresh(seed: int = 0) -> FaultyDisk:
+def disk_with_log(seed: int = 0) -> FaultyDisk:
     disk = FaultyDisk(seed)
-    write_files(disk, a_log())
+    write_files(disk, log_with_transactions())
     return disk
 
 
 @each_way
-def test_killed_anywhere_it_leaves_a_log_that_says_the_same(a_whole_run: Callable[[Disk], None]) -> None:
-    """To who reads by the manifest and to who reads plain names; and the next run finishes what was begun."""
-    expected = by_manifest(fresh())
-    for found in after_every_kill(fresh, a_whole_run):
-        disk = found.kill()
+def test_kill_at_any_change_keeps_state_of_log(whole_run: Callable[[Disk], None]) -> None:
+    """Holds for readers of the manifest and of plain names; the next run completes the work."""
+    expected = by_manifest(disk_with_log())
+    for faulty_disk in disks_after_every_kill(disk_with_log, whole_run):
+        disk = faulty_disk.kill()
         assert by_manifest(disk) == expected
         assert by_plain_names(disk) == expected
-        a_run(disk)
+        compact_and_publish_twice(disk)
         assert by_manifest(disk) == by_plain_names(disk) == expected
-        tidy(disk, FOLDER, NOW_MS + 2 * ORPHAN_MS, 0)
-        assert_tidy(disk)
+        publish_and_collect(disk, FOLDER, NOW_MS + 2 * ORPHAN_MS, 0)
+        assert_no_leftover_files(disk)
 
 
 @each_way
 @pytest.mark.parametrize("seed", range(8))
-def test_a_loss_of_power_anywhere_leaves_a_log_that_says_the_same(
-    seed: int, a_whole_run: Callable[[Disk], None]
-) -> None:
-    expected = by_manifest(fresh())
-    for found in after_every_kill(lambda: fresh(seed), a_whole_run):
-        disk = found.crash()
+def test_power_loss_at_any_change_keeps_state_of_log(seed: int, whole_run: Callable[[Disk], None]) -> None:
+    expected = by_manifest(disk_with_log())
+    for faulty_disk in disks_after_every_kill(lambda: disk_with_log(seed), whole_run):
+        disk = faulty_disk.crash()
         assert by_manifest(disk) == expected
         assert by_plain_names(disk) == expected
-        a_run(disk)
+        compact_and_publish_twice(disk)
         assert by_manifest(disk.crash()) == by_plain_names(disk.crash()) == expected
 
 
-def assert_tidy(disk: Disk) -> None:
-    """Nothing lies about that no manifest names, and plain names are the compacted files and what is open."""
+def assert_no_leftover_files(disk: Disk) -> None:
+    """All files are named by a manifest, and the plain names are the compacted files and the open segment."""
     manifest, files = log_files(disk, FOLDER)
-    assert disk.names(segments_folder(FOLDER)) == sorted(one.file for one in manifest.segments)
+    assert disk.names(segments_folder(FOLDER)) == sorted(segment.file for segment in manifest.segments)
     assert disk.names(manifest_folder(FOLDER)) == [manifest_name(manifest.generation)]
     assert sorted(disk.names(FOLDER / COMPACTION)) == ["lock", "manifest", "published", "segments"]
     plain = [f"{file.base:020d}.log" for file in files]
@@ -163,31 +167,31 @@ def assert_tidy(disk: Disk) -> None:
 
 @pytest.mark.parametrize("operation", ["open", "read", "write", "sync", "sync_folder", "link", "rename", "remove"])
 @pytest.mark.parametrize("skip", [0, 1, 2, 5])
-def test_a_disk_that_fails_once_leaves_the_log_as_it_was(disk: FaultyDisk, operation: str, skip: int) -> None:
+def test_single_disk_error_leaves_log_unchanged(disk: FaultyDisk, operation: str, skip: int) -> None:
     expected = by_manifest(disk)
     disk.fail(Fault(operation, 5, "*.compaction*" if operation == "read" else "*", skip=skip))
     with suppress(OSError):
-        a_run(disk)
-    disk.mend()
+        compact_and_publish_twice(disk)
+    disk.clear_faults()
     assert by_manifest(disk) == by_plain_names(disk) == expected
-    a_run(disk)
+    compact_and_publish_twice(disk)
     assert by_manifest(disk) == by_plain_names(disk) == expected
 
 
-def test_of_two_that_began_alike_one_wins_and_the_other_leaves_nothing(disk: FaultyDisk) -> None:
+def test_commit_of_second_draft_of_same_generation_fails_and_removes_files(disk: FaultyDisk) -> None:
     expected = by_manifest(disk)
     drafts = [write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, ids()) for _ in range(2)]
     first, second = drafts
     assert first is not None and second is not None
-    assert commit(disk, FOLDER, second, NOW_MS, "0000000a")
-    assert not commit(disk, FOLDER, first, NOW_MS, "0000000b")
+    assert commit_draft(disk, FOLDER, second, NOW_MS, "0000000a")
+    assert not commit_draft(disk, FOLDER, first, NOW_MS, "0000000b")
     assert newest_manifest(disk, FOLDER).segments == second.manifest.segments
-    assert disk.names(segments_folder(FOLDER)) == sorted(one.file for one in second.manifest.segments)
+    assert disk.names(segments_folder(FOLDER)) == sorted(segment.file for segment in second.manifest.segments)
     assert by_manifest(disk) == expected
 
 
 class Interrupted(Disk):
-    """A disk on which somebody else is quicker, once: before we are alone to put the first manifest in its place."""
+    """A disk where, once, another run finishes just before this one takes the lock for its manifest."""
 
     def __init__(self, disk: Disk, meanwhile: Callable[[], None]) -> None:
         self._disk = disk
@@ -202,64 +206,66 @@ class Interrupted(Disk):
         return getattr(self._disk, name)
 
 
-def test_who_loses_plans_anew(disk: FaultyDisk) -> None:
+def test_compact_that_loses_plans_again(disk: FaultyDisk) -> None:
     def meanwhile() -> None:
-        run(disk, new_id=lambda: "00000100")
-        write_files(disk, [[Bat((Rec(b"k0", b"newer"),))], [Bat((Rec(b"open", b"1"),))]], base=36)
+        compact_log(disk, new_id=lambda: "00000100")
+        write_files(
+            disk, [[BatchSpec((RecordSpec(b"k0", b"newer"),))], [BatchSpec((RecordSpec(b"open", b"1"),))]], base=36
+        )
 
     assert by_manifest(disk).end == 36
-    draft = run(Interrupted(disk, meanwhile))
+    draft = compact_log(Interrupted(disk, meanwhile))
     assert draft.manifest.generation == 2
     assert draft.manifest.clean_end == 37
     assert by_manifest(disk).live[b"k0"][2] == b"newer"
 
 
-def test_a_late_draft_of_a_generation_that_was_collected_counts_for_nothing(disk: FaultyDisk) -> None:
-    """Its number is free again, but it is no longer the next."""
+def test_commit_of_draft_of_collected_generation_fails(disk: FaultyDisk) -> None:
+    """Its number is free again, but it is not the next one."""
     late = write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, lambda: "0000000f")
     assert late is not None
-    a_run(disk)
-    tidy(disk, FOLDER, NOW_MS + 100, 0)
+    compact_and_publish_twice(disk)
+    publish_and_collect(disk, FOLDER, NOW_MS + 100, 0)
     assert generations(disk, FOLDER) == [2]
-    assert not commit(disk, FOLDER, late, NOW_MS + 200, "0000000a")
+    assert not commit_draft(disk, FOLDER, late, NOW_MS + 200, "0000000a")
 
 
-def test_a_draft_whose_files_were_collected_counts_for_nothing(disk: FaultyDisk) -> None:
-    """Its run stood still for more than a day, in a machine that was suspended, and others took it for dead."""
+def test_commit_of_draft_with_collected_files_fails(disk: FaultyDisk) -> None:
+    """The run was suspended for more than a day, so other runs removed its files."""
     late = write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, lambda: "0000000f")
     assert late is not None
     before = by_manifest(disk)
-    tidy(disk, FOLDER, NOW_MS + 2 * ORPHAN_MS, 0)
-    assert not commit(disk, FOLDER, late, NOW_MS + 2 * ORPHAN_MS, "0000000a")
+    publish_and_collect(disk, FOLDER, NOW_MS + 2 * ORPHAN_MS, 0)
+    assert not commit_draft(disk, FOLDER, late, NOW_MS + 2 * ORPHAN_MS, "0000000a")
     assert generations(disk, FOLDER) == []
     assert by_manifest(disk) == before
 
 
-def test_nothing_is_published_or_collected_before_its_time(disk: FaultyDisk) -> None:
-    """Who listed the files then may still open one."""
+def test_publish_and_collect_wait_for_grace_period(disk: FaultyDisk) -> None:
+    """A reader that listed the files may still open one."""
     names = disk.names(FOLDER)
-    run(disk)
-    tidy(disk, FOLDER, NOW_MS + GRACE_MS - 1, GRACE_MS)
+    compact_log(disk)
+    publish_and_collect(disk, FOLDER, NOW_MS + GRACE_MS - 1, GRACE_MS)
     assert disk.names(FOLDER) == [COMPACTION, *names]
-    run(disk, NOW_MS + GRACE_MS - 1)
-    tidy(disk, FOLDER, NOW_MS + GRACE_MS, GRACE_MS)
-    assert published(disk, FOLDER) == 1, "the one that was the newest an hour ago"
+    compact_log(disk, NOW_MS + GRACE_MS - 1)
+    publish_and_collect(disk, FOLDER, NOW_MS + GRACE_MS, GRACE_MS)
+    assert published_generation(disk, FOLDER) == 1, "the newest generation of an hour ago"
     assert generations(disk, FOLDER) == [1, 2]
-    tidy(disk, FOLDER, NOW_MS + 2 * GRACE_MS, GRACE_MS)
-    assert (published(disk, FOLDER), generations(disk, FOLDER)) == (2, [2])
-    assert_tidy(disk)
+    publish_and_collect(disk, FOLDER, NOW_MS + 2 * GRACE_MS, GRACE_MS)
+    assert (published_generation(disk, FOLDER), generations(disk, FOLDER)) == (2, [2])
+    assert_no_leftover_files(disk)
 
 
-def test_only_one_publishes(disk: FaultyDisk) -> None:
-    run(disk)
+def test_publish_and_collect_while_locked_does_nothing(disk: FaultyDisk) -> None:
+    compact_log(disk)
     names = disk.names(FOLDER)
-    with locked(disk, FOLDER) as alone:
+    with try_lock(disk, FOLDER) as alone:
         assert alone
-        assert tidy(disk, FOLDER, NOW_MS + GRACE_MS, 0) == (0, 0)
+        assert publish_and_collect(disk, FOLDER, NOW_MS + GRACE_MS, 0) == (0, 0)
     assert disk.names(FOLDER) == names
 
 
-def test_what_a_killed_run_left_goes_when_it_can_never_count(disk: FaultyDisk) -> None:
+def test_collect_removes_files_of_killed_runs(disk: FaultyDisk) -> None:
     disk.make_folder(segments_folder(FOLDER))
     seconds = NOW_MS // 1000
     young = f"{0:020d}-{2:010d}-{seconds:08x}0000000a.log"
@@ -267,34 +273,34 @@ def test_what_a_killed_run_left_goes_when_it_can_never_count(disk: FaultyDisk) -
     foreign = "somebody.txt"
     for name in (young, lost, foreign):
         write_file(disk, segments_folder(FOLDER) / name, b"x")
-    run(disk)
-    tidy(disk, FOLDER, NOW_MS, 0)
+    compact_log(disk)
+    publish_and_collect(disk, FOLDER, NOW_MS, 0)
     left = disk.names(segments_folder(FOLDER))
     assert young in left and foreign in left and lost not in left
-    tidy(disk, FOLDER, NOW_MS + ORPHAN_MS + 1000, 0)
+    publish_and_collect(disk, FOLDER, NOW_MS + ORPHAN_MS + 1000, 0)
     left = disk.names(segments_folder(FOLDER))
     assert young not in left and foreign in left
 
 
-def test_a_manifest_of_a_newer_version_is_refused(disk: FaultyDisk) -> None:
+def test_manifest_of_newer_version_is_refused(disk: FaultyDisk) -> None:
     disk.make_folder(manifest_folder(FOLDER))
     write_file(disk, manifest_folder(FOLDER) / manifest_name(3), b'{"version": 3}')
     with pytest.raises(ManifestError, match=r"0003\.json: found manifest version 3, expected 2; a newer version"):
-        run(disk)
+        compact_log(disk)
     with pytest.raises(ManifestError, match="use that version"):
         by_manifest(disk)
 
 
 def written_manifest(disk: FaultyDisk) -> tuple[Path, Manifest]:
     disk.make_folder(manifest_folder(FOLDER))
-    segments = (Compacted("a.log", 0, 4, 10, 7, 2, None), Compacted("b.log", 4, 9, 20, 8, 3, 1234567))
+    segments = (CompactedSegment("a.log", 0, 4, 10, 7, 2, None), CompactedSegment("b.log", 4, 9, 20, 8, 3, 1234567))
     manifest = Manifest(1, 0, "test", 1700000000000, 9, segments, ("c.log",))
     assert put_if_absent(disk, FOLDER, manifest, "00000000")
     return manifest_folder(FOLDER) / manifest_name(1), manifest
 
 
 def test_manifest_with_any_flipped_bit_is_refused(disk: FaultyDisk) -> None:
-    """A flip that leaves the same values, in the white space, is none."""
+    """A flip in white space that leaves the same values is accepted."""
     path, manifest = written_manifest(disk)
     data = read_file(disk, path)
     refused = 0
@@ -329,33 +335,33 @@ def test_manifest_of_version_1_without_checksum_is_read(disk: FaultyDisk) -> Non
         b' "delete_horizon_ms": null}]}',
     ],
 )
-def test_a_manifest_that_makes_no_sense_is_refused(disk: FaultyDisk, content: bytes) -> None:
+def test_invalid_manifest_is_refused(disk: FaultyDisk, content: bytes) -> None:
     disk.make_folder(manifest_folder(FOLDER))
     write_file(disk, manifest_folder(FOLDER) / manifest_name(1), content)
     with pytest.raises(ManifestError, match=r"0001\.json: found no manifest .* put back a copy"):
         log_files(disk, FOLDER)
 
 
-def test_a_ratio_below_the_bound_waits(disk: FaultyDisk) -> None:
-    run(disk)
-    write_files(disk, [[Bat((Rec(b"own1", b"2"),))], [Bat((Rec(b"open", b"1"),))]], base=36)
+def test_compact_below_min_ratio_does_nothing(disk: FaultyDisk) -> None:
+    compact_log(disk)
+    write_files(disk, [[BatchSpec((RecordSpec(b"own1", b"2"),))], [BatchSpec((RecordSpec(b"open", b"1"),))]], base=36)
     plan = make_plan(disk, FOLDER)
     assert 0 < plan.dirty_ratio < 0.5
     assert not plan._replace(manifest=plan.manifest._replace(segments=())).is_due(NOW_MS, 0.5)
     assert plan.is_due(NOW_MS, 0.01)
 
 
-def test_on_a_real_disk_too(tmp_path: Path) -> None:
-    """Links, renames and locks of the system itself, through several generations."""
+def test_compact_and_publish_on_real_disk(tmp_path: Path) -> None:
+    """Uses real links, renames and locks, over several generations."""
     folder, disk = tmp_path / "__consumer_offsets-0", Disk()
-    end = write_files(disk, a_log(), folder)
+    end = write_files(disk, log_with_transactions(), folder)
     for generation in range(1, 4):
         expected: State = by_manifest(disk, folder)
         now_ms = NOW_MS + generation
         compact(disk, folder, SETTINGS._replace(now_ms=now_ms), partial(int, now_ms))
         assert by_manifest(disk, folder) == expected
-        tidy(disk, folder, now_ms + 1, 0)
+        publish_and_collect(disk, folder, now_ms + 1, 0)
         assert by_manifest(disk, folder) == by_plain_names(disk, folder) == expected
         assert newest_manifest(disk, folder).generation == generation
-        end = write_files(disk, a_log(3), folder, end)
+        end = write_files(disk, log_with_transactions(3), folder, end)
     assert len(offsets(disk, folder)) < end

@@ -31,7 +31,7 @@ def file(folder: Path, text: str) -> Path:
     return path
 
 
-def test_defaults_are_kafkas() -> None:
+def test_defaults_equal_kafka_defaults() -> None:
     """A person who knows Kafka's broker finds its behaviour without setting anything."""
     settings = Settings()
     assert settings.group_initial_rebalance_delay_ms == 3000
@@ -48,18 +48,18 @@ def test_defaults_are_kafkas() -> None:
 
 
 @each_setting
-def test_every_setting_explains_itself(setting: Setting) -> None:
+def test_every_setting_has_documentation(setting: Setting) -> None:
     assert setting.doc.endswith(".")
     assert setting.type in (int, float, bool)
     assert (setting.minimum is None) == (setting.maximum is None) == (setting.type is bool)
 
 
-def test_the_table_has_the_attributes_and_no_others() -> None:
+def test_table_rows_match_settings_attributes() -> None:
     assert [setting.name for setting in SETTINGS] == [field.name for field in dataclasses.fields(Settings)]
 
 
 @each_number
-def test_a_number_is_taken_at_both_ends_of_its_range(setting: Setting) -> None:
+def test_number_at_limit_of_range_is_accepted(setting: Setting) -> None:
     # The two session timeouts bound each other, so the other one makes room.
     room = {"group_min_session_timeout_ms": 1, "group_max_session_timeout_ms": config.INT_MAX}
     for value in (setting.minimum, setting.maximum):
@@ -68,7 +68,7 @@ def test_a_number_is_taken_at_both_ends_of_its_range(setting: Setting) -> None:
 
 
 @each_number
-def test_a_number_out_of_range_is_refused_with_its_range(setting: Setting) -> None:
+def test_number_out_of_range_is_refused_with_range(setting: Setting) -> None:
     assert setting.minimum is not None and setting.maximum is not None
     for value in (setting.minimum - 1, setting.maximum + 1):
         message = refusal(f"{setting.name}={value}")
@@ -77,63 +77,63 @@ def test_a_number_out_of_range_is_refused_with_its_range(setting: Setting) -> No
 
 
 @pytest.mark.parametrize("value", ["", "x", "1.5", "1e3", "0x10", "1_000", pytest.param("9" * 5000, id="5000 digits")])
-def test_what_is_no_whole_number_is_refused(value: str) -> None:
+def test_invalid_integer_is_refused(value: str) -> None:
     assert f"bad value '{value}' for setting 'group_max_size'" in refusal(f"group_max_size={value}")
 
 
 @pytest.mark.parametrize(("text", "value"), [("0", 0.0), ("1", 1.0), ("0.25", 0.25)])
-def test_a_ratio_is_a_number_with_a_point_or_without(text: str, value: float) -> None:
+def test_ratio_accepts_integer_and_decimal(text: str, value: float) -> None:
     assert load_settings({}, [f"log_cleaner_min_cleanable_ratio={text}"]).log_cleaner_min_cleanable_ratio == value
     assert load_settings({"log_cleaner_min_cleanable_ratio": 1}).log_cleaner_min_cleanable_ratio == 1
 
 
 @pytest.mark.parametrize("text", ["1.1", "-0.1", "half", "nan", "1e-3", "0,5", "true"])
-def test_what_is_no_ratio_is_refused(text: str) -> None:
+def test_invalid_ratio_is_refused(text: str) -> None:
     message = refusal(f"log_cleaner_min_cleanable_ratio={text}")
     assert "setting 'log_cleaner_min_cleanable_ratio': expected a number from 0 to 1" in message
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False), ("False", False), ("TRUE", True)])
-def test_truth_values_are_read_as_kafka_reads_them(text: str, value: bool) -> None:
+def test_booleans_are_parsed_like_in_kafka(text: str, value: bool) -> None:
     assert load_settings({}, [f"auto_create_topics_enable={text}"]).auto_create_topics_enable is value
 
 
-def test_a_bad_truth_value_is_refused() -> None:
+def test_invalid_boolean_is_refused() -> None:
     assert refusal("auto_create_topics_enable=yes") == (
         "bad value 'yes' for setting 'auto_create_topics_enable': expected true or false"
     )
 
 
-def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+def test_unknown_name_is_refused_with_similar_name() -> None:
     assert refusal("group_min_sesion_timeout_ms=1") == (
         "unknown setting 'group_min_sesion_timeout_ms': did you mean 'group_min_session_timeout_ms'? "
         "`callboard settings` lists all"
     )
 
 
-def test_an_unknown_name_like_none_of_ours_gets_no_guess() -> None:
+def test_unknown_name_without_similar_name_is_refused() -> None:
     assert refusal("zzz=1") == "unknown setting 'zzz': `callboard settings` lists all"
 
 
-def test_kafkas_own_spelling_finds_ours() -> None:
+def test_unknown_name_with_dots_suggests_underscores() -> None:
     assert "did you mean 'group_max_size'?" in refusal("group.max.size=5")
 
 
-def test_a_setting_without_a_value_is_refused() -> None:
+def test_setting_without_value_is_refused() -> None:
     assert "expected name=value" in refusal("group_max_size")
 
 
-def test_session_timeouts_that_contradict_each_other_are_refused() -> None:
+def test_contradicting_session_timeouts_are_refused() -> None:
     message = refusal("group_min_session_timeout_ms=20", "group_max_session_timeout_ms=10")
     assert "group_min_session_timeout_ms=20 is above group_max_session_timeout_ms=10" in message
 
 
-def test_the_later_of_two_values_wins() -> None:
+def test_last_of_two_values_is_used() -> None:
     assert load_settings({}, ["group_max_size=1", "group_max_size=2"]).group_max_size == 2
 
 
 @pytest.mark.parametrize("value", [True, "5", 5.0, [5], {}])
-def test_a_file_cannot_give_another_type_for_a_number(value: object) -> None:
+def test_number_of_wrong_type_in_file_is_refused(value: object) -> None:
     with pytest.raises(StartError, match="setting 'group_max_size': expected a whole number"):
         load_settings({"group_max_size": value})
 
@@ -142,7 +142,7 @@ def test_a_file_cannot_give_another_type_for_a_number(value: object) -> None:
     host=st.one_of(st.ip_addresses().map(str), st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,60}[a-z0-9])?", fullmatch=True)),
     port=st.integers(0, 65535),
 )
-def test_an_address_is_read_as_it_is_written(host: str, port: int) -> None:
+def test_address_is_parsed(host: str, port: int) -> None:
     address = Address(host, port)
     assert config.parse_address("listen", str(address)) == address
 
@@ -151,52 +151,52 @@ def test_an_address_is_read_as_it_is_written(host: str, port: int) -> None:
     "text",
     ["", "9092", "host", "host:", "host:x", "::1:9092", "[::1]", "[::1:9092", "a b:1", "host:-1", "host:1:2", "[]:1"],
 )
-def test_a_bad_address_is_refused(text: str) -> None:
+def test_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(StartError, match="expected HOST:PORT"):
         config.parse_address("listen", text)
 
 
-def test_a_port_beyond_the_last_is_refused() -> None:
+def test_port_above_65535_is_refused() -> None:
     with pytest.raises(StartError, match="bad listen 'h:65536': expected a port from 0 to 65535, not 65536"):
         config.parse_address("listen", "h:65536")
 
 
 @pytest.mark.parametrize("text", [":9092", "host:0"])
-def test_clients_cannot_be_sent_to_nowhere(text: str) -> None:
+def test_advertised_address_without_host_or_port_is_refused(text: str) -> None:
     with pytest.raises(StartError, match=f"bad advertised '{text}'"):
         load(advertised=text)
 
 
 @pytest.mark.parametrize("text", ["orders", "orders:", ":3", "orders:x", "orders:1.0"])
-def test_a_bad_topic_is_refused(text: str) -> None:
+def test_invalid_topic_is_refused(text: str) -> None:
     with pytest.raises(StartError, match="expected NAME:PARTITIONS"):
         load(topics=[text])
 
 
 @pytest.mark.parametrize("text", ["orders:0", "orders:-1", "orders:10001"])
-def test_a_bad_number_of_partitions_is_refused(text: str) -> None:
+def test_invalid_partition_count_is_refused(text: str) -> None:
     with pytest.raises(StartError, match="bad topic 'orders': expected 1 to 10000 partitions"):
         load(topics=[text])
 
 
 @pytest.mark.parametrize("again", ["orders:3", "orders:6"])
-def test_a_topic_that_is_given_twice_is_refused(again: str) -> None:
+def test_topic_given_twice_is_refused(again: str) -> None:
     with pytest.raises(StartError, match=r"topic 'orders' is given twice, with 6 and with \d partitions: expected one"):
         load(topics=["orders:6", "payments:1", again])
 
 
 @pytest.mark.parametrize("name", [".", "..", "a/b", "a b", "ä", "a" * 250, "__consumer_offsets", "__transaction_state"])
-def test_topic_names_follow_kafkas_rule(name: str) -> None:
+def test_topic_names_follow_kafka_rules(name: str) -> None:
     with pytest.raises(StartError, match="bad topic name"):
         load(topics=[f"{name}:1"])
 
 
-def test_nothing_given_is_the_local_default() -> None:
+def test_load_without_options_returns_defaults() -> None:
     assert load() == (Settings(), Options())
     assert Options() == Options("127.0.0.1", 9092, None, Path("data"), "always", ())
 
 
-def test_a_file_says_what_the_command_line_can_say(tmp_path: Path) -> None:
+def test_config_file_sets_all_options(tmp_path: Path) -> None:
     path = file(
         tmp_path,
         """
@@ -217,7 +217,7 @@ def test_a_file_says_what_the_command_line_can_say(tmp_path: Path) -> None:
     )
 
 
-def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+def test_command_line_overrides_config_file(tmp_path: Path) -> None:
     path = file(
         tmp_path,
         """
@@ -252,18 +252,18 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
         ("[settings]\ngroup_max_size = true", "bad value true for setting 'group_max_size'"),
     ],
 )
-def test_a_bad_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_config_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(StartError, match=message):
         load(config=file(tmp_path, text))
 
 
-def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+def test_binary_config_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "callboard.toml"
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(StartError, match="is not TOML"):
         load(config=path)
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_config_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StartError, match=r"cannot read the config file '.*nothing.toml': No such file"):
         load(config=tmp_path / "nothing.toml")

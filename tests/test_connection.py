@@ -1,4 +1,4 @@
-"""Connections: frames however they are cut, answers in the order of the requests, and no more in memory than agreed."""
+"""Connections: frames split at any byte, responses in the order of the requests, and bounded memory."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import socket
 from pathlib import Path
 
 import pytest
-from door import (
-    CardboardClient,
+from harness import (
     Client,
-    Door,
     Member,
-    beating,
-    committing,
+    MemoryClient,
+    NodeHarness,
+    async_test,
+    commit_values,
     correlation_id_of,
-    enrol,
-    fetching,
+    fetch_values,
     frame,
     framed,
-    joining,
+    heartbeat_values,
+    join_and_sync,
+    join_values,
     offsets,
-    on_a_loop,
-    open_door,
+    running_node,
 )
 from peers.wire import decode, encode
 
 from callboard.runtime.kafka.connection import MAX_CALLS_OPEN, MAX_FRAMES_WAITING, host_and_port, java_address
 
-IDLE_TURNS = 3000  # turns of the loop without progress, after which a client that cannot send on is stuck
+IDLE_TURNS = 3000  # iterations of the loop without progress after which a client counts as stuck
 
 
 def versions_request(correlation_id: int) -> bytes:
@@ -41,12 +41,12 @@ def ids(answers: list[bytes]) -> list[int]:
     return [correlation_id_of(answer) for answer in answers]
 
 
-async def parked(door: Door, client: Client) -> tuple[Client, Member]:
-    """Park the join of ``client`` in group g: it waits for the member that is returned, who is there already."""
-    first = await door.connect()
-    member = await enrol(first, "g")
-    newcomer = await client.ask("join_group", **joining("g"))
-    client.write(frame("join_group", 9, correlation_id=1, **joining("g", newcomer["member_id"])))
+async def parked(harness: NodeHarness, client: Client) -> tuple[Client, Member]:
+    """Park the JoinGroup of ``client`` in group g: it waits for the returned member, which has joined before."""
+    first = await harness.connect()
+    member = await join_and_sync(first, "g")
+    newcomer = await client.ask("join_group", **join_values("g"))
+    client.write(frame("join_group", 9, correlation_id=1, **join_values("g", newcomer["member_id"])))
     await state_of(first, "PreparingRebalance")
     return first, member
 
@@ -62,20 +62,20 @@ async def state_of(client: Client, state: str) -> None:
 # Frames ---------------------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
-async def test_frames_may_be_cut_anywhere(tmp_path: Path) -> None:
-    """TCP keeps no borders: four requests in two reads, cut at every byte, and in reads of a few bytes."""
-    async with open_door(tmp_path) as door:
-        member = await enrol(await door.connect(), "g")
+@async_test
+async def test_frames_split_at_any_byte_are_handled(tmp_path: Path) -> None:
+    """Four requests in two reads, split at every byte, and in reads of a few bytes."""
+    async with running_node(tmp_path) as harness:
+        member = await join_and_sync(await harness.connect(), "g")
         stream = b"".join(
             [
-                frame("heartbeat", 4, correlation_id=0, **beating("g", member)),
-                frame("offset_commit", 9, correlation_id=1, **committing("g", member)),
+                frame("heartbeat", 4, correlation_id=0, **heartbeat_values("g", member)),
+                frame("offset_commit", 9, correlation_id=1, **commit_values("g", member)),
                 versions_request(2),
-                frame("heartbeat", 1, correlation_id=3, **beating("g", member)),
+                frame("heartbeat", 1, correlation_id=3, **heartbeat_values("g", member)),
             ]
         )
-        whole = CardboardClient(door.node)
+        whole = MemoryClient(harness.node)
         whole.feed(stream)
         expected = await whole.answered(4)
         assert ids(expected) == [0, 1, 2, 3]
@@ -83,7 +83,7 @@ async def test_frames_may_be_cut_anywhere(tmp_path: Path) -> None:
         cut_often = [[stream[at : at + size] for at in range(0, len(stream), size)] for size in (1, 2, 3, 13, 14, 50)]
         clients = []
         for pieces in [*cut_once, *cut_often]:
-            clients.append(CardboardClient(door.node))
+            clients.append(MemoryClient(harness.node))
             for piece in pieces:
                 clients[-1].feed(piece)
         for client in [*clients, whole]:
@@ -95,12 +95,12 @@ async def test_frames_may_be_cut_anywhere(tmp_path: Path) -> None:
     ("length", "raw"),
     [(-1, b""), (-7, b""), (0, b""), (4, b"wire"), (32767, b"i" * 32767), (12, "Grüße€".encode() + b"..")],
 )
-@on_a_loop
-async def test_client_ids_of_all_kinds(tmp_path: Path, length: int, raw: bytes) -> None:
-    """Null is as good as empty. The id is the beginning of a new member's."""
-    async with open_door(tmp_path) as door:
-        client = CardboardClient(door.node)
-        plain = encode("join_group", 9, joining("g"))
+@async_test
+async def test_client_ids_are_decoded(tmp_path: Path, length: int, raw: bytes) -> None:
+    """Null equals empty. The client id is the prefix of a new member id."""
+    async with running_node(tmp_path) as harness:
+        client = MemoryClient(harness.node)
+        plain = encode("join_group", 9, join_values("g"))
         client.feed(framed(plain[:8] + length.to_bytes(2, "big", signed=True) + raw + plain[8 + 2 + len("wire") :]))
         if len(raw) < 1000:
             [answer] = await client.answered(1)
@@ -114,18 +114,18 @@ async def test_client_ids_of_all_kinds(tmp_path: Path, length: int, raw: bytes) 
         client.close()
 
 
-@on_a_loop
-async def test_the_size_limit_holds_however_a_frame_comes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """In one read, or announced long before it is there."""
-    async with open_door(tmp_path, socket_request_max_bytes=500) as door:
+@async_test
+async def test_frame_size_limit_holds_for_any_chunking(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In one read, or with the size long before the rest."""
+    async with running_node(tmp_path, socket_request_max_bytes=500) as harness:
         request = frame("describe_groups", 5, groups=["g" * 400], include_authorized_operations=False)
         exact = request + b"\0" * (504 - len(request))
-        fits = CardboardClient(door.node)
+        fits = MemoryClient(harness.node)
         fits.feed((500).to_bytes(4, "big") + exact[4:])
         assert len(await fits.answered(1)) == 1
         fits.close()
         for pieces in ([(501).to_bytes(4, "big") + exact[4:] + b"\0"], [(501).to_bytes(4, "big")]):
-            client = CardboardClient(door.node)
+            client = MemoryClient(harness.node)
             for piece in pieces:
                 client.feed(piece)
             assert client.is_closed
@@ -135,138 +135,136 @@ async def test_the_size_limit_holds_however_a_frame_comes(tmp_path: Path, caplog
         assert "501 bytes" in caplog.text
 
 
-@on_a_loop
-async def test_what_came_before_a_bad_frame_is_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As in Kafka, which looks at one request after the other; then the connection is closed."""
-    async with open_door(tmp_path) as door:
-        member = await enrol(await door.connect(), "g")
+@async_test
+async def test_requests_before_bad_frame_are_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As in Kafka, which handles one request after the other; then the connection is closed."""
+    async with running_node(tmp_path) as harness:
+        member = await join_and_sync(await harness.connect(), "g")
         for bad in (
             b"\0\0\0\0",
             b"\xff\xff\xff\xff",
             framed(b"\0\x63" + bytes(20)),
             framed(b"\0\x0c\0\x04" + bytes(7)),
         ):
-            client = await door.connect()
+            client = await harness.connect()
             good = [
-                frame("heartbeat", 4, correlation_id=0, **beating("g", member)),
-                frame("offset_commit", 9, correlation_id=1, **committing("g", member)),
+                frame("heartbeat", 4, correlation_id=0, **heartbeat_values("g", member)),
+                frame("offset_commit", 9, correlation_id=1, **commit_values("g", member)),
             ]
             client.write(b"".join([*good, bad, versions_request(2)]))
-            assert ids(await client.answers_until_hangup()) == [0, 1]
+            assert ids(await client.responses_until_disconnect()) == [0, 1]
         assert len(caplog.records) == 4
 
 
 # Order ----------------------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
-async def test_heartbeats_and_commits_are_answered_in_their_order(tmp_path: Path) -> None:
-    """Commits wait for the disk and heartbeats for nothing, and yet no answer overtakes another."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        member = await enrol(client, "g")
+@async_test
+async def test_pipelined_heartbeats_and_commits_are_answered_in_order(tmp_path: Path) -> None:
+    """Commits wait for the disk and heartbeats do not, but responses stay in order."""
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        member = await join_and_sync(client, "g")
         for number in range(400):
             if number % 3 == 1:
-                client.write(frame("offset_commit", 9, correlation_id=number, **committing("g", member, number)))
+                client.write(frame("offset_commit", 9, correlation_id=number, **commit_values("g", member, number)))
             else:
-                client.write(frame("heartbeat", 4, correlation_id=number, **beating("g", member)))
+                client.write(frame("heartbeat", 4, correlation_id=number, **heartbeat_values("g", member)))
         answers = [await client.receive_frame() for _ in range(400)]
         assert ids(answers) == list(range(400))
-        assert (await offsets(client, "g"))["t", 0] == 397  # the last commit is the one that counts
+        assert (await offsets(client, "g"))["t", 0] == 397  # the last commit wins
 
 
-@on_a_loop
-async def test_a_fetch_behind_a_commit_sees_it(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+@async_test
+async def test_pipelined_fetch_after_commit_sees_commit(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         for offset in range(50):
-            client.write(frame("offset_commit", 9, **committing("simple", offset=offset)))
-            client.write(frame("offset_fetch", 9, **fetching("simple", 0)))
+            client.write(frame("offset_commit", 9, **commit_values("simple", offset=offset)))
+            client.write(frame("offset_fetch", 9, **fetch_values("simple", 0)))
         for offset in range(50):
             await client.receive("offset_commit", 9)
             fetched = await client.receive("offset_fetch", 9)
             assert fetched["groups"][0]["topics"][0]["partitions"][0]["committed_offset"] == offset
 
 
-@on_a_loop
-async def test_nothing_is_handled_behind_a_join_that_waits(tmp_path: Path) -> None:
-    """Not even what needs no group: the connection is as good as deaf until the join phase ends."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        first, member = await parked(door, client)
-        client.write(frame("offset_commit", 9, correlation_id=2, **committing("other")) + versions_request(3))
-        for _ in range(5):  # five round trips of somebody else's, all later than that commit
+@async_test
+async def test_request_after_pending_join_is_not_handled(tmp_path: Path) -> None:
+    """This includes requests without a group: nothing is handled until the join phase ends."""
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        first, member = await parked(harness, client)
+        client.write(frame("offset_commit", 9, correlation_id=2, **commit_values("other")) + versions_request(3))
+        for _ in range(5):  # five round trips of another client, all after that commit
             assert await offsets(first, "other") == {}
-        first.write(frame("join_group", 9, **joining("g", member.member_id)))
+        first.write(frame("join_group", 9, **join_values("g", member.member_id)))
         assert ids([await client.receive_frame() for _ in range(3)]) == [1, 2, 3]
         assert (await first.receive("join_group", 9))["error_code"] == "NONE"
         assert await offsets(first, "other") == {("t", 0): 42}
 
 
-@on_a_loop
-async def test_a_client_that_hangs_up_while_its_join_waits_harms_nobody(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It stays a member until its session ends; what it sent behind is taken when the join is answered, as in Kafka."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        first, member = await parked(door, client)
-        client.write(frame("offset_commit", 9, **committing("other", offset=4)))
+@async_test
+async def test_disconnect_during_pending_join_keeps_member(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As in Kafka, it stays a member until its session expires, and its queued request is handled after the join."""
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        first, member = await parked(harness, client)
+        client.write(frame("offset_commit", 9, **commit_values("other", offset=4)))
         await client.close()
-        while not any(connection._is_gone for connection in door.node.connections):
+        while not any(connection._is_disconnected for connection in harness.node.connections):
             await asyncio.sleep(0)
         assert await offsets(first, "other") == {}
-        joined = await first.ask("join_group", **joining("g", member.member_id))
+        joined = await first.ask("join_group", **join_values("g", member.member_id))
         assert (joined["error_code"], len(joined["members"])) == ("NONE", 2)
-        while len(door.node.connections) > 1:
+        while len(harness.node.connections) > 1:
             await asyncio.sleep(0)
         assert await offsets(first, "other") == {("t", 0): 4}
         assert caplog.records == []
 
 
-@on_a_loop
-async def test_one_member_on_two_connections(tmp_path: Path) -> None:
-    """A connection is not a member: any may speak for it, and the newest join is the one that is answered."""
-    async with open_door(tmp_path) as door:
-        one, two = await door.connect(), await door.connect()
-        first, other = await parked(door, one)
+@async_test
+async def test_member_with_two_connections(tmp_path: Path) -> None:
+    """A member may use several connections; the latest JoinGroup is answered."""
+    async with running_node(tmp_path) as harness:
+        one, two = await harness.connect(), await harness.connect()
+        first, other = await parked(harness, one)
         newcomer = (await first.ask("describe_groups", groups=["g"], include_authorized_operations=False))["groups"][0]
         [member_id] = {member["member_id"] for member in newcomer["members"]} - {other.member_id}
         for _ in range(2):
-            two.write(frame("join_group", 9, **joining("g", member_id)))
-            await first.ask("heartbeat", **beating("g", other))
-            first.write(frame("join_group", 9, **joining("g", other.member_id)))
+            two.write(frame("join_group", 9, **join_values("g", member_id)))
+            await first.ask("heartbeat", **heartbeat_values("g", other))
+            first.write(frame("join_group", 9, **join_values("g", other.member_id)))
             joined = await two.receive("join_group", 9)
             assert (joined["error_code"], joined["member_id"]) == ("NONE", member_id)
             assert (await first.receive("join_group", 9))["error_code"] == "NONE"
             other = other._replace(generation_id=joined["generation_id"])
         for client in (first, two):
-            beat = await client.ask("heartbeat", **beating("g", Member(member_id, joined["generation_id"])))
+            beat = await client.ask("heartbeat", **heartbeat_values("g", Member(member_id, joined["generation_id"])))
             assert beat["error_code"] == "NONE"
 
 
 # Bounds ---------------------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
-async def test_a_long_pipeline_is_answered_in_order_to_a_client_that_reads_late(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        member = await enrol(client, "g")
+@async_test
+async def test_long_pipeline_is_answered_in_order_to_slow_reader(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        member = await join_and_sync(client, "g")
         for number in range(0, 2000, 2):
-            client.write(frame("heartbeat", 4, correlation_id=number, **beating("g", member)))
-            client.write(frame("offset_commit", 9, correlation_id=number + 1, **committing("g", member)))
+            client.write(frame("heartbeat", 4, correlation_id=number, **heartbeat_values("g", member)))
+            client.write(frame("offset_commit", 9, correlation_id=number + 1, **commit_values("g", member)))
         for number in range(2000, 2200):
             client.write(versions_request(number))
         assert ids([await client.receive_frame() for _ in range(2200)]) == list(range(2200))
 
 
-@on_a_loop
-async def test_too_many_calls_on_their_way_stop_the_reading(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        member = await enrol(await door.connect(), "g")
-        client = CardboardClient(door.node)
-        beat = frame("heartbeat", 4, **beating("g", member))
+@async_test
+async def test_too_many_unanswered_calls_pause_reading(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        member = await join_and_sync(await harness.connect(), "g")
+        client = MemoryClient(harness.node)
+        beat = frame("heartbeat", 4, **heartbeat_values("g", member))
         client.feed(beat * (MAX_CALLS_OPEN - 1))
         assert not client.is_paused
         client.feed(beat)
@@ -277,35 +275,35 @@ async def test_too_many_calls_on_their_way_stop_the_reading(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("size", "count"), [(20, MAX_FRAMES_WAITING), (700_000, 2), (3_000_000, 1)])
-@on_a_loop
-async def test_too_much_behind_a_join_stops_the_reading(tmp_path: Path, size: int, count: int) -> None:
-    """Many requests or a few large ones: they wait in memory, and more would be too much."""
-    async with open_door(tmp_path) as door:
-        first = await door.connect()
-        member = await enrol(first, "g")
-        client = CardboardClient(door.node)
-        client.feed(frame("join_group", 3, **joining("g")))
+@async_test
+async def test_too_many_requests_after_pending_join_pause_reading(tmp_path: Path, size: int, count: int) -> None:
+    """Many requests or a few large ones are queued in memory, up to the limits."""
+    async with running_node(tmp_path) as harness:
+        first = await harness.connect()
+        member = await join_and_sync(first, "g")
+        client = MemoryClient(harness.node)
+        client.feed(frame("join_group", 3, **join_values("g")))
         await state_of(first, "PreparingRebalance")
         request = encode("api_versions", 0, {})
-        waiting = framed(request + bytes(size - len(request)))  # bytes behind a request are nobody's business
+        waiting = framed(request + bytes(size - len(request)))  # trailing bytes are ignored
         for number in range(count):
             assert not client.is_paused, number
             client.feed(waiting)
         assert client.is_paused
         assert client.answers() == []
-        first.write(frame("join_group", 9, **joining("g", member.member_id)))
+        first.write(frame("join_group", 9, **join_values("g", member.member_id)))
         await client.answered(1 + count)
         assert not client.is_paused
         client.close()
 
 
-@on_a_loop
-async def test_a_client_that_does_not_read_is_not_read_either(tmp_path: Path) -> None:
-    """Nothing but the end of its backlog makes the server read on, least of all answers that have become ready."""
-    async with open_door(tmp_path) as door:
-        member = await enrol(await door.connect(), "g")
-        client = CardboardClient(door.node)
-        client.feed(frame("heartbeat", 4, **beating("g", member)) * (2 * MAX_CALLS_OPEN))
+@async_test
+async def test_requests_of_client_that_does_not_read_are_not_read(tmp_path: Path) -> None:
+    """The server resumes reading only when the client has read its responses."""
+    async with running_node(tmp_path) as harness:
+        member = await join_and_sync(await harness.connect(), "g")
+        client = MemoryClient(harness.node)
+        client.feed(frame("heartbeat", 4, **heartbeat_values("g", member)) * (2 * MAX_CALLS_OPEN))
         client.connection.pause_writing()
         await client.answered(2 * MAX_CALLS_OPEN)
         assert client.is_paused
@@ -315,25 +313,25 @@ async def test_a_client_that_does_not_read_is_not_read_either(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["heartbeats", "descriptions"])
-@on_a_loop
-async def test_answers_to_a_client_that_does_not_read_stay_few(tmp_path: Path, kind: str) -> None:
-    """Over TCP: it sends until nothing is taken any more. What waits for it then is no more than a few reads' worth."""
-    async with open_door(tmp_path) as door:
-        member = await enrol(await door.connect(), "g")
-        request = frame("heartbeat", 4, **beating("g", member))
+@async_test
+async def test_responses_to_client_that_does_not_read_are_bounded(tmp_path: Path, kind: str) -> None:
+    """Over TCP: the client sends until the server stops reading. Few responses are buffered then."""
+    async with running_node(tmp_path) as harness:
+        member = await join_and_sync(await harness.connect(), "g")
+        request = frame("heartbeat", 4, **heartbeat_values("g", member))
         if kind == "descriptions":
             request = frame("describe_groups", 5, groups=["x" * 2000] * 5, include_authorized_operations=False)
-        with socket.create_connection(("127.0.0.1", door.port)) as deaf:
+        with socket.create_connection(("127.0.0.1", harness.port)) as deaf:
             deaf.setblocking(False)
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             sent = await send_until_stuck(deaf, request * 500)
-            transports = [connection._transport for connection in door.node.connections]
+            transports = [connection._transport for connection in harness.node.connections]
             waiting = max(transport.get_write_buffer_size() for transport in transports)
             assert 0 < waiting < 3_000_000 < sent
 
 
 async def send_until_stuck(sender: socket.socket, data: bytes) -> int:
-    """Send the same over and over; the number of bytes that were taken. No more than a thousand times."""
+    """Send the data repeatedly, at most a thousand times; return the number of bytes that were accepted."""
     sent, idle = 0, 0
     while idle < IDLE_TURNS and sent < 1000 * len(data):
         try:
@@ -358,17 +356,17 @@ async def send_until_stuck(sender: socket.socket, data: bytes) -> int:
         ("2001:db8::ff00:42:8329", "/2001:db8:0:0:0:ff00:42:8329"),
     ],
 )
-def test_addresses_are_shown_as_java_shows_them(host: str, shown: str) -> None:
+def test_java_address_formats_like_java(host: str, shown: str) -> None:
     assert java_address(host) == shown
 
 
 @pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1:50000"), ("::1", "[::1]:50000")])
-def test_the_log_shows_a_peer_with_its_port(host: str, shown: str) -> None:
+def test_host_and_port_formats_peer(host: str, shown: str) -> None:
     assert host_and_port(host, 50_000) == shown
 
 
-@on_a_loop
-async def test_a_refused_connection_is_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with open_door(tmp_path) as door:
-        CardboardClient(door.node).feed(bytes(4))
+@async_test
+async def test_closed_connection_is_logged_with_peer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with running_node(tmp_path) as harness:
+        MemoryClient(harness.node).feed(bytes(4))
     assert "connection from 127.0.0.1:50000 closed: " in caplog.text

@@ -1,7 +1,7 @@
-"""What ``kill -9`` may not take: every acknowledged commit, every member that was told its assignment.
+"""After ``kill -9`` the server still has every acknowledged commit and every member that has received its assignment.
 
-A process commits and joins as fast as it can and writes down what was answered; the server is killed at random moments,
-also while it starts, and asked afterwards. ``CALLBOARD_TEST_SEED`` repeats the moments of a run that was printed.
+A process commits and joins as fast as it can and records the responses. The server is killed at random moments, also
+during its start, and checked afterwards. ``CALLBOARD_TEST_SEED`` repeats the random moments of a printed seed.
 """
 
 from __future__ import annotations
@@ -14,45 +14,29 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import pytest
 from crash_client import PARTITIONS, TOPIC
-from log_helpers import measured
+from crash_helpers import ClientReport, wrong_commits, wrong_members
+from log_helpers import scan_journal_file
+from peers.peer import client_environment
 from peers.server import TEST_SETTINGS, ServerProcess
-from peers.stage import client_environment
 from peers.waiting import wait_until
-from peers.wire import Wire
 
 from callboard.runtime.log.journal import journal_number
 
 ROUNDS = 20
 LOAD_S_MAX = 0.4
-# Long enough that some starts are killed before and some after the journal is laid in.
+# Long enough that some starts are killed before and some after the replay of the journal.
 START_S_MAX = 0.5
 INTERRUPTED_STARTS_SHARE = 0.3
-ASKED_AT_ONCE = 200
 GARBAGE_BYTES_MAX = 5000
-# So small that partitions roll all the time, and there is always something to compact.
+# So small that partitions roll all the time, and there are always segments to compact.
 TINY_SEGMENTS = {"offsets_topic_segment_bytes": 2000, "log_cleaner_enable": "false"}
 BUSY_CLEANER = {"offsets_topic_segment_bytes": 500, "log_cleaner_min_cleanable_ratio": 0, "log_cleaner_backoff_ms": 1}
 COMPACTING_ROUNDS = 6
-
-FETCH_VERSION = 8
-DESCRIBE_VERSION = 5
-HEARTBEAT_VERSION = 4
-
-
-@dataclass(frozen=True)
-class Report:
-    """What the load wrote down: ``commits`` as {(group, partition): (sent, acknowledged)}."""
-
-    commits: dict[tuple[str, int], tuple[int, int]]
-    members: list[tuple[str, str, int, str]]
-    refusals: list[str]
 
 
 class LoadProcess:
@@ -79,10 +63,10 @@ class LoadProcess:
         line = self._next_line()
         assert line == "begun", f"no commit was acknowledged: {line[-2000:]}"
 
-    def report(self) -> Report:
+    def report(self) -> ClientReport:
         """What was answered until the server was gone."""
         told = json.loads(self._next_line())
-        return Report(
+        return ClientReport(
             {(group, partition): (sent, acknowledged) for group, partition, sent, acknowledged in told["commits"]},
             [(group, member, generation, assignment) for group, member, generation, assignment in told["members"]],
             told["refusals"],
@@ -159,7 +143,7 @@ def serve(folder: Path, sync: str = "always", settings: Mapping[str, object] = M
     return ServerProcess(folder, settings={**TEST_SETTINGS, **settings}, options=options)
 
 
-def kill_under_load(server: ServerProcess, load: LoadProcess, chance: random.Random) -> Report:
+def kill_under_load(server: ServerProcess, load: LoadProcess, chance: random.Random) -> ClientReport:
     """Let the load run for a random while, kill the server, and return what was answered until then."""
     load.run(server)
     time.sleep(chance.uniform(0, LOAD_S_MAX))
@@ -169,70 +153,12 @@ def kill_under_load(server: ServerProcess, load: LoadProcess, chance: random.Ran
     return report
 
 
-def wrong_commits(server: ServerProcess, report: Report) -> dict[tuple[str, int], tuple[int, int, int]]:
-    """(sent, acknowledged, found) of each partition whose committed offset lies outside of what it may be."""
-    groups = sorted({group for group, _ in report.commits})
-    asked = [{"group_id": group, "topics": None} for group in groups]
-    with Wire(server.host, server.port) as wire:
-        answer = wire.ask("offset_fetch", FETCH_VERSION, groups=asked, require_stable=False)
-    found = {
-        (group["group_id"], part["partition_index"]): part["committed_offset"]
-        for group in answer["groups"]
-        for topic in group["topics"]
-        for part in topic["partitions"]
-    }
-    return {
-        place: (sent, acknowledged, found.get(place, -1))
-        for place, (sent, acknowledged) in report.commits.items()
-        if not acknowledged <= found.get(place, -1) <= sent
-    }
-
-
-def wrong_members(server: ServerProcess, report: Report) -> list[tuple[str, Any]]:
-    """Members that were told their assignment and are members no more, with what the server says of them."""
-    with Wire(server.host, server.port) as wire:
-        wrong: list[tuple[str, Any]] = []
-        for start in range(0, len(report.members), ASKED_AT_ONCE):
-            some = report.members[start : start + ASKED_AT_ONCE]
-            described = wire.ask(
-                "describe_groups",
-                DESCRIBE_VERSION,
-                groups=[group for group, *_ in some],
-                include_authorized_operations=False,
-            )["groups"]
-            wrong += [
-                (group, shown)
-                for (group, member, _, assignment), shown in zip(some, described, strict=True)
-                if not is_stable_with(shown, member, assignment)
-            ]
-            wrong += [(group, code) for group, code in beat_all(wire, some) if code != "NONE"]
-    return wrong
-
-
-def is_stable_with(shown: dict[str, Any], member: str, assignment: str) -> bool:
-    members = [(each["member_id"], each["member_assignment"].hex()) for each in shown["members"]]
-    return shown["group_state"] == "Stable" and members == [(member, assignment)]
-
-
-def beat_all(wire: Wire, members: list[tuple[str, str, int, str]]) -> list[tuple[str, str]]:
-    """Each member's next heartbeat, with the id and the generation that it had: the code of each answer."""
-    return [
-        (
-            group,
-            wire.ask("heartbeat", HEARTBEAT_VERSION, group_id=group, generation_id=generation, member_id=member)[
-                "error_code"
-            ],
-        )
-        for group, member, generation, _ in members
-    ]
-
-
 @pytest.mark.parametrize(
     ("sync", "settings"),
     [("always", {}), ("interval", {}), ("always", TINY_SEGMENTS)],
     ids=["always", "interval", "tiny segments"],
 )
-def test_nothing_acknowledged_is_lost_by_kill_9(
+def test_kill_9_loses_no_acknowledged_commit_or_member(
     tmp_path: Path, load: LoadProcess, chance: random.Random, sync: str, settings: dict[str, object]
 ) -> None:
     """Twenty times killed under load, a third of the times once more while it starts.
@@ -251,12 +177,12 @@ def test_nothing_acknowledged_is_lost_by_kill_9(
             assert wrong_commits(server, report) == {}, f"(sent, acknowledged, found) after kill {number + 1}"
             fresh = [member for member in report.members if member[0] not in known]
             known |= {group for group, *_ in fresh}
-            assert wrong_members(server, Report({}, fresh, [])) == [], f"after kill {number + 1}"
+            assert wrong_members(server, ClientReport({}, fresh, [])) == [], f"after kill {number + 1}"
         assert wrong_members(server, report) == []
     assert len(known) > ROUNDS and min(acknowledged for _, acknowledged in report.commits.values()) > ROUNDS
 
 
-def test_nothing_acknowledged_is_lost_when_compaction_is_killed_too(
+def test_kill_9_during_compaction_loses_no_acknowledged_commit(
     tmp_path: Path, load: LoadProcess, chance: random.Random
 ) -> None:
     """The server's own cleaner dies with it, and ``callboard compact`` beside them at moments of its own.
@@ -279,7 +205,7 @@ def test_nothing_acknowledged_is_lost_when_compaction_is_killed_too(
     assert list(server.data.glob("__consumer_offsets-*/.compaction/manifest/*.json"))
 
 
-def test_a_torn_journal_frame_is_cut(tmp_path: Path, load: LoadProcess, chance: random.Random) -> None:
+def test_torn_journal_frame_is_truncated(tmp_path: Path, load: LoadProcess, chance: random.Random) -> None:
     """Garbage where the next frame would stand, as a torn write leaves it: cut, told, and nothing else is touched."""
     with serve(tmp_path) as server:
         for _ in range(3):
@@ -293,7 +219,7 @@ def test_a_torn_journal_frame_is_cut(tmp_path: Path, load: LoadProcess, chance: 
             assert str(len(garbage)) in server.log_since(mark)
 
 
-def test_the_journal_lays_lost_ends_of_partition_files_in_again(
+def test_journal_replay_restores_lost_ends_of_partition_files(
     tmp_path: Path, load: LoadProcess, chance: random.Random
 ) -> None:
     """Partition files are not synced with each commit; a power cut may take any part of what was not."""
@@ -313,7 +239,7 @@ def test_the_journal_lays_lost_ends_of_partition_files_in_again(
         assert wrong_members(server, report) == []
         assert {path: path.read_bytes()[: len(content)] for path, content in before.items()} == before
         told = server.log_since(mark)
-        assert "journal laid in" in told and "torn tail cut" in told
+        assert "journal replayed" in told and "torn tail cut" in told
 
 
 def newest_journal(server: ServerProcess) -> Path:
@@ -323,7 +249,7 @@ def newest_journal(server: ServerProcess) -> Path:
 
 def tear(journal: Path, garbage: bytes) -> None:
     """Write something where the next frame would stand."""
-    end = measured(journal).good_bytes
+    end = scan_journal_file(journal).valid_bytes
     assert end > 0, "nothing was written to the journal"
     with journal.open("r+b") as file:
         file.seek(end)

@@ -1,4 +1,4 @@
-"""What the log says of a request that is not whole: words that tell a person what is wrong with it."""
+"""Truncated requests: the log says what is wrong."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from door import CardboardClient, committing, frame, on_a_loop, open_door, random_entity
+from harness import MemoryClient, async_test, commit_values, frame, random_entity, running_node
 from peers.wire import FRAME_SIZE, message_type
-from test_bad_input import body_of
+from request_helpers import encode_body
 
 from callboard.runtime.kafka.api import APIS, Api
 from callboard.runtime.kafka.codec.schemas import schema
-from callboard.runtime.kafka.codec.strict import why
+from callboard.runtime.kafka.codec.validation import describe_decode_error
 
 CLEAR = re.compile(
     r"it is cut off"
@@ -26,20 +26,20 @@ CLEAR = re.compile(
 
 
 def reason(api: Api, version: int, body: bytes) -> str | None:
-    """Why a body cannot be read; None if it can, as far as it goes."""
+    """Return why a body cannot be decoded; None if it can."""
     known = schema(api.name, version)
     try:
         known.read(body, 0)
     except (ValueError, IndexError, known.decode_error) as error:
-        return why(error)
+        return describe_decode_error(error)
     return None
 
 
 @pytest.mark.parametrize("api", APIS, ids=[api.name for api in APIS])
-def test_wherever_a_request_ends_the_reason_is_clear(api: Api) -> None:
+def test_truncated_request_at_any_byte_gives_clear_error(api: Api) -> None:
     chance = Random(api.name)
     for version in (api.min_version, api.max_version):
-        body = body_of(random_entity(message_type(api.name, version, "request"), chance))
+        body = encode_body(random_entity(message_type(api.name, version, "request"), chance))
         reasons = [reason(api, version, body[:size]) for size in range(len(body))]
         assert [one for one in reasons if one is not None and not CLEAR.fullmatch(one)] == []
 
@@ -52,20 +52,22 @@ def test_wherever_a_request_ends_the_reason_is_clear(api: Api) -> None:
         (21, "cannot be read: topics has a count of 1, but the request ends 0 bytes later"),
     ],
 )
-@on_a_loop
-async def test_the_log_has_it(tmp_path: Path, caplog: pytest.LogCaptureFixture, cut: int, says: str) -> None:
-    async with open_door(tmp_path) as door:
-        whole = frame("offset_commit", 2, **committing("g"))
+@async_test
+async def test_truncated_request_is_logged_with_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, cut: int, says: str
+) -> None:
+    async with running_node(tmp_path) as harness:
+        whole = frame("offset_commit", 2, **commit_values("g"))
         body = whole.index(b"\0\x01g")
         payload = whole[FRAME_SIZE.size : body + cut]
-        client = CardboardClient(door.node)
+        client = MemoryClient(harness.node)
         client.feed(FRAME_SIZE.pack(len(payload)) + payload)
         assert client.is_closed
         [line] = [record.getMessage() for record in caplog.records]
         assert line.endswith(says)
 
 
-def test_a_negative_count_is_named() -> None:
+def test_negative_array_count_is_logged_with_field_name() -> None:
     commit = next(api for api in APIS if api.name == "offset_commit")
     body = b"\0\x01g\xff\xff\xff\xff\0\0" + b"\xff" * 8 + b"\xff\xff\xff\xfe"
     assert reason(commit, 2, body) == "topics has a count of -2, expected 0 or more"

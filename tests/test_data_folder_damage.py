@@ -1,7 +1,7 @@
 """Every file and folder of a data folder, damaged while no server runs and while one does.
 
-Whatever the damage, the next start does one of three things: it is refused, and the error names the file; it serves
-every acknowledged commit; or it names what is missing as damage. It never serves an older commit in silence.
+After any damage, the next start does one of three things: it is refused, and the error names the file; it serves every
+acknowledged commit; or it reports the loss as damage. It never serves an older commit without a report.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from damage_helpers import (
 
 FLIPS = 3
 CANNOT_BE_TOLD = {("cut in half", ".journal")}
-"""After a crash a journal file that was cut looks like one whose last frame was not written whole: see docs/log.md."""
+"""After a crash, a truncated journal file looks like one with an incomplete last frame, see docs/log.md."""
 
 KINDS = (
     "callboard.json", "settings.json", "topics.json", "topics.ends", ".lock", ".compaction/manifest/0",
@@ -41,7 +41,7 @@ DAMAGES: Mapping[str, Damage] = {"deleted": delete, "emptied": empty, "cut in ha
 
 
 class Folder(NamedTuple):
-    """A data folder that is not served, and the last acknowledged offset of each group."""
+    """A data folder of a stopped or killed server, and the last acknowledged offset of each group."""
 
     path: Path
     acknowledged: Mapping[str, int]
@@ -68,14 +68,14 @@ def original(request: pytest.FixtureRequest, compacted: Folder, tmp_path_factory
     return Folder(path, run(fill()))
 
 
-def test_folders_to_be_damaged_have_files_of_all_kinds(original: Folder) -> None:
+def test_folders_under_test_have_files_of_all_kinds(original: Folder) -> None:
     names = "\n".join(map(str, paths_in(original.path)))
     assert [kind for kind in KINDS if kind not in names] == []
     assert (".clean_shutdown" in names) != (".journal" in names)
 
 
 def copies(folder: Folder, file: Path, damage: str, where: Path) -> Iterator[tuple[Path, str]]:
-    """Copies of the folder in which that file is damaged, each with a description."""
+    """Copies of the folder with that file damaged, each with a description."""
     for seed in range(FLIPS if damage == "one bit flipped" else 1):
         copy = where / "data"
         shutil.copytree(folder.path, copy)
@@ -85,9 +85,7 @@ def copies(folder: Folder, file: Path, damage: str, where: Path) -> Iterator[tup
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_start_on_a_damaged_file_loses_no_acknowledged_commit_in_silence(
-    original: Folder, damage: str, tmp_path: Path
-) -> None:
+def test_start_with_damaged_file_reports_each_lost_commit(original: Folder, damage: str, tmp_path: Path) -> None:
     faults, mutations = [], 0
     paths = [path for path in paths_in(original.path) if damage == "deleted" or (original.path / path).is_file()]
     for path in paths:
@@ -101,7 +99,7 @@ def test_start_on_a_damaged_file_loses_no_acknowledged_commit_in_silence(
 
 
 async def serve_and_damage(root: Path, number: int, damage: Damage, ending: str) -> tuple[Path, dict[str, int]]:
-    """Serve, commit, damage one of the files and folders, commit, end. Its path, and what was acknowledged."""
+    """Serve, commit, damage a file or folder, commit, end. Returns its path, and the acknowledged offsets."""
     coordinator = coordinator_in(root)
     await coordinator.start()
     await coordinator.loaded()
@@ -120,10 +118,10 @@ def paths_while_running(root: Path, damage: Damage) -> list[Path]:
 
 @pytest.mark.parametrize("ending", ["stopped", "killed"])
 @pytest.mark.parametrize("damage", ["deleted", "cut in half"])
-def test_file_damaged_while_running_loses_no_acknowledged_commit_in_silence(
+def test_start_after_damage_while_running_reports_each_lost_commit(
     compacted: Folder, damage: str, ending: str, tmp_path: Path
 ) -> None:
-    """Commits go before and after the damage. Those after it may be refused, or acknowledged."""
+    """There are commits before and after the damage. Those after it may be refused or acknowledged."""
     faults, kinds = [], set()
     for number in range(len(paths_while_running(compacted.path, DAMAGES[damage]))):
         copy = tmp_path / "data"

@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from door import committing, offsets, on_a_loop, open_door
+from harness import async_test, commit_values, offsets, running_node
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.node.connection_limit import (
     CONNECTIONS_MIN,
     HTTP_FILES,
     RESERVE,
-    Places,
+    DescriptorLimit,
     connections_max,
     raise_limit,
 )
@@ -31,62 +31,62 @@ def limited(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> list[tuple
     return limits
 
 
-@on_a_loop
-async def test_who_comes_when_all_places_are_taken_is_hung_up_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+@async_test
+async def test_connection_above_limit_is_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Those who are there are served; when one of them leaves another one finds a place."""
-    async with open_door(tmp_path) as door:
-        client, other = await door.connect(), await door.connect()
-        await client.ask("offset_commit", 9, **committing("g", offset=1))
-        await other.ask("offset_commit", 9, **committing("g", offset=2))
-        door.node.places.most = 2
+    async with running_node(tmp_path) as harness:
+        client, other = await harness.connect(), await harness.connect()
+        await client.ask("offset_commit", 9, **commit_values("g", offset=1))
+        await other.ask("offset_commit", 9, **commit_values("g", offset=2))
+        harness.node.connection_limit.maximum = 2
         for _ in range(3):
-            assert await (await door.connect()).answers_until_hangup() == []
+            assert await (await harness.connect()).responses_until_disconnect() == []
         [line] = caplog.messages
-        assert line.startswith("2 connections are too many")
+        assert line.startswith("2 connections use all file descriptors")
         assert await offsets(client, "g") == {("t", 0): 2}
         await other.close()
-        while len(door.node.connections) > 1:
+        while len(harness.node.connections) > 1:
             await offsets(client, "g")
-        assert await offsets(await door.connect(), "g") == {("t", 0): 2}
+        assert await offsets(await harness.connect(), "g") == {("t", 0): 2}
 
 
-@on_a_loop
-async def test_connections_that_come_all_at_once_take_no_descriptors_beyond_their_number(tmp_path: Path) -> None:
+@async_test
+async def test_burst_of_connections_uses_no_reserved_descriptors(tmp_path: Path) -> None:
     """They wait in the listener's queue while the loop is busy. What it then accepts for a moment is in the reserve."""
-    async with open_door(tmp_path) as door:
-        door.node.places.most = 3
+    async with running_node(tmp_path) as harness:
+        harness.node.connection_limit.maximum = 3
         await asyncio.sleep(0)
-        before = own_files()
-        crowd = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(200)]
-        most = 0
+        before = count_open_files()
+        crowd = [socket.create_connection(("127.0.0.1", harness.port)) for _ in range(200)]
+        maximum = 0
         for _ in range(50):
-            most = max(most, own_files() - before - len(crowd))
+            maximum = max(maximum, count_open_files() - before - len(crowd))
             await asyncio.sleep(0)
         for connected in crowd:
             connected.close()
-        assert 0 < most <= 3 + RESERVE // 4
+        assert 0 < maximum <= 3 + RESERVE // 4
 
 
-def own_files() -> int:
+def count_open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_a_crowd_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_connections_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     now_ms = 0
-    places = Places(1, lambda: now_ms)
-    assert not places.are_taken(0, "first")
+    connection_limit = DescriptorLimit(1, lambda: now_ms)
+    assert not connection_limit.is_reached(0, "first")
     for now_ms in (0, 1, 59_999, 60_000, 60_001):
-        assert places.are_taken(1, f"at {now_ms}")
-    assert [peer for line in caplog.messages for peer in ("at 0", "at 60000") if f"files: {peer} is" in line] == [
+        assert connection_limit.is_reached(1, f"at {now_ms}")
+    assert [
+        peer for line in caplog.messages for peer in ("at 0", "at 60000") if f"connection of {peer} is" in line
+    ] == [
         "at 0",
         "at 60000",
     ]
     assert len(caplog.messages) == 2
 
 
-def test_the_log_has_its_files_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_max_reserves_descriptors_for_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     limited(monkeypatch, 1024, 1024)
     assert connections_max(100) == 1024 - 200 - RESERVE
     assert connections_max(100, has_http=True) == 1024 - 200 - RESERVE - HTTP_FILES
@@ -94,7 +94,7 @@ def test_the_log_has_its_files_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert connections_max(100) == sys.maxsize
 
 
-def test_a_limit_that_leaves_nothing_for_clients_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_max_below_minimum_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     least = 200 + RESERVE + CONNECTIONS_MIN
     limited(monkeypatch, least, least)
     assert connections_max(100) == CONNECTIONS_MIN
@@ -103,7 +103,7 @@ def test_a_limit_that_leaves_nothing_for_clients_is_refused(monkeypatch: pytest.
         connections_max(100)
 
 
-def test_a_server_takes_all_that_it_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_raise_limit_sets_soft_limit_to_hard_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert limited(monkeypatch, 1024, 4096)[0] == (1024, 4096)
     raise_limit()
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (4096, 4096)

@@ -20,5 +20,5 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_examples(name: str) -> None:
+def test_docstring_examples(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name)).failed == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import Client, Door, committing, joining, offsets, on_a_loop, open_door
+from harness import Client, NodeHarness, async_test, commit_values, join_values, offsets, running_node
 from hypothesis import given
 from hypothesis import strategies as st
 from settings_helpers import change
@@ -16,9 +16,9 @@ from settings_helpers import change
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.settings.dynamic import (
     FILE_NAME,
-    BadValue,
+    ConfigSource,
     DynamicSettings,
-    Source,
+    InvalidSetting,
     find_dynamic,
     kafka_name,
     parse,
@@ -39,7 +39,7 @@ def opened(folder: Path, **static: Any) -> DynamicSettings:
 # Where a value comes from --------------------------------------------------------------------------------------------
 
 
-def test_the_broker_wins_over_all_brokers_over_the_command_line_over_the_default(tmp_path: Path) -> None:
+def test_dynamic_value_precedence_is_broker_all_brokers_static_default(tmp_path: Path) -> None:
     configs = opened(tmp_path, group_max_size=7)
     settings = configs.settings
     assert (settings.group_max_size, [one.value for one in configs.synonyms(MAX_SIZE)]) == (7, ["7", "2147483647"])
@@ -48,33 +48,35 @@ def test_the_broker_wins_over_all_brokers_over_the_command_line_over_the_default
     change(configs, {"group_max_size": 9}, {"group_max_size": 8})
     assert settings.group_max_size == 9, "whoever holds the settings sees the change"
     assert [(one.value, one.source) for one in configs.synonyms(MAX_SIZE)] == [
-        ("9", Source.BROKER),
-        ("8", Source.ALL_BROKERS),
-        ("7", Source.STATIC),
-        ("2147483647", Source.DEFAULT),
+        ("9", ConfigSource.BROKER),
+        ("8", ConfigSource.ALL_BROKERS),
+        ("7", ConfigSource.STATIC),
+        ("2147483647", ConfigSource.DEFAULT),
     ]
     change(configs, {}, {})
     assert settings.group_max_size == 7
 
 
-def test_changes_survive_a_restart_and_another_command_line(tmp_path: Path) -> None:
+def test_changes_survive_restart_with_other_command_line(tmp_path: Path) -> None:
     change(opened(tmp_path), {"group_max_size": 9}, {"offsets_retention_minutes": 65})
     again = opened(tmp_path, group_max_size=100, offsets_retention_minutes=100, num_partitions=3).settings
     assert (again.group_max_size, again.offsets_retention_minutes, again.num_partitions) == (9, 65, 3)
 
 
-def test_a_refused_change_changes_nothing(tmp_path: Path) -> None:
+def test_rejected_change_has_no_effect(tmp_path: Path) -> None:
     """Neither in memory nor in the file. Alone each is fine: two contradict each other."""
     configs = opened(tmp_path)
     change(configs, {"group_min_session_timeout_ms": 5000}, {})
     before = (tmp_path / FILE_NAME).read_bytes()
-    with pytest.raises(BadValue, match="group_min_session_timeout_ms=5000 is above group_max_session_timeout_ms=4000"):
+    with pytest.raises(
+        InvalidSetting, match="group_min_session_timeout_ms=5000 is above group_max_session_timeout_ms=4000"
+    ):
         change(configs, configs.broker, {"group_max_session_timeout_ms": 4000})
     assert configs.settings.group_max_session_timeout_ms == 1_800_000
     assert (tmp_path / FILE_NAME).read_bytes() == before
 
 
-def test_a_change_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+def test_change_with_failed_write_has_no_effect(tmp_path: Path) -> None:
     configs = opened(tmp_path)
     (tmp_path / f"{FILE_NAME}.new").mkdir()
     with pytest.raises(OSError):
@@ -83,7 +85,7 @@ def test_a_change_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None
     assert configs.broker == {}
 
 
-def test_a_check_writes_nothing(tmp_path: Path) -> None:
+def test_check_does_not_write_the_file(tmp_path: Path) -> None:
     configs = opened(tmp_path)
     configs.check({"group_max_size": 9}, {})
     assert configs.settings.group_max_size == MAX_SIZE.default
@@ -109,21 +111,21 @@ def test_saved_settings_with_any_flipped_bit_are_refused_or_the_same(tmp_path: P
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("", "make no sense"),
+        ("", "are invalid"),
         ("{}", "'version'"),
         ('{"version": 3, "broker": {}, "default": {}}', "has version 3: expected at most 2"),
         ('{"version": 2, "broker": {}, "default": {}}', "found checksum None, expected '"),
         ('{"version": "x", "broker": {}, "default": {}}', "version 'x', expected 2"),
-        ('{"version": 1, "broker": []}', "make no sense"),
-        ('{"version": 1, "broker": {}, "default": {"group_max_sise": 3}}', "'group_max_sise' is no setting"),
-        ('{"version": 1, "broker": {"num_partitions": 3}, "default": {}}', "'num_partitions' is no setting"),
+        ('{"version": 1, "broker": []}', "are invalid"),
+        ('{"version": 1, "broker": {}, "default": {"group_max_sise": 3}}', "'group_max_sise' is not a dynamic setting"),
+        ('{"version": 1, "broker": {"num_partitions": 3}, "default": {}}', "'num_partitions' is not a dynamic setting"),
         ('{"version": 1, "broker": {"group_max_size": "3"}, "default": {}}', "group_max_size is '3', expected a whole"),
         ('{"version": 1, "broker": {"group_max_size": true}, "default": {}}', "group_max_size is true, expected"),
         ('{"version": 1, "broker": {"group_max_size": 0}, "default": {}}', "must be at least 1"),
         ('{"version": 1, "broker": {"group_min_session_timeout_ms": 2000000}, "default": {}}', "is above group_max"),
     ],
 )
-def test_a_file_that_makes_no_sense_stops_the_start(tmp_path: Path, content: str, says: str) -> None:
+def test_start_with_invalid_settings_file_is_refused(tmp_path: Path, content: str, says: str) -> None:
     (tmp_path / FILE_NAME).write_text(content)
     with pytest.raises(StartError) as caught:
         opened(tmp_path)
@@ -131,22 +133,22 @@ def test_a_file_that_makes_no_sense_stops_the_start(tmp_path: Path, content: str
     assert says in str(caught.value)
 
 
-def test_a_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+def test_start_with_unreadable_settings_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).mkdir()
     with pytest.raises(StartError, match="cannot read the changed settings"):
         opened(tmp_path)
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_every_setting_is_found_by_kafkas_name_if_it_may_change(setting: Any) -> None:
+def test_find_dynamic_finds_dynamic_settings_only(setting: Any) -> None:
     assert find_dynamic(kafka_name(setting.name)) == (setting if setting.name in DYNAMIC else None)
 
 
 @given(st.text(max_size=30) | st.integers().map(str))
-def test_values_are_numbers_in_their_range(text: str) -> None:
+def test_parse_checks_type_and_range(text: str) -> None:
     try:
         value = parse(MAX_SIZE, text)
-    except BadValue as error:
+    except InvalidSetting as error:
         assert str(error).startswith(f"invalid value {text[:80]} for configuration group.max.size: ")
     else:
         assert value == int(text)
@@ -175,19 +177,19 @@ async def described(client: Client, resource_type: int, name: str, *keys: str) -
     return {one["name"]: one for one in result["configs"]}
 
 
-@on_a_loop
-async def test_a_change_holds_at_once_and_after_a_restart(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+@async_test
+async def test_incremental_alter_configs_applies_at_once_and_after_restart(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         assert await alter(client, "1", ("group.min.session.timeout.ms", SET, "30001")) == "NONE"
-        assert (await client.ask("join_group", **joining("g")))["error_code"] == "INVALID_SESSION_TIMEOUT"
-        await door.restart()
-        client = await door.connect()
-        assert (await client.ask("join_group", **joining("g")))["error_code"] == "INVALID_SESSION_TIMEOUT"
+        assert (await client.ask("join_group", **join_values("g")))["error_code"] == "INVALID_SESSION_TIMEOUT"
+        await harness.restart()
+        client = await harness.connect()
+        assert (await client.ask("join_group", **join_values("g")))["error_code"] == "INVALID_SESSION_TIMEOUT"
         assert await alter(client, "", ("group.min.session.timeout.ms", SET, "30000")) == "NONE"
-        assert (await client.ask("join_group", **joining("g")))["error_code"] == "INVALID_SESSION_TIMEOUT"
+        assert (await client.ask("join_group", **join_values("g")))["error_code"] == "INVALID_SESSION_TIMEOUT"
         assert await alter(client, "1", ("group.min.session.timeout.ms", DELETE, None)) == "NONE"
-        assert (await client.ask("join_group", **joining("g")))["error_code"] == "MEMBER_ID_REQUIRED"
+        assert (await client.ask("join_group", **join_values("g")))["error_code"] == "MEMBER_ID_REQUIRED"
         assert json.loads((tmp_path / FILE_NAME).read_text()) == {
             "version": 2,
             "broker": {},
@@ -196,12 +198,12 @@ async def test_a_change_holds_at_once_and_after_a_restart(tmp_path: Path) -> Non
         }
 
 
-@on_a_loop
-async def test_the_next_sweep_does_not_wait_for_the_old_interval(tmp_path: Path) -> None:
+@async_test
+async def test_changed_retention_check_interval_applies_to_next_scan(tmp_path: Path) -> None:
     """An empty group without offsets goes with the next sweep: soon, and not in ten minutes."""
-    async with open_door(tmp_path, {"unsafe_settings": True}) as door:
-        client = await door.connect()
-        await client.ask("offset_commit", 8, **committing("g"))
+    async with running_node(tmp_path, {"unsafe_settings": True}) as harness:
+        client = await harness.connect()
+        await client.ask("offset_commit", 8, **commit_values("g"))
         place = [{"name": "t", "partitions": [{"partition_index": 0}]}]
         await client.ask("offset_delete", group_id="g", topics=place)
         assert await listed(client) == ["g"]
@@ -216,11 +218,11 @@ async def listed(client: Client) -> list[str]:
     return [one["group_id"] for one in answer["groups"]]
 
 
-@on_a_loop
-async def test_settings_are_described(tmp_path: Path) -> None:
+@async_test
+async def test_describe_configs_returns_all_broker_settings(tmp_path: Path) -> None:
     """All of them, with Kafka's names, where they come from, whether they change, and what they are for."""
-    async with open_door(tmp_path, num_partitions=5) as door:
-        client = await door.connect()
+    async with running_node(tmp_path, num_partitions=5) as harness:
+        client = await harness.connect()
         await alter(client, "", ("group.max.size", SET, "8"))
         await alter(client, "1", ("group.max.size", SET, "9"))
         found = await described(client, BROKER, "1")
@@ -231,23 +233,27 @@ async def test_settings_are_described(tmp_path: Path) -> None:
             assert one["read_only"] is not setting.is_dynamic
             assert one["synonyms"][-1]["value"] == str(setting.default).lower()
         size = found["group.max.size"]
-        assert (size["value"], size["config_source"], size["config_type"]) == ("9", Source.BROKER, 3)
+        assert (size["value"], size["config_source"], size["config_type"]) == ("9", ConfigSource.BROKER, 3)
         assert [one["value"] for one in size["synonyms"]] == ["9", "8", "2147483647"]
         partitions = found["num.partitions"]
-        assert (partitions["value"], partitions["config_source"], partitions["read_only"]) == ("5", Source.STATIC, True)
+        assert (partitions["value"], partitions["config_source"], partitions["read_only"]) == (
+            "5",
+            ConfigSource.STATIC,
+            True,
+        )
         for_all = await described(client, BROKER, "")
         assert {name: one["value"] for name, one in for_all.items()} == {"group.max.size": "8"}
         assert list(await described(client, BROKER, "1", "group.max.size", "no.such")) == ["group.max.size"]
 
 
-@on_a_loop
-async def test_a_topics_settings_are_the_servers(tmp_path: Path) -> None:
-    async with open_door(tmp_path, topic_retention_bytes=1000, message_max_bytes=77) as door:
-        client = await door.connect()
+@async_test
+async def test_describe_configs_of_topic_returns_server_settings(tmp_path: Path) -> None:
+    async with running_node(tmp_path, topic_retention_bytes=1000, message_max_bytes=77) as harness:
+        client = await harness.connect()
         found = await described(client, TOPIC, "t")
         assert len(found) == 33
         kept = found["retention.bytes"]
-        assert (kept["value"], kept["config_source"]) == ("1000", Source.STATIC)
+        assert (kept["value"], kept["config_source"]) == ("1000", ConfigSource.STATIC)
         assert [one["name"] for one in kept["synonyms"]] == ["topic.retention.bytes"] * 2
         assert (found["max.message.bytes"]["value"], found["cleanup.policy"]["value"]) == ("77", "delete")
 
@@ -267,13 +273,15 @@ async def test_a_topics_settings_are_the_servers(tmp_path: Path) -> None:
         ("one", ("group.max.size", SET, "3"), "INVALID_REQUEST"),
     ],
 )
-@on_a_loop
-async def test_what_is_refused(tmp_path: Path, name: str, change: tuple[str, int, str | None], code: str) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+@async_test
+async def test_alter_and_describe_configs_reject_invalid_requests(
+    tmp_path: Path, name: str, change: tuple[str, int, str | None], code: str
+) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         assert await alter(client, name, change) == code
         before = Settings(group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=4)
-        assert asdict(door.node.settings) == asdict(before)
+        assert asdict(harness.node.settings) == asdict(before)
         assert not (tmp_path / FILE_NAME).exists()
 
 
@@ -293,13 +301,13 @@ GROUP, LOGGER = 32, 8
         (LOGGER, "", None, "INVALID_REQUEST"),
     ],
 )
-@on_a_loop
-async def test_groups_and_loggers_have_no_settings(
+@async_test
+async def test_describe_configs_of_groups_and_loggers_is_empty(
     tmp_path: Path, resource_type: int, name: str, key: str | None, code: str
 ) -> None:
     """What is not described cannot be changed either; names are looked at as Kafka does."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         if key is None:
             asked = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
             answer = await client.ask(
@@ -313,10 +321,10 @@ async def test_groups_and_loggers_have_no_settings(
         assert answer["responses"][0]["error_code"] == code
 
 
-@on_a_loop
-async def test_the_coordinators_own_topics_are_compacted_and_no_others(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+@async_test
+async def test_describe_configs_shows_compact_policy_for_internal_topics_only(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         wanted = ("cleanup.policy", "retention.bytes", "segment.bytes")
         for topic in ("__consumer_offsets", "__transaction_state"):
             settings = await described(client, TOPIC, topic, *wanted)
@@ -326,19 +334,19 @@ async def test_the_coordinators_own_topics_are_compacted_and_no_others(tmp_path:
         assert (await described(client, TOPIC, "t", "cleanup.policy"))["cleanup.policy"]["value"] == "delete"
 
 
-@on_a_loop
-async def test_the_old_request_replaces_everything(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+@async_test
+async def test_alter_configs_replaces_all_changes(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         await alter(client, "1", ("group.max.size", SET, "9"))
         configs = [{"name": "offsets.retention.minutes", "value": "65"}]
         resource = {"resource_type": BROKER, "resource_name": "1", "configs": configs}
         for validate_only in (True, False):
-            assert door.node.settings.group_max_size == 9
+            assert harness.node.settings.group_max_size == 9
             answer = await client.ask("alter_configs", resources=[resource], validate_only=validate_only)
             assert answer["responses"][0]["error_code"] == "NONE"
-        assert door.node.settings.group_max_size == MAX_SIZE.default
-        assert door.node.settings.offsets_retention_minutes == 65
+        assert harness.node.settings.group_max_size == MAX_SIZE.default
+        assert harness.node.settings.offsets_retention_minutes == 65
 
 
 # Partitions ----------------------------------------------------------------------------------------------------------
@@ -351,33 +359,33 @@ async def grow(client: Client, topic: str, count: int) -> str:
     return code
 
 
-@on_a_loop
-async def test_more_partitions_are_there_at_once_and_after_a_restart(tmp_path: Path) -> None:
+@async_test
+async def test_create_partitions_applies_at_once_and_after_restart(tmp_path: Path) -> None:
     """And those that were there end where they ended, though their ends have moved in the file."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        raise_ends(door)
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        raise_ends(harness)
         assert await grow(client, "t", 5) == "NONE"
-        await client.ask("offset_commit", 8, **committing("g", topics=commits(4)))
+        await client.ask("offset_commit", 8, **commit_values("g", topics=commits(4)))
         assert await offsets(client, "g") == {("t", 4): 42}
-        assert ends(door) == [7, 8, 9, 0, 0]
+        assert ends(harness) == [7, 8, 9, 0, 0]
         assert await grow(client, "u", 600) == "NONE"
-        await door.restart()
-        assert ends(door) == [7, 8, 9, 0, 42], "a committed offset was once read"
-        client = await door.connect()
+        await harness.restart()
+        assert ends(harness) == [7, 8, 9, 0, 42], "a committed offset was once read"
+        client = await harness.connect()
         assert await grow(client, "t", 5) == "INVALID_PARTITIONS"
         assert await grow(client, "t", 6) == "NONE"
         assert await grow(client, "t", 10_001) == "POLICY_VIOLATION"
         assert await grow(client, "__consumer_offsets", 100) == "INVALID_TOPIC_EXCEPTION"
 
 
-def raise_ends(door: Door) -> None:
+def raise_ends(harness: NodeHarness) -> None:
     for partition in range(3):
-        door.node.topics.raise_end("t", partition, 7 + partition)
+        harness.node.topics.raise_end("t", partition, 7 + partition)
 
 
-def ends(door: Door) -> list[int]:
-    topic = door.node.topics.get("t")
+def ends(harness: NodeHarness) -> list[int]:
+    topic = harness.node.topics.get("t")
     assert topic is not None
     return [log.end_offset for log in topic.partitions]
 
@@ -387,15 +395,15 @@ def commits(partition: int) -> list[dict[str, Any]]:
     return [{"name": "t", "partitions": [one]}]
 
 
-@on_a_loop
-async def test_a_topic_whose_growth_cannot_be_kept_stays_as_it_was(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        raise_ends(door)
+@async_test
+async def test_create_partitions_with_failed_write_has_no_effect(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        raise_ends(harness)
         (tmp_path / "topics.json.new").mkdir()
         assert await grow(client, "t", 5) == "KAFKA_STORAGE_ERROR"
-        assert ends(door) == [7, 8, 9]
+        assert ends(harness) == [7, 8, 9]
         (tmp_path / "topics.json.new").rmdir()
-        await door.restart()
-        assert ends(door) == [7, 8, 9]
-        assert await grow(await door.connect(), "t", 5) == "NONE"
+        await harness.restart()
+        assert ends(harness) == [7, 8, 9]
+        assert await grow(await harness.connect(), "t", 5) == "NONE"

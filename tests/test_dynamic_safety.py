@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import Client, committing, frame, offsets, on_a_loop, open_door
+from harness import Client, async_test, commit_values, frame, offsets, running_node
 from peers.wire import FRAME_SIZE, encode
+from program_helpers import refusal
 from settings_helpers import change
-from test_cli import refusal
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.embed.coordinator import Coordinator
 from callboard.runtime.kafka.connection import Connection, is_loopback
-from callboard.runtime.settings.dynamic import FILE_NAME, BadValue, DynamicSettings, kafka_name, parse
+from callboard.runtime.settings.dynamic import FILE_NAME, DynamicSettings, InvalidSetting, kafka_name, parse
 from callboard.runtime.settings.table import BY_NAME, DYNAMIC, SETTINGS, Settings, load, load_settings
 
 BROKER, SET, DELETE = 4, 0, 1
@@ -74,7 +74,7 @@ def test_dynamic_value_is_parsed_like_static_value(setting: Any, text: str) -> N
     except StartError as error:
         if "is above" in str(error):
             return  # the two session timeouts contradict each other
-        with pytest.raises(BadValue):
+        with pytest.raises(InvalidSetting):
             parse(setting, text)
         return
     dynamic = parse(setting, text)
@@ -82,12 +82,12 @@ def test_dynamic_value_is_parsed_like_static_value(setting: Any, text: str) -> N
 
 
 @pytest.mark.parametrize(("text", "value"), [("0.3", 0.3), ("1", 1.0), ("0", 0.0)])
-@on_a_loop
+@async_test
 async def test_dynamic_ratio_survives_a_restart(tmp_path: Path, text: str, value: float) -> None:
-    async with open_door(tmp_path) as door:
-        assert await alter(await door.connect(), (kafka_name(RATIO.name), text)) == ("NONE", "")
-        await door.restart()
-        assert door.node.settings.log_cleaner_min_cleanable_ratio == value
+    async with running_node(tmp_path) as harness:
+        assert await alter(await harness.connect(), (kafka_name(RATIO.name), text)) == ("NONE", "")
+        await harness.restart()
+        assert harness.node.settings.log_cleaner_min_cleanable_ratio == value
 
 
 def test_saved_whole_number_is_a_ratio(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_saved_whole_number_is_a_ratio(tmp_path: Path) -> None:
 def test_saved_value_that_is_no_ratio_is_refused(tmp_path: Path, value: str) -> None:
     saved = '{"version": 1, "broker": {"log_cleaner_min_cleanable_ratio": VALUE}, "default": {}}'
     (tmp_path / FILE_NAME).write_text(saved.replace("VALUE", value))
-    with pytest.raises(StartError, match="make no sense"):
+    with pytest.raises(StartError, match="are invalid"):
         opened(tmp_path)
 
 
@@ -115,25 +115,25 @@ def test_settings_with_a_safe_minimum() -> None:
 
 @pytest.mark.parametrize("name", UNSAFE)
 @pytest.mark.parametrize("api", ["incremental_alter_configs", "alter_configs"])
-@on_a_loop
+@async_test
 async def test_dynamic_value_below_safe_minimum_is_refused(tmp_path: Path, name: str, api: str) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        before = getattr(door.node.settings, name)
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        before = getattr(harness.node.settings, name)
         code, message = await alter(client, (kafka_name(name), str(UNSAFE[name])), api=api)
         assert code == "INVALID_REQUEST"
         assert f"must be at least {UNSAFE[name] + 1} " in message and "--unsafe-settings" in message
-        assert getattr(door.node.settings, name) == before
+        assert getattr(harness.node.settings, name) == before
         assert await alter(client, (kafka_name(name), str(UNSAFE[name] + 1)), api=api) == ("NONE", "")
 
 
 @pytest.mark.parametrize("name", UNSAFE)
-@on_a_loop
-async def test_dynamic_value_below_safe_minimum_with_unsafe_settings_is_taken(tmp_path: Path, name: str) -> None:
-    async with open_door(tmp_path, {"unsafe_settings": True}) as door:
-        assert await alter(await door.connect(), (kafka_name(name), str(UNSAFE[name]))) == ("NONE", "")
-        await door.restart()
-        assert getattr(door.node.settings, name) == UNSAFE[name]
+@async_test
+async def test_dynamic_value_below_safe_minimum_with_unsafe_settings_is_accepted(tmp_path: Path, name: str) -> None:
+    async with running_node(tmp_path, {"unsafe_settings": True}) as harness:
+        assert await alter(await harness.connect(), (kafka_name(name), str(UNSAFE[name]))) == ("NONE", "")
+        await harness.restart()
+        assert getattr(harness.node.settings, name) == UNSAFE[name]
 
 
 @pytest.mark.parametrize("name", UNSAFE)
@@ -165,8 +165,8 @@ def test_start_with_saved_value_below_safe_minimum_is_refused(tmp_path: Path, na
     assert getattr(opened(tmp_path, ignore=True).settings, name) == BY_NAME[name].default
 
 
-@on_a_loop
-async def test_embedded_coordinator_takes_small_values_when_it_is_made(tmp_path: Path) -> None:
+@async_test
+async def test_embedded_coordinator_accepts_values_below_safe_minimum_at_creation(tmp_path: Path) -> None:
     """They are the program's own. Changes while it runs are checked, unless the program says otherwise."""
     async with Coordinator(tmp_path, offsets_retention_minutes=1) as coordinator:
         with pytest.raises(StartError, match="must be at least 60"):
@@ -211,8 +211,8 @@ def test_loopback_addresses(host: str, expected: bool) -> None:
         ("none", False, "CLUSTER_AUTHORIZATION_FAILED"),
     ],
 )
-@on_a_loop
-async def test_who_may_change_settings_of_the_broker(
+@async_test
+async def test_dynamic_settings_option_decides_which_peers_may_change_settings(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -222,8 +222,8 @@ async def test_who_may_change_settings_of_the_broker(
     expected: str,
 ) -> None:
     monkeypatch.setattr(Connection, "is_local", property(lambda _connection: is_local))
-    async with open_door(tmp_path, {"dynamic_settings": allowed}) as door:
-        code, message = await alter(await door.connect(), ("group.max.size", "9"), api=api)
+    async with running_node(tmp_path, {"dynamic_settings": allowed}) as harness:
+        code, message = await alter(await harness.connect(), ("group.max.size", "9"), api=api)
         assert code == expected
         assert (tmp_path / FILE_NAME).exists() is (expected == "NONE")
         if expected != "NONE":
@@ -233,15 +233,15 @@ async def test_who_may_change_settings_of_the_broker(
 
 
 @pytest.mark.parametrize("api", ["incremental_alter_configs", "alter_configs"])
-@on_a_loop
+@async_test
 async def test_refused_request_with_many_resources_is_one_short_line_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, api: str
 ) -> None:
     """A client that may change nothing must not fill the disk: 200 kB of resources once were 640 MB of log."""
     resources = [{"resource_type": BROKER, "resource_name": str(number), "configs": []} for number in range(2000)]
     values = {"resources": resources, "validate_only": False}
-    async with open_door(tmp_path, {"dynamic_settings": "none"}) as door:
-        client = await door.connect()
+    async with running_node(tmp_path, {"dynamic_settings": "none"}) as harness:
+        client = await harness.connect()
         payload = encode(api, 1, values, client_id="c" * 32_000)
         client.write(FRAME_SIZE.pack(len(payload)) + payload)
         answer = await client.receive(api, 1)
@@ -251,11 +251,11 @@ async def test_refused_request_with_many_resources_is_one_short_line_in_the_log(
 
 
 def test_connection_from_another_machine_is_not_local() -> None:
-    from door import CardboardTransport
+    from harness import MemoryTransport
 
     def connected(peer: Any) -> bool:
         connection = object.__new__(Connection)
-        connection._transport = CardboardTransport()
+        connection._transport = MemoryTransport()
         connection._transport._extra["peername"] = peer  # type: ignore[attr-defined]
         return connection.is_local
 
@@ -266,19 +266,19 @@ def test_connection_from_another_machine_is_not_local() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what was sent before a reset is read on Linux")
-@on_a_loop
+@async_test
 async def test_change_of_a_client_that_resets_its_connection_before_it_is_accepted_is_refused(tmp_path: Path) -> None:
     """The system then knows no address of it, and what it has sent is still read."""
     configs = [{"name": "group.max.size", "value": "9", "config_operation": SET}]
     resource = {"resource_type": BROKER, "resource_name": "1", "configs": configs}
     request = frame("incremental_alter_configs", resources=[resource], validate_only=False)
-    async with open_door(tmp_path) as door:
-        with socket.create_connection(("127.0.0.1", door.port)) as connected:  # the loop does not turn meanwhile
+    async with running_node(tmp_path) as harness:
+        with socket.create_connection(("127.0.0.1", harness.port)) as connected:  # the loop does not turn meanwhile
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connected.sendall(request)
-        await offsets(await door.connect(), "g")
+        await offsets(await harness.connect(), "g")
         assert not (tmp_path / FILE_NAME).exists()
-        assert door.node.settings.group_max_size == Settings().group_max_size
+        assert harness.node.settings.group_max_size == Settings().group_max_size
 
 
 def test_default_is_local_and_the_file_may_say_otherwise(tmp_path: Path) -> None:
@@ -294,10 +294,10 @@ def test_default_is_local_and_the_file_may_say_otherwise(tmp_path: Path) -> None
 # What the log says ---------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
+@async_test
 async def test_change_is_logged_with_peer_and_both_values(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         assert await alter(client, ("offsets.retention.minutes", "70")) == ("NONE", "")
         [line] = changes(caplog)
         for part in ("setting='offsets_retention_minutes'", "old='not set'", "new='70'", "in_effect_before='10080'"):
@@ -313,7 +313,7 @@ def changes(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line for line in caplog.messages if line.startswith("a setting was changed")]
 
 
-def test_saved_setting_that_hides_a_given_one_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_saved_setting_that_overrides_a_given_one_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     change(opened(tmp_path), {"group_max_size": 9}, {"offsets_retention_minutes": 65})
     caplog.clear()
     given = {"group_max_size": "--set", "offsets_retention_minutes": "the configuration file 'x.toml'"}
@@ -371,23 +371,23 @@ def test_damaged_saved_settings_can_be_ignored(tmp_path: Path, caplog: pytest.Lo
     assert "the saved settings are ignored, and cannot be read" in caplog.text
 
 
-@on_a_loop
-async def test_sweep_that_deletes_offsets_is_logged_with_its_setting(
+@async_test
+async def test_retention_scan_that_deletes_offsets_is_logged_with_its_setting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Counts of groups and offsets, and where the retention comes from. A sweep without deletions logs nothing."""
     unsafe = {"unsafe_settings": True}
-    async with open_door(tmp_path, unsafe) as door:
-        client = await door.connect()
+    async with running_node(tmp_path, unsafe) as harness:
+        client = await harness.connect()
         for group in ("g", "h"):
-            await client.ask("offset_commit", 4, **committing(group, retention_time=1))
-        await client.ask("offset_commit", 8, **committing("young"))
+            await client.ask("offset_commit", 4, **commit_values(group, retention_time=1))
+        await client.ask("offset_commit", 8, **commit_values("young"))
         assert await alter(client, ("offsets.retention.minutes", "77")) == ("NONE", "")
         assert sweeps(caplog) == []
         assert await alter(client, ("offsets.retention.check.interval.ms", "20")) == ("NONE", "")
         while sum(logged(caplog, "offsets")) < 2:
             await offsets(client, "young")
-        assert door.node.groups.counts.expired == (2, 2, 2)
+        assert harness.node.groups.counters.expired == (2, 2, 2)
         assert await offsets(client, "young") == {("t", 0): 42}
     for line in sweeps(caplog):
         assert "setting='offsets_retention_minutes' value=77 source='changed for this broker'" in line

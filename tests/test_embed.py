@@ -1,4 +1,4 @@
-"""A coordinator in somebody else's program: it begins, ends, comes back, minds its manners, and says what is wrong."""
+"""A coordinator embedded in a program: start, stop, restart, global state, and errors."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ Loop = Callable[[], asyncio.AbstractEventLoop]
 def on_loop(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
     """Runs a coroutine on a loop of either kind."""
 
-    def run(work: Coroutine[Any, Any, None]) -> None:
-        async def in_time() -> None:
+    def run(coro: Coroutine[Any, Any, None]) -> None:
+        async def run_with_timeout() -> None:
             async with asyncio.timeout(DEADLINE_S):
-                await work
+                await coro
 
         with asyncio.Runner(loop_factory=request.param) as runner:
-            runner.run(in_time())
+            runner.run(run_with_timeout())
 
     return run
 
@@ -46,38 +46,38 @@ def on_loop(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Non
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
-def topics_seen(bootstrap: str) -> set[str]:
-    """Blocks: by a client of somebody else's."""
+def topics_seen_by_client(bootstrap: str) -> set[str]:
+    """The topics that a Kafka client sees. Blocks."""
     return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics)
 
 
-# Begin and end --------------------------------------------------------------------------------------------------------
+# Start and stop -------------------------------------------------------------------------------------------------------
 
 
-def test_a_client_finds_what_the_program_has_made(on_loop: Run, tmp_path: Path) -> None:
+def test_kafka_client_sees_topics_that_the_program_created(on_loop: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Coordinator(tmp_path / "data", "127.0.0.1:0", topics={"jobs": 3}) as coordinator:
             await coordinator.create_topic("more")
-            assert {"jobs", "more"} <= await asyncio.to_thread(topics_seen, coordinator.bootstrap)
+            assert {"jobs", "more"} <= await asyncio.to_thread(topics_seen_by_client, coordinator.bootstrap)
 
     on_loop(scenario())
 
 
-def test_what_was_set_is_there_after_a_restart_on_the_same_folder(on_loop: Run, tmp_path: Path) -> None:
+def test_offsets_and_topics_outlive_a_coordinator_on_the_same_folder(on_loop: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Coordinator(tmp_path, topics={"jobs": 2}) as coordinator:
             await coordinator.reset("g", {("jobs", 1): 7})
             before = await coordinator.topics()
         async with Coordinator(tmp_path) as coordinator:
             offsets = await coordinator.offsets("g")
-            assert {partition: one.offset for partition, one in offsets.items()} == {("jobs", 1): 7}
+            assert {partition: committed.offset for partition, committed in offsets.items()} == {("jobs", 1): 7}
             [topic] = await coordinator.topics()
             assert (topic.name, topic.topic_id) == (before[0].name, before[0].topic_id)
 
     on_loop(scenario())
 
 
-def test_without_a_folder_nothing_outlives_the_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coordinator_without_folder_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     async def scenario() -> None:
@@ -92,23 +92,23 @@ def test_without_a_folder_nothing_outlives_the_object(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("end", ["stopped", "killed", "power lost"])
-def test_a_coordinator_in_memory_comes_back_at_its_address(end: Any) -> None:
-    """What was acknowledged is there; clients that are connected connect again."""
+def test_restart_in_memory_keeps_address_and_acknowledged_offsets(end: Any) -> None:
+    """Connected clients connect again."""
 
     async def scenario() -> None:
         async with Coordinator(listen="127.0.0.1:0", topics={"jobs": 1}) as coordinator:
             bootstrap = coordinator.bootstrap
             await coordinator.reset("g", {"jobs": 7})
-            assert "jobs" in await asyncio.to_thread(topics_seen, bootstrap)
+            assert "jobs" in await asyncio.to_thread(topics_seen_by_client, bootstrap)
             await coordinator.restart(end)
             assert coordinator.bootstrap == bootstrap
             assert (await coordinator.offsets("g"))["jobs", 0].offset == 7
-            assert "jobs" in await asyncio.to_thread(topics_seen, bootstrap)
+            assert "jobs" in await asyncio.to_thread(topics_seen_by_client, bootstrap)
 
     asyncio.run(scenario())
 
 
-def test_a_killed_coordinator_comes_back_on_a_real_folder(tmp_path: Path) -> None:
+def test_restart_after_kill_on_a_real_folder_keeps_acknowledged_offsets(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Coordinator(tmp_path, topics={"jobs": 1}) as coordinator:
             await coordinator.reset("g", {"jobs": 7})
@@ -120,23 +120,23 @@ def test_a_killed_coordinator_comes_back_on_a_real_folder(tmp_path: Path) -> Non
     asyncio.run(scenario())
 
 
-def test_ten_live_side_by_side() -> None:
-    """Each with its own groups and its own end."""
+def test_ten_coordinators_in_one_process_are_independent() -> None:
+    """Each has its own groups and stops separately."""
 
     async def scenario() -> None:
-        many = [Coordinator(listen="127.0.0.1:0", topics={"jobs": 1}) for _ in range(10)]
-        for number, one in enumerate(many):
-            await one.start()
-            await one.reset("g", {"jobs": number})
-        assert len({one.bootstrap for one in many}) == 10
-        for number, one in enumerate(many):
-            assert (await one.offsets("g"))["jobs", 0].offset == number
-            await one.stop()
+        coordinators = [Coordinator(listen="127.0.0.1:0", topics={"jobs": 1}) for _ in range(10)]
+        for number, coordinator in enumerate(coordinators):
+            await coordinator.start()
+            await coordinator.reset("g", {"jobs": number})
+        assert len({coordinator.bootstrap for coordinator in coordinators}) == 10
+        for number, coordinator in enumerate(coordinators):
+            assert (await coordinator.offsets("g"))["jobs", 0].offset == number
+            await coordinator.stop()
 
     asyncio.run(scenario())
 
 
-def test_a_body_that_raises_is_followed_by_a_stop(tmp_path: Path) -> None:
+def test_error_in_the_body_stops_the_coordinator(tmp_path: Path) -> None:
     async def scenario() -> None:
         with pytest.raises(ZeroDivisionError):
             async with Coordinator(tmp_path):
@@ -147,8 +147,8 @@ def test_a_body_that_raises_is_followed_by_a_stop(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_cancelled_stop_goes_on_to_its_end(tmp_path: Path) -> None:
-    """Else the folder would stay locked, and the log's thread would live."""
+def test_cancelled_stop_continues_to_its_end(tmp_path: Path) -> None:
+    """Otherwise the folder would stay locked and the log's thread would keep running."""
 
     async def scenario() -> None:
         coordinator = Coordinator(tmp_path)
@@ -165,52 +165,52 @@ def test_a_cancelled_stop_goes_on_to_its_end(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_cancelled_start_leaves_the_folder_free(tmp_path: Path) -> None:
+def test_cancelled_start_releases_the_folder(tmp_path: Path) -> None:
     async def scenario() -> None:
-        for turns in range(4):
+        for steps in range(4):
             starting = asyncio.create_task(Coordinator(tmp_path, "127.0.0.1:0").start())
-            for _ in range(turns):
+            for _ in range(steps):
                 await asyncio.sleep(0)
             if starting.cancel():
                 with pytest.raises(asyncio.CancelledError):
                     await starting
             else:
                 break
-        assert turns > 1
+        assert steps > 1
         async with Coordinator(tmp_path, "127.0.0.1:0"):
             pass
 
     asyncio.run(scenario())
 
 
-# Manners --------------------------------------------------------------------------------------------------------------
+# Global state ---------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_that_the_program_shares_is_changed(tmp_path: Path) -> None:
-    """Switches of the interpreter, signals, logging, the working folder; and no thread is left."""
+def test_coordinator_changes_no_global_state_of_the_process(tmp_path: Path) -> None:
+    """Interpreter settings, signals, logging, the working folder; and no thread is left."""
 
-    def shared() -> list[Any]:
+    def global_state() -> list[Any]:
         root = logging.getLogger()
         signals = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
         counts = gc.get_threshold(), gc.get_freeze_count(), sys.getswitchinterval()
         return [*counts, signals, root.level, list(root.handlers), logging.lastResort, Path.cwd(), sys.excepthook]
 
     async def scenario() -> None:
-        before = shared()  # with what asyncio.run itself has changed
+        before = global_state()  # includes the changes by asyncio.run
         async with Coordinator(tmp_path, "127.0.0.1:0", topics={"jobs": 1}) as coordinator:
             await coordinator.reset("g", {"jobs": 7})
-            assert shared() == before
-        assert shared() == before
+            assert global_state() == before
+        assert global_state() == before
 
-    before, threads = shared(), set(threading.enumerate())
+    before, threads = global_state(), set(threading.enumerate())
     asyncio.run(scenario())
     with Coordinator.in_thread(tmp_path):
-        assert shared() == before
-    assert shared() == before
+        assert global_state() == before
+    assert global_state() == before
     assert set(threading.enumerate()) <= threads
 
 
-QUIET = """
+PROGRAM = """
 import asyncio, sys
 from callboard import Coordinator
 
@@ -225,13 +225,13 @@ print("done")
 """
 
 
-def test_a_program_without_logging_hears_nothing(tmp_path: Path) -> None:
-    """Not on standard output, where its own words are; and what it does not use is not imported."""
-    done = subprocess.run([sys.executable, "-c", QUIET, tmp_path], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+def test_program_without_logging_configuration_prints_nothing(tmp_path: Path) -> None:
+    """Nothing on standard output and error, and structlog is not imported."""
+    process = subprocess.run([sys.executable, "-c", PROGRAM, tmp_path], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout, process.stderr) == (0, "done\n", "")
 
 
-def test_what_goes_on_is_heard_by_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_events_are_logged_by_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "callboard")
 
     async def scenario() -> None:
@@ -243,28 +243,28 @@ def test_what_goes_on_is_heard_by_logging(tmp_path: Path, caplog: pytest.LogCapt
     assert any("everything is loaded records=1" in line for line in caplog.messages)
 
 
-def test_the_name_callboard_imports_nothing_by_itself() -> None:
+def test_import_callboard_imports_no_submodule() -> None:
     program = "import sys, callboard; print(sorted(name for name in sys.modules if name.startswith('callboard')))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "['callboard']\n"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout == "['callboard']\n"
 
 
-def test_the_public_names_are_there() -> None:
-    """What a type checker sees, and what there is."""
-    seen = re.findall(r"import (\w+) as \1$", Path(callboard.__file__).read_text(encoding="utf-8"), re.MULTILINE)
-    assert {"Coordinator", "ErrorCode", "Member", "connect"} <= set(seen) <= set(dir(callboard))
-    for name in seen:
+def test_public_names_can_be_imported() -> None:
+    """The names for type checkers and the names at run time are the same."""
+    declared = re.findall(r"import (\w+) as \1$", Path(callboard.__file__).read_text(encoding="utf-8"), re.MULTILINE)
+    assert {"Coordinator", "ErrorCode", "Member", "connect"} <= set(declared) <= set(dir(callboard))
+    for name in declared:
         assert getattr(callboard, name).__name__ == name
-    assert {name for name in dir(callboard) if name[0] != "_"} - set(seen) <= {
+    assert {name for name in dir(callboard) if name[0] != "_"} - set(declared) <= {
         "TYPE_CHECKING", "annotations", "import_module", "actors", "bench", "runtime", "spark", "testing",
     }  # fmt: skip
     with pytest.raises(AttributeError, match="has no attribute 'Coordinater'"):
         callboard.Coordinater  # type: ignore[attr-defined]  # noqa: B018
 
 
-# What is wrong --------------------------------------------------------------------------------------------------------
+# Errors ---------------------------------------------------------------------------------------------------------------
 
-BAD: list[tuple[dict[str, Any], str]] = [
+INVALID_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"group_max_sizes": 3}, "unknown setting 'group_max_sizes': did you mean 'group_max_size'?"),
     ({"group_max_size": 0}, "bad value 0 for setting 'group_max_size': expected a whole number from 1"),
     ({"group_max_size": "3"}, "bad value '3' for setting 'group_max_size'"),
@@ -278,25 +278,25 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), BAD, ids=lambda one: str(one)[:30])
-def test_what_makes_no_sense_is_refused_at_once(options: dict[str, Any], message: str) -> None:
-    for make in (Coordinator, Coordinator.in_thread):
+@pytest.mark.parametrize(("options", "message"), INVALID_OPTIONS, ids=lambda value: str(value)[:30])
+def test_invalid_coordinator_argument_raises_start_error(options: dict[str, Any], message: str) -> None:
+    for create in (Coordinator, Coordinator.in_thread):
         with pytest.raises(StartError) as caught:
-            make(**options)
+            create(**options)
         assert message in str(caught.value)
 
 
-def test_it_says_what_serve_says() -> None:
+def test_coordinator_raises_the_error_text_of_serve() -> None:
     for name, value in (("group_max_size", 0), ("group_maxsize", 1)):
-        given: dict[str, Any] = {name: value}
-        with pytest.raises(StartError) as ours:
-            Coordinator(**given)
-        with pytest.raises(StartError) as theirs:
+        settings: dict[str, Any] = {name: value}
+        with pytest.raises(StartError) as embedded_error:
+            Coordinator(**settings)
+        with pytest.raises(StartError) as serve_error:
             load(overrides=[f"{name}={value}"])
-        assert str(ours.value) == str(theirs.value)
+        assert str(embedded_error.value) == str(serve_error.value)
 
 
-def test_a_folder_in_use_names_who_uses_it(tmp_path: Path) -> None:
+def test_start_on_a_folder_in_use_raises_error_with_the_process_id(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Coordinator(tmp_path) as first:
             with pytest.raises(StartError, match=f"in use by process {os.getpid()}, this one; stop the other"):
@@ -306,7 +306,7 @@ def test_a_folder_in_use_names_who_uses_it(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_port_in_use_leaves_the_folder_untouched(tmp_path: Path) -> None:
+def test_start_on_a_port_in_use_leaves_the_folder_untouched(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Coordinator(listen="127.0.0.1:0") as first:
             with pytest.raises(StartError, match=r"in use by another program.*choose another port with listen "):
@@ -316,7 +316,7 @@ def test_a_port_in_use_leaves_the_folder_untouched(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_all_addresses_need_one_to_come_back_to() -> None:
+def test_listen_on_all_addresses_without_advertised_raises_start_error() -> None:
     async def scenario() -> None:
         with pytest.raises(StartError, match="give it with advertised HOST:PORT"):
             await Coordinator(listen="0.0.0.0:0").start()
@@ -326,10 +326,10 @@ def test_all_addresses_need_one_to_come_back_to() -> None:
     asyncio.run(scenario())
 
 
-def test_use_at_the_wrong_time_says_what_to_do() -> None:
+def test_use_before_start_or_after_stop_raises_runtime_error() -> None:
     async def scenario() -> None:
         coordinator = Coordinator()
-        with pytest.raises(RuntimeError, match="does not run yet"):
+        with pytest.raises(RuntimeError, match="is not running yet"):
             await coordinator.offsets("g")
         with pytest.raises(RuntimeError, match="does not listen"):
             _ = coordinator.bootstrap
@@ -346,14 +346,14 @@ def test_use_at_the_wrong_time_says_what_to_do() -> None:
     asyncio.run(scenario())
 
 
-def test_use_from_another_loop_says_what_to_do() -> None:
+def test_use_from_another_loop_raises_runtime_error() -> None:
     async def scenario() -> None:
         async with Coordinator() as coordinator:
 
-            def elsewhere() -> None:
-                with pytest.raises(RuntimeError, match=r"lives on another event loop.*in_thread"):
+            def run_on_another_loop() -> None:
+                with pytest.raises(RuntimeError, match=r"runs on another event loop.*in_thread"):
                     asyncio.run(coordinator.offsets("g"))
 
-            await asyncio.to_thread(elsewhere)
+            await asyncio.to_thread(run_on_another_loop)
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""The typed admin methods: what they say of Kafka's own clients, and what they change for them."""
+"""The admin methods: their results and their effects on Kafka clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def running(**options: Any) -> AsyncIterator[Coordinator]:
 
 @contextmanager
 def consuming(bootstrap: str, group: str, topic: str, instance_id: str | None = None) -> Iterator[Consumer]:
-    """A consumer that has joined. Blocks, so for another thread than the coordinator's."""
+    """A consumer that has joined. Blocks, so it must run outside of the coordinator's thread."""
     config: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": group, "client.id": "ann"}
     if instance_id is not None:
         config["group.instance.id"] = instance_id
@@ -37,26 +37,26 @@ def consuming(bootstrap: str, group: str, topic: str, instance_id: str | None = 
         consumer.close()
 
 
-async def refused(work: Any) -> ErrorCode:
+async def error_code_of(request: Any) -> ErrorCode:
     with pytest.raises(CoordinatorError) as caught:
-        await work
+        await request
     assert caught.value.code.name in str(caught.value) or "topic" in str(caught.value)
     return caught.value.code
 
 
 async def with_consumer(
-    coordinator: Coordinator, look: Callable[[Consumer, Callable[[Any], Any]], None], *names: str
+    coordinator: Coordinator, check: Callable[[Consumer, Callable[[Any], Any]], None], *names: str
 ) -> None:
-    """Run ``look(consumer, ask)`` on another thread; ``ask`` runs a coroutine here."""
+    """Run ``check(consumer, ask)`` in another thread; ``ask`` runs a coroutine on this loop."""
     loop = asyncio.get_running_loop()
     bootstrap = coordinator.bootstrap
 
-    def ask(work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(30)
+    def ask(request: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(request, loop).result(30)
 
     def run() -> None:
         with consuming(bootstrap, *names) as consumer:
-            look(consumer, ask)
+            check(consumer, ask)
 
     await asyncio.to_thread(run)
 
@@ -64,11 +64,11 @@ async def with_consumer(
 # Groups ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_consumers_group_is_described_as_the_consumer_sees_it() -> None:
+def test_describe_agrees_with_the_consumers_own_assignment() -> None:
     async def scenario() -> None:
         async with running(topics={"jobs": 3}) as coordinator:
 
-            def look(consumer: Consumer, ask: Callable[[Any], Any]) -> None:
+            def check(consumer: Consumer, ask: Callable[[Any], Any]) -> None:
                 consumer.commit(offsets=[TopicPartition("jobs", 1, 7, "half")], asynchronous=False)
                 group = ask(coordinator.describe("g"))
                 assert (group.group_id, group.state, group.protocol_type) == ("g", "Stable", "consumer")
@@ -81,15 +81,20 @@ def test_a_consumers_group_is_described_as_the_consumer_sees_it() -> None:
                 committed = ask(coordinator.offsets("g"))
                 assert set(committed) == {("jobs", 1)}
                 assert committed["jobs", 1].offset == 7
-                assert committed["jobs", 1].metadata.rstrip("\0") == "half"  # that client sends a C string's end too
+                assert (
+                    committed["jobs", 1].metadata.rstrip("\0") == "half"
+                )  # librdkafka also sends the end of the C string
                 assert ask(coordinator.groups_of_topic("jobs")) == ("g",)
                 assert ask(coordinator.groups(states=["stable"])).groups[0].group_id == "g"
-                assert ask(refused(coordinator.delete("g"))) is ErrorCode.NON_EMPTY_GROUP
-                assert ask(refused(coordinator.reset("g", {"jobs": 0}))) is ErrorCode.UNKNOWN_MEMBER_ID
+                assert ask(error_code_of(coordinator.delete("g"))) is ErrorCode.NON_EMPTY_GROUP
+                assert ask(error_code_of(coordinator.reset("g", {"jobs": 0}))) is ErrorCode.UNKNOWN_MEMBER_ID
                 partitions = [("jobs", 1)]
-                assert ask(refused(coordinator.delete_offsets("g", partitions))) is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                assert (
+                    ask(error_code_of(coordinator.delete_offsets("g", partitions)))
+                    is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                )
 
-            await with_consumer(coordinator, look, "g", "jobs", "i")
+            await with_consumer(coordinator, check, "g", "jobs", "i")
             [static] = (await coordinator.describe("g")).members  # a static member does not leave
             assert await coordinator.remove_members("g", instance_ids=["i"]) == (static.member_id,)
             assert (await coordinator.describe("g")).state == "Empty"
@@ -97,11 +102,11 @@ def test_a_consumers_group_is_described_as_the_consumer_sees_it() -> None:
     asyncio.run(scenario())
 
 
-def test_a_member_that_is_removed_joins_again_under_another_id() -> None:
+def test_removed_member_rejoins_with_another_member_id() -> None:
     async def scenario() -> None:
         async with running(topics={"jobs": 1}) as coordinator:
 
-            def look(consumer: Consumer, ask: Callable[[Any], Any]) -> None:
+            def check(consumer: Consumer, ask: Callable[[Any], Any]) -> None:
                 before = consumer.memberid()
                 assert ask(coordinator.remove_members("g", reason="maintenance")) == (before,)
                 while consumer.memberid() == before or not consumer.assignment():
@@ -109,13 +114,16 @@ def test_a_member_that_is_removed_joins_again_under_another_id() -> None:
                 [member] = ask(coordinator.describe("g")).members
                 assert member.member_id == consumer.memberid() != before
 
-            await with_consumer(coordinator, look, "g", "jobs")
-            assert await refused(coordinator.remove_members("g", member_ids=["nobody"])) is ErrorCode.UNKNOWN_MEMBER_ID
+            await with_consumer(coordinator, check, "g", "jobs")
+            assert (
+                await error_code_of(coordinator.remove_members("g", member_ids=["nobody"]))
+                is ErrorCode.UNKNOWN_MEMBER_ID
+            )
 
     asyncio.run(scenario())
 
 
-def test_a_consumer_begins_where_a_reset_says() -> None:
+def test_consumer_begins_at_the_reset_offset() -> None:
     async def scenario() -> None:
         async with running(topics={"jobs": 3}) as coordinator:
             assert await coordinator.reset("g", {"jobs": "latest", ("jobs", 1): 41}) == {
@@ -124,16 +132,16 @@ def test_a_consumer_begins_where_a_reset_says() -> None:
                 ("jobs", 2): 0,
             }
 
-            def look(consumer: Consumer, ask: Callable[[Any], Any]) -> None:
+            def check(consumer: Consumer, ask: Callable[[Any], Any]) -> None:
                 [one] = consumer.committed([TopicPartition("jobs", 1)])
                 assert one.offset == 41
 
-            await with_consumer(coordinator, look, "g", "jobs")
+            await with_consumer(coordinator, check, "g", "jobs")
 
     asyncio.run(scenario())
 
 
-def test_groups_come_in_pages() -> None:
+def test_groups_with_limit_returns_pages() -> None:
     async def scenario() -> None:
         async with running(topics={"jobs": 1}) as coordinator:
             names = sorted(f"{prefix}{number}" for prefix in "ab" for number in range(12))
@@ -150,20 +158,20 @@ def test_groups_come_in_pages() -> None:
             assert [len(page) for page in pages] == [5, 5, 5, 5, 4]
             assert [name for page in pages for name in page] == names
             assert [one.group_id for one in (await coordinator.groups(prefix="b", limit=1)).groups] == ["b0"]
-            assert (await coordinator.groups(prefix="b", limit=12)).after is None  # exactly a page is the last
+            assert (await coordinator.groups(prefix="b", limit=12)).after is None  # a full page may be the last
             assert (await coordinator.groups(states=["Stable"])).groups == ()
             assert (await coordinator.groups(types=["consumer"])).groups == ()
             assert len((await coordinator.groups(types=["Classic"], states=["EMPTY"])).groups) == len(names)
-            with pytest.raises(ValueError, match="limit=0: expected a whole number from 1 on"):
+            with pytest.raises(ValueError, match="limit=0: expected a whole number >= 1"):
                 await coordinator.groups(limit=0)
-            with pytest.raises(TypeError, match="expected several words"):
+            with pytest.raises(TypeError, match="expected a list of words"):
                 await coordinator.groups(states="Stable")
 
     asyncio.run(scenario())
 
 
-def test_groups_of_a_topic_are_found_awake_and_asleep() -> None:
-    """After a restart all groups sleep; a name that only occurs in another's is no match."""
+def test_groups_of_topic_finds_active_and_passivated_groups() -> None:
+    """After a restart all groups are passivated. A topic whose name is part of another's does not match."""
 
     async def scenario() -> None:
         async with running(topics={"jobs": 1, "jobs-more": 1}) as coordinator:
@@ -172,27 +180,29 @@ def test_groups_of_a_topic_are_found_awake_and_asleep() -> None:
             expected = tuple(f"g{number:03}" for number in range(0, 150, 2))
             assert await coordinator.groups_of_topic("jobs") == expected
             await coordinator.restart()
-            assert len(coordinator.node.groups.asleep) == 150
+            assert len(coordinator.node.groups.passivated) == 150
             assert await coordinator.groups_of_topic("jobs") == expected
-            assert len(coordinator.node.groups.asleep) == 150
+            assert len(coordinator.node.groups.passivated) == 150
             assert await coordinator.groups_of_topic("nobodys") == ()
 
     asyncio.run(scenario())
 
 
-def test_what_is_not_there_is_an_error_with_kafkas_code() -> None:
+def test_admin_request_for_a_missing_object_raises_kafkas_error_code() -> None:
     async def scenario() -> None:
         async with running(topics={"jobs": 2}) as coordinator:
-            assert await refused(coordinator.describe("g")) is ErrorCode.GROUP_ID_NOT_FOUND
-            assert await refused(coordinator.delete("g")) is ErrorCode.GROUP_ID_NOT_FOUND
-            assert await refused(coordinator.delete_offsets("g", [("jobs", 0)])) is ErrorCode.GROUP_ID_NOT_FOUND
-            assert await refused(coordinator.remove_members("g", member_ids=["m"])) is ErrorCode.GROUP_ID_NOT_FOUND
-            assert await refused(coordinator.reset("g", {"nobodys": 1})) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert await refused(coordinator.reset("g", {("jobs", 2): 1})) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert await error_code_of(coordinator.describe("g")) is ErrorCode.GROUP_ID_NOT_FOUND
+            assert await error_code_of(coordinator.delete("g")) is ErrorCode.GROUP_ID_NOT_FOUND
+            assert await error_code_of(coordinator.delete_offsets("g", [("jobs", 0)])) is ErrorCode.GROUP_ID_NOT_FOUND
+            assert (
+                await error_code_of(coordinator.remove_members("g", member_ids=["m"])) is ErrorCode.GROUP_ID_NOT_FOUND
+            )
+            assert await error_code_of(coordinator.reset("g", {"nobodys": 1})) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert await error_code_of(coordinator.reset("g", {("jobs", 2): 1})) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert await coordinator.offsets("g") == {}
             for offset in (-1, 1.5, True, "newest"):
                 bad: Any = {"jobs": offset}
-                with pytest.raises(ValueError, match="expected a whole number from 0 on, 'earliest' or 'latest'"):
+                with pytest.raises(ValueError, match="expected a whole number >= 0, 'earliest' or 'latest'"):
                     await coordinator.reset("g", bad)
             assert await coordinator.reset("g", {}) == {}
             assert (await coordinator.groups()).groups == ()
@@ -203,15 +213,15 @@ def test_what_is_not_there_is_an_error_with_kafkas_code() -> None:
 # Topics and settings --------------------------------------------------------------------------------------------------
 
 
-def test_topics_are_made_grown_and_deleted_with_what_was_committed() -> None:
+def test_delete_topic_also_deletes_committed_offsets() -> None:
     async def scenario() -> None:
         async with running() as coordinator:
             made = await coordinator.create_topic("jobs", 2)
             assert (made.name, len(made.partitions), made.is_internal) == ("jobs", 2, False)
             assert len((await coordinator.grow_topic("jobs", 3)).partitions) == 3
-            assert await refused(coordinator.create_topic("jobs")) is ErrorCode.TOPIC_ALREADY_EXISTS
-            assert await refused(coordinator.grow_topic("jobs", 3)) is ErrorCode.INVALID_PARTITIONS
-            assert await refused(coordinator.create_topic("a b")) is ErrorCode.INVALID_TOPIC_EXCEPTION
+            assert await error_code_of(coordinator.create_topic("jobs")) is ErrorCode.TOPIC_ALREADY_EXISTS
+            assert await error_code_of(coordinator.grow_topic("jobs", 3)) is ErrorCode.INVALID_PARTITIONS
+            assert await error_code_of(coordinator.create_topic("a b")) is ErrorCode.INVALID_TOPIC_EXCEPTION
             assert [one.name for one in await coordinator.topics()] == ["jobs"]
             assert "__consumer_offsets" in {one.name for one in await coordinator.topics(with_internal=True)}
             await coordinator.reset("g", {"jobs": 5})
@@ -219,13 +229,13 @@ def test_topics_are_made_grown_and_deleted_with_what_was_committed() -> None:
             assert await coordinator.topics() == ()
             while await coordinator.offsets("g"):
                 await asyncio.sleep(0)
-            assert await refused(coordinator.delete_topic("jobs")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert await refused(coordinator.grow_topic("jobs", 9)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert await error_code_of(coordinator.delete_topic("jobs")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert await error_code_of(coordinator.grow_topic("jobs", 9)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     asyncio.run(scenario())
 
 
-def test_settings_change_while_it_runs_and_stay_over_a_restart() -> None:
+def test_set_changes_settings_that_outlive_a_restart() -> None:
     async def scenario() -> None:
         async with running(offset_metadata_max_bytes=100) as coordinator:
             await coordinator.set(group_max_size=5, offset_metadata_max_bytes=50)
@@ -236,7 +246,7 @@ def test_settings_change_while_it_runs_and_stay_over_a_restart() -> None:
             for bad, message in (
                 ({"group_max_sizes": 1}, "did you mean 'group_max_size'"),
                 ({"group_max_size": 0}, "bad value 0 for setting 'group_max_size': expected a whole number from 1"),
-                ({"num_partitions": 3}, "does not change while the coordinator runs"),
+                ({"num_partitions": 3}, "cannot change while the coordinator runs"),
                 ({"group_min_session_timeout_ms": 2_000_000}, "group_max_session_timeout_ms"),
             ):
                 with pytest.raises(StartError, match=message):
@@ -246,37 +256,39 @@ def test_settings_change_while_it_runs_and_stay_over_a_restart() -> None:
     asyncio.run(scenario())
 
 
-def test_progress_is_told_by_the_names_of_shares() -> None:
-    """Whatever the topics are called that it lies in."""
+def test_progress_returns_offsets_by_shard_name() -> None:
+    """The topics of named shards have escaped names."""
 
-    async def look() -> None:
+    async def scenario() -> None:
         async with running() as coordinator:
             for topic in ("jobs", "tenants.new.20one", "tenants.acme", "jobs.old"):
                 await coordinator.create_topic(topic, 12)
             await coordinator.reset("g", {("jobs", 10): 3, ("jobs", 2): 1, ("jobs.old", 1): 9})
             await coordinator.reset("g", {("tenants.new.20one", 0): 7, ("tenants.acme", 0): 5, ("tenants.acme", 1): 8})
-            told = [await coordinator.progress("g", resource) for resource in ("jobs", "tenants", "others")]
-        found = [[(name, one.offset) for name, one in each.items()] for each in told]
-        assert found == [[(2, 1), (10, 3)], [("acme", 5), ("new one", 7)], []]
+            progress = [await coordinator.progress("g", resource) for resource in ("jobs", "tenants", "others")]
+        offsets = [[(name, committed.offset) for name, committed in by_name.items()] for by_name in progress]
+        assert offsets == [[(2, 1), (10, 3)], [("acme", 5), ("new one", 7)], []]
 
-    asyncio.run(look())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
     ("ask", "expected"),
     [
         (lambda c: c.groups(limit="x"), "limit='x': expected a whole number"),
-        (lambda c: c.groups(states=["Stabel"]), "'Stabel' is none; expected some of Empty, "),
-        (lambda c: c.groups(types=["shared"]), "'shared' is none; expected some of classic, "),
+        (lambda c: c.groups(states=["Stabel"]), "unknown 'Stabel'; expected some of Empty, "),
+        (lambda c: c.groups(types=["shared"]), "unknown 'shared'; expected some of classic, "),
         (lambda c: c.create_topic("jobs", "x"), "topic 'jobs' with 'x' partitions: expected a name and a whole number"),
         (lambda c: c.grow_topic(3, 4), "topic 3 with 4 partitions: expected a name and a whole number"),
     ],
 )
-def test_what_is_misspelt_or_of_another_type_is_named(ask: Callable[[Coordinator], Any], expected: str) -> None:
-    async def look() -> None:
+def test_admin_argument_with_typo_or_wrong_type_raises_error_with_its_name(
+    ask: Callable[[Coordinator], Any], expected: str
+) -> None:
+    async def scenario() -> None:
         async with running() as coordinator:
             with pytest.raises((TypeError, ValueError), match=expected):
                 await ask(coordinator)
             assert (await coordinator.groups(states=["STABLE", "empty"], types=["Classic"])).groups == ()
 
-    asyncio.run(look())
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""A node in memory: disk, log and actors on one thread, with any number of crashes and restarts."""
+"""A node in memory: disk, log and actors on one thread, with crashes and restarts."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Commit, Fetched, JoinGroup, OffsetCommit, OffsetFetch, Protocol
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.faulty import FaultyDisk
-from callboard.runtime.disk.group_commit import at_once
-from callboard.runtime.disk.threads import Inline, OwnThreads, Threads
+from callboard.runtime.disk.group_commit import immediate_outcome
+from callboard.runtime.disk.threads import InlineThreads, OwnThreads, Threads
 from callboard.runtime.engine.dispatcher import LoopDispatcher
 from callboard.runtime.kafka.services import Origin
 from callboard.runtime.log.journal import SyncPolicy
 from callboard.runtime.node.environment import MEMORY, Environment, in_memory
 from callboard.runtime.node.node import Node
-from callboard.runtime.settings.dynamic import Table
+from callboard.runtime.settings.dynamic import SettingValues
 from callboard.runtime.settings.table import Options, Settings
 
 HERE = Origin("test", "/127.0.0.1", 1)
@@ -44,7 +44,7 @@ class SeededRandom:
         return str(UUID(int=self._random.getrandbits(128), version=4))
 
 
-async def started(environment: Environment, settings: Settings = SETTINGS) -> Node:
+async def start_node(environment: Environment, settings: Settings = SETTINGS) -> Node:
     node = Node(settings, OPTIONS, environment)
     await node.start()
     return node
@@ -57,13 +57,13 @@ async def commit(node: Node, offset: int, group: str = "g") -> None:
 
 async def committed(node: Node, group: str = "g") -> int:
     answer: Fetched = await node.ask(OffsetFetch(group, None), HERE)
-    [(_, [found])] = answer.topics
-    return found.offset
+    [(_, [row])] = answer.topics
+    return row.offset
 
 
 @pytest.mark.parametrize(("sync", "durability"), [("always", "synced"), ("interval", "written"), ("none", "written")])
-def test_an_answer_says_how_durable_a_commit_is(sync: SyncPolicy, durability: str) -> None:
-    """What a member's ``commit`` returns, too."""
+def test_commit_answer_has_the_durability_of_the_sync_policy(sync: SyncPolicy, durability: str) -> None:
+    """Also in the result of a member's ``commit``."""
 
     async def run() -> None:
         jobs = {"jobs": 1}
@@ -77,76 +77,76 @@ def test_an_answer_says_how_durable_a_commit_is(sync: SyncPolicy, durability: st
     asyncio.run(run())
 
 
-def with_size(size: int, broker: Table, all_brokers: Table) -> tuple[Table, Table]:
+def with_size(size: int, broker: SettingValues, all_brokers: SettingValues) -> tuple[SettingValues, SettingValues]:
     return {**broker, "group_max_size": size}, all_brokers
 
 
 @pytest.mark.parametrize("end", ["kill", "crash"])
-def test_what_was_answered_is_there_after_each_of_many_deaths(end: str) -> None:
-    """Offsets, topics with their ids and ends, producer ids, the cluster's id, changed settings."""
+def test_acknowledged_commits_survive_repeated_crashes(end: str) -> None:
+    """Also topics with ids and end offsets, producer ids, the cluster id, and changed settings."""
 
     async def scenario() -> None:
         environment, producer_id, before = in_memory(FaultyDisk(seed=7)), -1, None
-        for life in range(20):
-            node = await started(environment)
+        for incarnation in range(20):
+            node = await start_node(environment)
             topic = node.topics.get("jobs")
             assert topic is not None
-            known = node.cluster_id, topic.topic_id
-            assert before in (None, known)
-            before = known
-            if life:
-                assert await committed(node) == life - 1
-                assert node.settings.group_max_size == life
+            ids = node.cluster_id, topic.topic_id
+            assert before in (None, ids)
+            before = ids
+            if incarnation:
+                assert await committed(node) == incarnation - 1
+                assert node.settings.group_max_size == incarnation
             assert node.topics.new_producer_id() > producer_id
             producer_id = node.topics.new_producer_id()
-            await commit(node, life)
-            assert at_once(partial(node.configs.change, partial(with_size, life + 1))) is None
+            await commit(node, incarnation)
+            assert immediate_outcome(partial(node.configs.change, partial(with_size, incarnation + 1))) is None
             node.halt()
             environment = replace(environment, disk=getattr(environment.disk, end)())
 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("threads", [OwnThreads, Inline], ids=lambda one: one.__name__)
-def test_a_node_on_a_real_folder_dies_and_the_next_one_has_it_all(
+@pytest.mark.parametrize("threads", [OwnThreads, InlineThreads], ids=lambda threads: threads.__name__)
+def test_node_after_a_crash_on_a_real_folder_has_all_acknowledged_commits(
     tmp_path: Path, threads: Callable[[], Threads]
 ) -> None:
-    """Its log's threads end, its files are closed, its lock is free; what was not tidied is recovered."""
+    """The halted node's threads end and its lock is released; the next node recovers the log."""
 
     async def scenario() -> None:
-        living = set(threading.enumerate())
-        for life in range(3):
+        threads_before = set(threading.enumerate())
+        for incarnation in range(3):
             node = Node(SETTINGS, Options(data=tmp_path, topics=(("jobs", 2),)), Environment(threads=threads))
             await node.start()
-            if life:
-                assert await committed(node) == life - 1
-            await commit(node, life)
+            if incarnation:
+                assert await committed(node) == incarnation - 1
+            await commit(node, incarnation)
             node.halt()
             assert not (tmp_path / ".clean_shutdown").exists()
-            assert not [one for one in set(threading.enumerate()) - living if "log" in one.name]
+            assert not [thread for thread in set(threading.enumerate()) - threads_before if "log" in thread.name]
 
     asyncio.run(scenario())
 
 
-def test_a_clean_stop_leaves_a_disk_that_can_be_used_again() -> None:
+def test_disk_can_be_reused_after_a_clean_stop() -> None:
     async def scenario() -> None:
         environment = in_memory()
-        for life in range(3):
-            node = await started(environment)
-            if life:
-                assert await committed(node) == life - 1
-            await commit(node, life)
+        for incarnation in range(3):
+            node = await start_node(environment)
+            if incarnation:
+                assert await committed(node) == incarnation - 1
+            await commit(node, incarnation)
             await node.stop()
             assert environment.disk.kind(MEMORY / ".clean_shutdown") == "file"
 
     asyncio.run(scenario())
 
 
-def test_no_thread_and_no_process_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is a real file opened: all of it runs on the loop."""
+def test_node_in_memory_starts_no_thread_and_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It also opens no real file."""
 
     def forbidden(*_args: Any, **_kwargs: Any) -> Any:
-        raise AssertionError("this is to stay in memory, on one thread")
+        raise AssertionError("a node in memory must not use files or threads")
 
     async def scenario() -> None:
         for name in ("open", "make_folder", "rename", "sync_folder"):
@@ -154,7 +154,7 @@ def test_no_thread_and_no_process_is_needed(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(threading.Thread, "start", forbidden)
         environment = in_memory()
         for _ in range(2):
-            node = await started(environment, replace(SETTINGS, log_cleaner_backoff_ms=1))
+            node = await start_node(environment, replace(SETTINGS, log_cleaner_backoff_ms=1))
             await commit(node, 3)
             await node.stop()
         assert node.compactions == 0
@@ -163,9 +163,9 @@ def test_no_thread_and_no_process_is_needed(monkeypatch: pytest.MonkeyPatch) -> 
     assert not MEMORY.exists()
 
 
-def test_the_same_chance_gives_the_same_ids() -> None:
-    async def life(seed: int) -> list[Any]:
-        node = await started(replace(in_memory(), random=SeededRandom(seed)))
+def test_same_random_seed_gives_the_same_ids() -> None:
+    async def ids_of_node(seed: int) -> list[Any]:
+        node = await start_node(replace(in_memory(), random=SeededRandom(seed)))
         topic = node.topics.get("jobs")
         assert topic is not None
         join = JoinGroup("g", "", None, "c", "/h", 10_000, 10_000, "consumer", (Protocol("range", b""),), False, False)
@@ -173,61 +173,61 @@ def test_the_same_chance_gives_the_same_ids() -> None:
         await node.stop()
         return [node.cluster_id, topic.topic_id, joined.member_id]
 
-    first, again, other = (asyncio.run(life(seed)) for seed in (1, 1, 2))
+    first, again, other = (asyncio.run(ids_of_node(seed)) for seed in (1, 1, 2))
     assert first == again
-    assert all(one != another for one, another in zip(first, other, strict=True))
+    assert all(first_id != other_id for first_id, other_id in zip(first, other, strict=True))
 
 
-def test_actors_run_where_the_caller_says() -> None:
-    made: list[LoopDispatcher] = []
+def test_actors_run_on_the_given_dispatcher() -> None:
+    dispatchers: list[LoopDispatcher] = []
 
-    def make(loop: asyncio.AbstractEventLoop) -> LoopDispatcher:
-        made.append(LoopDispatcher(loop))
-        return made[-1]
+    def create_dispatcher(loop: asyncio.AbstractEventLoop) -> LoopDispatcher:
+        dispatchers.append(LoopDispatcher(loop))
+        return dispatchers[-1]
 
     async def scenario() -> None:
-        node = await started(replace(in_memory(), dispatcher=make))
-        assert [node.system.dispatcher] == made
+        node = await start_node(replace(in_memory(), dispatcher=create_dispatcher))
+        assert [node.system.dispatcher] == dispatchers
         await commit(node, 1)
         await node.stop()
 
     asyncio.run(scenario())
 
 
-def test_the_dead_do_nothing_more() -> None:
-    """No alarm rings, no answer comes, nothing is written: the disk is as it was at the death."""
+def test_halted_node_does_nothing_more() -> None:
+    """No timer fires, no request is answered, and nothing is written to the disk."""
 
     async def scenario() -> None:
         environment = in_memory()
-        node = await started(environment)
+        node = await start_node(environment)
         join = JoinGroup("g", "", None, "c", "/h", 6_000, 10_000, "consumer", (Protocol("range", b""),), True, False)
-        await node.ask(join, HERE)  # a session that would end: an alarm
-        asked = node.ask(OffsetCommit("g", "", None, -1, (Commit("jobs", 0, 1, -1, ""),)), HERE)
+        await node.ask(join, HERE)  # starts a session timer
+        request = node.ask(OffsetCommit("g", "", None, -1, (Commit("jobs", 0, 1, -1, ""),)), HERE)
         disk: Any = environment.disk
         node.halt()
         changes = disk.changes
         with pytest.raises(pykka.ActorDeadError):
-            await asked
+            await request
         for _ in range(10):
             await asyncio.sleep(0)
         assert disk.changes == changes
         assert node.system.actors() == []
-        assert not [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+        assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
     asyncio.run(scenario())
 
 
-def test_a_log_that_is_loaded_at_once_however_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other process could read a disk in memory."""
+def test_log_in_memory_is_loaded_in_this_process_at_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child process could not read a disk in memory."""
 
     async def scenario() -> None:
         monkeypatch.setattr("callboard.runtime.node.node.AT_ONCE_BYTES", -1)
         environment = in_memory()
-        node = await started(environment)
+        node = await start_node(environment)
         for number in range(50):
             await commit(node, number, f"g{number}")
         node.halt()
-        node = await started(replace(environment, disk=disk_of(environment).kill()))
+        node = await start_node(replace(environment, disk=disk_of(environment).kill()))
         assert not node.is_loading
         assert [await committed(node, f"g{number}") for number in range(50)] == list(range(50))
         await node.stop()
@@ -240,16 +240,16 @@ def disk_of(environment: Environment) -> FaultyDisk:
     return environment.disk
 
 
-# What the disk in memory has for it -----------------------------------------------------------------------------------
+# Disk ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_real", [True, False], ids=["real", "memory"])
-def test_what_is_where(tmp_path: Path, is_real: bool) -> None:
+def test_disk_kind_of_file_folder_link_and_missing_path(tmp_path: Path, is_real: bool) -> None:
     disk, folder = (Disk(), tmp_path) if is_real else (FaultyDisk(), MEMORY)
     disk.make_folder(folder)
     path = folder / "file"
     disk.close(disk.open(path, os.O_RDWR | os.O_CREAT))
-    kinds = [disk.kind(one) for one in (Path("/"), folder, path, folder / "none", path / "below")]
+    kinds = [disk.kind(entry) for entry in (Path("/"), folder, path, folder / "none", path / "below")]
     assert kinds == ["folder", "folder", "file", "nothing", "nothing"]
     if is_real:
         (folder / "link").symlink_to(folder / "none")

@@ -1,4 +1,4 @@
-"""What people do with an embedded coordinator that nobody meant, and what their programs do: threads, loops, forks."""
+"""Misuse of an embedded coordinator: invalid arguments, deadlocks, other event loops, and forks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import on_a_loop
+from harness import async_test
 
 import callboard
 from callboard.runtime.disk.disk import Disk
@@ -23,13 +23,13 @@ DEADLINE_S = 120.0
     [{"data": 5}, {"data": b"state"}, {"listen": 9092}, {"advertised": 9092}, {"topics": ["jobs"]}, {"topics": {3: 1}}],
     ids=repr,
 )
-def test_what_is_of_another_type_is_named(options: dict[str, Any]) -> None:
+def test_coordinator_argument_of_wrong_type_raises_error_with_its_name(options: dict[str, Any]) -> None:
     with pytest.raises(callboard.StartError, match=r"bad .*expected"):
         callboard.Coordinator(**options)
 
 
-@on_a_loop
-async def test_a_restart_ends_in_one_of_three_ways() -> None:
+@async_test
+async def test_restart_with_an_unknown_end_raises_value_error() -> None:
     async with callboard.Coordinator() as coordinator:
         before = coordinator.node
         with pytest.raises(ValueError, match="'killed'"):
@@ -37,9 +37,9 @@ async def test_a_restart_ends_in_one_of_three_ways() -> None:
         assert coordinator.node is before
 
 
-@on_a_loop
-async def test_stop_says_that_it_would_wait_for_whoever_calls_it() -> None:
-    """It waited for as long as a rebalance may take, and then gave up."""
+@async_test
+async def test_stop_inside_a_handler_raises_runtime_error() -> None:
+    """It would wait for its own end until the rebalance timeout."""
     async with callboard.Coordinator() as coordinator:
 
         async def handler(shard: callboard.Shard) -> None:
@@ -57,49 +57,49 @@ async def test_stop_says_that_it_would_wait_for_whoever_calls_it() -> None:
                 await member.run(handler)
 
 
-@on_a_loop
-async def test_a_member_is_told_when_it_is_on_another_loop_than_its_coordinator() -> None:
-    async def elsewhere(member: callboard.Member) -> None:
+@async_test
+async def test_member_on_another_loop_than_its_coordinator_raises_runtime_error() -> None:
+    async def use_member(member: callboard.Member) -> None:
         async with asyncio.timeout(DEADLINE_S), member:
             await member.next_assignment()
 
     async with callboard.Coordinator() as coordinator:
         member = coordinator.member("g", resources={"jobs": 1})
         with pytest.raises(RuntimeError, match="another event loop"):
-            await asyncio.to_thread(lambda: asyncio.run(elsewhere(member)))
+            await asyncio.to_thread(lambda: asyncio.run(use_member(member)))
         async with coordinator.member("g", resources={"jobs": 1}) as here:
             assert len((await here.next_assignment()).shards) == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@on_a_loop
-async def test_a_forked_child_keeps_nothing_of_the_coordinator(tmp_path: Path) -> None:
-    """Else a worker that outlives a killed parent holds port and folder, and no other coordinator can begin."""
+@async_test
+async def test_forked_child_keeps_no_file_of_the_coordinator(tmp_path: Path) -> None:
+    """Otherwise a worker that outlives a killed parent blocks port and folder for the next coordinator."""
     async with (
         callboard.Coordinator(tmp_path, "127.0.0.1:0") as coordinator,
         callboard.connect(coordinator.bootstrap) as remote,
         remote.member("g", resources={"jobs": 1}) as member,
     ):
         await member.next_assignment()
-        files = coordinator.node.own_files()
+        files = coordinator.node.exclusive_fds()
         assert len(files) >= 4  # listener, folder, its lock, connections
-        assert await asyncio.to_thread(_what_a_child_has, files) == len(files) * "-"
-        with pytest.raises(callboard.StartError, match=r"lock|in use|process"):  # ours has it still
+        assert await asyncio.to_thread(_open_files_in_child, files) == len(files) * "-"
+        with pytest.raises(callboard.StartError, match=r"lock|in use|process"):  # the parent still has it
             DataFolder(tmp_path, disk=Disk())
         await member.shards[0].commit(1)
 
 
-def _what_a_child_has(files: list[int]) -> str:
-    """A "-" for each of these descriptors that leads to nothing in a forked child."""
-    answers, said = os.pipe()
+def _open_files_in_child(files: list[int]) -> str:
+    """For each descriptor "-" if it is /dev/null in a forked child, else "+"."""
+    read_fd, write_fd = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork among threads; the child does next to nothing
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork with threads; the child only calls fstat and write
         child = os.fork()
     if not child:
-        nothing = os.stat(os.devnull).st_rdev
-        os.write(said, "".join("-" if os.fstat(fd).st_rdev == nothing else "+" for fd in files).encode())
+        null_device = os.stat(os.devnull).st_rdev
+        os.write(write_fd, "".join("-" if os.fstat(fd).st_rdev == null_device else "+" for fd in files).encode())
         os._exit(0)
-    os.close(said)
-    with open(answers) as found:
+    os.close(write_fd)
+    with open(read_fd) as pipe:
         os.waitpid(child, 0)
-        return found.read()
+        return pipe.read()

@@ -1,4 +1,4 @@
-"""A stop while everybody is busy: whatever was acknowledged is there afterwards, and nobody waits for ever."""
+"""Stops and crashes under load: acknowledged commits survive, and no request waits forever."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pykka
 import pytest
-from door import Client, committed_partition, committing, correlation_id_of, frame
+from harness import Client, commit_values, committed_partition, correlation_id_of, frame
 from peers.wire import Hangup, decode
 
 from callboard import Coordinator, MemberError, Shard, ShardLost
@@ -26,30 +26,30 @@ def commit(group: str, partition: int, offset: int) -> OffsetCommit:
 
 
 class Acknowledged:
-    """For each partition the highest offset that somebody was told is committed."""
+    """The highest acknowledged offset of each partition."""
 
     def __init__(self) -> None:
         self.offsets: dict[int, int] = {}
         self.is_enough = asyncio.Event()
 
-    def note(self, partition: int, offset: int) -> None:
+    def add(self, partition: int, offset: int) -> None:
         self.offsets[partition] = max(offset, self.offsets.get(partition, -1))
         if sum(self.offsets.values()) > 200:
             self.is_enough.set()
 
 
-async def work_here(coordinator: Coordinator, partition: int, told: Acknowledged) -> None:
-    """Commits from within the process, one after the other, until the coordinator is gone."""
+async def commit_in_process(coordinator: Coordinator, partition: int, acknowledged: Acknowledged) -> None:
+    """Commit in process, one offset after the other, until the coordinator ends."""
     node = coordinator.node
     with suppress(pykka.ActorDeadError):
         for offset in range(1_000_000):
             answer = await node.ask(commit("g", partition, offset), LOCAL)
             if answer.errors == (ErrorCode.NONE,):
-                told.note(partition, offset)
+                acknowledged.add(partition, offset)
 
 
-async def work_there(bootstrap: str, partition: int, told: Acknowledged) -> None:
-    """The same through TCP, with many in flight."""
+async def commit_over_tcp(bootstrap: str, partition: int, acknowledged: Acknowledged) -> None:
+    """The same over TCP, with many requests in flight."""
     host, _, port = bootstrap.rpartition(":")
     client = Client(*await asyncio.open_connection(host, int(port)))
 
@@ -59,14 +59,14 @@ async def work_there(bootstrap: str, partition: int, told: Acknowledged) -> None
                 answer = await client.receive_frame()
                 [topic] = decode("offset_commit", 9, answer)["topics"]
                 if topic["partitions"][0]["error_code"] == "NONE":
-                    told.note(partition, correlation_id_of(answer))
+                    acknowledged.add(partition, correlation_id_of(answer))
 
     reading = asyncio.create_task(read())
     for offset in range(1_000_000):
         if reading.done():
             break
         topic = {"name": "wide", "partitions": [committed_partition(partition, offset)]}
-        client.write(frame("offset_commit", 9, correlation_id=offset, **committing("g", topics=[topic])))
+        client.write(frame("offset_commit", 9, correlation_id=offset, **commit_values("g", topics=[topic])))
         if offset % 20 == 0:
             await asyncio.sleep(0)
     await reading
@@ -75,53 +75,53 @@ async def work_there(bootstrap: str, partition: int, told: Acknowledged) -> None
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("in_memory", [True, False], ids=["memory", "folder"])
-def test_nothing_acknowledged_is_lost(tmp_path: Path, in_memory: bool, end: Any) -> None:
+def test_stop_or_crash_under_load_loses_no_acknowledged_commit(tmp_path: Path, in_memory: bool, end: Any) -> None:
     async def scenario() -> None:
         data = None if in_memory else tmp_path / "data"
         async with asyncio.timeout(60), Coordinator(data, "127.0.0.1:0", topics={"wide": 8}) as coordinator:
-            told = Acknowledged()
-            works = [work_here(coordinator, partition, told) for partition in range(4)]
-            works += [work_there(coordinator.bootstrap, partition, told) for partition in range(4, 8)]
-            tasks = [asyncio.create_task(work) for work in works]
-            await told.is_enough.wait()
+            acknowledged = Acknowledged()
+            commits = [commit_in_process(coordinator, partition, acknowledged) for partition in range(4)]
+            commits += [commit_over_tcp(coordinator.bootstrap, partition, acknowledged) for partition in range(4, 8)]
+            tasks = [asyncio.create_task(coro) for coro in commits]
+            await acknowledged.is_enough.wait()
             await coordinator.restart(end)
             await asyncio.gather(*tasks)
-            found = await coordinator.offsets("g")
-            assert set(told.offsets) == set(range(8))
-            for partition, offset in told.offsets.items():
-                assert found["wide", partition].offset >= offset
+            committed = await coordinator.offsets("g")
+            assert set(acknowledged.offsets) == set(range(8))
+            for partition, offset in acknowledged.offsets.items():
+                assert committed["wide", partition].offset >= offset
 
     asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_who_is_parked_hears_of_the_end(end: Any) -> None:
-    """A stop tells a member to look elsewhere, as Kafka does; a death is an error to who asked in this process."""
+def test_end_answers_or_disconnects_pending_joins(end: Any) -> None:
+    """A stop answers NOT_COORDINATOR, as Kafka does; after a kill a request in process raises an error."""
     join = JoinGroup("g", "", None, "worker", "/h", 10_000, 10_000, "consumer", (Protocol("range", b""),), False, False)
 
     async def scenario() -> None:
         async with asyncio.timeout(30), Coordinator(group_initial_rebalance_delay_ms=60_000) as coordinator:
             node = coordinator.node
-            parked = node.ask(join, LOCAL)
+            pending = node.ask(join, LOCAL)
             assert (await coordinator.describe("g")).state == "PreparingRebalance"
             await coordinator.restart(end)
             if end == "stopped":
-                assert (await parked).error is ErrorCode.NOT_COORDINATOR
+                assert (await pending).error is ErrorCode.NOT_COORDINATOR
             else:
                 with pytest.raises(pykka.ActorDeadError, match="has stopped"):
-                    await parked
-            with pytest.raises(pykka.ActorDeadError, match="has stopped"):  # the old one takes nothing any more
+                    await pending
+            with pytest.raises(pykka.ActorDeadError, match="has stopped"):  # the old node refuses requests
                 await node.ask(join, LOCAL)
 
     asyncio.run(scenario())
 
 
-def test_a_round_that_was_on_its_way_is_answered_by_a_stop(tmp_path: Path) -> None:
+def test_stop_answers_a_log_round_that_is_in_flight(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Coordinator(tmp_path, topics={"wide": 1}) as coordinator:
-            asked = [coordinator.node.ask(commit(f"g{number}", 0, number), LOCAL) for number in range(500)]
+            requests = [coordinator.node.ask(commit(f"g{number}", 0, number), LOCAL) for number in range(500)]
             await coordinator.restart()
-            assert {(await one).errors for one in asked} == {(ErrorCode.NONE,)}
+            assert {(await request).errors for request in requests} == {(ErrorCode.NONE,)}
             for number in range(500):
                 assert (await coordinator.offsets(f"g{number}"))["wide", 0].offset == number
 
@@ -129,34 +129,36 @@ def test_a_round_that_was_on_its_way_is_answered_by_a_stop(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_members_that_are_busy_lose_nothing_and_go_on(end: Any) -> None:
-    """Each commits as fast as it can, over an end and a new beginning; what it was told is there, and more comes."""
+def test_busy_members_continue_after_a_restart_without_losing_commits(end: Any) -> None:
+    """Each commits as fast as it can during a restart; acknowledged commits survive, and more succeed."""
 
     async def scenario() -> None:
         async with asyncio.timeout(60), Coordinator(group_initial_rebalance_delay_ms=0) as coordinator:
-            told, again = Acknowledged(), asyncio.Event()
+            acknowledged, again = Acknowledged(), asyncio.Event()
 
             async def work(shard: Shard) -> None:
                 assert isinstance(shard.name, int)
                 with suppress(ShardLost):  # the next coordinator may have given it to another member
-                    for offset in range(max(told.offsets.get(shard.name, 0), shard.next_offset or 0) + 1, 1_000_000):
+                    for offset in range(
+                        max(acknowledged.offsets.get(shard.name, 0), shard.next_offset or 0) + 1, 1_000_000
+                    ):
                         await shard.commit(offset)
-                        told.note(shard.name, offset)
+                        acknowledged.add(shard.name, offset)
                         if is_over.is_set():
                             again.set()
 
-            async def take_part() -> None:
+            async def run_member() -> None:
                 options: dict[str, Any] = {"session_timeout_ms": 6_000}
                 async with coordinator.member("g", resources={"wide": 4}, **options) as member:
                     await member.run(work)
 
             is_over = asyncio.Event()
-            members = [asyncio.create_task(take_part()) for _ in range(2)]
-            await told.is_enough.wait()
+            members = [asyncio.create_task(run_member()) for _ in range(2)]
+            await acknowledged.is_enough.wait()
             await coordinator.restart(end)
-            before = dict(told.offsets)
-            found = await coordinator.offsets("g")
-            assert all(found["wide", partition].offset >= offset for partition, offset in before.items())
+            before = dict(acknowledged.offsets)
+            committed = await coordinator.offsets("g")
+            assert all(committed["wide", partition].offset >= offset for partition, offset in before.items())
             is_over.set()
             await again.wait()
             for member in members:
@@ -166,8 +168,8 @@ def test_members_that_are_busy_lose_nothing_and_go_on(end: Any) -> None:
     asyncio.run(scenario())
 
 
-def test_members_leave_with_their_coordinator() -> None:
-    """Their work is cancelled and awaited, what they commit meanwhile counts, and they say that they have left."""
+def test_stop_makes_members_leave() -> None:
+    """Their tasks are cancelled and awaited, and may commit until they end."""
 
     async def scenario() -> None:
         began = asyncio.Event()
@@ -188,11 +190,11 @@ def test_members_leave_with_their_coordinator() -> None:
                 await began.wait()
                 environment = coordinator.node.environment
                 await coordinator.stop()
-                await working  # has come to its end, without an error
+                await working  # ends without an error
                 with pytest.raises(MemberError, match="has left"):
                     await member.next_assignment()
-            async with Coordinator(environment=environment) as after:
-                assert (await after.offsets("g"))["wide", 0].offset == 7
-                assert (await after.describe("g")).state == "Empty"
+            async with Coordinator(environment=environment) as second:
+                assert (await second.offsets("g"))["wide", 0].offset == 7
+                assert (await second.describe("g")).state == "Empty"
 
     asyncio.run(scenario())

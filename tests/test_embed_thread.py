@@ -1,4 +1,4 @@
-"""A coordinator on a thread of its own: the same methods, from any thread, and none that waits for itself."""
+"""A coordinator on its own thread: the methods of Coordinator for any other thread."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import pytest
 
 from callboard import Coordinator, CoordinatorError, ErrorCode, StartError, ThreadCoordinator
 
-NOT_TWINNED = {"DEFAULTS", "in_thread", "node", "interceptor", "connector"}
-"""What belongs to the coordinator's own thread: ``asynchronous`` leads to it."""
+ONLY_ON_LOOP = {"DEFAULTS", "in_thread", "node", "interceptor", "connector"}
+"""For the coordinator's own thread; reached by ``asynchronous``."""
 
 
-def test_every_method_has_its_twin() -> None:
-    """With the same parameters, and the same result."""
-    theirs = {name: one for name, one in vars(ThreadCoordinator).items() if not name.startswith("_")}
-    ours = {name: one for kind in Coordinator.__mro__[:-1] for name, one in vars(kind).items() if name[0] != "_"}
-    assert set(ours) - NOT_TWINNED == set(theirs) - {"run", "asynchronous"}
-    for name in set(ours) - NOT_TWINNED:
-        if inspect.isfunction(ours[name]):
-            here, there = inspect.signature(theirs[name]), inspect.signature(ours[name])
-            assert here.parameters == there.parameters, name
-            assert name == "member" or here.return_annotation == there.return_annotation, name
+def test_thread_coordinator_has_each_public_method_of_coordinator() -> None:
+    """With the same parameters and result types."""
+    blocking = {name: value for name, value in vars(ThreadCoordinator).items() if not name.startswith("_")}
+    on_loop = {name: value for base in Coordinator.__mro__[:-1] for name, value in vars(base).items() if name[0] != "_"}
+    assert set(on_loop) - ONLY_ON_LOOP == set(blocking) - {"run", "asynchronous"}
+    for name in set(on_loop) - ONLY_ON_LOOP:
+        if inspect.isfunction(on_loop[name]):
+            blocking_signature, signature = inspect.signature(blocking[name]), inspect.signature(on_loop[name])
+            assert blocking_signature.parameters == signature.parameters, name
+            assert name == "member" or blocking_signature.return_annotation == signature.return_annotation, name
 
 
-def test_it_does_what_the_coordinator_does(tmp_path: Path) -> None:
+def test_thread_coordinator_methods_return_the_coordinators_results(tmp_path: Path) -> None:
     with Coordinator.in_thread(tmp_path, "127.0.0.1:0", topics={"jobs": 2}, group_max_size=9) as coordinator:
         bootstrap = coordinator.bootstrap
         assert coordinator.reset("g", {"jobs": 7}) == {("jobs", 0): 7, ("jobs", 1): 7}
         assert coordinator.offsets("g")["jobs", 1].offset == 7
-        assert [one.group_id for one in coordinator.groups(states=["Empty"], prefix="g").groups] == ["g"]
+        assert [group.group_id for group in coordinator.groups(states=["Empty"], prefix="g").groups] == ["g"]
         assert coordinator.describe("g").state == "Empty"
         assert coordinator.groups_of_topic("jobs") == ("g",)
         coordinator.restart("killed")
@@ -47,7 +47,7 @@ def test_it_does_what_the_coordinator_does(tmp_path: Path) -> None:
         coordinator.create_topic("more", 1)
         assert len(coordinator.grow_topic("more", 3).partitions) == 3
         coordinator.delete_topic("jobs")
-        assert [one.name for one in coordinator.topics()] == ["more"]
+        assert [topic.name for topic in coordinator.topics()] == ["more"]
         coordinator.set(group_max_size=5)
         assert coordinator.settings.group_max_size == 5
         with pytest.raises(CoordinatorError) as caught:
@@ -55,41 +55,41 @@ def test_it_does_what_the_coordinator_does(tmp_path: Path) -> None:
         assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_many_threads_may_call_it() -> None:
+def test_thread_coordinator_accepts_calls_from_many_threads() -> None:
     with Coordinator.in_thread(topics={"jobs": 1}) as coordinator, ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: coordinator.reset(f"g{number}", {"jobs": number}), range(100)))
-        found = pool.map(lambda number: coordinator.offsets(f"g{number}")["jobs", 0].offset, range(100))
-        assert list(found) == list(range(100))
+        offsets = pool.map(lambda number: coordinator.offsets(f"g{number}")["jobs", 0].offset, range(100))
+        assert list(offsets) == list(range(100))
 
 
-def test_coroutines_of_the_caller_run_beside_it() -> None:
+def test_run_executes_a_coroutine_on_the_coordinators_loop() -> None:
     with Coordinator.in_thread(topics={"jobs": 1}) as coordinator:
 
-        async def mine() -> Any:
+        async def reset_offsets() -> Any:
             with pytest.raises(RuntimeError, match="coordinator's own thread"):
                 coordinator.offsets("g")
             with pytest.raises(RuntimeError, match="coordinator's own thread"):
                 coordinator.stop()
             return await coordinator.asynchronous.reset("g", {"jobs": 3}), threading.current_thread().name
 
-        assert coordinator.run(mine()) == ({("jobs", 0): 3}, "callboard-coordinator")
+        assert coordinator.run(reset_offsets()) == ({("jobs", 0): 3}, "callboard-coordinator")
 
 
-def test_a_start_that_fails_says_so_to_who_called(tmp_path: Path) -> None:
+def test_failed_start_raises_in_the_calling_thread(tmp_path: Path) -> None:
     with Coordinator.in_thread(tmp_path):
         second = Coordinator.in_thread(tmp_path)
         with pytest.raises(StartError, match="in use by process"):
             second.start()
         second.stop()
-        with pytest.raises(RuntimeError, match="does not run"):
+        with pytest.raises(RuntimeError, match="is not running"):
             second.offsets("g")
     with Coordinator.in_thread(tmp_path):
         pass
 
 
-def test_use_at_the_wrong_time_says_what_to_do() -> None:
+def test_use_before_start_or_after_stop_raises_runtime_error() -> None:
     coordinator = Coordinator.in_thread()
-    with pytest.raises(RuntimeError, match="does not run yet"):
+    with pytest.raises(RuntimeError, match="is not running yet"):
         coordinator.offsets("g")
     coordinator.stop()
     with coordinator:
@@ -102,7 +102,7 @@ def test_use_at_the_wrong_time_says_what_to_do() -> None:
         coordinator.offsets("g")
 
 
-def test_a_body_that_raises_is_followed_by_a_stop(tmp_path: Path) -> None:
+def test_error_in_the_body_stops_the_coordinator(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), Coordinator.in_thread(tmp_path):
         raise ZeroDivisionError
     with Coordinator.in_thread(tmp_path):
@@ -113,22 +113,22 @@ async def _this_thread() -> threading.Thread:
     return threading.current_thread()
 
 
-def test_work_is_cancelled_when_the_interrupt_comes_before_its_future_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or it would go on, and others would wait for what it holds."""
-    hand_over = asyncio.run_coroutine_threadsafe
+def test_interrupt_before_the_future_exists_cancels_the_coroutine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would continue and keep its locks."""
+    original = asyncio.run_coroutine_threadsafe
 
     def interrupted(*arguments: Any) -> Any:
-        hand_over(*arguments)
+        original(*arguments)
         raise KeyboardInterrupt
 
     async def forever() -> None:
         await asyncio.Event().wait()
 
     with Coordinator.in_thread() as coordinator:
-        work = forever()
+        coro = forever()
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
-            coordinator.run(work)
-        for _ in range(5):  # turns of the loop: the work begins, and is cancelled
+            coordinator.run(coro)
+        for _ in range(5):  # steps of the loop in which the coroutine starts and is cancelled
             coordinator.run(asyncio.sleep(0))
-        assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
+        assert inspect.getcoroutinestate(coro) == inspect.CORO_CLOSED

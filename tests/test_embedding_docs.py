@@ -1,4 +1,4 @@
-"""docs/embedding.md does what it says: its code is run, and what it prints is what stands below it."""
+"""The code in docs/embedding.md runs and prints the output shown below it."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ PAGE = DOCS / "embedding.md"
 
 
 @pytest.mark.parametrize("section", sections(PAGE))
-def test_the_code_of_a_section_does_what_stands_below_it(
+def test_code_of_each_section_prints_the_output_shown(
     section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in sections(PAGE)[section]:
-        assert block.output, f"docs/embedding.md, line {block.line}: nothing is said of what it prints"
+        assert block.output, f"docs/embedding.md, line {block.line}: the output is missing"
         assert run(PAGE, block, names) == block.output, f"docs/embedding.md, line {block.line}"
 
 
-def test_no_code_stands_outside_of_what_is_run() -> None:
+def test_all_code_of_the_page_is_run() -> None:
     assert len(sections(PAGE)) >= 12
-    assert sum(len(those) for those in sections(PAGE).values()) == PAGE.read_text().count("```python")
+    assert sum(len(blocks) for blocks in sections(PAGE).values()) == PAGE.read_text().count("```python")
 
 
-def test_each_section_with_code_says_the_problem_and_what_is_not_guaranteed() -> None:
-    for part in PAGE.read_text().split("\n## ")[1:]:
-        if "```python" in part:
-            assert "\nThe problem: " in part, part[:60]
-        if "\nGuaranteed:\n" in part:
-            assert "\nNot:\n" in part, part[:60]
+def test_each_section_with_code_states_problem_and_limits() -> None:
+    for section in PAGE.read_text().split("\n## ")[1:]:
+        if "```python" in section:
+            assert "\nThe problem: " in section, section[:60]
+        if "\nGuaranteed:\n" in section:
+            assert "\nNot:\n" in section, section[:60]
 
 
-def test_what_it_names_is_there() -> None:
+def test_names_and_files_mentioned_in_the_page_exist() -> None:
     """Examples, links, and settings with their defaults."""
     text = PAGE.read_text()
     assert dead_links(PAGE) == []

@@ -1,7 +1,7 @@
-"""The examples of groups: programs that share out work, a service, and tests that use our fixtures.
+"""The examples of groups: programs that share work, a service, and tests that use the pytest plugin.
 
-Each is run as its reader would. What it prints, or answers, is held to what it promises: nothing is left out, nothing
-is done by two, and whoever has died or frozen is found out.
+Each example runs as a user would run it. Its output shows that all work is done, that no work is done by two workers at
+once, and that dead and frozen workers are detected.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "callboard.runti
 
 
 def environment() -> dict[str, str]:
-    """Ours, but for what changes how pytest runs, and for what makes two writes of a printed line.
+    """The environment without variables that change pytest's options or split a printed line into two writes.
 
-    Of pytest's plugins only ours: it is there by its name, whether or not this tree is installed.
+    Plugins are not loaded automatically; callboard's is loaded by its name, so it need not be installed.
     """
-    ours = {name: value for name, value in os.environ.items() if name not in ("PYTEST_ADDOPTS", "PYTHONUNBUFFERED")}
-    return ours | {"PYTHONPATH": links.python_path(), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    variables = {
+        name: value for name, value in os.environ.items() if name not in ("PYTEST_ADDOPTS", "PYTHONUNBUFFERED")
+    }
+    return variables | {"PYTHONPATH": links.python_path(), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 def run(*command: str | Path, cwd: Path) -> list[str]:
-    """The lines that a program prints; it must end well. Its workers end with it, whatever becomes of it."""
+    """Run a program, which must succeed, and return the lines that it prints. Its workers end with it."""
     with subprocess.Popen(
         [sys.executable, *map(str, command)],
         cwd=cwd,
@@ -62,93 +64,99 @@ def run(*command: str | Path, cwd: Path) -> list[str]:
 # Programs ------------------------------------------------------------------------------------------------------------
 
 
-def test_images_are_resized_though_a_worker_is_killed(tmp_path: Path) -> None:
+def test_resize_images_finishes_after_a_worker_is_killed(tmp_path: Path) -> None:
     lines = run(EXAMPLES / "resize_images.py", cwd=tmp_path)
     assert lines[-1] == "48 of 48 images, 48 thumbnails"
     ends = Counter(line.split(maxsplit=1)[1] for line in lines if re.fullmatch(r"worker-\d (was killed|left)", line))
     assert ends == {"was killed": 1, "left": 2}
     [killed] = [line.split()[0] for line in lines if line.endswith("was killed")]
-    resized = {found[2]: found[1] for line in lines if (found := re.fullmatch(r"(worker-\d) resized (\S+)", line))}
+    resized = {match[2]: match[1] for line in lines if (match := re.fullmatch(r"(worker-\d) resized (\S+)", line))}
     assert len(resized) == 48
-    left = [f"photo-{number}.jpg" for number in (18, 24, 30, 36, 42)]  # of the share at which it was killed
-    assert killed not in {resized[name] for name in left}, "others have gone on where it was"
+    rest = [f"photo-{number}.jpg" for number in (18, 24, 30, 36, 42)]  # the rest of the shard in which it was killed
+    assert killed not in {resized[name] for name in rest}, "other workers continued its shard"
 
 
-def test_ones_own_images_are_resized(tmp_path: Path) -> None:
-    """Fewer than shares: some have nothing to do. What was there is not touched."""
+def test_resize_images_resizes_images_of_a_given_folder(tmp_path: Path) -> None:
+    """With fewer images than shards some workers have none. The originals are not changed."""
     photos, thumbnails = tmp_path / "photos", tmp_path / "thumbnails"
     photos.mkdir()
     for name in ("a", "b"):
         Image.new("RGB", (1000, 500)).save(photos / f"{name}.jpg")
     lines = run(EXAMPLES / "resize_images.py", photos, thumbnails, cwd=tmp_path)
     assert lines[-1] == "2 of 2 images, 2 thumbnails"
-    assert sorted(path.name for path in thumbnails.iterdir()) == ["a.jpg", "b.jpg"], "nothing unfinished is left"
+    assert sorted(path.name for path in thumbnails.iterdir()) == ["a.jpg", "b.jpg"], "no temporary file is left"
     with Image.open(thumbnails / "a.jpg") as small, Image.open(photos / "a.jpg") as large:
         assert (small.size, large.size) == ((320, 160), (1000, 500))
 
 
-def test_a_frozen_scheduler_cannot_write(tmp_path: Path) -> None:
+def test_write_of_a_frozen_scheduler_is_refused(tmp_path: Path) -> None:
     lines = run(EXAMPLES / "sharded_scheduler.py", cwd=tmp_path)
-    assert lines[-1] == "each job ran once a tick: True"
+    assert lines[-1] == "each job ran once per tick: True"
     assert {"north left", "south left"} < set(lines)
     tokens: dict[str, list[int]] = {}
     for line in lines:
-        if found := re.fullmatch(r"(north|south) runs (emea|apac|americas), token (\d+)", line):
-            tokens.setdefault(found[2], []).append(int(found[3]))
+        if match := re.fullmatch(r"(north|south) runs (emea|apac|americas), token (\d+)", line):
+            tokens.setdefault(match[2], []).append(int(match[3]))
     assert sorted(tokens) == ["americas", "apac", "emea"]
-    assert all(sorted(set(grown)) == grown for grown in tokens.values()), "tokens grow with each change of owner"
-    [refused] = [line for line in lines if line.startswith("south may not write: ")]
-    found = re.fullmatch(r"south may not write: shard (\w+): token (\d+) is older than (\d+)", refused)
-    assert found
-    assert int(found[2]) in tokens[found[1]]
-    assert int(found[3]) in tokens[found[1]]
+    assert all(sorted(set(shard_tokens)) == shard_tokens for shard_tokens in tokens.values()), (
+        "tokens grow with each change of owner"
+    )
+    [refused] = [line for line in lines if line.startswith("south cannot write: ")]
+    match = re.fullmatch(r"south cannot write: shard (\w+): token (\d+) is older than (\d+)", refused)
+    assert match
+    assert int(match[2]) in tokens[match[1]]
+    assert int(match[3]) in tokens[match[1]]
 
 
-def test_a_task_that_kills_its_worker_is_put_aside(tmp_path: Path) -> None:
+def test_shard_queue_quarantines_a_task_that_kills_its_worker(tmp_path: Path) -> None:
     lines = run(EXAMPLES / "shard_queue.py", cwd=tmp_path)
-    assert lines[-2:] == ["42 tasks are done; put aside: ['crash']", "workers were started 4 times"]
+    assert lines[-2:] == ["42 tasks are done; quarantined: ['crash']", "workers were started 4 times"]
     [retried] = lines[:-2]
-    assert retried.endswith(": flaky of customer-0, attempt 1: the other side is busy")
+    assert retried.endswith(": flaky of customer-0, attempt 1: the server is busy")
 
 
 # Tests ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "number"), [("test_aiokafka_service.py", 2), ("test_confluent_rebalance.py", 4)])
-def test_tests_with_our_fixtures_pass(name: str, number: int, tmp_path: Path) -> None:
-    (tmp_path / name).write_text((EXAMPLES / name).read_text())  # away from our settings, as its reader would
+def test_example_tests_pass(name: str, number: int, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(
+        (EXAMPLES / name).read_text()
+    )  # outside of this repository's settings, as a user would
     *_, last = run(*PYTEST, "-W", "error", "--strict-markers", name, cwd=tmp_path)
     assert last.startswith(f"{number} passed")
 
 
 @pytest.mark.parametrize(
-    ("name", "line", "instead", "fails"),
+    ("name", "line", "replacement", "failing_test"),
     [
         (
             "test_aiokafka_service.py",
             "if offset >= self.next_offsets[partition]:",
             "if True:",
-            "test_an_instance_that_was_cut_off_counts_nothing_twice",
+            "test_disconnected_instance_counts_no_order_twice",
         ),
         (
             "test_confluent_rebalance.py",
-            "            del self.collected[place.partition]  # whoever",
-            "            self.written += self.collected.pop(place.partition)  # whoever",
-            "test_what_is_lost_is_neither_written_nor_committed",
+            "            del self.collected[partition.partition]  # its new",
+            "            self.written += self.collected.pop(partition.partition)  # its new",
+            "test_lost_partition_is_neither_written_nor_committed",
         ),
     ],
 )
-def test_they_find_the_bug_that_they_are_about(name: str, line: str, instead: str, fails: str, tmp_path: Path) -> None:
+def test_example_tests_fail_if_the_bug_is_planted(
+    name: str, line: str, replacement: str, failing_test: str, tmp_path: Path
+) -> None:
     source = (EXAMPLES / name).read_text()
     assert source.count(line) == 1
-    (tmp_path / name).write_text(source.replace(line, instead))
-    command = (sys.executable, *PYTEST, "-k", fails, name)
-    found = subprocess.run(
+    (tmp_path / name).write_text(source.replace(line, replacement))
+    command = (sys.executable, *PYTEST, "-k", failing_test, name)
+    result = subprocess.run(
         command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
-    assert found.returncode == 1, found.stdout + found.stderr
-    assert "1 failed" in found.stdout
-    assert "Callboard timeline" in found.stdout, "and says what has happened"
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "1 failed" in result.stdout
+    assert "Callboard timeline" in result.stdout, "with the timeline of events"
 
 
 # The service ---------------------------------------------------------------------------------------------------------
@@ -164,7 +172,7 @@ def load(name: str) -> ModuleType:
 
 @asynccontextmanager
 async def served(service: ModuleType) -> AsyncIterator[httpx.AsyncClient]:
-    """The application from its start to its end, and somebody who asks it, without a socket between them."""
+    """Run the application and yield a client, without a socket between them."""
     app: Any = service.app
     async with (
         app.router.lifespan_context(app),
@@ -173,22 +181,22 @@ async def served(service: ModuleType) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def until(look: Callable[[], Awaitable[Any]], accept: Callable[[Any], object]) -> Any:
-    seen = None
+async def wait_until(poll: Callable[[], Awaitable[Any]], accept: Callable[[Any], object]) -> Any:
+    value = None
     try:
         async with asyncio.timeout(30):
-            while not accept(seen := await look()):
+            while not accept(value := await poll()):
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        raise AssertionError(f"not so within 30 s; seen last: {seen!r}") from None
-    return seen
+        raise AssertionError(f"timeout after 30 s; last value: {value!r}") from None
+    return value
 
 
-def test_a_service_says_who_does_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fastapi_service_shows_owners_of_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLBOARD_DATA", str(tmp_path / "state"))
     service = load("fastapi_service.py")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with served(service) as client:
 
             async def get(path: str) -> Any:
@@ -197,25 +205,27 @@ def test_a_service_says_who_does_what(tmp_path: Path, monkeypatch: pytest.Monkey
             async def owners() -> dict[str, str]:
                 return {name: owner["member"] for name, owner in (await get("/owners")).items()}
 
-            first = await until(owners, lambda seen: len(seen) == 3 and len(set(seen.values())) == 2)
+            first = await wait_until(
+                owners, lambda owner_by_name: len(owner_by_name) == 3 and len(set(owner_by_name.values())) == 2
+            )
             assert sorted(first) == ["acme", "initech", "zenith"]
             assert await get("/members") == {"Stable": ["worker-0", "worker-1"]}
-            await until(lambda: get("/progress"), lambda seen: len(seen) == 3)
+            await wait_until(lambda: get("/progress"), lambda notes: len(notes) == 3)
 
             assert (await client.put("/tenants/globex")).json()[-1] == "globex"
-            second = await until(owners, lambda seen: "globex" in seen)
-            assert second.items() > first.items(), "those that were there have stayed where they were"
+            second = await wait_until(owners, lambda owner_by_name: "globex" in owner_by_name)
+            assert second.items() > first.items(), "the other tenants keep their owners"
 
             assert (await client.delete("/tenants/acme")).status_code == 200
-            await until(owners, lambda seen: "acme" not in seen)
+            await wait_until(owners, lambda owner_by_name: "acme" not in owner_by_name)
             assert (await client.delete("/tenants/acme")).status_code == 404
             assert (await client.put("/tenants/a.b")).status_code == 422
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_service_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also a tenant who was away for a while."""
+def test_fastapi_service_continues_at_the_committed_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a restart of the service, for all tenants."""
     monkeypatch.setenv("CALLBOARD_DATA", str(tmp_path / "state"))
     service = load("fastapi_service.py")
 
@@ -223,15 +233,17 @@ def test_a_service_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monk
         async with served(service) as client:
 
             async def progress() -> dict[str, int]:
-                told = (await client.get("/progress")).json()
-                return {name: int(text.removeprefix("page ")) for name, text in told.items()}
+                notes = (await client.get("/progress")).json()
+                return {name: int(text.removeprefix("page ")) for name, text in notes.items()}
 
-            seen: dict[str, int] = await until(progress, lambda seen: len(seen) == 3 and min(seen.values()) >= 2)
-            return seen
+            counts: dict[str, int] = await wait_until(
+                progress, lambda counts: len(counts) == 3 and min(counts.values()) >= 2
+            )
+            return counts
 
-    async def story() -> None:
+    async def scenario() -> None:
         before = await pages()
         after = await pages()
         assert all(after[name] >= before[name] for name in before)
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""``callboard export`` and ``callboard import`` of offsets: what a table and a file may hold, and what is written."""
+"""Tests of ``callboard export`` and ``callboard import`` for tables of offsets."""
 
 from __future__ import annotations
 
@@ -7,29 +7,32 @@ import io
 import json
 import shutil
 import string
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from command_helpers import Command, CommandResult, run_export, run_import
 from groups_program import assigned, filled_server, program_at
 from hypothesis import given
 from hypothesis import strategies as st
 from log_helpers import new_journal, offset
+from partition_helpers import plain, transactional, write
 from peers.server import ServerProcess
-from test_logtools import plain, transactional, write
 
 from callboard.actors.records import GroupRecord, GroupValue, MarkerRecord, OffsetRecord, PendingOffsetRecord
-from callboard.runtime.cli.exchange import export, imports, restore
-from callboard.runtime.cli.exchange.parse import TOLD, read_table
-from callboard.runtime.cli.exchange.restore import PLACES_AT_ONCE
-from callboard.runtime.cli.exchange.rows import Row, in_order, write_csv, write_json
-from callboard.runtime.client.cluster import Cluster, Offset
+from callboard.runtime.cli.exchange import restore
+from callboard.runtime.cli.exchange.parse import BAD_LINES_SHOWN, read_table
+from callboard.runtime.cli.exchange.restore import OFFSETS_PER_REQUEST
+from callboard.runtime.cli.exchange.rows import Row, sort_rows, write_csv, write_json
+from callboard.runtime.client.cluster import Cluster, OffsetAndMetadata
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.journal_frames import encode_frame
 from callboard.runtime.settings.table import Address
+
+fixtures = run_export, run_import
 
 HEADER = "group,topic,partition,offset,leader_epoch,metadata,commit_time\n"
 NAMES = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=20).filter(
@@ -48,41 +51,6 @@ ROWS = st.builds(
 )
 
 
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Said]
-
-
-def command(main: Callable[[Sequence[str]], int], capsys: pytest.CaptureFixture[str]) -> Command:
-    def run(*arguments: object) -> Said:
-        code: Any
-        text = ""
-        try:
-            code = main([str(one) for one in arguments])
-        except StartError as error:
-            code, text = 2, f"{error}\n"
-        except SystemExit as end:
-            code = end.code or 0
-        out, err = capsys.readouterr()
-        return Said(code, out, err + text)
-
-    return run
-
-
-@pytest.fixture
-def out(capsys: pytest.CaptureFixture[str]) -> Command:
-    return command(export.main, capsys)
-
-
-@pytest.fixture
-def into(capsys: pytest.CaptureFixture[str]) -> Command:
-    return command(imports.main, capsys)
-
-
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
@@ -93,20 +61,21 @@ def data(tmp_path: Path) -> Path:
 # The table -----------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(ROWS, max_size=30, unique_by=lambda row: row.place))
+@given(st.lists(ROWS, max_size=30, unique_by=lambda row: row.sort_key))
 @pytest.mark.parametrize("form", [write_csv, write_json])
-def test_what_is_written_is_read_back(
+def test_written_table_round_trips(
     tmp_path_factory: pytest.TempPathFactory, form: Callable[..., None], rows: list[Row]
 ) -> None:
-    """Whatever names and metadata hold: line ends, quotes, commas, nothing."""
+    """Names and metadata may hold line ends, quotes, commas, or nothing."""
     text = io.StringIO(newline="")
     form(rows, text)
     path = tmp_path_factory.getbasetemp() / "table"
     path.write_bytes(text.getvalue().encode())
-    expected: dict[str, dict[tuple[str, int], Offset]] = {}
+    expected: dict[str, dict[tuple[str, int], OffsetAndMetadata]] = {}
     for row in rows:
         epoch = -1 if row.leader_epoch is None else row.leader_epoch
-        expected.setdefault(row.group, {})[row.topic, row.partition] = Offset(row.offset, epoch, row.metadata)
+        offset = OffsetAndMetadata(row.offset, epoch, row.metadata)
+        expected.setdefault(row.group, {})[row.topic, row.partition] = offset
     name = "csv" if form is write_csv else "json"
     if rows:
         assert read_table(path, pytest.fail, name) == expected
@@ -115,21 +84,21 @@ def test_what_is_written_is_read_back(
             read_table(path, pytest.fail, name)
 
 
-@given(st.lists(ROWS, max_size=60, unique_by=lambda row: row.place), st.integers(1, 20))
-def test_rows_come_in_order_however_few_fit_in_memory(rows: list[Row], sorted_rows: int) -> None:
-    assert list(in_order(rows, sorted_rows)) == sorted(rows, key=lambda row: row.place)
+@given(st.lists(ROWS, max_size=60, unique_by=lambda row: row.sort_key), st.integers(1, 20))
+def test_sort_rows_with_any_chunk_size_sorts(rows: list[Row], sorted_rows: int) -> None:
+    assert list(sort_rows(rows, sorted_rows)) == sorted(rows, key=lambda row: row.sort_key)
 
 
-def test_an_empty_folder_is_an_empty_table(data: Path, out: Command) -> None:
-    assert out("--data", data) == Said(0, HEADER, "")
-    assert out("--data", data, "--format", "json") == Said(0, "[]\n", "")
+def test_export_of_empty_folder_writes_empty_table(data: Path, run_export: Command) -> None:
+    assert run_export("--data", data) == CommandResult(0, HEADER, "")
+    assert run_export("--data", data, "--format", "json") == CommandResult(0, "[]\n", "")
 
 
 # From a folder -------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_at_rest(data: Path, out: Command) -> None:
-    """The newest of each; not what was deleted, nor what a transaction has not committed. Sorted by group."""
+def test_export_of_stopped_server_has_committed_offsets(data: Path, run_export: Command) -> None:
+    """Only the newest committed offset of each partition, without deleted and uncommitted ones, sorted."""
     write(
         data,
         3,
@@ -141,13 +110,13 @@ def test_a_folder_at_rest(data: Path, out: Command) -> None:
         ],
     )
     write(data, 40, [plain(0, offset("a", 5, topic="u"), GroupRecord("empty", GroupValue("", 0, None, None, 5, ())))])
-    assert out("--data", data).out == (
+    assert run_export("--data", data).out == (
         HEADER
         + "a,u,0,5,,,1970-01-01T00:00:00.005Z\n"
         + "over,t,0,8,,,1970-01-01T00:00:00.005Z\n"
         + 'z,t,0,2,,"x,y",1970-01-01T00:00:00.005Z\n'
     )
-    [row] = json.loads(out("--data", data, "--format", "json", "--group", "z").out)
+    [row] = json.loads(run_export("--data", data, "--format", "json", "--group", "z").out)
     assert row == {
         "group": "z",
         "topic": "t",
@@ -159,8 +128,8 @@ def test_a_folder_at_rest(data: Path, out: Command) -> None:
     }
 
 
-def test_what_only_the_journal_has(data: Path, out: Command) -> None:
-    """After ``kill -9``: also for a partition whose folder was never made, and behind a torn end."""
+def test_export_after_kill_reads_journal(data: Path, run_export: Command) -> None:
+    """After ``kill -9``, also for a partition without a folder, and after a torn tail."""
     [path] = write(data, 3, [plain(0, offset("a", 1)), plain(1, offset("a", 2))])
     torn = plain(2, offset("a", 3))
     path.write_bytes(path.read_bytes() + torn[:20])
@@ -174,39 +143,39 @@ def test_what_only_the_journal_has(data: Path, out: Command) -> None:
         journal.write(frame)
     journal.close()
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
-    said = out("--data", data)
-    assert [line.split(",")[:4] for line in said.out.splitlines()[1:]] == [["a", "t", "0", "3"], ["b", "t", "0", "9"]]
-    assert (said.code, said.err) == (0, "")
+    result = run_export("--data", data)
+    assert [line.split(",")[:4] for line in result.out.splitlines()[1:]] == [["a", "t", "0", "3"], ["b", "t", "0", "9"]]
+    assert (result.code, result.err) == (0, "")
     assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
 
 
-def test_damage_is_named_and_the_rest_is_there(data: Path, out: Command) -> None:
+def test_export_with_damage_reports_it_and_writes_rest(data: Path, run_export: Command) -> None:
     [path] = write(data, 3, [plain(0, offset("a", 1)), plain(1, offset("b", 2)), plain(2, offset("c", 3))])
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    said = out("--data", data)
-    assert said.code == 3
-    assert str(path) in said.err and "damaged bytes at byte" in said.err
-    assert [line.split(",")[0] for line in said.out.splitlines()[1:]] == ["a", "c"]
+    result = run_export("--data", data)
+    assert result.code == 3
+    assert str(path) in result.err and "damaged bytes at byte" in result.err
+    assert [line.split(",")[0] for line in result.out.splitlines()[1:]] == ["a", "c"]
 
 
-def test_a_group_that_is_not_there(data: Path, out: Command) -> None:
-    """Those that are there are written all the same."""
+def test_a_group_that_is_not_there(data: Path, run_export: Command) -> None:
+    """The existing groups are written nevertheless."""
     write(data, 3, [plain(0, offset("a", 1))])
-    said = out("--data", data, "--group", "a", "--group", "nobody")
-    assert (said.code, said.err) == (1, "callboard: group 'nobody' has no offsets\n")
-    assert said.out.count("\n") == 2
+    result = run_export("--data", data, "--group", "a", "--group", "nobody")
+    assert (result.code, result.err) == (1, "callboard: group 'nobody' has no offsets\n")
+    assert result.out.count("\n") == 2
 
 
-def test_a_file_is_whole_or_as_it_was(data: Path, out: Command, tmp_path: Path) -> None:
+def test_export_to_file_is_atomic(data: Path, run_export: Command, tmp_path: Path) -> None:
     target = tmp_path / "offsets.csv"
     target.write_text("before")
     write(data, 3, [plain(0, offset("a", 1))])
-    assert out("--data", data, "-o", target) == Said(0, "", "")
+    assert run_export("--data", data, "-o", target) == CommandResult(0, "", "")
     assert target.read_text().startswith(HEADER + "a,t,0,1")
     shutil.rmtree(data)
-    assert out("--data", data, "-o", target).code == 2
+    assert run_export("--data", data, "-o", target).code == 2
     assert target.read_text().startswith(HEADER + "a,t,0,1")
     assert not list(tmp_path.glob("*.new"))
 
@@ -223,20 +192,20 @@ def test_a_file_is_whole_or_as_it_was(data: Path, out: Command, tmp_path: Path) 
         (["--data", ".", "--kafka-dir", "k", "-o", "f"], "leave out --group and --output"),
     ],
 )
-def test_what_cannot_be_exported(out: Command, arguments: list[str], expected: str) -> None:
-    said = out(*arguments)
-    assert (said.code, said.out) == (2, "")
-    assert expected in said.err
+def test_export_with_invalid_arguments_is_refused(run_export: Command, arguments: list[str], expected: str) -> None:
+    result = run_export(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert expected in result.err
 
 
 def parsed(tmp_path: Path, text: str | bytes, **options: Any) -> Any:
     path = tmp_path / "file"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    said: list[str] = []
+    problems: list[str] = []
     try:
-        return read_table(path, said.append, **options)
+        return read_table(path, problems.append, **options)
     except StartError as error:
-        return [*said, str(error)]
+        return [*problems, str(error)]
 
 
 @pytest.mark.parametrize(
@@ -251,27 +220,28 @@ def parsed(tmp_path: Path, text: str | bytes, **options: Any) -> Any:
         '{"group": "g", "topic": "t", "partition": 0, "offset": 42, "leader_epoch": null, "metadata": null}\n\n',
     ],
 )
-def test_all_that_is_read(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ours with and without the columns that may be missing, and Kafka's export of several groups; a dash is stdin."""
+def test_read_table_accepts_all_formats(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callboard's format with and without optional columns, and Kafka's export of several groups; - is stdin."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    assert parsed(tmp_path, text) == read_table(Path("-"), pytest.fail) == {"g": {("t", 0): Offset(42, -1, "")}}
+    expected = {"g": {("t", 0): OffsetAndMetadata(42, -1, "")}}
+    assert parsed(tmp_path, text) == read_table(Path("-"), pytest.fail) == expected
 
 
-def test_kafkas_export_of_one_group(tmp_path: Path) -> None:
+def test_read_table_of_kafka_export_without_group(tmp_path: Path) -> None:
     assert parsed(tmp_path, '"t",0,42\nt,1,43\n', group="g") == {
-        "g": {("t", 0): Offset(42, -1, ""), ("t", 1): Offset(43, -1, "")}
+        "g": {("t", 0): OffsetAndMetadata(42, -1, ""), ("t", 1): OffsetAndMetadata(43, -1, "")}
     }
     assert (
         "line 1: found no group, expected one; say whose it is with --groups NAME" in (parsed(tmp_path, "t,0,42\n")[0])
     )
 
 
-def test_several_groups_for_a_file_without_groups(into: Command, tmp_path: Path) -> None:
+def test_import_of_file_without_group_for_several_groups_is_refused(run_import: Command, tmp_path: Path) -> None:
     file = tmp_path / "kafka.csv"
     file.write_text("t,0,42\n")
-    said = into(file, "-b", "127.0.0.1:1", "--groups", "a,b")
-    assert said.code == 2 and "line 1: found no group" in said.err
-    assert "1 bad line; nothing was written" in said.err
+    result = run_import(file, "-b", "127.0.0.1:1", "--groups", "a,b")
+    assert result.code == 2 and "line 1: found no group" in result.err
+    assert "1 bad line; nothing was written" in result.err
 
 
 @pytest.mark.parametrize(
@@ -303,16 +273,16 @@ def test_several_groups_for_a_file_without_groups(into: Command, tmp_path: Path)
         ("[" * 100_000, 1, "found no JSON"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, text: str | bytes, line: int, expected: str) -> None:
-    said = parsed(tmp_path, text)
-    assert isinstance(said, list), said
-    assert any(f"line {line}: " in one and expected in one for one in said), said
-    assert all("\n" not in one for one in said)
+def test_bad_line_is_reported_with_number(tmp_path: Path, text: str | bytes, line: int, expected: str) -> None:
+    result = parsed(tmp_path, text)
+    assert isinstance(result, list), result
+    assert any(f"line {line}: " in one and expected in one for one in result), result
+    assert all("\n" not in one for one in result)
 
 
-def test_so_many_bad_lines_are_named(tmp_path: Path) -> None:
+def test_number_of_reported_bad_lines_is_limited(tmp_path: Path) -> None:
     *lines, last = parsed(tmp_path, "g,t,0,x\n" * 25)
-    assert len(lines) == TOLD
+    assert len(lines) == BAD_LINES_SHOWN
     assert "25 bad lines (15 more are not shown); nothing was written" in last
 
 
@@ -341,11 +311,11 @@ def rows(text: str) -> list[list[str]]:
     return [row[:6] for row in csv.reader(text.splitlines())][1:]
 
 
-def test_a_server_and_its_folder_say_the_same(server: ServerProcess, groups: Any, out: Command) -> None:
-    """Only the folder knows when it was. What was just acknowledged is there, though only the journal has it yet."""
+def test_export_of_server_and_of_its_folder_are_equal(server: ServerProcess, groups: Any, run_export: Command) -> None:
+    """Only the folder has commit times. The newest commits are only in the journal."""
     groups.commit("shop", orders_0=5, orders_1=6)
     groups.commit("bank", refunds_0=7)
-    asked, read = out("-b", server.bootstrap), out("--data", server.data)
+    asked, read = run_export("-b", server.bootstrap), run_export("--data", server.data)
     assert (asked.code, read.code, asked.err, read.err) == (0, 0, "", "")
     assert rows(asked.out) == rows(read.out)
     assert [row[:4] for row in rows(read.out)] == [
@@ -353,100 +323,106 @@ def test_a_server_and_its_folder_say_the_same(server: ServerProcess, groups: Any
         ["shop", "orders", "0", "5"],
         ["shop", "orders", "1", "6"],
     ]
-    assert rows(out("-b", server.bootstrap, "--group", "bank").out) == rows(read.out)[:1]
+    assert rows(run_export("-b", server.bootstrap, "--group", "bank").out) == rows(read.out)[:1]
 
 
-def test_what_was_acknowledged_is_exported(server: ServerProcess, groups: Any, out: Command) -> None:
-    """At any moment: from the journal, from the file it was laid into meanwhile, or from both."""
+def test_export_during_commits_has_acknowledged_offsets(
+    server: ServerProcess, groups: Any, run_export: Command
+) -> None:
+    """At any moment: from the journal, from the file it was flushed to meanwhile, or from both."""
     for number in range(30):
         groups.commit("shop", orders_0=number, orders_1=2 * number)
-        assert [row[3] for row in rows(out("--data", server.data).out)] == [str(number), str(2 * number)]
+        assert [row[3] for row in rows(run_export("--data", server.data).out)] == [str(number), str(2 * number)]
 
 
-def test_what_was_acknowledged_before_a_kill_is_exported(tmp_path: Path, out: Command) -> None:
+def test_export_after_kill_has_acknowledged_offsets(tmp_path: Path, run_export: Command) -> None:
     with filled_server(tmp_path) as server:
         with Cluster(Address(server.host, server.port), 10) as cluster:
             for number in (5, 6):
                 assert cluster.commit("shop", {("orders", 0): number}) == {}
         server.kill()
         before = {path: path.read_bytes() for path in server.data.rglob("*") if path.is_file()}
-        assert rows(out("--data", server.data).out) == [["shop", "orders", "0", "6", "", ""]]
+        assert rows(run_export("--data", server.data).out) == [["shop", "orders", "0", "6", "", ""]]
         assert {path: path.read_bytes() for path in server.data.rglob("*") if path.is_file()} == before
         server.start()
-        assert rows(out("-b", server.bootstrap).out) == [["shop", "orders", "0", "6", "", ""]]
+        assert rows(run_export("-b", server.bootstrap).out) == [["shop", "orders", "0", "6", "", ""]]
 
 
-def test_import(server: ServerProcess, groups: Any, into: Command, out: Command, tmp_path: Path) -> None:
+def test_import_writes_and_reads_back_offsets(
+    server: ServerProcess, groups: Any, run_import: Command, run_export: Command, tmp_path: Path
+) -> None:
     groups.commit("shop", orders_0=5, orders_1=6)
     file = table(tmp_path, "shop,orders,0,50,3,from the file", "shop,orders,1,6,,orders's", "new,refunds,0,4,,")
-    dry = into(file, "-b", server.bootstrap, "--dry-run")
-    assert dry == Said(0, "dry run: 3 offsets of 2 groups would be written: 1 new, 1 changed\n", "")
-    assert len(rows(out("-b", server.bootstrap).out)) == 2
-    done = into(file, "-b", server.bootstrap)
-    assert done == Said(0, "3 offsets of 2 groups written and read back: 1 new, 1 changed\n", "")
-    assert rows(out("-b", server.bootstrap).out) == [
+    dry = run_import(file, "-b", server.bootstrap, "--dry-run")
+    assert dry == CommandResult(0, "dry run: 3 offsets of 2 groups would be written: 1 new, 1 changed\n", "")
+    assert len(rows(run_export("-b", server.bootstrap).out)) == 2
+    done = run_import(file, "-b", server.bootstrap)
+    assert done == CommandResult(0, "3 offsets of 2 groups written and read back: 1 new, 1 changed\n", "")
+    assert rows(run_export("-b", server.bootstrap).out) == [
         ["new", "refunds", "0", "4", "", ""],
         ["shop", "orders", "0", "50", "3", "from the file"],
         ["shop", "orders", "1", "6", "", "orders's"],
     ]
 
 
-def test_what_one_server_exports_another_imports(
-    server: ServerProcess, groups: Any, into: Command, out: Command, tmp_path: Path
+def test_export_of_one_server_imports_into_another(
+    server: ServerProcess, groups: Any, run_import: Command, run_export: Command, tmp_path: Path
 ) -> None:
     """More offsets than go into one request, as both formats."""
-    number = PLACES_AT_ONCE + 7
+    number = OFFSETS_PER_REQUEST + 7
     new = {"name": "wide", "num_partitions": number, "replication_factor": 1, "assignments": [], "configs": []}
     groups.wire.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
     file = table(tmp_path, *(f"many,wide,{one},{one},,note {one}" for one in range(number)))
-    assert into(file, "-b", server.bootstrap).out.startswith(f"{number} offsets of 1 group written and read back")
+    assert run_import(file, "-b", server.bootstrap).out.startswith(f"{number} offsets of 1 group written and read back")
     for form in ("csv", "json"):
         exported = tmp_path / f"exported.{form}"
-        assert out("-b", server.bootstrap, "--format", form, "-o", exported).code == 0
-        assert into(exported, "-b", server.bootstrap).out == (
+        assert run_export("-b", server.bootstrap, "--format", form, "-o", exported).code == 0
+        assert run_import(exported, "-b", server.bootstrap).out == (
             f"{number} offsets of 1 group written and read back: 0 new, 0 changed\n"
         )
 
 
-def test_a_group_with_members_is_refused_and_the_others_are_done(
-    server: ServerProcess, groups: Any, into: Command, tmp_path: Path
+def test_import_refuses_group_with_members_and_writes_others(
+    server: ServerProcess, groups: Any, run_import: Command, tmp_path: Path
 ) -> None:
     groups.commit("simple", orders_0=1)
-    groups.enrol("busy", assigned(orders=[0]))
+    groups.add_static_member("busy", assigned(orders=[0]))
     file = table(tmp_path, "busy,orders,0,50,,", "simple,orders,0,50,,")
     for way, done in ((["--dry-run"], "would be written"), ([], "written and read back")):
-        said = into(file, "-b", server.bootstrap, *way)
-        assert said.code == 1
-        assert f"1 offset of 1 group {done}" in said.out
-        assert "group 'busy': it is Stable: the group has members; stop its consumers first" in said.err
-        assert "1 of 2 groups refused" in said.err
-    said = into(file, "-b", server.bootstrap, "--json")
-    assert [one["group"] for one in json.loads(said.out)["groups"] if one["refused"]] == ["busy"]
+        result = run_import(file, "-b", server.bootstrap, *way)
+        assert result.code == 1
+        assert f"1 offset of 1 group {done}" in result.out
+        assert "group 'busy': it is Stable: the group has members; stop its consumers first" in result.err
+        assert "1 of 2 groups refused" in result.err
+    result = run_import(file, "-b", server.bootstrap, "--json")
+    assert [one["group"] for one in json.loads(result.out)["groups"] if one["refused"]] == ["busy"]
 
 
-def test_a_topic_that_is_not_there_is_seen_before_anything_is_written(
-    server: ServerProcess, groups: Any, into: Command, tmp_path: Path
+def test_import_with_missing_topic_is_reported_in_dry_run(
+    server: ServerProcess, groups: Any, run_import: Command, tmp_path: Path
 ) -> None:
     file = table(tmp_path, "some,orders,0,50,,", "some,orders,77,50,,", "some,nowhere,0,50,,")
     for way, done in ((["--dry-run"], "would be written"), ([], "written and read back")):
-        said = into(file, "-b", server.bootstrap, *way)
-        assert said.code == 1 and f"1 offset of 1 group {done}" in said.out
-        assert "group 'some': 2 of 3 offsets, " in said.err and "there is no such topic or partition" in said.err
+        result = run_import(file, "-b", server.bootstrap, *way)
+        assert result.code == 1 and f"1 offset of 1 group {done}" in result.out
+        assert "group 'some': 2 of 3 offsets, " in result.err and "there is no such topic or partition" in result.err
 
 
-def test_only_some_groups(server: ServerProcess, groups: Any, into: Command, out: Command, tmp_path: Path) -> None:
-    """Names with commas are found as they are."""
-    file = table(tmp_path, "a,orders,0,1,,", "b,orders,0,2,,", '"c,d",orders,0,3,,', "e,orders,0,4,,")
-    assert into(file, "-b", server.bootstrap, "--groups", "a,b", "--groups", "c,d").code == 0
-    assert [row[0] for row in rows(out("-b", server.bootstrap).out)] == ["a", "b", "c,d"]
-    said = into(file, "-b", server.bootstrap, "--groups", "a,bb")
-    assert said.code == 2 and "--groups 'bb': the file has no such group" in said.err
-
-
-def test_what_reads_back_otherwise_is_reported(
-    server: ServerProcess, groups: Any, into: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_import_with_groups_option_writes_only_these(
+    server: ServerProcess, groups: Any, run_import: Command, run_export: Command, tmp_path: Path
 ) -> None:
-    """Somebody commits between the two: what is there now is said, and the exit code tells a script."""
+    """A name may contain commas."""
+    file = table(tmp_path, "a,orders,0,1,,", "b,orders,0,2,,", '"c,d",orders,0,3,,', "e,orders,0,4,,")
+    assert run_import(file, "-b", server.bootstrap, "--groups", "a,b", "--groups", "c,d").code == 0
+    assert [row[0] for row in rows(run_export("-b", server.bootstrap).out)] == ["a", "b", "c,d"]
+    result = run_import(file, "-b", server.bootstrap, "--groups", "a,bb")
+    assert result.code == 2 and "--groups 'bb': the file has no such group" in result.err
+
+
+def test_import_reports_different_read_back(
+    server: ServerProcess, groups: Any, run_import: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another client commits in between: the value is reported, and the exit code is 3."""
     real = Cluster.commit_offsets
 
     def and_then(cluster: Cluster, group: str, offsets: Any) -> Any:
@@ -455,28 +431,30 @@ def test_what_reads_back_otherwise_is_reported(
         return refused
 
     monkeypatch.setattr(Cluster, "commit_offsets", and_then)
-    said = into(table(tmp_path, "shop,orders,0,50,,", "shop,orders,1,51,,"), "-b", server.bootstrap)
-    assert said.code == 3
-    assert "orders:0 was written as 50" in said.err and "read back as 9" in said.err
-    assert "orders:1" not in said.err
+    result = run_import(table(tmp_path, "shop,orders,0,50,,", "shop,orders,1,51,,"), "-b", server.bootstrap)
+    assert result.code == 3
+    assert "orders:0 was written as 50" in result.err and "read back as 9" in result.err
+    assert "orders:1" not in result.err
 
 
-def test_what_the_server_refuses_is_named(server: ServerProcess, groups: Any, into: Command, tmp_path: Path) -> None:
-    """Metadata that is longer than it takes; the others of the group are written."""
+def test_import_reports_refused_offsets(
+    server: ServerProcess, groups: Any, run_import: Command, tmp_path: Path
+) -> None:
+    """Too long metadata is refused; the other offsets of the group are written."""
     file = table(tmp_path, f"shop,orders,0,50,,{'x' * 5000}", "shop,orders,1,51,,")
-    said = into(file, "-b", server.bootstrap)
-    assert (said.code, said.out) == (1, "1 offset of 1 group written and read back: 1 new, 0 changed\n")
-    assert "group 'shop': 1 of 2 offsets, orders:0 first: " in said.err
+    result = run_import(file, "-b", server.bootstrap)
+    assert (result.code, result.out) == (1, "1 offset of 1 group written and read back: 1 new, 0 changed\n")
+    assert "group 'shop': 1 of 2 offsets, orders:0 first: " in result.err
     with Cluster(Address(server.host, server.port), 10) as cluster:
-        assert cluster.committed("shop") == {("orders", 1): Offset(51, -1, "")}
-        assert restore.states(cluster)["shop"] == "Empty"
+        assert cluster.committed("shop") == {("orders", 1): OffsetAndMetadata(51, -1, "")}
+        assert restore.group_states(cluster)["shop"] == "Empty"
 
 
-def test_nothing_is_asked_when_the_file_is_bad(into: Command, tmp_path: Path) -> None:
-    said = into(table(tmp_path, "a,orders,0,1,,", "a,orders,0,x,,"), "-b", "nowhere.invalid:1")
-    assert said.code == 2
-    assert "offsets.csv, line 3: found" not in said.out
-    assert "line 3: offset is 'x'" in said.err and "nothing was written" in said.err
+def test_import_of_bad_file_sends_no_request(run_import: Command, tmp_path: Path) -> None:
+    result = run_import(table(tmp_path, "a,orders,0,1,,", "a,orders,0,x,,"), "-b", "nowhere.invalid:1")
+    assert result.code == 2
+    assert "offsets.csv, line 3: found" not in result.out
+    assert "line 3: offset is 'x'" in result.err and "nothing was written" in result.err
 
 
 @pytest.mark.parametrize(
@@ -491,8 +469,10 @@ def test_nothing_is_asked_when_the_file_is_bad(into: Command, tmp_path: Path) ->
         (["{}", "-b", "127.0.0.1:1"], 1, "cannot reach 127.0.0.1:1"),
     ],
 )
-def test_what_cannot_be_imported(into: Command, tmp_path: Path, arguments: list[str], code: int, expected: str) -> None:
+def test_import_with_invalid_arguments_is_refused(
+    run_import: Command, tmp_path: Path, arguments: list[str], code: int, expected: str
+) -> None:
     file = table(tmp_path, "a,orders,0,1,,")
-    said = into(*(str(file) if one == "{}" else one for one in arguments))
-    assert said.code == code
-    assert expected in said.err
+    result = run_import(*(str(file) if one == "{}" else one for one in arguments))
+    assert result.code == code
+    assert expected in result.err

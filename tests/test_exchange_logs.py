@@ -1,4 +1,4 @@
-"""Whole logs from and to Kafka's folders, without a Kafka: what is laid where, what is refused, what a crash leaves.
+"""Tests of the export and import of whole logs, without a running Kafka.
 
 ``real_kafka/test_exchange.py`` does the same with a real one.
 """
@@ -12,115 +12,46 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from log_helpers import offset
-from test_exchange import Command, command
-from test_logtools import TIME_MS, plain, transactional, write
-
-from callboard.actors.javahash import offsets_partition
-from callboard.actors.records import (
-    GroupRecord,
-    MarkerRecord,
-    PendingOffsetRecord,
-    TransactionRecord,
-    TransactionValue,
-    UnknownRecord,
+from command_helpers import Command, run_export, run_import
+from kafka_folder_helpers import (
+    GROUPS,
+    PARTITIONS,
+    TRANSACTION_PARTITIONS,
+    content,
+    copied,
+    data,
+    full,
+    kafka,
 )
+from log_helpers import offset
+from partition_helpers import plain, write
+
+from callboard.actors.records import GroupRecord
 from callboard.runtime.cli.exchange import export, imports
-from callboard.runtime.cli.exchange.kafka_out import CHECKPOINTS, METADATA, OVER, UNFINISHED
+from callboard.runtime.cli.exchange.kafka_export import CHECKPOINTS, FINISHED, METADATA, UNFINISHED
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import DataFolder
-from callboard.runtime.log.format.batch import encode_batch, frame_record, read_batches, with_records
-from callboard.runtime.log.format.transaction_records import encode_transaction
+from callboard.runtime.log.format.batch import read_batches, with_records
 from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
 from callboard.runtime.log.reading.segment import segment_name
-from callboard.runtime.log.recovery.clean_stop import CleanEnd, Note, leave_note
+from callboard.runtime.log.recovery.clean_stop import CleanEnd, CleanStopNote, write_note
 
-PARTITIONS, TRANSACTION_PARTITIONS = 4, 2
-GROUPS = [
-    next(f"g{n}" for n in range(99) if offsets_partition(f"g{n}", PARTITIONS) == one) for one in range(PARTITIONS)
-]
-"""A group for each partition."""
-
-ID = next(f"t{n}" for n in range(99) if offsets_partition(f"t{n}", TRANSACTION_PARTITIONS) == 1)
-
-
-@pytest.fixture
-def out(capsys: pytest.CaptureFixture[str]) -> Command:
-    return command(export.main, capsys)
-
-
-@pytest.fixture
-def into(capsys: pytest.CaptureFixture[str]) -> Command:
-    return command(imports.main, capsys)
-
-
-@pytest.fixture
-def kafka(tmp_path: Path) -> Path:
-    """The log folder of a Kafka that has made its topics, and has a topic besides."""
-    folder = tmp_path / "kafka"
-    for topic, count in ((TOPIC, PARTITIONS), (TRANSACTIONS_TOPIC, TRANSACTION_PARTITIONS), ("orders", 1)):
-        for number in range(count):
-            where = folder / folder_name(number, topic)
-            where.mkdir(parents=True)
-            (where / segment_name(0)).touch()
-            (where / METADATA).write_text(f"version: 0\ntopic_id: {topic}\n")
-            (where / "00000000000000000000.index").write_bytes(bytes(16))
-            (where / "leader-epoch-checkpoint").write_text("0\n1\n5 0\n")
-    (folder / "meta.properties").write_text("version=1\n")
-    (folder / ".lock").touch()
-    for name in CHECKPOINTS:
-        (folder / name).write_text(f"0\n3\n{TOPIC} 0 7\norders 0 4\n{TRANSACTIONS_TOPIC} 1 2\n")
-    (folder / CHECKPOINTS[-1]).write_text("")
-    return folder
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """A data folder with records in two partitions, a transaction that is over and one that is open."""
-    folder = tmp_path / "data"
-    DataFolder(folder, PARTITIONS, TRANSACTION_PARTITIONS).close()
-    write(
-        folder,
-        1,
-        [plain(0, offset(GROUPS[1], 1)), plain(1, offset(GROUPS[1], 2))],
-        [transactional(2, PendingOffsetRecord(GROUPS[1], "u", 0, offset("", 3).value, 9, 1))],
-    )
-    aborted = PendingOffsetRecord(GROUPS[3], "t", 0, offset("", 5).value, 8, 1)
-    write(
-        folder,
-        3,
-        [plain(0, offset(GROUPS[3], 4), UnknownRecord(30, b"\0\x1ekey", b"v")), transactional(2, aborted)],
-        [transactional(3, MarkerRecord(8, 1, False))],
-    )
-    write_transaction(folder)
-    return folder
-
-
-def write_transaction(folder: Path) -> None:
-    value = TransactionValue(9, 1, 60_000, 1, frozenset({(TOPIC, 1)}), TIME_MS, TIME_MS)
-    record = frame_record(0, 0, *encode_transaction(TransactionRecord(ID, value)))
-    shutil.rmtree(folder / folder_name(1, TRANSACTIONS_TOPIC), ignore_errors=True)
-    write(folder, 1, [encode_batch(0, TIME_MS, TIME_MS, [record])], topic=TRANSACTIONS_TOPIC)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+fixtures = copied, data, full, kafka, run_export, run_import
 
 
 # To Kafka ------------------------------------------------------------------------------------------------------------
 
 
-def test_only_log_files_and_kafkas_metadata(data: Path, kafka: Path, out: Command) -> None:
-    """Indexes and epochs go, as do the lines of checkpoints about these partitions; other topics are left alone."""
+def test_export_to_kafka_leaves_only_log_files_and_metadata(data: Path, kafka: Path, run_export: Command) -> None:
+    """Indexes, epochs and checkpoint lines of these partitions are removed; other topics are unchanged."""
     orders = content(kafka / "orders-0")
-    said = out("--data", data, "--kafka-dir", kafka)
-    assert (said.code, said.err) == (0, "")
-    assert said.out.startswith("5 files with ")
+    result = run_export("--data", data, "--kafka-dir", kafka)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("5 files with ")
     assert content(kafka / "orders-0") == orders
     for number in range(PARTITIONS):
         ours = content(data / folder_name(number))
@@ -128,34 +59,34 @@ def test_only_log_files_and_kafkas_metadata(data: Path, kafka: Path, out: Comman
         assert content(kafka / folder_name(number)) == {**ours, **metadata}
     for name in CHECKPOINTS[:-1]:
         assert (kafka / name).read_text() == "0\n1\norders 0 4\n"
-    assert not [name for name in (UNFINISHED, OVER) if (kafka / name).exists()]
+    assert not [name for name in (UNFINISHED, FINISHED) if (kafka / name).exists()]
     assert [path.name for path in kafka.parent.iterdir() if "replaced" in path.name] == []
 
 
-def test_what_kafka_had_is_kept(data: Path, kafka: Path, out: Command) -> None:
+def test_export_with_replace_keeps_old_folders(data: Path, kafka: Path, run_export: Command) -> None:
     (kafka / folder_name(2) / segment_name(0)).write_bytes(plain(0, offset(GROUPS[2], 9)))
     before = content(kafka)
-    refused = out("--data", data, "--kafka-dir", kafka)
+    refused = run_export("--data", data, "--kafka-dir", kafka)
     assert refused.code == 2
-    assert f"{kafka / folder_name(2)}: Kafka has records in it" in refused.err and "--replace" in refused.err
+    assert f"{kafka / folder_name(2)}: found Kafka's records in it" in refused.err and "--replace" in refused.err
     assert content(kafka) == before
-    said = out("--data", data, "--kafka-dir", kafka, "--replace")
-    assert said.code == 0
+    result = run_export("--data", data, "--kafka-dir", kafka, "--replace")
+    assert result.code == 0
     [kept] = kafka.parent.glob("kafka.replaced-*")
-    assert f"what {kafka} had is kept in {kept}" in said.out
+    assert f"the old content of {kafka} is kept in {kept}" in result.out
     assert content(kept) == {name: data for name, data in before.items() if name.startswith(("__con", "__tran"))}
     assert content(kafka / folder_name(2)).keys() == {METADATA}
 
 
-def test_export_to_kafka_keeps_owners_and_modes(data: Path, kafka: Path, out: Command) -> None:
-    """Kafka runs as another user than whoever exports; as root the owners can be kept, too."""
+def test_export_to_kafka_keeps_owners_and_modes(data: Path, kafka: Path, run_export: Command) -> None:
+    """Kafka runs as another user than the export. Owners can be kept only as root."""
     (kafka / ".lock").unlink()
     for path in (kafka, *kafka.rglob("*")):
         path.chmod(0o2755 if path.is_dir() else 0o664)
         if os.geteuid() == 0:
             os.chown(path, 1234, 2345)
     expected = kafka.stat().st_uid, kafka.stat().st_gid
-    assert out("--data", data, "--kafka-dir", kafka).code == 0
+    assert run_export("--data", data, "--kafka-dir", kafka).code == 0
     assert (kafka / folder_name(1) / segment_name(2)).exists() and (kafka / ".lock").exists()
     for path in (kafka, *kafka.rglob("*")):
         found = path.stat()
@@ -163,85 +94,85 @@ def test_export_to_kafka_keeps_owners_and_modes(data: Path, kafka: Path, out: Co
         assert stat.S_IMODE(found.st_mode) == (0o2755 if path.is_dir() else 0o664), path
 
 
-def test_import_into_an_empty_folder_keeps_its_mode(full: Path, into: Command, tmp_path: Path) -> None:
+def test_import_into_an_empty_folder_keeps_its_mode(full: Path, run_import: Command, tmp_path: Path) -> None:
     made = tmp_path / "made"
     made.mkdir()
     made.chmod(0o750)
-    assert into("--from-kafka-logs", full, "--data", made).code == 0
+    assert run_import("--from-kafka-logs", full, "--data", made).code == 0
     modes = {stat.S_IMODE(path.stat().st_mode) for path in made.rglob("*") if path.is_file()}
     assert (modes, stat.S_IMODE(made.stat().st_mode)) == ({0o640}, 0o750)
 
 
-def test_epochs_of_another_kafka_become_ours(data: Path, kafka: Path, out: Command) -> None:
-    """A log that came from a Kafka has its leader epochs, of which another one knows nothing."""
+def test_export_to_kafka_replaces_leader_epochs(data: Path, kafka: Path, run_export: Command) -> None:
+    """Leader epochs of one Kafka are unknown to another one."""
     [path] = write(data, 0, [plain(0, offset(GROUPS[0], 1)), plain(1, offset(GROUPS[0], 2))])
     batches = list(read_batches(path.read_bytes()))
     path.write_bytes(b"".join(bytes(one.data[:12]) + b"\0\0\0\x25" + bytes(one.data[16:]) for one in batches))
-    assert out("--data", data, "--kafka-dir", kafka).code == 0
+    assert run_export("--data", data, "--kafka-dir", kafka).code == 0
     laid = (kafka / folder_name(0) / segment_name(0)).read_bytes()
     assert [bytes(one.data) for one in read_batches(laid)] == [bytes(one.data) for one in batches]
 
 
-def test_several_log_dirs(data: Path, kafka: Path, out: Command, tmp_path: Path) -> None:
-    """Kafka spreads its partitions over them; all must be given."""
+def test_export_to_several_log_dirs(data: Path, kafka: Path, run_export: Command, tmp_path: Path) -> None:
+    """Kafka distributes partitions over its log.dirs; all of them must be given."""
     other = tmp_path / "other"
     other.mkdir()
     (other / "meta.properties").touch()
     (kafka / folder_name(1)).rename(other / folder_name(1))
-    refused = out("--data", data, "--kafka-dir", kafka)
+    refused = run_export("--data", data, "--kafka-dir", kafka)
     assert refused.code == 2
     assert f"found no folder {TOPIC}-1, expected all 4; repeat --kafka-dir" in refused.err
-    assert out("--data", data, "--kafka-dir", kafka, "--kafka-dir", other).code == 0
+    assert run_export("--data", data, "--kafka-dir", kafka, "--kafka-dir", other).code == 0
     assert segment_name(2) in content(other / folder_name(1))
 
 
-def test_damage_is_nothing_for_kafka(data: Path, kafka: Path, out: Command) -> None:
-    """It would cut the log there, and delete what follows. A torn end is left out."""
+def test_export_of_damaged_log_to_kafka_is_refused(data: Path, kafka: Path, run_export: Command) -> None:
+    """Kafka would truncate the log at the damage. A torn tail is left out."""
     path = data / folder_name(1) / segment_name(2)
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:30])
     before = content(kafka)
     damaged = data / folder_name(3) / segment_name(0)
     damaged.write_bytes(b"\1" + damaged.read_bytes()[1:])
-    said = out("--data", data, "--kafka-dir", kafka)
-    assert said.code == 3
-    assert "Kafka would drop what lies behind it; callboard log repair takes it out" in said.err
+    result = run_export("--data", data, "--kafka-dir", kafka)
+    assert result.code == 3
+    assert "Kafka would drop everything after it; callboard log repair removes it" in result.err
     assert content(kafka) == before
     shutil.rmtree(data / folder_name(3))
-    assert out("--data", data, "--kafka-dir", kafka).code == 0
+    assert run_export("--data", data, "--kafka-dir", kafka).code == 0
     assert (kafka / folder_name(1) / segment_name(2)).read_bytes() == whole
 
 
 @pytest.mark.parametrize("end", [4, 99])
-def test_what_is_gone_is_not_left_out_without_a_word(data: Path, kafka: Path, out: Command, end: int) -> None:
-    """A partition that is gone, or its end: what is left looks whole, and the note of the stop knows better."""
-    leave_note(Disk(), data, Note({folder_name(3): CleanEnd(3, 1, end)}, None))
-    assert out("--data", data, "--kafka-dir", kafka).code == (0 if end == 4 else 3)
+def test_export_with_missing_data_is_refused(data: Path, kafka: Path, run_export: Command, end: int) -> None:
+    """A missing partition, or a missing end that only the note of a clean stop reveals."""
+    write_note(Disk(), data, CleanStopNote({folder_name(3): CleanEnd(3, 1, end)}, None))
+    assert run_export("--data", data, "--kafka-dir", kafka).code == (0 if end == 4 else 3)
     shutil.rmtree(data / folder_name(3))
     before = content(kafka)
-    said = out("--data", data, "--kafka-dir", kafka, "--replace")
-    assert said.code == 3 and f"went on to offset {end}" in said.err
+    result = run_export("--data", data, "--kafka-dir", kafka, "--replace")
+    assert result.code == 3 and f"went on to offset {end}" in result.err
     assert content(kafka) == before
 
 
-def test_no_export_while_somebody_runs(data: Path, kafka: Path, out: Command) -> None:
+def test_export_with_running_server_is_refused(data: Path, kafka: Path, run_export: Command) -> None:
     before = content(kafka)
     with DataFolder(data):
-        said = out("--data", data, "--kafka-dir", kafka)
-    assert said.code == 2 and "in use by process" in said.err
+        result = run_export("--data", data, "--kafka-dir", kafka)
+    assert result.code == 2 and "in use by process" in result.err
     (data / "journal").mkdir()
     (data / "journal" / "00000000000000000003.journal").touch()
-    said = out("--data", data, "--kafka-dir", kafka)
-    assert said.code == 2 and "found a journal" in said.err
+    result = run_export("--data", data, "--kafka-dir", kafka)
+    assert result.code == 2 and "found a journal" in result.err
     shutil.rmtree(data / "journal")
     with running(kafka):
-        said = out("--data", data, "--kafka-dir", kafka)
-        assert said.code == 2 and f"{kafka}: a Kafka runs on it" in said.err
+        result = run_export("--data", data, "--kafka-dir", kafka)
+        assert result.code == 2 and f"{kafka}: Kafka is running on it" in result.err
     assert content(kafka) == before
 
 
 class running:
-    """A process that holds Kafka's lock as Kafka does."""
+    """A process that holds Kafka's lock."""
 
     def __init__(self, kafka: Path) -> None:
         code = (
@@ -265,38 +196,40 @@ class running:
         ("meta.properties", "found no meta.properties, expected one of Kafka's log.dirs"),
         (f"{TOPIC}-*", f"found no folder {TOPIC}-N, expected those that Kafka makes; start it with"),
         (f"{TRANSACTIONS_TOPIC}-*", "transaction.state.log.num.partitions=2, have it make them (kafka-transactions.sh"),
-        (f"{TOPIC}-3", f"Kafka's {TOPIC} has 3 partitions, and ours 4; what lies in which depends on it: set"),
+        (f"{TOPIC}-3", f"Kafka's {TOPIC} has 3 partitions, and ours 4; a group's partition depends on it: set"),
     ],
 )
-def test_a_kafka_that_does_not_fit(data: Path, kafka: Path, out: Command, change: str, expected: str) -> None:
+def test_export_to_kafka_with_other_partitions_is_refused(
+    data: Path, kafka: Path, run_export: Command, change: str, expected: str
+) -> None:
     for path in kafka.glob(change):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    said = out("--data", data, "--kafka-dir", kafka)
-    assert (said.code, said.out) == (2, "")
-    assert expected in said.err
+    result = run_export("--data", data, "--kafka-dir", kafka)
+    assert (result.code, result.out) == (2, "")
+    assert expected in result.err
 
 
-def test_without_transactions_kafkas_own_stay(data: Path, kafka: Path, out: Command) -> None:
+def test_export_without_transactions_keeps_those_of_kafka(data: Path, kafka: Path, run_export: Command) -> None:
     shutil.rmtree(data / folder_name(1, TRANSACTIONS_TOPIC))
     before = content(kafka / folder_name(1, TRANSACTIONS_TOPIC))
-    assert out("--data", data, "--kafka-dir", kafka).code == 0
+    assert run_export("--data", data, "--kafka-dir", kafka).code == 0
     assert content(kafka / folder_name(1, TRANSACTIONS_TOPIC)) == before
 
 
-def test_a_folder_that_kafka_did_not_make(data: Path, kafka: Path, out: Command) -> None:
+def test_export_to_folder_without_metadata_is_refused(data: Path, kafka: Path, run_export: Command) -> None:
     before = content(kafka)
     (kafka / folder_name(2) / METADATA).unlink()
-    said = out("--data", data, "--kafka-dir", kafka)
-    assert said.code == 3 and f"{kafka / folder_name(2)}: found no {METADATA}" in said.err
+    result = run_export("--data", data, "--kafka-dir", kafka)
+    assert result.code == 3 and f"{kafka / folder_name(2)}: found no {METADATA}" in result.err
     assert {**content(kafka), **before} == before
 
 
 class Stops(Exception):
-    """The power goes."""
+    """A simulated power loss."""
 
 
 class StoppingDisk(Disk):
-    """Stops at the so-manieth change of names."""
+    """Stops at the n-th rename."""
 
     def __init__(self, changes: int) -> None:
         self.left = changes
@@ -309,31 +242,31 @@ class StoppingDisk(Disk):
 
 
 def without_checkpoints(folder: Path) -> dict[str, bytes]:
-    """Kafka's numbers are made anew from its log when their lines are missing, so those need not be put back."""
+    """Kafka rebuilds missing checkpoint lines from its log, so they need not be restored."""
     return {name: data for name, data in content(folder).items() if name not in CHECKPOINTS}
 
 
-def test_a_crash_at_any_rename_is_undone_by_the_next_run(
-    data: Path, kafka: Path, out: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_crash_during_export_is_undone_by_next_run(
+    data: Path, kafka: Path, run_export: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Until then Kafka cannot start: it stumbles over the folder that lies there."""
+    """Until then Kafka refuses to start because of the unfinished folder."""
     (kafka / folder_name(2) / segment_name(0)).write_bytes(plain(0, offset(GROUPS[2], 9)))
     original, saved = content(kafka), tmp_path / "saved"
     shutil.copytree(kafka, saved)
     for changes in range(1000):
         disk = StoppingDisk(changes)
         monkeypatch.setattr(export, "Disk", lambda disk=disk: disk)
-        monkeypatch.setattr(export, "give_up", lambda plan, disk: None)  # nobody gives up when the power goes
+        monkeypatch.setattr(export, "undo_export", lambda plan, disk: None)  # nobody gives up when the power goes
         try:
-            assert out("--data", data, "--kafka-dir", kafka, "--replace").code == 0
+            assert run_export("--data", data, "--kafka-dir", kafka, "--replace").code == 0
             break
         except Stops:
             parts = {name: data for name, data in content(kafka).items() if not name.startswith("callboard_")}
             if parts != original:
                 assert (kafka / UNFINISHED).exists()
         monkeypatch.setattr(export, "Disk", Disk)
-        refused = out("--data", data, "--kafka-dir", kafka)
-        assert refused.code == 2 and "Kafka has records in it" in refused.err
+        refused = run_export("--data", data, "--kafka-dir", kafka)
+        assert refused.code == 2 and "found Kafka's records in it" in refused.err
         assert without_checkpoints(kafka) == {name: original[name] for name in without_checkpoints(saved)}
         shutil.rmtree(kafka)
         shutil.copytree(saved, kafka)
@@ -343,22 +276,15 @@ def test_a_crash_at_any_rename_is_undone_by_the_next_run(
 # From Kafka ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def full(data: Path, kafka: Path) -> Path:
-    """Kafka's folders with what lies in ``data``."""
-    for folder in data.glob("__*"):
-        for path in folder.iterdir():
-            shutil.copy(path, kafka / folder.name / path.name)
-    return kafka
-
-
-def test_import_of_kafkas_folders(data: Path, full: Path, into: Command, out: Command, tmp_path: Path) -> None:
-    """The segments come over as they are; what is in them is said."""
+def test_import_of_kafka_folders_copies_segments(
+    data: Path, full: Path, run_import: Command, run_export: Command, tmp_path: Path
+) -> None:
+    """The segments are copied unchanged, and their content is reported."""
     made = tmp_path / "deep" / "made"
     before = content(full)
-    said = into("--from-kafka-logs", full, "--data", made)
-    assert (said.code, said.err) == (0, "")
-    assert said.out.splitlines() == [
+    result = run_import("--from-kafka-logs", full, "--data", made)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines() == [
         f"{made}: 8 records, read back",
         f"groups            2 in {PARTITIONS} partitions",
         "offsets           2, and 1 of open transactions",
@@ -370,72 +296,74 @@ def test_import_of_kafkas_folders(data: Path, full: Path, into: Command, out: Co
     assert (info["offsets_partitions"], info["transactions_partitions"]) == (PARTITIONS, TRANSACTION_PARTITIONS)
     for folder in data.glob("__*"):
         assert content(made / folder.name) == content(folder)
-    assert out("--data", made).out == out("--data", data).out
+    assert run_export("--data", made).out == run_export("--data", data).out
     assert (made / ".clean_shutdown").exists()
 
 
-def test_compressed_batches_and_torn_ends(full: Path, into: Command, out: Command, tmp_path: Path) -> None:
+def test_import_with_compressed_batches_and_torn_tails(
+    full: Path, run_import: Command, run_export: Command, tmp_path: Path
+) -> None:
     path = full / folder_name(0) / segment_name(0)
     [batch] = read_batches(plain(0, offset(GROUPS[0], 6)))
     path.write_bytes(with_records(batch, 1, gzip.compress(bytes(batch.data[61:]))) + bytes(50))
-    said = into("--from-kafka-logs", full, "--data", tmp_path / "made")
-    assert said.code == 0
-    assert f"torn end          {path}: 50 bytes from byte" in said.out
-    assert f"{GROUPS[0]},t,0,6," in out("--data", tmp_path / "made").out
+    result = run_import("--from-kafka-logs", full, "--data", tmp_path / "made")
+    assert result.code == 0
+    assert f"torn end          {path}: 50 bytes from byte" in result.out
+    assert f"{GROUPS[0]},t,0,6," in run_export("--data", tmp_path / "made").out
 
 
-def test_damage_comes_over_and_is_named(full: Path, into: Command, tmp_path: Path) -> None:
+def test_import_of_damaged_log_reports_damage(full: Path, run_import: Command, tmp_path: Path) -> None:
     path = full / folder_name(3) / segment_name(0)
     damaged = bytearray(path.read_bytes())
     damaged[70] ^= 1
     path.write_bytes(damaged)
-    said = into("--from-kafka-logs", full, "--data", tmp_path / "made")
-    assert said.code == 3
-    assert str(path) in said.err and "damaged bytes at byte 0" in said.err
+    result = run_import("--from-kafka-logs", full, "--data", tmp_path / "made")
+    assert result.code == 3
+    assert str(path) in result.err and "damaged bytes at byte 0" in result.err
     assert (tmp_path / "made" / folder_name(3) / segment_name(0)).read_bytes() == damaged
 
 
-def test_partitions_that_are_not_there(full: Path, into: Command, tmp_path: Path) -> None:
-    """Where they lie on other brokers; their number must be given, and groups must be where it puts them."""
+def test_import_with_missing_partitions_needs_counts(full: Path, run_import: Command, tmp_path: Path) -> None:
+    """Partitions on other brokers: the counts must be given, and groups must be in the right partition."""
     shutil.rmtree(full / folder_name(0))
     made = tmp_path / "made"
-    said = into("--from-kafka-logs", full, "--data", made)
-    assert said.code == 2
-    assert f"found {TOPIC}-3 and no {TOPIC}-0" in said.err and "offsets.topic.num.partitions" in said.err
-    said = into("--from-kafka-logs", full, "--data", made, "--partitions", 50)
-    assert said.code == 2
-    assert f"found group '{GROUPS[1]}' in {TOPIC}-" in said.err and "of 50; give Kafka's" in said.err
-    said = into("--from-kafka-logs", full, "--data", made, "--partitions", 3)
-    assert said.code == 2 and f"found {TOPIC}-3, expected less than --partitions 3" in said.err
+    result = run_import("--from-kafka-logs", full, "--data", made)
+    assert result.code == 2
+    assert f"found {TOPIC}-3 and no {TOPIC}-0" in result.err and "offsets.topic.num.partitions" in result.err
+    result = run_import("--from-kafka-logs", full, "--data", made, "--partitions", 50)
+    assert result.code == 2
+    assert f"found group '{GROUPS[1]}' in {TOPIC}-" in result.err and "of 50; give Kafka's" in result.err
+    result = run_import("--from-kafka-logs", full, "--data", made, "--partitions", 3)
+    assert result.code == 2 and f"found {TOPIC}-3, expected less than --partitions 3" in result.err
     assert list(tmp_path.glob("made*")) == []
-    assert into("--from-kafka-logs", full, "--data", made, "--partitions", PARTITIONS).code == 0
+    assert run_import("--from-kafka-logs", full, "--data", made, "--partitions", PARTITIONS).code == 0
 
 
-def test_what_is_no_folder_to_import(full: Path, data: Path, into: Command, tmp_path: Path) -> None:
+def test_import_of_invalid_folder_is_refused(full: Path, data: Path, run_import: Command, tmp_path: Path) -> None:
     made = tmp_path / "made"
 
     def refused(kafka: Path, target: Path = made) -> str:
-        said = into("--from-kafka-logs", kafka, "--data", target)
-        assert (said.code, said.out) == (2, "")
-        return said.err
+        result = run_import("--from-kafka-logs", kafka, "--data", target)
+        assert (result.code, result.out) == (2, "")
+        return result.err
 
     assert "found no folder" in refused(tmp_path / "nowhere")
     assert f"found no folder {TOPIC}-N" in refused(full / "orders-0")
-    assert "this one is ours: callboard serve --data" in refused(data)
+    assert "this is a data folder of Callboard: use it with callboard serve --data" in refused(data)
     assert "expected a new folder, or an empty one" in refused(full, data)
     (tmp_path / "made.importing").mkdir()
     assert "left by an import that was interrupted; remove it" in refused(full)
     (tmp_path / "made.importing").rmdir()
     with running(full):
-        assert "a Kafka runs on it" in refused(full)
+        assert "Kafka is running on it" in refused(full)
     (full / folder_name(2) / f"{segment_name(0)}.swap").touch()
     assert "start it and stop it once" in refused(full)
 
 
-def test_what_reads_back_otherwise_is_not_made(
-    full: Path, into: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_import_with_different_read_back_makes_no_folder(
+    full: Path, run_import: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that gives other bytes than it was given."""
+    """A disk that returns wrong bytes."""
 
     right, wrong = plain(0, offset(GROUPS[0], 1)), plain(0, offset(GROUPS[0], 7))
 
@@ -445,31 +373,24 @@ def test_what_reads_back_otherwise_is_not_made(
 
     (full / folder_name(0) / segment_name(0)).write_bytes(right)
     monkeypatch.setattr(imports, "Disk", WrongDisk)
-    said = into("--from-kafka-logs", full, "--data", tmp_path / "made")
-    assert (said.code, said.out) == (3, "")
-    assert f"'{GROUPS[0]}' is " in said.err and "1 difference between Kafka's folders and their copy" in said.err
+    result = run_import("--from-kafka-logs", full, "--data", tmp_path / "made")
+    assert (result.code, result.out) == (3, "")
+    assert f"'{GROUPS[0]}' is " in result.err and "1 difference between Kafka's folders and their copy" in result.err
     assert list(tmp_path.glob("made*")) == []
 
 
 # A copy that is served -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def copied(full: Path) -> Iterator[Path]:
-    """Only the folders of the partitions, as a person copies them."""
-    (full / "meta.properties").unlink()
-    yield full
-
-
-def test_a_copy_has_as_many_partitions_as_folders(copied: Path) -> None:
+def test_copied_partitions_set_partition_counts(copied: Path) -> None:
     with DataFolder(copied) as folder:
         assert (folder.offsets_partitions, folder.transactions_partitions) == (PARTITIONS, TRANSACTION_PARTITIONS)
     with DataFolder(copied, 7, 7) as folder:
         assert (folder.offsets_partitions, folder.transactions_partitions) == (PARTITIONS, TRANSACTION_PARTITIONS)
 
 
-def test_copies_that_are_refused(full: Path) -> None:
-    """Nothing is touched: a Kafka may be running on it."""
+def test_unsafe_copies_are_refused(full: Path) -> None:
+    """No file is changed: Kafka may be running on the folder."""
     before = content(full)
     with pytest.raises(StartError, match=f"callboard import --from-kafka-logs {full} --data DIR"):
         DataFolder(full)

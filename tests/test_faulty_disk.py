@@ -63,7 +63,7 @@ def of_file(found: set[tuple[tuple[str, bytes], ...]]) -> set[bytes | None]:
 # What survives -------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_synced_stays_and_what_was_not_may_be_lost_in_any_part() -> None:
+def test_crash_keeps_synced_content_and_may_lose_any_unsynced_sector() -> None:
     def change(disk: FaultyDisk) -> None:
         fd = disk.open(FILE, os.O_RDWR)
         disk.write(fd, b"CDEF", 2)
@@ -72,7 +72,7 @@ def test_what_was_synced_stays_and_what_was_not_may_be_lost_in_any_part() -> Non
     assert of_file(outcomes(change, b"abcdef")) == halves
 
 
-def test_a_file_may_have_grown_without_its_data() -> None:
+def test_crash_may_grow_file_without_its_data() -> None:
     def change(disk: FaultyDisk) -> None:
         disk.write(disk.open(FILE, os.O_RDWR), b"CDEF", 2)
 
@@ -82,7 +82,7 @@ def test_a_file_may_have_grown_without_its_data() -> None:
     }
 
 
-def test_what_was_cut_off_does_not_come_back_under_a_later_size() -> None:
+def test_crash_does_not_restore_truncated_content() -> None:
     """Its blocks are free before the size is that of afterwards."""
 
     def change(disk: FaultyDisk) -> None:
@@ -94,7 +94,7 @@ def test_what_was_cut_off_does_not_come_back_under_a_later_size() -> None:
     assert found == {b"abcdef", b"ab", b"ab\0\0", b"abCD", b"ab\0\0\0\0", b"abCD\0\0", b"ab\0\0EF", b"abCDEF"}
 
 
-def test_a_sector_holds_any_of_the_contents_that_it_had() -> None:
+def test_crash_leaves_any_earlier_content_of_a_sector() -> None:
     def change(disk: FaultyDisk) -> None:
         fd = disk.open(FILE, os.O_RDWR)
         for content in (b"b", b"c", b"d"):
@@ -103,7 +103,7 @@ def test_a_sector_holds_any_of_the_contents_that_it_had() -> None:
     assert of_file(outcomes(change, b"ax")) == {b"ax", b"bx", b"cx", b"dx"}
 
 
-def test_a_new_file_is_there_for_sure_when_its_folder_was_synced() -> None:
+def test_new_file_is_durable_after_sync_folder() -> None:
     def change(disk: FaultyDisk) -> None:
         fd = disk.open(FILE, NEW)
         disk.write(fd, b"xy", 0)
@@ -117,7 +117,7 @@ def test_a_new_file_is_there_for_sure_when_its_folder_was_synced() -> None:
     assert of_file(outcomes(change_and_sync)) == {b"xy"}
 
 
-def test_a_rename_may_arrive_without_the_data_and_is_never_half() -> None:
+def test_crash_may_keep_rename_without_data_and_rename_is_atomic() -> None:
     """The mistake of all mistakes: written to the side, renamed, and not synced."""
 
     def change(disk: FaultyDisk) -> None:
@@ -131,7 +131,7 @@ def test_a_rename_may_arrive_without_the_data_and_is_never_half() -> None:
     assert {dict(names)["file"] for names in found if len(names) == 2} == {b"old!"}
 
 
-def test_names_arrive_in_any_order_but_those_of_one_name_in_theirs() -> None:
+def test_crash_keeps_order_of_changes_of_one_name_only() -> None:
     def change(disk: FaultyDisk) -> None:
         put(disk, ROOT / "a", b"", sync=False)
         put(disk, ROOT / "b", b"", sync=False)
@@ -140,7 +140,7 @@ def test_names_arrive_in_any_order_but_those_of_one_name_in_theirs() -> None:
     assert {tuple(dict(names)) for names in outcomes(change)} == {(), ("a",), ("b",), ("a", "b")}
 
 
-def test_a_folder_whose_name_is_lost_takes_everything_with_it() -> None:
+def test_crash_that_loses_folder_name_loses_its_files() -> None:
     def change(disk: FaultyDisk) -> None:
         disk.make_folder(ROOT / "in")
         put(disk, ROOT / "in" / "file", b"x")
@@ -153,7 +153,7 @@ def test_a_folder_whose_name_is_lost_takes_everything_with_it() -> None:
     assert found == {(), ("in",), ("in", "file"), ("file",)}  # two crashes, so the last one is: not there, then there
 
 
-def test_syncing_a_folder_takes_what_its_names_build_upon() -> None:
+def test_sync_folder_makes_required_changes_durable() -> None:
     disk = disk_with_root()
     disk.make_folder(ROOT / "other")
     disk.sync_folder(ROOT)
@@ -165,7 +165,7 @@ def test_syncing_a_folder_takes_what_its_names_build_upon() -> None:
     ] * 20
 
 
-def test_a_file_of_two_names_is_one_file_afterwards_too() -> None:
+def test_crash_keeps_two_names_of_one_file_linked() -> None:
     disk = disk_with_root()
     put(disk, FILE, b"x")
     disk.link(FILE, ROOT / "second")
@@ -177,7 +177,7 @@ def test_a_file_of_two_names_is_one_file_afterwards_too() -> None:
     assert found.names(ROOT) == ["file", "second"]
 
 
-def test_a_killed_process_leaves_all_that_it_wrote_and_no_more_of_it_is_durable() -> None:
+def test_kill_keeps_visible_content_and_makes_nothing_durable() -> None:
     disk = disk_with_root()
     put(disk, FILE, b"x")
     put(disk, FILE, b"y", sync=False)
@@ -188,7 +188,7 @@ def test_a_killed_process_leaves_all_that_it_wrote_and_no_more_of_it_is_durable(
         disk.names(ROOT)
 
 
-def test_a_crash_of_one_seed_is_one_crash() -> None:
+def test_crash_with_same_seed_is_reproducible() -> None:
     def found(seed: int) -> dict[str, bytes]:
         disk = disk_with_root(seed, sector_bytes=1)
         put(disk, FILE, bytes(range(100)), sync=False)
@@ -198,10 +198,10 @@ def test_a_crash_of_one_seed_is_one_crash() -> None:
     assert len({bytes(found(seed).get("file", b"-")) for seed in range(20)}) > 8
 
 
-def test_the_power_goes_at_the_change_that_was_named() -> None:
+def test_crash_at_raises_power_loss_at_that_change() -> None:
     done: list[tuple[str, str]] = []
     disk = disk_with_root()
-    disk.watch = lambda operation, path: done.append((operation, path))
+    disk.on_change = lambda operation, path: done.append((operation, path))
     disk.crash_at(4)
     fd = disk.open(FILE, NEW)
     disk.write(fd, b"x", 0)
@@ -215,7 +215,7 @@ def test_the_power_goes_at_the_change_that_was_named() -> None:
     assert disk.crash().changes == 0
 
 
-def test_the_power_goes_in_the_middle_of_a_write() -> None:
+def test_crash_at_write_tears_it() -> None:
     def left(seed: int) -> bytes:
         disk = disk_with_root(seed)
         fd = disk.open(FILE, NEW)
@@ -231,35 +231,35 @@ def test_the_power_goes_in_the_middle_of_a_write() -> None:
 # Faults --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_fault_strikes_where_it_was_planned() -> None:
+def test_fault_applies_to_matching_operation_and_path() -> None:
     disk = disk_with_root()
     fd = disk.open(FILE, NEW)
     disk.fail(Fault("write", errno.EIO, "*/file", skip=1, times=2))
-    struck = []
+    on_fault = []
     for number in range(5):
         try:
             disk.write(fd, b"x", number)
         except OSError as error:
-            struck.append((number, error.errno, error.filename))
-    assert struck == [(1, errno.EIO, str(FILE)), (2, errno.EIO, str(FILE))]
+            on_fault.append((number, error.errno, error.filename))
+    assert on_fault == [(1, errno.EIO, str(FILE)), (2, errno.EIO, str(FILE))]
     disk.fail(Fault("*", errno.EIO, times=99))
-    disk.mend()
+    disk.clear_faults()
     assert disk.write(fd, b"x", 0) == 1
 
 
-def test_a_fault_of_chance_strikes_now_and_then() -> None:
+def test_fault_with_chance_applies_sometimes() -> None:
     disk = disk_with_root(3)
     disk.fail(Fault("names", errno.EIO, times=1000, chance=0.5))
-    struck = 0
+    on_fault = 0
     for _ in range(200):
         try:
             disk.names(ROOT)
         except OSError:
-            struck += 1
-    assert 60 < struck < 140
+            on_fault += 1
+    assert 60 < on_fault < 140
 
 
-def test_short_reads_and_writes_are_short() -> None:
+def test_fault_without_errno_shortens_reads_and_writes() -> None:
     disk = disk_with_root()
     fd = disk.open(FILE, NEW)
     disk.fail(Fault("write", 0, times=3))
@@ -270,7 +270,7 @@ def test_short_reads_and_writes_are_short() -> None:
     assert len(read_at(disk, fd, 100, 0)) == 100
 
 
-def test_a_failed_sync_has_lost_what_it_should_have_written_and_the_next_one_says_nothing() -> None:
+def test_failed_sync_loses_data_and_next_sync_succeeds() -> None:
     """As on Linux: the pages count as clean. So whoever syncs again and goes on has lost data without a word."""
     found = set()
     for seed in range(SEEDS):
@@ -287,7 +287,7 @@ def test_a_failed_sync_has_lost_what_it_should_have_written_and_the_next_one_say
     assert found == {b"old", b"new"}
 
 
-def test_a_size_survives_a_failed_sync_without_its_data() -> None:
+def test_failed_sync_keeps_file_size() -> None:
     found = set()
     for seed in range(SEEDS):
         disk = disk_with_root(seed)
@@ -302,7 +302,7 @@ def test_a_size_survives_a_failed_sync_without_its_data() -> None:
     assert found == {b"a\0", b"ab"}
 
 
-def test_a_full_disk_writes_what_fits_and_then_nothing() -> None:
+def test_write_on_full_disk_is_short_then_raises_enospc() -> None:
     disk = disk_with_root(capacity_bytes=10)
     fd = disk.open(FILE, NEW)
     assert (disk.write(fd, b"x" * 6, 0), disk.write(fd, b"x" * 6, 6)) == (6, 4)
@@ -320,13 +320,13 @@ def test_a_full_disk_writes_what_fits_and_then_nothing() -> None:
 # It is a disk --------------------------------------------------------------------------------------------------------
 
 
-def test_it_has_every_method_of_the_real_disk() -> None:
+def test_faulty_disk_overrides_every_method_of_disk() -> None:
     """One that was forgotten would reach the real one, with a descriptor or a path of ours."""
     public = {name for name, value in vars(Disk).items() if callable(value) and not name.startswith("_")}
     assert public - vars(FaultyDisk).keys() == set()
 
 
-def test_a_lock_is_held_until_its_file_is_closed() -> None:
+def test_lock_is_held_until_file_is_closed() -> None:
     disk = disk_with_root()
     first, second = disk.open(FILE, os.O_RDWR | os.O_CREAT), disk.open(FILE, os.O_RDWR)
     disk.lock(first)
@@ -341,7 +341,7 @@ def test_a_lock_is_held_until_its_file_is_closed() -> None:
     found.lock(found.open(FILE, os.O_RDWR))
 
 
-def test_the_time_of_a_change_is_that_of_its_clock() -> None:
+def test_modification_time_comes_from_given_clock() -> None:
     times = iter(range(10, 20))
     disk = disk_with_root(wall_ms=lambda: next(times))
     put(disk, FILE, b"x")
@@ -395,7 +395,7 @@ def read(disk: Disk, path: Path) -> object:
 
 @settings(max_examples=200)
 @given(st.lists(STEPS, max_size=12))
-def test_without_a_crash_it_does_what_the_real_disk_does(steps: list[tuple[Any, ...]]) -> None:
+def test_without_crash_faulty_disk_behaves_like_real_disk(steps: list[tuple[Any, ...]]) -> None:
     """Errors too. Only folders are moved and linked by nobody here, so that is left out."""
     moves = [step for step in steps if step[0] not in ("rename", "link") or "in" not in step[1:]]
     with TemporaryDirectory() as real:

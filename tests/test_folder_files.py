@@ -13,15 +13,15 @@ import pytest
 from log_helpers import LazyDisk
 
 from callboard import Coordinator
-from callboard.runtime.cli.log.repair import find_mends, mend
-from callboard.runtime.cli.log.walk import find_partitions
+from callboard.runtime.cli.log.repair import find_repairs, repair_file
+from callboard.runtime.cli.log.scan import find_partitions
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.disk.disk import Disk, folder_mode, open_anew, replace_file
+from callboard.runtime.disk.disk import Disk, folder_mode, open_new_file, replace_file
 from callboard.runtime.disk.modes import copy_owner_and_mode, disk_like, file_mode_of
 from callboard.runtime.engine.clock import wall_clock_ms
-from callboard.runtime.log.compaction.history import Mark, write_mark
-from callboard.runtime.log.compaction.job import Job, run
-from callboard.runtime.log.compaction.swap import Settings
+from callboard.runtime.log.compaction.history import HistoryMark, write_history_mark
+from callboard.runtime.log.compaction.job import CompactionJob, run
+from callboard.runtime.log.compaction.swap import CompactionSettings
 from callboard.runtime.node.environment import Environment
 from callboard.runtime.settings.file_mode import parse_file_mode
 from callboard.runtime.settings.table import load
@@ -69,15 +69,15 @@ async def serve(data: Path, disk: Disk) -> None:
 
 
 def compact(data: Path, disk: Disk) -> None:
-    settings = Settings(wall_clock_ms(), "test", min_ratio=-1, delete_retention_ms=0, keys_bytes_max=1 << 20)
+    settings = CompactionSettings(wall_clock_ms(), "test", min_ratio=-1, delete_retention_ms=0, keys_bytes_max=1 << 20)
     for partition in find_partitions(data):
-        run(Job(partition.folder, settings, 0), disk, lambda: wall_clock_ms() + 10_000)
+        run(CompactionJob(partition.folder, settings, 0), disk, lambda: wall_clock_ms() + 10_000)
 
 
 def repair(data: Path, disk: Disk) -> None:
     for partition in find_partitions(data):
-        for found in find_mends(partition, disk):
-            mend(found, disk)
+        for found in find_repairs(partition, disk):
+            repair_file(found, disk)
 
 
 def damage(data: Path) -> None:
@@ -93,7 +93,7 @@ def whole_life(data: Path, disk: Disk) -> None:
     damage(data)
     repair(data, disk)
     compact(data, disk)
-    write_mark(disk, data, Mark("table", "id", {}))
+    write_history_mark(disk, data, HistoryMark("table", "id", {}))
     damage(data)
     asyncio.run(serve(data, disk))
     repair(data, disk)
@@ -213,11 +213,11 @@ def test_leftover_side_file_of_a_crash_is_replaced(tmp_path: Path, left: str) ->
     assert not os.path.lexists(side)
 
 
-def test_open_anew_breaks_a_hard_link(tmp_path: Path) -> None:
+def test_open_new_file_breaks_a_hard_link(tmp_path: Path) -> None:
     victim, name = tmp_path / "victim", tmp_path / "name"
     victim.write_bytes(VICTIM)
     os.link(victim, name)
-    os.close(open_anew(Disk(), name))
+    os.close(open_new_file(Disk(), name))
     assert victim.read_bytes() == VICTIM
 
 
@@ -282,10 +282,10 @@ def test_tools_follow_the_mode_of_the_last_server(tmp_path: Path) -> None:
 def test_compaction_without_a_disk_follows_the_folder(tmp_path: Path) -> None:
     data = tmp_path / "data"
     asyncio.run(serve(data, LazyDisk(0o640)))
-    settings = Settings(wall_clock_ms(), "test", min_ratio=-1, delete_retention_ms=0)
+    settings = CompactionSettings(wall_clock_ms(), "test", min_ratio=-1, delete_retention_ms=0)
     with umask(0o077):
         for partition in find_partitions(data):
-            run(Job(partition.folder, settings, 0))
+            run(CompactionJob(partition.folder, settings, 0))
     assert {mode_of(path) for path in data.rglob("*") if path.is_file()} == {0o640}
     assert {mode_of(path) for path in data.rglob("*") if path.is_dir()} == {0o750}
 

@@ -1,7 +1,7 @@
-"""A data folder of format 2, as version aad3093 left it at a ``kill -9``: it opens, loses nothing, is upgraded once.
+"""A data folder of format 2, written by version aad3093 until a ``kill -9``: it is upgraded once and loses nothing.
 
-``folders/format-2`` holds the folder, and what its clients were told: the commits that were acknowledged and the last
-that were sent, members with their assignments, and three transactions (one committed, one aborted, one open).
+``folders/format-2`` has the folder and what its clients received: acknowledged commits and the last ones sent, members
+with their assignments, and three transactions (one committed, one aborted, one open).
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crash_helpers import FETCH_VERSION, ClientReport, wrong_commits, wrong_members
 from log_helpers import LazyDisk
 from peers.server import TEST_SETTINGS, ServerProcess
 from peers.wire import Wire
 from structlog.testing import capture_logs
-from test_crash import FETCH_VERSION, Report, wrong_commits, wrong_members
 
 from callboard.actors.records import Record
 from callboard.runtime.cli.exchange import export
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk, read_file, write_all
 from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.folder import FORMAT, INFO_NAME, DataFolder, parse_info
 from callboard.runtime.log.journal import journal_names, journal_salt
 from callboard.runtime.log.offsets_log import OffsetsLog
@@ -52,8 +52,8 @@ def told() -> dict[str, Any]:
     return report
 
 
-def report_of(kept: dict[str, Any]) -> Report:
-    return Report(
+def report_of(kept: dict[str, Any]) -> ClientReport:
+    return ClientReport(
         {(group, partition): (sent, acknowledged) for group, partition, sent, acknowledged in kept["commits"]},
         [tuple(member) for member in kept["members"]],
         [],
@@ -73,16 +73,16 @@ def committed_in_transactions(server: ServerProcess, groups: list[str]) -> dict[
     }
 
 
-def test_start_on_a_killed_folder_of_format_2_finds_all_and_upgrades_it_once(tmp_path: Path) -> None:
+def test_start_on_killed_folder_of_format_2_serves_all_and_upgrades_once(tmp_path: Path) -> None:
     data, kept = unpack(tmp_path), told()
     report = report_of(kept)
     assert len(report.commits) == 30 and len(report.members) == 5
     with ServerProcess(tmp_path, settings=NEVER_EXPIRES) as server:
-        for expected_upgrades in (1, 0):  # the second start is on what the new version left at a kill
+        for expected_upgrades in (1, 0):  # the second start is after a kill of the new version
             assert wrong_commits(server, report) == {}
             assert wrong_members(server, report) == []
             assert committed_in_transactions(server, ["paid", "unpaid", "waiting"]) == {"paid": 77}
-            assert server.log().count("data folder taken over") == 1
+            assert server.log().count("data folder upgraded") == 1
             assert json.loads((data / INFO_NAME).read_text())["format"] == FORMAT == 3
             names = journal_names(name.name for name in (data / "journal").iterdir())
             assert names and all(journal_salt(name) is not None for name in names)
@@ -91,7 +91,7 @@ def test_start_on_a_killed_folder_of_format_2_finds_all_and_upgrades_it_once(tmp
                 server.start()
 
 
-def test_export_of_a_killed_folder_of_format_2_has_all_and_changes_nothing(
+def test_export_of_killed_folder_of_format_2_has_all_and_changes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, report = unpack(tmp_path), report_of(told())
@@ -100,9 +100,9 @@ def test_export_of_a_killed_folder_of_format_2_has_all_and_changes_nothing(
         export.main(["--data", str(data)])
     assert not ended.value.code
     lines = [line.split(",") for line in capsys.readouterr().out.splitlines()[1:]]
-    found = {(group, int(partition)): int(offset) for group, _, partition, offset, *_ in lines}
+    actual = {(group, int(partition)): int(offset) for group, _, partition, offset, *_ in lines}
     for key, (sent, acknowledged) in report.commits.items():
-        assert acknowledged <= found[key] <= sent
+        assert acknowledged <= actual[key] <= sent
     assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
 
 
@@ -113,7 +113,7 @@ def opened(disk: Disk, root: Path) -> tuple[DataFolder, OffsetsLog]:
         folder.offsets_partitions,
         transactions_partitions=folder.transactions_partitions,
         disk=disk,
-        threads=Inline(),
+        threads=InlineThreads(),
         new_salt=lambda: bytes(8),
     )
     try:
@@ -127,17 +127,17 @@ def opened(disk: Disk, root: Path) -> tuple[DataFolder, OffsetsLog]:
 def content(disk: Disk, root: Path) -> Content:
     """All records, by partition."""
     folder, log = opened(disk, root)
-    found = {
+    actual = {
         number: list(log.read(number)) for number in range(folder.offsets_partitions + folder.transactions_partitions)
     }
-    assert log.quarantined() == []
+    assert log.damages() == []
     log.halt()
     folder.close()
-    return found
+    return actual
 
 
 def on_faulty_disk(data: Path, seed: int) -> FaultyDisk:
-    """The folder on a disk that may lose power, all of it durable."""
+    """The folder, all of it durable, on a disk that can simulate power loss."""
     disk = FaultyDisk(seed)
     for path in sorted(data.rglob("*")):
         target = ROOT / path.relative_to(data)
@@ -153,7 +153,7 @@ def on_faulty_disk(data: Path, seed: int) -> FaultyDisk:
 
 
 def crashed_upgrades(data: Path) -> Iterator[FaultyDisk]:
-    """What a start leaves that loses its power at its first change, its second, and so on, until it is done."""
+    """The folder after a start with a power loss at its first change, its second, and so on, until it completes."""
     for change in range(1, 10_000):
         disk = on_faulty_disk(data, change)
         disk.crash_at(change)
@@ -167,7 +167,7 @@ def crashed_upgrades(data: Path) -> Iterator[FaultyDisk]:
         return
 
 
-def test_upgrade_that_loses_power_anywhere_loses_nothing_and_goes_on(tmp_path: Path) -> None:
+def test_upgrade_interrupted_by_power_loss_loses_nothing(tmp_path: Path) -> None:
     data = unpack(tmp_path)
     with capture_logs():
         expected = content(LazyDisk(), unpack(tmp_path / "copy"))
@@ -183,7 +183,7 @@ def test_upgrade_that_loses_power_anywhere_loses_nothing_and_goes_on(tmp_path: P
 
 
 def test_folder_of_a_newer_format_is_refused(tmp_path: Path) -> None:
-    """The same rule refused format 3 in the version before."""
+    """Older versions refuse format 3 by the same rule."""
     data = unpack(tmp_path)
     info = json.loads((data / INFO_NAME).read_text())
     (data / INFO_NAME).write_text(json.dumps({**info, "format": FORMAT + 1}))

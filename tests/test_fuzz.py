@@ -1,8 +1,8 @@
-"""A hundred thousand damaged requests of every API and version: connections may close, nothing else happens.
+"""A hundred thousand damaged requests of every API and version: they may close connections, and have no other effect.
 
-Each frame is a valid request that was changed in one of the ways that broken clients and attackers have, or several.
-It is fed to a connection that looks at it at once: none that waits for an answer, for the rest of a frame, or to be
-closed. Reference groups are described before and after; the requests know their names and not their members' ids.
+Each frame is a valid request with one or several kinds of damage that broken clients and attackers cause. It is fed to
+a connection that handles it at once: not to one with a pending request or an incomplete frame, or one that is closing.
+Reference groups are described before and after; the requests contain their group ids, but not their member ids.
 Frames are drawn from a seed, ``CALLBOARD_FUZZ_SEED``; ``CALLBOARD_FUZZ_FRAMES`` says how many.
 """
 
@@ -22,49 +22,49 @@ from typing import Any, NamedTuple
 
 import pytest
 import uvloop
-from door import (
-    CardboardClient,
+from harness import (
     Client,
-    Door,
     Member,
-    beating,
-    committing,
-    enrol,
+    MemoryClient,
+    NodeHarness,
+    commit_values,
     framed,
-    open_door,
+    heartbeat_values,
+    join_and_sync,
     random_entity,
+    running_node,
 )
 from peers.wire import message_type
-from test_bad_input import EVERY_VERSION, array_requests, body_of, request
+from request_helpers import API_VERSIONS, array_requests, encode_body, encode_request
 
 from callboard.runtime.kafka.api import Api
 
 FRAMES = int(os.environ.get("CALLBOARD_FUZZ_FRAMES", "100000"))
 SEED = int(os.environ.get("CALLBOARD_FUZZ_SEED", "20261122"))
-MEMORY_BYTES_MAX = 2**30  # what the valid ones among them make, and no frame's announcement
+MEMORY_BYTES_MAX = 2**30  # for the valid requests; sizes in frames must not be allocated
 REQUEST_BYTES_MAX = 1_000_000
-VARIANTS = 4  # of valid requests for each version
+VARIANTS = 4  # valid requests per version
 FRAMES_A_TURN = 10
 FRAMES_A_BEAT = 100
-CONNECTIONS_MAX = 50  # that wait for answers; then the oldest hangs up
+CONNECTIONS_MAX = 50  # with pending requests; then the oldest disconnects
 WATCHED = ("watched-1", "watched-2", "watched-3")
 
 CANNOT_TOUCH = ("heartbeat", "leave_group", "sync_group", "offset_commit", "describe_groups", "delete_groups")
-"""What may name a reference group: without a member's id it is refused there, or only reads."""
+"""Requests that may name a reference group: without a member id they are refused, or only read."""
 
 OF_PARTITIONS = ("offset_commit", "txn_offset_commit", "offset_delete")
 NOBODY = {"member_id": "", "generation_id_or_member_epoch": -1, "group_instance_id": None}
-"""Who commits without being a member. In a reference group that is nobody who may."""
+"""The fields of a commit without a member, which a reference group refuses."""
 
 
 class Payload(NamedTuple):
-    """A valid request without its size, the entity that it was made from, and where a count in it stands."""
+    """A valid request without its size, its entity, and the position of an array count."""
 
     api: Api
     version: int
     entity: Any
     data: bytes
-    counts: tuple[tuple[bytes, int], ...]  # requests with an empty array, and the place of its count
+    counts: tuple[tuple[bytes, int], ...]  # requests with an empty array, and the position of its count
 
     @property
     def is_flexible(self) -> bool:
@@ -73,19 +73,19 @@ class Payload(NamedTuple):
 
 
 def payloads(chance: Random) -> list[Payload]:
-    """Of every version. Topics are not deleted, so that commits have somewhere to go."""
+    """Valid requests of every version. Topics are not deleted, so that commits succeed."""
     made = []
-    for api, version in EVERY_VERSION:
+    for api, version in API_VERSIONS:
         if api.name == "delete_topics":
             continue
         types = message_type(api.name, version, "request")
         counts = tuple(
-            (request(api.key, version, body, types.__flexible__)[4:], place + head_bytes(types.__flexible__))
+            (encode_request(api.key, version, body, types.__flexible__)[4:], place + head_bytes(types.__flexible__))
             for _, _, body, place in array_requests(api, version)
         )
         for _ in range(VARIANTS):
             entity = name_a_partition(api, name_a_watched_group(api, random_entity(types, chance), chance), chance)
-            data = request(api.key, version, body_of(entity), types.__flexible__)[4:]
+            data = encode_request(api.key, version, encode_body(entity), types.__flexible__)[4:]
             made.append(Payload(api, version, entity, data, counts))
     return made
 
@@ -102,7 +102,7 @@ def name_a_watched_group(api: Api, entity: Any, chance: Random) -> Any:
 
 
 def name_a_partition(api: Api, entity: Any, chance: Random) -> Any:
-    """What is committed for partitions that do not exist no group ever sees."""
+    """Commits to unknown partitions are not sent to a group."""
     if api.name not in OF_PARTITIONS or chance.random() < 0.3:
         return entity
     topics = tuple(
@@ -129,7 +129,7 @@ def flip_bits(payload: Payload, chance: Random) -> bytes:
 
 
 def cut(payload: Payload, chance: Random) -> bytes:
-    """The frame says so much, or it said more: then the next frame's bytes are taken for the rest of this one."""
+    """A wrong frame size: too small, or too large, so that it includes bytes of the next frame."""
     size = chance.randrange(len(payload.data))
     return framed(payload.data[:size]) if chance.random() < 0.8 else framed(payload.data)[: 4 + size]
 
@@ -146,7 +146,7 @@ def spoil_a_count(payload: Payload, chance: Random) -> bytes:
 
 
 def lengthen_arrays(payload: Payload, chance: Random) -> bytes:
-    """A valid request: what is in its arrays comes again and again."""
+    """A valid request with repeated array items."""
     times = chance.choice((2, 3, 30))
     longer = {
         field.name: value * times
@@ -154,11 +154,11 @@ def lengthen_arrays(payload: Payload, chance: Random) -> bytes:
         if isinstance(value := getattr(payload.entity, field.name), tuple)
     }
     entity = replace(payload.entity, **longer)
-    return framed(payload.data[: head_bytes(payload.is_flexible)] + body_of(entity))
+    return framed(payload.data[: head_bytes(payload.is_flexible)] + encode_body(entity))
 
 
 def spoil_a_string(payload: Payload, chance: Random) -> bytes:
-    """Null, a negative length, more than there is, more than Kafka allows, not UTF-8."""
+    """A string that is null, has a negative or too large length, is longer than Kafka allows, or is not UTF-8."""
     text = chance.choice(texts(payload.entity) or [""]).encode()
     if payload.is_flexible:
         old = uvarint(len(text) + 1) + text
@@ -173,7 +173,7 @@ def spoil_a_string(payload: Payload, chance: Random) -> bytes:
 
 
 def texts(entity: Any) -> list[str]:
-    """All strings of an entity, those of its arrays too."""
+    """Yield all strings of an entity and its arrays."""
     found = []
     for field in fields(entity):
         value = getattr(entity, field.name)
@@ -186,7 +186,7 @@ def texts(entity: Any) -> list[str]:
 
 
 def add_tags(payload: Payload, chance: Random) -> bytes:
-    """Tagged fields that nobody knows, whose sizes may be wrong. A request of an old version has no place for them."""
+    """Unknown tagged fields, possibly with wrong sizes. Old versions have no tagged fields."""
     count = chance.choice((1, 2, 5))
     tags = b""
     for tag in range(count):
@@ -199,7 +199,7 @@ def add_tags(payload: Payload, chance: Random) -> bytes:
 
 
 def change_the_header(payload: Payload, chance: Random) -> bytes:
-    """Another version, API or client id than the body is for; or the other kind of header."""
+    """Another version, API, client id or header type than the body has."""
     damaged = bytearray(payload.data)
     match chance.randrange(5):
         case 0:
@@ -216,7 +216,7 @@ def change_the_header(payload: Payload, chance: Random) -> bytes:
 
 
 def mutate(payload: Payload, chance: Random) -> bytes:
-    """Bytes that are other bytes, missing or new, here and there."""
+    """Bytes that are changed, removed or inserted at random."""
     damaged = bytearray(payload.data)
     for _ in range(chance.choice((1, 1, 1, 2, 5))):
         at = chance.randrange(len(damaged)) if damaged else 0
@@ -237,7 +237,7 @@ def mutate(payload: Payload, chance: Random) -> bytes:
 
 
 def spoil_the_frame(payload: Payload, chance: Random) -> bytes:
-    """No frame, whatever is in it: its size is wrong, or it ends inside of the header."""
+    """An invalid frame: its size is wrong, or it ends inside the header."""
     match chance.randrange(3):
         case 0:
             return framed(payload.data[: chance.randrange(10)])
@@ -265,8 +265,8 @@ async def reference_groups(client: Client) -> list[Member]:
     """Three Stable groups with a member and an offset each."""
     members = []
     for group_id in WATCHED:
-        member = await enrol(client, group_id, session_timeout=1_800_000)
-        await client.ask("offset_commit", 9, **committing(group_id, member))
+        member = await join_and_sync(client, group_id, session_timeout=1_800_000)
+        await client.ask("offset_commit", 9, **commit_values(group_id, member))
         members.append(member)
     return members
 
@@ -278,32 +278,32 @@ async def look(client: Client) -> Any:
 
 
 class Fuzzer:
-    """Feeds frames to connections of cardboard, each to one that looks at it now."""
+    """Feeds frames to fake connections, each to one that handles it at once."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, harness: NodeHarness) -> None:
         self.closed: Counter[str] = Counter()
         self.fed: Counter[str] = Counter()
         self.answers = 0
-        self._door = door
-        self._waiting: deque[CardboardClient] = deque()
-        self._idle: list[CardboardClient] = []
+        self._door = harness
+        self._waiting: deque[MemoryClient] = deque()
+        self._idle: list[MemoryClient] = []
 
     def feed(self, way: str, data: bytes) -> None:
-        client = self._idle.pop() if self._idle else CardboardClient(self._door.node)
+        client = self._idle.pop() if self._idle else MemoryClient(self._door.node)
         client.feed(data)
         self.fed[way] += 1
         self.closed[way] += client.is_closed
         self._waiting.append(client)
 
     def sort(self) -> None:
-        """After a turn of the loop: who has its answer is idle; who waits for the rest of a frame never hears more."""
+        """After an iteration of the loop: answered connections are idle; those with an incomplete frame are dropped."""
         for _ in range(len(self._waiting)):
             client = self._waiting.popleft()
             if client.transport.written and not (client.is_closed or client.connection._calls):
                 self.answers += 1
                 client.transport.written.clear()
                 self._idle.append(client)
-            elif client.is_closed or client.connection._rest:
+            elif client.is_closed or client.connection._partial_frame:
                 client.close()
             else:
                 self._waiting.append(client)
@@ -313,7 +313,7 @@ class Fuzzer:
 
 @contextmanager
 def memory_for(size: int) -> Iterator[None]:
-    """So many bytes more than the process has reserved now; asking for more is a MemoryError."""
+    """Limit the memory of the process to the current size plus so many bytes; more raises MemoryError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     reserved = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (reserved + size, hard))
@@ -323,9 +323,7 @@ def memory_for(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def test_damaged_requests_cost_their_connections_and_nothing_else(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damaged_requests_close_only_their_connections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     with memory_for(MEMORY_BYTES_MAX), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(fuzz(tmp_path))
@@ -335,11 +333,11 @@ def test_damaged_requests_cost_their_connections_and_nothing_else(
 async def fuzz(folder: Path) -> None:
     chance = Random(SEED)
     quiet = {"auto_create_topics_enable": False, "socket_request_max_bytes": REQUEST_BYTES_MAX}
-    async with open_door(folder, {"sync": "none"}, **quiet) as door:
-        client = await door.connect()
+    async with running_node(folder, {"sync": "none"}, **quiet) as harness:
+        client = await harness.connect()
         members = await reference_groups(client)
         before, pool = await look(client), payloads(chance)
-        fuzzer = Fuzzer(door)
+        fuzzer = Fuzzer(harness)
         for number in range(FRAMES):
             way = WAYS[number % len(WAYS)]
             fuzzer.feed(way.__name__, way(chance.choice(pool), chance))
@@ -352,16 +350,16 @@ async def fuzz(folder: Path) -> None:
         for group_id, member in zip(WATCHED, members, strict=True):
             await beat(client, group_id, member)
         check_that_it_was_a_test(fuzzer)
-        assert door.node.groups.counts.commits > FRAMES / 1000, "commits get as far as the log"
+        assert harness.node.groups.counters.commits > FRAMES / 1000, "commits get as far as the log"
 
 
 async def beat(client: Client, group_id: str, member: Member) -> None:
-    """The requests of others are answered as ever."""
-    assert (await client.ask("heartbeat", **beating(group_id, member)))["error_code"] == "NONE"
+    """Check that requests of other clients are answered."""
+    assert (await client.ask("heartbeat", **heartbeat_values(group_id, member)))["error_code"] == "NONE"
 
 
 def check_that_it_was_a_test(fuzzer: Fuzzer) -> None:
-    """Every way of doing damage has had both outcomes. (A valid Produce that wants no answer may end in a hang-up.)"""
+    """Check that every kind of damage had both outcomes. (A valid Produce with acks=0 may close its connection.)"""
     assert sum(fuzzer.fed.values()) == FRAMES
     assert fuzzer.answers > FRAMES / 5, "requests are answered, and not only refused"
     for way in WAYS:

@@ -1,15 +1,16 @@
-"""GroupActor with a log in the test's hand: what is durable first, who waits for it, and what a bug leaves behind."""
+"""GroupActor with a manual log: replies and state changes before and after records are durable."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from stage.held import FINE, begun, fetched, held_world, stable
-from stage.requests import GROUP, commit, fetch, heartbeat, join, leave, sync
-from stage.transactions import txn_commit
-from stage.world import World
+from actor_system.manual_log import COMMITTED, fetch_offset, form_stable_group, held_simulation, start_joining
+from actor_system.requests import GROUP, commit, fetch, heartbeat, join, leave, sync
+from actor_system.simulation import CoordinatorSimulation
+from actor_system.transactions import txn_commit
 
+from callboard.actors.error_reply import error_reply
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.in_flight import APPEND_ERRORS
@@ -22,7 +23,7 @@ from callboard.actors.messages import (
     DescribeGroup,
     GroupRequest,
     Joined,
-    Leaving,
+    LeavingMember,
     Left,
     LeftMember,
     ListedGroup,
@@ -33,33 +34,32 @@ from callboard.actors.messages import (
     Synced,
 )
 from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord
-from callboard.actors.refusal import refusal
 
 
 @pytest.fixture
-def world() -> World:
-    return held_world()
+def simulation() -> CoordinatorSimulation:
+    return held_simulation()
 
 
 # Durable first -------------------------------------------------------------------------------------------------------
 
 
-def test_a_commit_is_neither_answered_nor_visible_before_it_is_durable(world: World) -> None:
-    place = world.post(commit(7))
-    assert place.is_waiting
-    assert fetched(world) == -1
-    world.keep()
-    assert place.value == FINE
-    assert fetched(world) == 7
+def test_commit_is_answered_and_visible_when_durable(simulation: CoordinatorSimulation) -> None:
+    reply = simulation.post(commit(7))
+    assert reply.is_waiting
+    assert fetch_offset(simulation) == -1
+    simulation.complete_append()
+    assert reply.value == COMMITTED
+    assert fetch_offset(simulation) == 7
 
 
-def test_a_failed_commit_leaves_no_trace(world: World) -> None:
-    world.post(commit(7))
-    world.keep()
-    place = world.post(commit(8))
-    world.fail(ErrorCode.KAFKA_STORAGE_ERROR)
-    assert place.value == Committed((ErrorCode.NOT_COORDINATOR,))
-    assert fetched(world) == 7
+def test_failed_commit_does_not_change_offsets(simulation: CoordinatorSimulation) -> None:
+    simulation.post(commit(7))
+    simulation.complete_append()
+    reply = simulation.post(commit(8))
+    simulation.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert reply.value == Committed((ErrorCode.NOT_COORDINATOR,))
+    assert fetch_offset(simulation) == 7
 
 
 @pytest.mark.parametrize(
@@ -71,58 +71,60 @@ def test_a_failed_commit_leaves_no_trace(world: World) -> None:
         (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
 )
-def test_append_errors_are_mapped(world: World, append_error: ErrorCode, answer: ErrorCode) -> None:
-    place = world.post(commit())
-    world.fail(append_error)
-    assert place.value == Committed((answer,))
-    joining = world.post(join())
-    world.advance(3000)
-    syncing = world.post(sync(joining.value.member_id, 1))
-    world.fail(append_error)
+def test_append_error_is_mapped_for_clients(
+    simulation: CoordinatorSimulation, append_error: ErrorCode, answer: ErrorCode
+) -> None:
+    reply = simulation.post(commit())
+    simulation.fail(append_error)
+    assert reply.value == Committed((answer,))
+    joining = simulation.post(join())
+    simulation.advance(3000)
+    syncing = simulation.post(sync(joining.value.member_id, 1))
+    simulation.fail(append_error)
     assert syncing.value == Synced(answer)
 
 
-def test_a_refused_partition_keeps_its_own_error_when_the_rest_fails(world: World) -> None:
-    world.rules.offset_metadata_max_bytes = 3
+def test_refused_partition_keeps_own_error_if_append_fails(simulation: CoordinatorSimulation) -> None:
+    simulation.settings.offset_metadata_max_bytes = 3
     request = commit()._replace(commits=(Commit("t", 0, 1, -1, "long"), Commit("t", 1, 1, -1, "")))
-    place = world.post(request)
-    world.fail()
-    assert place.value == Committed((ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NOT_COORDINATOR))
+    reply = simulation.post(request)
+    simulation.fail()
+    assert reply.value == Committed((ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NOT_COORDINATOR))
 
 
-def test_commits_with_nothing_to_write_are_answered_at_once(world: World) -> None:
-    world.rules.offset_metadata_max_bytes = 3
-    assert world.post(commit(metadata="long")).value == Committed((ErrorCode.OFFSET_METADATA_TOO_LARGE,))
-    assert world.post(commit()._replace(commits=())).value == Committed(())
-    assert not world.log.rounds
+def test_commit_without_records_is_answered_at_once(simulation: CoordinatorSimulation) -> None:
+    simulation.settings.offset_metadata_max_bytes = 3
+    assert simulation.post(commit(metadata="long")).value == Committed((ErrorCode.OFFSET_METADATA_TOO_LARGE,))
+    assert simulation.post(commit()._replace(commits=())).value == Committed(())
+    assert not simulation.log.rounds
 
 
-def test_a_refused_commit_is_refused_for_each_partition(world: World) -> None:
+def test_refused_commit_returns_error_for_each_partition(simulation: CoordinatorSimulation) -> None:
     request = commit(generation_id=3, member_id="ghost")._replace(commits=commit().commits * 3)
-    world.post(join())
-    assert world.post(request).value == Committed((ErrorCode.UNKNOWN_MEMBER_ID,) * 3)
+    simulation.post(join())
+    assert simulation.post(request).value == Committed((ErrorCode.UNKNOWN_MEMBER_ID,) * 3)
 
 
-def test_one_commit_is_one_entry(world: World) -> None:
-    """All of it is kept, or nothing."""
-    world.post(commit()._replace(commits=tuple(Commit("t", number, 1, -1, "") for number in range(5))))
-    assert [len(entry.records) for entry in world.log.in_flight] == [5]
+def test_commit_appends_one_entry(simulation: CoordinatorSimulation) -> None:
+    """So it is written completely or not at all."""
+    simulation.post(commit()._replace(commits=tuple(Commit("t", number, 1, -1, "") for number in range(5))))
+    assert [len(entry.records) for entry in simulation.log.in_flight] == [5]
 
 
-def test_members_sync_when_it_is_durable(world: World) -> None:
-    joining = begun(world, {"client": "a"}, {"client": "b"})
-    world.advance(6000)
-    leader, follower = (place.value for place in joining)
+def test_sync_is_answered_when_assignment_is_durable(simulation: CoordinatorSimulation) -> None:
+    joining = start_joining(simulation, {"client": "a"}, {"client": "b"})
+    simulation.advance(6000)
+    leader, follower = (reply.value for reply in joining)
     parts = {follower.member_id: b"part"}
-    syncing = [world.post(sync(follower.member_id, 1)), world.post(sync(leader.member_id, 1, parts))]
-    assert all(place.is_waiting for place in syncing)
-    assert world.post(heartbeat(leader.member_id, 1)).value is ErrorCode.NONE
-    assert world.post(DescribeGroup(GROUP)).value.state == "CompletingRebalance"
-    world.keep()
-    assert [place.value.assignment for place in syncing] == [b"part", b""]
-    assert world.post(DescribeGroup(GROUP)).value.state == "Stable"
-    data = world.log.groups()[GROUP]
-    assert data.value == world.group().data.value
+    syncing = [simulation.post(sync(follower.member_id, 1)), simulation.post(sync(leader.member_id, 1, parts))]
+    assert all(reply.is_waiting for reply in syncing)
+    assert simulation.post(heartbeat(leader.member_id, 1)).value is ErrorCode.NONE
+    assert simulation.post(DescribeGroup(GROUP)).value.state == "CompletingRebalance"
+    simulation.complete_append()
+    assert [reply.value.assignment for reply in syncing] == [b"part", b""]
+    assert simulation.post(DescribeGroup(GROUP)).value.state == "Stable"
+    data = simulation.log.groups()[GROUP]
+    assert data.value == simulation.group().data.value
     assert data.value is not None
     assert data.value.generation == 1
 
@@ -138,261 +140,263 @@ def test_members_sync_when_it_is_durable(world: World) -> None:
         ({}, None),
     ],
 )
-def test_a_new_group_is_in_the_log_before_it_has_members(
-    world: World, options: dict[str, Any], error: ErrorCode | None
+def test_first_join_appends_group_record(
+    simulation: CoordinatorSimulation, options: dict[str, Any], error: ErrorCode | None
 ) -> None:
-    """Kafka's record: nothing but the group's name. Nobody waits for it, and it is written once."""
-    place = world.post(join(**options))
-    assert place.is_waiting if error is None else place.error is error
-    world.post(join(version=4, client="another"))
-    world.keep()
-    assert not world.log.in_flight
-    state_timestamp_ms = world.group()._group.state_timestamp_ms
+    """Kafka's record: only the name of the group. No request waits for it, and it is written once."""
+    reply = simulation.post(join(**options))
+    assert reply.is_waiting if error is None else reply.error is error
+    simulation.post(join(version=4, client="another"))
+    simulation.complete_append()
+    assert not simulation.log.in_flight
+    state_timestamp_ms = simulation.group()._group.state_timestamp_ms
     first = GroupRecord(GROUP, GroupValue("", 0, None, None, state_timestamp_ms, ()))
-    assert [record for _, record in world.log.durable] == [first]
+    assert [record for _, record in simulation.log.durable] == [first]
 
 
-def test_a_group_that_has_offsets_is_not_new(world: World) -> None:
-    world.post(commit(1))
-    world.post(join(version=4))
-    world.keep_all()
-    assert [type(record) for _, record in world.log.durable] == [OffsetRecord]
+def test_first_join_of_group_with_offsets_appends_no_record(simulation: CoordinatorSimulation) -> None:
+    simulation.post(commit(1))
+    simulation.post(join(version=4))
+    simulation.complete_all_appends()
+    assert [type(record) for _, record in simulation.log.durable] == [OffsetRecord]
 
 
-def test_a_group_of_pending_members_outlives_a_restart(world: World) -> None:
-    world.post(join(version=4))
-    world.keep()
-    after = World(world.log.groups())
+def test_group_with_only_pending_members_survives_restart(simulation: CoordinatorSimulation) -> None:
+    simulation.post(join(version=4))
+    simulation.complete_append()
+    after = CoordinatorSimulation(simulation.log.groups())
     assert after.ask(ListGroups()).value == (ListedGroup(GROUP, "", "Empty", "classic"),)
 
 
 @pytest.mark.parametrize("error", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.MESSAGE_TOO_LARGE])
-def test_without_its_first_record_there_is_no_group(world: World, error: ErrorCode) -> None:
-    """Whoever waits hears of it, whoever was given an id is unknown, and the next one begins anew."""
-    pending, parked = world.post(join(version=4)), world.post(join())
-    world.fail(error)
+def test_failed_first_record_removes_group(simulation: CoordinatorSimulation, error: ErrorCode) -> None:
+    """Parked requests get an error, pending ids are unknown, and the next join starts again."""
+    pending, parked = simulation.post(join(version=4)), simulation.post(join())
+    simulation.fail(error)
     assert parked.error is APPEND_ERRORS.get(error, error)
-    assert world.post(join(pending.value.member_id)).error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert not world.log.in_flight
-    again = world.post(join(version=4))
-    world.keep()
-    assert isinstance(world.log.durable[0][1], GroupRecord)
-    assert list(world.group()._group.members.pending) == [again.value.member_id]
+    assert simulation.post(join(pending.value.member_id)).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert not simulation.log.in_flight
+    again = simulation.post(join(version=4))
+    simulation.complete_append()
+    assert isinstance(simulation.log.durable[0][1], GroupRecord)
+    assert list(simulation.group()._group.members.pending) == [again.value.member_id]
 
 
-def test_the_last_to_leave_hears_of_it_when_it_is_durable(world: World) -> None:
-    leader, follower = stable(world)
-    first = world.post(leave(follower.member_id))
-    assert first.value.error is ErrorCode.NONE, "there is nothing to write while somebody stays"
-    last = world.post(leave(leader.member_id))
+def test_leave_of_last_member_is_answered_when_durable(simulation: CoordinatorSimulation) -> None:
+    leader, follower = form_stable_group(simulation)
+    first = simulation.post(leave(follower.member_id))
+    assert first.value.error is ErrorCode.NONE, "no record while members are left"
+    last = simulation.post(leave(leader.member_id))
     assert last.is_waiting
-    assert world.post(DescribeGroup(GROUP)).value.state == "Empty"
-    world.keep()
+    assert simulation.post(DescribeGroup(GROUP)).value.state == "Empty"
+    simulation.complete_append()
     assert last.value == Left(ErrorCode.NONE, (LeftMember(leader.member_id, None, ErrorCode.NONE),))
 
 
 @pytest.mark.parametrize("error", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.MESSAGE_TOO_LARGE])
-def test_the_last_to_leave_has_gone_even_if_that_cannot_be_written(world: World, error: ErrorCode) -> None:
-    [only] = stable(world, {})
-    place = world.post(leave(only.member_id))
-    world.fail(error)
-    assert place.value == Left(APPEND_ERRORS.get(error, error))
-    assert world.post(heartbeat(only.member_id, 1)).value is ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_the_last_to_leave_is_answered_whatever_happens_meanwhile(
-    world: World, monkeypatch: pytest.MonkeyPatch
+def test_leave_of_last_member_removes_it_even_if_append_fails(
+    simulation: CoordinatorSimulation, error: ErrorCode
 ) -> None:
-    [only] = stable(world, {})
-    place = world.post(leave(only.member_id))
+    [only] = form_stable_group(simulation, {})
+    reply = simulation.post(leave(only.member_id))
+    simulation.fail(error)
+    assert reply.value == Left(APPEND_ERRORS.get(error, error))
+    assert simulation.post(heartbeat(only.member_id, 1)).value is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_leave_of_last_member_in_flight_is_answered_after_bug(
+    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [only] = form_stable_group(simulation, {})
+    reply = simulation.post(leave(only.member_id))
 
     def failing(*_args: object) -> None:
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
         patch.setattr(ClassicGroup, "heartbeat", failing)
-        assert world.post(heartbeat("anybody", 1)).errors
-    assert place.is_waiting
-    world.keep()
-    assert place.value.error is ErrorCode.NONE
-    assert world.post(DescribeGroup(GROUP)).value.state == "Empty"
+        assert simulation.post(heartbeat("anybody", 1)).errors
+    assert reply.is_waiting
+    simulation.complete_append()
+    assert reply.value.error is ErrorCode.NONE
+    assert simulation.post(DescribeGroup(GROUP)).value.state == "Empty"
 
 
 # Fetches that wait ---------------------------------------------------------------------------------------------------
 
 
-def test_a_fetch_that_must_be_stable_waits_for_what_came_before_it(world: World) -> None:
-    first = world.post(commit(1))
-    stable_1 = world.post(fetch(require_stable=True))
-    world.post(commit(2))
-    stable_2 = world.post(fetch(require_stable=True))
+def test_stable_fetch_waits_for_earlier_commits(simulation: CoordinatorSimulation) -> None:
+    first = simulation.post(commit(1))
+    stable_1 = simulation.post(fetch(require_stable=True))
+    simulation.post(commit(2))
+    stable_2 = simulation.post(fetch(require_stable=True))
     assert stable_1.is_waiting
-    assert fetched(world) == -1, "others do not wait"
-    world.keep()
-    assert first.value == FINE
+    assert fetch_offset(simulation) == -1, "others do not wait"
+    simulation.complete_append()
+    assert first.value == COMMITTED
     assert stable_1.value.topics[0][1][0].offset == 1
     assert stable_2.is_waiting
-    world.keep()
+    simulation.complete_append()
     assert stable_2.value.topics[0][1][0].offset == 2
-    assert not world.post(fetch(require_stable=True)).is_waiting
+    assert not simulation.post(fetch(require_stable=True)).is_waiting
 
 
-def test_a_failed_commit_ends_the_wait_too(world: World) -> None:
-    world.post(commit(1))
-    waiting = world.post(OffsetFetch(GROUP, None, require_stable=True))
-    world.fail()
+def test_stable_fetch_is_answered_after_failed_commit(simulation: CoordinatorSimulation) -> None:
+    simulation.post(commit(1))
+    waiting = simulation.post(OffsetFetch(GROUP, None, require_stable=True))
+    simulation.fail()
     assert waiting.value.topics == ()
 
 
 # Deletion ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_deletion_waits_for_commits_on_their_way(world: World) -> None:
-    world.post(commit(1))
-    world.keep()
-    late = world.post(commit(2, partition=1))
-    deleting = world.post(DeleteGroup(GROUP))
+def test_delete_waits_for_commits_in_flight(simulation: CoordinatorSimulation) -> None:
+    simulation.post(commit(1))
+    simulation.complete_append()
+    late = simulation.post(commit(2, partition=1))
+    deleting = simulation.post(DeleteGroup(GROUP))
     assert deleting.is_waiting
-    world.keep()
-    assert late.value == FINE
+    simulation.complete_append()
+    assert late.value == COMMITTED
     assert deleting.is_waiting, "its tombstones are on their way"
-    assert [type(one) for one in world.log.in_flight[0].records] == [OffsetRecord, OffsetRecord, GroupRecord]
-    world.keep()
+    assert [type(one) for one in simulation.log.in_flight[0].records] == [OffsetRecord, OffsetRecord, GroupRecord]
+    simulation.complete_append()
     assert deleting.value is ErrorCode.NONE
-    assert world.log.groups()[GROUP].is_gone()
-    assert GROUP not in world.directory.groups
-    assert world.ask(ListGroups()).value == ()
+    assert simulation.log.groups()[GROUP].is_empty()
+    assert GROUP not in simulation.directory.groups
+    assert simulation.ask(ListGroups()).value == ()
 
 
-def test_later_requests_meet_the_new_group(world: World) -> None:
-    world.post(commit(1))
-    world.keep()
-    world.post(DeleteGroup(GROUP))
+def test_requests_during_delete_are_handled_by_new_group(simulation: CoordinatorSimulation) -> None:
+    simulation.post(commit(1))
+    simulation.complete_append()
+    simulation.post(DeleteGroup(GROUP))
     later = {
-        "commit": world.post(commit(5)),
-        "join": world.post(join()),
-        "delete": world.post(DeleteGroup(GROUP)),
+        "commit": simulation.post(commit(5)),
+        "join": simulation.post(join()),
+        "delete": simulation.post(DeleteGroup(GROUP)),
     }
-    assert fetched(world) == 1, "what is not durable has not happened"
-    assert all(place.is_waiting for place in later.values())
-    world.keep()
-    assert all(place.is_waiting for place in (later["commit"], later["join"]))
+    assert fetch_offset(simulation) == 1, "what is not durable has not happened"
+    assert all(reply.is_waiting for reply in later.values())
+    simulation.complete_append()
+    assert all(reply.is_waiting for reply in (later["commit"], later["join"]))
     assert later["delete"].value is ErrorCode.NON_EMPTY_GROUP, "a member has joined in between"
-    world.keep()
-    assert later["commit"].value == FINE
-    world.advance(3000)
+    simulation.complete_append()
+    assert later["commit"].value == COMMITTED
+    simulation.advance(3000)
     assert later["join"].value.generation_id == 1
-    assert fetched(world) == 5
+    assert fetch_offset(simulation) == 5
 
 
-def test_a_deletion_that_fails_leaves_the_group(world: World) -> None:
-    world.post(commit(1))
-    world.keep()
-    deleting = world.post(DeleteGroup(GROUP))
-    later = world.post(commit(2))
-    world.fail()
+def test_failed_delete_keeps_group(simulation: CoordinatorSimulation) -> None:
+    simulation.post(commit(1))
+    simulation.complete_append()
+    deleting = simulation.post(DeleteGroup(GROUP))
+    later = simulation.post(commit(2))
+    simulation.fail()
     assert deleting.value is ErrorCode.NOT_COORDINATOR
-    world.keep()
-    assert later.value == FINE
-    assert fetched(world) == 2
-    assert world.group()._underway.deletion is None
+    simulation.complete_append()
+    assert later.value == COMMITTED
+    assert fetch_offset(simulation) == 2
+    assert simulation.group()._in_flight.deletion is None
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "Stable"])
-def test_a_group_with_members_is_not_deleted(world: World, state: str) -> None:
-    [joining] = begun(world)
+def test_delete_of_group_with_members_is_refused(simulation: CoordinatorSimulation, state: str) -> None:
+    [joining] = start_joining(simulation)
     if state != "PreparingRebalance":
-        world.advance(3000)
+        simulation.advance(3000)
     if state == "Stable":
-        world.post(sync(joining.value.member_id, 1))
-        world.keep()
-    assert world.post(DescribeGroup(GROUP)).value.state == state
-    assert world.post(DeleteGroup(GROUP)).value is ErrorCode.NON_EMPTY_GROUP
+        simulation.post(sync(joining.value.member_id, 1))
+        simulation.complete_append()
+    assert simulation.post(DescribeGroup(GROUP)).value.state == state
+    assert simulation.post(DeleteGroup(GROUP)).value is ErrorCode.NON_EMPTY_GROUP
 
 
-def test_a_group_of_pending_members_is_deleted(world: World) -> None:
-    pending = world.post(join(version=4)).value.member_id
-    deleting = world.post(DeleteGroup(GROUP))
-    world.keep_all()
+def test_delete_of_group_with_only_pending_members_succeeds(simulation: CoordinatorSimulation) -> None:
+    pending = simulation.post(join(version=4)).value.member_id
+    deleting = simulation.post(DeleteGroup(GROUP))
+    simulation.complete_all_appends()
     assert deleting.value is ErrorCode.NONE
-    assert world.post(join(pending)).error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.deadlines == 0, "nobody waits for its id any more"
+    assert simulation.post(join(pending)).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert simulation.deadlines == 0, "no deadline of a pending id is left"
 
 
-def test_a_deletion_is_answered_once_however_often_it_is_asked(world: World) -> None:
-    world.post(commit(1))
-    deletions = [world.post(DeleteGroup(GROUP)) for _ in range(3)]
-    world.keep_all()
+def test_each_of_two_deletes_gets_one_reply(simulation: CoordinatorSimulation) -> None:
+    simulation.post(commit(1))
+    deletions = [simulation.post(DeleteGroup(GROUP)) for _ in range(3)]
+    simulation.complete_all_appends()
     assert deletions[0].value is ErrorCode.NONE
-    assert [place.value for place in deletions[1:]] == [ErrorCode.GROUP_ID_NOT_FOUND] * 2
+    assert [reply.value for reply in deletions[1:]] == [ErrorCode.GROUP_ID_NOT_FOUND] * 2
 
 
 # Time ----------------------------------------------------------------------------------------------------------------
 
 
-def test_sessions_run_through_the_timer(world: World) -> None:
-    stable(world, {"session_ms": 10_000}, {"session_ms": 20_000})
-    world.advance(9990)
-    assert len(world.group()._group.members) == 2
-    world.advance(10)
-    assert len(world.group()._group.members) == 1
-    assert world.post(DescribeGroup(GROUP)).value.state == "PreparingRebalance"
+def test_session_expires_by_timer(simulation: CoordinatorSimulation) -> None:
+    form_stable_group(simulation, {"session_ms": 10_000}, {"session_ms": 20_000})
+    simulation.advance(9990)
+    assert len(simulation.group()._group.members) == 2
+    simulation.advance(10)
+    assert len(simulation.group()._group.members) == 1
+    assert simulation.post(DescribeGroup(GROUP)).value.state == "PreparingRebalance"
 
 
-def test_an_empty_group_is_in_the_log(world: World) -> None:
-    stable(world, {})
-    world.post(leave(*world.group()._group.members.by_id))
-    world.keep()
-    value = world.log.groups()[GROUP].value
+def test_group_that_becomes_empty_appends_record(simulation: CoordinatorSimulation) -> None:
+    form_stable_group(simulation, {})
+    simulation.post(leave(*simulation.group()._group.members.by_id))
+    simulation.complete_append()
+    value = simulation.log.groups()[GROUP].value
     assert value is not None
     assert (value.generation, value.members) == (2, ())
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_a_deadline_that_comes_nearer_is_told_to_the_timer(world: World, is_commit: bool) -> None:
-    """The member came back with a shorter session timeout; its next sign of life counts with that."""
-    leader, _ = stable(world, {"session_ms": 100_000}, {"session_ms": 200_000})
-    world.post(join(leader.member_id, session_ms=6000))
+def test_earlier_deadline_is_sent_to_timer(simulation: CoordinatorSimulation, is_commit: bool) -> None:
+    """The member rejoined with a shorter session timeout."""
+    leader, _ = form_stable_group(simulation, {"session_ms": 100_000}, {"session_ms": 200_000})
+    simulation.post(join(leader.member_id, session_ms=6000))
     me = leader.member_id
-    world.post(commit(member_id=me, generation_id=1) if is_commit else heartbeat(me, 1))
-    assert world.alarm.due_ms == world.clock.now_ms + 6000
+    simulation.post(commit(member_id=me, generation_id=1) if is_commit else heartbeat(me, 1))
+    assert simulation.alarm.due_ms == simulation.clock.now_ms + 6000
 
 
-def test_heartbeats_send_nothing_to_anybody(world: World) -> None:
-    leader, _ = stable(world)
-    before = len(world.log.rounds)
-    inbox = world.timer.actor_inbox
+def test_heartbeat_sends_no_messages(simulation: CoordinatorSimulation) -> None:
+    leader, _ = form_stable_group(simulation)
+    before = len(simulation.log.rounds)
+    inbox = simulation.timer.actor_inbox
     for _ in range(3):
-        place = world.send(heartbeat(leader.member_id, 1))
-        world.dispatcher.step()
-        assert place.value is ErrorCode.NONE
+        reply = simulation.send(heartbeat(leader.member_id, 1))
+        simulation.dispatcher.step()
+        assert reply.value is ErrorCode.NONE
         assert inbox.empty()
-        assert world.coordinator.actor_inbox.empty()
-    assert len(world.log.rounds) == before
+        assert simulation.coordinator.actor_inbox.empty()
+    assert len(simulation.log.rounds) == before
 
 
 # The end -------------------------------------------------------------------------------------------------------------
 
 
-def test_shutdown_answers_who_waits(world: World) -> None:
-    leader, _ = stable(world)
-    joining = world.post(join(leader.member_id))
-    late = world.post(commit(1, member_id=leader.member_id, generation_id=1))
-    waiting = world.post(fetch(require_stable=True))
-    world.tell(GROUP, Shutdown())
+def test_shutdown_answers_parked_requests(simulation: CoordinatorSimulation) -> None:
+    leader, _ = form_stable_group(simulation)
+    joining = simulation.post(join(leader.member_id))
+    late = simulation.post(commit(1, member_id=leader.member_id, generation_id=1))
+    waiting = simulation.post(fetch(require_stable=True))
+    simulation.tell(GROUP, Shutdown())
     assert joining.value == Joined(ErrorCode.NOT_COORDINATOR, member_id=leader.member_id)
-    world.keep()
-    assert late.value == FINE, "what was decided is answered"
+    simulation.complete_append()
+    assert late.value == COMMITTED, "what was decided is answered"
     assert not waiting.is_waiting
-    assert world.post(heartbeat(leader.member_id, 1)).value is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert simulation.post(heartbeat(leader.member_id, 1)).value is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_after_shutdown_no_session_ends(world: World) -> None:
-    leader, _ = stable(world)
-    world.tell(GROUP, Shutdown())
-    world.post(heartbeat(leader.member_id, 1))
-    world.advance(100_000)
-    assert world.group()._group.state is State.DEAD
+def test_no_session_expires_after_shutdown(simulation: CoordinatorSimulation) -> None:
+    leader, _ = form_stable_group(simulation)
+    simulation.tell(GROUP, Shutdown())
+    simulation.post(heartbeat(leader.member_id, 1))
+    simulation.advance(100_000)
+    assert simulation.group()._group.state is State.DEAD
 
 
 TO_A_DEAD_GROUP: dict[str, tuple[GroupRequest, ErrorCode]] = {
@@ -403,7 +407,7 @@ TO_A_DEAD_GROUP: dict[str, tuple[GroupRequest, ErrorCode]] = {
     "sync of a static member": (sync("ghost", 1, instance="seat"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     "heartbeat": (heartbeat("ghost", 1), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     "leave": (leave("ghost"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
-    "leave of several": (leave("ghost", Leaving("", "seat")), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    "leave of several": (leave("ghost", LeavingMember("", "seat")), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     "commit": (commit(member_id="ghost", generation_id=1), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     "commit without a member": (commit(), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     "commit in a transaction": (txn_commit((1, 0), 5), ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -413,42 +417,44 @@ TO_A_DEAD_GROUP: dict[str, tuple[GroupRequest, ErrorCode]] = {
 
 
 @pytest.mark.parametrize(("request_", "error"), TO_A_DEAD_GROUP.values(), ids=TO_A_DEAD_GROUP.keys())
-def test_a_dead_group_refuses_as_kafkas_does(world: World, request_: GroupRequest, error: ErrorCode) -> None:
-    stable(world)
-    world.tell(GROUP, Shutdown())
-    assert world.post(request_).value == refusal(request_, error)
-    assert world.post(DescribeGroup(GROUP)).value == Described(ErrorCode.NONE, GROUP, State.DEAD.value)
+def test_dead_group_returns_same_errors_as_kafka(
+    simulation: CoordinatorSimulation, request_: GroupRequest, error: ErrorCode
+) -> None:
+    form_stable_group(simulation)
+    simulation.tell(GROUP, Shutdown())
+    assert simulation.post(request_).value == error_reply(request_, error)
+    assert simulation.post(DescribeGroup(GROUP)).value == Described(ErrorCode.NONE, GROUP, State.DEAD.value)
 
 
-def test_a_dead_group_still_says_what_is_durable(world: World) -> None:
-    """Kafka reads nothing in a dead group, which there was deleted; here it is one that stops, and "none" would lie."""
-    world.post(commit(7))
-    world.keep()
-    world.tell(GROUP, Shutdown())
-    assert fetched(world) == 7
+def test_dead_group_answers_fetch(simulation: CoordinatorSimulation) -> None:
+    """In Kafka a dead group was deleted and returns no offsets. Here it is stopping and still has its offsets."""
+    simulation.post(commit(7))
+    simulation.complete_append()
+    simulation.tell(GROUP, Shutdown())
+    assert fetch_offset(simulation) == 7
 
 
 # In any order --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_nothing_depends_on_the_order_of_the_mailboxes(seed: int) -> None:
-    """Group, writer, timer and coordinator take turns as a seed has it: requests of one sender keep their order."""
-    world = World(seed=seed)
-    joined = world.form({}, {}, {})
-    places = [
-        world.send(commit(offset, member_id=joined[offset % 3].member_id, generation_id=1)) for offset in range(30)
+def test_results_do_not_depend_on_order_of_mailboxes(seed: int) -> None:
+    """Actors have their turns in random order; requests of one sender keep their order."""
+    simulation = CoordinatorSimulation(seed=seed)
+    joined = simulation.form_group({}, {}, {})
+    replies = [
+        simulation.send(commit(offset, member_id=joined[offset % 3].member_id, generation_id=1)) for offset in range(30)
     ]
-    last = world.send(fetch(require_stable=True))
-    world.run()
-    assert [place.value for place in places] == [FINE] * 30
+    last = simulation.send(fetch(require_stable=True))
+    simulation.run()
+    assert [reply.value for reply in replies] == [COMMITTED] * 30
     assert last.value.topics[0][1][0].offset == 29
-    deleting = [world.send(leave(*[one.member_id for one in joined])), world.send(DeleteGroup(GROUP))]
-    later = world.send(commit(77))
-    world.run()
+    deleting = [simulation.send(leave(*[one.member_id for one in joined])), simulation.send(DeleteGroup(GROUP))]
+    later = simulation.send(commit(77))
+    simulation.run()
     assert deleting[1].value is ErrorCode.NONE
-    assert later.value == FINE
-    assert fetched(world) == 77
-    data = world.log.groups()[GROUP]
+    assert later.value == COMMITTED
+    assert fetch_offset(simulation) == 77
+    data = simulation.log.groups()[GROUP]
     assert data.value is None
     assert {(topic, value.offset) for topic, _, value in data.offsets} == {("t", 77)}

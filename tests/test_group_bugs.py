@@ -1,14 +1,14 @@
-"""A bug inside of a group: who asked hears of it, all are answered once, the group begins anew from its records."""
+"""Bugs inside of a group: the request gets the error, all others one reply, and the group restarts from its records."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from stage.held import FINE, begun, fetched, held_world, stable
-from stage.ports import Place
-from stage.requests import GROUP, commit, fetch, heartbeat, join, leave, offers, sync
-from stage.world import World
+from actor_system.manual_log import COMMITTED, fetch_offset, form_stable_group, held_simulation, start_joining
+from actor_system.ports import RecordedReply
+from actor_system.requests import GROUP, commit, fetch, heartbeat, join, leave, offers, sync
+from actor_system.simulation import CoordinatorSimulation
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
@@ -19,16 +19,16 @@ from callboard.actors.timer.messages import Expired
 
 
 @pytest.fixture
-def world() -> World:
-    return held_world()
+def simulation() -> CoordinatorSimulation:
+    return held_simulation()
 
 
 class Bug(Exception):
-    """What a test plants in a handler."""
+    """The exception of a planted bug."""
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, method: str, *, after: bool = False, times: int = 1) -> None:
-    """Let a method of ClassicGroup fail, before or after it has done its work."""
+    """Make a method of ClassicGroup raise, before or after it has run."""
     original, left = getattr(ClassicGroup, method), [times]
 
     def failing(self: ClassicGroup, *args: Any, **kwargs: Any) -> Any:
@@ -42,9 +42,9 @@ def plant(monkeypatch: pytest.MonkeyPatch, method: str, *, after: bool = False, 
     monkeypatch.setattr(ClassicGroup, method, failing)
 
 
-def is_told_of_the_bug(place: Place) -> None:
-    assert [type(error) for error in place.errors] == [Bug]
-    assert place.answers == []
+def is_told_of_the_bug(reply: RecordedReply) -> None:
+    assert [type(error) for error in reply.errors] == [Bug]
+    assert reply.answers == []
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -60,183 +60,205 @@ def is_told_of_the_bug(place: Place) -> None:
         ("describe", lambda one: DescribeGroup(GROUP)),
     ],
 )
-def test_a_bug_is_told_to_who_asked_and_the_group_begins_anew(
-    world: World, monkeypatch: pytest.MonkeyPatch, method: str, ask: Any, after: bool
+def test_bug_is_reply_of_request_and_group_restarts(
+    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch, method: str, ask: Any, after: bool
 ) -> None:
-    leader, follower = stable(world)
-    world.holds_back = False
-    world.post(commit(5, member_id=leader.member_id, generation_id=1))
-    ref = world.directory.groups[GROUP]
+    leader, follower = form_stable_group(simulation)
+    simulation.holds_appends = False
+    simulation.post(commit(5, member_id=leader.member_id, generation_id=1))
+    ref = simulation.directory.groups[GROUP]
     plant(monkeypatch, method, after=after)
-    is_told_of_the_bug(world.post(ask(leader)))
-    assert world.directory.groups[GROUP] is ref, "its address is the same"
-    actor = world.group()
+    is_told_of_the_bug(simulation.post(ask(leader)))
+    assert simulation.directory.groups[GROUP] is ref, "its address is the same"
+    actor = simulation.group()
     assert (actor._group.state, actor._group.generation) == (State.STABLE, 1)
     actor._group.members.check()
     for one in (leader, follower):
-        assert world.post(heartbeat(one.member_id, 1)).value is ErrorCode.NONE
-    assert world.post(sync(follower.member_id, 1)).value.assignment == b"of " + follower.member_id.encode()
-    assert fetched(world) == 5
+        assert simulation.post(heartbeat(one.member_id, 1)).value is ErrorCode.NONE
+    assert simulation.post(sync(follower.member_id, 1)).value.assignment == b"of " + follower.member_id.encode()
+    assert fetch_offset(simulation) == 5
 
 
-def test_a_bug_answers_everybody_who_waited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    leader, follower = stable(world)
-    joining = world.post(join(leader.member_id))
+def test_bug_answers_all_parked_requests(simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, follower = form_stable_group(simulation)
+    joining = simulation.post(join(leader.member_id))
     plant(monkeypatch, "heartbeat")
-    is_told_of_the_bug(world.post(heartbeat(follower.member_id, 1)))
+    is_told_of_the_bug(simulation.post(heartbeat(follower.member_id, 1)))
     assert joining.value == Joined(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=leader.member_id)
 
 
-def test_a_bug_in_the_middle_of_answering_loses_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The join phase ends: some of those who wait have been taken off their places when the bug strikes."""
-    leader, follower = stable(world)
-    first = world.post(join(leader.member_id))
+def test_bug_while_replies_are_sent_loses_no_reply(
+    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of the join phase some parked joins have been removed from their members when the bug occurs."""
+    leader, follower = form_stable_group(simulation)
+    first = simulation.post(join(leader.member_id))
     plant(monkeypatch, "_begin_generation", after=True)
-    second = world.post(join(follower.member_id))
+    second = simulation.post(join(follower.member_id))
     is_told_of_the_bug(second)
     assert not first.is_waiting
-    assert (world.group()._group.state, world.group()._group.generation) == (State.STABLE, 1)
+    assert (simulation.group()._group.state, simulation.group()._group.generation) == (State.STABLE, 1)
 
 
-def test_a_bug_when_a_deadline_passes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody asked: the group begins anew all the same, and its sessions with it."""
-    stable(world, {"session_ms": 10_000})
+def test_bug_in_deadline_handler_restarts_group(
+    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No request waits for a reply; the group and its sessions restart."""
+    form_stable_group(simulation, {"session_ms": 10_000})
     plant(monkeypatch, "_session_expired")
-    world.advance(10_000)
-    assert world.group()._group.state is State.STABLE
-    world.advance(9_990)
-    assert world.group()._group.state is State.STABLE
-    world.advance(10)
-    assert world.group()._group.state is State.EMPTY
+    simulation.advance(10_000)
+    assert simulation.group()._group.state is State.STABLE
+    simulation.advance(9_990)
+    assert simulation.group()._group.state is State.STABLE
+    simulation.advance(10)
+    assert simulation.group()._group.state is State.EMPTY
 
 
-def test_a_bug_while_a_commit_is_on_its_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    leader, _ = stable(world)
-    late = world.post(commit(9, member_id=leader.member_id, generation_id=1))
+def test_bug_while_commit_is_in_flight_loses_no_reply(
+    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, _ = form_stable_group(simulation)
+    late = simulation.post(commit(9, member_id=leader.member_id, generation_id=1))
     plant(monkeypatch, "heartbeat")
-    world.post(heartbeat(leader.member_id, 1))
+    simulation.post(heartbeat(leader.member_id, 1))
     assert late.is_waiting
-    world.keep()
-    assert late.value == FINE
-    assert fetched(world) == 9
+    simulation.complete_append()
+    assert late.value == COMMITTED
+    assert fetch_offset(simulation) == 9
 
 
-def test_a_bug_while_an_assignment_is_on_its_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The record becomes durable after the group began anew: it is the group then."""
-    [joining] = begun(world)
-    world.advance(3000)
+def test_bug_while_assignment_is_in_flight_applies_its_record(
+    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record becomes durable after the restart and defines the state of the group."""
+    [joining] = start_joining(simulation)
+    simulation.advance(3000)
     me = joining.value.member_id
-    syncing = world.post(sync(me, 1, {me: b"part"}))
+    syncing = simulation.post(sync(me, 1, {me: b"part"}))
     plant(monkeypatch, "heartbeat")
-    is_told_of_the_bug(world.post(heartbeat(me, 1)))
+    is_told_of_the_bug(simulation.post(heartbeat(me, 1)))
     assert syncing.value == Synced(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    assert world.group()._group.state is State.EMPTY
-    world.keep()
-    assert (world.group()._group.state, world.group()._group.generation) == (State.STABLE, 1)
-    assert world.post(sync(me, 1)).value.assignment == b"part"
+    assert simulation.group()._group.state is State.EMPTY
+    simulation.complete_append()
+    assert (simulation.group()._group.state, simulation.group()._group.generation) == (State.STABLE, 1)
+    assert simulation.post(sync(me, 1)).value.assignment == b"part"
 
 
-def test_a_bug_when_a_record_is_durable(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    [joining] = begun(world)
-    world.advance(3000)
+def test_bug_in_append_handler_restarts_group(
+    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [joining] = start_joining(simulation)
+    simulation.advance(3000)
     me = joining.value.member_id
-    syncing = world.post(sync(me, 1, {me: b"part"}))
+    syncing = simulation.post(sync(me, 1, {me: b"part"}))
     plant(monkeypatch, "appended")
-    world.keep()
+    simulation.complete_append()
     assert syncing.value == Synced(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    assert world.post(sync(me, 1)).value.assignment == b"part"
-    assert not world.post(fetch(require_stable=True)).is_waiting
+    assert simulation.post(sync(me, 1)).value.assignment == b"part"
+    assert not simulation.post(fetch(require_stable=True)).is_waiting
 
 
-def test_a_bug_while_a_deletion_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.post(commit(1))
-    deleting = world.post(DeleteGroup(GROUP))
-    later = world.post(commit(2))
+def test_bug_while_delete_waits_completes_delete(
+    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation.post(commit(1))
+    deleting = simulation.post(DeleteGroup(GROUP))
+    later = simulation.post(commit(2))
     plant(monkeypatch, "heartbeat")
-    is_told_of_the_bug(world.post(heartbeat("ghost", 1)))
-    world.keep_all()
+    is_told_of_the_bug(simulation.post(heartbeat("ghost", 1)))
+    simulation.complete_all_appends()
     assert deleting.value is ErrorCode.NONE
-    assert later.value == FINE
-    assert fetched(world) == 2
+    assert later.value == COMMITTED
+    assert fetch_offset(simulation) == 2
 
 
-def test_many_bugs_do_not_take_the_group_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three in ten seconds are borne for ever."""
-    leader, _ = stable(world, {"session_ms": 60_000}, {"session_ms": 60_000})
+def test_bugs_within_restart_limit_keep_group(
+    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three bugs in ten seconds are within the limit."""
+    leader, _ = form_stable_group(simulation, {"session_ms": 60_000}, {"session_ms": 60_000})
     plant(monkeypatch, "join", after=True, times=20)
     for number in range(20):
-        is_told_of_the_bug(world.post(join(client=f"c{number}")))
-        world.advance(3400)
-        assert world.post(heartbeat(leader.member_id, 1)).value is ErrorCode.NONE
+        is_told_of_the_bug(simulation.post(join(client=f"c{number}")))
+        simulation.advance(3400)
+        assert simulation.post(heartbeat(leader.member_id, 1)).value is ErrorCode.NONE
 
 
-def fail_too_often(world: World, monkeypatch: pytest.MonkeyPatch, method: str = "leave") -> None:
+def fail_too_often(simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch, method: str = "leave") -> None:
     plant(monkeypatch, method, times=4)
     for _ in range(4):
-        is_told_of_the_bug(world.post(leave("ghost")))
-    assert isinstance(world.directory.groups[GROUP].actor_inbox.actor, FailedGroup)
+        is_told_of_the_bug(simulation.post(leave("ghost")))
+    assert isinstance(simulation.directory.groups[GROUP].actor_inbox.actor, FailedGroup)
 
 
-def test_too_many_bugs_make_a_group_fail_for_a_while(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everybody is told to come again; the other groups do not notice; then it is back, from what is durable."""
-    leader, follower = stable(world)
-    world.holds_back = False
-    world.post(commit(5, member_id=leader.member_id, generation_id=1))
-    fail_too_often(world, monkeypatch)
+def test_too_many_bugs_replace_group_by_failed_group(
+    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests get COORDINATOR_NOT_AVAILABLE, other groups are not affected, and later the group is activated again."""
+    leader, follower = form_stable_group(simulation)
+    simulation.holds_appends = False
+    simulation.post(commit(5, member_id=leader.member_id, generation_id=1))
+    fail_too_often(simulation, monkeypatch)
     gone = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert world.post(heartbeat(leader.member_id, 1)).value is gone
-    assert world.post(join(leader.member_id)).value == Joined(gone, member_id=leader.member_id)
-    assert world.post(sync(leader.member_id, 1)).value == Synced(gone)
-    assert world.post(leave(leader.member_id)).value.error is gone
-    assert world.post(commit(6, member_id=leader.member_id, generation_id=1)).value == Committed((gone,))
-    assert world.post(fetch()).value.error is gone
-    assert world.post(DescribeGroup(GROUP)).value.error is gone
-    assert world.post(DeleteGroup(GROUP)).value is gone
-    assert world.post(commit(1, group_id="other")).value == FINE
-    world.advance(FAILED_FOR_MS - 1)
-    assert world.post(heartbeat(leader.member_id, 1)).value is gone
-    world.advance(1)
-    assert world.post(heartbeat(leader.member_id, 1)).value is gone, "the first that comes wakes it"
+    assert simulation.post(heartbeat(leader.member_id, 1)).value is gone
+    assert simulation.post(join(leader.member_id)).value == Joined(gone, member_id=leader.member_id)
+    assert simulation.post(sync(leader.member_id, 1)).value == Synced(gone)
+    assert simulation.post(leave(leader.member_id)).value.error is gone
+    assert simulation.post(commit(6, member_id=leader.member_id, generation_id=1)).value == Committed((gone,))
+    assert simulation.post(fetch()).value.error is gone
+    assert simulation.post(DescribeGroup(GROUP)).value.error is gone
+    assert simulation.post(DeleteGroup(GROUP)).value is gone
+    assert simulation.post(commit(1, group_id="other")).value == COMMITTED
+    simulation.advance(FAILED_FOR_MS - 1)
+    assert simulation.post(heartbeat(leader.member_id, 1)).value is gone
+    simulation.advance(1)
+    assert simulation.post(heartbeat(leader.member_id, 1)).value is gone, "the first that comes wakes it"
     for one in (leader, follower):
-        assert world.post(heartbeat(one.member_id, 1)).value is ErrorCode.NONE
-    assert fetched(world) == 5
+        assert simulation.post(heartbeat(one.member_id, 1)).value is ErrorCode.NONE
+    assert fetch_offset(simulation) == 5
 
 
-def test_a_group_that_fails_answers_what_was_under_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit that becomes durable meanwhile is answered so, and is there when the group is back."""
-    leader, _ = stable(world)
-    late = world.post(commit(9, member_id=leader.member_id, generation_id=1))
-    seeing = world.post(fetch(require_stable=True))
-    fail_too_often(world, monkeypatch)
+def test_failed_group_answers_requests_in_flight(
+    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that becomes durable is answered, and its offset is there when the group is active again."""
+    leader, _ = form_stable_group(simulation)
+    late = simulation.post(commit(9, member_id=leader.member_id, generation_id=1))
+    seeing = simulation.post(fetch(require_stable=True))
+    fail_too_often(simulation, monkeypatch)
     assert seeing.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert late.is_waiting
-    world.advance(FAILED_FOR_MS)
-    world.post(heartbeat(leader.member_id, 1))
-    assert world.post(heartbeat(leader.member_id, 1)).value is ErrorCode.COORDINATOR_NOT_AVAILABLE, "it still waits"
-    world.keep_all()
-    assert late.value == FINE
-    world.post(heartbeat(leader.member_id, 1))
-    assert fetched(world) == 9
+    simulation.advance(FAILED_FOR_MS)
+    simulation.post(heartbeat(leader.member_id, 1))
+    assert simulation.post(heartbeat(leader.member_id, 1)).value is ErrorCode.COORDINATOR_NOT_AVAILABLE, (
+        "it still waits"
+    )
+    simulation.complete_all_appends()
+    assert late.value == COMMITTED
+    simulation.post(heartbeat(leader.member_id, 1))
+    assert fetch_offset(simulation) == 9
 
 
-def test_a_group_that_fails_while_it_is_deleted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.post(commit(1))
-    world.keep_all()
-    deleting = world.post(DeleteGroup(GROUP))
-    waiting = world.post(commit(2))
-    fail_too_often(world, monkeypatch)
+def test_failed_group_completes_delete_in_flight(
+    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation.post(commit(1))
+    simulation.complete_all_appends()
+    deleting = simulation.post(DeleteGroup(GROUP))
+    waiting = simulation.post(commit(2))
+    fail_too_often(simulation, monkeypatch)
     assert waiting.value == Committed((ErrorCode.COORDINATOR_NOT_AVAILABLE,))
-    world.keep_all()
+    simulation.complete_all_appends()
     assert deleting.value is ErrorCode.NONE
-    world.advance(FAILED_FOR_MS)
-    world.post(fetch())
-    assert world.post(fetch()).value.topics[0][1][0].offset == -1
-    assert GROUP not in world.directory.groups
-    assert GROUP not in world.directory.asleep
+    simulation.advance(FAILED_FOR_MS)
+    simulation.post(fetch())
+    assert simulation.post(fetch()).value.topics[0][1][0].offset == -1
+    assert GROUP not in simulation.directory.groups
+    assert GROUP not in simulation.directory.passivated
 
 
-class Spoiled(Place):
-    """A place that cannot take its answer: the front door failed to encode it."""
+class Spoiled(RecordedReply):
+    """A ``ReplyTo`` that raises, like a response that cannot be encoded."""
 
     def set(self, value: Any = None) -> None:
         super().set(value)
@@ -247,44 +269,46 @@ class Spoiled(Place):
         raise OSError("nowhere to put it")
 
 
-def test_a_place_that_takes_no_answer_costs_nobody_else_theirs(world: World) -> None:
-    """The first of two is answered in vain at the end of the join phase; so is its commit, and a deletion."""
+def test_failing_reply_to_does_not_affect_other_replies(simulation: CoordinatorSimulation) -> None:
+    """The first of two joins has such a reply_to at the end of the join phase, then a commit and a deletion."""
     spoiled = Spoiled()
-    world.directory.post(join(client="spoiled"), spoiled)
-    other = world.post(join(client="other"))
-    world.keep()
-    world.advance(6000)
+    simulation.directory.post(join(client="spoiled"), spoiled)
+    other = simulation.post(join(client="other"))
+    simulation.complete_append()
+    simulation.advance(6000)
     assert len(spoiled.answers) == 1
     assert other.value.generation_id == 1
-    assert world.group()._group.state is State.COMPLETING_REBALANCE, "the group goes on"
-    world.post(leave(*world.group()._group.members.by_id))
-    world.keep()
+    assert simulation.group()._group.state is State.COMPLETING_REBALANCE, "the group goes on"
+    simulation.post(leave(*simulation.group()._group.members.by_id))
+    simulation.complete_append()
     spoiled_commit, spoiled_delete, spoiled_fetch = Spoiled(), Spoiled(), Spoiled()
-    world.directory.post(commit(1), spoiled_commit)
-    world.directory.post(fetch(require_stable=True), spoiled_fetch)
-    waiting = world.post(fetch(require_stable=True))
-    world.keep()
+    simulation.directory.post(commit(1), spoiled_commit)
+    simulation.directory.post(fetch(require_stable=True), spoiled_fetch)
+    waiting = simulation.post(fetch(require_stable=True))
+    simulation.complete_append()
     assert len(spoiled_commit.answers) == len(spoiled_fetch.answers) == 1
     assert waiting.value.topics[0][1][0].offset == 1
-    world.directory.post(DeleteGroup(GROUP), spoiled_delete)
-    world.run()
-    later = world.post(commit(2))
-    world.keep_all()
-    assert later.value == FINE
+    simulation.directory.post(DeleteGroup(GROUP), spoiled_delete)
+    simulation.run()
+    later = simulation.post(commit(2))
+    simulation.complete_all_appends()
+    assert later.value == COMMITTED
     assert len(spoiled_delete.answers) == 1
 
 
-def test_a_bug_whose_asker_is_gone_does_not_take_the_group_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    leader, _ = stable(world)
+def test_bug_with_failing_reply_to_keeps_group(
+    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, _ = form_stable_group(simulation)
     plant(monkeypatch, "heartbeat")
     spoiled = Spoiled()
-    world.directory.post(heartbeat(leader.member_id, 1), spoiled)
-    world.run()
+    simulation.directory.post(heartbeat(leader.member_id, 1), spoiled)
+    simulation.run()
     assert len(spoiled.errors) == 1
-    assert world.post(heartbeat(leader.member_id, 1)).value is ErrorCode.NONE
+    assert simulation.post(heartbeat(leader.member_id, 1)).value is ErrorCode.NONE
 
 
-def test_a_stray_expiry_is_no_bug(world: World) -> None:
-    stable(world)
-    world.tell(GROUP, Expired((("session", "ghost"), ("pending", "ghost"), ("join",), ("sync",))))
-    assert world.group()._group.state is State.STABLE
+def test_expired_with_unknown_name_is_ignored(simulation: CoordinatorSimulation) -> None:
+    form_stable_group(simulation)
+    simulation.tell(GROUP, Expired((("session", "ghost"), ("pending", "ghost"), ("join",), ("sync",))))
+    assert simulation.group()._group.state is State.STABLE

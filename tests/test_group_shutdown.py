@@ -1,9 +1,9 @@
-"""A group that is told of the coordinator's end still says what is committed. (Found by the simulation.)"""
+"""A group that is shutting down still answers fetches."""
 
 from __future__ import annotations
 
-from stage.requests import GROUP, commit, fetch
-from stage.world import World
+from actor_system.requests import GROUP, commit, fetch
+from actor_system.simulation import CoordinatorSimulation
 
 from callboard.actors.messages import Fetched, Shutdown
 
@@ -13,20 +13,20 @@ def offset_in(answer: Fetched) -> int:
     return found.offset
 
 
-def test_a_stable_fetch_that_waits_for_a_commit_hears_of_it_after_the_end_has_begun() -> None:
-    """It was told that nothing is committed, and would have begun anew."""
-    world = World(holds_back=True)
-    world.post(commit(4))
-    world.keep_all()
-    world.post(commit(5))
-    waiting = world.post(fetch(require_stable=True))
-    world.tell(GROUP, Shutdown())
-    world.keep_all()
+def test_stable_fetch_during_shutdown_is_answered_after_commit() -> None:
+    """A reply without an offset would make the client start again from the beginning."""
+    simulation = CoordinatorSimulation(holds_appends=True)
+    simulation.post(commit(4))
+    simulation.complete_all_appends()
+    simulation.post(commit(5))
+    waiting = simulation.post(fetch(require_stable=True))
+    simulation.tell(GROUP, Shutdown())
+    simulation.complete_all_appends()
     assert offset_in(waiting.value) == 5
 
 
-def test_a_fetch_that_comes_late_hears_the_same() -> None:
-    world = World()
-    world.post(commit(4))
-    world.tell(GROUP, Shutdown())
-    assert offset_in(world.post(fetch()).value) == 4
+def test_fetch_after_shutdown_returns_committed_offset() -> None:
+    simulation = CoordinatorSimulation()
+    simulation.post(commit(4))
+    simulation.tell(GROUP, Shutdown())
+    assert offset_in(simulation.post(fetch()).value) == 4

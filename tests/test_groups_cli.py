@@ -1,4 +1,4 @@
-"""``callboard groups`` as a person and a script meet it: what it prints, what it changes, how it ends."""
+"""Tests of ``callboard groups``: output, changes and exit codes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from groups_program import DEADLINE_S, Done, Program, assigned, committed, filled_server, program_at
+from groups_program import DEADLINE_S, CommandResult, GroupsCommand, assigned, committed, filled_server, program_at
 from hypothesis import given
 from hypothesis import strategies as st
 from peers.server import ServerProcess
 
-from callboard.runtime.cli.groups.report import in_words
+from callboard.runtime.cli.groups.report import format_partitions
 from callboard.runtime.client.assignment import read_assignment
-from callboard.runtime.client.cluster import Cluster, Group
-from callboard.runtime.client.wire import APIS
+from callboard.runtime.client.cluster import Cluster, GroupListing
+from callboard.runtime.client.versions import APIS
 from callboard.runtime.kafka.api import APIS as SERVED
 
 
@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def callboard(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Iterator[Program]:
+def callboard(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Iterator[GroupsCommand]:
     with program_at(server, capsys) as program:
         yield program
 
@@ -42,9 +42,9 @@ def callboard(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Iter
 # list ----------------------------------------------------------------------------------------------------------------
 
 
-def test_list(callboard: Program) -> None:
+def test_list_prints_groups(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5)
-    callboard.enrol("shop", assigned(orders=[0]))
+    callboard.add_static_member("shop", assigned(orders=[0]))
     assert callboard("list").lines == [
         ["group", "state", "type", "protocol", "type"],
         ["shop", "Stable", "classic", "consumer"],
@@ -56,10 +56,10 @@ def test_list(callboard: Program) -> None:
     ]
 
 
-def test_list_by_state(callboard: Program) -> None:
-    """In any case; a state that does not exist is refused before anything is asked."""
+def test_list_with_state_filters_groups(callboard: GroupsCommand) -> None:
+    """States are accepted in any case; an unknown state is refused before any request."""
     callboard.commit("simple", orders_0=5)
-    callboard.enrol("shop", assigned())
+    callboard.add_static_member("shop", assigned())
     assert [line["group"] for line in callboard("list", "--state", "STABLE", "--json").json] == ["shop"]
     both = callboard("list", "--state", "stable", "--state", "empty", "--json").json
     assert [line["group"] for line in both] == ["shop", "simple"]
@@ -68,7 +68,7 @@ def test_list_by_state(callboard: Program) -> None:
     assert "unknown state 'stabel': did you mean 'Stable'?" in refused.err
 
 
-def test_list_by_type(callboard: Program) -> None:
+def test_list_with_type_filters_groups(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5)
     assert [line["group"] for line in callboard("list", "--type", "Classic", "--json").json] == ["simple"]
     assert callboard("list", "--type", "consumer", "--json").json == []
@@ -78,17 +78,17 @@ def test_list_by_type(callboard: Program) -> None:
     assert "unknown type 'clasic': did you mean 'classic'?" in refused.err
 
 
-def test_names_cannot_do_anything_to_a_terminal(callboard: Program) -> None:
-    """A line is a line, whatever clients call their groups; JSON has the name itself."""
+def test_control_characters_in_names_are_escaped(callboard: GroupsCommand) -> None:
+    """Text output is one line whatever the name of a group; JSON has the exact name."""
     callboard.commit("a\nb\x1b[31m\tü", orders_0=5)
     assert callboard("list").lines[1:] == [["a\\nb\\x1b[31m\\tü", "Empty", "classic", "-"]]
     assert callboard("describe", "a\nb\x1b[31m\tü").lines[0] == ["group", "a\\nb\\x1b[31m\\tü"]
     assert callboard("list", "--json").json[0]["group"] == "a\nb\x1b[31m\tü"
 
 
-def test_no_groups_are_no_error(callboard: Program) -> None:
-    """A script finds nothing on standard output, a person a word on the other."""
-    assert callboard("list") == Done(0, "", f"callboard: no groups on {callboard.server.bootstrap}\n")
+def test_list_without_groups_exits_with_0(callboard: GroupsCommand) -> None:
+    """Standard output is empty; a message is on standard error."""
+    assert callboard("list") == CommandResult(0, "", f"callboard: no groups on {callboard.server.bootstrap}\n")
     assert callboard("list", "--json").json == []
     callboard.commit("simple", orders_0=5)
     assert "no groups in this state" in callboard("list", "--state", "stable").err
@@ -97,9 +97,9 @@ def test_no_groups_are_no_error(callboard: Program) -> None:
 # describe, offsets ---------------------------------------------------------------------------------------------------
 
 
-def test_describe(callboard: Program) -> None:
+def test_describe_prints_members_and_offsets(callboard: GroupsCommand) -> None:
     callboard.commit("shop", orders_0=58, refunds_0=10)
-    member = callboard.enrol("shop", assigned(orders=[0, 1]))
+    member = callboard.add_static_member("shop", assigned(orders=[0, 1]))
     done = callboard("describe", "shop")
     facts, members, offsets = done.out.split("\n\n")
     assert facts.splitlines() == [
@@ -118,7 +118,7 @@ def test_describe(callboard: Program) -> None:
     ]
 
 
-def test_numbers_stand_below_each_other(callboard: Program) -> None:
+def test_numbers_are_right_aligned(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5, orders_1=98)
     header, *rows = callboard("offsets", "simple").out.splitlines()
     ends = {len(row.rstrip()) and row.index("100") + 3 for row in rows}
@@ -126,9 +126,9 @@ def test_numbers_stand_below_each_other(callboard: Program) -> None:
     assert all(line == line.rstrip() for line in (header, *rows))
 
 
-def test_describe_as_json(callboard: Program) -> None:
+def test_describe_json_has_members_and_offsets(callboard: GroupsCommand) -> None:
     callboard.commit("shop", orders_0=58)
-    member = callboard.enrol("shop", assigned(orders=[0]))
+    member = callboard.add_static_member("shop", assigned(orders=[0]))
     described = callboard("describe", "shop", "--json").json
     [seat] = described.pop("members")
     assert seat["assigned"] == [{"topic": "orders", "partition": 0}]
@@ -153,13 +153,13 @@ def test_describe_as_json(callboard: Program) -> None:
     }
 
 
-def test_an_assignment_that_makes_no_sense_is_unknown(callboard: Program) -> None:
-    callboard.enrol("shop", b"\x09")
+def test_describe_with_invalid_assignment_prints_dash(callboard: GroupsCommand) -> None:
+    callboard.add_static_member("shop", b"\x09")
     assert callboard("describe", "shop", "--json").json["members"][0]["assigned"] is None
     assert "-" in callboard("describe", "shop").out
 
 
-def test_offsets(callboard: Program) -> None:
+def test_offsets_prints_committed_offsets_and_lag(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5, refunds_0=3)
     assert callboard("offsets", "simple").lines[1:] == [
         ["orders", "0", "5", "100", "95", "-", "orders's"],
@@ -174,33 +174,35 @@ def test_offsets(callboard: Program) -> None:
 
 
 @pytest.mark.parametrize("command", ["describe", "offsets", "delete"])
-def test_a_group_that_is_not_there(callboard: Program, command: str) -> None:
+def test_commands_for_missing_group_exit_with_1(callboard: GroupsCommand, command: str) -> None:
     done = callboard(command, "nobody")
-    assert done == Done(1, "", "callboard: group 'nobody': there is no such group (GROUP_ID_NOT_FOUND)\n")
+    assert done == CommandResult(1, "", "callboard: group 'nobody': there is no such group (GROUP_ID_NOT_FOUND)\n")
 
 
-def test_a_group_of_a_newer_protocol_is_named(callboard: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other servers list groups that DescribeGroups calls dead: a word more than that nobody is there."""
-    newer = [Group("new", "Stable", "consumer", "consumer")]
+def test_group_of_newer_protocol_is_refused_with_its_type(
+    callboard: GroupsCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other servers list groups that DescribeGroups reports as dead; the message names the group's type."""
+    newer = [GroupListing("new", "Stable", "consumer", "consumer")]
     monkeypatch.setattr(Cluster, "groups", lambda _self: newer)
     done = callboard("describe", "new")
     one_line(done, "group 'new' is of type consumer, and only those of type classic can be described")
 
 
-def test_a_group_without_offsets(callboard: Program) -> None:
-    callboard.enrol("shop", assigned())
-    assert callboard("offsets", "shop") == Done(0, "", "callboard: group 'shop' has no offsets\n")
+def test_offsets_of_group_without_offsets_prints_message(callboard: GroupsCommand) -> None:
+    callboard.add_static_member("shop", assigned())
+    assert callboard("offsets", "shop") == CommandResult(0, "", "callboard: group 'shop' has no offsets\n")
     assert "lag          -\n" in callboard("describe", "shop").out
 
 
 # delete --------------------------------------------------------------------------------------------------------------
 
 
-def test_delete(callboard: Program) -> None:
-    """Each for itself: one that is refused does not spare the others."""
+def test_delete_of_several_groups_reports_each_refusal(callboard: GroupsCommand) -> None:
+    """A refused group does not prevent the deletion of the others."""
     callboard.commit("one", orders_0=5)
     callboard.commit("two", orders_0=5)
-    callboard.enrol("shop", assigned())
+    callboard.add_static_member("shop", assigned())
     done = callboard("delete", "one", "shop", "nobody", "two")
     assert (done.code, done.out) == (1, "group 'one' deleted\ngroup 'two' deleted\n")
     assert sorted(done.err.splitlines()) == [
@@ -210,7 +212,7 @@ def test_delete(callboard: Program) -> None:
     assert [line["group"] for line in callboard("list", "--json").json] == ["shop"]
 
 
-def test_delete_offsets(callboard: Program) -> None:
+def test_delete_with_offsets_deletes_only_these(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5, orders_1=6, refunds_0=3)
     assert callboard("delete", "simple", "--offsets", "orders:1").out == "1 offset of group 'simple' deleted\n"
     assert committed(callboard) == {"orders_0": 5, "refunds_0": 3}
@@ -222,9 +224,9 @@ def test_delete_offsets(callboard: Program) -> None:
     assert callboard("delete", "simple", "other", "--offsets", "orders").code == 2
 
 
-def test_offsets_that_are_needed_are_not_deleted(callboard: Program) -> None:
+def test_delete_of_subscribed_offsets_is_refused(callboard: GroupsCommand) -> None:
     callboard.commit("shop", orders_0=5, refunds_0=3)
-    callboard.enrol("shop", assigned(orders=[0]))
+    callboard.add_static_member("shop", assigned(orders=[0]))
     done = callboard("delete", "shop", "--offsets", "orders", "--offsets", "refunds")
     assert (done.code, done.out) == (1, "1 offset of group 'shop' deleted\n")
     assert "1 of 2 refused, orders:0 first: the group's members subscribe to this topic" in done.err
@@ -234,12 +236,12 @@ def test_offsets_that_are_needed_are_not_deleted(callboard: Program) -> None:
 # The server ----------------------------------------------------------------------------------------------------------
 
 
-def one_line(done: Done, *says: str) -> None:
+def one_line(done: CommandResult, *says: str) -> None:
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), done
     assert all(one in done.err for one in says), done.err
 
 
-def test_a_server_that_is_away(callboard: Program) -> None:
+def test_unreachable_server_exits_with_1(callboard: GroupsCommand) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     one_line(callboard.at(f"127.0.0.1:{port}", "list"), f"cannot reach 127.0.0.1:{port}: ", "refused", "--bootstrap")
@@ -248,7 +250,7 @@ def test_a_server_that_is_away(callboard: Program) -> None:
 
 @contextmanager
 def pretender(answer: bytes) -> Iterator[str]:
-    """Something that listens and is no Kafka: it sends ``answer`` and closes; with nothing to say it stays silent."""
+    """A server that does not speak Kafka's protocol: it sends ``answer`` and closes, or sends nothing."""
 
     def serve() -> None:
         try:
@@ -280,28 +282,28 @@ def pretender(answer: bytes) -> Iterator[str]:
         (b"\0\0\0\6\0\0\0\1\0\0", "cannot be read"),
     ],
 )
-def test_a_server_that_is_no_kafka(callboard: Program, answer: bytes, says: str) -> None:
+def test_invalid_response_exits_with_1(callboard: GroupsCommand, answer: bytes, says: str) -> None:
     with pretender(answer) as address:
         one_line(callboard.at(address, "list"), address, says)
 
 
-def test_a_server_that_says_nothing(callboard: Program) -> None:
+def test_server_without_response_times_out(callboard: GroupsCommand) -> None:
     with pretender(b"") as address:
         one_line(callboard.at(address, "list", "--timeout", "0.2"), "no answer within 0.2 s")
 
 
 @pytest.mark.parametrize("address", ["9092", "host", "host:99999", "host:0"])
-def test_an_address_that_is_none(callboard: Program, address: str) -> None:
+def test_invalid_address_exits_with_2(callboard: GroupsCommand, address: str) -> None:
     done = callboard.at(address, "list")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert address in done.err
 
 
-def test_the_client_asks_in_versions_that_kafka_has() -> None:
-    """What it can write is served here too, so these tests would notice a version that does not work."""
+def test_client_uses_versions_that_server_supports() -> None:
+    """All versions that the client can write are served here, so these tests detect a wrong version."""
     served = {api.key: api for api in SERVED}
     for name, known in APIS.items():
-        api = served[known.key]
+        api = served[known.api_key]
         assert name == api.name
         assert api.min_version <= known.max_version <= api.max_version
 
@@ -314,7 +316,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
 
-def test_the_exit_codes_of_the_program(callboard: Program) -> None:
+def test_program_exit_codes(callboard: GroupsCommand) -> None:
     at = ["-b", callboard.server.bootstrap]
     assert run("list", *at).returncode == 0
     failed = run("describe", "nobody", *at)
@@ -327,7 +329,7 @@ def test_the_exit_codes_of_the_program(callboard: Program) -> None:
 
 
 def on_a_terminal(columns: int, *arguments: str) -> str:
-    """What a terminal of so many columns is shown, without its colours."""
+    """The output on a terminal of ``columns`` columns, without colours."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "callboard", "groups", *arguments]
     env = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
@@ -344,7 +346,7 @@ def on_a_terminal(columns: int, *arguments: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
 
 
-def test_a_terminal_gets_a_table_with_grouped_numbers(callboard: Program) -> None:
+def test_terminal_table_has_thousands_separators(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5)
     callboard.commit("simple", refunds_0=123_456)
     shown = on_a_terminal(100, "offsets", "simple", "-b", callboard.server.bootstrap)
@@ -353,7 +355,7 @@ def test_a_terminal_gets_a_table_with_grouped_numbers(callboard: Program) -> Non
 
 
 @pytest.mark.parametrize("columns", [10, 40, 200])
-def test_a_narrow_terminal_wraps_lines_and_loses_nothing(callboard: Program, columns: int) -> None:
+def test_table_on_narrow_terminal_is_not_cut(callboard: GroupsCommand, columns: int) -> None:
     callboard.commit("simple", refunds_0=1_123_456_789)
     shown = on_a_terminal(columns, "offsets", "simple", "-b", callboard.server.bootstrap).splitlines()
     assert shown[0].split() == ["topic", "partition", "committed", "end", "lag", "leader", "epoch", "metadata"]
@@ -364,23 +366,23 @@ def test_a_narrow_terminal_wraps_lines_and_loses_nothing(callboard: Program, col
 
 
 @given(st.dictionaries(st.text("abc", min_size=1), st.lists(st.integers(0, 2**31 - 1), max_size=5, unique=True)))
-def test_assignments_are_read(topics: dict[str, list[int]]) -> None:
+def test_read_assignment_returns_sorted_partitions(topics: dict[str, list[int]]) -> None:
     expected = sorted((topic, partition) for topic, partitions in topics.items() for partition in partitions)
     assert read_assignment(assigned(**topics)) == tuple(expected)
 
 
 @given(st.binary(max_size=60))
-def test_other_bytes_are_no_assignment(data: bytes) -> None:
+def test_read_assignment_of_arbitrary_bytes_does_not_raise(data: bytes) -> None:
     found = read_assignment(data)
     assert found is None or found == () or all(isinstance(partition, int) for _, partition in found)
 
 
 @pytest.mark.parametrize("size", range(1, len(assigned(orders=[1, 2])) - 4))
-def test_an_assignment_that_is_cut_off_is_unknown(size: int) -> None:
+def test_read_assignment_of_truncated_bytes_returns_none(size: int) -> None:
     assert read_assignment(assigned(orders=[1, 2])[:size]) is None
 
 
-def test_partitions_in_words() -> None:
+def test_format_partitions_joins_ranges() -> None:
     places = [("b", 3), ("a", 0), ("a", 1), ("a", 2), ("a", 7), ("b", 1)]
-    assert in_words(places) == "a:0-2,7 b:1,3"
-    assert in_words([]) == ""
+    assert format_partitions(places) == "a:0-2,7 b:1,3"
+    assert format_partitions([]) == ""

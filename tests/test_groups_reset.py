@@ -1,4 +1,4 @@
-"""``callboard groups reset``: where offsets go, that nothing is written before it is said, and what is refused."""
+"""Tests of ``callboard groups reset``: the new offsets, the dry run, and refusals."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from groups_program import START_MS, Done, Program, assigned, committed, filled_server, program_at
+from groups_program import START_MS, CommandResult, GroupsCommand, assigned, committed, filled_server, program_at
 from hypothesis import given
 from hypothesis import strategies as st
 from peers.server import ServerProcess
 
-from callboard.runtime.cli.groups.reset import Bounds, Target, Way, parse_datetime, parse_topic, plan
-from callboard.runtime.client.cluster import Offset
+from callboard.runtime.cli.groups.reset import (
+    OffsetBounds,
+    ResetMode,
+    ResetTarget,
+    parse_datetime,
+    parse_topic,
+    plan_reset,
+)
+from callboard.runtime.client.cluster import OffsetAndMetadata
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +29,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def callboard(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Iterator[Program]:
+def callboard(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Iterator[GroupsCommand]:
     with program_at(server, capsys) as program:
         yield program
 
 
-def after(done: Done) -> dict[tuple[str, int], int]:
+def after(done: CommandResult) -> dict[tuple[str, int], int]:
     return {(one["topic"], one["partition"]): one["after"] for one in done.json["offsets"]}
 
 
@@ -46,8 +53,10 @@ def after(done: Done) -> dict[tuple[str, int], int]:
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
-def test_reset(callboard: Program, options: list[str], expected: dict[tuple[str, int], int]) -> None:
-    """Nothing is written before --execute says so; then what was shown is."""
+def test_reset_writes_only_with_execute(
+    callboard: GroupsCommand, options: list[str], expected: dict[tuple[str, int], int]
+) -> None:
+    """Offsets are written only with --execute, and are those of the dry run."""
     callboard.commit("simple", orders_0=5, orders_1=98, refunds_0=3)
     before = committed(callboard)
     dry = callboard("reset", "simple", "--topic", "orders", *options, "--json")
@@ -59,18 +68,18 @@ def test_reset(callboard: Program, options: list[str], expected: dict[tuple[str,
     assert committed(callboard) == {**{f"{topic}_{one}": to for (topic, one), to in expected.items()}, "refunds_0": 3}
 
 
-def test_reset_says_what_it_did(callboard: Program) -> None:
+def test_reset_prints_changes_and_notes(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5)
     dry = callboard("reset", "simple", "--topic", "orders:0", "--to-offset", "1000")
     header, row, last = dry.out.splitlines()
     assert header.split() == ["topic", "partition", "before", "after", "change", "note"]
-    assert row.split(maxsplit=5) == ["orders", "0", "5", "100", "95", "1000 is behind the end"]
+    assert row.split(maxsplit=5) == ["orders", "0", "5", "100", "95", "1000 is after the end"]
     assert last == "dry run: 1 offset of group 'simple' would be written; --execute writes them"
     wet = callboard("reset", "simple", "--topic", "orders:0", "--to-latest", "--execute")
     assert wet.out.splitlines()[-1] == "1 offset of group 'simple' written"
 
 
-def test_reset_of_some_partitions_and_of_all_topics(callboard: Program) -> None:
+def test_reset_of_partitions_and_all_topics(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5, refunds_0=3)
     some = callboard("reset", "simple", "--topic", "refunds", "--topic", "orders:1,0,1", "--to-latest", "--json")
     assert list(after(some)) == [("orders", 0), ("orders", 1), ("refunds", 0)]
@@ -78,7 +87,7 @@ def test_reset_of_some_partitions_and_of_all_topics(callboard: Program) -> None:
     assert after(whole) == {("orders", 0): 100, ("refunds", 0): 10}
 
 
-def test_offsets_go_out_to_a_file_and_come_back_from_it(callboard: Program, tmp_path: Path) -> None:
+def test_reset_from_file_reads_output_of_offsets_csv(callboard: GroupsCommand, tmp_path: Path) -> None:
     callboard.commit("simple", orders_0=5, refunds_0=3)
     file = tmp_path / "offsets.csv"
     file.write_text(callboard("offsets", "simple", "--csv").out)
@@ -88,24 +97,24 @@ def test_offsets_go_out_to_a_file_and_come_back_from_it(callboard: Program, tmp_
     assert committed(callboard) == {"orders_0": 5, "refunds_0": 3}
 
 
-def test_a_group_with_members_is_not_reset(callboard: Program) -> None:
+def test_reset_of_group_with_members_is_refused(callboard: GroupsCommand) -> None:
     callboard.commit("shop", orders_0=5)
-    callboard.enrol("shop", assigned(orders=[0]))
+    callboard.add_static_member("shop", assigned(orders=[0]))
     for execute in ([], ["--execute"]):
         done = callboard("reset", "shop", "--topic", "orders", "--to-earliest", *execute)
-        assert done == Done(
+        assert done == CommandResult(
             1,
             "",
             "callboard: group 'shop' is Stable with 1 member: stop its consumers first, "
-            "they would overwrite what is reset (a killed one is a member until its session ends)\n",
+            "because they would overwrite the new offsets (a killed consumer is a member until its session ends)\n",
         )
     assert committed(callboard, "shop") == {"orders_0": 5}
 
 
-def test_a_group_is_made_only_where_that_is_meant(callboard: Program) -> None:
+def test_reset_of_missing_group_needs_create(callboard: GroupsCommand) -> None:
     refused = callboard("reset", "nobdy", "--topic", "orders", "--to-latest", "--execute")
     assert (refused.code, refused.err.count("\n")) == (1, 1)
-    assert "there is no such group (GROUP_ID_NOT_FOUND); --create makes it" in refused.err
+    assert "there is no such group (GROUP_ID_NOT_FOUND); --create creates it" in refused.err
     assert callboard("list", "--json").json == []
     callboard("reset", "new", "--topic", "orders", "--to-latest", "--execute", "--create")
     assert committed(callboard, "new") == {"orders_0": 100, "orders_1": 100}
@@ -125,8 +134,8 @@ def test_a_group_is_made_only_where_that_is_meant(callboard: Program) -> None:
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
-def test_a_command_line_that_makes_no_sense(callboard: Program, options: list[str], says: str) -> None:
-    """Exit code 2, and nothing was asked: nobody is there who could answer."""
+def test_reset_with_invalid_arguments_exits_with_2(callboard: GroupsCommand, options: list[str], says: str) -> None:
+    """The exit code is 2, and no request is sent: no server is running."""
     done = callboard.at("127.0.0.1:1", "reset", "simple", *options)
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert says in done.err
@@ -141,7 +150,9 @@ def test_a_command_line_that_makes_no_sense(callboard: Program, options: list[st
         ("g,orders,0,1\n", "is 'g,orders,0,1'"),
     ],
 )
-def test_a_file_that_makes_no_sense(callboard: Program, tmp_path: Path, content: str, says: str) -> None:
+def test_reset_from_invalid_file_exits_with_2(
+    callboard: GroupsCommand, tmp_path: Path, content: str, says: str
+) -> None:
     file = tmp_path / "offsets.csv"
     file.write_text(content)
     done = callboard("reset", "simple", "--from-file", str(file))
@@ -149,35 +160,39 @@ def test_a_file_that_makes_no_sense(callboard: Program, tmp_path: Path, content:
     assert says in done.err
 
 
-def test_what_is_not_there_cannot_be_reset(callboard: Program) -> None:
+def test_reset_of_missing_partition_is_refused(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5)
     unknown = callboard("reset", "simple", "--topic", "nowhere", "--to-latest")
-    assert unknown == Done(
+    assert unknown == CommandResult(
         1, "", "callboard: topic 'nowhere': there is no such topic or partition (UNKNOWN_TOPIC_OR_PARTITION)\n"
     )
     assert "partition orders:7 does not exist" in callboard("reset", "simple", "--topic", "orders:7", "--to-latest").err
     unread = callboard("reset", "simple", "--topic", "orders:1", "--shift-by", "1")
-    assert "the group has no offset for orders:1 that could be shifted" in unread.err
+    assert "the group has no offset for orders:1 to shift" in unread.err
 
 
 @given(
     before=st.none() | st.integers(0, 200),
     low=st.integers(0, 50),
     size=st.integers(0, 100),
-    target=st.builds(Target, st.sampled_from([Way.EARLIEST, Way.LATEST, Way.OFFSET]), st.integers(-(2**63), 2**63 - 1)),
+    target=st.builds(
+        ResetTarget,
+        st.sampled_from([ResetMode.EARLIEST, ResetMode.LATEST, ResetMode.OFFSET]),
+        st.integers(-(2**63), 2**63 - 1),
+    ),
 )
-def test_no_plan_leads_out_of_the_partition(before: int | None, low: int, size: int, target: Target) -> None:
-    committed = {} if before is None else {("t", 0): Offset(before, -1, "")}
-    [step] = plan([("t", 0)], committed, Bounds({("t", 0): low}, {("t", 0): low + size}), target)
+def test_plan_reset_stays_within_partition(before: int | None, low: int, size: int, target: ResetTarget) -> None:
+    committed = {} if before is None else {("t", 0): OffsetAndMetadata(before, -1, "")}
+    [step] = plan_reset([("t", 0)], committed, OffsetBounds({("t", 0): low}, {("t", 0): low + size}), target)
     assert low <= step.after <= low + size
     assert step.before == before
 
 
-def test_times_without_a_zone_are_utc() -> None:
+def test_parse_datetime_without_zone_is_utc() -> None:
     assert parse_datetime("2026-01-01") == parse_datetime("2026-01-01T01:00:00+01:00") == START_MS
     assert parse_datetime("2026-01-01T00:00:00.250Z") == START_MS + 250
 
 
-def test_topics_are_read() -> None:
+def test_parse_topic_reads_topic_and_partitions() -> None:
     assert parse_topic("orders") == ("orders", None)
     assert parse_topic("orders:3,0,3") == ("orders", (3, 0))

@@ -1,4 +1,4 @@
-"""History takes each record of closed segments exactly once, whatever kills it, and compaction waits for it."""
+"""History copies each record of closed segments exactly once, also after kills, and compaction waits for it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from history_helpers import (
     START_MS,
     Killed,
     KillingDisk,
-    Written,
+    WrittenLog,
     commit,
     end,
     generation,
-    in_log,
-    in_table,
+    records_in_log,
+    records_in_table,
     spark_session,
 )
 from log_helpers import LazyDisk
@@ -33,26 +33,25 @@ from peers.waiting import wait_until
 from pyspark.sql import SparkSession
 
 from callboard.actors.ports import Entry
-from callboard.bench.loggen import Shape, write_log
+from callboard.bench.loggen import LogShape, write_log
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction import history
-from callboard.runtime.log.compaction.job import Job, run
+from callboard.runtime.log.compaction.job import CompactionJob, run
 from callboard.runtime.log.compaction.plan import make_plan
-from callboard.runtime.log.compaction.publish import locked
-from callboard.runtime.log.compaction.swap import Settings, compact, write_draft
-from callboard.runtime.log.compaction.swap import commit as commit_draft
+from callboard.runtime.log.compaction.publish import try_lock
+from callboard.runtime.log.compaction.swap import CompactionSettings, commit_draft, compact, write_draft
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.manifest import ManifestError, log_files
-from callboard.runtime.log.reading.transactions import partition_folders
+from callboard.runtime.log.reading.partition_reader import partition_folders
 from callboard.spark.history import HistoryTable, commands, keep
-from callboard.spark.history.keep import KINDS
-from callboard.spark.history.table import FROM_OFFSET, LAYOUT
+from callboard.spark.history.keep import HISTORY_KINDS
+from callboard.spark.history.table import FROM_OFFSET, PARTITION_COLUMNS
 from callboard.spark.options import Options
-from callboard.spark.scan import Scan
+from callboard.spark.scan import PartitionScan
 
 LATE_MS = START_MS + 400 * DAY_MS
-ALWAYS = Settings(LATE_MS, "a test", min_ratio=-1.0, delete_retention_ms=0)
+ALWAYS = CompactionSettings(LATE_MS, "a test", min_ratio=-1.0, delete_retention_ms=0)
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +61,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Written:
-    log = Written(tmp_path / "data")
+def log(tmp_path: Path) -> WrittenLog:
+    log = WrittenLog(tmp_path / "data")
     log.write(*rounds(random.Random(1), 40))
     return log
 
@@ -86,74 +85,76 @@ def rounds(chance: random.Random, count: int, first: int = 0) -> list[tuple[int,
     return made
 
 
-def test_each_record_of_closed_segments_is_taken_once(spark: SparkSession, written: Written, tmp_path: Path) -> None:
-    """In two runs, over a log that grew; a third finds nothing to do."""
+def test_keep_copies_each_record_of_closed_segments_once(spark: SparkSession, log: WrittenLog, tmp_path: Path) -> None:
+    """In two runs over a growing log; a third run finds nothing new."""
     table = tmp_path / "table"
-    first = keep(spark, written.data, table)
-    expected = in_log(written.data)
+    first = keep(spark, log.data, table)
+    expected = records_in_log(log.data)
     assert first.missing == 0
-    assert in_table(HistoryTable.open(table).rows(spark)) == expected
-    assert (first.records, first.partitions, first.troubles) == (len(expected), 2, ())
+    assert records_in_table(HistoryTable.open(table).rows(spark)) == expected
+    assert (first.records, first.partitions, first.problems) == (len(expected), 2, ())
     assert len({value[0] // DAY_MS for value in expected.values()}) == len(list(table.glob("day=*"))) > 2
 
-    written.write(*rounds(random.Random(2), 40, first=40))
-    second = keep(spark, written.data, table)
-    expected = in_log(written.data)
-    assert in_table(HistoryTable.open(table).rows(spark)) == expected
+    log.write(*rounds(random.Random(2), 40, first=40))
+    second = keep(spark, log.data, table)
+    expected = records_in_log(log.data)
+    assert records_in_table(HistoryTable.open(table).rows(spark)) == expected
     assert first.records + second.records == len(expected)
-    assert keep(spark, written.data, table)[:3] == (0, 0, second.commit)
+    assert keep(spark, log.data, table)[:3] == (0, 0, second.commit)
 
 
-def test_what_compaction_dropped_later_is_still_in_the_table(
-    spark: SparkSession, written: Written, tmp_path: Path
+def test_table_contains_records_removed_by_later_compaction(
+    spark: SparkSession, log: WrittenLog, tmp_path: Path
 ) -> None:
-    everything = in_log(written.data)
-    keep(spark, written.data, tmp_path / "table")
-    for folder in partition_folders(written.data).values():
+    everything = records_in_log(log.data)
+    keep(spark, log.data, tmp_path / "table")
+    for folder in partition_folders(log.data).values():
         assert compact(Disk(), folder, ALWAYS) is not None
-    assert len(in_log(written.data)) < len(everything)
-    written.write(*rounds(random.Random(3), 20, first=40))
-    later = in_log(written.data)
-    keep(spark, written.data, tmp_path / "table")
+    assert len(records_in_log(log.data)) < len(everything)
+    log.write(*rounds(random.Random(3), 20, first=40))
+    later = records_in_log(log.data)
+    keep(spark, log.data, tmp_path / "table")
     table = HistoryTable.open(tmp_path / "table")
-    assert in_table(table.rows(spark)) == everything | later
+    assert records_in_table(table.rows(spark)) == everything | later
     assert table.progress().complete_since_ms == 0
 
 
 @pytest.mark.parametrize("format", ["nonsense", "csv"])
-def test_a_format_that_spark_cannot_write_is_refused_before_compaction_waits_for_it(
-    spark: SparkSession, written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str
+def test_keep_with_unwritable_format_is_refused_before_compaction_waits(
+    spark: SparkSession, log: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str
 ) -> None:
-    code, out, err = callboard(capsys, "keep", "--data", written.data, "--to", tmp_path / "table", "--format", format)
+    code, out, err = callboard(capsys, "keep", "--data", log.data, "--to", tmp_path / "table", "--format", format)
     assert (code, out) == (2, "") and err.startswith(f"bad --format '{format}': ") and err.count("\n") == 1
     assert format in err.lower().partition("with it: ")[2] and "at org." not in err
-    assert history.read_mark(Disk(), written.data) is None
-    assert [path.name for path in tmp_path.iterdir()] == [written.data.name]
+    assert history.read_history_mark(Disk(), log.data) is None
+    assert [path.name for path in tmp_path.iterdir()] == [log.data.name]
 
 
 @pytest.mark.parametrize("format", ["orc", "json"])
-def test_other_formats(spark: SparkSession, written: Written, tmp_path: Path, format: str) -> None:
-    keep(spark, written.data, tmp_path / "table", format)
-    assert in_table(HistoryTable.open(tmp_path / "table").rows(spark)) == in_log(written.data)
+def test_keep_with_other_formats(spark: SparkSession, log: WrittenLog, tmp_path: Path, format: str) -> None:
+    keep(spark, log.data, tmp_path / "table", format)
+    assert records_in_table(HistoryTable.open(tmp_path / "table").rows(spark)) == records_in_log(log.data)
 
 
 # Killed --------------------------------------------------------------------------------------------------------------
 
 
 class Local:
-    """What Spark does for ``keep``, done here: so that a kill at every step takes seconds. It dies as well."""
+    """Does the work of Spark for ``keep`` in this process, so that a kill at every step takes seconds."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.disk = KillingDisk()
         module = sys.modules["callboard.spark.history.keep"]
-        patch.setattr(module, "_look", lambda spark, takes, tell: [module.look_at(take) for take in takes])
+        patch.setattr(module, "_check_ranges", lambda _spark, ranges, _report: list(map(module.check_range, ranges)))
         patch.setattr(module, "write_rows", self._write)
-        patch.setattr(HistoryTable, "written", lambda table, spark, firsts: self._written(table, firsts))
+        patch.setattr(HistoryTable, "count_rows", lambda table, spark, firsts: self._written(table, firsts))
 
     def _write(self, spark: Any, table: HistoryTable, takes: Sequence[Any]) -> None:
         """As Spark: all files of a folder at a time, over what lies there."""
         for take in takes:
-            scan = Scan(Disk(), take.folder, take.log_partition, Options("", kinds=KINDS, is_patient=True))
+            scan = PartitionScan(
+                Disk(), take.folder, take.log_partition, Options("", kinds=HISTORY_KINDS, is_permissive=True)
+            )
             rows = pa.Table.from_batches(scan.between(take.first, take.end, None)).to_pylist()
             for row in rows:
                 row["day"] = f"{row['timestamp']:%Y-%m-%d}"
@@ -178,7 +179,7 @@ class Local:
 
 
 def places_in(table: HistoryTable, number: int | None = None, first: int | None = None) -> list[tuple[int, int]]:
-    """What lies in the files that ``Local`` writes, of what the table says counts."""
+    """The committed records in the files that ``Local`` writes."""
     names = [f"log_partition={'*' if number is None else number}", f"from_offset={'*' if first is None else first}"]
     files = table.path.glob("/".join(["day=*", *names, "*.json"]))
     return [tuple(place) for file in files for place in json.loads(file.read_text())]
@@ -195,17 +196,17 @@ def compact_all(data: Path) -> None:
         compact(LazyDisk(), folder, ALWAYS)
 
 
-def test_killed_between_any_two_steps_and_run_again(
-    tmp_path: Path, written: Written, monkeypatch: pytest.MonkeyPatch
+def test_keep_killed_at_any_step_and_rerun_has_each_record_once(
+    tmp_path: Path, log: WrittenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run with a log that has a history already. After each kill somebody compacts, the log grows, it runs again."""
+    """With an existing history. After each kill the log is compacted and grows, and keep runs again."""
     local = Local(monkeypatch)
-    local.keep(written.data, tmp_path / "table")
-    written.write(*rounds(random.Random(5), 30, first=40))
-    everything, step, is_killed = in_log(written.data), 0, True
+    local.keep(log.data, tmp_path / "table")
+    log.write(*rounds(random.Random(5), 30, first=40))
+    everything, step, is_killed = records_in_log(log.data), 0, True
     while is_killed:
         here = tmp_path / f"killed-{step}"
-        shutil.copytree(written.data, here / "data")
+        shutil.copytree(log.data, here / "data")
         shutil.copytree(tmp_path / "table", here / "table")
         try:
             local.keep(here / "data", here / "table", step)
@@ -214,43 +215,43 @@ def test_killed_between_any_two_steps_and_run_again(
             step += 1
         compact_all(here / "data")
         assert set(counting(here / "table")) <= everything.keys()
-        again = Written.__new__(Written)
-        again.__dict__ |= {**written.__dict__, "data": here / "data"}
+        again = WrittenLog.__new__(WrittenLog)
+        again.__dict__ |= {**log.__dict__, "data": here / "data"}
         again.write(*rounds(random.Random(6), 20, first=70))
-        later = in_log(here / "data")
+        later = records_in_log(here / "data")
         local.keep(here / "data", here / "table")
         found = counting(here / "table")
         assert sorted(found) == sorted(everything.keys() | later.keys()), f"killed at step {step}"
     assert step > 20
 
 
-def test_killed_between_any_two_steps_of_the_first_run(
-    tmp_path: Path, written: Written, monkeypatch: pytest.MonkeyPatch
+def test_first_keep_killed_at_any_step_and_rerun_has_each_record_once(
+    tmp_path: Path, log: WrittenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table and the mark are made in it; compaction may go on until the mark is there, and loses nothing after."""
+    """The run creates the table and the mark; compaction after the mark loses nothing."""
     local, step, is_killed = Local(monkeypatch), 0, True
-    everything = in_log(written.data)
+    everything = records_in_log(log.data)
     while is_killed:
         here = tmp_path / f"killed-{step}"
-        shutil.copytree(written.data, here / "data")
+        shutil.copytree(log.data, here / "data")
         try:
             local.keep(here / "data", here / "table", step)
             is_killed = False
         except Killed:
             step += 1
-        is_marked = history.read_mark(Disk(), here / "data") is not None
+        is_marked = history.read_history_mark(Disk(), here / "data") is not None
         compact_all(here / "data")
-        expected = everything if is_marked else in_log(here / "data")
+        expected = everything if is_marked else records_in_log(here / "data")
         local.keep(here / "data", here / "table")
         found = counting(here / "table")
         assert sorted(found) == sorted(expected), f"killed at step {step}"
     assert step > 20
 
 
-def test_killed_while_spark_puts_files_in_their_places(
-    spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_keep_killed_during_spark_commit_and_rerun_has_each_record_once(
+    spark: SparkSession, log: WrittenLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some are there, some are not. They do not count, and the next run, which takes more, writes over them."""
+    """Some files exist, others do not. They are not committed, and the next run overwrites them."""
     table, module = tmp_path / "table", sys.modules["callboard.spark.history.keep"]
     write: Callable[..., None] = module.write_rows
 
@@ -265,27 +266,27 @@ def test_killed_while_spark_puts_files_in_their_places(
     with monkeypatch.context() as patch:
         patch.setattr(module, "write_rows", die)
         with pytest.raises(Killed):
-            keep(spark, written.data, table)
-    assert in_table(HistoryTable.open(table).rows(spark)) == {}
-    compact_all(written.data)
-    written.write(*rounds(random.Random(4), 20, first=40))
-    keep(spark, written.data, table)
-    expected = in_log(written.data)
-    assert in_table(HistoryTable.open(table).rows(spark)) == expected
+            keep(spark, log.data, table)
+    assert records_in_table(HistoryTable.open(table).rows(spark)) == {}
+    compact_all(log.data)
+    log.write(*rounds(random.Random(4), 20, first=40))
+    keep(spark, log.data, table)
+    expected = records_in_log(log.data)
+    assert records_in_table(HistoryTable.open(table).rows(spark)) == expected
     raw = spark.read.parquet(str(table))
     assert raw.count() == len(expected)
-    assert {*LAYOUT} <= {*raw.columns} and raw.where(f"{FROM_OFFSET} != 0").count() == 0
+    assert {*PARTITION_COLUMNS} <= {*raw.columns} and raw.where(f"{FROM_OFFSET} != 0").count() == 0
     assert not list(table.glob(".spark*"))
 
 
-def test_what_a_killed_run_left_goes_even_where_the_next_one_finds_less(
-    spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_leftovers_of_killed_keep_are_removed_when_next_run_finds_fewer_records(
+    spark: SparkSession, log: WrittenLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The history was off meanwhile and compaction went on: days have no record any more that the killed run wrote."""
+    """History was off and compaction continued, so days that the killed run wrote have no records any more."""
     table, module = tmp_path / "table", sys.modules["callboard.spark.history.keep"]
-    keep(spark, written.data, table)
-    before = in_log(written.data)
-    written.write(*rounds(random.Random(5), 30, first=40))
+    keep(spark, log.data, table)
+    before = records_in_log(log.data)
+    log.write(*rounds(random.Random(5), 30, first=40))
 
     def die(*_: Any) -> None:
         raise Killed
@@ -293,22 +294,22 @@ def test_what_a_killed_run_left_goes_even_where_the_next_one_finds_less(
     with monkeypatch.context() as patch:
         patch.setattr(module.HistoryTable, "make_durable", die)
         with pytest.raises(Killed):
-            keep(spark, written.data, table)
+            keep(spark, log.data, table)
     left = {path.name for path in table.glob("day=*/*/from_offset=*")} - {"from_offset=0"}
     assert left
-    history.remove_mark(Disk(), written.data)
-    compact_all(written.data)
-    keep(spark, written.data, table)
-    assert in_table(HistoryTable.open(table).rows(spark)) == before | in_log(written.data)
+    history.remove_history_mark(Disk(), log.data)
+    compact_all(log.data)
+    keep(spark, log.data, table)
+    assert records_in_table(HistoryTable.open(table).rows(spark)) == before | records_in_log(log.data)
     raw = spark.read.parquet(str(table))
     assert raw.count() == raw.select("log_partition", "log_offset").distinct().count()
 
 
-def test_kill_9_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
-    """The command, killed while Spark writes; however far it was, the next run ends with each record once."""
+def test_keep_after_kill_9_has_each_record_once(spark: SparkSession, tmp_path: Path) -> None:
+    """The command is killed while Spark writes; afterwards the next run has each record once."""
     data, table = tmp_path / "data", tmp_path / "table"
     DataFolder(data, 4).close()
-    write_log(data, Shape(30_000, 4, groups=40, segment_bytes=100_000, transaction_rate=0.05, tick_ms=60_000))
+    write_log(data, LogShape(30_000, 4, groups=40, segment_bytes=100_000, transaction_rate=0.05, tick_ms=60_000))
     command = [sys.executable, "-m", "callboard", "history", "keep", "--data", str(data), "--to", str(table)]
     process = subprocess.Popen([*command, "--master", "local[2]"], start_new_session=True, stderr=subprocess.DEVNULL)
     try:
@@ -319,91 +320,94 @@ def test_kill_9_and_run_again(spark: SparkSession, tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     keep(spark, data, table)
-    assert in_table(HistoryTable.open(table).rows(spark)) == in_log(data)
+    assert records_in_table(HistoryTable.open(table).rows(spark)) == records_in_log(data)
 
 
 # Compaction ----------------------------------------------------------------------------------------------------------
 
 
-def mark(data: Path, **taken_to: int) -> history.Mark:
-    return history.Mark("table", "id", {int(name.removeprefix("p")): offset for name, offset in taken_to.items()})
+def mark(data: Path, **taken_to: int) -> history.HistoryMark:
+    return history.HistoryMark(
+        "table", "id", {int(name.removeprefix("p")): offset for name, offset in taken_to.items()}
+    )
 
 
-def test_compaction_goes_as_far_as_history_and_no_further(written: Written) -> None:
-    folder, disk = written.folder(0), Disk()
+def test_compaction_stops_at_end_of_history(log: WrittenLog) -> None:
+    folder, disk = log.folder(0), Disk()
     bases = [file.base for file in log_files(disk, folder).files]
     assert len(bases) > 4
-    history.write_mark(disk, written.data, mark(written.data, p0=bases[2] + 0))
+    history.write_history_mark(disk, log.data, mark(log.data, p0=bases[2] + 0))
     draft = compact(disk, folder, ALWAYS)
     assert draft is not None and draft.manifest.clean_end == bases[2]
-    assert run(Job(folder, ALWAYS)).status == "compacted"  # tombstones, whose time is over
-    report = run(Job(folder, ALWAYS))
+    assert run(CompactionJob(folder, ALWAYS)).status == "compacted"  # tombstones, whose time is over
+    report = run(CompactionJob(folder, ALWAYS))
     assert report.status == "waiting" and f"up to offset {bases[2]}; run callboard history keep" in report.reason
-    assert history.remove_mark(disk, written.data) and not history.remove_mark(disk, written.data)
+    assert history.remove_history_mark(disk, log.data) and not history.remove_history_mark(disk, log.data)
     draft = compact(disk, folder, ALWAYS)
     assert draft is not None and draft.manifest.clean_end == bases[-1]
 
 
-def test_a_partition_that_history_has_never_seen_is_not_compacted(written: Written) -> None:
-    history.write_mark(Disk(), written.data, mark(written.data, p0=100))
-    plan = make_plan(Disk(), written.folder(1))
+def test_compaction_of_partition_without_history_waits(log: WrittenLog) -> None:
+    history.write_history_mark(Disk(), log.data, mark(log.data, p0=100))
+    plan = make_plan(Disk(), log.folder(1))
     assert plan.files == () and not plan.is_due(LATE_MS, -1.0)
-    assert compact(Disk(), written.folder(1), ALWAYS) is None
+    assert compact(Disk(), log.folder(1), ALWAYS) is None
 
 
-def test_history_that_begins_after_a_compaction_does_not_undo_it(written: Written) -> None:
-    """It has not even taken what was compacted: then there is nothing to plan, tombstones that expire included."""
-    folder = written.folder(0)
+def test_compaction_before_first_keep_stays_valid(log: WrittenLog) -> None:
+    """Nothing compacted is in the history yet: there is nothing to plan, not even expiring tombstones."""
+    folder = log.folder(0)
     assert compact(Disk(), folder, ALWAYS._replace(delete_retention_ms=DAY_MS)) is not None
-    history.write_mark(Disk(), written.data, mark(written.data, p0=1))
+    history.write_history_mark(Disk(), log.data, mark(log.data, p0=1))
     later = ALWAYS._replace(now_ms=LATE_MS + 2 * DAY_MS)
     assert make_plan(Disk(), folder).has_expired(later.now_ms)
     assert compact(Disk(), folder, later) is None
 
 
-def test_a_compaction_that_planned_before_history_came_does_not_count(written: Written) -> None:
-    disk, folder = Disk(), written.folder(0)
+def test_compaction_planned_before_first_keep_is_discarded(log: WrittenLog) -> None:
+    disk, folder = Disk(), log.folder(0)
     draft = write_draft(disk, folder, make_plan(disk, folder), ALWAYS)
     assert draft is not None
-    history.write_mark(disk, written.data, mark(written.data))
+    history.write_history_mark(disk, log.data, mark(log.data))
     history.wait_for_compactions(disk, [folder])
     assert not commit_draft(disk, folder, draft, LATE_MS, "abcdef01")
     assert log_files(disk, folder).manifest.generation == 0
 
 
-def test_history_waits_for_a_compaction_that_is_about_to_count(written: Written) -> None:
-    disk, folder = Disk(), written.folder(0)
+def test_keep_waits_for_running_compaction_swap(log: WrittenLog) -> None:
+    disk, folder = Disk(), log.folder(0)
     waited: list[float] = []
     assert compact(disk, folder, ALWAYS) is not None
-    with locked(disk, folder), pytest.raises(TimeoutError, match="locked for"):
+    with try_lock(disk, folder), pytest.raises(TimeoutError, match="locked for"):
         history.wait_for_compactions(disk, [folder], waited.append)
     assert len(waited) > 10
     history.wait_for_compactions(disk, [folder], waited.append)
 
 
-def test_what_was_compacted_before_history_came_is_said(
-    spark: SparkSession, written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_keep_after_compaction_reports_missing_records(
+    spark: SparkSession, log: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert compact(Disk(), written.folder(0), ALWAYS, clock=lambda: LATE_MS) is not None
-    _, out, err = callboard(capsys, "keep", "--data", written.data, "--to", tmp_path / "table")
+    assert compact(Disk(), log.folder(0), ALWAYS, clock=lambda: LATE_MS) is not None
+    _, out, err = callboard(capsys, "keep", "--data", log.data, "--to", tmp_path / "table")
     table = HistoryTable.open(tmp_path / "table")
     taken, rows = sum(table.progress().taken_to.values()), table.rows(spark).count()
-    assert f"{taken - rows:,} older records had been dropped by compaction before" in out and taken > rows
+    assert f"{taken - rows:,} older records had already been removed by compaction" in out and taken > rows
     assert err == ""
     assert table.progress().complete_since_ms == LATE_MS
-    assert in_table(table.rows(spark)) == in_log(written.data)
+    assert records_in_table(table.rows(spark)) == records_in_log(log.data)
     assert (
-        "history is whole from 2026-12-26" in callboard(capsys, "as-of", "--table", table.path, "--at", "2025-11-22")[2]
+        "the history is complete from 2026-12-26"
+        in callboard(capsys, "as-of", "--table", table.path, "--at", "2025-11-22")[2]
     )
 
 
-def test_a_mark_that_cannot_be_read_stops_compaction(written: Written) -> None:
-    path = written.data / history.FILE_NAME
+def test_unreadable_mark_stops_compaction(log: WrittenLog) -> None:
+    path = log.data / history.FILE_NAME
     path.write_text('{"version": 3}')
     with pytest.raises(ManifestError, match="found version 3, expected 2"):
-        make_plan(Disk(), written.folder(0))
+        make_plan(Disk(), log.folder(0))
     path.write_text("[]")
-    report = run(Job(written.folder(0), ALWAYS))
+    report = run(CompactionJob(log.folder(0), ALWAYS))
     assert report.status == "damaged" and "found no mark of a history" in report.reason
 
 
@@ -420,61 +424,61 @@ def callboard(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tup
     return int(code or 0), *capsys.readouterr()
 
 
-def test_damage_stops_its_partition_alone(
-    spark: SparkSession, written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_keep_with_damage_stops_only_that_partition(
+    spark: SparkSession, log: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is named, and taken up to the damaged file; with a copy put back it goes on."""
-    files = log_files(Disk(), written.folder(1)).files
+    """It is named, and copied up to the damaged file; with a restored file the next run continues."""
+    files = log_files(Disk(), log.folder(1)).files
     good = files[2].path.read_bytes()
     files[2].path.write_bytes(good[:40] + b"\xff" + good[41:])
-    code, out, err = callboard(capsys, "keep", "--data", written.data, "--to", tmp_path / "table", "--json")
+    code, out, err = callboard(capsys, "keep", "--data", log.data, "--to", tmp_path / "table", "--json")
     assert code == 3 and f"{files[2].path}: " in err and "damaged bytes at byte 0" in err
     table = HistoryTable.open(tmp_path / "table")
     assert table.progress().taken_to[1] == files[2].base
-    assert json.loads(out)["records"] == len(in_table(table.rows(spark)))
+    assert json.loads(out)["records"] == len(records_in_table(table.rows(spark)))
     files[2].path.write_bytes(good)
-    assert callboard(capsys, "keep", "--data", written.data, "--to", tmp_path / "table")[0] == 0
-    assert in_table(table.rows(spark)) == in_log(written.data)
+    assert callboard(capsys, "keep", "--data", log.data, "--to", tmp_path / "table")[0] == 0
+    assert records_in_table(table.rows(spark)) == records_in_log(log.data)
 
 
-def test_on_off_and_status(
-    spark: SparkSession, written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_keep_off_and_status_commands(
+    spark: SparkSession, log: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert callboard(capsys, "status", "--data", written.data)[1].splitlines()[0].split() == ["history", "off"]
-    code, out, _ = callboard(capsys, "keep", "--data", written.data, "--to", tmp_path / "table")
-    assert code == 0 and f"of 2 log partitions taken into {tmp_path / 'table'} in " in out
-    assert "nothing new" in callboard(capsys, "keep", "--data", written.data, "--to", tmp_path / "table")[1]
-    status = json.loads(callboard(capsys, "status", "--data", written.data, "--json")[1])
+    assert callboard(capsys, "status", "--data", log.data)[1].splitlines()[0].split() == ["history", "off"]
+    code, out, _ = callboard(capsys, "keep", "--data", log.data, "--to", tmp_path / "table")
+    assert code == 0 and f"of 2 log partitions copied to {tmp_path / 'table'} in " in out
+    assert "nothing new" in callboard(capsys, "keep", "--data", log.data, "--to", tmp_path / "table")[1]
+    status = json.loads(callboard(capsys, "status", "--data", log.data, "--json")[1])
     assert status["table"] == str(tmp_path / "table")
     assert all(one["taken_to"] == one["closed_to"] > 0 for one in status["partitions"])
-    assert "without a history from now on" in callboard(capsys, "off", "--data", written.data)[1]
-    assert "there was no history" in callboard(capsys, "off", "--data", written.data)[1]
-    assert history.read_mark(Disk(), written.data) is None
+    assert "history is off; compaction no longer waits" in callboard(capsys, "off", "--data", log.data)[1]
+    assert "there was no history" in callboard(capsys, "off", "--data", log.data)[1]
+    assert history.read_history_mark(Disk(), log.data) is None
 
 
-def test_what_makes_no_sense_is_refused(
-    spark: SparkSession, written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_history_commands_with_invalid_arguments_are_refused(
+    spark: SparkSession, log: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refused(*arguments: str | Path) -> str:
         code, out, err = callboard(capsys, *arguments)
         assert (code, out) == (2, "")
         return err
 
-    data, table = written.data, tmp_path / "table"
+    data, table = log.data, tmp_path / "table"
     assert "found no callboard.json" in refused("keep", "--data", tmp_path, "--to", table)
     assert f"found {data.name} and no _callboard/table.json" in refused("keep", "--data", data, "--to", tmp_path)
     assert "found no history" in refused("as-of", "--table", table, "--at", "1h")
-    assert not table.exists() and history.read_mark(Disk(), data) is None
+    assert not table.exists() and history.read_history_mark(Disk(), data) is None
     keep(spark, data, table)
     assert "bad --at 'noon'" in refused("as-of", "--table", table, "--at", "noon")
     assert "at most one of --json" in refused("as-of", "--table", table, "--at", "1h", "--json", "--csv")
     assert "ends in .csv or .parquet" in refused("as-of", "--table", table, "--at", "1h", "-o", "x.txt")
     assert f"its history goes to {table}" in refused("keep", "--data", data, "--to", tmp_path / "other")
-    other = Written(tmp_path / "other-data")
+    other = WrittenLog(tmp_path / "other-data")
     other.write(*rounds(random.Random(1), 10))
     assert "found the history of cluster" in refused("keep", "--data", other.data, "--to", table)
     assert "found the data of cluster" in refused("as-of", "--table", table, "--at", "1h", "--data", other.data)
-    with HistoryTable.open(table).alone():
+    with HistoryTable.open(table).exclusive_writer():
         assert "another callboard history writes to it" in refused("keep", "--data", data, "--to", table)
     file = table / "_callboard" / "table.json"
     file.write_text(file.read_text().replace('"version": 1', '"version": 9'))

@@ -1,4 +1,4 @@
-"""Offsets of an earlier time, written back through a running server: to whom, how it is noted, and how it is undone."""
+"""Restoring earlier offsets through a running server: target group, journal of changes, and undo."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from groups_program import DEADLINE_S, Program, assigned, filled_server, members_of, program_at
+from groups_program import DEADLINE_S, GroupsCommand, assigned, filled_server, members_of, program_at
 from history_helpers import spark_session
 from peers.server import ServerProcess
 from peers.waiting import wait_until
 from pyspark.sql import SparkSession
 
-from callboard.runtime.client.cluster import Cluster, Offset
+from callboard.runtime.client.cluster import Cluster, OffsetAndMetadata
 from callboard.runtime.client.errors import ClientError
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.log.compaction.history import remove_mark
-from callboard.runtime.log.reading.transactions import live_offsets, partition_folders
+from callboard.runtime.log.compaction.history import remove_history_mark
+from callboard.runtime.log.reading.partition_reader import live_offsets, partition_folders
 from callboard.runtime.settings.table import parse_address
 from callboard.spark.history import HistoryTable, commands, keep
-from callboard.spark.history.changes import Change, Written, begin, finish, read
-from callboard.spark.history.restore import last_to_undo, plan_restore, plan_undo
+from callboard.spark.history.changes import Change, OffsetChange, read_changes, record_end, record_start
+from callboard.spark.history.restore import find_change_to_undo, plan_restore, plan_undo
 
 importlib.import_module("hypothesis")  # which the command hides
 
@@ -45,9 +45,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 class History:
-    """The command beside a server, with a table of its log."""
+    """The command with a server and a table of its log."""
 
-    def __init__(self, spark: SparkSession, server: ServerProcess, groups: Program, table: Path, capsys: Any) -> None:
+    def __init__(
+        self, spark: SparkSession, server: ServerProcess, groups: GroupsCommand, table: Path, capsys: Any
+    ) -> None:
         self.groups = groups
         self.table = table
         self._server = server
@@ -85,7 +87,7 @@ class History:
         return {f"{line['topic']}_{line['partition']}": line["committed"] for line in lines}
 
     def notes(self) -> list[Change]:
-        return list(read(HistoryTable.open(self.table)).values())
+        return list(read_changes(HistoryTable.open(self.table)).values())
 
 
 @pytest.fixture
@@ -94,21 +96,21 @@ def history(
 ) -> Iterator[History]:
     with program_at(server, capsys) as groups:
         yield History(spark, server, groups, tmp_path / "table", capsys)
-    remove_mark(Disk(), server.data)
+    remove_history_mark(Disk(), server.data)
 
 
-def test_restore_and_undo(history: History) -> None:
-    """What was there at the time is there again; what came later is kept; undo takes back what was written alone."""
+def test_restore_and_undo_change_offsets(history: History) -> None:
+    """Earlier offsets are restored, later ones kept; undo reverts only the offsets that were written."""
     history.groups.commit("shop", orders_0=5, orders_1=7)
     moment = history.now("shop", orders_0=5, orders_1=7)
     history.groups.commit("shop", orders_0=50, refunds_0=3)
 
     code, out, err = history("restore", "--group", "shop", "--at", moment, "--dry-run")
-    assert (code, err) == (0, "") and "dry run: of group 'shop' it would be 1 offset written" in out
+    assert (code, err) == (0, "") and "dry run: group 'shop': 1 offset written" in out
     assert history.committed("shop") == {"orders_0": 50, "orders_1": 7, "refunds_0": 3} and history.notes() == []
 
     code, out, _ = history("restore", "--group", "shop", "--at", moment, "--reason", "a bad release")
-    assert code == 0 and "of group 'shop' 1 offset written, and read back" in out
+    assert code == 0 and "group 'shop': 1 offset written, and verified" in out
     undo = out.rpartition("callboard history ")[2].split()
     assert undo[:3] == ["undo", "--table", str(history.table)]
     lines = {tuple(line.split()[:2]): line.split()[2:] for line in out.splitlines()[1:4]}
@@ -117,7 +119,7 @@ def test_restore_and_undo(history: History) -> None:
     assert history.committed("shop") == {"orders_0": 5, "orders_1": 7, "refunds_0": 3}
     [note] = history.notes()
     assert (note.what, note.group, note.reason, note.ended) == ("restore", "shop", "a bad release", "done")
-    assert "@" in note.who and note.offsets[0].before == Offset(50, -1, "orders's")
+    assert "@" in note.who and note.offsets[0].before == OffsetAndMetadata(50, -1, "orders's")
 
     assert history("undo", "--reason", "it was not that")[0] == 0
     assert history.committed("shop") == {"orders_0": 50, "orders_1": 7, "refunds_0": 3}
@@ -140,25 +142,25 @@ def test_restore_to_another_group_and_undo_removes_its_offsets(history: History)
         assert cluster.committed("copy") == {}
 
 
-def test_undo_refuses_when_somebody_has_committed_since(history: History) -> None:
+def test_undo_after_other_commits_is_refused(history: History) -> None:
     history.groups.commit("shop", orders_0=5)
     moment = history.now("shop", orders_0=5)
     history.groups.commit("shop", orders_0=50)
     assert history("restore", "--group", "shop", "--at", moment)[0] == 0
     history.groups.commit("shop", orders_0=6)
     code, _, err = history("undo")
-    assert code == 1 and "has changed since: orders:0 is at 6, expected what restore" in err
+    assert code == 1 and "has changed since: orders:0 is at 6, expected the offsets written by restore" in err
     assert history.committed("shop") == {"orders_0": 6}
     assert history("undo", "--force")[0] == 0
     assert history.committed("shop") == {"orders_0": 50}
 
 
-def test_a_live_group_is_refused_and_fenced_if_asked(history: History) -> None:
-    """The static member is out afterwards, and its commits are refused."""
+def test_restore_of_group_with_members_is_refused_without_fence(history: History) -> None:
+    """The static member is removed, and its commits are refused."""
     history.groups.commit("shop", orders_0=5)
     moment = history.now("shop", orders_0=5)
     history.groups.commit("shop", orders_0=50)
-    history.groups.enrol("shop", assigned(orders=[0]))
+    history.groups.add_static_member("shop", assigned(orders=[0]))
     code, _, err = history("restore", "--group", "shop", "--at", moment)
     assert code == 1 and "group 'shop' is Stable with 1 member" in err and "--fence" in err
     assert history.committed("shop") == {"orders_0": 50} and history.notes() == []
@@ -167,8 +169,8 @@ def test_a_live_group_is_refused_and_fenced_if_asked(history: History) -> None:
     assert members_of(history.groups.wire, "shop") == []
 
 
-def test_a_running_consumer_that_is_fenced_goes_on_at_the_restored_offset(history: History) -> None:
-    """It joins again by itself, and reads from there."""
+def test_fenced_consumer_continues_at_restored_offset(history: History) -> None:
+    """It rejoins by itself, and reads from there."""
     from confluent_kafka import Consumer
 
     history.groups.commit("live", orders_0=5, orders_1=5)
@@ -200,7 +202,7 @@ def test_a_running_consumer_that_is_fenced_goes_on_at_the_restored_offset(histor
         consumer.close()
 
 
-def test_what_cannot_be_done_is_said_in_a_line(
+def test_restore_errors_are_one_line(
     history: History, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _, err = history("restore", "--group", "nobody", "--at", "1h")
@@ -216,51 +218,53 @@ def test_what_cannot_be_done_is_said_in_a_line(
 
 # The plan and the notes, without a server ----------------------------------------------------------------------------
 
-ONE, TWO, THREE = (Offset(number, -1, "") for number in (1, 2, 3))
-NOTE = Change("abc", "restore", "g", "g", "then", "now", "me@here", "why", "h:1", "", (Written(("t", 0), ONE, TWO),))
+ONE, TWO, THREE = (OffsetAndMetadata(number, -1, "") for number in (1, 2, 3))
+NOTE = Change(
+    "abc", "restore", "g", "g", "then", "now", "me@here", "why", "h:1", "", (OffsetChange(("t", 0), ONE, TWO),)
+)
 
 
-def test_the_plan_of_a_restore() -> None:
+def test_plan_restore() -> None:
     steps = plan_restore({("t", 0): ONE, ("t", 1): TWO}, {("t", 1): TWO, ("t", 2): THREE})
-    assert [(step.written.after, step.is_written) for step in steps] == [(ONE, True), (TWO, False), (THREE, False)]
+    assert [(step.change.after, step.is_changed) for step in steps] == [(ONE, True), (TWO, False), (THREE, False)]
 
 
-def test_the_plan_of_an_undo_after_a_crash_in_the_middle() -> None:
-    """Some offsets are written, some are not: both are what it knows of."""
-    change = NOTE._replace(offsets=(Written(("t", 0), ONE, TWO), Written(("t", 1), None, TWO)))
+def test_plan_undo_after_interrupted_restore() -> None:
+    """Some offsets are written, others are not; both are accepted."""
+    change = NOTE._replace(offsets=(OffsetChange(("t", 0), ONE, TWO), OffsetChange(("t", 1), None, TWO)))
     steps = plan_undo(change, {("t", 0): TWO}, force=False)
-    assert [(step.written.after, step.is_written) for step in steps] == [(ONE, True), (None, False)]
-    with pytest.raises(ClientError, match="t:0 is at 3, expected what restore abc has written"):
+    assert [(step.change.after, step.is_changed) for step in steps] == [(ONE, True), (None, False)]
+    with pytest.raises(ClientError, match="t:0 is at 3, expected the offsets written by restore abc"):
         plan_undo(change, {("t", 0): THREE}, force=False)
 
 
-def test_the_undo_of_an_undo_makes_a_restore_count_again() -> None:
+def test_undo_of_undo_makes_restore_effective_again() -> None:
     undo = NOTE._replace(change_id="u1", what="undo", of="abc", ended="done")
     again = undo._replace(change_id="u2", of="u1")
     done = NOTE._replace(ended="done")
     with pytest.raises(ClientError, match="no restore that could be undone"):
-        last_to_undo({"abc": done, "u1": undo}, None)
-    assert last_to_undo({"abc": done, "u1": undo, "u2": again}, None) == done
-    with pytest.raises(ClientError, match="'u1' was undone already"):
-        last_to_undo({"abc": done, "u1": undo, "u2": again}, "u1")
-    assert last_to_undo({"abc": done, "u1": undo._replace(ended="failed: x")}, None) == done
+        find_change_to_undo({"abc": done, "u1": undo}, None)
+    assert find_change_to_undo({"abc": done, "u1": undo, "u2": again}, None) == done
+    with pytest.raises(ClientError, match="'u1' was already undone"):
+        find_change_to_undo({"abc": done, "u1": undo, "u2": again}, "u1")
+    assert find_change_to_undo({"abc": done, "u1": undo._replace(ended="failed: x")}, None) == done
 
 
-def test_notes_survive_a_crash_at_any_byte(tmp_path: Path) -> None:
-    """A line that was cut off is as if it had never been; the next one is whole."""
+def test_changes_file_torn_at_any_byte_is_readable(tmp_path: Path) -> None:
+    """A torn line is ignored, and the next line is complete."""
     (tmp_path / "_callboard").mkdir()
     table: Any = HistoryTable.__new__(HistoryTable)
     table.path = tmp_path
-    begin(table, NOTE)
-    finish(table, "abc", "done")
+    record_start(table, NOTE)
+    record_end(table, "abc", "done")
     file = tmp_path / "_callboard" / "changes.jsonl"
     whole = file.read_bytes()
-    assert read(table) == {"abc": NOTE._replace(ended="done")}
+    assert read_changes(table) == {"abc": NOTE._replace(ended="done")}
     for size in range(whole.index(b"\n") + 1, len(whole)):
         file.write_bytes(whole[:size])
-        assert read(table) == {"abc": NOTE}
-        finish(table, "abc", "failed: why")
-        assert read(table) == {"abc": NOTE._replace(ended="failed: why")}
+        assert read_changes(table) == {"abc": NOTE}
+        record_end(table, "abc", "failed: why")
+        assert read_changes(table) == {"abc": NOTE._replace(ended="failed: why")}
     file.write_bytes(b"[1]\n")
-    with pytest.raises(StartError, match="line 1 is no note of a change"):
-        read(table)
+    with pytest.raises(StartError, match="line 1 is not a change"):
+        read_changes(table)

@@ -1,4 +1,4 @@
-"""How offsets were at a time, whose they were, and what changed: against a replay, and in a story to follow."""
+"""Offsets and owners at a time and their changes: compared with a replay, and for one example."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from history_helpers import START_MS, Written, commit, end, generation, spark_session
+from history_helpers import START_MS, WrittenLog, commit, end, generation, spark_session
 from pyspark.sql import DataFrame, SparkSession
 
 from callboard.actors.ports import Entry
@@ -21,9 +21,9 @@ from callboard.actors.records import GroupRecord, MarkerRecord, OffsetRecord, Pe
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.manifest import log_files
-from callboard.runtime.log.reading.transactions import partition_folders, partition_of, read_partition
+from callboard.runtime.log.reading.partition_reader import partition_folders, partition_of, read_partition
 from callboard.spark.history import HistoryTable, as_of, commands, diff, keep
-from callboard.spark.history.states import AS_OF, damaged_files
+from callboard.spark.history.states import AS_OF_COLUMNS, damaged_files
 
 HOUR_MS = 3_600_000
 Key = tuple[str, str, int]
@@ -40,9 +40,9 @@ def at(hour: float) -> int:
 
 
 @pytest.fixture(scope="module")
-def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """A day of a group: one member, then two; a transaction that is committed and one that is not; a deletion."""
-    written = Written(tmp_path_factory.mktemp("story") / "data", segment_bytes=300)
+def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> WrittenLog:
+    """A day of a group: one member, then two; a committed and an aborted transaction; a deletion."""
+    written = WrittenLog(tmp_path_factory.mktemp("story") / "data", segment_bytes=300)
     rounds: list[tuple[float, Any]] = [
         (0, commit("shop", "orders", 0, 1)),
         (1, generation("shop", 1, one=[("orders", 0), ("orders", 1)])),
@@ -66,12 +66,12 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Writ
     return written
 
 
-def table_of(story: Written) -> Path:
+def table_of(story: WrittenLog) -> Path:
     return story.data.parent / "table"
 
 
 def offsets(frame: DataFrame) -> dict[str, tuple[int, str | None]]:
-    """``topic-partition`` to the offset and the owner; no key twice."""
+    """By ``topic-partition``: the offset and the owner; fails if a key occurs twice."""
     rows = frame.select("topic", "partition", "offset", "owner").collect()
     found = {f"{row.topic}-{row.partition}": (row.offset, row.owner) for row in rows}
     assert len(found) == len(rows)
@@ -91,30 +91,32 @@ def offsets(frame: DataFrame) -> dict[str, tuple[int, str | None]]:
         (12, {"orders-1": (15, None), "refunds-0": (100, None)}),
     ],
 )
-def test_as_of(spark: SparkSession, story: Written, hour: float, expected: dict[str, Any]) -> None:
+def test_as_of_returns_offsets_and_owners_at_time(
+    spark: SparkSession, story: WrittenLog, hour: float, expected: dict[str, Any]
+) -> None:
     """With the data folder, since the last hours are in the open segment."""
     frame = as_of(spark, table_of(story), at(hour), groups=["shop"], data=story.data)
     assert offsets(frame) == expected
-    assert tuple(frame.columns) == AS_OF
+    assert tuple(frame.columns) == AS_OF_COLUMNS
 
 
-def test_as_of_tells_everything_about_a_commit(spark: SparkSession, story: Written) -> None:
+def test_as_of_returns_all_columns_of_commit(spark: SparkSession, story: WrittenLog) -> None:
     moment = datetime.fromtimestamp(at(4.5) / 1000, UTC)
     frame = as_of(spark, table_of(story), moment, data=story.data).where("topic = 'orders' and partition = 0")
     times = {name: f"unix_millis({name})" for name in ("commit_timestamp", "timestamp")}
-    names = [times.get(name, name) for name in AS_OF]
+    names = [times.get(name, name) for name in AS_OF_COLUMNS]
     rows = {row[0]: tuple(row)[1:] for row in frame.selectExpr(*names).collect()}
     shop = ("orders", 0, 12, 3, "at 12", START_MS, None, "two", None, "client-two", "/10.0.0.2", 2, 0, 5, at(4))
     assert rows.pop("shop") == shop
     assert rows.pop("other")[2] == 5 and not rows
 
 
-def test_a_time_without_a_zone_is_refused(spark: SparkSession, story: Written) -> None:
+def test_as_of_with_time_without_zone_is_refused(spark: SparkSession, story: WrittenLog) -> None:
     with pytest.raises(ValueError, match="without a zone"):
         as_of(spark, table_of(story), datetime(2025, 11, 21, 12))
 
 
-def test_diff(spark: SparkSession, story: Written) -> None:
+def test_diff_returns_changes_between_times(spark: SparkSession, story: WrittenLog) -> None:
     def changes(before: float, after: float) -> dict[str, tuple[Any, ...]]:
         frame = diff(spark, table_of(story), at(before), at(after), groups=["shop"], data=story.data)
         names = ("change", "moved", "before_offset", "after_offset", "before_owner", "after_owner")
@@ -133,7 +135,7 @@ def test_diff(spark: SparkSession, story: Written) -> None:
 
 
 def replay(data: Path, limit_ms: int) -> dict[Key, tuple[int, str | None]]:
-    """The same by the simplest means: every record in the log's order."""
+    """The same state by a simple replay in log order."""
     found: dict[Key, tuple[int, str | None]] = {}
     for folder in partition_folders(data).values():
         newest: dict[Key, tuple[int, int | None, str | None]] = {}
@@ -161,15 +163,15 @@ def replay(data: Path, limit_ms: int) -> dict[Key, tuple[int, str | None]]:
 
 
 def owners_of(record: GroupRecord) -> dict[tuple[str, int], str]:
-    """In these tests a member of partitions a and b is called ``a-b``."""
+    """In these tests a member with partitions a and b is called ``a-b``."""
     members = record.value.members if record.value else ()
     return {("t", int(part)): one.member_id for one in members for part in one.member_id.split("-")}
 
 
-def test_as_of_is_a_replay(spark: SparkSession, tmp_path: Path) -> None:
-    """Hundreds of records at random, of which compaction drops some after history has them, at random times."""
+def test_as_of_equals_replay(spark: SparkSession, tmp_path: Path) -> None:
+    """Hundreds of random records, some of which are compacted after they were kept, at random times."""
     chance = random.Random(11)
-    written, rounds, open_ones = Written(tmp_path / "data", segment_bytes=900), [], set()
+    written, rounds, open_ones = WrittenLog(tmp_path / "data", segment_bytes=900), [], set()
     for number in range(400):
         group = chance.choice(("a", "b", "c"))
         record: Any = commit(group, "t", chance.randrange(4), chance.choice((number, number, None)))
@@ -206,8 +208,8 @@ def callboard(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tup
     return capsys.readouterr()
 
 
-def test_commands_print_tables_json_csv_and_write_files(
-    spark: SparkSession, story: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_as_of_command_prints_table_json_csv_and_writes_files(
+    spark: SparkSession, story: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     moment = datetime.fromtimestamp(at(2.5) / 1000, UTC).isoformat()
     asked = ("as-of", "--table", table_of(story), "--data", story.data, "--group", "shop", "--at", moment)
@@ -221,7 +223,7 @@ def test_commands_print_tables_json_csv_and_write_files(
     assert [row.offset for row in spark.read.parquet(str(tmp_path / "found.parquet")).collect()] == [10, 20]
 
 
-def test_the_diff_command(spark: SparkSession, story: Written, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_command(spark: SparkSession, story: WrittenLog, capsys: pytest.CaptureFixture[str]) -> None:
     times = [datetime.fromtimestamp(at(hour) / 1000, UTC).isoformat() for hour in (2.5, 5.5)]
     asked = ("diff", "--table", table_of(story), "--data", story.data, "--group", "shop", "--from", times[0])
     rows = json.loads(callboard(capsys, *asked, "--to", times[1], "--json")[0])
@@ -230,10 +232,10 @@ def test_the_diff_command(spark: SparkSession, story: Written, capsys: pytest.Ca
     assert (out, err) == ("", "callboard: nothing is different\n")
 
 
-def test_damage_that_may_change_the_answer_is_named(
-    spark: SparkSession, story: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_as_of_with_damage_names_file(
+    spark: SparkSession, story: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of the log partitions of the groups that were asked for; and nothing is restored from such an answer."""
+    """Only for log partitions of the requested groups; restore then writes nothing."""
     data = tmp_path / "data"
     shutil.copytree(story.data, data)
     table = HistoryTable.open(table_of(story))
@@ -250,8 +252,8 @@ def test_damage_that_may_change_the_answer_is_named(
         commands.main(["as-of", "--table", str(table.path), "--data", str(tmp_path / "absent"), "--at", "0s"])
 
 
-def test_without_the_data_folder_it_says_what_is_missing(
-    spark: SparkSession, story: Written, capsys: pytest.CaptureFixture[str]
+def test_as_of_without_data_warns_about_open_segments(
+    spark: SparkSession, story: WrittenLog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ("as-of", "--table", table_of(story), "--at", "0s")
     assert "has nothing of open segments; --data DIR adds them" in callboard(capsys, *asked)[1]

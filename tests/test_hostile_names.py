@@ -1,4 +1,4 @@
-"""Names and texts that clients choose, in all that is printed: none does anything to a terminal or makes a line."""
+"""Names and texts of clients in all output: none can control a terminal or add a line."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from log_helpers import offset
+from partition_helpers import SUBSCRIPTION, TIME_MS, plain, transactional, write
 from peers.wire import Wire
-from test_logtools import SUBSCRIPTION, TIME_MS, plain, transactional, write
 
 from callboard import Coordinator
 from callboard.actors.records import (
@@ -34,7 +34,7 @@ from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.format.batch import encode_batch, frame_record
 from callboard.runtime.log.format.transaction_records import encode_transaction
 from callboard.runtime.log.partition import TRANSACTIONS_TOPIC
-from callboard.runtime.testing.plugin.facts import Facts
+from callboard.runtime.testing.plugin.facts import RequestFacts
 from callboard.runtime.testing.plugin.timeline import Timeline
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,7 +50,7 @@ def refuse_what_is_not_printable(text: str) -> None:
 
 
 class Said:
-    """What a command printed, checked."""
+    """The checked output of a command."""
 
     def __init__(self, code: int, out: str, err: str, is_checked: bool = True) -> None:
         self.code, self.out, self.err = code, out, err
@@ -76,7 +76,7 @@ def callboard(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 
 
 def join_group(wire: Wire, group: str, instance: str | None = None) -> str:
-    """A member alone in its group, stable."""
+    """The only member of a stable group."""
     offered = [{"name": "range", "metadata": SUBSCRIPTION}]
     values: dict[str, Any] = {"session_timeout": 60_000, "rebalance_timeout": 60_000, "member_id": ""}
     joined = wire.ask(
@@ -113,7 +113,7 @@ FULL, EMPTY = f"full {EVIL}", f"empty {EVIL}"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Any]:
-    """A group with a member and one with an offset, named by an enemy."""
+    """A group with a member and a group with an offset, with hostile names."""
     with Coordinator.in_thread(tmp_path / "served", "127.0.0.1:0", topics={"orders": 2}) as server:
         host, port = server.bootstrap.rsplit(":", 1)
         with Wire(host, int(port)) as wire:
@@ -122,7 +122,7 @@ def server(tmp_path: Path) -> Iterator[Any]:
             yield server
 
 
-def test_groups_of_a_server(server: Any, callboard: Callboard) -> None:
+def test_groups_commands_escape_names(server: Any, callboard: Callboard) -> None:
     at = ("--bootstrap-server", server.bootstrap)
     assert ESCAPED in callboard("groups", "list", *at).out
     assert {one["group"] for one in json.loads(callboard("groups", "list", "--json", *at).out)} == {FULL, EMPTY}
@@ -134,7 +134,7 @@ def test_groups_of_a_server(server: Any, callboard: Callboard) -> None:
     assert json.loads(callboard("groups", "offsets", EMPTY, "--json", *at).out)[0]["metadata"] == EVIL
 
 
-def test_reset_and_delete_of_a_server(server: Any, callboard: Callboard) -> None:
+def test_reset_and_delete_escape_names(server: Any, callboard: Callboard) -> None:
     at = ("--bootstrap-server", server.bootstrap)
     to = ("--all-topics", "--to-latest")
     assert ESCAPED in callboard("groups", "reset", EMPTY, *to, *at).out
@@ -156,7 +156,7 @@ def test_reset_and_delete_of_a_server(server: Any, callboard: Callboard) -> None
         assert ESCAPED in callboard("groups", "delete", EVIL, "-b", other.bootstrap).out
 
 
-def test_export_and_import(server: Any, callboard: Callboard, tmp_path: Path) -> None:
+def test_export_and_import_escape_names(server: Any, callboard: Callboard, tmp_path: Path) -> None:
     at, file = ("--bootstrap-server", server.bootstrap), tmp_path / "offsets"
     exact = callboard("export", *at, is_checked=False).out
     assert [row[0] for row in csv.reader(io.StringIO(exact, newline=""))][1:] == [EMPTY]
@@ -172,8 +172,8 @@ def test_export_and_import(server: Any, callboard: Callboard, tmp_path: Path) ->
         assert callboard("import", file, *at).code == 2
 
 
-def test_csv_to_a_terminal(server: Any, callboard: Callboard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A person sees escapes, and lines that are quoted; a pipe has each byte."""
+def test_csv_on_terminal_is_escaped(server: Any, callboard: Callboard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal gets escapes and quoted lines; a pipe gets the exact bytes."""
     at = ("--bootstrap-server", server.bootstrap)
 
     def export(*arguments: str) -> str:
@@ -187,7 +187,7 @@ def test_csv_to_a_terminal(server: Any, callboard: Callboard, monkeypatch: pytes
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Logs that say what no server of ours would have taken, as an import may have brought it."""
+    """Logs with content that a server would not have accepted, as after an import."""
     folder = tmp_path / "data"
     DataFolder(folder).close()
     member = MemberValue(EVIL, EVIL, EVIL, EVIL, 60_000, 10_000, SUBSCRIPTION, b"")
@@ -207,7 +207,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def test_log_tools(data: Path, callboard: Callboard) -> None:
+def test_log_commands_escape_names(data: Path, callboard: Callboard) -> None:
     dump = callboard("log", "dump", data)
     assert dump.code == 3 and dump.out.count(ESCAPED) > 8
     records = [json.loads(line) for line in callboard("log", "dump", data, "--json").out.split("\n") if line]
@@ -231,7 +231,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
-def test_log_lines_of_a_server(stream: io.StringIO) -> None:
+def test_server_log_lines_escape_names(stream: io.StringIO) -> None:
     program = f"""
 import io, json, logging, sys
 from callboard.runtime.common import logs
@@ -256,9 +256,9 @@ print(json.dumps(stream.getvalue()))
     assert text.count(MARK) >= 10
 
 
-def test_timeline_of_a_test() -> None:
+def test_timeline_escapes_names() -> None:
     timeline = Timeline(lambda: 0)
-    facts = Facts(api="JoinGroup", version=5, client_id=EVIL, groups=(EVIL,), members=(EVIL,), instances=(EVIL,))
+    facts = RequestFacts(api="JoinGroup", version=5, client_id=EVIL, groups=(EVIL,), members=(EVIL,), instances=(EVIL,))
     timeline.answer(timeline.request(facts, EVIL), facts, [EVIL], EVIL)
     refuse_what_is_not_printable(timeline.text())
     assert ESCAPED in timeline.text()
@@ -270,7 +270,7 @@ def test_printable_escapes_lone_surrogates_and_leaves_text_alone() -> None:
     assert printing.printable_lines("a\nb\x1b") == "a\nb\\x1b"
 
 
-def test_json_text_is_the_value_and_prints() -> None:
+def test_json_text_round_trips_and_is_printable() -> None:
     value = {"a": [EVIL, "ü世🎉", "\udc9b"], EVIL: None}
     for indent in (None, 2):
         text = printing.json_text(value, indent)
@@ -288,8 +288,8 @@ PRINTING = sorted(
 
 
 @pytest.mark.parametrize("path", PRINTING, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_module_prints_by_itself(path: Path) -> None:
-    """What is new prints through printing.py, too."""
+def test_modules_print_only_through_printing(path: Path) -> None:
+    """Every module must print through printing.py."""
     calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     lines = [node.lineno for node in calls if isinstance(node.func, ast.Name) and node.func.id == "print"]
     assert lines == []

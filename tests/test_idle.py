@@ -1,4 +1,4 @@
-"""A connection that says nothing for ``connections_max_idle_ms`` is closed; one that is owed an answer is not."""
+"""A connection that is idle for ``connections_max_idle_ms`` is closed, unless it has a pending request."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from door import CardboardClient, Door, enrol, frame, joining, on_a_loop, open_door
+from harness import MemoryClient, NodeHarness, async_test, frame, join_and_sync, join_values, running_node
 
-from callboard.runtime.kafka.idle import LOOK_PAUSE_MAX_MS, LOOKS, IdleWatch
+from callboard.runtime.kafka.idle import CHECK_INTERVAL_MAX_MS, CHECKS_PER_TIMEOUT, IdleConnectionCloser
 
 IDLE_MS = 600_000
 BEAT = frame("heartbeat", 4, group_id="g", generation_id=1, member_id="m", group_instance_id=None)
 
 
 class HandTimer:
-    """What ``Node.later`` is for a watch, in the hands of a test."""
+    """Replaces ``Node.later``; the test advances the time."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -40,19 +40,21 @@ class HandTimer:
 
 
 class Watched:
-    """A door whose node's connections are watched by a hand timer."""
+    """A server whose idle connections are closed by a manual timer."""
 
-    def __init__(self, door: Door, max_idle_ms: int = IDLE_MS) -> None:
+    def __init__(self, harness: NodeHarness, max_idle_ms: int = IDLE_MS) -> None:
         self.timer = HandTimer()
-        self.watch = IdleWatch(door.node.connections, max_idle_ms, self.timer.later)
+        self.watch = IdleConnectionCloser(harness.node.connections, max_idle_ms, self.timer.later)
         self.watch.start()
 
 
-@pytest.mark.parametrize("heard_at_ms", [0, 1, IDLE_MS // LOOKS - 1, IDLE_MS // LOOKS, 777_777])
-@on_a_loop
-async def test_silence_ends_a_connection_not_before_its_time(tmp_path: Path, heard_at_ms: int) -> None:
-    async with open_door(tmp_path) as door:
-        timer, client = Watched(door).timer, CardboardClient(door.node)
+@pytest.mark.parametrize(
+    "heard_at_ms", [0, 1, IDLE_MS // CHECKS_PER_TIMEOUT - 1, IDLE_MS // CHECKS_PER_TIMEOUT, 777_777]
+)
+@async_test
+async def test_idle_connection_is_closed_not_before_timeout(tmp_path: Path, heard_at_ms: int) -> None:
+    async with running_node(tmp_path) as harness:
+        timer, client = Watched(harness).timer, MemoryClient(harness.node)
         for _ in range(heard_at_ms // 100_000):
             client.feed(BEAT)
             timer.advance(100_000)
@@ -61,24 +63,26 @@ async def test_silence_ends_a_connection_not_before_its_time(tmp_path: Path, hea
         await client.answered(heard_at_ms // 100_000 + 1)
         timer.advance(IDLE_MS - 1)
         assert not client.is_closed
-        timer.advance(1 + IDLE_MS // LOOKS)
+        timer.advance(1 + IDLE_MS // CHECKS_PER_TIMEOUT)
         assert client.is_closed
 
 
-@on_a_loop
-async def test_a_parked_request_keeps_its_connection(tmp_path: Path) -> None:
-    """The others are closed meanwhile; this one when it was silent for so long after its answer."""
-    async with open_door(tmp_path, group_initial_rebalance_delay_ms=0) as door:
-        timer, first = Watched(door).timer, await door.connect()
-        member = await enrol(first, "g")
-        parked, silent = CardboardClient(door.node), CardboardClient(door.node)
-        parked.feed(frame("join_group", 3, **joining("g")))
+@async_test
+async def test_connection_with_pending_request_is_not_idle(tmp_path: Path) -> None:
+    """Other connections are closed meanwhile; this one after the idle time that follows its response."""
+    async with running_node(tmp_path, group_initial_rebalance_delay_ms=0) as harness:
+        timer, first = Watched(harness).timer, await harness.connect()
+        member = await join_and_sync(first, "g")
+        parked, silent = MemoryClient(harness.node), MemoryClient(harness.node)
+        parked.feed(frame("join_group", 3, **join_values("g")))
         for _ in range(100):
             timer.advance(IDLE_MS // 10)
             first.write(BEAT)
             await first.receive("heartbeat")
         assert (parked.is_closed, silent.is_closed) == (False, True)
-        timer.advance(timer.due[0] - timer.now_ms - 1 if timer.due else 0)  # the next look is right behind the answer
+        timer.advance(
+            timer.due[0] - timer.now_ms - 1 if timer.due else 0
+        )  # the next check directly follows the response
         await first.ask("leave_group", 2, group_id="g", member_id=member.member_id)
         await parked.answered(1)
         timer.advance(IDLE_MS - 1)
@@ -87,10 +91,10 @@ async def test_a_parked_request_keeps_its_connection(tmp_path: Path) -> None:
         assert parked.is_closed
 
 
-@on_a_loop
-async def test_half_a_request_is_a_sign_of_life(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        timer, client = Watched(door).timer, CardboardClient(door.node)
+@async_test
+async def test_incomplete_request_counts_as_activity(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        timer, client = Watched(harness).timer, MemoryClient(harness.node)
         for byte in BEAT[:-1]:
             client.feed(bytes((byte,)))
             timer.advance(IDLE_MS // 2)
@@ -99,24 +103,24 @@ async def test_half_a_request_is_a_sign_of_life(tmp_path: Path) -> None:
         assert client.is_closed
 
 
-@on_a_loop
-async def test_a_server_closes_and_goes_on(tmp_path: Path) -> None:
-    """Over TCP, with the node's own timer: whoever beats stays, whoever is silent is hung up on."""
-    async with open_door(tmp_path, connections_max_idle_ms=400) as door:
-        silent, talker = await door.connect(), await door.connect()
-        hangup = asyncio.ensure_future(silent.answers_until_hangup())
+@async_test
+async def test_server_closes_idle_connection_and_serves_others(tmp_path: Path) -> None:
+    """Over TCP, with the server's own timer: a connection with heartbeats stays, an idle one is closed."""
+    async with running_node(tmp_path, connections_max_idle_ms=400) as harness:
+        silent, talker = await harness.connect(), await harness.connect()
+        hangup = asyncio.ensure_future(silent.responses_until_disconnect())
         while not hangup.done():
             talker.write(BEAT)
             await talker.receive("heartbeat")
         assert await hangup == []
-        assert len(door.node.connections) == 1
-        await (await door.connect()).ask("list_groups")
+        assert len(harness.node.connections) == 1
+        await (await harness.connect()).ask("list_groups")
 
 
 @pytest.mark.parametrize(("max_idle_ms", "looks"), [(1, 1), (3, 3), (4, 4), (IDLE_MS, 4), (2**63 - 1, 2**62)])
-def test_any_length_is_never_shortened(max_idle_ms: int, looks: int) -> None:
-    """The looks together last at least as long as the setting says, and no single wait is too long for a loop."""
-    watch: Any = IdleWatch((), max_idle_ms, HandTimer().later)
-    assert 0 < watch._pause_ms <= LOOK_PAUSE_MAX_MS
-    assert watch._pause_ms * watch._looks >= max_idle_ms
-    assert watch._looks <= looks
+def test_check_interval_never_shortens_idle_timeout(max_idle_ms: int, looks: int) -> None:
+    """All checks together last at least as long as the setting, and no single wait exceeds the limit of event loops."""
+    watch: Any = IdleConnectionCloser((), max_idle_ms, HandTimer().later)
+    assert 0 < watch._check_interval_ms <= CHECK_INTERVAL_MAX_MS
+    assert watch._check_interval_ms * watch._max_idle_checks >= max_idle_ms
+    assert watch._max_idle_checks <= looks

@@ -1,4 +1,4 @@
-"""``callboard import`` of input that has no end, or is no table: a clear error, and bounded memory."""
+"""Tests of ``callboard import`` with endless or invalid input: a clear error, and bounded memory."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import pytest
 
 from callboard.runtime.cli.exchange import parse
 from callboard.runtime.cli.exchange.offsets_file import WantedOffsets
-from callboard.runtime.cli.exchange.parse import BAD_MAX, read_table
-from callboard.runtime.cli.exchange.source import BYTES_MAX, RECORD_CHARS_MAX, Source, opened
+from callboard.runtime.cli.exchange.parse import BAD_LINES_MAX, read_table
+from callboard.runtime.cli.exchange.text_source import BYTES_MAX, RECORD_CHARS_MAX, TextSource, open_text
 from callboard.runtime.cli.groups.reset import read_offsets
-from callboard.runtime.client.cluster import Offset
+from callboard.runtime.client.cluster import OffsetAndMetadata
 from callboard.runtime.common.errors import StartError
 
 MEBIBYTE = 1024 * 1024
 MEMORY_MAX = 400 * MEBIBYTE
-"""Of address space, for a process that needs 200 MiB to begin with."""
+"""Address space of a process that needs 200 MiB at its start."""
 
 INPUT_BYTES = 600 * MEBIBYTE
 
@@ -58,14 +58,14 @@ ENDLESS = {
     "json string": (b"y" * 65536, b'[\n{"group": "', "line 2: found no JSON (found no end of it"),
     "json value": (b'"a": [1, 2],\n' * 5000, b"\n\n{", "line 3: found no JSON (found no end of it"),
     "nested json": (b"[" * 65536, b'{"group": ', "line 1: found no JSON"),
-    "bad lines": (b"a,b\n" * 9999, b"", f"{BAD_MAX:,} bad lines (990 more are not shown); the rest was not read"),
+    "bad lines": (b"a,b\n" * 9999, b"", f"{BAD_LINES_MAX:,} bad lines (990 more are not shown); the rest was not read"),
     "garbage": (bytes(range(256)) * 256, b"", "line 2: found bytes that are not UTF-8, at byte 128"),
 }
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
-def test_input_without_end_is_refused_in_bounded_memory(tmp_path: Path, kind: str) -> None:
-    """Through a FIFO, whose size nobody can know. Whoever writes to it is not waited for."""
+def test_endless_input_is_refused_in_bounded_memory(tmp_path: Path, kind: str) -> None:
+    """Through a FIFO, whose size is unknown. The import does not wait for its writer."""
     piece, before, expected = ENDLESS[kind]
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -92,14 +92,14 @@ def test_dev_zero_is_refused() -> None:
     assert f"/dev/zero, line 1: found no CSV (found no end of it within {RECORD_CHARS_MAX} characters" in done.stderr
 
 
-def test_blank_input_without_end_is_refused_at_max_bytes() -> None:
-    source = Source(Path("name"), io.BytesIO(b" \n" * 2_000_000), max_bytes=3_000_000)
+def test_endless_blank_input_is_refused_at_max_bytes() -> None:
+    source = TextSource(Path("name"), io.BytesIO(b" \n" * 2_000_000), max_bytes=3_000_000)
     with pytest.raises(StartError, match=r"name: found more than 3000000 bytes; .* --max-bytes"):
         source.skip_blank()
 
 
 def test_file_larger_than_max_bytes_is_refused_unread(tmp_path: Path) -> None:
-    """The file has a hole, which takes no room on the disk."""
+    """The file is sparse, so it takes no disk space."""
     path = tmp_path / "large"
     with path.open("wb") as file:
         file.truncate(BYTES_MAX + 1)
@@ -126,8 +126,8 @@ def rows_of_json(count: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("rows", [rows_of_csv, rows_of_json])
-def test_memory_does_not_grow_with_a_valid_file(tmp_path: Path, rows: Callable[[int], Iterator[bytes]]) -> None:
-    """200 MB of metadata; as objects in memory it would be more than the process may have."""
+def test_memory_is_bounded_for_large_valid_file(tmp_path: Path, rows: Callable[[int], Iterator[bytes]]) -> None:
+    """200 MB of metadata: as objects they would exceed the memory limit."""
     path = tmp_path / "offsets"
     with path.open("wb") as file:
         file.writelines(rows(70_000))
@@ -147,10 +147,10 @@ def test_memory_does_not_grow_with_a_valid_file(tmp_path: Path, rows: Callable[[
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 7, 65536])
-def test_any_size_of_pieces_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
-    """Characters of several bytes, line ends of two, quoted line ends and values of JSON are cut anywhere."""
-    monkeypatch.setattr("callboard.runtime.cli.exchange.source.CHUNK_BYTES", chunk_bytes)
-    expected = {"grüße 🎉": {("t", 0): Offset(5, -1, 'a\r\nb "q"\r'), ("t", 1): Offset(6, 2, "")}}
+def test_chunk_size_does_not_change_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
+    """Multi-byte characters, two-byte line ends, quoted line ends and JSON values are split at any point."""
+    monkeypatch.setattr("callboard.runtime.cli.exchange.text_source.CHUNK_BYTES", chunk_bytes)
+    expected = {"grüße 🎉": {("t", 0): OffsetAndMetadata(5, -1, 'a\r\nb "q"\r'), ("t", 1): OffsetAndMetadata(6, 2, "")}}
     path = tmp_path / "offsets"
     texts = (
         "\ufeffgroup,topic,partition,offset,leader_epoch,metadata\r\n"
@@ -164,10 +164,10 @@ def test_any_size_of_pieces_reads_the_same(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 5, 65536])
-def test_errors_name_the_same_line_for_any_size_of_pieces(
+def test_chunk_size_does_not_change_line_of_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
 ) -> None:
-    monkeypatch.setattr("callboard.runtime.cli.exchange.source.CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr("callboard.runtime.cli.exchange.text_source.CHUNK_BYTES", chunk_bytes)
     good = '{"group": "g", "topic": "t",\n "partition": 0, "offset": 1}'
     cases = {
         f"\n[{good},\n{{]": "line 4: found no JSON",
@@ -190,9 +190,9 @@ def test_errors_name_the_same_line_for_any_size_of_pieces(
 
 @pytest.mark.parametrize("data", [b"a\n\xff", "grü".encode()[:-1], b"a\n\xf0\x9f\x8e", b"a\n\xed\xa0\x80"])
 @pytest.mark.parametrize("chunk_bytes", [1, 65536])
-def test_bytes_that_are_not_utf8_are_named(monkeypatch: pytest.MonkeyPatch, data: bytes, chunk_bytes: int) -> None:
-    monkeypatch.setattr("callboard.runtime.cli.exchange.source.CHUNK_BYTES", chunk_bytes)
-    source = Source(Path("name"), io.BytesIO(data))
+def test_invalid_utf8_is_refused_with_position(monkeypatch: pytest.MonkeyPatch, data: bytes, chunk_bytes: int) -> None:
+    monkeypatch.setattr("callboard.runtime.cli.exchange.text_source.CHUNK_BYTES", chunk_bytes)
+    source = TextSource(Path("name"), io.BytesIO(data))
     with pytest.raises(StartError, match=r"name, line [12]: found bytes that are not UTF-8, at byte 2"):
         list(source.lines())
 
@@ -212,17 +212,17 @@ def test_full_disk_for_temporary_files_is_an_oserror(tmp_path: Path, monkeypatch
         read_table(path, pytest.fail)
 
 
-def test_reset_from_a_file_without_end_is_refused() -> None:
-    with pytest.raises(StartError, match=r"'/dev/zero' is no CSV in UTF-8: found no end of it within"):
+def test_reset_from_endless_file_is_refused() -> None:
+    with pytest.raises(StartError, match=r"'/dev/zero' is not CSV in UTF-8: found no end of it within"):
         read_offsets(Path("/dev/zero"))
 
 
-def test_folder_is_no_file_to_import(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="cannot be read: Is a directory"), opened(tmp_path):
+def test_import_of_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="cannot be read: Is a directory"), open_text(tmp_path):
         pass
 
 
-def test_offsets_that_are_collected_in_another_thread_are_closed() -> None:
+def test_wanted_offsets_collected_in_another_thread_are_closed() -> None:
     offsets: list[WantedOffsets] = [WantedOffsets()]
     errors: list[object] = []
     before, sys.unraisablehook = sys.unraisablehook, errors.append

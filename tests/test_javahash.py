@@ -1,4 +1,4 @@
-"""Java's hash of a string, and what Kafka computes with it."""
+"""Java's hash of a string, and the partitions and buckets that Kafka computes from it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from callboard.actors.javahash import first_in_hash_map, hash_map_index, java_ha
         ("\uffff", 0xFFFF),
     ],
 )
-def test_known_hashes(text: str, expected: int) -> None:
+def test_java_hash_of_known_strings(text: str, expected: int) -> None:
     assert java_hash(text) == expected
 
 
 @given(st.text(), st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]))
-def test_the_recurrence(text: str, unit: str) -> None:
+def test_java_hash_equals_recurrence(text: str, unit: str) -> None:
     """hash(text + unit) = 31 * hash(text) + unit, in 32 bits with a sign."""
     expected = (31 * java_hash(text) + ord(unit)) % 2**32
     assert java_hash(text + unit) % 2**32 == expected
     assert -(2**31) <= java_hash(text + unit) < 2**31
 
 
-def test_partitions_of_groups() -> None:
+def test_offsets_partition_of_known_groups() -> None:
     """Math.abs of the smallest int is negative in Java; Kafka maps it to 0."""
     assert offsets_partition("polygenelubricants", 7) == 0
     assert offsets_partition("hello", 50) == 22
@@ -44,23 +44,23 @@ def test_partitions_of_groups() -> None:
 
 
 @given(st.text(), st.integers(1, 1000))
-def test_a_partition_is_one_of_them(text: str, partitions: int) -> None:
+def test_offsets_partition_is_in_range(text: str, partitions: int) -> None:
     assert 0 <= offsets_partition(text, partitions) < partitions
 
 
-def test_buckets_of_the_well_known_assignors() -> None:
+def test_hash_map_index_of_known_assignors() -> None:
     names = {"uniform": 1, "sticky": 8, "range": 9, "roundrobin": 10, "cooperative-sticky": 15}
     assert {name: hash_map_index(name) for name in names} == names
 
 
-def test_the_first_in_a_map() -> None:
+def test_first_in_hash_map_of_small_map() -> None:
     names = ["cooperative-sticky", "roundrobin", "range", "sticky", "uniform"]
     assert first_in_hash_map(names, 5) == "uniform"
     assert first_in_hash_map(names[:3], 3) == "range"
     assert first_in_hash_map(["BB", "Aa"], 2) == "BB", "in one bucket the first that came"
 
 
-def test_larger_maps_have_more_buckets() -> None:
+def test_first_in_hash_map_of_larger_map() -> None:
     """12 entries fill 16 buckets; the 13th doubles them, and the order changes."""
     names = ["range", "roundrobin"]
     by_size = {entries: first_in_hash_map(names, entries) for entries in (12, 13, 25, 1000)}

@@ -1,4 +1,4 @@
-"""kio is imported without what it would only waste time on."""
+"""kio is imported without hypothesis."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def test_kio_does_not_import_hypothesis() -> None:
     assert "hypothesis" not in loaded
 
 
-def test_who_wants_hypothesis_later_has_it() -> None:
+def test_hypothesis_can_be_imported_after_kio() -> None:
     statements = "from callboard.runtime.kafka.codec.kio import kio; kio('serial'); import hypothesis.strategies"
     assert "hypothesis.strategies" in loaded_after(statements)
 
 
-def test_who_has_hypothesis_keeps_it() -> None:
+def test_hypothesis_imported_before_kio_stays() -> None:
     statements = "import hypothesis; from callboard.runtime.kafka.codec.kio import kio; kio('serial'); hypothesis.given"
     assert "hypothesis" in loaded_after(statements)

@@ -1,4 +1,4 @@
-"""The laboratory's engines: each plays every workload, and the oracle has nothing to say. No time is asserted."""
+"""The laboratory's engines: each runs every workload without a violation. No time is asserted."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import pytest
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Heartbeat
-from callboard.bench.concurrency import measures, one
+from callboard.bench.concurrency import measured_process, measures
 from callboard.bench.concurrency.cell import Append, Cell
-from callboard.bench.concurrency.clients import Stage
+from callboard.bench.concurrency.clients import RunState
 from callboard.bench.concurrency.engines import ENGINES, make_engine
-from callboard.bench.concurrency.lock_engines import LockGroup, Waits
-from callboard.bench.concurrency.loop_engines import AsyncioLock
-from callboard.bench.concurrency.oracle import BareCell
+from callboard.bench.concurrency.lock_engines import GroupLockEngine, LockWaitTimer
+from callboard.bench.concurrency.loop_engines import AsyncioLockEngine
+from callboard.bench.concurrency.oracle import ReferenceCell
 from callboard.bench.concurrency.services import LabClock, ThreadTimer, Writer
 from callboard.bench.concurrency.workloads import WORKLOADS, Plan, loaded
 
@@ -46,7 +46,7 @@ def same_switch_interval() -> Iterator[None]:
 def run(capsys: pytest.CaptureFixture[str], engine: str, workload: str, *more: str) -> dict[str, Any]:
     groups, members = SMALL.get(workload, (6, 3))
     size = ["--groups", str(groups), "--members", str(members), "--clients", "8", "--seconds", str(SECONDS)]
-    assert one.main(["--engine", engine, "--workload", workload, *size, *more]) == 0
+    assert measured_process.main(["--engine", engine, "--workload", workload, *size, *more]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1
     told: dict[str, Any] = json.loads(lines[0])
@@ -55,7 +55,7 @@ def run(capsys: pytest.CaptureFixture[str], engine: str, workload: str, *more: s
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_every_engine_is_right_on_every_workload(
+def test_every_engine_passes_oracle_on_every_workload(
     capsys: pytest.CaptureFixture[str], engine: str, workload: str
 ) -> None:
     told = run(capsys, engine, workload)
@@ -68,7 +68,7 @@ def test_every_engine_is_right_on_every_workload(
     assert (told["loop_pause_max_ms"] is not None) == ENGINES[engine].has_loop
 
 
-def test_a_line_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_are_consistent(capsys: pytest.CaptureFixture[str]) -> None:
     told = run(capsys, "lock-group", "hot")
     latency, shares = told["latency_us"], [share for _, share in told["ccdf"]]
     assert latency["p50"] <= latency["p99"] <= latency["p999"] <= latency["max"]
@@ -80,16 +80,16 @@ def test_a_line_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert told["python"]["implementation"] == sys.implementation.name.replace("cpython", "CPython")
 
 
-def test_memory_is_told_when_there_are_groups_enough() -> None:
-    plan = WORKLOADS["heartbeats"].plan(one.MEMORY_GROUPS_MIN, 0.01, seed=1)
-    told = one.measure(make_engine("lock-global"), WORKLOADS["heartbeats"], plan)
+def test_memory_is_measured_with_enough_groups() -> None:
+    plan = WORKLOADS["heartbeats"].plan(measured_process.MEMORY_GROUPS_MIN, 0.01, seed=1)
+    told = measured_process.measure(make_engine("lock-global"), WORKLOADS["heartbeats"], plan)
     assert isinstance(told["bytes_a_group"], float) == (measures.resident_bytes() is not None)
 
 
-def test_an_engines_process_loads_no_more_than_it_needs() -> None:
-    """Nothing but the standard library, pykka and sortedcontainers: so it runs where the server's libraries do not."""
+def test_measured_process_imports_no_heavy_modules() -> None:
+    """Only the standard library, pykka and sortedcontainers, so that it runs on builds without other libraries."""
     code = (
-        "import sys; from callboard.bench.concurrency import one; "
+        "import sys; from callboard.bench.concurrency import measured_process; "
         "from callboard.bench.concurrency.engines import ENGINES, make_engine; "
         "[make_engine(name).close() for name in ENGINES]; print(*sys.modules)"
     )
@@ -102,19 +102,19 @@ def test_an_engines_process_loads_no_more_than_it_needs() -> None:
     [
         (["--engine", "lock-group", "--workload", "heartbeats"], "--groups"),
         (["--engine", "none", "--workload", "heartbeats", "--groups", "1"], "'none'"),
-        (["--engine", "lock-group", "--workload", "heartbeats", "--groups", "0"], "'0' is no number of things"),
-        (["--engine", "pykka-threads", "--workload", "heartbeats", "--groups", "2001"], "can have 2000 at most"),
-        (["--engine", "lock-group", "--workload", "hot", "--groups", "1", "--seconds", "x"], "'x' is no duration"),
+        (["--engine", "lock-group", "--workload", "heartbeats", "--groups", "0"], "'0' is not a number of at least 1"),
+        (["--engine", "pykka-threads", "--workload", "heartbeats", "--groups", "2001"], "supports at most 2000"),
+        (["--engine", "lock-group", "--workload", "hot", "--groups", "1", "--seconds", "x"], "'x' is not a duration"),
     ],
 )
-def test_bad_options_are_named(capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str) -> None:
+def test_invalid_options_are_refused(capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str) -> None:
     with pytest.raises(SystemExit) as caught:
-        one.main(arguments)
+        measured_process.main(arguments)
     assert caught.value.code == 2
     assert complaint in capsys.readouterr().err
 
 
-def test_the_tables_say_what_the_parent_shows() -> None:
+def test_engines_and_workloads_have_descriptions() -> None:
     assert list(ENGINES)[:2] == ["actor-loop", "actor-threads"] and "lock-group" in ENGINES
     assert all(spec.label for spec in ENGINES.values())
     assert all(spec.label and spec.shows and min(spec.groups) > 0 for spec in WORKLOADS.values())
@@ -124,45 +124,45 @@ def test_the_tables_say_what_the_parent_shows() -> None:
 
 
 def requests_of(plan: Plan, name: str, count: int) -> list[list[Any]]:
-    """The first requests of every client, with the answers that a fixed workload always gets."""
-    cast = WORKLOADS[name].make(plan)
-    bare = {seed.group_id: BareCell(seed) for seed in cast.seeds()}
+    """The first requests of every client, with the responses that a fixed workload always gets."""
+    setup = WORKLOADS[name].make(plan)
+    reference = {seed.group_id: ReferenceCell(seed) for seed in setup.seeds()}
     found = []
-    for client in cast.clients:
+    for client in setup.clients:
         requests, answer = [], None
         for _ in range(count):
             requests.append(client.script.send(answer))
-            answer = bare[requests[-1].group_id].ask(requests[-1])
+            answer = reference[requests[-1].group_id].ask(requests[-1])
         found.append(requests)
-        assert client.ledger.strange == []
+        assert client.ledger.unexpected == []
     return found
 
 
 @pytest.mark.parametrize("name", [name for name, spec in WORKLOADS.items() if spec.is_fixed])
-def test_the_same_seed_asks_the_same(name: str) -> None:
+def test_same_seed_gives_same_requests(name: str) -> None:
     plan = WORKLOADS[name].plan(groups=20, seconds=1, seed=5)
     assert requests_of(plan, name, 40) == requests_of(plan, name, 40)
 
 
-def test_another_seed_asks_something_else() -> None:
+def test_different_seed_gives_different_requests() -> None:
     plan = WORKLOADS["hot"].plan(groups=20, seconds=1, seed=5)
     assert requests_of(plan, "hot", 40) != requests_of(plan._replace(seed=6), "hot", 40)
 
 
-def test_the_hot_group_is_hot() -> None:
+def test_hot_workload_prefers_first_group() -> None:
     plan = WORKLOADS["hot"].plan(groups=100, seconds=1, seed=1)
     asked = Counter(request.group_id for requests in requests_of(plan, "hot", 100) for request in requests)
     assert asked.most_common(1)[0][0] == "group-0"
     assert asked["group-0"] > 10 * asked["group-50"]
 
 
-def test_heartbeats_go_to_all_members_alike() -> None:
+def test_heartbeats_are_distributed_evenly() -> None:
     plan = WORKLOADS["heartbeats"].plan(groups=8, seconds=1, seed=1, members=2, clients=4)
     asked = Counter(request.member_id for requests in requests_of(plan, "heartbeats", 8) for request in requests)
     assert len(asked) == 16 and set(asked.values()) == {2}
 
 
-def test_there_are_no_more_clients_than_members() -> None:
+def test_plan_limits_clients_to_members() -> None:
     assert WORKLOADS["commits"].plan(groups=3, seconds=1, seed=1, members=2).clients == 6
     assert WORKLOADS["join-one"].plan(groups=1, seconds=1, seed=1).clients == 1000
     assert WORKLOADS["join-many"].plan(groups=5, seconds=1, seed=1, members=3)[:3] == (5, 1, 5)
@@ -171,16 +171,16 @@ def test_there_are_no_more_clients_than_members() -> None:
 def test_loaded_groups_are_stable() -> None:
     plan = Plan(groups=2, members=3, clients=1, seconds=1, seed=1)
     for seed in islice(loaded(plan), 2):
-        bare = BareCell(seed)
-        assert bare.ask(Heartbeat(seed.group_id, f"{seed.group_id}-2", None, 1)) is ErrorCode.NONE
-        assert bare.ask(Heartbeat(seed.group_id, "stranger", None, 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+        reference = ReferenceCell(seed)
+        assert reference.ask(Heartbeat(seed.group_id, f"{seed.group_id}-2", None, 1)) is ErrorCode.NONE
+        assert reference.ask(Heartbeat(seed.group_id, "stranger", None, 1)) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_both_kinds_of_engines_have_the_same_number_in_flight() -> None:
+def test_loop_and_thread_engines_have_same_number_of_clients() -> None:
     plan = WORKLOADS["heartbeats"].plan(groups=8, seconds=1, seed=1, clients=7)
-    cast = WORKLOADS["heartbeats"].make(plan)
-    for engine in (LockGroup(), AsyncioLock()):
-        assert sum(len(crew.clients) for crew in engine.crews(Stage([]), cast.clients)) == 7
+    setup = WORKLOADS["heartbeats"].make(plan)
+    for engine in (GroupLockEngine(), AsyncioLockEngine()):
+        assert sum(len(runner.clients) for runner in engine.runners(RunState([]), setup.clients)) == 7
         engine.close()
 
 
@@ -188,11 +188,11 @@ def test_both_kinds_of_engines_have_the_same_number_in_flight() -> None:
 
 
 def a_cell() -> Cell:
-    return BareCell(next(loaded(Plan(groups=1, members=1, clients=1, seconds=1, seed=1)))).cell
+    return ReferenceCell(next(loaded(Plan(groups=1, members=1, clients=1, seconds=1, seed=1)))).cell
 
 
-def test_the_writer_gathers_while_it_writes() -> None:
-    """The first append is a round alone; what comes while that is written is one more round, in order."""
+def test_writer_gathers_appends_during_round() -> None:
+    """The first append is a round of its own; appends during that round form the next one, in order."""
     rounds: list[list[Any]] = []
     first_is_written, all_have_come = threading.Event(), threading.Event()
 
@@ -212,7 +212,7 @@ def test_the_writer_gathers_while_it_writes() -> None:
     assert rounds == [[0], list(range(1, 50))]
 
 
-def test_a_threads_timer_rings_what_is_due_and_never_early() -> None:
+def test_thread_timer_expires_due_names_never_early() -> None:
     clock = LabClock()
     rung: list[tuple[Hashable, int]] = []
     all_rang = threading.Event()
@@ -223,8 +223,8 @@ def test_a_threads_timer_rings_what_is_due_and_never_early() -> None:
             all_rang.set()
 
     timer, cell = ThreadTimer(clock, expired), a_cell()
-    timer.file(cell, {"late": 60, "soon": 20, "never": 30})
-    timer.file(cell, {"never": None})
+    timer.schedule(cell, {"late": 60, "soon": 20, "never": 30})
+    timer.schedule(cell, {"never": None})
     assert timer.settle() and rung == []  # the clock stands still
     clock.begin()
     assert all_rang.wait(10)
@@ -233,18 +233,18 @@ def test_a_threads_timer_rings_what_is_due_and_never_early() -> None:
     assert rung[0][1] >= 20 and rung[1][1] >= 60
 
 
-def test_a_loops_timer_rings_what_is_due_and_never_early() -> None:
+def test_loop_timer_expires_due_names_never_early() -> None:
     rung: list[tuple[Hashable, int]] = []
     rang = threading.Event()
 
-    class Listening(AsyncioLock):
+    class Listening(AsyncioLockEngine):
         def expired(self, cell: Cell, names: Sequence[Hashable]) -> None:
             rung.extend((name, self.clock.monotonic_ms()) for name in names)
             rang.set()
 
     engine, cell = Listening(), a_cell()
-    engine.on_home(lambda: engine.timer.file(cell, {"soon": 15, "never": 15}))
-    engine.on_home(lambda: engine.timer.file(cell, {"never": None}))
+    engine.run_on_engine_thread(lambda: engine.timer.schedule(cell, {"soon": 15, "never": 15}))
+    engine.run_on_engine_thread(lambda: engine.timer.schedule(cell, {"never": None}))
     engine.clock.begin()
     assert rang.wait(10)
     engine.close()
@@ -253,7 +253,7 @@ def test_a_loops_timer_rings_what_is_due_and_never_early() -> None:
 
 
 class StandInLock:
-    """A lock that somebody else holds, or not; it notes how it was asked for."""
+    """A lock that is free or held; it records the arguments of ``acquire``."""
 
     def __init__(self, is_free: bool) -> None:
         self.is_free = is_free
@@ -266,8 +266,8 @@ class StandInLock:
     def release(self) -> None: ...
 
 
-def test_a_wait_for_a_lock_is_timed_only_when_there_is_one() -> None:
-    waits, free, taken = Waits(), StandInLock(is_free=True), StandInLock(is_free=False)
+def test_lock_wait_is_timed_only_if_contended() -> None:
+    waits, free, taken = LockWaitTimer(), StandInLock(is_free=True), StandInLock(is_free=False)
     waits.acquire(free)
     assert free.asked == [False] and waits.seconds == 0
     waits.acquire(taken)
@@ -277,13 +277,13 @@ def test_a_wait_for_a_lock_is_timed_only_when_there_is_one() -> None:
 # Measures -------------------------------------------------------------------------------------------------------------
 
 
-def test_percentiles_are_values_that_were_measured() -> None:
+def test_percentile_returns_measured_values() -> None:
     ordered = list(range(1, 101))
     assert [measures.percentile(ordered, share) for share in (0.0, 0.5, 0.99, 0.999, 1.0)] == [1, 50, 99, 100, 100]
     assert measures.percentile([7], 0.5) == 7
 
 
-def test_the_curve_tells_what_share_was_slower() -> None:
+def test_curve_returns_share_of_slower_requests() -> None:
     points = measures.curve(sorted([1000] * 90 + [2000] * 9 + [1_000_000]))
     assert points[0][0] == 1.0 and points[0][1] == pytest.approx(0.1)
     assert all(first[0] < second[0] and first[1] >= second[1] for first, second in pairwise(points))
@@ -291,7 +291,7 @@ def test_the_curve_tells_what_share_was_slower() -> None:
     assert measures.curve([5, 5]) == []
 
 
-def test_fairness_is_one_when_all_have_the_same_and_small_when_one_has_all() -> None:
+def test_jain_index_is_one_if_even_and_small_if_uneven() -> None:
     assert measures.jain([5, 5, 5]) == pytest.approx(1)
     assert measures.jain([9, 0, 0]) == pytest.approx(1 / 3)
     told = measures.fairness([(0, 900)] * 50 + [(1, 10_000), (2, 20_000)], groups=4)

@@ -1,4 +1,4 @@
-"""The oracle must be able to fail: of engines that are wrong on purpose, as real ones are by accident, it says so."""
+"""The oracle detects engines that are wrong on purpose."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Commit, Committed, OffsetCommit
-from callboard.bench.concurrency import one
+from callboard.bench.concurrency import measured_process
 from callboard.bench.concurrency.cell import Append, Cell, CommitContext, Request, deliver
-from callboard.bench.concurrency.clients import Told
+from callboard.bench.concurrency.clients import JoinResult
 from callboard.bench.concurrency.engines import Engine, Seed
-from callboard.bench.concurrency.lock_engines import Lock, LockGlobal, LockGroup
-from callboard.bench.concurrency.oracle import FINDINGS_MAX, BareCell, of_generations, picture
+from callboard.bench.concurrency.lock_engines import GlobalLockEngine, GroupLockEngine, Lock
+from callboard.bench.concurrency.oracle import FINDINGS_MAX, ReferenceCell, check_generations, snapshot
 from callboard.bench.concurrency.services import LabClock
 from callboard.bench.concurrency.workloads import WORKLOADS, Plan, loaded
 
@@ -26,7 +26,7 @@ ANSWER_LIMIT_S = 0.3
 
 
 class YieldingClock(LabClock):
-    """Lets other threads run in the middle of a decision, which is where the time is read."""
+    """Lets other threads run during a turn, when the time is read."""
 
     def monotonic_ms(self) -> int:
         time.sleep(0.0001)
@@ -34,7 +34,7 @@ class YieldingClock(LabClock):
 
 
 class NoLock:
-    """Lets everybody in."""
+    """A lock that never blocks."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         return True
@@ -42,21 +42,21 @@ class NoLock:
     def release(self) -> None: ...
 
 
-class Unlocked(LockGroup):
+class Unlocked(GroupLockEngine):
     def lock_for(self, cell: Cell) -> Lock:
         return NoLock()
 
 
 class Deaf:
-    """A place where an answer is lost."""
+    """A receiver that loses the response."""
 
     def set(self, value: Any = None) -> None: ...
 
     def set_exception(self, exc_info: Any = None) -> None: ...
 
 
-class Dropper(LockGroup):
-    """Loses the answer to every twentieth request."""
+class Dropper(GroupLockEngine):
+    """Loses the response to every twentieth request."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -66,16 +66,16 @@ class Dropper(LockGroup):
         super().submit(request, Deaf() if next(self._numbers) % 20 == 0 else reply_to)
 
 
-class AppliesTwice(LockGroup):
-    """Applies every round again, and answers again."""
+class AppliesTwice(GroupLockEngine):
+    """Applies every round twice, and sends the responses twice."""
 
     def written(self, appends: Sequence[Append]) -> None:
         super().written(appends)
         super().written(appends)
 
 
-class AppliesTwiceInSilence(LockGroup):
-    """Applies every round again, and nobody hears of it."""
+class AppliesTwiceInSilence(GroupLockEngine):
+    """Applies every round twice, and sends the responses once."""
 
     def written(self, appends: Sequence[Append]) -> None:
         super().written(appends)
@@ -88,8 +88,8 @@ def _apply_in_silence(append: Append) -> tuple[()]:
     return ()
 
 
-class PromisesFirst(LockGroup):
-    """Answers a commit when it is written, and applies it a round later."""
+class PromisesFirst(GroupLockEngine):
+    """Responds to a commit when it is written, and applies it a round later."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -102,8 +102,8 @@ class PromisesFirst(LockGroup):
             self.turn(append.cell, self._writers_waits, _apply_in_silence, append)
 
 
-class OutOfOrder(LockGroup):
-    """Answers commits as they are written, and applies all of them at the end, the last one first."""
+class OutOfOrder(GroupLockEngine):
+    """Responds to commits when they are written, and applies all of them at the end, the last one first."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -125,12 +125,12 @@ def _answer(append: Append) -> Any:
     return Committed(append.context.errors)
 
 
-class NeverExpires(LockGroup):
+class NeverExpires(GroupLockEngine):
     def expired(self, cell: Cell, names: Sequence[Hashable]) -> None: ...
 
 
-class ExpiresAll(LockGroup):
-    """When one session runs out, so do all others of the group."""
+class ExpiresAll(GroupLockEngine):
+    """If one session expires, all sessions of the group expire."""
 
     def expired(self, cell: Cell, names: Sequence[Hashable]) -> None:
         if any(name[0] == "session" for name in names if isinstance(name, tuple)):
@@ -140,8 +140,8 @@ class ExpiresAll(LockGroup):
         super().expired(cell, names)
 
 
-class TwoForOne(LockGlobal):
-    """Has two cells for a group, and takes now one and now the other: as two processes that both think it is theirs."""
+class TwoForOne(GlobalLockEngine):
+    """Has two cells for a group and uses them alternately, like two processes that both own the group."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -169,7 +169,7 @@ class TwoForOne(LockGlobal):
 def verdict(engine: Engine, workload: str, groups: int = 4, members: int = 4) -> list[str]:
     spec = WORKLOADS[workload]
     plan = spec.plan(groups, SECONDS, seed=3, members=members, clients=16)
-    told = one.measure(engine, spec, plan, ANSWER_LIMIT_S)
+    told = measured_process.measure(engine, spec, plan, ANSWER_LIMIT_S)
     assert told["right"] == (not told["wrong"])
     wrong: list[str] = told["wrong"]
     return wrong
@@ -178,39 +178,39 @@ def verdict(engine: Engine, workload: str, groups: int = 4, members: int = 4) ->
 @pytest.mark.parametrize(
     ("engine", "workload", "finding"),
     [
-        (Dropper, "heartbeats", "never answered: "),
-        (Dropper, "commits", "never answered: "),
-        (Dropper, "join-one", "never answered: "),
+        (Dropper, "heartbeats", "requests without a response: "),
+        (Dropper, "commits", "requests without a response: "),
+        (Dropper, "join-one", "requests without a response: "),
         (AppliesTwice, "commits", "was answered again: "),
         (AppliesTwiceInSilence, "commits", "offsets were applied, "),
         (PromisesFirst, "commits", "was acknowledged, was answered "),
-        (OutOfOrder, "commits", "the last that was acknowledged is "),
-        (NeverExpires, "mixed", "their sessions ran out, and they are still members: "),
-        (ExpiresAll, "mixed", "they should be members and are not: "),
-        (TwoForOne, "commits", "the last that was acknowledged is "),
+        (OutOfOrder, "commits", "the last acknowledged one is "),
+        (NeverExpires, "mixed", "members with expired sessions: "),
+        (ExpiresAll, "mixed", "missing members: "),
+        (TwoForOne, "commits", "the last acknowledged one is "),
         (TwoForOne, "heartbeats", "requests were handled, "),
         (TwoForOne, "join-one", "(error=<ErrorCode.UNKNOWN_MEMBER_ID"),
     ],
 )
-def test_a_wrong_engine_is_found(engine: type[Engine], workload: str, finding: str) -> None:
+def test_oracle_finds_wrong_engine(engine: type[Engine], workload: str, finding: str) -> None:
     wrong = verdict(engine(), workload)
     assert any(finding in each for each in wrong), wrong
     assert len(wrong) <= 5 * (FINDINGS_MAX + 1)
 
 
 @pytest.mark.parametrize("workload", ["heartbeats", "hot", "commits", "join-one"])
-def test_two_inside_of_a_group_are_found(workload: str) -> None:
+def test_oracle_finds_overlapping_turns(workload: str) -> None:
     wrong = verdict(Unlocked(YieldingClock()), workload, groups=1, members=16)
-    assert any("turns began inside of another" in each for each in wrong), wrong
+    assert any("turns overlapped with another" in each for each in wrong), wrong
 
 
 @pytest.mark.parametrize("workload", ["heartbeats", "hot", "commits", "join-one"])
-def test_with_its_locks_the_same_engine_is_right(workload: str) -> None:
-    assert verdict(LockGroup(YieldingClock()), workload, groups=1, members=16) == []
+def test_engine_with_locks_passes_oracle(workload: str) -> None:
+    assert verdict(GroupLockEngine(YieldingClock()), workload, groups=1, members=16) == []
 
 
-def test_a_bug_in_the_rules_is_found() -> None:
-    class Buggy(LockGroup):
+def test_oracle_finds_bug_in_group_rules() -> None:
+    class Buggy(GroupLockEngine):
         def build(self, seeds: Iterable[Seed]) -> None:
             super().build(seeds)
             for cell in self.cells:
@@ -223,33 +223,36 @@ def test_a_bug_in_the_rules_is_found() -> None:
 # Generations ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_generation_that_fits_together() -> None:
-    assert list(of_generations([Told("g", 1, "a", "a", ("a", "b")), Told("g", 1, "b", "a", ())])) == []
+def test_check_generations_accepts_consistent_responses() -> None:
+    assert list(check_generations([JoinResult("g", 1, "a", "a", ("a", "b")), JoinResult("g", 1, "b", "a", ())])) == []
 
 
 @pytest.mark.parametrize(
     ("told", "finding"),
     [
-        ([Told("g", 1, "a", "a", ("a",)), Told("g", 1, "b", "b", ("b",))], "2 leaders: a, b"),
-        ([Told("g", 1, "a", "a", ("a",)), Told("g", 1, "a", "a", ("a",))], "a member was told twice"),
-        ([Told("g", 1, "a", "a", ("a",)), Told("g", 1, "b", "a", ())], "the leader was told of 1 members, 2 were told"),
-        ([Told("g", 1, "b", "a", ())], "1 members, the leader a is none of them"),
+        ([JoinResult("g", 1, "a", "a", ("a",)), JoinResult("g", 1, "b", "b", ("b",))], "2 leaders: a, b"),
+        ([JoinResult("g", 1, "a", "a", ("a",)), JoinResult("g", 1, "a", "a", ("a",))], "a member was told twice"),
+        (
+            [JoinResult("g", 1, "a", "a", ("a",)), JoinResult("g", 1, "b", "a", ())],
+            "the leader was told of 1 members, 2 were told",
+        ),
+        ([JoinResult("g", 1, "b", "a", ())], "1 members, the leader a is none of them"),
     ],
 )
-def test_generations_that_do_not(told: list[Told], finding: str) -> None:
-    assert [found for found in of_generations(told) if finding in found]
+def test_check_generations_finds_contradictions(told: list[JoinResult], finding: str) -> None:
+    assert [found for found in check_generations(told) if finding in found]
 
 
 # Playing it again -----------------------------------------------------------------------------------------------------
 
 
-def test_a_bare_cell_is_the_same_after_the_same_requests_and_another_after_others() -> None:
+def test_reference_cell_state_depends_only_on_requests() -> None:
     seed = next(loaded(Plan(groups=1, members=2, clients=1, seconds=1, seed=1)))
-    one_cell, same, other = BareCell(seed), BareCell(seed), BareCell(seed)
+    one_cell, same, other = ReferenceCell(seed), ReferenceCell(seed), ReferenceCell(seed)
     for offset in (1, 2):
         request = OffsetCommit("group-0", "group-0-1", None, 1, (Commit("orders", 1, offset, -1, ""),))
         assert one_cell.ask(request) == same.ask(request) == Committed((ErrorCode.NONE,))
     assert other.ask(request) == Committed((ErrorCode.NONE,))
-    assert picture(one_cell.cell) == picture(same.cell)
-    assert picture(one_cell.cell) != picture(other.cell)
-    assert picture(one_cell.cell)["offsets"] == {1: 2}
+    assert snapshot(one_cell.cell) == snapshot(same.cell)
+    assert snapshot(one_cell.cell) != snapshot(other.cell)
+    assert snapshot(one_cell.cell)["offsets"] == {1: 2}

@@ -1,4 +1,4 @@
-"""What the laboratory makes of its measurements: statistics, files, a page that is true, and a conclusion."""
+"""The laboratory's report: statistics, files, the page, and the conclusion."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ import pytest
 from lab_made_up import HEARTBEATS, line, made_up_run, measured, mixed_run, step
 
 from callboard.bench.concurrency import report
-from callboard.bench.concurrency.findings import findings, in_short
+from callboard.bench.concurrency.findings import findings, key_sentences
 from callboard.bench.concurrency.plan import Case
-from callboard.bench.concurrency.results import BASE, FAILED, RIGHT, WRONG, Run, failure, read_line, summaries
+from callboard.bench.concurrency.results import BASE, FAILED, RIGHT, WRONG, LabRun, failure, read_line, summaries
 from callboard.bench.concurrency.styles import STYLES, kb, ms, significant
-from callboard.bench.harness import BenchError, Measured
+from callboard.bench.harness import BenchError, MedianAndSpread
 
 
 @pytest.fixture(scope="module", name="mixed")
-def mixed_fixture() -> Run:
+def mixed_fixture() -> LabRun:
     return mixed_run()
 
 
 # Statistics -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_ratio_is_the_median_of_the_rounds_ratios() -> None:
+def test_ratio_is_median_of_rounds_ratios() -> None:
     """Not the ratio of the medians, which here would be 310 / 100."""
     table = summaries(made_up_run(measured({"actor-loop": [300, 310, 320], BASE: [100, 155, 80]})))
     own = table[HEARTBEATS]
     assert own["actor-loop"].ratio == pytest.approx(3.0)
     assert own[BASE].ratio == 1
-    assert own["actor-loop"].throughput == Measured(310, 20 / 310)
+    assert own["actor-loop"].throughput == MedianAndSpread(310, 20 / 310)
 
 
-def test_ratios_need_both_engines_in_the_round() -> None:
+def test_ratio_uses_only_rounds_of_both_engines() -> None:
     run = made_up_run([*measured({"actor-loop": [300, 310, 900], BASE: [100, 155]}), failure(step(BASE, 3), "gone")])
     found = summaries(run)[HEARTBEATS]["actor-loop"]
     assert found.ratios == {1: pytest.approx(3), 2: pytest.approx(2)}
     assert found.ratio == pytest.approx(2.5)
 
 
-def test_one_wrong_round_takes_all_numbers_away() -> None:
+def test_wrong_round_removes_all_figures() -> None:
     wrong = read_line(step("actor-loop", 3), line(step("actor-loop", 3), 5, right=False, wrong=["lost one"]))
     found = summaries(made_up_run([*measured({"actor-loop": [300, 310], BASE: [1, 2]}), wrong]))[HEARTBEATS]
     assert found["actor-loop"].status == WRONG
@@ -54,13 +54,13 @@ def test_one_wrong_round_takes_all_numbers_away() -> None:
     assert found["actor-loop"].reasons == ["WRONG in round 3: lost one"]
 
 
-def test_a_wrong_base_leaves_no_ratio() -> None:
+def test_wrong_base_engine_gives_no_ratio() -> None:
     wrong = read_line(step(BASE), line(step(BASE), 5, right=False, wrong=["lost one"]))
     found = summaries(made_up_run([*measured({"actor-loop": [300]}), wrong]))[HEARTBEATS]["actor-loop"]
     assert (found.status, found.ratio) == (RIGHT, None)
 
 
-def test_totals_are_taken_for_each_request() -> None:
+def test_totals_are_divided_by_requests() -> None:
     found = summaries(made_up_run(measured({BASE: [1000]})))[HEARTBEATS][BASE]
     assert found.figure("cpu_us") == pytest.approx(750)
     assert found.figure("lock_wait_us") == pytest.approx(125)
@@ -70,13 +70,13 @@ def test_totals_are_taken_for_each_request() -> None:
 # Files ----------------------------------------------------------------------------------------------------------------
 
 
-def test_json_brings_the_run_back(mixed: Run, tmp_path: Path) -> None:
+def test_json_round_trips_run(mixed: LabRun, tmp_path: Path) -> None:
     report.write_numbers(tmp_path, mixed)
     assert report.load(tmp_path / report.JSON_NAME) == mixed
     json.loads((tmp_path / report.JSON_NAME).read_text(), parse_constant=pytest.fail)  # NaN, Infinity
 
 
-def test_csv_has_a_row_a_measurement(mixed: Run, tmp_path: Path) -> None:
+def test_csv_has_row_per_measurement(mixed: LabRun, tmp_path: Path) -> None:
     report.write_numbers(tmp_path, mixed)
     with (tmp_path / report.CSV_NAME).open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -89,7 +89,7 @@ def test_csv_has_a_row_a_measurement(mixed: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"bench": "server"}', '{"bench": "concurrency"}'])
-def test_what_is_no_run_is_refused_by_name(content: str, tmp_path: Path) -> None:
+def test_load_of_invalid_json_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "odd.json"
     path.write_text(content)
     with pytest.raises(BenchError, match=r"odd\.json"):
@@ -100,7 +100,7 @@ def test_what_is_no_run_is_refused_by_name(content: str, tmp_path: Path) -> None
 
 
 class Page(HTMLParser):
-    """The rows of all tables as text, what the page refers to, and whether every tag is closed."""
+    """The rows of all tables as text, and all links; fails if a tag is not closed."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -128,12 +128,12 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def html(mixed: Run) -> str:
+def html(mixed: LabRun) -> str:
     pytest.importorskip("matplotlib")
     return report.html(mixed, summaries(mixed))
 
 
-def test_the_page_holds_the_right_numbers(html: str) -> None:
+def test_page_contains_figures(html: str) -> None:
     rows = {row[0]: row for row in Page(html).rows if len(row) == 3 + len(report.COLUMNS)}
     assert rows["actor-threads"][1] == "50.0 (1 FAILED)"
     assert rows["lock-global"] == ["lock-global", "WRONG", *[""] * (1 + len(report.COLUMNS))]
@@ -144,7 +144,7 @@ def test_the_page_holds_the_right_numbers(html: str) -> None:
     assert rows["lock-group"][1] == "FAILED"
 
 
-def test_the_page_has_no_nan_and_not_the_wrong_engines_number(html: str) -> None:
+def test_page_has_no_nan_and_no_figures_of_wrong_engine(html: str) -> None:
     text = re.sub(r"base64,[^\"]+|<style>[^<]+", "", html)
     assert re.findall(r"(?i:\b(?:nan|inf)\b)|\bNone\b", text) == []
     assert "999,999" not in text
@@ -153,7 +153,7 @@ def test_the_page_has_no_nan_and_not_the_wrong_engines_number(html: str) -> None
     assert "group g3: generation 4, expected &lt;5&gt;" in text
 
 
-def test_the_page_stands_alone_and_says_what_was_run(html: str) -> None:
+def test_page_is_self_contained_and_describes_run(html: str) -> None:
     assert all(link.startswith("data:image/png;base64,iVBORw0KGgo") for link in Page(html).links)
     assert "http" not in re.sub(r"base64,[^\"]+", "", html)
     assert "@import" not in html and "url(" not in html and "<script" not in html
@@ -163,7 +163,7 @@ def test_the_page_stands_alone_and_says_what_was_run(html: str) -> None:
     assert "Nothing is claimed for builds not run: free-threaded builds" in html
 
 
-def test_workloads_with_sizes_have_their_plots() -> None:
+def test_workload_with_several_sizes_has_plots() -> None:
     pytest.importorskip("matplotlib")
     sizes = [Case("heartbeats", size) for size in (10, 1000)]
     run = made_up_run([each for case in sizes for each in measured({"actor-loop": [300], BASE: [100]}, case)])
@@ -172,14 +172,14 @@ def test_workloads_with_sizes_have_their_plots() -> None:
     assert len(Page(html).links) == 4  # throughput, latency, memory, fairness
 
 
-def test_a_run_in_which_nothing_was_right_still_has_a_page() -> None:
+def test_run_without_right_measurement_has_page() -> None:
     pytest.importorskip("matplotlib")
     run = made_up_run([failure(step("actor-loop"), "gone"), failure(step(BASE), "gone")])
     rows = Page(report.html(run, summaries(run))).rows
     assert ["actor-loop", "FAILED", *[""] * (1 + len(report.COLUMNS))] in rows
 
 
-def test_every_engine_has_a_look_of_its_own() -> None:
+def test_every_engine_has_unique_style() -> None:
     looks = list(STYLES.values())
     assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(looks)
 
@@ -188,11 +188,11 @@ def test_every_engine_has_a_look_of_its_own() -> None:
     ("value", "text"),
     [(0, "0"), (None, ""), (0.0123456, "0.0123"), (9.996, "10.0"), (1234.5, "1,230"), (1234567, "1,230,000")],
 )
-def test_figures_have_three_digits(value: float | None, text: str) -> None:
+def test_significant_formats_three_digits(value: float | None, text: str) -> None:
     assert significant(value) == text
 
 
-def test_a_process_that_became_smaller_has_no_negative_groups() -> None:
+def test_kb_of_negative_size_is_about_zero() -> None:
     assert [kb(size) for size in (-12.0, 4321.0, None)] == ["about 0", "4.32", ""]
 
 
@@ -208,11 +208,11 @@ def conclusion(rates: Mapping[str, Iterable[float]]) -> dict[str, str]:
     }
 
 
-def test_the_conclusion_follows_the_numbers() -> None:
-    """The same engines with their speeds exchanged: the same sentences the other way round."""
+def test_findings_follow_figures() -> None:
+    """With the engines' speeds exchanged, the sentences are exchanged too."""
     actor = conclusion({"actor-loop": [300, 330, 360], BASE: [100, 110, 120]})
     lock = conclusion({"actor-loop": [100, 110, 120], BASE: [300, 330, 360]})
-    fastest, beats = "Which engine was fastest", "Where a lock beats an actor"
+    fastest, beats = "Which engine was fastest", "Locks compared with actors"
     assert (
         "heartbeats, 10 groups, actor-loop, 330, 3.00, lock-group, 3.00, each of 3 rounds, lock-group, 110/s"
         in actor[fastest]
@@ -225,48 +225,51 @@ def test_the_conclusion_follows_the_numbers() -> None:
     assert "1 case: a lock was faster in 1 (3.00 times)." in lock[beats]
 
 
-def test_the_price_of_an_actor_is_told_where_there_is_one() -> None:
-    buys = "What the actor buys for it"
+def test_findings_state_cost_of_actors_if_lock_was_faster() -> None:
+    buys = "Advantages of actors"
     actor = conclusion({"actor-loop": [300, 330], BASE: [100, 110]})[buys]
     lock = conclusion({"actor-loop": [100, 110], BASE: [250, 275]})[buys]
     assert "no lock was faster" in actor
-    assert "the actor's price in requests a second (2.50 times)" in lock
+    assert "the cost of actors in requests per second (2.50 times)" in lock
     for text in (actor, lock):
         for bought in (
             "No lock order",
-            "No lock held across the disk",
+            "No lock held during disk access",
             "Timers as messages",
             "Simulation under a seed",
         ):
             assert bought in text
 
 
-def test_rounds_that_disagree_decide_nothing() -> None:
+def test_findings_with_contradicting_rounds_are_not_decided() -> None:
     found = conclusion({"actor-loop": [100, 200, 130], BASE: [120, 150, 100]})
     assert "2 of 3: not decided" in found["Which engine was fastest"]
-    assert "not decided in 1." in found["Where a lock beats an actor"]
+    assert "not decided in 1." in found["Locks compared with actors"]
 
 
-def test_engines_of_one_kind_are_compared_among_themselves() -> None:
-    """On the loop an actor wins; among threads the lock does. Both are said."""
-    found = conclusion({"actor-loop": [300], "actor-threads": [50], BASE: [100]})["Where a lock beats an actor"]
-    assert "Of all engines, the best with locks against the best actor, 1 case: an actor was faster" in found
+def test_findings_compare_threaded_engines_with_each_other() -> None:
+    """The actor is faster on the loop and the lock on threads; both are reported."""
+    found = conclusion({"actor-loop": [300], "actor-threads": [50], BASE: [100]})["Locks compared with actors"]
     assert (
-        "On threads, the best with locks against the best actor, 1 case: a lock was faster in 1 (2.00 times)" in found
+        "Of all engines, the best engine with locks compared with the best actor, 1 case: an actor was faster" in found
+    )
+    assert (
+        "On threads, the best engine with locks compared with the best actor, 1 case: a lock was faster in 1 "
+        "(2.00 times)" in found
     )
     assert "On threads, heartbeats, 10 groups, lock-group, actor-threads, 2.00, the one round" in found
 
 
-def test_what_is_wrong_or_missing_comes_first(mixed: Run) -> None:
+def test_findings_begin_with_wrong_and_missing_measurements(mixed: LabRun) -> None:
     table = summaries(mixed)
-    first = in_short(mixed, table)[0]
+    first = key_sentences(mixed, table)[0]
     assert first.startswith("Of 11 measurements, 1 ended in a wrong state (lock-global) and 2 failed (actor-threads, ")
     part = findings(mixed._replace(planned=15), table)[0]
     assert any("4 of 15 planned measurements were not made" in each for each in part.sentences)
     assert any("lock-global on heartbeats, 10 groups: WRONG in round 1: group g3" in each for each in part.points)
 
 
-def test_a_free_threaded_build_is_named() -> None:
+def test_findings_name_free_threaded_build() -> None:
     run = made_up_run(measured({BASE: [100]}))
     run = run._replace(python={**run.python, "free_threaded": True, "gil_enabled": False})
     scope = " ".join(findings(run, summaries(run))[-1].points)

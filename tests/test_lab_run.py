@@ -1,4 +1,4 @@
-"""The laboratory's parent process: the order of a run, what becomes of children that fail, its options and files."""
+"""The laboratory's parent process: order of a run, failing child processes, options and files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from lab_made_up import ENGINES, KNOWN, line, mixed_run, step
 
 from callboard.bench.concurrency import report
 from callboard.bench.concurrency import run as lab
-from callboard.bench.concurrency.plan import Case, Step, duration, make_plan, total_s
-from callboard.bench.concurrency.progress import Lines
+from callboard.bench.concurrency.plan import Case, MeasurementStep, duration, make_plan, total_duration_s
+from callboard.bench.concurrency.progress import LineProgress
 from callboard.bench.concurrency.results import FAILED, RIGHT, WRONG, Measurement, read_line, summaries
 from callboard.bench.harness import BenchError
 
@@ -48,7 +48,7 @@ print(json.dumps({**line, **mine}), flush=True)
 
 
 @given(st.integers(1, 5), st.integers(0, 1000))
-def test_every_round_runs_every_engine_once_before_the_next_begins(rounds: int, seed: int) -> None:
+def test_plan_runs_every_engine_once_per_round(rounds: int, seed: int) -> None:
     cases = [Case("a", 10), Case("a", 100), Case("b", 1)]
     limits = dict.fromkeys("vwxyz")
     steps = make_plan(cases, limits, rounds, 1.0, seed).steps
@@ -57,7 +57,7 @@ def test_every_round_runs_every_engine_once_before_the_next_begins(rounds: int, 
     assert all(sorted(engines) == sorted(limits) for _, engines in turns)
 
 
-def test_the_order_changes_from_round_to_round_and_comes_from_the_seed() -> None:
+def test_plan_order_depends_on_round_and_seed() -> None:
     def orders(seed: int) -> list[str]:
         steps = make_plan([Case("a", 1)], dict.fromkeys("vwxyz"), 6, 1.0, seed).steps
         return ["".join(each.engine for each in steps if each.round == number) for number in range(1, 7)]
@@ -66,26 +66,26 @@ def test_the_order_changes_from_round_to_round_and_comes_from_the_seed() -> None
     assert len(set(orders(1))) > 1
 
 
-def test_engines_of_one_round_get_the_same_requests_and_those_of_the_next_get_others() -> None:
+def test_plan_has_one_request_seed_per_round() -> None:
     steps = make_plan([Case("a", 1)], dict.fromkeys("xyz"), 3, 1.0, 9).steps
     seeds = [{each.seed for each in steps if each.round == number} for number in (1, 2, 3)]
     assert all(len(each) == 1 for each in seeds)
     assert len(set.union(*seeds)) == 3
 
 
-def test_an_engine_stays_out_of_what_it_cannot_hold_and_the_plan_says_so() -> None:
+def test_plan_leaves_out_cases_beyond_engine_limit() -> None:
     plan = make_plan([Case("a", 100), Case("a", 5000)], {"small": 2000, "any": None}, 2, 1.0, 1)
     assert {(each.engine, each.groups) for each in plan.steps} == {("small", 100), ("any", 100), ("any", 5000)}
     assert plan.left_out == ["small (at most 2,000 groups): a with 5,000"]
 
 
-def test_a_longer_load_makes_a_longer_plan() -> None:
+def test_total_duration_grows_with_seconds() -> None:
     short, long = (make_plan([Case("a", 1)], {"x": None}, 3, seconds, 1).steps for seconds in (1.0, 5.0))
-    assert total_s(long) - total_s(short) == pytest.approx(12)
+    assert total_duration_s(long) - total_duration_s(short) == pytest.approx(12)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(51.2, "51 s"), (720, "12 min"), (4800, "1 h 20 min")])
-def test_durations_are_written_for_people(seconds: float, text: str) -> None:
+def test_duration_formats_seconds(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
@@ -97,24 +97,27 @@ def test_durations_are_written_for_people(seconds: float, text: str) -> None:
     [
         ("hello", "expected one line of JSON, got 'hello'"),
         ("[1]", "expected an object with 'right'"),
-        (line(step("actor-loop"), 5, engine="lock-group"), "asked for engine 'actor-loop', it measured 'lock-group'"),
-        (line(step("actor-loop"), 5, groups=11), "asked for groups 10, it measured 11"),
+        (
+            line(step("actor-loop"), 5, engine="lock-group"),
+            "expected engine 'actor-loop', the process measured 'lock-group'",
+        ),
+        (line(step("actor-loop"), 5, groups=11), "expected groups 10, the process measured 11"),
         (line(step("actor-loop"), 5, throughput=math.nan), "no number for throughput"),
         (line(step("actor-loop"), 5, requests="many"), "no number for requests"),
     ],
 )
-def test_a_line_that_is_not_what_it_must_be_is_refused(told: str, complaint: str) -> None:
+def test_read_line_with_invalid_line_raises(told: str, complaint: str) -> None:
     with pytest.raises(BenchError, match=re.escape(complaint)):
         read_line(step("actor-loop"), told)
 
 
-def test_what_is_no_number_is_not_known() -> None:
+def test_read_line_with_invalid_number_gives_none() -> None:
     told = line(step("actor-loop"), 5, cpu_s=math.inf, bytes_a_group=True, latency_us={"p50": "x", "p99": 2})
     figures = read_line(step("actor-loop"), told).figures
     assert (figures["cpu_s"], figures["bytes_a_group"], figures["p50_us"], figures["p99_us"]) == (None, None, None, 2)
 
 
-def test_a_wrong_engine_has_no_numbers() -> None:
+def test_read_line_of_wrong_engine_has_no_figures() -> None:
     found = read_line(step("actor-loop"), line(step("actor-loop"), 5, right=False, wrong=["x"]))
     assert (found.status, found.figures, found.ccdf, found.reasons) == (WRONG, {}, [], ["x"])
 
@@ -138,7 +141,7 @@ def short_run(monkeypatch: pytest.MonkeyPatch, command: list[str], *arguments: s
     return lab.main([*arguments, "--workloads", "join-one", "--rounds", "2", "--seconds", "0.1"], command)
 
 
-def test_a_run_writes_its_files_and_says_where(
+def test_run_writes_files_and_prints_paths(
     stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -155,7 +158,7 @@ def test_a_run_writes_its_files_and_says_where(
     assert "--rounds 2" in run.command
 
 
-def test_children_that_die_babble_or_are_wrong_do_not_end_the_run(
+def test_run_continues_after_failed_and_wrong_children(
     stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = {"right": False, "wrong": ["two generations at once"]}
@@ -171,25 +174,27 @@ def test_children_that_die_babble_or_are_wrong_do_not_end_the_run(
     assert not (tmp_path / "out" / report.HTML_NAME).exists()
 
 
-def test_a_child_that_hangs_is_given_up(stand_in: Path) -> None:
+def test_measure_once_with_hanging_child_times_out(stand_in: Path) -> None:
     found = lab.measure_once(step("actor-loop"), child(stand_in, actor_loop="hang"), timeout_s=0.3)
     assert found.status == FAILED
-    assert "said nothing in time" in found.reasons[0]
+    assert "sent no output in time" in found.reasons[0]
 
 
-def test_a_spent_budget_ends_the_run(stand_in: Path) -> None:
-    """By a clock that jumps a minute at each look: the first measurement is made, the second not begun."""
+def test_spent_budget_ends_run(stand_in: Path) -> None:
+    """The clock advances a minute at each call: only the first measurement starts."""
     plan = make_plan([Case("join-one", 1)], dict.fromkeys(ENGINES), 1, 0.1, 1)
     times = iter(range(0, 6000, 60))
-    made = lab.measurements(plan, child(stand_in), Lines(plan.steps, time.monotonic), 100.0, lambda: float(next(times)))
+    made = lab.measurements(
+        plan, child(stand_in), LineProgress(plan.steps, time.monotonic), 100.0, lambda: float(next(times))
+    )
     assert len(list(made)) == 1
 
 
-def test_the_time_left_follows_the_time_taken(capsys: pytest.CaptureFixture[str]) -> None:
-    """Four measurements that were planned to take alike; the first took ten seconds."""
+def test_remaining_time_scales_with_elapsed_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """Four measurements with equal planned durations; the first took ten seconds."""
     steps = [step("actor-loop", number) for number in (1, 2, 3, 4)]
     times = iter((100.0, 110.0))
-    lines = Lines(steps, lambda: next(times))
+    lines = LineProgress(steps, lambda: next(times))
     lines.begin(steps[0])
     lines.end(read_line(steps[0], line(steps[0], 500)))
     assert (
@@ -197,13 +202,13 @@ def test_the_time_left_follows_the_time_taken(capsys: pytest.CaptureFixture[str]
     )
 
 
-def test_an_interrupt_keeps_what_was_measured(
+def test_interrupt_keeps_finished_measurements(
     stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = lab.measure_once
-    made: list[Step] = []
+    made: list[MeasurementStep] = []
 
-    def third_is_interrupted(of: Step, command: Sequence[str], timeout_s: float) -> Measurement:
+    def third_is_interrupted(of: MeasurementStep, command: Sequence[str], timeout_s: float) -> Measurement:
         made.append(of)
         if len(made) == 3:
             raise KeyboardInterrupt
@@ -216,7 +221,7 @@ def test_an_interrupt_keeps_what_was_measured(
     assert "6 of 8 planned measurements were not made" in capsys.readouterr().out
 
 
-def test_a_report_can_be_made_again_from_its_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_from_results_json_equals_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(lab, "catalogue", lambda: KNOWN)
     _, numbers = report.write_numbers(tmp_path, mixed_run())
@@ -224,7 +229,7 @@ def test_a_report_can_be_made_again_from_its_numbers(tmp_path: Path, monkeypatch
     assert (tmp_path / "again" / report.HTML_NAME).read_text() == report.html(mixed_run(), summaries(mixed_run()))
 
 
-def test_without_matplotlib_nothing_is_measured_first(
+def test_run_without_matplotlib_is_refused_before_measuring(
     stand_in: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("callboard.bench.concurrency.plots.find_spec", lambda name: None)
@@ -237,25 +242,25 @@ def test_without_matplotlib_nothing_is_measured_first(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--engines", "actor-loop,nope"], "no engine is called 'nope'; there are: actor-loop, actor-threads, "),
-        (["--workloads", ""], "no workload is called ''; there are: heartbeats, join-one"),
-        (["--groups", "10,-1"], "'-1' is no number of groups; expected for example 100,1000"),
-        (["--groups", "1e3"], "'1e3' is no number of groups"),
+        (["--engines", "actor-loop,nope"], "there is no engine 'nope'; there are: actor-loop, actor-threads, "),
+        (["--workloads", ""], "there is no workload ''; there are: heartbeats, join-one"),
+        (["--groups", "10,-1"], "'-1' is not a number of groups; expected for example 100,1000"),
+        (["--groups", "1e3"], "'1e3' is not a number of groups"),
         (["--seconds", "0"], "--seconds 0.0: expected more than 0"),
         (["--seconds", "nan"], "--seconds nan: expected more than 0"),
         (["--rounds", "-2"], "--rounds -2: expected more than 0"),
         (["--seed", "-1"], "--seed -1: expected 0 or more"),
-        (["--out", __file__], "that is a file; expected a folder"),
+        (["--out", __file__], "found a file, expected a folder"),
     ],
 )
-def test_options_are_checked(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_options_are_refused(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         lab.parse(arguments, KNOWN)
     assert ended.value.code == 2
     assert complaint in re.sub(r"\s+", " ", capsys.readouterr().err)
 
 
-def test_cases_are_the_workloads_sizes_or_those_that_are_asked_for() -> None:
+def test_cases_use_workload_sizes_or_option_groups() -> None:
     def cases(*arguments: str) -> list[tuple[str, int]]:
         return [(case.workload, case.groups) for case in lab.cases(lab.parse(arguments, KNOWN))]
 
@@ -264,7 +269,7 @@ def test_cases_are_the_workloads_sizes_or_those_that_are_asked_for() -> None:
     assert cases("--groups", "77,5") == [("heartbeats", 5), ("heartbeats", 77), ("join-one", 1)]
 
 
-def test_nothing_to_run_is_an_error(
+def test_run_without_measurements_fails(
     stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(lab, "catalogue", lambda: KNOWN)
@@ -273,8 +278,8 @@ def test_nothing_to_run_is_an_error(
     assert "nothing to run: lock-global (at most 100 groups)" in capsys.readouterr().err
 
 
-def test_the_package_loads_nothing_for_the_measured_process() -> None:
-    """The child imports it too, and on builds that have neither rich nor matplotlib."""
+def test_package_imports_no_heavy_modules() -> None:
+    """The child process imports it too, also on builds without rich and matplotlib."""
     code = (
         "import sys, callboard.bench.concurrency; print([m for m in ('rich', 'matplotlib', 'kio') if m in sys.modules])"
     )

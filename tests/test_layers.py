@@ -12,17 +12,14 @@ from pathlib import Path
 import pytest
 from import_graph import NAME, ROOT, circles, graph, imports, targets
 from layers import CIRCLES_ALLOWED, PACKAGES, allowed, is_allowed, package_of
+from project_packages import FOLDERS, FRONT, PYSPARK_CALLBOARD, packages
 
-FOLDERS = ("actors", "runtime", "spark", "bench")
 # Libraries that the runtime can do without, and the extra that brings each.
 OPTIONAL = {"numpy": "fast", "cramjam": "compression", "pytest": "pytest"}
 ACTORS_LIBRARIES = {"pykka", "sortedcontainers"}
 # What the actor engine's files may import, and what a program that imports all of them must not have loaded.
 ENGINE = ("actors/base", "runtime/engine")
 KAFKA_LIBRARIES = {"kio", "crc32c", "structlog", "typer"}
-# Installed under a name of its own, for Spark to find; both import as a user does, as programs for spark-submit must.
-FRONT = ROOT / "runtime" / "front"
-FOUND = ROOT / "spark" / "found"
 PROGRAMS = (ROOT / "spark" / "submit_compact.py",)
 FILES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 # Not in a package: each is a program of somebody who has installed ours.
@@ -215,7 +212,7 @@ def test_a_library_that_actors_may_not_import_is_found() -> None:
 
 def absolute(source: str, path: Path) -> list[str]:
     """Imports of ours that are not relative. Only the bench, the front and programs import as a user does."""
-    if layer_of(path) == "bench" or path.parent in (FRONT, FOUND) or path in PROGRAMS:
+    if layer_of(path) == "bench" or path.parent in (FRONT, PYSPARK_CALLBOARD) or path in PROGRAMS:
         return []
     return re.findall(rf"^\s*((?:from|import) {NAME}\.\S*)", source, re.MULTILINE)
 
@@ -292,16 +289,6 @@ def test_every_library_of_an_example_is_used_there_and_installed_for_tests() -> 
 
 
 # Packaging -----------------------------------------------------------------------------------------------------------
-
-
-def packages() -> dict[str, Path]:
-    """Every package by its import name, from the folders on disk."""
-    found = {NAME: FRONT, "pyspark_callboard": FOUND}
-    for folder in FOLDERS:
-        for init in (ROOT / folder).rglob("__init__.py"):
-            if init.parent not in found.values():
-                found[".".join((NAME, *init.parent.relative_to(ROOT).parts))] = init.parent
-    return found
 
 
 def setup_cfg() -> configparser.ConfigParser:

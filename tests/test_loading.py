@@ -15,8 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import Client, Door, Member, beating, committing, enrol, fetching, joining, offsets, on_a_loop, open_door
-from log_helpers import PATIENCE_S
+from harness import (
+    Client,
+    Member,
+    NodeHarness,
+    async_test,
+    commit_values,
+    fetch_values,
+    heartbeat_values,
+    join_and_sync,
+    join_values,
+    offsets,
+    running_node,
+)
+from log_helpers import WAIT_TIMEOUT_S
 
 from callboard.actors.coordinator import actor as coordinator
 from callboard.actors.group.actor import GroupActor
@@ -26,12 +38,12 @@ from callboard.runtime.disk.disk import Disk
 from callboard.runtime.loading import child as load_child
 from callboard.runtime.loading import loader as loading
 from callboard.runtime.loading import pieces as load_pieces
-from callboard.runtime.loading.loader import Take, load_at_once
-from callboard.runtime.loading.pieces import Job
+from callboard.runtime.loading.loader import PieceHandler, load_inline
+from callboard.runtime.loading.pieces import LoadJob
 from callboard.runtime.log.format.batch import encode_batch, frame_record
 from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.partition import folder_name
-from callboard.runtime.log.reading.newest import Loaded, load_partition
+from callboard.runtime.log.reading.newest import LoadedPartition, load_partition
 from callboard.runtime.log.reading.segment import segment_name
 from callboard.runtime.node import node as node_module
 
@@ -72,21 +84,21 @@ class Gate:
     def __init__(self) -> None:
         self.open = asyncio.Event()
 
-    async def load(self, jobs: Iterable[Job], take: Take) -> None:
+    async def load(self, jobs: Iterable[LoadJob], take: PieceHandler) -> None:
         jobs = list(jobs)
-        load_at_once([job for job in jobs if job.partition != SLOW], take)
+        load_inline([job for job in jobs if job.partition != SLOW], take)
         await self.open.wait()
-        load_at_once([job for job in jobs if job.partition == SLOW], take)
+        load_inline([job for job in jobs if job.partition == SLOW], take)
 
 
 @asynccontextmanager
-async def half_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Door, Client, Gate]]:
+async def half_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[NodeHarness, Client, Gate]]:
     """A node of which one partition is not there before the gate opens."""
     gate = Gate()
     monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
-    monkeypatch.setattr(node_module, "load_beside", gate.load)
-    async with open_door(folder) as door:
-        yield door, await door.connect(), gate
+    monkeypatch.setattr(node_module, "load_in_subprocesses", gate.load)
+    async with running_node(folder) as harness:
+        yield harness, await harness.connect(), gate
 
 
 def errors(answer: object) -> set[str]:
@@ -102,17 +114,17 @@ MEMBER_1: dict[str, Any] = {"generation_id": 1, "member_id": "m"}
 ONE_PARTITION = {"name": "t", "partitions": [{"partition_index": 0}]}
 
 
-@on_a_loop
-async def test_groups_of_a_partition_that_is_loading_are_told_to_come_again(
+@async_test
+async def test_request_to_loading_partition_returns_coordinator_load_in_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each API as Kafka answers it. A heartbeat is not refused: nobody need rebalance because a server starts."""
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
     nobody = Member("m", 1)
     async with half_loaded(tmp_path, monkeypatch) as (_, client, gate):
-        assert errors(await client.ask("join_group", **joining("g0"))) == LOADING
-        assert errors(await client.ask("offset_commit", 9, **committing("g0"))) == LOADING
-        assert errors(await client.ask("offset_fetch", 9, **fetching("g0"))) == LOADING
+        assert errors(await client.ask("join_group", **join_values("g0"))) == LOADING
+        assert errors(await client.ask("offset_commit", 9, **commit_values("g0"))) == LOADING
+        assert errors(await client.ask("offset_fetch", 9, **fetch_values("g0"))) == LOADING
         assert errors(await client.ask("sync_group", 0, group_id="g0", **MEMBER_1, assignments=[])) == LOADING
         assert errors(await client.ask("leave_group", 2, group_id="g0", member_id="m")) == LOADING
         assert errors(await client.ask("offset_delete", group_id="g0", topics=[ONE_PARTITION])) == LOADING
@@ -121,99 +133,103 @@ async def test_groups_of_a_partition_that_is_loading_are_told_to_come_again(
         assert errors(await client.ask("describe_groups", **asked)) == LOADING
         listed = await client.ask("list_groups", states_filter=[], types_filter=[])
         assert (errors(listed), listed["groups"]) == (LOADING, [])
-        assert errors(await client.ask("heartbeat", **beating("g0", nobody))) == {"NONE"}
+        assert errors(await client.ask("heartbeat", **heartbeat_values("g0", nobody))) == {"NONE"}
         found = await client.ask("find_coordinator", key_type=0, coordinator_keys=["g0"])
         assert errors(found) == {"NONE"}
         gate.open.set()
         await client_sees(client, "g0", {("t", 0): 7})
-        assert errors(await client.ask("heartbeat", **beating("g0", nobody))) == {"UNKNOWN_MEMBER_ID"}
+        assert errors(await client.ask("heartbeat", **heartbeat_values("g0", nobody))) == {"UNKNOWN_MEMBER_ID"}
 
 
 async def client_sees(client: Client, group_id: str, expected: dict[tuple[str, int], int]) -> None:
     """Come again, as clients do, until the group is there."""
-    while errors(await client.ask("offset_fetch", 9, **fetching(group_id))) == LOADING:
+    while errors(await client.ask("offset_fetch", 9, **fetch_values(group_id))) == LOADING:
         await asyncio.sleep(0)
     assert await offsets(client, group_id) == expected
 
 
-@on_a_loop
-async def test_others_are_served_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@async_test
+async def test_loaded_partitions_are_served_while_others_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
-    async with half_loaded(tmp_path, monkeypatch) as (door, client, gate):
+    async with half_loaded(tmp_path, monkeypatch) as (harness, client, gate):
         await client_sees(client, QUICK, {("t", 0): 7})
-        assert errors(await client.ask("offset_commit", 9, **committing(QUICK, offset=8))) == {"NONE"}
-        await enrol(client, QUICK)
-        assert door.node.is_loading
+        assert errors(await client.ask("offset_commit", 9, **commit_values(QUICK, offset=8))) == {"NONE"}
+        await join_and_sync(client, QUICK)
+        assert harness.node.is_loading
         gate.open.set()
-        arrival = await door.node.wait_until_loaded()
-        assert arrival.records == len(GROUPS) and not door.node.is_loading
+        arrival = await harness.node.wait_until_loaded()
+        assert arrival.records == len(GROUPS) and not harness.node.is_loading
         listed = await client.ask("list_groups", states_filter=[], types_filter=[])
         assert {group["group_id"] for group in listed["groups"]} == set(GROUPS)
         assert await offsets(client, QUICK) == {("t", 0): 8}
 
 
-@on_a_loop
-async def test_what_concerns_all_waits_for_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@async_test
+async def test_transactions_and_topic_ends_wait_for_last_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Transactions may be open in any group, and topics may not end below any committed offset."""
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
     beginning = {"transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
-    async with half_loaded(tmp_path, monkeypatch) as (door, client, gate):
+    async with half_loaded(tmp_path, monkeypatch) as (harness, client, gate):
         for name in ("tx", None):
             asked = await client.ask("init_producer_id", transactional_id=name, **beginning)
             assert errors(asked) == LOADING
         topics = [{"name": "t", "topic_id": None}]
         assert errors(await client.ask("delete_topics", topics=topics, timeout=1000)) == {"REQUEST_TIMED_OUT"}
         gate.open.set()
-        await door.node.wait_until_loaded()
-        topic = door.node.topics.get("t")
+        await harness.node.wait_until_loaded()
+        topic = harness.node.topics.get("t")
         assert topic is not None and topic.partitions[0].end_offset == 7
         asked = await client.ask("init_producer_id", transactional_id="tx", **beginning)
         assert errors(asked) == {"NONE"}
 
 
-@on_a_loop
-async def test_a_stop_does_not_wait_for_the_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@async_test
+async def test_stop_during_loading_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
     async with half_loaded(tmp_path, monkeypatch) as (_, client, _gate):
         await client_sees(client, QUICK, {("t", 0): 7})
     monkeypatch.undo()
-    async with open_door(tmp_path) as door:
-        assert await offsets(await door.connect(), "g0") == {("t", 0): 7}
+    async with running_node(tmp_path) as harness:
+        assert await offsets(await harness.connect(), "g0") == {("t", 0): 7}
 
 
-@on_a_loop
-async def test_processes_load_what_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@async_test
+async def test_large_log_is_loaded_by_subprocesses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real ones: groups with members and an open transaction come through, too."""
     monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        member = await enrol(client, "g0")
-        await client.ask("offset_commit", 9, **committing("g0", member, offset=5))
-        await client.ask("offset_commit", 9, **committing("g1", offset=6))
-        await door.restart()
-        client = await door.connect()
-        assert (await door.node.wait_until_loaded()).records > 2
-        assert errors(await client.ask("heartbeat", **beating("g0", member))) == {"NONE"}
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        member = await join_and_sync(client, "g0")
+        await client.ask("offset_commit", 9, **commit_values("g0", member, offset=5))
+        await client.ask("offset_commit", 9, **commit_values("g1", offset=6))
+        await harness.restart()
+        client = await harness.connect()
+        assert (await harness.node.wait_until_loaded()).records > 2
+        assert errors(await client.ask("heartbeat", **heartbeat_values("g0", member))) == {"NONE"}
         assert await offsets(client, "g0") == {("t", 0): 5}
         assert await offsets(client, "g1") == {("t", 0): 6}
 
 
 @pytest.mark.parametrize("command", ["raise SystemExit(1)", "import os; os.write(1, b'\\0\\0')"])
-@on_a_loop
-async def test_a_process_that_ends_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+@async_test
+async def test_jobs_of_ended_subprocess_are_run_in_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
     """The server loads by itself then: slowly, but all of it."""
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
     monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
     monkeypatch.setattr(loading, "COMMAND", command)
-    async with open_door(tmp_path) as door:
-        await door.node.wait_until_loaded()
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        await harness.node.wait_until_loaded()
+        client = await harness.connect()
         for group_id in GROUPS:
             assert await offsets(client, group_id) == {("t", 0): 7}
 
 
-@on_a_loop
-async def test_a_thread_that_loads_ends_with_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@async_test
+async def test_loading_thread_ends_when_loading_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who ends a loop waits for its threads, and a partition may take minutes."""
     for base in range(3):
         data = encode_batch(base, 5, 5, [frame_record(0, 0, *committed("g0", base)[1])])
@@ -224,12 +240,12 @@ async def test_a_thread_that_loads_ends_with_a_stop(tmp_path: Path, monkeypatch:
     def slowly(disk: Disk, fd: int, size: int, position: int) -> bytes:
         reads.append(position)
         loop.call_soon_threadsafe(begun.set)
-        assert go_on.wait(PATIENCE_S)
+        assert go_on.wait(WAIT_TIMEOUT_S)
         return os.pread(fd, size, position)
 
     monkeypatch.setattr(Disk, "read", slowly)
-    job = Job(0, str(tmp_path), False, 1)
-    task = asyncio.create_task(loading.load_beside([job], lambda _job, _piece: None))
+    job = LoadJob(0, str(tmp_path), False, 1)
+    task = asyncio.create_task(loading.load_in_subprocesses([job], lambda _job, _piece: None))
     await begun.wait()
     task.cancel()
     await asyncio.wait({task})
@@ -246,7 +262,7 @@ whole = load_child.run
 
 def half(job):
     for piece in whole(job):
-        if isinstance(piece, load_child.Report):
+        if isinstance(piece, load_child.LoadReport):
             sys.stdout.buffer.flush()
             raise SystemExit(1)
         yield piece
@@ -256,10 +272,8 @@ load_child.main()
 """
 
 
-@on_a_loop
-async def test_what_a_process_has_found_before_it_ended_does_not_come_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@async_test
+async def test_pieces_of_ended_subprocess_are_not_loaded_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a group with members there would be two actors, of which one has the commits and the other is asked."""
     made: list[str] = []
 
@@ -268,21 +282,21 @@ async def test_what_a_process_has_found_before_it_ended_does_not_come_twice(
             made.append(self.group_id)
             super().on_start()
 
-    async with open_door(tmp_path) as door:
-        await enrol(await door.connect(), "g0")
+    async with running_node(tmp_path) as harness:
+        await join_and_sync(await harness.connect(), "g0")
         monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
         monkeypatch.setattr(loading, "COMMAND", UNFINISHED)
         monkeypatch.setattr(coordinator, "GroupActor", Counted)
-        await door.restart()
-        await door.node.wait_until_loaded()
+        await harness.restart()
+        await harness.node.wait_until_loaded()
         assert made == ["g0"]
 
 
-def test_a_signal_to_all_of_a_service_does_not_end_a_process_that_loads(tmp_path: Path) -> None:
+def test_loading_subprocess_ignores_sigterm_and_sigint(tmp_path: Path) -> None:
     """Its server would load by itself then, in a thread, and the stop would wait for all of a partition."""
     command = [sys.executable, "-c", loading.COMMAND.format(package="callboard.runtime.loading")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    job = json.dumps(Job(0, str(tmp_path), False, 0)).encode() + b"\n"
+    job = json.dumps(LoadJob(0, str(tmp_path), False, 0)).encode() + b"\n"
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as child:
         assert child.stdin is not None and child.stdout is not None
         for end_it in (None, signal.SIGTERM, signal.SIGINT):
@@ -291,36 +305,34 @@ def test_a_signal_to_all_of_a_service_does_not_end_a_process_that_loads(tmp_path
             child.stdin.write(job)
             child.stdin.flush()
             (size,) = load_pieces.LENGTH.unpack(child.stdout.read(load_pieces.LENGTH.size))
-            assert load_pieces.unpack(child.stdout.read(size)) == load_pieces.Report()
+            assert load_pieces.unpack(child.stdout.read(size)) == load_pieces.LoadReport()
         child.stdin.close()
     assert child.returncode == 0
 
 
-@on_a_loop
-async def test_a_partition_that_cannot_be_read_costs_its_own_groups(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@async_test
+async def test_unreadable_partition_fails_only_its_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
 
-    def broken(folder: Path, disk: Disk | None, *, fast: bool | None) -> Loaded:
+    def broken(folder: Path, disk: Disk | None, *, fast: bool | None) -> LoadedPartition:
         if folder.name == folder_name(SLOW):
             raise OSError(5, f"{folder}: the disk is gone")
         return load_partition(folder, disk, fast=fast)
 
     monkeypatch.setattr(load_child, "load_partition", broken)
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        assert errors(await client.ask("offset_fetch", 9, **fetching("g0"))) == {"NOT_COORDINATOR"}
-        assert errors(await client.ask("offset_commit", 9, **committing("g0"))) == {"NOT_COORDINATOR"}
-        assert errors(await client.ask("heartbeat", **beating("g0", Member("m", 1)))) == {"NOT_COORDINATOR"}
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        assert errors(await client.ask("offset_fetch", 9, **fetch_values("g0"))) == {"NOT_COORDINATOR"}
+        assert errors(await client.ask("offset_commit", 9, **commit_values("g0"))) == {"NOT_COORDINATOR"}
+        assert errors(await client.ask("heartbeat", **heartbeat_values("g0", Member("m", 1)))) == {"NOT_COORDINATOR"}
         assert await offsets(client, QUICK) == {("t", 0): 7}
         listed = await client.ask("list_groups", states_filter=[], types_filter=[])
         assert (errors(listed), {one["group_id"] for one in listed["groups"]} & {"g0", QUICK}) == ({"NONE"}, {QUICK})
-        assert "the disk is gone" in door.node.groups.unserved.failed[SLOW]
+        assert "the disk is gone" in harness.node.groups.availability.failed[SLOW]
 
 
-@on_a_loop
-async def test_a_record_that_makes_no_sense_costs_its_group_alone(tmp_path: Path) -> None:
+@async_test
+async def test_invalid_record_quarantines_only_its_group(tmp_path: Path) -> None:
     """The group says why; others of its partition live; its records stay, whatever clients try."""
     neighbour = next(group_id for group_id in GROUPS[1:] if home(group_id) == SLOW)
     key, _ = committed("g0", 1)[1]
@@ -328,14 +340,14 @@ async def test_a_record_that_makes_no_sense_costs_its_group_alone(tmp_path: Path
     dead_value = encode(GroupRecord("g0", GroupValue("consumer", 3, None, None, 5, ())))
     write_log(tmp_path, [(SLOW, dead_value), committed(neighbour, 7), bad])
     refused = {"COORDINATOR_NOT_AVAILABLE"}
-    async with open_door(tmp_path) as door:
+    async with running_node(tmp_path) as harness:
         for _ in range(2):
-            client = await door.connect()
+            client = await harness.connect()
             assert await offsets(client, neighbour) == {("t", 0): 7}
             for name, version, values in (
-                ("join_group", None, joining("g0")),
-                ("offset_commit", 9, committing("g0")),
-                ("offset_fetch", 9, fetching("g0")),
+                ("join_group", None, join_values("g0")),
+                ("offset_commit", 9, commit_values("g0")),
+                ("offset_fetch", 9, fetch_values("g0")),
                 ("delete_groups", None, {"groups_names": ["g0"]}),
             ):
                 assert errors(await client.ask(name, version, **values)) == refused
@@ -348,11 +360,13 @@ async def test_a_record_that_makes_no_sense_costs_its_group_alone(tmp_path: Path
             assert (old["error_code"], old["group_state"]) == ("COORDINATOR_NOT_AVAILABLE", "Dead")
             listed = (await client.ask("list_groups", states_filter=["Dead"], types_filter=[]))["groups"]
             assert [group["group_id"] for group in listed] == ["g0"]
-            await door.restart()
+            await harness.restart()
 
 
-@on_a_loop
-async def test_a_group_that_cannot_be_made_is_set_aside_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@async_test
+async def test_group_that_cannot_be_created_is_quarantined_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bug of ours, or records that fit their schema and nothing else: others that came with it live."""
 
     class Choosy(GroupActor):
@@ -361,13 +375,13 @@ async def test_a_group_that_cannot_be_made_is_set_aside_alone(tmp_path: Path, mo
                 raise ValueError("nobody can lead it")
             super().__init__(group_id, *rest)
 
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        members = {group_id: await enrol(client, group_id) for group_id in GROUPS}
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        members = {group_id: await join_and_sync(client, group_id) for group_id in GROUPS}
         monkeypatch.setattr(coordinator, "GroupActor", Choosy)
-        await door.restart()
-        client = await door.connect()
+        await harness.restart()
+        client = await harness.connect()
         for group_id, member in members.items():
             expected = "COORDINATOR_NOT_AVAILABLE" if group_id == "g0" else "NONE"
-            assert errors(await client.ask("heartbeat", **beating(group_id, member))) == {expected}
-        assert "nobody can lead it" in door.node.groups.unserved.quarantined["g0"]
+            assert errors(await client.ask("heartbeat", **heartbeat_values(group_id, member))) == {expected}
+        assert "nobody can lead it" in harness.node.groups.availability.quarantined["g0"]

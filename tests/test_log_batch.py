@@ -1,4 +1,4 @@
-"""RecordBatch v2: byte for byte what Kafka's coordinator writes, and a reader that trusts nothing."""
+"""Encoding and decoding of RecordBatch v2: the same bytes as Kafka's coordinator, and detection of any damage."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ MARKER = bytes.fromhex(
 )
 
 
-def made(base_offset: int, *values: int) -> bytes:
+def encoded(base_offset: int, *values: int) -> bytes:
     framed = [
         frame_record(0, delta, *encode(OffsetRecord("g", "t", n, OffsetValue(n)))) for delta, n in enumerate(values)
     ]
     return encode_batch(base_offset, TIME_MS, TIME_MS, framed)
 
 
-def test_a_batch_is_what_kafka_writes() -> None:
-    """All but the leader epoch, which the log sets and which is outside of the checksum."""
+def test_encoded_batch_equals_kafkas_bytes() -> None:
+    """Except for the leader epoch, which the log sets and no checksum covers."""
     first = frame_record(0, 0, *encode(COMMIT))
     second = frame_record(3, 1, *encode(GroupRecord("g", None)))
     batch = encode_batch(0, TIME_MS, TIME_MS + 3, [first, second])
@@ -59,27 +59,27 @@ def test_a_batch_is_what_kafka_writes() -> None:
     assert batch[16:] == PLAIN[16:]
 
 
-def test_kafkas_batch_is_read() -> None:
+def test_batch_written_by_kafka_is_decoded() -> None:
     (batch,) = read_batches(PLAIN)
-    found = [(offset, timestamp_ms, decode(key, value)) for offset, timestamp_ms, key, value in batch.records()]
-    assert found == [(0, TIME_MS, COMMIT), (1, TIME_MS + 3, GroupRecord("g", None))]
+    actual = [(offset, timestamp_ms, decode(key, value)) for offset, timestamp_ms, key, value in batch.records()]
+    assert actual == [(0, TIME_MS, COMMIT), (1, TIME_MS + 3, GroupRecord("g", None))]
     assert not batch.is_transactional and not batch.is_control and batch.size == len(PLAIN) and batch.last_offset == 1
 
 
 @pytest.mark.parametrize("data", [TRANSACTIONAL, MARKER])
-def test_what_belongs_to_transactions_is_told_apart(data: bytes) -> None:
+def test_transactional_and_control_batches_are_distinguished(data: bytes) -> None:
     (batch,) = read_batches(data)
     assert batch.is_transactional
 
 
-def test_kafka_python_reads_our_batches() -> None:
+def test_encoded_batches_are_read_by_kafka_python() -> None:
     """An independent reader, with its own checksum."""
-    found = [
+    actual = [
         (record.offset, record.timestamp, decode(record.key, record.value))
-        for batch in kafka_python_batches(made(7, 1, 2, 3) + made(10, 4))
+        for batch in kafka_python_batches(encoded(7, 1, 2, 3) + encoded(10, 4))
         for record in batch
     ]
-    assert found == [(6 + n, TIME_MS, OffsetRecord("g", "t", n, OffsetValue(n))) for n in (1, 2, 3, 4)]
+    assert actual == [(6 + n, TIME_MS, OffsetRecord("g", "t", n, OffsetValue(n))) for n in (1, 2, 3, 4)]
 
 
 @given(
@@ -88,7 +88,7 @@ def test_kafka_python_reads_our_batches() -> None:
         st.tuples(st.integers(0, 10**6), st.binary(max_size=200), st.none() | st.binary(max_size=200)), min_size=1
     ),
 )
-def test_what_is_written_is_read_back(base: int, records: list[tuple[int, bytes, bytes | None]]) -> None:
+def test_encoded_records_are_decoded_unchanged(base: int, records: list[tuple[int, bytes, bytes | None]]) -> None:
     framed = [frame_record(delta_ms, index, key, value) for index, (delta_ms, key, value) in enumerate(records)]
     (batch,) = read_batches(encode_batch(base, TIME_MS, TIME_MS + 10**6, framed))
     expected = [(base + index, TIME_MS + ms, key, value) for index, (ms, key, value) in enumerate(records)]
@@ -96,14 +96,14 @@ def test_what_is_written_is_read_back(base: int, records: list[tuple[int, bytes,
     assert offsets_of(batch.data) == (base, base + len(records) - 1)
 
 
-def test_the_time_of_appending_counts_for_all_records_of_its_batch() -> None:
+def test_log_append_time_applies_to_all_records_of_the_batch() -> None:
     framed = [frame_record(delta_ms, delta_ms, b"k", None) for delta_ms in range(3)]
     (batch,) = read_batches(with_attributes(encode_batch(0, TIME_MS, TIME_MS + 9, framed), 8))
     assert [timestamp_ms for _, timestamp_ms, _, _ in batch.records()] == [TIME_MS + 9] * 3
 
 
-def test_a_batch_that_is_cut_off_anywhere_is_damaged() -> None:
-    good = made(0, 1, 2)
+def test_batch_truncated_at_any_byte_is_damaged() -> None:
+    good = encoded(0, 1, 2)
     for size in range(1, len(good)):
         batches = read_batches(good + good[:size])
         next(batches)
@@ -112,9 +112,9 @@ def test_a_batch_that_is_cut_off_anywhere_is_damaged() -> None:
         assert caught.value.position == len(good)
 
 
-def test_every_flipped_bit_is_found() -> None:
-    """But those of base offset and leader epoch, which Kafka keeps outside of the checksum."""
-    good = made(0, 1, 2)
+def test_batch_with_any_flipped_bit_is_damaged() -> None:
+    """Except for bits of base offset and leader epoch, which Kafka's checksum does not cover."""
+    good = encoded(0, 1, 2)
     for bit in range(8 * 8, len(good) * 8):
         if 12 * 8 <= bit < 16 * 8:
             continue
@@ -135,15 +135,15 @@ def test_every_flipped_bit_is_found() -> None:
         (17, "00000000", "checksum 0x"),
     ],
 )
-def test_a_damaged_header_says_what_is_wrong(at: int, replacement: str, reason: str) -> None:
-    bad = bytearray(made(0, 1))
+def test_damaged_header_error_names_the_field(at: int, replacement: str, reason: str) -> None:
+    bad = bytearray(encoded(0, 1))
     bad[at : at + len(replacement) // 2] = bytes.fromhex(replacement)
     with pytest.raises(DamagedBatch, match=reason):
         read_batch(memoryview(bad))
 
 
 def rechecked(batch: bytes, records: bytes, count: int) -> Batch:
-    """A batch with these bytes for its records and a right checksum, as a broken writer would leave it."""
+    """A batch with these bytes as its records and a correct checksum, as a faulty writer would produce it."""
     inside = batch[CRC_FROM:57] + count.to_bytes(4, "big") + records
     length = len(inside) + CRC_FROM - 12
     data = batch[:8] + length.to_bytes(4, "big") + batch[12:17] + crc32c(inside).to_bytes(4, "big") + inside
@@ -162,21 +162,21 @@ def rechecked(batch: bytes, records: bytes, count: int) -> Batch:
         ("ffffffffffffffffffffff", "more than 10 bytes"),
     ],
 )
-def test_records_that_do_not_fit_their_batch_are_damaged(records: str, reason: str) -> None:
+def test_records_that_do_not_match_their_batch_are_damaged(records: str, reason: str) -> None:
     with pytest.raises(DamagedBatch, match=reason):
-        list(rechecked(made(0, 1), bytes.fromhex(records), 1).records())
+        list(rechecked(encoded(0, 1), bytes.fromhex(records), 1).records())
 
 
 @given(st.binary(max_size=80), st.integers(0, 5))
-def test_any_bytes_for_records_are_records_or_damaged(records: bytes, count: int) -> None:
+def test_arbitrary_record_bytes_decode_or_are_damaged(records: bytes, count: int) -> None:
     try:
-        assert len(list(rechecked(made(0, 1), records, count).records())) == count
+        assert len(list(rechecked(encoded(0, 1), records, count).records())) == count
     except DamagedBatch as error:
         assert error.position == 0
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_variable_length_numbers(number: int) -> None:
+def test_varints_are_decoded_unchanged(number: int) -> None:
     data = encode_signed(number)
     assert decode_signed(data, 0) == (number, len(data))
     if number >= 0:
@@ -187,11 +187,11 @@ def test_variable_length_numbers(number: int) -> None:
 @pytest.mark.parametrize(
     ("number", "data"), [(0, "00"), (-1, "01"), (1, "02"), (63, "7e"), (64, "8001"), (150, "ac02")]
 )
-def test_variable_length_numbers_by_their_bytes(number: int, data: str) -> None:
+def test_varints_have_the_expected_bytes(number: int, data: str) -> None:
     assert encode_signed(number) == bytes.fromhex(data)
 
 
-def test_the_checksum_is_castagnolis_and_continues() -> None:
-    """The check value of CRC-32C in every catalogue of checksums."""
+def test_crc32c_equals_castagnoli_and_can_be_continued() -> None:
+    """Uses the standard check value of CRC-32C."""
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(memoryview(b"6789"), crc32c(bytearray(b"12345"))) == 0xE3069283

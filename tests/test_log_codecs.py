@@ -1,4 +1,4 @@
-"""Compressed batches, made by somebody else's builder, read as what they were; and what is wrong with them, named."""
+"""Reading of compressed batches that another implementation built, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -12,8 +12,15 @@ import pytest
 from log_helpers import with_attributes
 
 from callboard.runtime.log.format import codecs
-from callboard.runtime.log.format.batch import CODECS, encode_batch, frame_record, read_batches, with_records
-from callboard.runtime.log.format.codecs import inflate, inflate_buffer
+from callboard.runtime.log.format.batch import (
+    encode_batch,
+    frame_record,
+    inflate,
+    inflate_buffer,
+    read_batches,
+    with_records,
+)
+from callboard.runtime.log.format.codecs import CODECS
 from callboard.runtime.log.format.errors import DamagedBatch, UnsupportedCompression
 
 TIME_MS = 1700000000000
@@ -22,7 +29,7 @@ READABLE = range(1, 5)
 
 
 def compressed(codec: int) -> bytes:
-    """What a client of aiokafka's would send. Snappy is framed as Java frames it, in more than one block."""
+    """A batch of aiokafka's builder. Snappy is framed as in Java, in more than one block."""
     records = importlib.import_module("aiokafka.record.default_records")
     builder = records.DefaultRecordBatchBuilder(
         magic=2, compression_type=codec, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
@@ -34,7 +41,7 @@ def compressed(codec: int) -> bytes:
 
 
 @pytest.mark.parametrize("codec", READABLE, ids=CODECS[1:5])
-def test_a_compressed_batch_is_read_as_what_it_was(codec: int) -> None:
+def test_compressed_batch_has_the_same_records_as_uncompressed(codec: int) -> None:
     data = compressed(codec)
     (batch,) = read_batches(data, "file")
     assert batch.attributes & 7 == codec
@@ -43,8 +50,8 @@ def test_a_compressed_batch_is_read_as_what_it_was(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", READABLE, ids=CODECS[1:5])
-def test_what_is_inflated_is_a_batch_of_its_own(codec: int) -> None:
-    """Same offsets, times and producer; another checksum, which is right; and the place where it really lies."""
+def test_inflated_batch_is_a_valid_batch(codec: int) -> None:
+    """It has the same offsets, times, producer and position, and a correct checksum of its own."""
     (batch,) = read_batches(compressed(codec), "file")
     inflated = inflate(batch._replace(position=77))
     assert inflated[3:4] + inflated[5:8] == batch[3:4] + batch[5:8]
@@ -53,12 +60,12 @@ def test_what_is_inflated_is_a_batch_of_its_own(codec: int) -> None:
     assert list(again.records()) == ROWS
 
 
-def test_a_batch_without_codec_is_itself() -> None:
+def test_inflate_of_uncompressed_batch_returns_it() -> None:
     (batch,) = read_batches(compressed(0))
     assert inflate(batch) is batch
 
 
-def test_a_buffer_is_inflated_batch_by_batch() -> None:
+def test_inflate_buffer_returns_all_batches_uncompressed() -> None:
     parts = [compressed(codec) for codec in (0, 1, 0, 4)]
     starts = [sum(map(len, parts[:index])) for index in range(len(parts))]
     data, begin = inflate_buffer(b"".join(parts), starts, "file")
@@ -67,7 +74,7 @@ def test_a_buffer_is_inflated_batch_by_batch() -> None:
     assert [list(batch.records()) for batch in batches] == [ROWS] * 4
 
 
-def test_several_members_of_gzip_are_one_stream() -> None:
+def test_gzip_with_several_members_is_decompressed() -> None:
     import gzip
 
     first, second = frame_record(0, 0, b"a", b"1"), frame_record(0, 1, b"b", b"2")
@@ -86,8 +93,8 @@ def encode_like(plain: bytes, codec: int, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("codec", READABLE, ids=CODECS[1:5])
 @pytest.mark.parametrize("damage", [lambda data: b"nonsense", lambda data: data[:-9], lambda data: b""])
-def test_records_that_their_codec_did_not_make_are_damage(codec: int, damage: Callable[[bytes], bytes]) -> None:
-    """The checksum is right: somebody has written it so."""
+def test_invalid_compressed_bytes_are_damage(codec: int, damage: Callable[[bytes], bytes]) -> None:
+    """The checksum is correct, so the bytes are as written."""
     (batch,) = read_batches(compressed(codec))
     (broken,) = read_batches(encode_like(compressed(codec), codec, damage(bytes(batch.data[61:]))), "file")
     with pytest.raises(DamagedBatch, match="file: damaged batch at byte 0: "):
@@ -95,14 +102,14 @@ def test_records_that_their_codec_did_not_make_are_damage(codec: int, damage: Ca
 
 
 @pytest.mark.parametrize("codec", range(5, 8))
-def test_a_codec_that_nobody_knows_is_refused_by_name(codec: int) -> None:
+def test_unknown_codec_is_refused_with_its_name(codec: int) -> None:
     plain = compressed(0)
     (batch,) = read_batches(with_attributes(plain, codec), "file")
     with pytest.raises(UnsupportedCompression, match=f"file: batch at byte 0 .* {CODECS[codec]},"):
         next(batch.records())
 
 
-def test_without_its_package_a_codec_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_codec_without_its_package_is_refused_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     really = builtins.__import__
 
     def without(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -117,11 +124,11 @@ def test_without_its_package_a_codec_is_refused_with_what_to_install(monkeypatch
 
 
 def xerial(*blocks: bytes) -> bytes:
-    return b"\x82SNAPPY\0" + bytes([0, 0, 0, 1]) * 2 + b"".join(len(one).to_bytes(4, "big") + one for one in blocks)
+    return b"\x82SNAPPY\0" + bytes([0, 0, 0, 1]) * 2 + b"".join(len(part).to_bytes(4, "big") + part for part in blocks)
 
 
 def bombs(size: int) -> dict[str, tuple[int, bytes]]:
-    """So many zero bytes, by each codec and in each framing."""
+    """That many zero bytes, compressed by each codec and in each framing."""
     cramjam, half = importlib.import_module("cramjam"), bytes(size // 2)
     raw = bytes(cramjam.snappy.compress_raw(half))
     return {
@@ -135,8 +142,8 @@ def bombs(size: int) -> dict[str, tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("kind", bombs(2))
-def test_records_that_become_too_large_are_damage(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """A batch of some kilobytes may claim gigabytes; memory is taken for no more than the limit."""
+def test_records_that_inflate_beyond_the_limit_are_damage(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """A batch of some kilobytes may state gigabytes; only memory up to the limit is allocated."""
     size = 3_000_000
     codec, data = bombs(size)[kind]
     monkeypatch.setattr(codecs, "INFLATED_MAX", size)
@@ -144,11 +151,11 @@ def test_records_that_become_too_large_are_damage(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(codecs, "INFLATED_MAX", size - 1)
     (batch,) = read_batches(compressed(0))
     (bomb,) = read_batches(with_records(batch, codec, data))
-    with pytest.raises(DamagedBatch, match=f"its records are no {CODECS[codec]}: "):
+    with pytest.raises(DamagedBatch, match=f"its records are not valid {CODECS[codec]}: "):
         inflate(bomb)
 
 
-def test_snappy_that_claims_gigabytes_takes_no_memory() -> None:
-    """The length stands first, and nothing behind it needs to be true."""
+def test_snappy_block_that_states_gigabytes_allocates_no_memory() -> None:
+    """The length comes first and may be wrong."""
     with pytest.raises(ValueError, match="more than 268435456 bytes"):
         codecs._unsnap(b"\xff\xff\xff\xff\x0f" + b"\0" * 8)

@@ -1,4 +1,4 @@
-"""The numbers of partitions: a wrong one is refused before anything is written, and a command mends the file."""
+"""The numbers of partitions: wrong ones are refused before anything is written, and a command repairs the file."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import Client, committing, offsets, on_a_loop, open_door
+from harness import Client, async_test, commit_values, offsets, running_node
 from log_helpers import LazyDisk, offset
-from test_cli import PROGRAM, run
+from program_helpers import PROGRAM, run
 
 from callboard.actors.javahash import offsets_partition
 from callboard.actors.ports import Entry
@@ -20,14 +20,13 @@ from callboard.runtime.cli.log import commands
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.checksum import with_checksum
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.loading import loader as loading
-from callboard.runtime.log.counts import Counts
 from callboard.runtime.log.folder import FORMAT, INFO_NAME, DataFolder, parse_info
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import folder_name
-from callboard.runtime.log.recovery.clean_stop import NAME as NOTE
-from callboard.runtime.log.recovery.clean_stop import NO_NOTE, Note, leave_note, read_note
+from callboard.runtime.log.partition_counts import PartitionCounts
+from callboard.runtime.log.recovery.clean_stop import EMPTY_NOTE, NOTE_NAME, CleanStopNote, read_note, write_note
 from callboard.runtime.log.recovery.misplaced import MisplacedError, find_misplaced, fitting_count
 from callboard.runtime.node import node as node_module
 
@@ -37,13 +36,13 @@ COMMAND = "callboard log repair {} --partitions 7 --transaction-partitions 5"
 
 
 def opened(root: Path) -> OffsetsLog:
-    """A log that has some of what is written to it in its partition files, and some in its journal alone."""
+    """A log with some rounds in its partition files and some only in its journal."""
     log = OffsetsLog(
         root,
         PARTITIONS,
         transactions_partitions=TRANSACTION_PARTITIONS,
         disk=LazyDisk(),
-        threads=Inline(),
+        threads=InlineThreads(),
         checkpoint_bytes=2500,
     )
     log.open()
@@ -69,25 +68,25 @@ def data(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 def content(root: Path) -> dict[str, bytes]:
-    """All files but the lock, which says who held it last."""
+    """All files except the lock file, which has the last holder's process id."""
     paths = (path for path in root.rglob("*") if path.is_file() and path.name != ".lock")
     return {str(path.relative_to(root)): path.read_bytes() for path in paths}
 
 
 def change(root: Path, **fields: object) -> None:
-    """Write ``callboard.json`` with other values and the checksum that it has."""
+    """Write ``callboard.json`` with other values and an unchanged checksum."""
     old = json.loads((root / INFO_NAME).read_text())
     (root / INFO_NAME).write_text(json.dumps({**old, **fields}))
 
 
 def as_format_2(root: Path, **fields: object) -> None:
-    """As the version before wrote it: no checksum, and no numbers of partitions in the note."""
+    """Convert to format 2: no checksum, and no numbers of partitions in the note."""
     old = json.loads((root / INFO_NAME).read_text())
     del old["checksum"]
     (root / INFO_NAME).write_text(json.dumps({**old, "format": 2, **fields}))
-    if (root / NOTE).exists():
+    if (root / NOTE_NAME).exists():
         ends = {name: list(end) for name, end in read_note(Disk(), root).ends.items()}
-        (root / NOTE).write_text(json.dumps({"version": 1, "partitions": ends}))
+        (root / NOTE_NAME).write_text(json.dumps({"version": 1, "partitions": ends}))
 
 
 def flipped_bits(data: bytes) -> Iterator[bytes]:
@@ -115,7 +114,7 @@ def log_command(*arguments: object) -> int:
 
 
 @pytest.mark.parametrize("damaged", [flipped_bits, changed_digits])
-def test_callboard_json_with_one_change_is_refused_or_says_the_same(
+def test_start_with_one_change_in_callboard_json_is_refused_or_reads_the_same(
     tmp_path: Path, damaged: Callable[[bytes], Iterator[bytes]]
 ) -> None:
     path = written(tmp_path / "data", "stopped") / INFO_NAME
@@ -144,33 +143,37 @@ def test_start_with_changed_digit_in_callboard_json_is_refused_with_the_repair_c
 
 
 @pytest.mark.parametrize("damaged", [flipped_bits, changed_digits])
-def test_note_of_clean_stop_with_one_change_is_no_note_or_says_the_same(
+def test_note_with_one_change_is_ignored_or_reads_the_same(
     tmp_path: Path, damaged: Callable[[bytes], Iterator[bytes]]
 ) -> None:
-    note = Note(read_note(Disk(), written(tmp_path, "stopped")).ends, Counts(PARTITIONS, TRANSACTION_PARTITIONS))
-    data = (tmp_path / NOTE).read_bytes()
+    note = CleanStopNote(
+        read_note(Disk(), written(tmp_path, "stopped")).ends, PartitionCounts(PARTITIONS, TRANSACTION_PARTITIONS)
+    )
+    data = (tmp_path / NOTE_NAME).read_bytes()
     assert read_note(Disk(), tmp_path) == note
     no_notes = 0
     for other in damaged(data):
-        (tmp_path / NOTE).write_bytes(other)
-        found = read_note(Disk(), tmp_path, is_quiet=True)
-        assert found in (NO_NOTE, note)
-        no_notes += found == NO_NOTE
+        (tmp_path / NOTE_NAME).write_bytes(other)
+        actual = read_note(Disk(), tmp_path, is_quiet=True)
+        assert actual in (EMPTY_NOTE, note)
+        no_notes += actual == EMPTY_NOTE
     assert no_notes > 100
 
 
 def test_start_with_damaged_note_serves_everything(tmp_path: Path) -> None:
     root = written(tmp_path, "stopped")
-    (root / NOTE).write_text((root / NOTE).read_text().replace('"offsets_partitions": 7', '"offsets_partitions": 8'))
+    (root / NOTE_NAME).write_text(
+        (root / NOTE_NAME).read_text().replace('"offsets_partitions": 7', '"offsets_partitions": 8')
+    )
     with DataFolder(root) as folder:
         assert folder.offsets_partitions == PARTITIONS
         log = opened(root)
-        assert sum(len(list(log.read(number))) for number in log.partitions_with_data()) == len(GROUPS)
+        assert sum(len(list(log.read(number))) for number in log.offsets_partitions_with_data()) == len(GROUPS)
         log.close()
 
 
-def test_callboard_json_that_contradicts_the_note_is_refused(tmp_path: Path) -> None:
-    """A file with a checksum of its own, from another folder."""
+def test_start_with_callboard_json_that_contradicts_the_note_is_refused(tmp_path: Path) -> None:
+    """The file is valid, but from another folder."""
     root = written(tmp_path, "stopped")
     other = {**json.loads((root / INFO_NAME).read_text()), "offsets_partitions": 8}
     (root / INFO_NAME).write_text(json.dumps(with_checksum(other)))
@@ -179,29 +182,27 @@ def test_callboard_json_that_contradicts_the_note_is_refused(tmp_path: Path) -> 
     with pytest.raises(StartError, match=match):
         DataFolder(root)
     with pytest.raises(StartError, match="found 7 and 5 partitions, expected 8 and 5 partitions"):
-        OffsetsLog(root, 8, transactions_partitions=5, threads=Inline()).open()
+        OffsetsLog(root, 8, transactions_partitions=5, threads=InlineThreads()).open()
     with pytest.raises(StartError, match="found 7 and 5 partitions, expected 8 and 5 partitions"):
         log_command("verify", root)
     assert content(root) == before
 
 
-# A folder without a second file that has the numbers ------------------------------------------------------------------
+# Folders without a second file that has the numbers ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "number"), [("offsets_partitions", 8), ("offsets_partitions", 70)])
-def test_folder_of_format_2_with_wrong_number_is_refused_before_anything_is_written(
-    data: Path, name: str, number: int
-) -> None:
+def test_start_of_format_2_with_wrong_count_is_refused_before_any_write(data: Path, name: str, number: int) -> None:
     as_format_2(data, **{name: number})
     before = content(data)
-    found = r"found (group 'group-\d+' in|7 and 5 partitions).*"  # by a name, or by a second file that has the numbers
-    with pytest.raises(StartError, match=found + COMMAND.format(data)):
+    actual = r"found (group 'group-\d+' in|7 and 5 partitions).*"  # by a name, or by a second file that has the numbers
+    with pytest.raises(StartError, match=actual + COMMAND.format(data)):
         DataFolder(data)
     assert content(data) == before
 
 
-def test_groups_in_the_journal_alone_are_checked(tmp_path: Path) -> None:
-    """The server was killed before a checkpoint, or its partition files were."""
+def test_start_checks_groups_that_are_only_in_the_journal(tmp_path: Path) -> None:
+    """The server was killed before a checkpoint."""
     root = written(tmp_path, "killed")
     for number in range(PARTITIONS):
         shutil.rmtree(root / folder_name(number), ignore_errors=True)
@@ -213,7 +214,7 @@ def test_groups_in_the_journal_alone_are_checked(tmp_path: Path) -> None:
     DataFolder(root).close()
 
 
-def test_folder_of_format_2_with_right_numbers_is_upgraded_once(data: Path) -> None:
+def test_start_of_format_2_with_right_counts_upgrades_once(data: Path) -> None:
     whole = (data / INFO_NAME).read_bytes()
     as_format_2(data)
     for _ in range(2):
@@ -224,29 +225,29 @@ def test_folder_of_format_2_with_right_numbers_is_upgraded_once(data: Path) -> N
 
 
 @pytest.mark.parametrize("how", ["stop", "halt"])
-@on_a_loop
-async def test_server_with_wrong_number_loses_no_acknowledged_commit(tmp_path: Path, how: str) -> None:
-    """The number is wrong for one start, and right again for the next."""
+@async_test
+async def test_server_with_wrong_count_loses_no_acknowledged_commit(tmp_path: Path, how: str) -> None:
+    """The number is wrong for one start, and correct for the next."""
 
     async def commit_all(client: Client, value: int) -> None:
         for group in GROUPS:
-            answer: Any = await client.ask("offset_commit", 9, **committing(group, offset=value))
+            answer: Any = await client.ask("offset_commit", 9, **commit_values(group, offset=value))
             assert answer["topics"][0]["partitions"][0]["error_code"] == "NONE"
 
-    async with open_door(tmp_path) as door:
-        await commit_all(await door.connect(), 1)
+    async with running_node(tmp_path) as harness:
+        await commit_all(await harness.connect(), 1)
         if how == "stop":
-            await door.node.stop()
+            await harness.node.stop()
         else:
-            door.node.halt()
+            harness.node.halt()
         whole = (tmp_path / INFO_NAME).read_bytes()
         for break_it in (change, as_format_2):
             break_it(tmp_path, offsets_partitions=5)
             with pytest.raises(StartError, match="callboard log repair"):
-                await door.start()
+                await harness.start()
             (tmp_path / INFO_NAME).write_bytes(whole)
-        await door.start()
-        client = await door.connect()
+        await harness.start()
+        client = await harness.connect()
         for group in GROUPS:
             assert await offsets(client, group) == {("t", 0): 1}
 
@@ -255,7 +256,7 @@ async def test_server_with_wrong_number_loses_no_acknowledged_commit(tmp_path: P
 
 
 def moved(root: Path) -> str:
-    """Put a partition's folder in the place of another one that is empty; the note agrees with callboard.json."""
+    """Move a partition's folder to the path of an empty one; the note agrees with callboard.json."""
     used = {offsets_partition(group, PARTITIONS) for group in GROUPS[:1]}
     [right] = used
     wrong = (right + 1) % PARTITIONS
@@ -268,11 +269,11 @@ def moved(root: Path) -> str:
     (root / "topics.json").write_text("{}")  # without topics
     (root / folder_name(right)).rename(root / folder_name(wrong))
     ends = {folder_name(wrong): read_note(Disk(), root).ends[folder_name(right)]}
-    leave_note(Disk(), root, Note(ends, Counts(PARTITIONS, TRANSACTION_PARTITIONS)))
+    write_note(Disk(), root, CleanStopNote(ends, PartitionCounts(PARTITIONS, TRANSACTION_PARTITIONS)))
     return f"found group '{GROUPS[0]}' in {folder_name(wrong)}, expected it in {folder_name(right)} of {PARTITIONS}"
 
 
-def test_serve_stops_when_it_loads_a_group_in_a_wrong_partition(tmp_path: Path) -> None:
+def test_serve_stops_when_it_loads_a_group_from_a_wrong_partition(tmp_path: Path) -> None:
     expected = moved(tmp_path / "data")
     assert sum(path.stat().st_size for path in tmp_path.rglob("*.log")) > loading.AT_ONCE_BYTES
     done = run("serve", "--listen", "127.0.0.1:0", folder=tmp_path, program=PROGRAM)
@@ -280,33 +281,33 @@ def test_serve_stops_when_it_loads_a_group_in_a_wrong_partition(tmp_path: Path) 
     assert "callboard: stopped, after its log had failed: " in done.stderr and expected in done.stderr
 
 
-@on_a_loop
-async def test_start_that_loads_a_group_in_a_wrong_partition_is_refused(
+@async_test
+async def test_start_that_loads_a_group_from_a_wrong_partition_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = moved(tmp_path)
     monkeypatch.setattr(node_module, "AT_ONCE_BYTES", 1 << 40)
     with pytest.raises(MisplacedError, match=re.escape(expected)):
-        async with open_door(tmp_path):
+        async with running_node(tmp_path):
             pass
 
 
 # Tools ----------------------------------------------------------------------------------------------------------------
 
 
-def test_verify_names_a_group_in_a_wrong_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_verify_reports_a_group_in_a_wrong_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = written(tmp_path, "stopped")
     assert log_command("verify", root) == 0
     as_format_2(root, offsets_partitions=8)
     assert log_command("verify", root) == 3
-    said = capsys.readouterr().out
-    assert "expected it in __consumer_offsets-" in said and "of 8" in said
-    assert said.splitlines()[-1].endswith("callboard log repair DATA --partitions N --transaction-partitions M")
+    result = capsys.readouterr().out
+    assert "expected it in __consumer_offsets-" in result and "of 8" in result
+    assert result.splitlines()[-1].endswith("callboard log repair DATA --partitions N --transaction-partitions M")
     assert log_command("verify", root, "--json") == 3
-    assert any(one["misplaced"] for one in json.loads(capsys.readouterr().out))
+    assert any(partition["misplaced"] for partition in json.loads(capsys.readouterr().out))
 
 
-def test_repair_of_a_folder_with_a_wrong_number_is_refused_with_the_command_for_the_right_one(tmp_path: Path) -> None:
+def test_repair_with_wrong_counts_is_refused_with_the_right_command(tmp_path: Path) -> None:
     root = written(tmp_path, "stopped")
     as_format_2(root, offsets_partitions=8)
     before = content(root)
@@ -315,7 +316,7 @@ def test_repair_of_a_folder_with_a_wrong_number_is_refused_with_the_command_for_
     assert content(root) == before
 
 
-def test_repair_writes_callboard_json_for_numbers_that_fit(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repair_with_matching_counts_writes_callboard_json(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = (data / INFO_NAME).read_bytes()
     arguments = ("repair", data, "--partitions", PARTITIONS, "--transaction-partitions", TRANSACTION_PARTITIONS)
     change(data, offsets_partitions=8)
@@ -330,7 +331,7 @@ def test_repair_writes_callboard_json_for_numbers_that_fit(data: Path, capsys: p
         assert folder.offsets_partitions == PARTITIONS
 
 
-def test_repair_for_numbers_that_do_not_fit_is_refused(data: Path) -> None:
+def test_repair_with_other_counts_is_refused(data: Path) -> None:
     change(data, offsets_partitions=8)
     before = content(data)
     for numbers in ((8, 5), (14, 5), (1, 5)):
@@ -350,22 +351,22 @@ def test_repair_for_numbers_that_do_not_fit_is_refused(data: Path) -> None:
     assert content(data) == before
 
 
-def test_repair_without_the_old_file_makes_a_new_cluster_id(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repair_without_the_old_file_creates_a_cluster_id(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = json.loads((data / INFO_NAME).read_text())
     (data / INFO_NAME).unlink()
     with pytest.raises(StartError, match=COMMAND.format(data).partition(" --tr")[0]):
         DataFolder(data)
     options = ("--partitions", PARTITIONS, "--transaction-partitions", TRANSACTION_PARTITIONS, "--yes")
     assert log_command("repair", data, *options) == 0
-    assert "new: that of the file before could not be read" in capsys.readouterr().out
+    assert "new: the old one could not be read" in capsys.readouterr().out
     with DataFolder(data) as folder:
         assert folder.cluster_id != old["cluster_id"]
         assert folder.offsets_partitions == PARTITIONS
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_one_name_among_many_in_a_wrong_partition_is_found(fast: bool) -> None:
-    """Names of any characters and lengths; one has the smallest hash, whose absolute value Kafka takes as 0."""
+def test_find_misplaced_finds_one_name_among_many(fast: bool) -> None:
+    """Names of any characters and lengths; one has the smallest hash, whose absolute value is 0 in Kafka."""
     letters = ["", "a", "ü", "x" * 300, "\N{GRINNING FACE}" * 3, "polygenelubricants"]
     names = [*letters, *(f"{word}{at}" for word in letters for at in range(5000))]
     placed: dict[int, list[str]] = {}
@@ -375,10 +376,10 @@ def test_one_name_among_many_in_a_wrong_partition_is_found(fast: bool) -> None:
         assert find_misplaced(own, Path(), "__consumer_offsets", number, 7, fast=fast) is None
         other = placed[(number + 1) % 7][-1]
         misplaced = find_misplaced([*own, other], Path(), "__consumer_offsets", number, 7, fast=fast)
-        assert misplaced is not None and (misplaced.name, misplaced.right) == (other, (number + 1) % 7)
+        assert misplaced is not None and (misplaced.name, misplaced.expected) == (other, (number + 1) % 7)
 
 
-def test_number_of_partitions_is_inferred_only_where_it_is_the_only_one() -> None:
+def test_fitting_count_is_none_unless_unique() -> None:
     assert fitting_count([]) is None
     assert fitting_count([("group-1", offsets_partition("group-1", 50))]) is None
     assert fitting_count([(group, offsets_partition(group, 50)) for group in GROUPS]) == 50

@@ -1,4 +1,4 @@
-"""Crashes of the log at every instant: nothing that was answered is lost, and every start succeeds."""
+"""Crashes of the log at every change of the disk: no acknowledged round is lost, and every start succeeds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from log_helpers import CrashDisk, LazyDisk, Moment, append, entry, offsets_in
+from log_helpers import CrashDisk, DiskSnapshot, LazyDisk, append, entry, offsets_in
 
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log import journal
@@ -19,7 +19,7 @@ ROUNDS = 14
 
 @pytest.fixture(autouse=True)
 def _short_journals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small steps of zeros, so that a picture of the disk is small and a round crosses one now and then."""
+    """Small steps of zeros, so that snapshots of the disk are small and some rounds cross a step."""
     monkeypatch.setattr(journal, "ZEROS", bytes(1024))
 
 
@@ -33,7 +33,7 @@ def opened(root: Path, disk: Disk, sync: SyncPolicy = "always") -> OffsetsLog:
 
 
 def run(root: Path, disk: CrashDisk, sync: SyncPolicy) -> None:
-    """Rounds that put their own number into partitions 0 and 1 always, and into 2 every third time."""
+    """Rounds that commit their number to partitions 0 and 1 always, and to 2 every third time."""
     log = opened(root, disk, sync)
     for number in range(ROUNDS):
         outcomes = append(
@@ -50,19 +50,19 @@ def expected(partition: int) -> list[int]:
     return [number for number in range(ROUNDS) if partition < 2 or number % 3 == 0]
 
 
-def check(moment: Moment, root: Path, durable: bool = True) -> None:
-    """What comes back is in the order in which it was appended, holds all that was answered, and has no hole.
+def check(snapshot: DiskSnapshot, root: Path, durable: bool = True) -> None:
+    """The records after a start are in the order of appends, without a gap, and include all acknowledged ones.
 
     Not ``durable``: the end may be lost.
     """
-    moment.restore(root)
+    snapshot.restore(root)
     log = opened(root, LazyDisk())
     for partition in range(PARTITIONS):
-        found = offsets_in(log, partition)
+        actual = offsets_in(log, partition)
         wanted = expected(partition)
-        assert found == wanted[: len(found)]
-        assert not durable or len(found) >= sum(number < moment.answered for number in wanted)
-    assert log.quarantined() == []
+        assert actual == wanted[: len(actual)]
+        assert not durable or len(actual) >= sum(number < snapshot.answered for number in wanted)
+    assert log.damages() == []
     outcome = append(log, [entry(0, 99)])[0]
     assert outcome.error == 0
     assert offsets_in(log, 0)[-1] == 99
@@ -71,79 +71,83 @@ def check(moment: Moment, root: Path, durable: bool = True) -> None:
 
 
 @pytest.mark.parametrize("sync", ["always", "interval", "none"])
-def test_a_killed_process_loses_nothing_that_was_answered(tmp_path: Path, sync: SyncPolicy) -> None:
-    """The process dies between any two calls, or in the middle of a write; the page cache is still there."""
+def test_kill_at_any_change_loses_no_acknowledged_round(tmp_path: Path, sync: SyncPolicy) -> None:
+    """The process dies between any two calls, or during a write; the page cache survives."""
     disk = CrashDisk(tmp_path / "log")
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", disk, sync)
-    assert len(disk.killed) > 80
-    for number, moment in enumerate(disk.killed):
-        check(moment, tmp_path / f"killed-{number}")
+    assert len(disk.snapshots_after_kill) > 80
+    for number, snapshot in enumerate(disk.snapshots_after_kill):
+        check(snapshot, tmp_path / f"killed-{number}")
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_loss_of_power_loses_nothing_that_was_answered(tmp_path: Path, seed: int) -> None:
-    """What was not synced is there in part: some blocks, some names, in no order."""
+def test_power_loss_at_any_change_loses_no_acknowledged_round(tmp_path: Path, seed: int) -> None:
+    """Unsynced data survives in part: some blocks, some names, in any order."""
     disk = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", disk, "always")
-    for number, moment in enumerate(disk.dark):
-        check(moment, tmp_path / f"dark-{number}")
+    for number, snapshot in enumerate(disk.snapshots_after_power_loss):
+        check(snapshot, tmp_path / f"dark-{number}")
 
 
 @pytest.mark.parametrize("sync", ["interval", "none"])
 @pytest.mark.parametrize("seed", range(2))
-def test_after_a_loss_of_power_the_lax_policies_have_lost_the_end_and_nothing_else(
-    tmp_path: Path, sync: SyncPolicy, seed: int
-) -> None:
-    """The system writes what is not synced in any order; what it wrote behind a hole is not there any more."""
+def test_power_loss_with_unsynced_policies_loses_only_the_end(tmp_path: Path, sync: SyncPolicy, seed: int) -> None:
+    """The system writes unsynced data in any order; after a start nothing remains that followed a gap."""
     disk = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", disk, sync)
-    for number, moment in enumerate(disk.dark):
-        check(moment, tmp_path / f"dark-{number}", durable=False)
+    for number, snapshot in enumerate(disk.snapshots_after_power_loss):
+        check(snapshot, tmp_path / f"dark-{number}", durable=False)
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_second_crash_during_recovery_loses_nothing_either(tmp_path: Path, seed: int) -> None:
-    """Recovery itself is interrupted at every call, after a loss of power that left it work to do."""
+def test_second_crash_during_recovery_loses_nothing(tmp_path: Path, seed: int) -> None:
+    """Recovery itself is interrupted at every call, after a power loss."""
     first = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", first, "always")
-    crash_again([moment for moment in first.dark if moment.answered in (3, 9, ROUNDS)][::4], tmp_path, seed)
+    crash_again(
+        [snapshot for snapshot in first.snapshots_after_power_loss if snapshot.answered in (3, 9, ROUNDS)][::4],
+        tmp_path,
+        seed,
+    )
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_the_power_goes_while_a_killed_process_is_recovered(tmp_path: Path, seed: int) -> None:
-    """The new process finds in the page cache what the one before never synced. It must not take that for durable."""
+def test_power_loss_during_recovery_after_a_kill_loses_nothing(tmp_path: Path, seed: int) -> None:
+    """The new process reads unsynced data from the page cache, and must not treat it as durable."""
     first = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", first, "always")
-    crash_again([moment for moment in first.killed if moment.answered in (4, 8, 12)][::4], tmp_path, seed)
+    crash_again(
+        [snapshot for snapshot in first.snapshots_after_kill if snapshot.answered in (4, 8, 12)][::4], tmp_path, seed
+    )
 
 
-def crash_again(moments: list[Moment], tmp_path: Path, seed: int) -> None:
-    assert moments
-    for number, moment in enumerate(moments):
+def crash_again(snapshots: list[DiskSnapshot], tmp_path: Path, seed: int) -> None:
+    assert snapshots
+    for number, snapshot in enumerate(snapshots):
         root = tmp_path / f"again-{number}"
-        moment.restore(root)
-        disk = CrashDisk(root, seed, moment.synced)
-        disk.answered = moment.answered
+        snapshot.restore(root)
+        disk = CrashDisk(root, seed, snapshot.synced)
+        disk.answered = snapshot.answered
         opened(root, disk).close()
-        for again, second in enumerate(disk.dark):
+        for again, second in enumerate(disk.snapshots_after_power_loss):
             check(second, tmp_path / f"again-{number}-{again}")
 
 
-def test_what_the_pictures_hold_is_not_trivial(tmp_path: Path) -> None:
-    """Among the moments are some where only the journal knows what was answered; else the tests above prove little."""
+def test_crash_snapshots_cover_all_stages(tmp_path: Path) -> None:
+    """In some snapshots only the journal has acknowledged rounds; without these the tests above prove little."""
     disk = CrashDisk(tmp_path / "log", 1)
     (tmp_path / "log").mkdir()
     run(tmp_path / "log", disk, "always")
     without_journal = []
-    for number, moment in enumerate(disk.dark):
-        files = {name: content for name, content in moment.files.items() if not name.startswith(journal.FOLDER)}
+    for number, snapshot in enumerate(disk.snapshots_after_power_loss):
+        files = {name: content for name, content in snapshot.files.items() if not name.startswith(journal.FOLDER)}
         try:
-            check(Moment(files, moment.answered), tmp_path / f"bare-{number}")
+            check(DiskSnapshot(files, snapshot.answered), tmp_path / f"bare-{number}")
         except Exception as error:
             without_journal.append(error)
     assert len(without_journal) > 20

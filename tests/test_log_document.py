@@ -30,17 +30,17 @@ FILES: dict[str, str] = {
 
 
 @pytest.mark.parametrize(("row", "name"), NAMED)
-def test_named_test_exists(row: str, name: str) -> None:
+def test_test_named_in_the_document_exists(row: str, name: str) -> None:
     file, _, test = name.partition("::")
     assert f"def {test}(" in (TESTS / file).read_text()
 
 
-def test_each_row_names_a_test() -> None:
+def test_each_row_of_the_document_names_a_test() -> None:
     assert len(ROWS) == len({row for row, _ in NAMED}) == len(FILES) + 2  # the folder itself, and Spark's history.json
     assert {len(row) for row in ROWS} == {5}
 
 
-def test_each_file_of_a_data_folder_has_its_row(tmp_path: Path) -> None:
+def test_each_file_of_a_data_folder_has_a_row(tmp_path: Path) -> None:
     async def kill() -> None:
         coordinator = coordinator_in(tmp_path / "data")
         await coordinator.start()

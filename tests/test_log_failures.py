@@ -1,7 +1,7 @@
-"""Disks that fill up or fail under the log: what was answered stays, what cannot be kept is refused, nothing is silent.
+"""Full and failing disks: acknowledged commits stay, commits that cannot be stored are refused, and errors are logged.
 
-The disk is in memory and all of the log's work runs on the test's thread, so each failure comes exactly where it is
-meant to. The real thing is in ``test_log_full_disk.py``.
+The disk is in memory and all work of the log runs on the test's thread, so each failure happens at an exact point.
+``test_log_full_disk.py`` uses a real file system.
 """
 
 from __future__ import annotations
@@ -10,28 +10,31 @@ import errno
 import math
 import os
 import random
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
-from log_helpers import SALT, entry, fixed_salt, name_of, offsets_in
+from log_failure_helpers import (
+    FAILED,
+    NO_ROOM,
+    PARTITIONS,
+    RETRIABLE,
+    ROOM_AGAIN,
+    ROOT,
+    STORED,
+    LogHarness,
+    fill_journal,
+    harness_on_full_disk,
+    new_faulty_disk,
+    offsets_after_crash,
+    problem_events,
+)
+from log_helpers import SALT, journal_file_name, offsets_in
 from structlog.testing import capture_logs
 
-from callboard.actors.errors import ErrorCode
-from callboard.actors.ports import Appended, Entry
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.faulty import Fault, FaultyDisk
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log import journal
 from callboard.runtime.log.offsets_log import OffsetsLog
-
-ROOT = Path("/data")
-PARTITIONS = 3
-STORED, LATER, NEVER = ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.KAFKA_STORAGE_ERROR
-ROOM_ENDED, ROOM_AGAIN = "the log has no room", "the log has room again"
-LONG_S = 1000.0  # a jump of the clock after which everything is due
 
 
 @pytest.fixture(autouse=True)
@@ -39,290 +42,213 @@ def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "ZEROS", bytes(1024))
 
 
-class Desk:
-    """A log on such a disk, its clock, and what was answered."""
-
-    def __init__(self, disk: Disk, threads: Inline | None = None, root: Path = ROOT, **options: Any) -> None:
-        self.now_s = 0.0
-        self.threads = threads or Inline()
-        options = {"new_salt": fixed_salt, **options}
-        self.log = OffsetsLog(root, PARTITIONS, disk=disk, threads=self.threads, clock=lambda: self.now_s, **options)
-        self.log.open()
-        self.errors: list[ErrorCode] = []
-        self.stored: dict[int, list[int]] = {number: offsets_in(self.log, number) for number in range(PARTITIONS)}
-        self._next = 0
-
-    def commit(self, *partitions: int) -> None:
-        """Put a round that commits the next number in each of them."""
-        number, self._next = self._next, self._next + 1
-        entries = [entry(partition, number) for partition in partitions]
-        self.log.append(entries, 1, lambda outcomes: self._answered(entries, number, outcomes))
-
-    def _answered(self, entries: Sequence[Entry], number: int, outcomes: Sequence[Appended]) -> None:
-        self.errors.append(outcomes[0].error)
-        for one, outcome in zip(entries, outcomes, strict=True):
-            if outcome.error is STORED:
-                assert outcome.base_offset == len(self.stored[one.partition])
-                self.stored[one.partition].append(number)
-
-    def later(self, seconds: float = LONG_S) -> None:
-        """Time goes by, and what is due is done."""
-        self.now_s += seconds
-        while self.threads.step():
-            pass
-
-    def found(self) -> dict[int, list[int]]:
-        return {number: offsets_in(self.log, number) for number in range(PARTITIONS)}
-
-
-def new_disk(seed: int = 1) -> FaultyDisk:
-    """A disk with an empty data folder, whose own name is durable: that is not the log's business."""
-    disk = FaultyDisk(seed)
-    disk.make_folder(ROOT)
-    disk.sync_folder(ROOT.parent)
-    return disk
-
-
-def after_crash(disk: FaultyDisk) -> dict[int, list[int]]:
-    """What the next start finds when the power goes now."""
-    with capture_logs():
-        found_disk = disk.crash()
-        found_disk.capacity_bytes = math.inf  # a start needs room
-        desk = Desk(found_disk)
-        found = desk.found()
-        desk.log.close()
-    return found
-
-
-def events(lines: Sequence[Any]) -> list[str]:
-    return [line["event"] for line in lines if line["log_level"] in ("warning", "error")]
-
-
 # No room --------------------------------------------------------------------------------------------------------------
 
 
-def full_desk(**options: Any) -> tuple[FaultyDisk, Desk]:
-    """A log that has stored one commit, on a disk that has no free byte from now on."""
-    disk = new_disk()
-    desk = Desk(disk, **options)
-    desk.commit(0)
-    disk.capacity_bytes = disk.used_bytes()
-    return disk, desk
-
-
-def fill_journal(desk: Desk) -> int:
-    """Commit until one is refused; how many were stored in the zeros that were there."""
-    before = len(desk.errors)
-    while desk.errors[-1] is STORED:
-        desk.commit(0)
-        assert len(desk.errors) < 100
-    return len(desk.errors) - before - 1
-
-
-def test_a_full_disk_refuses_commits_so_that_clients_come_again() -> None:
-    disk, desk = full_desk()
+def test_commit_on_full_disk_fails_with_a_retriable_error() -> None:
+    disk, harness = harness_on_full_disk()
     with capture_logs() as lines:
-        assert fill_journal(desk) > 3
-        desk.commit(0, 1)
-        desk.commit(2)
-    assert desk.errors[-3:] == [LATER] * 3
-    assert events(lines) == [ROOM_ENDED]
+        assert fill_journal(harness) > 3
+        harness.commit(0, 1)
+        harness.commit(2)
+    assert harness.errors[-3:] == [RETRIABLE] * 3
+    assert problem_events(lines) == [NO_ROOM]
     assert lines[0]["where"] == "journal" and "No space left" in lines[0]["reason"]
-    assert desk.log.stats().full == ("journal",)
-    assert after_crash(disk) == desk.stored
+    assert harness.log.stats().full == ("journal",)
+    assert offsets_after_crash(disk) == harness.stored
 
 
-def test_writing_resumes_by_itself_when_there_is_room() -> None:
-    disk, desk = full_desk()
+def test_commits_resume_when_the_disk_has_room() -> None:
+    disk, harness = harness_on_full_disk()
     with capture_logs() as lines:
-        fill_journal(desk)
+        fill_journal(harness)
         for _ in range(3):
-            desk.later()
-            desk.commit(1)
-        assert desk.errors[-3:] == [LATER] * 3
+            harness.advance()
+            harness.commit(1)
+        assert harness.errors[-3:] == [RETRIABLE] * 3
         disk.capacity_bytes += 100_000
-        desk.later()
-        desk.commit(1)
-        desk.commit(0, 2)
-    assert desk.errors[-2:] == [STORED] * 2
-    assert events(lines) == [ROOM_ENDED, ROOM_AGAIN]
-    assert desk.found() == desk.stored == after_crash(disk)
+        harness.advance()
+        harness.commit(1)
+        harness.commit(0, 2)
+    assert harness.errors[-2:] == [STORED] * 2
+    assert problem_events(lines) == [NO_ROOM, ROOM_AGAIN]
+    assert harness.offsets() == harness.stored == offsets_after_crash(disk)
 
 
-def test_a_full_disk_is_looked_at_at_a_bounded_pace() -> None:
-    """Whoever comes in between is refused without a touch of the disk."""
-    disk, desk = full_desk()
-    fill_journal(desk)
+def test_full_disk_is_probed_once_a_second() -> None:
+    """Commits between two probes are refused without a disk access."""
+    disk, harness = harness_on_full_disk()
+    fill_journal(harness)
     disk.capacity_bytes += 100_000
     before = disk.changes
     for _ in range(100):
-        desk.commit(0)
-    assert (disk.changes, set(desk.errors[-100:])) == (before, {LATER})
+        harness.commit(0)
+    assert (disk.changes, set(harness.errors[-100:])) == (before, {RETRIABLE})
 
 
-def test_rounds_behind_a_refused_one_leave_no_gap() -> None:
-    """They had their offsets already when it was refused."""
-    disk = new_disk()
-    desk = Desk(disk, Inline(lambda n: 0))
+def test_rounds_after_a_refused_one_leave_no_offset_gap() -> None:
+    """Their offsets were assigned before the other round was refused."""
+    disk = new_faulty_disk()
+    harness = LogHarness(disk, InlineThreads(lambda n: 0))
     for _ in range(3):
-        desk.commit(0, 1)
+        harness.commit(0, 1)
     disk.fail(Fault("write", errno.ENOSPC, "*.journal", times=1))
-    desk.commit(0, 1, 2)
-    while desk.threads.step():
+    harness.commit(0, 1, 2)
+    while harness.threads.step():
         pass
-    assert desk.errors == [LATER] * 4
-    desk.later()
-    desk.commit(1, 2)
-    desk.log.close()
-    assert desk.errors[-1] is STORED
-    assert after_crash(disk) == desk.stored
+    assert harness.errors == [RETRIABLE] * 4
+    harness.advance()
+    harness.commit(1, 2)
+    harness.log.close()
+    assert harness.errors[-1] is STORED
+    assert offsets_after_crash(disk) == harness.stored
 
 
-def test_what_was_written_short_is_cut_back() -> None:
-    """The half of a frame must not be behind the next one, which may be shorter."""
-    disk, desk = full_desk()
-    fill_journal(desk)
-    path = ROOT / "journal" / name_of(0)
+def test_short_write_on_full_disk_is_undone() -> None:
+    """Half of a frame must not follow the next frame, which may be shorter."""
+    disk, harness = harness_on_full_disk()
+    fill_journal(harness)
+    path = ROOT / "journal" / journal_file_name(0)
     fd = disk.open(path, 0)
-    extent = journal.measure(disk.read(fd, disk.size(fd), 0), SALT)
-    assert extent.torn_bytes == 0
-    desk.log.close()
+    scan = journal.scan_journal(disk.read(fd, disk.size(fd), 0), SALT)
+    assert scan.torn_bytes == 0
+    harness.log.close()
 
 
-def test_a_full_disk_at_the_lay_in_keeps_what_waits() -> None:
-    disk, desk = full_desk()
+def test_flush_on_full_disk_keeps_waiting_batches() -> None:
+    disk, harness = harness_on_full_disk()
     with capture_logs() as lines:
-        desk.later()
-        desk.commit(0)
+        harness.advance()
+        harness.commit(0)
         with pytest.raises(OSError, match="no room to write"):
-            desk.log.read(0)
-        assert desk.errors == [STORED] * 2
-        assert after_crash(disk) == desk.stored
-    assert events(lines)[0] == ROOM_ENDED
+            harness.log.read(0)
+        assert harness.errors == [STORED] * 2
+        assert offsets_after_crash(disk) == harness.stored
+    assert problem_events(lines)[0] == NO_ROOM
 
 
-def test_the_lay_in_goes_on_when_there_is_room() -> None:
-    disk, desk = full_desk()
+def test_flush_resumes_when_the_disk_has_room() -> None:
+    disk, harness = harness_on_full_disk()
     with capture_logs() as lines:
-        desk.later()
-        desk.commit(0, 1)
-        desk.later()
+        harness.advance()
+        harness.commit(0, 1)
+        harness.advance()
         disk.capacity_bytes += 100_000
-        desk.later()
-    assert events(lines) == [ROOM_ENDED, ROOM_AGAIN]
-    assert desk.found() == desk.stored == {0: [0, 1], 1: [1], 2: []}
-    desk.log.close()
+        harness.advance()
+    assert problem_events(lines) == [NO_ROOM, ROOM_AGAIN]
+    assert harness.offsets() == harness.stored == {0: [0, 1], 1: [1], 2: []}
+    harness.log.close()
 
 
-def test_memory_is_bounded_while_nothing_can_be_laid_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_are_refused_when_waiting_batches_reach_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("callboard.runtime.log.writer.WAITING_BYTES", 1000)
-    disk = new_disk()
-    desk = Desk(disk)
+    disk = new_faulty_disk()
+    harness = LogHarness(disk)
     disk.fail(Fault("write", errno.ENOSPC, "*.log", times=math.inf))
     with capture_logs() as lines:
         for _ in range(40):
-            desk.commit(0)
-            desk.later(2.0)
-        assert 0 < desk.errors.count(STORED) < 15 and desk.errors[-1] is LATER
-        assert desk.log.stats().waiting_bytes < 1500
-        disk.mend()
-        desk.later()
-        desk.commit(0)
-    assert desk.errors[-1] is STORED
-    assert events(lines) == [ROOM_ENDED, ROOM_AGAIN]
-    assert desk.found() == desk.stored == after_crash(disk)
+            harness.commit(0)
+            harness.advance(2.0)
+        assert 0 < harness.errors.count(STORED) < 15 and harness.errors[-1] is RETRIABLE
+        assert harness.log.stats().waiting_bytes < 1500
+        disk.clear_faults()
+        harness.advance()
+        harness.commit(0)
+    assert harness.errors[-1] is STORED
+    assert problem_events(lines) == [NO_ROOM, ROOM_AGAIN]
+    assert harness.offsets() == harness.stored == offsets_after_crash(disk)
 
 
-def test_without_room_for_the_next_journal_the_old_one_goes_on() -> None:
-    disk = new_disk()
-    desk = Desk(disk, checkpoint_bytes=300)
+def test_checkpoint_without_room_keeps_the_old_journal() -> None:
+    disk = new_faulty_disk()
+    harness = LogHarness(disk, checkpoint_bytes=300)
     disk.fail(Fault("write", errno.ENOSPC, "*1-*.journal", times=math.inf))
     with capture_logs() as lines:
         for _ in range(10):
-            desk.commit(0)
-            desk.later(0.5)
-    assert desk.errors == [STORED] * 10
-    assert events(lines) == [ROOM_ENDED]
-    assert disk.names(ROOT / "journal") == [name_of(0)]
-    assert desk.found() == desk.stored == after_crash(disk.kill())
+            harness.commit(0)
+            harness.advance(0.5)
+    assert harness.errors == [STORED] * 10
+    assert problem_events(lines) == [NO_ROOM]
+    assert disk.names(ROOT / "journal") == [journal_file_name(0)]
+    assert harness.offsets() == harness.stored == offsets_after_crash(disk.kill())
 
 
-def test_checkpoints_go_on_when_there_is_room() -> None:
-    disk = new_disk()
-    desk = Desk(disk, checkpoint_bytes=300)
+def test_checkpoints_resume_when_the_disk_has_room() -> None:
+    disk = new_faulty_disk()
+    harness = LogHarness(disk, checkpoint_bytes=300)
     disk.fail(Fault("write", errno.ENOSPC, "*1-*.journal", times=2))
     with capture_logs() as lines:
         for _ in range(10):
-            desk.commit(0)
-            desk.later()
-    assert events(lines) == [ROOM_ENDED, ROOM_AGAIN]
-    assert disk.names(ROOT / "journal") != [name_of(0)]
-    assert after_crash(disk) == desk.stored
+            harness.commit(0)
+            harness.advance()
+    assert problem_events(lines) == [NO_ROOM, ROOM_AGAIN]
+    assert disk.names(ROOT / "journal") != [journal_file_name(0)]
+    assert offsets_after_crash(disk) == harness.stored
 
 
-def test_a_journal_that_takes_the_room_is_dropped_by_a_checkpoint() -> None:
-    """Nobody has to make room where the old journal is what takes it; and where it is not, no files pile up."""
-    disk, desk = full_desk()
-    desk.later()
-    fill_journal(desk)
+def test_checkpoint_removes_a_journal_that_fills_the_disk() -> None:
+    """A checkpoint makes room if the old journal fills the disk; otherwise no files accumulate."""
+    disk, harness = harness_on_full_disk()
+    harness.advance()
+    fill_journal(harness)
     disk.capacity_bytes = disk.used_bytes() + 1000  # no step of zeros; the partition file, and the head of a journal
     with capture_logs():
         for _ in range(3):
-            desk.later(2.0)
-            desk.commit(0)
-    assert desk.errors[-1] is STORED
-    assert disk.names(ROOT / "journal") == [name_of(1)]
+            harness.advance(2.0)
+            harness.commit(0)
+    assert harness.errors[-1] is STORED
+    assert disk.names(ROOT / "journal") == [journal_file_name(1)]
     disk.capacity_bytes += 10_000
-    assert desk.found() == desk.stored == after_crash(disk)
+    assert harness.offsets() == harness.stored == offsets_after_crash(disk)
 
 
-def test_no_journals_pile_up_on_a_full_disk() -> None:
-    disk, desk = full_desk()
-    fill_journal(desk)
+def test_full_disk_does_not_accumulate_journal_files() -> None:
+    disk, harness = harness_on_full_disk()
+    fill_journal(harness)
     disk.capacity_bytes += 300
     with capture_logs():
         for _ in range(10):
-            desk.later(2.0)
-            desk.commit(0)
+            harness.advance(2.0)
+            harness.commit(0)
     assert len(disk.names(ROOT / "journal")) <= 2
-    assert after_crash(disk) == desk.stored
+    assert offsets_after_crash(disk) == harness.stored
 
 
-def test_without_room_for_the_next_segment_the_old_one_goes_on() -> None:
-    disk = new_disk()
-    desk = Desk(disk, segment_bytes=200)
-    desk.commit(0)
-    desk.later()
+def test_roll_without_room_keeps_the_old_segment() -> None:
+    disk = new_faulty_disk()
+    harness = LogHarness(disk, segment_bytes=200)
+    harness.commit(0)
+    harness.advance()
     disk.fail(Fault("open", errno.ENOSPC, "*/__consumer_offsets-0/*", times=math.inf))
     for _ in range(5):
-        desk.commit(0)
-        desk.later()
+        harness.commit(0)
+        harness.advance()
     assert disk.names(ROOT / "__consumer_offsets-0") == ["00000000000000000000.log"]
-    disk.mend()
-    desk.commit(0)
-    assert desk.found() == desk.stored
+    disk.clear_faults()
+    harness.commit(0)
+    assert harness.offsets() == harness.stored
     assert len(disk.names(ROOT / "__consumer_offsets-0")) == 2
-    assert after_crash(disk) == desk.stored
+    assert offsets_after_crash(disk) == harness.stored
 
 
-def test_a_start_without_room_to_go_on_behind_damage_is_refused() -> None:
-    """In the damaged segment it may be that nobody finds what would be appended."""
-    disk = new_disk()
-    desk = Desk(disk)
+def test_start_without_room_for_a_segment_after_damage_is_refused() -> None:
+    """Appends to the damaged segment might not be found by readers."""
+    disk = new_faulty_disk()
+    harness = LogHarness(disk)
     for _ in range(3):
-        desk.commit(0)
-    desk.log.close()
+        harness.commit(0)
+    harness.log.close()
     path = ROOT / "__consumer_offsets-0" / "00000000000000000000.log"
     fd = disk.open(path, os.O_RDWR)
     disk.truncate(fd, disk.size(fd) // 2)
     disk.close(fd)
     disk.fail(Fault("open", errno.ENOSPC, "*/00000000000000000003.log"))
     with capture_logs(), pytest.raises(StartError, match=r"No space left on device.*0003\.log"):
-        Desk(disk)
+        LogHarness(disk)
     with capture_logs() as lines:
-        log = OffsetsLog(ROOT, PARTITIONS, disk=disk, threads=Inline())
+        log = OffsetsLog(ROOT, PARTITIONS, disk=disk, threads=InlineThreads())
         log.open()
-    assert (events(lines), log.end_offset(0)) == (["damage in the log"], 3)
+    assert (problem_events(lines), log.end_offset(0)) == (["damage in the log"], 3)
     log.close()
 
 
@@ -330,134 +256,134 @@ def test_a_start_without_room_to_go_on_behind_damage_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("operation", "error"), [("write", errno.EIO), ("sync", errno.EIO), ("sync", errno.ENOSPC)])
-def test_a_failed_journal_stops_commits_for_good(operation: str, error: int) -> None:
-    """Also a sync for which there is no room: what it should have written is forgotten by the system."""
-    disk = new_disk(3)
-    desk = Desk(disk)
-    desk.commit(0, 1)
+def test_failed_journal_refuses_all_further_commits(operation: str, error: int) -> None:
+    """This includes a sync without room: the system drops the pages that it could not write."""
+    disk = new_faulty_disk(3)
+    harness = LogHarness(disk)
+    harness.commit(0, 1)
     disk.fail(Fault(operation, error, "*.journal", times=1))
     with capture_logs() as lines:
         for _ in range(3):
-            desk.commit(0)
-            desk.later()
-    assert desk.errors[1:] == [NEVER] * 3
-    assert events(lines) == ["the log has failed"]
-    assert desk.log.stats().failure
-    assert desk.found() == desk.stored  # reads go on
-    desk.log.close()
-    assert disk.names(ROOT / "journal") == [name_of(0)]
-    found = after_crash(disk)
-    assert {number: found[number][: len(desk.stored[number])] for number in found} == desk.stored
+            harness.commit(0)
+            harness.advance()
+    assert harness.errors[1:] == [FAILED] * 3
+    assert problem_events(lines) == ["the log has failed"]
+    assert harness.log.stats().failure
+    assert harness.offsets() == harness.stored  # reads go on
+    harness.log.close()
+    assert disk.names(ROOT / "journal") == [journal_file_name(0)]
+    actual = offsets_after_crash(disk)
+    assert {number: actual[number][: len(harness.stored[number])] for number in actual} == harness.stored
 
 
-def test_a_failed_journal_is_read_again_by_the_next_process() -> None:
-    """It finds the failed round in the system's memory. That is no answer that was given, so it may keep it, or not."""
+def test_start_after_failed_journal_replays_it() -> None:
+    """It reads the failed round from the page cache. The round was not acknowledged, so both outcomes are correct."""
     for seed in range(20):
-        disk = new_disk(seed)
-        desk = Desk(disk)
-        desk.commit(0)
+        disk = new_faulty_disk(seed)
+        harness = LogHarness(disk)
+        harness.commit(0)
         disk.fail(Fault("sync", errno.EIO, "*.journal", times=1))
         with capture_logs():
-            desk.commit(0)
-            desk.log.close()
-            again = Desk(second := disk.kill())
+            harness.commit(0)
+            harness.log.close()
+            again = LogHarness(second := disk.kill())
             again.commit(1)
         assert again.stored[0][:1] == [0]
-        assert after_crash(second) == again.stored
+        assert offsets_after_crash(second) == again.stored
 
 
 # A partition's file fails ---------------------------------------------------------------------------------------------
 
 
-def failing_desk(seed: int, operation: str = "sync") -> tuple[FaultyDisk, Desk]:
-    """A log with a checkpoint at each look, of which partition 1 cannot be synced."""
-    disk = new_disk(seed)
-    desk = Desk(disk, checkpoint_bytes=1)
-    desk.commit(0, 1)
-    desk.later()
+def failing_desk(seed: int, operation: str = "sync") -> tuple[FaultyDisk, LogHarness]:
+    """A log with a checkpoint at each step; its partition 1 cannot be synced."""
+    disk = new_faulty_disk(seed)
+    harness = LogHarness(disk, checkpoint_bytes=1)
+    harness.commit(0, 1)
+    harness.advance()
     disk.fail(Fault(operation, errno.EIO, "*/__consumer_offsets-1/*"))
-    desk.commit(0, 1)
-    desk.later()
-    return disk, desk
+    harness.commit(0, 1)
+    harness.advance()
+    return disk, harness
 
 
 @pytest.mark.parametrize("operation", ["sync", "write"])
-def test_a_failed_partition_file_stops_its_checkpoints_and_nothing_else(operation: str) -> None:
+def test_failed_partition_file_keeps_its_journal_and_others_go_on(operation: str) -> None:
     with capture_logs() as lines:
-        disk, desk = failing_desk(3, operation)
-        disk.mend()
+        disk, harness = failing_desk(3, operation)
+        disk.clear_faults()
         for _ in range(4):
-            desk.commit(0, 2)
-            desk.later()
-        desk.commit(1)
-        desk.later()
-    assert set(desk.errors) == {STORED}
+            harness.commit(0, 2)
+            harness.advance()
+        harness.commit(1)
+        harness.advance()
+    assert set(harness.errors) == {STORED}
     assert [(line["event"], line["partition"]) for line in lines] == [
         ("a partition of the log has failed", "__consumer_offsets-1")
     ]
-    assert list(desk.log.stats().failures) == ["__consumer_offsets-1"]
-    assert (offsets_in(desk.log, 0), offsets_in(desk.log, 2)) == (desk.stored[0], desk.stored[2])
+    assert list(harness.log.stats().failures) == ["__consumer_offsets-1"]
+    assert (offsets_in(harness.log, 0), offsets_in(harness.log, 2)) == (harness.stored[0], harness.stored[2])
     with pytest.raises(OSError, match="__consumer_offsets-1 has failed"):
-        desk.log.read(1)
+        harness.log.read(1)
     assert len(disk.names(ROOT / "journal")) == 3  # two hold something of partition 1, one is written
-    assert after_crash(disk) == desk.stored
+    assert offsets_after_crash(disk) == harness.stored
 
 
-def test_a_failed_partition_keeps_its_journal_over_a_clean_stop() -> None:
+def test_clean_stop_with_failed_partition_keeps_its_journal() -> None:
     with capture_logs():
-        disk, desk = failing_desk(3)
-        desk.log.close()
+        disk, harness = failing_desk(3)
+        harness.log.close()
     assert disk.names(ROOT / "journal")
-    assert after_crash(disk) == desk.stored
+    assert offsets_after_crash(disk) == harness.stored
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_next_process_does_not_trust_what_only_seems_to_be_there(seed: int) -> None:
-    """The sync failed, the system kept what it could not write, and the next process reads it. Then the power goes.
+def test_start_after_failed_sync_rewrites_unsynced_batches(seed: int) -> None:
+    """The sync fails, unwritten pages stay in the page cache, and the next process reads them. Then the power fails.
 
     Had it taken that for durable, it would have dropped the journal, and with it the only copy.
     """
     with capture_logs():
-        disk, desk = failing_desk(seed)
+        disk, harness = failing_desk(seed)
         second = disk.kill()
-        second.mend()
-        again = Desk(second)
-        assert again.found() == desk.stored
-    assert after_crash(second) == desk.stored
+        second.clear_faults()
+        again = LogHarness(second)
+        assert again.offsets() == harness.stored
+    assert offsets_after_crash(second) == harness.stored
 
 
-def test_a_failed_folder_fails_the_partitions_that_need_it() -> None:
-    disk = new_disk(3)
-    desk = Desk(disk, checkpoint_bytes=1)
-    desk.commit(0)
-    desk.later()
+def test_failed_folder_sync_fails_its_new_partitions() -> None:
+    disk = new_faulty_disk(3)
+    harness = LogHarness(disk, checkpoint_bytes=1)
+    harness.commit(0)
+    harness.advance()
     disk.fail(Fault("sync_folder", errno.EIO, str(ROOT), times=1))
-    desk.commit(1, 2)
+    harness.commit(1, 2)
     with capture_logs():
-        desk.later()
-    assert sorted(desk.log.stats().failures) == ["__consumer_offsets-1", "__consumer_offsets-2"]
-    assert after_crash(disk) == desk.stored
+        harness.advance()
+    assert sorted(harness.log.stats().failures) == ["__consumer_offsets-1", "__consumer_offsets-2"]
+    assert offsets_after_crash(disk) == harness.stored
 
 
 # All together ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whatever_fails_what_was_answered_is_there(seed: int) -> None:
-    """Disks that fill up and have room again, syncs and writes that fail, all where a seed says, and then a crash."""
+def test_any_failing_operation_loses_no_acknowledged_round(seed: int) -> None:
+    """Full disks, failing syncs and failing writes at points chosen by a seed, and then a crash."""
     chance = random.Random(seed)
-    disk = new_disk(seed)
+    disk = new_faulty_disk(seed)
     with capture_logs():
-        desk = Desk(disk, Inline(chance.randrange), checkpoint_bytes=600, segment_bytes=300)
+        harness = LogHarness(disk, InlineThreads(chance.randrange), checkpoint_bytes=600, segment_bytes=300)
         for _ in range(60):
-            desk.commit(*chance.sample(range(PARTITIONS), chance.randint(1, PARTITIONS)))
+            harness.commit(*chance.sample(range(PARTITIONS), chance.randint(1, PARTITIONS)))
             disk.capacity_bytes = disk.used_bytes() + chance.choice((0, 50, 500, 10**6, 10**6))
             if chance.random() < 0.02:
                 where = chance.choice(("*.journal", "*.log"))
                 disk.fail(Fault(chance.choice(("sync", "write")), errno.EIO, where, times=1))
             for _ in range(chance.randint(0, 4)):
-                desk.threads.step()
-            desk.now_s += chance.choice((0.0, 0.1, 2.0))
-        found = after_crash(disk)
-    for number, stored in desk.stored.items():
-        assert found[number][: len(stored)] == stored
+                harness.threads.step()
+            harness.now_s += chance.choice((0.0, 0.1, 2.0))
+        actual = offsets_after_crash(disk)
+    for number, stored in harness.stored.items():
+        assert actual[number][: len(stored)] == stored

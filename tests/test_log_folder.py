@@ -1,4 +1,4 @@
-"""The data folder: whose it is, in which format, and that nobody else is in it."""
+"""The data folder: its cluster id, its format and its lock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def content(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_a_new_folder_is_made_with_what_it_needs(tmp_path: Path) -> None:
+def test_new_folder_has_callboard_json_and_lock(tmp_path: Path) -> None:
     root = tmp_path / "deep" / "data"
     with DataFolder(root, 12, new_cluster_id=lambda: ID) as folder:
         assert (folder.cluster_id, folder.offsets_partitions, folder.path) == (ID, 12, root)
@@ -38,26 +38,26 @@ def test_a_new_folder_is_made_with_what_it_needs(tmp_path: Path) -> None:
         assert json.loads((root / "callboard.json").read_text()) == with_checksum({**INFO, **counts})
 
 
-def test_all_names_on_the_way_to_a_new_folder_are_durable(tmp_path: Path) -> None:
-    """Those above it that had to be made, too: a loss of power must not take them, and all that is in it."""
+def test_new_folder_syncs_all_parent_folders(tmp_path: Path) -> None:
+    """Parent folders that were created are synced too, so that a power loss does not remove them."""
     disk = TraceDisk()
     with DataFolder(tmp_path / "very" / "deep" / "data", disk=disk):
         synced = [name for operation, name in disk.trace if operation == "sync_folder"]
         assert synced[:3] == [tmp_path.name, "very", "deep"]
 
 
-def test_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
-    """Most likely its disk is not mounted, and the person should hear that and not of rights."""
+def test_broken_link_is_refused(tmp_path: Path) -> None:
+    """Its disk is probably not mounted, so the error must say that instead of naming permissions."""
     link = tmp_path / "data"
     link.symlink_to(tmp_path / "disk" / "data")
-    with pytest.raises(StartError, match=r"found a link to .*disk/data, where nothing is"):
+    with pytest.raises(StartError, match=r"found a link to .*disk/data, which does not exist"):
         DataFolder(link)
     (tmp_path / "disk" / "data").mkdir(parents=True)
     with DataFolder(link):
         assert (tmp_path / "disk" / "data" / "callboard.json").exists()
 
 
-def test_it_is_the_same_folder_the_next_time(tmp_path: Path) -> None:
+def test_reopened_folder_has_the_same_cluster_id(tmp_path: Path) -> None:
     with DataFolder(tmp_path) as first:
         cluster_id = first.cluster_id
     with capture_logs() as lines, DataFolder(tmp_path) as second:
@@ -65,14 +65,14 @@ def test_it_is_the_same_folder_the_next_time(tmp_path: Path) -> None:
     assert lines == []
 
 
-def test_the_stored_number_of_partitions_wins(tmp_path: Path) -> None:
+def test_reopened_folder_uses_the_stored_partition_counts(tmp_path: Path) -> None:
     """A group's partition depends on it, so a changed setting must not move the groups."""
     with capture_logs() as lines, DataFolder(holding(tmp_path, json.dumps(with_checksum(INFO))), 10) as folder:
         assert folder.offsets_partitions == 50
     assert [(line["log_level"], line["stored"], line["setting"]) for line in lines] == [("warning", 50, 10)]
 
 
-def test_a_folder_from_before_there_were_transactions_gets_their_number(tmp_path: Path) -> None:
+def test_folder_without_transactions_count_gets_one(tmp_path: Path) -> None:
     with DataFolder(holding(tmp_path, json.dumps(with_checksum(INFO))), 50, 7) as folder:
         assert (folder.cluster_id, folder.transactions_partitions) == (ID, 7)
     with capture_logs() as lines, DataFolder(tmp_path, 50, 8) as folder:
@@ -80,27 +80,29 @@ def test_a_folder_from_before_there_were_transactions_gets_their_number(tmp_path
     assert [(line["number"], line["stored"]) for line in lines] == [("transactions_partitions", 7)]
 
 
-def test_a_folder_of_the_first_format_is_taken_over(tmp_path: Path) -> None:
-    """Its format, which keeps older versions away, and a checksum: nothing else of it changes."""
+def test_folder_of_format_1_is_upgraded(tmp_path: Path) -> None:
+    """Only its format, which makes older versions refuse it, and its checksum change."""
     first = {**INFO, "format": 1, "transactions_partitions": 7}
     with capture_logs() as lines, DataFolder(holding(tmp_path, json.dumps(first)), 50, 7) as folder:
         assert folder.cluster_id == ID
-    assert [(line["event"], line["from_format"]) for line in lines] == [("data folder taken over", 1)]
+    assert [(line["event"], line["from_format"]) for line in lines] == [("data folder upgraded", 1)]
     assert json.loads((tmp_path / "callboard.json").read_text()) == with_checksum({**first, "format": FORMAT})
     with capture_logs() as lines, DataFolder(tmp_path, 50, 7):
         pass
     assert lines == []
 
 
-def test_cluster_ids_are_kafkas_kind() -> None:
-    made = {random_cluster_id() for _ in range(300)}
-    assert len(made) == 300
-    assert all(len(text) == 22 and text[0] != "-" for text in made)
+def test_cluster_id_has_kafkas_form() -> None:
+    cluster_ids = {random_cluster_id() for _ in range(300)}
+    assert len(cluster_ids) == 300
+    assert all(len(text) == 22 and text[0] != "-" for text in cluster_ids)
 
 
 @pytest.mark.parametrize("given", ["relative", "absolute"])
-def test_the_file_is_whole_or_not_there(tmp_path: Path, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Written beside, synced, renamed; and the folder's own name is durable before anything in it counts."""
+def test_crash_leaves_callboard_json_complete_or_missing(
+    tmp_path: Path, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written under another name, synced and renamed; the folder's own name is durable before."""
     monkeypatch.chdir(tmp_path)
     disk = TraceDisk()
     DataFolder(Path("data") if given == "relative" else tmp_path / "data", disk=disk).close()
@@ -113,14 +115,14 @@ def test_the_file_is_whole_or_not_there(tmp_path: Path, given: str, monkeypatch:
     ]
 
 
-def test_a_torn_first_start_is_started_again(tmp_path: Path) -> None:
+def test_start_after_crashed_first_start_succeeds(tmp_path: Path) -> None:
     (tmp_path / "callboard.json.new").write_text('{"form')
     with DataFolder(tmp_path, new_cluster_id=lambda: ID) as folder:
         assert folder.cluster_id == ID
 
 
 @pytest.mark.parametrize("number", [FORMAT + 1, FORMAT + 2, 10**9])
-def test_a_newer_format_is_refused_and_nothing_touched(tmp_path: Path, number: int) -> None:
+def test_newer_format_is_refused_without_changes(tmp_path: Path, number: int) -> None:
     root = holding(tmp_path / "data", json.dumps({"format": number, "something": "new"}))
     before = content(root), root.stat().st_mtime_ns
     with pytest.raises(StartError, match=f"found format {number}, expected at most {FORMAT}; .* start that version"):
@@ -150,7 +152,7 @@ def test_a_newer_format_is_refused_and_nothing_touched(tmp_path: Path, number: i
         json.dumps({"format": FORMAT, "cluster_id": ID}),
     ],
 )
-def test_a_file_that_is_not_ours_is_refused_and_nothing_touched(tmp_path: Path, text: str) -> None:
+def test_invalid_callboard_json_is_refused_without_changes(tmp_path: Path, text: str) -> None:
     root = holding(tmp_path / "data", text)
     before = content(root)
     with pytest.raises(StartError, match=r"callboard\.json: found .*, expected .*; put back the file") as caught:
@@ -159,13 +161,13 @@ def test_a_file_that_is_not_ours_is_refused_and_nothing_touched(tmp_path: Path, 
     assert "\n" not in str(caught.value)
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_callboard_json_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "callboard.json").write_bytes(b"\xff\xfe\xfd")
     with pytest.raises(StartError, match="found no JSON"):
         DataFolder(tmp_path)
 
 
-def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
+def test_file_at_the_folders_path_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("x")
     with pytest.raises(StartError, match="found a file, expected a folder"):
         DataFolder(tmp_path / "data")
@@ -174,7 +176,7 @@ def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
 
 
 class ReadOnlyDisk(Disk):
-    """As a file system that was mounted for reading; a test may run as root, whom no permission stops."""
+    """Simulates a read-only file system, because tests may run as root, who has every permission."""
 
     def open(self, path: Path, flags: int) -> int:
         if flags:
@@ -182,7 +184,7 @@ class ReadOnlyDisk(Disk):
         return super().open(path, flags)
 
 
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_unwritable_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         StartError, match="Read-only file system, expected a folder to read and write; change its owner"
     ):
@@ -199,7 +201,7 @@ sys.stdin.read()
 """
 
 
-def test_another_process_is_kept_out_and_told_who_is_in(tmp_path: Path) -> None:
+def test_folder_in_use_is_refused_with_the_process_id(tmp_path: Path) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -209,10 +211,10 @@ def test_another_process_is_kept_out_and_told_who_is_in(tmp_path: Path) -> None:
         with pytest.raises(StartError, match=f"in use by process {holder.pid}, expected no other process"):
             DataFolder(tmp_path)
         holder.kill()
-    DataFolder(tmp_path).close()  # a killed process holds nothing
+    DataFolder(tmp_path).close()  # a killed process holds no lock
 
 
-def test_a_refused_start_holds_nothing(tmp_path: Path) -> None:
+def test_refused_start_holds_no_lock(tmp_path: Path) -> None:
     disk = TraceDisk()
     disk.fails = lambda operation, name: (operation, name) == ("sync", "callboard.json.new")
     with pytest.raises(StartError, match="made to fail"):
@@ -220,15 +222,15 @@ def test_a_refused_start_holds_nothing(tmp_path: Path) -> None:
     DataFolder(tmp_path).close()
 
 
-def test_a_second_close_does_nothing(tmp_path: Path) -> None:
+def test_second_close_does_nothing(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path)
     folder.close()
     folder.close()
     DataFolder(tmp_path).close()
 
 
-def test_a_folder_of_somebody_elses_files_is_refused_and_nothing_touched(tmp_path: Path) -> None:
-    """`--data docs` was hardly meant."""
+def test_folder_with_unrecognized_files_is_refused_without_changes(tmp_path: Path) -> None:
+    """For example `--data docs`, which is probably a mistake."""
     for name in ("admin.md", "log.md"):
         (tmp_path / name).write_text("hers")
     with pytest.raises(StartError, match=r"found admin\.md and 1 more, expected an empty folder"):
@@ -237,13 +239,13 @@ def test_a_folder_of_somebody_elses_files_is_refused_and_nothing_touched(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["lost+found", ".snapshot", "recovery-point-offset-checkpoint", "orders-3"])
-def test_what_a_file_system_or_kafka_has_left_is_no_reason_to_refuse(tmp_path: Path, name: str) -> None:
+def test_files_of_file_systems_and_kafka_are_accepted(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     DataFolder(tmp_path).close()
     assert (tmp_path / "callboard.json").exists()
 
 
-def test_start_with_a_folder_in_the_place_of_the_lock_file_names_it(tmp_path: Path) -> None:
+def test_start_with_folder_at_the_path_of_the_lock_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".lock").mkdir()
     with pytest.raises(StartError, match=r"Is a directory \(.*/\.lock\)"):
         DataFolder(tmp_path)

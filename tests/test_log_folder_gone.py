@@ -1,22 +1,21 @@
-"""The data folder is moved away under a running server: it says so, keeps nothing that nobody would find, and ends with
-an exit code that is no success."""
+"""The data folder is moved while a server runs: the server logs it, stops with an error code, and loses nothing."""
 
 from __future__ import annotations
 
-import itertools
 import shutil
 from pathlib import Path
 
 import pytest
 from full_disk_program import commit, committed
+from log_failure_helpers import FAILED, LogHarness
 from log_helpers import LazyDisk
+from log_server_helpers import commit_until_refused
 from peers.server import ServerProcess
 from peers.wire import Wire
 from structlog.testing import capture_logs
-from test_log_failures import NEVER, Desk
 
 
-def test_server_whose_folder_is_moved_away_stops_by_itself_and_loses_nothing(tmp_path: Path) -> None:
+def test_server_with_moved_folder_stops_and_loses_nothing(tmp_path: Path) -> None:
     with ServerProcess(tmp_path, options=("--topic", "t:1")) as server:
         with Wire(server.host, server.port) as wire:
             assert commit(wire, 1) == "NONE"
@@ -34,23 +33,12 @@ def test_server_whose_folder_is_moved_away_stops_by_itself_and_loses_nothing(tmp
         assert server.stop() == 0
 
 
-def commit_until_refused(wire: Wire, first: int) -> int:
-    """Commit one offset after the other; the last that was acknowledged before the server refused or hung up."""
-    for offset in itertools.count(first):
-        try:
-            if commit(wire, offset) != "NONE":
-                return offset - 1
-        except OSError:
-            return offset - 1
-    raise AssertionError
-
-
 @pytest.mark.parametrize("deed", ["removed", "moved", "replaced"])
-def test_a_folder_that_is_taken_away_is_missed_and_named(tmp_path: Path, deed: str) -> None:
+def test_moved_folder_fails_the_log_with_its_name(tmp_path: Path, deed: str) -> None:
     root = tmp_path / "data"
-    desk = Desk(LazyDisk(), root=root)
-    desk.commit(0)
-    desk.later()
+    harness = LogHarness(LazyDisk(), root=root)
+    harness.commit(0)
+    harness.advance()
     if deed == "moved":
         root.rename(tmp_path / "elsewhere")
     else:
@@ -60,23 +48,23 @@ def test_a_folder_that_is_taken_away_is_missed_and_named(tmp_path: Path, deed: s
         if deed == "replaced":
             (tmp_path / "copy").rename(root)
     with capture_logs() as lines:
-        desk.commit(0)
-        desk.later()
-        desk.commit(0)
-    assert desk.errors[-1] is NEVER
+        harness.commit(0)
+        harness.advance()
+        harness.commit(0)
+    assert harness.errors[-1] is FAILED
     assert f"{root}/journal" in lines[0]["reason"] and "removed or moved" in lines[0]["reason"]
-    desk.log.close()
+    harness.log.close()
 
 
-def test_a_partitions_folder_that_is_taken_away_is_missed_too(tmp_path: Path) -> None:
+def test_moved_partition_folder_fails_its_partition(tmp_path: Path) -> None:
     root = tmp_path / "data"
-    desk = Desk(LazyDisk(), root=root, checkpoint_bytes=1)
-    desk.commit(0, 1)
-    desk.later()
+    harness = LogHarness(LazyDisk(), root=root, checkpoint_bytes=1)
+    harness.commit(0, 1)
+    harness.advance()
     shutil.rmtree(root / "__consumer_offsets-1")
     with capture_logs() as lines:
-        desk.commit(0, 1)
-        desk.later()
+        harness.commit(0, 1)
+        harness.advance()
     assert [line["partition"] for line in lines] == ["__consumer_offsets-1"]
     assert "removed or moved" in lines[0]["reason"]
-    desk.log.close()
+    harness.log.close()

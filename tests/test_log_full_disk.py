@@ -1,7 +1,7 @@
-"""A real file system without room: a server on a tmpfs of a few mebibytes, filled under its feet.
+"""A real file system without room: a server on a tmpfs of a few MiB that the test fills.
 
-Mounting needs a privilege, or a user namespace in which one has it. Where the machine allows neither, this is skipped
-and says so; ``test_log_failures.py`` has the same on a disk in memory.
+Mounting needs a privilege, or a user namespace with it. Without both the test is skipped; ``test_log_failures.py``
+tests the same with a disk in memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from peers.stage import client_environment
+from peers.peer import client_environment
 
 SIZE = "4m"
 PATIENCE_S = 240
@@ -22,7 +22,7 @@ MOUNT = f'mount -t tmpfs -o size={SIZE} tmpfs "$0"'
 
 
 def in_namespace(folder: Path, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a shell command in a mount namespace of its own; ``$0`` is the folder, which only there is the tmpfs."""
+    """Run a shell command in its own mount namespace; ``$0`` is the folder, where only it sees the tmpfs."""
     return subprocess.run(
         ["unshare", "-Urm", "sh", "-c", command, str(folder), *arguments],
         capture_output=True,
@@ -43,14 +43,14 @@ def small_disk(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_server_on_a_full_disk_refuses_commits_and_resumes_by_itself(small_disk: Path) -> None:
+def test_server_on_full_disk_refuses_commits_and_resumes(small_disk: Path) -> None:
     command = f'{MOUNT} && exec "$@"'
     program = Path(__file__).with_name("full_disk_program.py")
     done = in_namespace(small_disk, command, sys.executable, str(program), str(small_disk))
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert (said["before"], said["full"], said["heartbeat"]) == ("NONE", "COORDINATOR_NOT_AVAILABLE", "NONE")
-    assert said["read"] and said["after_kill"]
-    assert said["exit_code"] == 0
-    assert "the log has room again" in said["log"][-1]
-    assert said["start"] == {"read": True, "full": "COORDINATOR_NOT_AVAILABLE", "exit_code": 0}
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert (result["before"], result["full"], result["heartbeat"]) == ("NONE", "COORDINATOR_NOT_AVAILABLE", "NONE")
+    assert result["read"] and result["after_kill"]
+    assert result["exit_code"] == 0
+    assert "the log has room again" in result["log"][-1]
+    assert result["start"] == {"read": True, "full": "COORDINATOR_NOT_AVAILABLE", "exit_code": 0}

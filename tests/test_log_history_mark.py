@@ -1,4 +1,4 @@
-"""``history.json``, which says how far compaction may go."""
+"""``history.json``, which limits how far compaction may go."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.log.compaction.history import FILE_NAME, Mark, read_mark, write_mark
+from callboard.runtime.log.compaction.history import FILE_NAME, HistoryMark, read_history_mark, write_history_mark
 from callboard.runtime.log.manifest import ManifestError
 
-MARK = Mark("/tables/history", "id-1", {0: 4200, 3: 17})
+MARK = HistoryMark("/tables/history", "id-1", {0: 4200, 3: 17})
 
 
 def test_mark_with_any_flipped_bit_is_refused_or_the_same(tmp_path: Path) -> None:
-    """With a changed digit compaction could drop what the history has not taken."""
-    write_mark(Disk(), tmp_path, MARK)
+    """With a changed digit, compaction could remove records that are not in the history."""
+    write_history_mark(Disk(), tmp_path, MARK)
     path = tmp_path / FILE_NAME
     data, refused = path.read_bytes(), 0
     for bit in range(8 * len(data)):
@@ -23,7 +23,7 @@ def test_mark_with_any_flipped_bit_is_refused_or_the_same(tmp_path: Path) -> Non
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(flipped)
         try:
-            assert read_mark(Disk(), tmp_path) == MARK, f"bit {bit}"
+            assert read_history_mark(Disk(), tmp_path) == MARK, f"bit {bit}"
         except ManifestError as error:
             refused += 1
             assert str(path) in str(error)
@@ -32,10 +32,10 @@ def test_mark_with_any_flipped_bit_is_refused_or_the_same(tmp_path: Path) -> Non
 
 def test_mark_of_version_1_without_checksum_is_read(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text('{"version": 1, "table": "t", "table_id": "i", "taken_to": {"2": 9}}')
-    assert read_mark(Disk(), tmp_path) == Mark("t", "i", {2: 9})
+    assert read_history_mark(Disk(), tmp_path) == HistoryMark("t", "i", {2: 9})
 
 
 def test_mark_of_version_2_without_checksum_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text('{"version": 2, "table": "t", "table_id": "i", "taken_to": {"2": 9}}')
     with pytest.raises(ManifestError, match="found checksum None, expected"):
-        read_mark(Disk(), tmp_path)
+        read_history_mark(Disk(), tmp_path)

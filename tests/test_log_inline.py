@@ -1,4 +1,4 @@
-"""The log without a thread: the same work, done on the thread of whoever calls, in an order that a seed decides."""
+"""The log without threads: all work runs on the caller's thread, in an order that a seed chooses."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from log_helpers import LazyDisk, TraceDisk, entry, fixed_salt, offsets_in
 from callboard.actors.errors import ErrorCode
 from callboard.actors.ports import Appended
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.offsets_log import OffsetsLog
 
 FIRST_SEGMENT = "00000000000000000000.log"
 
 
-def opened(root: Path, threads: Inline, disk: Disk | None = None, **options: Any) -> OffsetsLog:
+def opened(root: Path, threads: InlineThreads, disk: Disk | None = None, **options: Any) -> OffsetsLog:
     log = OffsetsLog(root, 3, threads=threads, disk=disk or LazyDisk(), **{"new_salt": fixed_salt, **options})
     log.open()
     return log
 
 
 def traced(root: Path, seed: int) -> list[tuple[str, str]]:
-    """All that a log does to its disk in some rounds, stepped in the order of a seed."""
-    disk, threads, answers = TraceDisk(), Inline(random.Random(seed).randrange), list[Sequence[Appended]]()
+    """The disk operations of some rounds, in the order of a seed."""
+    disk, threads, answers = TraceDisk(), InlineThreads(random.Random(seed).randrange), list[Sequence[Appended]]()
     log = opened(root, threads, disk, checkpoint_bytes=300, clock=lambda: 0.0)
     for number in range(20):
         log.append([entry(number % 3, number)], 1, answers.append)
@@ -38,9 +38,9 @@ def traced(root: Path, seed: int) -> list[tuple[str, str]]:
     return disk.trace
 
 
-def test_everything_is_done_when_append_returns(tmp_path: Path) -> None:
+def test_append_without_choice_completes_all_work(tmp_path: Path) -> None:
     before = threading.active_count()
-    log = opened(tmp_path, Inline(), checkpoint_bytes=1)
+    log = opened(tmp_path, InlineThreads(), checkpoint_bytes=1)
     answers: list[Sequence[Appended]] = []
     for number in range(10):
         log.append([entry(0, number)], 1, answers.append)
@@ -50,8 +50,8 @@ def test_everything_is_done_when_append_returns(tmp_path: Path) -> None:
     log.close()
 
 
-def test_an_append_from_within_an_answer(tmp_path: Path) -> None:
-    log = opened(tmp_path, Inline())
+def test_append_from_done_callback_succeeds(tmp_path: Path) -> None:
+    log = opened(tmp_path, InlineThreads())
     answers: list[Sequence[Appended]] = []
 
     def once_more(outcomes: Sequence[Appended]) -> None:
@@ -63,8 +63,8 @@ def test_an_append_from_within_an_answer(tmp_path: Path) -> None:
     log.close()
 
 
-def test_with_a_choice_nothing_happens_before_a_step(tmp_path: Path) -> None:
-    threads = Inline(lambda n: 0)
+def test_append_with_choice_waits_for_step(tmp_path: Path) -> None:
+    threads = InlineThreads(lambda n: 0)
     log = opened(tmp_path, threads)
     answers: list[Sequence[Appended]] = []
     log.append([entry(0, 7)], 1, answers.append)
@@ -74,8 +74,8 @@ def test_with_a_choice_nothing_happens_before_a_step(tmp_path: Path) -> None:
     log.close()
 
 
-def test_what_is_due_by_the_clock_is_a_step(tmp_path: Path) -> None:
-    now, disk, threads = [0.0], TraceDisk(), Inline()
+def test_step_runs_work_that_is_due(tmp_path: Path) -> None:
+    now, disk, threads = [0.0], TraceDisk(), InlineThreads()
     log = opened(tmp_path, threads, disk, clock=lambda: now[0])
     log.append([entry(0, 7)], 1, lambda outcomes: None)
     assert not threads.step()
@@ -86,22 +86,22 @@ def test_what_is_due_by_the_clock_is_a_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_same_seed_does_the_same(tmp_path: Path, seed: int) -> None:
+def test_same_seed_gives_the_same_order(tmp_path: Path, seed: int) -> None:
     assert traced(tmp_path / "one" / "data", seed) == traced(tmp_path / "two" / "data", seed)
 
 
-def test_seeds_differ(tmp_path: Path) -> None:
+def test_different_seeds_give_different_orders(tmp_path: Path) -> None:
     assert len({tuple(traced(tmp_path / f"log-{seed}" / "data", seed)) for seed in range(20)}) > 3
 
 
-def test_waiting_for_what_nobody_does_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="nobody will do"):
-        Inline().wait(threading.Event())
+def test_wait_without_remaining_work_raises(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="nothing is left to run"):
+        InlineThreads().wait(threading.Event())
 
 
-def test_a_round_behind_the_last_job_is_refused(tmp_path: Path) -> None:
-    """A log that is closed in one thread while another still appends: what comes too late is not promised."""
-    threads, answers = Inline(lambda _count: 0), list[Sequence[Appended]]()
+def test_round_after_the_last_job_is_refused(tmp_path: Path) -> None:
+    """One thread closes the log while another appends: a late round is refused."""
+    threads, answers = InlineThreads(lambda _count: 0), list[Sequence[Appended]]()
     log = opened(tmp_path, threads)
     log.append([entry(0, 0)], 1, answers.append)
     threads.put(log._work._close)  # what ``close`` does, while an ``append`` has just seen that the log is open
@@ -109,6 +109,6 @@ def test_a_round_behind_the_last_job_is_refused(tmp_path: Path) -> None:
     while threads.step():
         pass
     assert [outcome.error for (outcome,) in answers] == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
-    again = opened(tmp_path, Inline())
+    again = opened(tmp_path, InlineThreads())
     assert offsets_in(again, 0) == [0]
     again.close()

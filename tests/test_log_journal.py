@@ -1,4 +1,4 @@
-"""The journal file: frames that check out, and an end that is found whatever stands behind it."""
+"""The journal file: its frames, and the detection of its end and of damage."""
 
 from __future__ import annotations
 
@@ -8,26 +8,32 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_helpers import SALT, LazyDisk, TraceDisk, measured, name_of, new_journal
+from log_helpers import SALT, LazyDisk, TraceDisk, journal_file_name, new_journal, scan_journal_file
 
 from callboard.runtime.disk.crc import crc32c
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log import journal
-from callboard.runtime.log.counts import Counts
 from callboard.runtime.log.format.batch import encode_batch, frame_record
 from callboard.runtime.log.journal import (
-    MARKS,
+    POLICY_BY_MAGIC,
     FileHeader,
     SyncPolicy,
     journal_name,
     journal_number,
     journal_salt,
-    measure,
     random_salt,
     read_header,
     read_rounds,
+    scan_journal,
 )
-from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES, SALT_BYTES, TaggedFrames, encode_frame, frame_of
+from callboard.runtime.log.journal_frames import (
+    FRAME_HEAD_BYTES,
+    SALT_BYTES,
+    TaggedFrames,
+    content_frame,
+    encode_frame,
+)
+from callboard.runtime.log.partition_counts import PartitionCounts
 
 ROUNDS = [[(0, b"first"), (7, b"second")], [(7, b"third" * 50)], [(3, b"x")]]
 
@@ -38,13 +44,13 @@ OTHER_SALT = bytes(8)
 
 @pytest.fixture(autouse=True)
 def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small steps of zeros: many of these tests read the whole file again and again."""
+    """Small steps of zeros, because many of these tests read the whole file repeatedly."""
     monkeypatch.setattr(journal, "ZEROS", bytes(1024))
 
 
-def content(root: Path, starts: dict[int, int] | None = None, rounds: Rounds | None = None) -> bytes:
+def content(root: Path, start_offsets: dict[int, int] | None = None, rounds: Rounds | None = None) -> bytes:
     """The bytes of a journal with these rounds, its zeros included."""
-    file = new_journal(LazyDisk(), root, 5, starts or {})
+    file = new_journal(LazyDisk(), root, 5, start_offsets or {})
     for batches in ROUNDS if rounds is None else rounds:
         file.write(encode_frame(batches))
     file.close()
@@ -54,12 +60,12 @@ def content(root: Path, starts: dict[int, int] | None = None, rounds: Rounds | N
 
 
 def rounds_in(data: bytes, salt: bytes | None = SALT) -> Rounds:
-    rounds = read_rounds(data, measure(data, salt))
+    rounds = read_rounds(data, scan_journal(data, salt))
     return [[(number, bytes(batch)) for number, batch in batches] for batches in rounds]
 
 
 def old_frame(batches: list[tuple[int, bytes]]) -> bytes:
-    """A round as format 2 had it."""
+    """The frame of a round in format 2."""
     return untagged(encode_frame(batches)[FRAME_HEAD_BYTES:])
 
 
@@ -67,75 +73,75 @@ def untagged(content: bytes) -> bytes:
     return len(content).to_bytes(4, "big") + crc32c(content).to_bytes(4, "big") + content
 
 
-def old_content(mark: bytes, starts: dict[int, int] | None = None) -> bytes:
+def old_content(mark: bytes, start_offsets: dict[int, int] | None = None) -> bytes:
     """The first frame of a file of format 2."""
-    return untagged(mark + b"".join(struct.pack(">iq", *start) for start in (starts or {}).items()))
+    return untagged(mark + b"".join(struct.pack(">iq", *start) for start in (start_offsets or {}).items()))
 
 
-def test_rounds_come_back_in_order(tmp_path: Path) -> None:
+def test_rounds_are_read_in_order(tmp_path: Path) -> None:
     data = content(tmp_path)
     assert rounds_in(data) == ROUNDS
-    assert measure(data, SALT).torn_bytes == 0
+    assert scan_journal(data, SALT).torn_bytes == 0
 
 
-def test_a_journal_says_from_where_it_speaks(tmp_path: Path) -> None:
-    assert measure(content(tmp_path, {0: 12, 49: 2**40}), SALT).starts == {0: 12, 49: 2**40}
-    assert measure(content(tmp_path, {}), SALT).starts == {}
+def test_header_has_start_offsets(tmp_path: Path) -> None:
+    assert scan_journal(content(tmp_path, {0: 12, 49: 2**40}), SALT).start_offsets == {0: 12, 49: 2**40}
+    assert scan_journal(content(tmp_path, {}), SALT).start_offsets == {}
 
 
-def test_a_journal_without_rounds_is_a_journal(tmp_path: Path) -> None:
+def test_journal_without_rounds_is_valid(tmp_path: Path) -> None:
     assert rounds_in(content(tmp_path, {1: 1}, [])) == []
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\0" * 100, b"\xff" * 100, encode_frame([(0, b"b")]), *(frame_of(mark) for mark in MARKS)],
+    [b"", b"\0" * 100, b"\xff" * 100, encode_frame([(0, b"b")]), *(content_frame(mark) for mark in POLICY_BY_MAGIC)],
 )
-def test_what_does_not_begin_like_a_journal_was_never_used(data: bytes) -> None:
-    """The process died while the file was made; no round was in it yet."""
-    extent = measure(data, SALT)
-    assert (extent.starts, extent.good_bytes, extent.is_used) == (None, 0, False)
-    assert list(read_rounds(data, extent)) == []
+def test_file_without_header_is_unused(data: bytes) -> None:
+    """The process died while it created the file, which has no round yet."""
+    scan = scan_journal(data, SALT)
+    assert (scan.start_offsets, scan.valid_bytes, scan.is_used) == (None, 0, False)
+    assert list(read_rounds(data, scan)) == []
 
 
-def test_a_frame_that_is_cut_off_anywhere_ends_the_journal(tmp_path: Path) -> None:
+def test_frame_truncated_at_any_byte_ends_the_journal(tmp_path: Path) -> None:
     data = content(tmp_path)
-    good = measure(data, SALT).good_bytes
+    good = scan_journal(data, SALT).valid_bytes
     last = len(encode_frame(ROUNDS[-1]))
     for size in range(good - last, good):
         cut = data[:size] + b"\0" * (len(data) - size)
-        extent = measure(cut, SALT)
+        scan = scan_journal(cut, SALT)
         assert rounds_in(cut) == ROUNDS[:-1]
-        assert extent.good_bytes == good - last
-        assert extent.torn_bytes == len(data[good - last : size].rstrip(b"\0"))
+        assert scan.valid_bytes == good - last
+        assert scan.torn_bytes == len(data[good - last : size].rstrip(b"\0"))
 
 
 def real_batch(offset: int, key: bytes = b"k") -> bytes:
     return encode_batch(offset, 1, 1, [frame_record(0, 0, key, b"v" * 20)])
 
 
-def test_every_flipped_bit_costs_its_frame_and_no_other(tmp_path: Path) -> None:
-    """What is behind it is found, though nothing says any more where it begins."""
+def test_flipped_bit_damages_only_its_frame(tmp_path: Path) -> None:
+    """Later frames are found, although their positions are unknown."""
     rounds = [[(0, real_batch(0)), (7, real_batch(3))], [(7, real_batch(4))], [(3, real_batch(9))]]
     data = content(tmp_path, {7: 3}, rounds)
-    ends = [end for _, end in measure(data, SALT).rounds]
-    starts = [0, *(start - FRAME_HEAD_BYTES for start, _ in measure(data, SALT).rounds)]
+    ends = [end for _, end in scan_journal(data, SALT).rounds]
+    start_offsets = [0, *(start - FRAME_HEAD_BYTES for start, _ in scan_journal(data, SALT).rounds)]
     for bit in range(ends[-1] * 8):
         bad = bytearray(data)
         bad[bit // 8] ^= 1 << bit % 8
-        hit = sum(start <= bit // 8 for start in starts) - 1  # 0 is the first frame, which is no round
-        extent = measure(bytes(bad), SALT)
-        assert (extent.starts is None) == (hit == 0)
-        assert rounds_in(bytes(bad)) == [each for number, each in enumerate(rounds, 1) if number != hit]
-        assert [stretch.position for stretch in extent.damaged] == ([starts[hit]] if hit < 3 else [])
-        assert (extent.torn_bytes > 0) == (hit == 3)
+        frame = sum(start <= bit // 8 for start in start_offsets) - 1  # 0 is the first frame, which is not a round
+        scan = scan_journal(bytes(bad), SALT)
+        assert (scan.start_offsets is None) == (frame == 0)
+        assert rounds_in(bytes(bad)) == [each for number, each in enumerate(rounds, 1) if number != frame]
+        assert [gap.position for gap in scan.damaged] == ([start_offsets[frame]] if frame < 3 else [])
+        assert (scan.torn_bytes > 0) == (frame == 3)
 
 
 PAGE_BYTES = 64
 
 
 def hostile_frames(known: bytes, position: int) -> dict[str, bytes]:
-    """What a client may put into a record so that it looks like a frame, by what is wrong with it."""
+    """Bytes of a client that resemble a frame, by the difference from a valid one."""
     frame = encode_frame([(7, real_batch(4))])
     return {
         "no tag": frame,
@@ -147,14 +153,12 @@ def hostile_frames(known: bytes, position: int) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", hostile_frames(b"", 0))
-def test_a_frame_within_a_record_is_no_frame_whichever_pages_of_the_round_are_missing(
-    tmp_path: Path, kind: str
-) -> None:
-    """The pages of a round reach the disk in any order; a round that was not answered is lost, and nothing comes."""
+def test_frame_within_a_record_is_never_taken_for_a_frame(tmp_path: Path, kind: str) -> None:
+    """The pages of a round reach the disk in any order. The unacknowledged round is lost, and no other appears."""
     rounds: Rounds = [[(7, real_batch(3))]]
     data = content(tmp_path, {}, rounds)
-    extent = measure(data, SALT)
-    start, end = extent.rounds[0][0] - FRAME_HEAD_BYTES, extent.good_bytes
+    scan = scan_journal(data, SALT)
+    start, end = scan.rounds[0][0] - FRAME_HEAD_BYTES, scan.valid_bytes
     frame = encode_frame([(7, real_batch(4))])
     position = end + encode_frame([(0, real_batch(0, frame * 2 + b"z" * 50))]).index(frame)
     inner = hostile_frames(data[start:end], position)[kind]
@@ -168,70 +172,70 @@ def test_a_frame_within_a_record_is_no_frame_whichever_pages_of_the_round_are_mi
             )
             if torn[end : end + len(outer)] != outer:
                 assert rounds_in(bytes(torn)) == rounds
-                assert measure(bytes(torn), SALT).damaged == []
+                assert scan_journal(bytes(torn), SALT).damaged == []
 
 
-def test_a_damaged_round_that_holds_frames_of_a_client_costs_itself(tmp_path: Path) -> None:
-    """Its head says where it ends, also where the bytes at its end look like another one."""
+def test_damaged_round_with_frames_of_a_client_loses_only_itself(tmp_path: Path) -> None:
+    """Its head states its end, even if the bytes at its end resemble another frame."""
     inner = encode_frame([(7, real_batch(4))])
     rounds: Rounds = [[(7, real_batch(3))], [(0, real_batch(0, inner + b"z" * 50))], [(3, real_batch(1))]]
     data = content(tmp_path, {}, rounds)
-    start, end = measure(data, SALT).rounds[1]
+    start, end = scan_journal(data, SALT).rounds[1]
     for at in range(start - FRAME_HEAD_BYTES, end):
-        hit = bytearray(data)
-        hit[at] ^= 1
-        assert rounds_in(bytes(hit)) == [rounds[0], rounds[2]]
+        damaged = bytearray(data)
+        damaged[at] ^= 1
+        assert rounds_in(bytes(damaged)) == [rounds[0], rounds[2]]
 
 
-def test_a_damaged_round_of_format_2_that_holds_frames_of_a_client_costs_itself() -> None:
-    """Nothing but its length says that the frame within it is none."""
+def test_damaged_round_of_format_2_with_frames_of_a_client_loses_only_itself() -> None:
+    """Only its length shows that the bytes within it are not a frame."""
     inner = old_frame([(7, real_batch(4))])
     torn = old_frame([(0, real_batch(0, inner + b"z" * 50))])
     data = old_content(b"CBJ1") + old_frame([(7, real_batch(3))])
-    for size in range(len(torn) - 50 - 23, len(torn) - 1):  # its last byte is zero, as those behind it are
+    for size in range(len(torn) - 50 - 23, len(torn) - 1):  # its last byte is zero, like those after it
         cut = data + torn[:size] + bytes(300)
         assert rounds_in(cut, None) == [[(7, real_batch(3))]]
-        assert measure(cut, None).damaged == []
-    hit = bytearray(data + torn + old_frame([(3, real_batch(1))]) + bytes(50))
-    hit[len(data) + len(torn) - 30] ^= 1
-    assert rounds_in(bytes(hit), None) == [[(7, real_batch(3))], [(3, real_batch(1))]]
+        assert scan_journal(cut, None).damaged == []
+    damaged = bytearray(data + torn + old_frame([(3, real_batch(1))]) + bytes(50))
+    damaged[len(data) + len(torn) - 30] ^= 1
+    assert rounds_in(bytes(damaged), None) == [[(7, real_batch(3))], [(3, real_batch(1))]]
 
 
-def test_a_file_of_format_2_is_read_by_its_own_rules(tmp_path: Path) -> None:
+def test_file_of_format_2_is_read_without_tags(tmp_path: Path) -> None:
     data = old_content(b"CBJi", {3: 8}) + b"".join(old_frame(batches) for batches in ROUNDS) + bytes(100)
     assert rounds_in(data, None) == ROUNDS
-    extent = measure(data, None, is_newest=True)
-    assert (extent.starts, extent.counts, extent.late) == ({3: 8}, None, "interval")
-    assert measure(data, SALT).is_used is False
+    scan = scan_journal(data, None, is_newest=True)
+    assert (scan.start_offsets, scan.counts, scan.unsynced_policy) == ({3: 8}, None, "interval")
+    assert scan_journal(data, SALT).is_used is False
     path = tmp_path / journal_name(3, None)
     path.write_bytes(data)
     assert read_header(Disk(), path) == FileHeader({3: 8}, "interval", None)
 
 
-def test_the_first_frame_says_how_many_partitions_there_are(tmp_path: Path) -> None:
-    file = new_journal(LazyDisk(), tmp_path, 1, {4: 9}, "none", Counts(50, 7))
+def test_header_has_partition_counts(tmp_path: Path) -> None:
+    file = new_journal(LazyDisk(), tmp_path, 1, {4: 9}, "none", PartitionCounts(50, 7))
     file.close()
-    assert measured(file.path).counts == Counts(50, 7)
-    assert read_header(Disk(), file.path) == FileHeader({4: 9}, "none", Counts(50, 7))
+    assert scan_journal_file(file.path).counts == PartitionCounts(50, 7)
+    assert read_header(Disk(), file.path) == FileHeader({4: 9}, "none", PartitionCounts(50, 7))
 
 
-def test_salts_differ_from_file_to_file() -> None:
+def test_salts_of_files_differ() -> None:
     assert len({random_salt() for _ in range(100)}) == 100
     assert {len(random_salt()) for _ in range(100)} == {SALT_BYTES}
 
 
-def test_a_hole_of_zeros_does_not_end_a_journal(tmp_path: Path) -> None:
-    """A block that the disk has lost, though its sync has ended well."""
+def test_range_of_zeros_does_not_end_a_synced_journal(tmp_path: Path) -> None:
+    """A block that the disk lost after a successful sync."""
     rounds = [[(0, real_batch(number))] for number in range(5)]
     data = content(tmp_path, {}, rounds)
-    _, (start, end), *_ = measure(data, SALT).rounds
+    _, (start, end), *_ = scan_journal(data, SALT).rounds
     hole = data[: start - FRAME_HEAD_BYTES] + bytes(end - start + FRAME_HEAD_BYTES) + data[end:]
     assert rounds_in(hole) == [rounds[0], *rounds[2:]]
 
 
 @pytest.mark.parametrize("sync", ["interval", "none"])
-def test_what_was_not_synced_ends_at_its_first_flaw(tmp_path: Path, sync: SyncPolicy) -> None:
-    """A later block was written before an earlier one: what was answered first is lost, so what came then must be."""
+def test_unsynced_journal_ends_at_its_first_flaw(tmp_path: Path, sync: SyncPolicy) -> None:
+    """A later block was written before an earlier one: the earlier round is lost, so the later one must be dropped."""
     file = new_journal(LazyDisk(), tmp_path, 5, {0: 3}, sync)
     rounds = [[(0, real_batch(3 + number))] for number in range(5)]
     ends = []
@@ -240,43 +244,43 @@ def test_what_was_not_synced_ends_at_its_first_flaw(tmp_path: Path, sync: SyncPo
         ends.append(file.position)
     file.close()
     data = file.path.read_bytes()
-    assert measure(data, SALT, True) == measure(data, SALT)._replace(late=sync)
+    assert scan_journal(data, SALT, True) == scan_journal(data, SALT)._replace(unsynced_policy=sync)
     hole = data[: ends[0]] + bytes(ends[2] - ends[0]) + data[ends[2] :]
-    extent = measure(hole, SALT, True)
-    assert [[(0, bytes(batch)) for _, batch in batches] for batches in read_rounds(hole, extent)] == rounds[:1]
-    assert (extent.starts, extent.damaged, extent.late_rounds) == ({0: 3}, [], 2)
-    assert (extent.good_bytes, extent.good_bytes + extent.torn_bytes) == (ends[0], ends[-1])
+    scan = scan_journal(hole, SALT, True)
+    assert [[(0, bytes(batch)) for _, batch in batches] for batches in read_rounds(hole, scan)] == rounds[:1]
+    assert (scan.start_offsets, scan.damaged, scan.unsynced_rounds) == ({0: 3}, [], 2)
+    assert (scan.valid_bytes, scan.valid_bytes + scan.torn_bytes) == (ends[0], ends[-1])
     assert rounds_in(hole) == [rounds[0], *rounds[3:]], "a later file was begun, before which this one was synced"
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_have_an_end(data: bytes) -> None:
-    extent = measure(data, SALT)
-    assert 0 <= extent.good_bytes <= extent.good_bytes + extent.torn_bytes <= len(data)
+def test_scan_of_arbitrary_bytes_ends(data: bytes) -> None:
+    scan = scan_journal(data, SALT)
+    assert 0 <= scan.valid_bytes <= scan.valid_bytes + scan.torn_bytes <= len(data)
 
 
-def test_it_is_durable_before_it_is_used(tmp_path: Path) -> None:
+def test_new_journal_is_durable(tmp_path: Path) -> None:
     disk = TraceDisk()
     file = new_journal(disk, tmp_path, 3, {})
-    name = name_of(3)
+    name = journal_file_name(3)
     assert disk.trace == [
         ("create", name), ("write", name), ("write", name), ("sync", name), ("sync_folder", tmp_path.name),
     ]  # fmt: skip
     file.close()
 
 
-def test_one_round_is_one_write(tmp_path: Path) -> None:
+def test_each_round_is_one_write(tmp_path: Path) -> None:
     disk = TraceDisk()
     file = new_journal(disk, tmp_path, 0, {})
     disk.trace.clear()
     file.write(encode_frame(ROUNDS[0]))
     file.sync()
     file.close()
-    assert disk.trace == [("write", name_of(0)), ("sync", name_of(0))]
+    assert disk.trace == [("write", journal_file_name(0)), ("sync", journal_file_name(0))]
 
 
-def test_the_file_is_filled_with_zeros_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when one frame is larger than a step."""
+def test_journal_is_filled_with_zeros_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This includes a frame that is larger than a step."""
     monkeypatch.setattr(journal, "ZEROS", bytes(100))
     large = [(1, b"y" * 250)]
     data = content(tmp_path, {}, [*ROUNDS, large, ROUNDS[0]])
@@ -294,19 +298,19 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert rounds_in(file.path.read_bytes()) == [ROUNDS[1]]
 
 
-def test_a_journal_never_takes_the_place_of_another(tmp_path: Path) -> None:
+def test_journal_with_existing_name_is_refused(tmp_path: Path) -> None:
     new_journal(LazyDisk(), tmp_path, 4, {}).close()
     with pytest.raises(FileExistsError):
         new_journal(LazyDisk(), tmp_path, 4, {})
 
 
-def test_a_second_close_does_nothing(tmp_path: Path) -> None:
+def test_second_close_does_nothing(tmp_path: Path) -> None:
     file = new_journal(LazyDisk(), tmp_path, 0, {})
     file.close()
     file.close()
 
 
-def test_names_of_journals() -> None:
+def test_journal_names_are_parsed() -> None:
     salt = bytes.fromhex("00f1e2d3c4b5a697")
     assert journal_name(12, salt) == "00000000000000000012-00f1e2d3c4b5a697.journal"
     assert journal_number(journal_name(12, salt)) == journal_number(journal_name(12, None)) == 12

@@ -1,6 +1,6 @@
-"""What is gone of a log, by what the note of a clean stop and the journal know; and folders that a server refuses.
+"""Missing parts of a log that the clean-stop note and the journal show, and folders that a server refuses.
 
-The partition's own files look whole then, so each tool that reads a folder must ask.
+The partition's own files look complete then, so each tool that reads a folder must check the note and the journal.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import pytest
 from log_helpers import offset
 
 from callboard.actors.ports import Entry
-from callboard.runtime.cli.exchange.table import rows_of_folder, sources
+from callboard.runtime.cli.exchange.row_sources import find_partition_sources, read_folder_rows
 from callboard.runtime.cli.log import commands
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import folder_name
@@ -38,7 +38,7 @@ class Said(NamedTuple):
 def log(capsys: pytest.CaptureFixture[str]) -> Any:
     def run(*arguments: object) -> Said:
         try:
-            code: Any = commands.main([str(one) for one in arguments])
+            code: Any = commands.main([str(argument) for argument in arguments])
         except SystemExit as exit:
             code = exit.code or 0
         return Said(code, *capsys.readouterr())
@@ -48,9 +48,9 @@ def log(capsys: pytest.CaptureFixture[str]) -> Any:
 
 @pytest.fixture
 def left(tmp_path: Path) -> Path:
-    """A folder as a server leaves it: partition 3 goes on to offset 4, in two segments, partition 4 to 1."""
+    """A stopped server's folder: partition 3 ends at offset 4, in two segments, partition 4 at 1."""
     with DataFolder(tmp_path / "left") as folder:
-        log = OffsetsLog(folder.path, folder.offsets_partitions, threads=Inline(), segment_bytes=200)
+        log = OffsetsLog(folder.path, folder.offsets_partitions, threads=InlineThreads(), segment_bytes=200)
         log.open()
         for number in range(4):
             log.append([Entry(3, (offset("g", number, "x" * 60),))], TIME_MS, lambda outcomes: None)
@@ -84,40 +84,42 @@ GONE: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("way", GONE)
-def test_an_end_that_is_gone_is_named_by_whoever_reads_the_folder(left: Path, log: Any, way: str) -> None:
-    """What is left looks whole. The note of the stop knows better, and so does the server's next start."""
+def test_missing_end_is_reported_by_each_tool(left: Path, log: Any, way: str) -> None:
+    """The remaining files look complete. The clean-stop note, and so the next start, show the loss."""
     assert log("verify", left).out.endswith("all is well\n")
     GONE[way](left / folder_name(3))
     for command in ("verify", "repair"):
-        said = log(command, left)
-        assert (said.code, said.err) == (3, "")
-        assert f"{left / '.clean_shutdown'}: " in said.out and "went on to offset 4" in said.out
-        assert "callboard log repair takes them out" not in said.out
+        result = log(command, left)
+        assert (result.code, result.err) == (3, "")
+        assert f"{left / '.clean_shutdown'}: " in result.out and "went on to offset 4" in result.out
+        assert "callboard log repair removes them" not in result.out
     dumped = log("dump", left)
     assert dumped.code == 3 and "went on to offset 4" in dumped.err
-    assert sum(one["damaged"] for one in json.loads(log("stats", left, "--json").out)["partitions"]) >= 1
+    assert sum(partition["damaged"] for partition in json.loads(log("stats", left, "--json").out)["partitions"]) >= 1
     complaints: list[object] = []
-    rows = list(rows_of_folder(sources(left, Disk(), complaints.append), (), Disk(), complaints.append))
+    rows = list(
+        read_folder_rows(find_partition_sources(left, Disk(), complaints.append), (), Disk(), complaints.append)
+    )
     assert [row.group for row in rows][-1] == "h" and "went on to offset 4" in str(complaints[0])
 
 
-def test_a_beginning_that_is_gone_is_named(left: Path, log: Any) -> None:
+def test_missing_beginning_is_reported(left: Path, log: Any) -> None:
     min((left / folder_name(3)).glob("*.log")).unlink()
     for command in ("verify", "repair"):
-        said = log(command, left)
-        assert said.code == 3 and "what lay before it was removed" in said.out
-    assert "what lay before it was removed" in log("dump", left).err
+        result = log(command, left)
+        assert result.code == 3 and "everything before it was removed" in result.out
+    assert "everything before it was removed" in log("dump", left).err
 
 
-def test_the_journal_knows_it_too(left: Path, log: Any) -> None:
+def test_missing_end_is_reported_by_the_journal(left: Path, log: Any) -> None:
     shutil.copytree(left, before := left.with_name("before"))
-    offsets_log = OffsetsLog(left, 50, threads=Inline())
+    offsets_log = OffsetsLog(left, 50, threads=InlineThreads())
     offsets_log.open()
     offsets_log.halt()  # as a kill leaves it: a journal, no note
     assert log("verify", left).code == 0
     shutil.rmtree(left / folder_name(3))
-    said = log("verify", left)
-    assert said.code == 3 and f"/{0:020d}-" in said.out and ".journal: " in said.out
+    result = log("verify", left)
+    assert result.code == 3 and f"/{0:020d}-" in result.out and ".journal: " in result.out
     shutil.copytree(before / folder_name(3), left / folder_name(3))
     assert log("verify", left).code == 0
 
@@ -125,25 +127,25 @@ def test_the_journal_knows_it_too(left: Path, log: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "message"), [('{"format": 99}', "a newer version wrote this folder"), ("x", "found no JSON")]
 )
-def test_what_a_server_refuses_is_not_said_to_be_well(left: Path, log: Any, content: str, message: str) -> None:
+def test_verify_of_folder_refused_by_server_reports_it(left: Path, log: Any, content: str, message: str) -> None:
     (left / "callboard.json").write_text(content)
     for command in ("dump", "stats", "verify", "repair"):
         with pytest.raises(StartError, match=message):
             log(command, left)
     with pytest.raises(StartError, match=message):
-        sources(left, Disk(), print)
+        find_partition_sources(left, Disk(), print)
 
 
-def test_a_journal_without_a_description_is_refused(left: Path, log: Any) -> None:
+def test_journal_without_callboard_json_is_refused(left: Path, log: Any) -> None:
     (left / "callboard.json").unlink()
     with pytest.raises(StartError, match=r"found a journal and no callboard\.json"):
         log("verify", left)
 
 
-def test_a_server_that_runs_is_never_said_to_lack_something(tmp_path: Path, log: Any) -> None:
-    """Each checkpoint leaves another journal file as the oldest, which knows of more."""
+def test_verify_beside_running_server_reports_nothing_missing(tmp_path: Path, log: Any) -> None:
+    """After each checkpoint the oldest journal file states higher end offsets."""
     with DataFolder(tmp_path) as folder:
-        offsets_log = OffsetsLog(folder.path, folder.offsets_partitions, threads=Inline(), checkpoint_bytes=300)
+        offsets_log = OffsetsLog(folder.path, folder.offsets_partitions, threads=InlineThreads(), checkpoint_bytes=300)
         offsets_log.open()
         for number in range(12):
             entry = Entry(3 + number % 3, (offset("ghi"[number % 3], number),))

@@ -1,4 +1,4 @@
-"""Log offsets beyond 2^62, in each file that may hold one: they cost the batch that has them, and nothing else."""
+"""Log offsets beyond 2^62 in each kind of file: only the batch that has them is lost."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_helpers import Command, command
+from kafka_folder_helpers import GROUPS, content, kafka
+from log_failure_helpers import (
+    FAILED,
+    PARTITIONS,
+    ROOT,
+    STORED,
+    LogHarness,
+    new_faulty_disk,
+    offsets_after_crash,
+    problem_events,
+)
 from log_helpers import entry, new_journal, offset, offsets_in
+from partition_helpers import plain
 from structlog.testing import capture_logs
-from test_exchange import Command, command
-from test_exchange_logs import GROUPS, content, kafka
-from test_log_failures import NEVER, PARTITIONS, ROOT, STORED, Desk, after_crash, events, new_disk
-from test_logtools import plain
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.ports import Appended, Entry
@@ -22,9 +31,8 @@ from callboard.actors.records import MarkerRecord
 from callboard.runtime.cli.exchange import imports
 from callboard.runtime.disk.checksum import with_checksum
 from callboard.runtime.disk.faulty import FaultyDisk
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log import rounds
-from callboard.runtime.log.counts import Counts
 from callboard.runtime.log.format import batch as batches
 from callboard.runtime.log.format.batch import LOG_OFFSET_MAX, encode_batch, frame_record, read_batch
 from callboard.runtime.log.format.encoder import RecordEncoder
@@ -32,6 +40,7 @@ from callboard.runtime.log.format.errors import Damage, OffsetTooLarge
 from callboard.runtime.log.journal_frames import encode_frame
 from callboard.runtime.log.manifest import LogFile
 from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.partition_counts import PartitionCounts
 from callboard.runtime.log.reading.backwards import chunks_newest_first
 from callboard.runtime.log.reading.spans import whole_batches
 from callboard.runtime.log.rounds import RoundEncoder
@@ -58,17 +67,17 @@ def change(disk: FaultyDisk, path: Path, edit: Callable[[bytes], bytes]) -> None
 
 def stopped(*committed: int) -> FaultyDisk:
     """The disk of a log that was closed after a commit in each of these partitions."""
-    disk = new_disk()
-    desk = Desk(disk)
+    disk = new_faulty_disk()
+    harness = LogHarness(disk)
     for partition in committed:
-        desk.commit(partition)
-    desk.log.close()
+        harness.commit(partition)
+    harness.log.close()
     return disk
 
 
 def reopened(disk: FaultyDisk) -> tuple[OffsetsLog, list[Any]]:
     with capture_logs() as lines:
-        log = OffsetsLog(ROOT, PARTITIONS, disk=disk, threads=Inline())
+        log = OffsetsLog(ROOT, PARTITIONS, disk=disk, threads=InlineThreads())
         log.open()
     return log, lines
 
@@ -88,7 +97,7 @@ def test_largest_log_offset_is_read_and_the_next_one_is_damage() -> None:
 @pytest.mark.parametrize("base", LARGE)
 @pytest.mark.parametrize("where", ["end", "middle"])
 @pytest.mark.parametrize("has_note", [True, False])
-def test_batch_with_large_offset_in_segment_is_quarantined_and_the_rest_counts(
+def test_batch_with_large_offset_in_segment_is_damage_and_the_rest_is_read(
     base: int, where: str, has_note: bool
 ) -> None:
     disk = stopped(0, 0, 1)
@@ -111,7 +120,7 @@ def test_batch_with_large_offset_in_segment_is_quarantined_and_the_rest_counts(
 
 
 def test_records_within_a_batch_with_large_offset_are_not_taken_for_batches() -> None:
-    """Its checksum is right, so its length is: what a client has put into its metadata is not searched."""
+    """Its checksum is correct, so its length is: bytes of a client in its metadata are not searched."""
     inner = record_batch(2, 99)
     outer = encode_batch(2**62, 1, 1, [frame_record(0, 0, b"", inner), frame_record(0, 1, b"", inner)])
     assert inner in outer
@@ -123,7 +132,7 @@ def test_records_within_a_batch_with_large_offset_are_not_taken_for_batches() ->
 
 
 @pytest.mark.parametrize("base", LARGE)
-def test_loading_newest_first_tells_of_a_batch_with_large_offset(base: int) -> None:
+def test_loading_newest_first_reports_a_batch_with_large_offset(base: int) -> None:
     disk = stopped(0, 0)
     change(disk, SEGMENT, lambda data: data + record_batch(base, 5, 6))
     damages: list[Damage] = []
@@ -133,17 +142,17 @@ def test_loading_newest_first_tells_of_a_batch_with_large_offset(base: int) -> N
 
 
 @pytest.mark.parametrize("base", LARGE)
-def test_segment_named_by_a_large_offset_is_left_alone(base: int) -> None:
+def test_segment_named_by_a_large_offset_is_ignored(base: int) -> None:
     disk = stopped(0, 1)
     change(disk, SEGMENT.with_name(f"{base + 1:020d}.log"), lambda data: record_batch(base, 1))
     log, lines = reopened(disk)
-    assert [line["event"] for line in lines][:1] == ["files in the log's folders that are not the log's are left alone"]
+    assert [line["event"] for line in lines][:1] == ["unrecognized files in the log's folders"]
     assert log.end_offset(0) == 1
 
 
 @pytest.mark.parametrize("end", [2**62 + 2, 2**63 - 1])
-def test_note_of_a_clean_stop_with_large_end_is_passed_over(end: int) -> None:
-    """A version before this one wrote such a note when a file had such a batch."""
+def test_note_with_large_end_is_ignored(end: int) -> None:
+    """An older version wrote such a note if a file had such a batch."""
     disk = stopped(0, 1)
 
     def edit(data: bytes) -> bytes:
@@ -157,18 +166,18 @@ def test_note_of_a_clean_stop_with_large_end_is_passed_over(end: int) -> None:
 
 
 @pytest.mark.parametrize("base", [2**62 + 1, 2**63 - 2])
-def test_journal_with_large_offsets_costs_that_batch_and_is_kept(base: int) -> None:
+def test_journal_with_large_offsets_loses_that_batch_and_is_kept(base: int) -> None:
     disk = stopped(0, 1)
     disk.remove(ROOT / ".clean_shutdown")
-    file = new_journal(disk, ROOT / "journal", 7, {0: 1, 1: 1, 2: base + 1}, counts=Counts(PARTITIONS, 0))
+    file = new_journal(disk, ROOT / "journal", 7, {0: 1, 1: 1, 2: base + 1}, counts=PartitionCounts(PARTITIONS, 0))
     file.write(encode_frame([(0, record_batch(base, 5)), (1, record_batch(1, 6))]))
     file.write(encode_frame([(0, record_batch(1, 7))]))
     file.sync()
     file.close()
     log, lines = reopened(disk)
     assert (offsets_in(log, 0), offsets_in(log, 1), log.end_offset(2)) == ([0, 7], [1, 6], 0)
-    [told] = [line for line in lines if line["event"] == "damage in the log"]
-    assert "a batch of partition 0" in told["reason"] and str(base) in told["reason"]
+    [reported] = [line for line in lines if line["event"] == "damage in the log"]
+    assert "a batch of partition 0" in reported["reason"] and str(base) in reported["reason"]
     assert any(name.endswith(".damaged") for name in disk.names(ROOT / "journal"))
     desk_answers: list[Appended] = []
     log.append([entry(0, 9), entry(1, 9), entry(2, 9)], 1, desk_answers.extend)
@@ -180,15 +189,15 @@ def test_journal_with_large_offsets_costs_that_batch_and_is_kept(base: int) -> N
 
 
 def encoded(ends: list[int], entries: list[Entry]) -> list[ErrorCode]:
-    made = RoundEncoder(ends, 10**6, "synced").encode(entries, 1, lambda outcomes: None)
-    with_batches = {partition for partition, _ in made.batches}
-    stored = [outcome.error for outcome in made.outcomes]
-    assert {one.partition for one, error in zip(entries, stored, strict=True) if error is STORED} == with_batches
+    round_ = RoundEncoder(ends, 10**6, "synced").encode(entries, 1, lambda outcomes: None)
+    with_batches = {partition for partition, _ in round_.batches}
+    stored = [outcome.error for outcome in round_.outcomes]
+    assert {item.partition for item, error in zip(entries, stored, strict=True) if error is STORED} == with_batches
     return stored
 
 
 @pytest.mark.parametrize("end", [LOG_OFFSET_MAX, 2**63 - 1])
-def test_partition_at_the_end_of_offsets_fails_its_own_entries_only(end: int) -> None:
+def test_partition_at_the_largest_offset_refuses_only_its_own_entries(end: int) -> None:
     ends = [end, 5]
     with capture_logs():
         assert encoded(ends, [entry(0, 1), entry(1, 2), entry(0, 3)]) == [
@@ -199,7 +208,7 @@ def test_partition_at_the_end_of_offsets_fails_its_own_entries_only(end: int) ->
     assert ends == [end, 6]
 
 
-def test_batch_that_cannot_be_encoded_fails_its_own_entries_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_that_cannot_be_encoded_refuses_only_its_own_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(base_offset: int, *rest: Any) -> bytes:
         if base_offset == 100:
             raise RuntimeError("planted")
@@ -214,29 +223,29 @@ def test_batch_that_cannot_be_encoded_fails_its_own_entries_only(monkeypatch: py
     assert "planted" in lines[-1]["reason"]
 
 
-def test_marker_with_impossible_producer_fails_alone() -> None:
+def test_marker_with_impossible_producer_is_refused_alone() -> None:
     marker = Entry(0, (MarkerRecord(2**63, 1, True),))
     with capture_logs():
         assert encoded([0, 0], [marker, entry(1, 1)]) == [ErrorCode.UNKNOWN_SERVER_ERROR, STORED]
 
 
 def test_bug_in_the_append_to_one_partition_does_not_fail_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = new_disk()
-    desk = Desk(disk)
-    desk.commit(0, 1)
-    partition = desk.log._partitions[0]
+    disk = new_faulty_disk()
+    harness = LogHarness(disk)
+    harness.commit(0, 1)
+    partition = harness.log._partitions[0]
 
     def failing(batches: object) -> None:
         raise RuntimeError("planted")
 
     monkeypatch.setattr(partition, "append", failing)
     with capture_logs() as lines:
-        desk.later()
-        desk.commit(0, 1)
-        desk.later()
-    assert events(lines) == ["a partition of the log has failed"]
-    assert NEVER not in desk.errors
-    assert after_crash(disk) == desk.stored
+        harness.advance()
+        harness.commit(0, 1)
+        harness.advance()
+    assert problem_events(lines) == ["a partition of the log has failed"]
+    assert FAILED not in harness.errors
+    assert offsets_after_crash(disk) == harness.stored
 
 
 # Import ---------------------------------------------------------------------------------------------------------------
@@ -248,15 +257,15 @@ def into(capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 @pytest.mark.parametrize("base", [2**62 + 1, 2**63 - 1])
-def test_import_of_a_file_with_large_offset_is_refused_by_its_name(
+def test_import_of_a_file_with_large_offset_is_refused_with_its_name(
     into_kafka: Path, tmp_path: Path, into: Command, base: int
 ) -> None:
     path = into_kafka / "__consumer_offsets-0" / "00000000000000000000.log"
     path.write_bytes(plain(0, offset(GROUPS[0], 1)) + plain(base, offset(GROUPS[0], 2)))
     before = content(into_kafka)
-    said = into("--from-kafka-logs", into_kafka, "--data", tmp_path / "new")
-    assert said.code == 2
-    assert f"{path}: found offsets {base} to {base}" in said.err and str(LOG_OFFSET_MAX) in said.err
+    result = into("--from-kafka-logs", into_kafka, "--data", tmp_path / "new")
+    assert result.code == 2
+    assert f"{path}: found offsets {base} to {base}" in result.err and str(LOG_OFFSET_MAX) in result.err
     assert content(into_kafka) == before
     assert not (tmp_path / "new").exists()
 
@@ -264,5 +273,5 @@ def test_import_of_a_file_with_large_offset_is_refused_by_its_name(
 def test_import_of_a_file_named_by_a_large_offset_is_refused(into_kafka: Path, tmp_path: Path, into: Command) -> None:
     path = into_kafka / "__consumer_offsets-1" / f"{2**63 - 1:020d}.log"
     path.touch()
-    said = into("--from-kafka-logs", into_kafka, "--data", tmp_path / "new")
-    assert said.code == 2 and f"{path}: found base offset {2**63 - 1}" in said.err
+    result = into("--from-kafka-logs", into_kafka, "--data", tmp_path / "new")
+    assert result.code == 2 and f"{path}: found base offset {2**63 - 1}" in result.err

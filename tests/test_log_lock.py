@@ -1,4 +1,4 @@
-"""Two servers on one data folder: the folder and ``.lock`` in it are locked, and what it means when that is lost."""
+"""Two servers on one data folder: the locks of the folder and of ``.lock``, and their loss."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from full_disk_program import commit, committed
+from log_failure_helpers import FAILED, ROOT, STORED, LogHarness, new_faulty_disk, offsets_after_crash
 from log_helpers import LazyDisk
+from log_server_helpers import commit_until_refused
 from peers.server import ServerProcess
 from peers.wire import Wire
 from structlog.testing import capture_logs
-from test_log_failures import NEVER, ROOT, STORED, Desk, after_crash, new_disk
-from test_log_folder_gone import commit_until_refused
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import file_size
@@ -27,20 +27,20 @@ LOCK = ROOT / ".lock"
 
 
 def without_folder_lock(error: int = errno.EBADF) -> FaultyDisk:
-    disk = new_disk()
+    disk = new_faulty_disk()
     disk.fail(Fault("lock", error, str(ROOT), times=inf))
     return disk
 
 
-def locked_desk(disk: FaultyDisk, **options: Any) -> tuple[FolderLock, Desk, list[str]]:
-    """A log that watches the lock of its folder, and how often it has said that this was lost."""
+def locked_desk(disk: FaultyDisk, **options: Any) -> tuple[FolderLock, LogHarness, list[str]]:
+    """A log that checks the lock of its folder, and the number of its reports that the lock is lost."""
     lost: list[str] = []
     lock = lock_folder(disk, ROOT)
-    return lock, Desk(disk, lock=lock, on_lost=lambda: lost.append("lost"), **options), lost
+    return lock, LogHarness(disk, lock=lock, on_lost=lambda: lost.append("lost"), **options), lost
 
 
-def test_folder_is_refused_to_a_second_process_when_lock_file_was_removed() -> None:
-    disk = new_disk()
+def test_second_lock_after_removal_of_the_lock_file_is_refused() -> None:
+    disk = new_faulty_disk()
     lock = lock_folder(disk, ROOT)
     disk.remove(LOCK)
     with pytest.raises(StartError, match="in use by process unknown"):
@@ -50,7 +50,7 @@ def test_folder_is_refused_to_a_second_process_when_lock_file_was_removed() -> N
     lock_folder(disk, ROOT).close()
 
 
-def test_real_folder_is_refused_to_a_second_process_when_lock_file_was_removed(tmp_path: Path) -> None:
+def test_second_process_after_removal_of_the_lock_file_is_refused(tmp_path: Path) -> None:
     disk = LazyDisk()
     lock = lock_folder(disk, tmp_path)
     (tmp_path / ".lock").unlink()
@@ -61,84 +61,84 @@ def test_real_folder_is_refused_to_a_second_process_when_lock_file_was_removed(t
 
 
 @pytest.mark.parametrize("error", [errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP])
-def test_lock_file_alone_counts_where_a_folder_cannot_be_locked(error: int) -> None:
+def test_lock_file_alone_locks_where_a_folder_cannot_be_locked(error: int) -> None:
     disk = without_folder_lock(error)
     with capture_logs() as lines:
         lock = lock_folder(disk, ROOT)
-    assert not lock.is_folder_locked and ".lock alone counts" in lines[0]["event"]
+    assert not lock.is_folder_locked and "only .lock is locked" in lines[0]["event"]
     with capture_logs(), pytest.raises(StartError, match="in use by process"):
         lock_folder(disk, ROOT)
 
 
-def test_folder_lock_that_fails_otherwise_is_an_error() -> None:
+def test_other_error_of_the_folder_lock_is_raised() -> None:
     with pytest.raises(OSError, match="Input/output error"):
         lock_folder(without_folder_lock(errno.EIO), ROOT)
 
 
-def test_lock_is_looked_at_once_a_second_also_without_commits() -> None:
-    disk = new_disk()
-    _, desk, lost = locked_desk(disk)
-    desk.later(0.9)
+def test_lock_is_checked_once_a_second_without_commits() -> None:
+    disk = new_faulty_disk()
+    _, harness, lost = locked_desk(disk)
+    harness.advance(0.9)
     disk.remove(LOCK)
-    assert not desk.log.stats().failure
+    assert not harness.log.stats().failure
     with capture_logs() as lines:
-        desk.later(0.2)
+        harness.advance(0.2)
     assert lost == ["lost"]
     assert f"{LOCK}: it was removed, moved or replaced" in lines[0]["reason"]
-    desk.commit(0)
-    assert desk.errors == [NEVER]
+    harness.commit(0)
+    assert harness.errors == [FAILED]
 
 
-def test_lock_is_looked_at_before_each_new_journal_file() -> None:
-    disk = new_disk()
-    _, desk, lost = locked_desk(disk, checkpoint_bytes=1)
-    desk.commit(0)
+def test_lock_is_checked_before_each_new_journal_file() -> None:
+    disk = new_faulty_disk()
+    _, harness, lost = locked_desk(disk, checkpoint_bytes=1)
+    harness.commit(0)
     disk.remove(LOCK)
     with capture_logs():
-        desk.later(0.5)
+        harness.advance(0.5)
     assert lost == ["lost"]
     assert [journal_number(name) for name in disk.names(ROOT / "journal")] == [0]
 
 
 @pytest.mark.parametrize("sync", ["always", "interval", "none"])
 @pytest.mark.parametrize("is_folder_locked", [True, False])
-def test_lost_lock_makes_durable_what_was_acknowledged(sync: str, is_folder_locked: bool) -> None:
+def test_lost_lock_makes_acknowledged_commits_durable(sync: str, is_folder_locked: bool) -> None:
     for seed in range(5):
-        disk = new_disk(seed) if is_folder_locked else without_folder_lock()
+        disk = new_faulty_disk(seed) if is_folder_locked else without_folder_lock()
         with capture_logs():
-            _, desk, _ = locked_desk(disk, sync=sync)
-            desk.commit(0, 1)
-            desk.commit(0)
+            _, harness, _ = locked_desk(disk, sync=sync)
+            harness.commit(0, 1)
+            harness.commit(0)
             disk.remove(LOCK)
-            desk.later(1.5)
-            desk.commit(2)
-            assert desk.errors[-1] is NEVER
-            assert after_crash(disk) == desk.stored
+            harness.advance(1.5)
+            harness.commit(2)
+            assert harness.errors[-1] is FAILED
+            assert offsets_after_crash(disk) == harness.stored
 
 
-def test_partition_files_are_not_written_when_another_server_may_have_the_folder() -> None:
+def test_partition_files_are_not_written_when_another_server_may_own_the_folder() -> None:
     disk = without_folder_lock()
     with capture_logs():
-        _, desk, _ = locked_desk(disk)
-        desk.commit(0)
+        _, harness, _ = locked_desk(disk)
+        harness.commit(0)
         disk.remove(LOCK)
         other = lock_folder(disk, ROOT)
-        desk.later(1.5)
-        desk.log.close()
+        harness.advance(1.5)
+        harness.log.close()
     assert disk.names(ROOT) == [".lock", "journal"]
     other.close()
-    assert after_crash(disk) == desk.stored
+    assert offsets_after_crash(disk) == harness.stored
 
 
-def test_full_disk_does_not_keep_a_folder_from_being_locked() -> None:
-    disk = new_disk()
+def test_folder_on_full_disk_is_locked() -> None:
+    disk = new_faulty_disk()
     lock_folder(disk, ROOT).close()
     disk.capacity_bytes = 0
     lock_folder(disk, ROOT).close()
     assert file_size(disk, LOCK) == 0
 
 
-def test_server_whose_lock_file_is_deleted_stops_and_no_second_one_gets_in(tmp_path: Path) -> None:
+def test_server_with_deleted_lock_file_stops_and_no_second_one_starts(tmp_path: Path) -> None:
     second = tmp_path / "second"
     second.mkdir()
     with ServerProcess(tmp_path, options=("--topic", "t:1")) as server:
@@ -158,7 +158,7 @@ def test_server_whose_lock_file_is_deleted_stops_and_no_second_one_gets_in(tmp_p
 
 
 @pytest.mark.parametrize("is_recreated", [False, True])
-def test_server_whose_folder_is_deleted_stops_and_writes_nothing(tmp_path: Path, is_recreated: bool) -> None:
+def test_server_with_deleted_folder_stops_and_writes_nothing(tmp_path: Path, is_recreated: bool) -> None:
     with ServerProcess(tmp_path, options=("--topic", "t:1")) as server:
         with Wire(server.host, server.port) as wire:
             assert commit(wire, 1) == "NONE"
@@ -171,13 +171,13 @@ def test_server_whose_folder_is_deleted_stops_and_writes_nothing(tmp_path: Path,
         assert left == []
 
 
-def test_errors_of_the_look_at_the_lock_count_as_its_loss() -> None:
-    disk = new_disk()
-    _, desk, lost = locked_desk(disk)
-    desk.commit(0)
+def test_error_of_the_lock_check_counts_as_loss() -> None:
+    disk = new_faulty_disk()
+    _, harness, lost = locked_desk(disk)
+    harness.commit(0)
     disk.fail(Fault("is_named", errno.EIO, str(LOCK), times=1))
     with capture_logs():
-        desk.later(1.5)
-    assert (lost, desk.errors) == (["lost"], [STORED])
-    assert "Input/output error" in desk.log.stats().failure
-    assert after_crash(disk) == desk.stored
+        harness.advance(1.5)
+    assert (lost, harness.errors) == (["lost"], [STORED])
+    assert "Input/output error" in harness.log.stats().failure
+    assert offsets_after_crash(disk) == harness.stored

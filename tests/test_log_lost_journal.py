@@ -1,4 +1,4 @@
-"""A served data folder with neither a journal nor a note of a clean stop is damaged; a crash never leaves one."""
+"""A served data folder with neither a journal nor a clean-stop note is damaged; a crash never causes this."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from structlog.testing import capture_logs
 from callboard.runtime.cli.log import commands
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.faulty import Fault, FaultyDisk
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.journal import journal_names
 from callboard.runtime.log.lost_journal import find_lost_journal
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.recovery.clean_stop import NAME as NOTE
-from callboard.runtime.log.recovery.clean_stop import is_noted
+from callboard.runtime.log.recovery.clean_stop import NOTE_NAME, has_note
 
 ROOT = Path("/data")
 
@@ -27,13 +26,13 @@ ROOT = Path("/data")
 def opened(root: Path, disk: Disk | None = None) -> OffsetsLog:
     disk = disk or LazyDisk()
     DataFolder(root, 1, 1, disk=disk).close()
-    log = OffsetsLog(root, 1, transactions_partitions=1, disk=disk, threads=Inline(), new_salt=fixed_salt)
+    log = OffsetsLog(root, 1, transactions_partitions=1, disk=disk, threads=InlineThreads(), new_salt=fixed_salt)
     log.open()
     return log
 
 
 def killed(root: Path, disk: Disk | None = None) -> Path:
-    """A folder whose partitions hold offset 0, and whose journal holds offset 1."""
+    """A folder with offset 0 in its partitions and offset 1 in its journal."""
     log = opened(root, disk)
     append(log, [entry(0, 0)])
     log.close()
@@ -52,7 +51,7 @@ def verify(root: Path) -> int:
 
 
 @pytest.mark.parametrize("loss", ["file deleted", "file emptied", "folder deleted"])
-def test_journal_lost_after_kill_is_named_as_damage(
+def test_journal_lost_after_kill_is_reported_as_damage(
     loss: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = killed(tmp_path / "data")
@@ -64,13 +63,13 @@ def test_journal_lost_after_kill_is_named_as_damage(
     else:
         path.write_bytes(b"")
     assert verify(root) == 3
-    told = capsys.readouterr()
-    assert f"{root}/journal: it has no used file, there is no .clean_shutdown" in told.err
-    assert "all is well" not in told.out
+    reported = capsys.readouterr()
+    assert f"{root}/journal: it has no used file, there is no .clean_shutdown" in reported.err
+    assert "all is well" not in reported.out
     with capture_logs() as lines:
         log = opened(root)
     assert offsets_in(log, 0) == [0]
-    assert [damage.path for damage in log.quarantined()] == [root / "journal"]
+    assert [damage.path for damage in log.damages()] == [root / "journal"]
     [line] = [line for line in lines if line["event"] == "damage in the log"]
     assert line["log_level"] == "error"
     assert "acknowledged since the last checkpoint" in line["consequence"]
@@ -80,25 +79,25 @@ def test_journal_lost_after_kill_is_named_as_damage(
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", None])
-def test_damaged_note_of_clean_stop_says_that_the_journal_is_not_lost(content: bytes | None, tmp_path: Path) -> None:
-    """Without the note that cannot be told; with a damaged one it can."""
+def test_damaged_note_without_journal_is_not_a_lost_journal(content: bytes | None, tmp_path: Path) -> None:
+    """Without a note a lost journal cannot be excluded; with a damaged note it can."""
     root = tmp_path / "data"
     log = opened(root)
     append(log, [entry(0, 0)])
     log.close()
     if content is None:
-        (root / NOTE).unlink()
+        (root / NOTE_NAME).unlink()
     else:
-        (root / NOTE).write_bytes(content)
+        (root / NOTE_NAME).write_bytes(content)
     assert (find_lost_journal(Disk(), root) is not None) == (content is None)
     log = opened(root)
-    assert bool(log.quarantined()) == (content is None)
+    assert bool(log.damages()) == (content is None)
     assert offsets_in(log, 0) == [0]
     log.close()
 
 
 class WatchingDisk(FaultyDisk):
-    """Notes when, after a file was removed, there is neither a journal file nor a note."""
+    """Records when, after a removal, there is neither a journal file nor a note."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,11 +107,11 @@ class WatchingDisk(FaultyDisk):
     def remove(self, path: Path) -> None:
         super().remove(path)
         self.removed += 1
-        if not is_noted(self, ROOT) and not journal_names(self.names(ROOT / "journal")):
+        if not has_note(self, ROOT) and not journal_names(self.names(ROOT / "journal")):
             self.lost.append(str(path))
 
 
-def test_start_and_stop_always_leave_a_journal_or_a_note() -> None:
+def test_start_and_stop_leave_a_journal_or_a_note_at_every_step() -> None:
     disk = WatchingDisk()
     killed(ROOT, disk)
     opened(ROOT, disk).close()
@@ -126,18 +125,18 @@ def test_stop_that_cannot_write_the_note_keeps_the_journal() -> None:
     disk = FaultyDisk()
     log = opened(ROOT, disk)
     append(log, [entry(0, 0)])
-    disk.fail(Fault("rename", errno.EIO, f"*{NOTE}*"))
+    disk.fail(Fault("rename", errno.EIO, f"*{NOTE_NAME}*"))
     with capture_logs() as lines:
         log.close()
-    assert [line["event"] for line in lines] == ["the note of a clean stop could not be written"]
-    assert not is_noted(disk, ROOT)
+    assert [line["event"] for line in lines] == ["clean-stop note cannot be written"]
+    assert not has_note(disk, ROOT)
     again = opened(ROOT, disk)
-    assert again.quarantined() == []
+    assert again.damages() == []
     assert offsets_in(again, 0) == [0]
 
 
-def test_copied_partition_folders_without_callboard_json_are_no_damage(tmp_path: Path) -> None:
-    """Also when the first server in them is killed before it has a journal."""
+def test_copied_partition_folders_without_callboard_json_are_not_damage(tmp_path: Path) -> None:
+    """This includes a kill of the first server before it has a journal."""
     root, copy = tmp_path / "data", tmp_path / "copy"
     log = opened(root)
     append(log, [entry(0, 0)])
@@ -148,6 +147,6 @@ def test_copied_partition_folders_without_callboard_json_are_no_damage(tmp_path:
     DataFolder(copy, 1, 1).close()
     assert find_lost_journal(Disk(), copy) is None
     log = opened(copy)
-    assert log.quarantined() == []
+    assert log.damages() == []
     assert offsets_in(log, 0) == [0]
     log.close()

@@ -1,4 +1,4 @@
-"""Files of a compacted log that are gone: named at each start, by each tool, and never compacted away."""
+"""Missing files of a compacted log: reported at each start and by each tool, and not hidden by compaction."""
 
 from __future__ import annotations
 
@@ -10,35 +10,41 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import committing, offsets, on_a_loop, open_door
+from harness import async_test, commit_values, offsets, running_node
 from log_helpers import LazyDisk, offset
 from structlog.testing import capture_logs
 
 from callboard.actors.ports import Entry
 from callboard.actors.records import OffsetRecord
-from callboard.runtime.cli.exchange.table import rows_of_folder, sources
+from callboard.runtime.cli.exchange.row_sources import find_partition_sources, read_folder_rows
 from callboard.runtime.cli.log import commands
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.threads import Inline
-from callboard.runtime.log.compaction.job import Job, run
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.disk.threads import InlineThreads
+from callboard.runtime.log.compaction.job import CompactionJob, run
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.format.errors import Damage, DamagedBatch
 from callboard.runtime.log.manifest import log_files, newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import folder_name
-from callboard.runtime.log.reading import transactions as reading
+from callboard.runtime.log.reading import partition_reader as reading
 from callboard.runtime.log.reading.segment import scan, segment_base, segment_name
 from callboard.runtime.log.recovery.missing import MissingFiles, missing_files
 
-PARTITION = 3  # where 50 partitions put group "g"
+PARTITION = 3  # the partition of group "g" of 50
 COMPACTED, ALL = 12, 30
-ALWAYS = Settings(5, "test", -1.0)
+ALWAYS = CompactionSettings(5, "test", -1.0)
 
 
 def opened(root: Path) -> OffsetsLog:
     log = OffsetsLog(
-        root, 50, transactions_partitions=50, disk=LazyDisk(), threads=Inline(), segment_bytes=300, checkpoint_bytes=600
+        root,
+        50,
+        transactions_partitions=50,
+        disk=LazyDisk(),
+        threads=InlineThreads(),
+        segment_bytes=300,
+        checkpoint_bytes=600,
     )
     log.open()
     return log
@@ -51,7 +57,7 @@ def commit(log: OffsetsLog, first: int, end: int) -> None:
 
 @pytest.fixture(params=["stopped", "killed"])
 def root(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """Partition 3 has a compacted file, several closed plain segments, and an open one."""
+    """Partition 3 has a compacted file, several closed uncompacted segments, and an open one."""
     path = tmp_path / "data"
     with DataFolder(path, disk=LazyDisk()):
         log = opened(path)
@@ -70,16 +76,16 @@ def folder_of(root: Path) -> Path:
 
 
 def plain_bases(root: Path) -> list[int]:
-    """Where the plain segments begin that the manifest does not cover."""
-    return [file.base for file in log_files(Disk(), folder_of(root)).files if not file.is_clean]
+    """The base offsets of the uncompacted segments."""
+    return [file.base for file in log_files(Disk(), folder_of(root)).files if not file.is_compacted]
 
 
 def compacted_file(root: Path) -> Path:
-    return next(file.path for file in log_files(Disk(), folder_of(root)).files if file.is_clean)
+    return next(file.path for file in log_files(Disk(), folder_of(root)).files if file.is_compacted)
 
 
 def remove_first_plain(root: Path) -> tuple[int, int]:
-    """The offsets that are gone then."""
+    """The offsets that are then missing."""
     first, second, *others = plain_bases(root)
     assert first == newest_manifest(Disk(), folder_of(root)).clean_end and others
     (folder_of(root) / segment_name(first)).unlink()
@@ -87,7 +93,7 @@ def remove_first_plain(root: Path) -> tuple[int, int]:
 
 
 def cut_compacted(root: Path) -> tuple[int, int]:
-    """Its last batch is gone, and what is left is whole."""
+    """Its last batch is missing, and the rest is valid."""
     path = compacted_file(root)
     *_, last = scan(Disk(), path)
     os.truncate(path, last.position)
@@ -121,27 +127,27 @@ def log_command(*arguments: object) -> int:
         return int(code)
 
 
-def test_whole_log_has_no_missing_files(root: Path) -> None:
+def test_complete_log_has_no_missing_files(root: Path) -> None:
     assert missing_files(Disk(), folder_of(root))[1] == []
     assert log_command("verify", root) == 0
     log = opened(root)
-    assert log.quarantined() == []
+    assert log.damages() == []
     assert committed_in(log) == set(range(ALL))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_each_start_names_what_is_missing(root: Path, loss: str) -> None:
+def test_each_start_reports_missing_files(root: Path, loss: str) -> None:
     before, after = LOSSES[loss](root)
     for _ in range(3):
         with capture_logs() as lines:
             log = opened(root)
         named = [line for line in lines if line["event"] == "damage in the log"]
         assert [line["lost_offsets"] for line in named] == [f"{before} to {after - 1}"]
-        assert [(one.offset_before, one.offset_after) for one in log.quarantined()] == [(before, after)]
+        assert [(damage.offset_before, damage.offset_after) for damage in log.damages()] == [(before, after)]
         log.close()
 
 
-def test_what_lies_behind_a_missing_segment_is_served(root: Path) -> None:
+def test_records_after_a_missing_segment_are_served(root: Path) -> None:
     before, after = remove_first_plain(root)
     log = opened(root)
     assert committed_in(log) == set(range(ALL)) - set(range(before, after))
@@ -149,20 +155,20 @@ def test_what_lies_behind_a_missing_segment_is_served(root: Path) -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_tools_name_what_is_missing(root: Path, loss: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tools_report_missing_files(root: Path, loss: str, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = LOSSES[loss](root)
     lost = f"offsets {before} to {after - 1}"
     was_stopped = (root / ".clean_shutdown").exists()
     for command in ("verify", "repair") if was_stopped else ("verify",):
         assert log_command(command, root) == 3
-        said = capsys.readouterr().out
-        assert lost in said and "all is well" not in said and "nothing to repair" not in said
+        result = capsys.readouterr().out
+        assert lost in result and "all is well" not in result and "nothing to repair" not in result
     assert log_command("dump", root) == 3
     assert lost in capsys.readouterr().err
     assert log_command("stats", root, "--json") == 0
     assert json.loads(capsys.readouterr().out)["partitions"][0]["damaged"] >= 1
     complaints: list[object] = []
-    list(rows_of_folder(sources(root, Disk(), complaints.append), (), Disk(), complaints.append))
+    list(read_folder_rows(find_partition_sources(root, Disk(), complaints.append), (), Disk(), complaints.append))
     assert lost in str(complaints[0])
     damages: list[Damage] = []
     if loss == "a compacted segment is missing":
@@ -170,7 +176,7 @@ def test_tools_name_what_is_missing(root: Path, loss: str, capsys: pytest.Captur
             list(reading.read_partition(folder_of(root), on_damage=damages.append))
     else:
         list(reading.read_partition(folder_of(root), on_damage=damages.append))
-    assert any((one.offset_before, one.offset_after) == (before, after) for one in damages)
+    assert any((damage.offset_before, damage.offset_after) == (before, after) for damage in damages)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -178,20 +184,20 @@ def test_compaction_of_a_log_with_missing_files_is_refused(root: Path, loss: str
     LOSSES[loss](root)
     with pytest.raises(MissingFiles, match=r"put back the file .* or accept the loss with callboard log repair"):
         compact(LazyDisk(), folder_of(root), ALWAYS)
-    report = run(Job(folder_of(root), ALWAYS), LazyDisk())
+    report = run(CompactionJob(folder_of(root), ALWAYS), LazyDisk())
     assert report.status == "damaged"
     assert newest_manifest(Disk(), folder_of(root)).generation == 1
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_repair_puts_a_file_without_records_in_the_place_of_a_missing_one(root: Path, loss: str) -> None:
+def test_repair_replaces_a_missing_file_by_one_without_records(root: Path, loss: str) -> None:
     opened(root).close()
     LOSSES[loss](root)
     assert log_command("repair", root, "--yes") == 0
     assert missing_files(Disk(), folder_of(root))[1] == []
     assert log_command("verify", root) == 0
     log = opened(root)
-    assert log.quarantined() == []
+    assert log.damages() == []
     assert committed_in(log) >= set(range(plain_bases(root)[1], ALL))
     log.close()
     assert compact(LazyDisk(), folder_of(root), ALWAYS) is not None
@@ -199,8 +205,8 @@ def test_repair_puts_a_file_without_records_in_the_place_of_a_missing_one(root: 
 
 
 @pytest.mark.parametrize("at", [1, -2])
-def test_compaction_of_a_log_with_a_hole_between_plain_segments_is_refused(root: Path, at: int) -> None:
-    """The second plain segment, and the last that is closed, whose end only the open one tells."""
+def test_compaction_of_a_log_with_a_gap_between_segments_is_refused(root: Path, at: int) -> None:
+    """The second uncompacted segment, and the last closed one, whose end only the open one shows."""
     opened(root).close()
     base = plain_bases(root)[at]
     (folder_of(root) / segment_name(base)).unlink()
@@ -212,7 +218,9 @@ def test_compaction_of_a_log_with_a_hole_between_plain_segments_is_refused(root:
 
 
 @pytest.mark.parametrize("root", ["stopped"], indirect=True)
-def test_repair_without_plain_segments_keeps_the_compacted_ones(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repair_without_uncompacted_segments_keeps_the_compacted_ones(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for base in plain_bases(root):
         (folder_of(root) / segment_name(base)).unlink()
     compacted = compacted_file(root)
@@ -223,55 +231,55 @@ def test_repair_without_plain_segments_keeps_the_compacted_ones(root: Path, caps
     assert str(compacted) not in printed and f"went on to offset {ALL}" in printed
 
 
-def test_file_that_is_put_back_ends_the_damage(root: Path) -> None:
+def test_restored_file_ends_the_damage(root: Path) -> None:
     kept = shutil.copytree(folder_of(root), root.with_name("kept"))
     opened(root).close()
     first, _ = remove_first_plain(root)
     log = opened(root)
-    assert len(log.quarantined()) == 1
+    assert len(log.damages()) == 1
     log.close()
     shutil.copy(kept / segment_name(first), folder_of(root))
     log = opened(root)
-    assert log.quarantined() == []
+    assert log.damages() == []
     assert committed_in(log) == set(range(ALL))
     log.close()
 
 
-def test_empty_file_that_a_person_made_leaves_a_hole_that_is_named(root: Path) -> None:
-    """The remedy that a refused start names, where all plain segments are gone."""
+def test_empty_file_of_an_administrator_leaves_a_reported_gap(root: Path) -> None:
+    """The advice of a refused start, when all uncompacted segments are missing."""
     opened(root).close()
     clean_end = newest_manifest(Disk(), folder_of(root)).clean_end
     for base in plain_bases(root):
         (folder_of(root) / segment_name(base)).unlink()
-    with pytest.raises(Exception, match=f"expected {ALL} or more .* make the empty file .*{segment_name(ALL)}"):
+    with pytest.raises(Exception, match=f"expected {ALL} or more .* create the empty file .*{segment_name(ALL)}"):
         opened(root)
     (folder_of(root) / segment_name(ALL)).touch()
     for _ in range(2):
         log = opened(root)
-        assert [(one.offset_before, one.offset_after) for one in log.quarantined()] == [(clean_end, ALL)]
+        assert [(damage.offset_before, damage.offset_after) for damage in log.damages()] == [(clean_end, ALL)]
         log.close()
 
 
-@on_a_loop
-async def test_server_on_a_log_with_a_missing_segment_serves_the_rest_and_counts_the_damage(tmp_path: Path) -> None:
+@async_test
+async def test_server_with_missing_segment_serves_the_rest_and_counts_the_damage(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"offsets_topic_segment_bytes": 400, "log_cleaner_enable": False}
-    async with open_door(tmp_path, None, **settings) as door:
-        client = await door.connect()
+    async with running_node(tmp_path, None, **settings) as harness:
+        client = await harness.connect()
         for number in range(24):
-            assert await client.ask("offset_commit", 9, **committing("g0", offset=number))
-        await door.node.stop()
+            assert await client.ask("offset_commit", 9, **commit_values("g0", offset=number))
+        await harness.node.stop()
         [folder] = tmp_path.glob("__consumer_offsets-*")
         closed = sorted(base for path in folder.glob("*.log") if (base := segment_base(path.name)) is not None)
         assert compact(LazyDisk(), folder, ALWAYS) is not None
         clean_end = newest_manifest(Disk(), folder).clean_end
-        await door.start()
-        client = await door.connect()
+        await harness.start()
+        client = await harness.connect()
         for number in range(24, 40):
-            assert await client.ask("offset_commit", 9, **committing("g0", offset=number))
-        await door.node.stop()
+            assert await client.ask("offset_commit", 9, **commit_values("g0", offset=number))
+        await harness.node.stop()
         assert clean_end in closed
         (folder / segment_name(clean_end)).unlink()
-        await door.start()
-        assert door.node.offsets_log is not None
-        assert [one.offset_before for one in door.node.offsets_log.quarantined()] == [clean_end]
-        assert await offsets(await door.connect(), "g0") == {("t", 0): 39}
+        await harness.start()
+        assert harness.node.offsets_log is not None
+        assert [damage.offset_before for damage in harness.node.offsets_log.damages()] == [clean_end]
+        assert await offsets(await harness.connect(), "g0") == {("t", 0): 39}

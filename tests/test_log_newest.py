@@ -1,4 +1,4 @@
-"""Newest first is the same as oldest first: whatever was committed, deleted, left open, compacted or damaged."""
+"""Loading newest first equals loading oldest first, for any commits, deletions, open transactions and damage."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from callboard.actors.records import (
     OffsetValue,
     UnknownRecord,
 )
-from callboard.runtime.loading.loader import Loading
+from callboard.runtime.loading.loader import PartitionReplay
 from callboard.runtime.log.format.batch import Producer, encode_batch, frame_record, read_batches
 from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.format.transaction_records import decode_batch, encode_marker
 from callboard.runtime.log.reading import newest
-from callboard.runtime.log.reading.newest import Loaded, load_partition
+from callboard.runtime.log.reading.columns import has_numpy
+from callboard.runtime.log.reading.newest import LoadedPartition, load_partition
 from callboard.runtime.log.reading.segment import segment_name
-from callboard.runtime.log.reading.spans import has_numpy
 
 WAYS = [False, True] if has_numpy() else [False]
 MEMBER = MemberValue("m", None, "c", "h", 5, 6, b"sub", b"assigned")
@@ -62,7 +62,7 @@ unknown = st.builds(UnknownRecord, st.just(3), st.just(b"\0\3\0\1a"), st.just(b"
 
 
 def in_other_bytes(pair: Pair, way: int) -> Pair:
-    """The same key as an older version may have written it, or a newer one: its type 0, or a byte more."""
+    """The same key as an older or newer version may write it: type 0, or one more byte."""
     key, value = pair
     if way == 1 and key[:2] == b"\0\1":
         return b"\0\0" + key[2:], value
@@ -85,17 +85,17 @@ logs = st.lists(plain | plain | in_transactions | in_transactions | markers(), m
 
 
 def encoded(log: Iterable[Batch]) -> list[bytes]:
-    found, base = [], 0
+    actual, base = [], 0
     for producer, records in log:
         if records:
             framed = [frame_record(0, delta, *pair) for delta, pair in enumerate(records)]
-            found.append(encode_batch(base, 5, 5, framed, producer))
+            actual.append(encode_batch(base, 5, 5, framed, producer))
             base += len(records)
-    return found
+    return actual
 
 
 def lay_out(folder: Path, batches: Sequence[bytes], cuts: Iterable[int] = ()) -> Path:
-    """The batches as segments; one begins at each of the cuts, which count batches."""
+    """The batches as segments; a segment begins at each of ``cuts``, which are indices of batches."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.glob("*.log"):
         path.unlink()
@@ -107,29 +107,31 @@ def lay_out(folder: Path, batches: Sequence[bytes], cuts: Iterable[int] = ()) ->
 
 
 def replayed(batches: Iterable[bytes]) -> dict[str, GroupData]:
-    loading = Loading()
+    loading = PartitionReplay()
     for batch in read_batches(b"".join(batches)):
         for _offset, _timestamp_ms, record in decode_batch(batch):
             loading.replay(record)
-    return {group_id: data for group_id, data in loading.groups.items() if not data.is_gone()}
+    return {group_id: data for group_id, data in loading.groups.items() if not data.is_empty()}
 
 
 def plainly(groups: dict[str, GroupData]) -> dict[str, Any]:
-    """What groups hold, comparable; the order of a place's producers says who is overtaken, so it counts."""
+    """The content of groups in comparable form; the order of producers matters."""
     return {
         group_id: (
             data.value,
             sorted(data.offsets),
-            {place: list(producers.items()) for place, producers in data.pending.places.items()},
+            {place: list(producers.items()) for place, producers in data.pending.by_partition.items()},
         )
         for group_id, data in groups.items()
     }
 
 
-def unpacked(loaded: Loaded) -> dict[str, GroupData]:
-    assert not loaded.asleep.keys() & loaded.awake.keys()
-    assert not any(data.may_sleep() for data in loaded.awake.values())
-    return {group_id: GroupData.unpack(packed) for group_id, packed in loaded.asleep.items()} | loaded.awake
+def unpacked(loaded: LoadedPartition) -> dict[str, GroupData]:
+    assert not loaded.packed_groups.keys() & loaded.unpacked_groups.keys()
+    assert not any(data.is_packable() for data in loaded.unpacked_groups.values())
+    return {
+        group_id: GroupData.unpack(packed) for group_id, packed in loaded.packed_groups.items()
+    } | loaded.unpacked_groups
 
 
 @pytest.fixture(scope="module")
@@ -143,29 +145,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log=logs,
     cuts=st.sets(st.integers(1, 13)),
     chunk_bytes=st.sampled_from((64, 200, 1 << 20)),
-    many=st.sampled_from((1, 2, newest.MANY)),
+    many=st.sampled_from((1, 2, newest.BULK_MIN_RECORDS)),
 )
-def test_newest_first_is_oldest_first(
+def test_loading_newest_first_equals_oldest_first(
     folder: Path, fast: bool, log: list[Batch], cuts: set[int], chunk_bytes: int, many: int
 ) -> None:
-    """``many``: from how many records on their keys are looked up together."""
+    """``many``: the number of records from which on their keys are looked up in bulk."""
     batches = encoded(log)
     lay_out(folder / "p", batches, {cut for cut in cuts if cut < len(batches)})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(newest, "MANY", many)
+        patch.setattr(newest, "BULK_MIN_RECORDS", many)
         loaded = load_partition(folder / "p", fast=fast, chunk_bytes=chunk_bytes)
     assert plainly(unpacked(loaded)) == plainly(replayed(batches))
-    assert not loaded.quarantined and not loaded.troubles and not loaded.damages
+    assert not loaded.quarantined and not loaded.problems and not loaded.damages
     assert loaded.records == sum(len(records) for _, records in log)
 
 
 @pytest.mark.parametrize("fast", WAYS)
 @settings(max_examples=100)
 @given(log=st.lists(plain | in_transactions | markers(), min_size=3, max_size=8), broken=st.data())
-def test_a_damaged_batch_costs_its_own_records(
+def test_damaged_batch_loses_only_its_records(
     folder: Path, fast: bool, log: list[Batch], broken: st.DataObject
 ) -> None:
-    """What stands before it and behind it is loaded, and somebody hears where it lies."""
+    """Records before and after it are loaded, and its position is reported."""
     batches = encoded(log)
     index = broken.draw(st.integers(0, max(0, len(batches) - 2)))
     if len(batches) < 2:
@@ -184,12 +186,12 @@ def committed(group_id: str, number: int, topic: str = "t") -> Pair:
 
 
 def broken_value(group_id: str) -> Pair:
-    """A value of a version that nobody knows."""
+    """A value of an unknown version."""
     return committed(group_id, 1)[0], b"\0\x63what"
 
 
 @pytest.mark.parametrize("fast", WAYS)
-def test_a_record_that_makes_no_sense_costs_its_group(tmp_path: Path, fast: bool) -> None:
+def test_malformed_record_quarantines_only_its_group(tmp_path: Path, fast: bool) -> None:
     log: list[Batch] = [
         (None, [committed("good", 1), committed("bad", 2, "other"), broken_value("bad"), committed("late", 3)]),
         (None, [committed("late", 4)]),
@@ -202,8 +204,8 @@ def test_a_record_that_makes_no_sense_costs_its_group(tmp_path: Path, fast: bool
 
 
 @pytest.mark.parametrize("fast", WAYS)
-def test_what_is_superseded_may_make_no_sense(tmp_path: Path, fast: bool) -> None:
-    """It is never decoded: the group is exactly what its newer record says."""
+def test_superseded_malformed_record_is_ignored(tmp_path: Path, fast: bool) -> None:
+    """It is never decoded: the group is that of its newer record."""
     log: list[Batch] = [(None, [broken_value("a"), committed("a", 2)])]
     loaded = load_partition(lay_out(tmp_path / "p", encoded(log)), fast=fast)
     assert plainly(unpacked(loaded)) == {"a": (None, [("t", 0, OffsetValue(2))], {})}
@@ -212,29 +214,29 @@ def test_what_is_superseded_may_make_no_sense(tmp_path: Path, fast: bool) -> Non
 
 @pytest.mark.parametrize("fast", WAYS)
 @pytest.mark.parametrize("key", [b"", b"\0", b"\0\1\0\x09short", b"\0\2\0\2\xff\xff"])
-def test_a_key_that_makes_no_sense_costs_nobody(tmp_path: Path, fast: bool, key: bytes) -> None:
-    """Whose it is cannot be told, so it is told apart, by its place."""
+def test_malformed_key_quarantines_no_group(tmp_path: Path, fast: bool, key: bytes) -> None:
+    """Its group is unknown, so it is reported by its position."""
     log: list[Batch] = [(None, [committed("a", 1), (key, b"v")])]
     loaded = load_partition(lay_out(tmp_path / "p", encoded(log)), fast=fast)
     assert unpacked(loaded).keys() == {"a"} and not loaded.quarantined
-    [trouble] = loaded.troubles
+    [trouble] = loaded.problems
     assert "at offset 1" in trouble and repr(key) in trouble
 
 
 @pytest.mark.parametrize("fast", WAYS)
-def test_ends_are_the_largest_offsets_that_count(tmp_path: Path, fast: bool) -> None:
+def test_ends_are_the_largest_committed_offsets(tmp_path: Path, fast: bool) -> None:
     log: list[Batch] = [
         (None, [committed("a", 9), committed("b", 5), committed("c", 7, "u")]),
         (None, [committed("a", 3)]),
     ]
     loaded = load_partition(lay_out(tmp_path / "p", encoded(log)), fast=fast)
-    assert loaded.ends == {("t", 0): 5, ("u", 0): 7}
+    assert loaded.committed_ends == {("t", 0): 5, ("u", 0): 7}
 
 
 @pytest.mark.parametrize("fast", WAYS)
-def test_nothing_is_loaded_from_nothing(tmp_path: Path, fast: bool) -> None:
+def test_empty_partition_loads_nothing(tmp_path: Path, fast: bool) -> None:
     loaded = load_partition(tmp_path / "none", fast=fast)
-    assert loaded == Loaded({}, {}, {}, {}, 0, 0, 0, [], [])
+    assert loaded == LoadedPartition({}, {}, {}, {}, 0, 0, 0, [], [])
 
 
 MEASURE = """
@@ -250,8 +252,8 @@ print(loaded.records, tracemalloc.get_traced_memory()[1])
 
 
 @pytest.mark.parametrize("fast", WAYS)
-def test_memory_is_bound_by_keys_and_not_by_the_log(tmp_path: Path, fast: bool) -> None:
-    """Ten times the log with the same keys takes no more memory at its peak."""
+def test_memory_of_loading_depends_on_keys_not_on_log_size(tmp_path: Path, fast: bool) -> None:
+    """A log ten times as large with the same keys needs the same peak memory."""
 
     def peak(rounds: int) -> tuple[int, int]:
         pairs = [committed(f"group-{number}", number) for number in range(500)]
@@ -263,8 +265,8 @@ def test_memory_is_bound_by_keys_and_not_by_the_log(tmp_path: Path, fast: bool) 
         lay_out(tmp_path / "log", batches, range(0, rounds, 5))
         lay_out(tmp_path / "warm", batches[:1])
         command = [sys.executable, "-c", MEASURE, str(tmp_path), str(fast)]
-        told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout.split()
-        return int(told[0]), int(told[1])
+        reported = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout.split()
+        return int(reported[0]), int(reported[1])
 
     (few, small), (many, large) = peak(10), peak(100)
     assert many == 10 * few
@@ -272,6 +274,6 @@ def test_memory_is_bound_by_keys_and_not_by_the_log(tmp_path: Path, fast: bool) 
 
 
 def rebased(batches: Iterable[bytes], base: int) -> Iterator[bytes]:
-    """The same batches at other offsets, which a checksum does not cover."""
+    """The same batches with other base offsets, which no checksum covers."""
     for batch in batches:
         yield (int.from_bytes(batch[:8], "big") + base).to_bytes(8, "big") + batch[8:]

@@ -1,4 +1,4 @@
-"""File descriptors that run out (EMFILE, ENFILE): no room now, and again room when some are free."""
+"""No free file descriptors (EMFILE, ENFILE): treated as no room until some are free."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from peers.stage import client_environment
-from structlog.testing import capture_logs
-from test_log_failures import (
-    LATER,
+from log_failure_helpers import (
+    NO_ROOM,
     PARTITIONS,
+    RETRIABLE,
     ROOM_AGAIN,
-    ROOM_ENDED,
     ROOT,
     STORED,
-    Desk,
-    after_crash,
-    events,
-    new_disk,
+    LogHarness,
+    new_faulty_disk,
+    offsets_after_crash,
+    problem_events,
 )
+from peers.peer import client_environment
+from structlog.testing import capture_logs
 
-from callboard.runtime.disk.disk import is_full, no_room_reason
+from callboard.runtime.disk.disk import is_full, no_space_reason
 from callboard.runtime.disk.faulty import Fault
 
 ERRORS = [errno.EMFILE, errno.ENFILE]
@@ -34,68 +34,68 @@ PATIENCE_S = 240
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_missing_descriptor_is_no_room_and_the_reason_says_so(error: int) -> None:
+def test_missing_descriptor_is_reported_as_no_room(error: int) -> None:
     failure = OSError(error, "Too many open files", "/data/x.log")
     assert is_full(failure)
-    assert "no file descriptor is free" in no_room_reason(failure) and "ulimit -n" in no_room_reason(failure)
+    assert "no file descriptor is free" in no_space_reason(failure) and "ulimit -n" in no_space_reason(failure)
 
 
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("operation", ["open", "sync_folder"])
 @pytest.mark.parametrize("path", ["*journal*", "*__consumer_offsets*", "*"])
-def test_log_without_descriptors_fails_nothing_and_heals(error: int, operation: str, path: str) -> None:
-    disk = new_disk(7)
-    desk = Desk(disk, checkpoint_bytes=1, segment_bytes=200)
-    desk.commit(0)
-    desk.later()
+def test_log_without_descriptors_fails_nothing_and_recovers(error: int, operation: str, path: str) -> None:
+    disk = new_faulty_disk(7)
+    harness = LogHarness(disk, checkpoint_bytes=1, segment_bytes=200)
+    harness.commit(0)
+    harness.advance()
     disk.fail(Fault(operation, error, path, times=inf))
     with capture_logs() as lines:
         for _ in range(5):
-            desk.commit(0, 1, 2)
-            desk.later(2.0)
-        assert not desk.log.stats().failure and not desk.log.stats().failures
-        assert set(desk.errors) <= {STORED, LATER}
-        assert after_crash(disk.kill()) == desk.stored
-    assert events(lines)[0] == ROOM_ENDED
+            harness.commit(0, 1, 2)
+            harness.advance(2.0)
+        assert not harness.log.stats().failure and not harness.log.stats().failures
+        assert set(harness.errors) <= {STORED, RETRIABLE}
+        assert offsets_after_crash(disk.kill()) == harness.stored
+    assert problem_events(lines)[0] == NO_ROOM
     assert "no file descriptor is free" in lines[0]["reason"]
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_log_that_has_descriptors_again_goes_on_as_before(seed: int) -> None:
-    disk = new_disk(seed)
-    desk = Desk(disk, checkpoint_bytes=1, segment_bytes=200)
+def test_log_with_descriptors_again_has_all_records(seed: int) -> None:
+    disk = new_faulty_disk(seed)
+    harness = LogHarness(disk, checkpoint_bytes=1, segment_bytes=200)
     disk.fail(Fault("open", errno.EMFILE, "*", times=inf, chance=0.8))
     disk.fail(Fault("sync_folder", errno.EMFILE, "*", times=inf, chance=0.8))
     with capture_logs() as lines:
         for _ in range(8):
-            desk.commit(0, 1, 2)
-            desk.later(2.0)
-        disk.mend()
+            harness.commit(0, 1, 2)
+            harness.advance(2.0)
+        disk.clear_faults()
         for _ in range(3):
-            desk.later()
-        desk.commit(0, 1)
-        desk.later()
-    assert events(lines)[-1] == ROOM_AGAIN, lines
-    assert desk.errors[-1] is STORED
+            harness.advance()
+        harness.commit(0, 1)
+        harness.advance()
+    assert problem_events(lines)[-1] == ROOM_AGAIN, lines
+    assert harness.errors[-1] is STORED
     assert len(disk.names(ROOT / "journal")) == 1
-    assert desk.found() == desk.stored == after_crash(disk)
+    assert harness.offsets() == harness.stored == offsets_after_crash(disk)
 
 
-def test_bounded_memory_refuses_commits_until_there_is_a_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_memory_refuses_commits_until_a_descriptor_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("callboard.runtime.log.writer.WAITING_BYTES", 1000)
-    disk = new_disk()
-    desk = Desk(disk)
+    disk = new_faulty_disk()
+    harness = LogHarness(disk)
     disk.fail(Fault("open", errno.EMFILE, "*.log", times=inf))
     with capture_logs():
         for _ in range(30):
-            desk.commit(0)
-            desk.later(2.0)
-        assert desk.errors[-1] is LATER
-        disk.mend()
-        desk.later()
-        desk.commit(0)
-    assert desk.errors[-1] is STORED
-    assert desk.found() == desk.stored == after_crash(disk)
+            harness.commit(0)
+            harness.advance(2.0)
+        assert harness.errors[-1] is RETRIABLE
+        disk.clear_faults()
+        harness.advance()
+        harness.commit(0)
+    assert harness.errors[-1] is STORED
+    assert harness.offsets() == harness.stored == offsets_after_crash(disk)
 
 
 PROGRAM = """
@@ -133,7 +133,7 @@ print(json.dumps({"errors": errors, "failure": full.failure + log.stats().failur
 """
 
 
-def test_real_process_without_descriptors_goes_on_and_heals(tmp_path: Path) -> None:
+def test_process_without_descriptors_continues_and_recovers(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path), str(Path(__file__).parent)],
         capture_output=True,
@@ -143,11 +143,11 @@ def test_real_process_without_descriptors_goes_on_and_heals(tmp_path: Path) -> N
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert set(said["errors"]) <= {"NONE", "COORDINATOR_NOT_AVAILABLE"} and said["errors"][-1] == "NONE"
-    assert said["failure"] == ""
-    stored = [number for number, error in zip([*range(30), 99], said["errors"], strict=True) if error == "NONE"]
-    assert said["found"] == {
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert set(result["errors"]) <= {"NONE", "COORDINATOR_NOT_AVAILABLE"} and result["errors"][-1] == "NONE"
+    assert result["failure"] == ""
+    stored = [number for number, error in zip([*range(30), 99], result["errors"], strict=True) if error == "NONE"]
+    assert result["found"] == {
         str(partition): [number for number in stored if number % PARTITIONS == partition] for partition in range(3)
     }
     assert "no file descriptor is free" in done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""The offsets log as the writer actor uses it: rounds, outcomes, order of what reaches the disk, failures."""
+"""The offsets log as the writer actor uses it: rounds, outcomes, order of disk operations, failures."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_helpers import (
-    PATIENCE_S,
+    WAIT_TIMEOUT_S,
     LazyDisk,
     TraceDisk,
     append,
     entry,
     fixed_salt,
+    journal_file_name,
     kafka_python_batches,
-    name_of,
     offset,
     offsets_in,
 )
@@ -35,8 +35,8 @@ from callboard.runtime.log.format.records import decode
 from callboard.runtime.log.offsets_log import OffsetsLog
 
 FIRST_SEGMENT = "00000000000000000000.log"
-FIRST_JOURNAL = name_of(0)
-SECOND_JOURNAL = name_of(1)
+FIRST_JOURNAL = journal_file_name(0)
+SECOND_JOURNAL = journal_file_name(1)
 STORED = ErrorCode.NONE
 FAILED = Appended(ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
@@ -55,22 +55,22 @@ def segment(root: Path, partition: int) -> Path:
     return root / f"__consumer_offsets-{partition}" / FIRST_SEGMENT
 
 
-def batches_in(root: Path, partition: int) -> list[int]:
-    """How many records each batch of a partition's first segment holds."""
+def frame_batches(root: Path, partition: int) -> list[int]:
+    """The number of records in each batch of a partition's first segment."""
     return [batch.record_count for batch in read_batches(segment(root, partition).read_bytes())]
 
 
-def test_it_is_the_port_that_actors_know(tmp_path: Path) -> None:
+def test_offsets_log_implements_the_log_port(tmp_path: Path) -> None:
     log: Log = opened(tmp_path)
     assert isinstance(log, OffsetsLog)
     log.close()
 
 
-def test_an_empty_log(tmp_path: Path) -> None:
-    """It starts without a word and without fifty folders, and leaves nothing behind."""
+def test_empty_log_has_no_records(tmp_path: Path) -> None:
+    """It starts without log lines and partition folders, and leaves no files."""
     with capture_logs() as lines:
         log = opened(tmp_path, 50)
-        assert (log.partitions_with_data(), log.end_offset(3), list(log.read(3))) == ([], 0, [])
+        assert (log.offsets_partitions_with_data(), log.end_offset(3), list(log.read(3))) == ([], 0, [])
         assert [path.name for path in tmp_path.iterdir()] == ["journal"]
         log.close()
         opened(tmp_path, 50).close()
@@ -78,19 +78,19 @@ def test_an_empty_log(tmp_path: Path) -> None:
     assert list((tmp_path / "journal").iterdir()) == []
 
 
-def test_a_round_is_answered_in_the_order_of_its_entries(tmp_path: Path) -> None:
+def test_append_returns_outcomes_in_the_order_of_entries(tmp_path: Path) -> None:
     log = opened(tmp_path)
     two = Entry(3, (offset("a", 1), offset("b", 2)))
     outcomes = append(log, [entry(3, 0), entry(1, 10), two, entry(1, 11), entry(3, 3)])
     assert outcomes == [stored(base) for base in (0, 0, 1, 1, 3)]
     assert append(log, [entry(3, 4)]) == [stored(4)]
     assert (offsets_in(log, 3), offsets_in(log, 1), offsets_in(log, 0)) == ([0, 1, 2, 3, 4], [10, 11], [])
-    assert (log.partitions_with_data(), log.end_offset(3), log.end_offset(0)) == ([1, 3], 5, 0)
+    assert (log.offsets_partitions_with_data(), log.end_offset(3), log.end_offset(0)) == ([1, 3], 5, 0)
     log.close()
-    assert batches_in(tmp_path, 3) == [4, 1]
+    assert frame_batches(tmp_path, 3) == [4, 1]
 
 
-def test_everything_is_there_after_a_clean_stop(tmp_path: Path) -> None:
+def test_reopened_log_after_clean_stop_has_all_records(tmp_path: Path) -> None:
     log = opened(tmp_path)
     group = GroupRecord("g", None)
     append(log, [Entry(2, (offset("g", 7), group))], 1234)
@@ -104,19 +104,19 @@ def test_everything_is_there_after_a_clean_stop(tmp_path: Path) -> None:
     assert lines == []
 
 
-def test_kafka_python_reads_our_files(tmp_path: Path) -> None:
+def test_segment_files_are_read_by_kafka_python(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for number in range(20):
         append(log, [Entry(0, (offset("gruppe-é", number, "m" * number), GroupRecord("x", None)))], 1000 + number)
     expected = list(log.read(0))
     log.close()
-    found = [
+    actual = [
         (record.offset, record.timestamp, decode(record.key, record.value))
         for batch in kafka_python_batches(segment(tmp_path, 0).read_bytes())
         for record in batch
     ]
-    assert found == expected
-    assert len(found) == 40
+    assert actual == expected
+    assert len(actual) == 40
 
 
 rounds = st.lists(
@@ -126,20 +126,20 @@ rounds = st.lists(
 
 @settings(max_examples=60)
 @given(rounds, st.sampled_from([200, 400, 10**6]), st.sampled_from([150, 500, 10**6]))
-def test_whatever_is_appended_is_read(
+def test_appended_records_are_read(
     tmp_path_factory: pytest.TempPathFactory, plan: list[list[tuple[int, list[int]]]], segment_bytes: int, largest: int
 ) -> None:
-    """Any mix of partitions and sizes, small segments and batches: the outcomes tell where each record is."""
+    """Any mix of partitions and sizes, small segments and batches: the outcomes have each record's offset."""
     root = tmp_path_factory.mktemp("log")
     log = opened(root, 3, segment_bytes=segment_bytes, max_message_bytes=largest)
     expected: dict[int, dict[int, OffsetRecord]] = {0: {}, 1: {}, 2: {}}
     for turn in plan:
         entries = [Entry(number, tuple(offset("g", size, "m" * size) for size in sizes)) for number, sizes in turn]
-        for one, outcome in zip(entries, append(log, entries), strict=True):
+        for appended, outcome in zip(entries, append(log, entries), strict=True):
             if outcome.error is STORED:
-                for at, record in enumerate(one.records):
+                for at, record in enumerate(appended.records):
                     assert isinstance(record, OffsetRecord)
-                    expected[one.partition][outcome.base_offset + at] = record
+                    expected[appended.partition][outcome.base_offset + at] = record
     for number in range(3):
         assert {at: record for at, _, record in log.read(number)} == expected[number]
     log.close()
@@ -151,15 +151,15 @@ def test_whatever_is_appended_is_read(
     shutil.rmtree(root)
 
 
-def test_an_entry_is_never_split_between_batches(tmp_path: Path) -> None:
-    """What does not fit begins the next batch, as a whole."""
-    one = len(segment_after(tmp_path / "measure", entry(0, 1))) - HEADER_BYTES
-    log = opened(tmp_path / "log", max_message_bytes=HEADER_BYTES + 3 * one)
+def test_entry_is_not_split_between_batches(tmp_path: Path) -> None:
+    """An entry that does not fit begins the next batch."""
+    entry_bytes = len(segment_after(tmp_path / "measure", entry(0, 1))) - HEADER_BYTES
+    log = opened(tmp_path / "log", max_message_bytes=HEADER_BYTES + 3 * entry_bytes)
     pair = Entry(0, (offset("g", 1), offset("g", 2)))
     outcomes = append(log, [entry(0, 0), pair, pair, pair, entry(0, 9), entry(0, 9)])
     log.close()
     assert [outcome.base_offset for outcome in outcomes] == [0, 1, 3, 5, 7, 8]
-    assert batches_in(tmp_path / "log", 0) == [3, 2, 3, 1]
+    assert frame_batches(tmp_path / "log", 0) == [3, 2, 3, 1]
 
 
 def segment_after(root: Path, *entries: Entry) -> bytes:
@@ -169,7 +169,7 @@ def segment_after(root: Path, *entries: Entry) -> bytes:
     return segment(root, 0).read_bytes()
 
 
-def test_an_entry_that_alone_is_too_large_fails_alone(tmp_path: Path) -> None:
+def test_too_large_entry_is_refused_alone(tmp_path: Path) -> None:
     large = Entry(0, tuple(offset("g", number, "m" * 90) for number in range(5)))
     log = opened(tmp_path, max_message_bytes=300)
     outcomes = append(log, [entry(0, 0), large, entry(0, 1), entry(1, 5), large])
@@ -180,7 +180,7 @@ def test_an_entry_that_alone_is_too_large_fails_alone(tmp_path: Path) -> None:
     log.close()
 
 
-def test_the_largest_entry_that_is_allowed(tmp_path: Path) -> None:
+def test_largest_allowed_entry_is_accepted(tmp_path: Path) -> None:
     size = len(segment_after(tmp_path / "measure", entry(0, 0, "m" * 100)))
     for allowed, error in ((size, STORED), (size - 1, ErrorCode.MESSAGE_TOO_LARGE)):
         log = opened(tmp_path / str(allowed), max_message_bytes=allowed)
@@ -188,7 +188,7 @@ def test_the_largest_entry_that_is_allowed(tmp_path: Path) -> None:
         log.close()
 
 
-def test_an_entry_that_cannot_be_encoded_fails_alone_and_leaves_no_trace(tmp_path: Path) -> None:
+def test_entry_that_cannot_be_encoded_is_refused_alone(tmp_path: Path) -> None:
     log = opened(tmp_path)
     bad = Entry(0, (offset("g", 1), OffsetRecord("g", "t", 0, OffsetValue(2**63))))
     with capture_logs() as lines:
@@ -199,7 +199,7 @@ def test_an_entry_that_cannot_be_encoded_fails_alone_and_leaves_no_trace(tmp_pat
     log.close()
 
 
-def test_an_empty_round_is_answered(tmp_path: Path) -> None:
+def test_empty_round_is_answered(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
     append(log, [entry(0, 0)])
@@ -210,7 +210,7 @@ def test_an_empty_round_is_answered(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_round_is_synced_before_it_is_answered_and_before_it_is_laid_in(tmp_path: Path) -> None:
+def test_round_is_synced_before_it_is_acknowledged_and_flushed(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
     disk.trace.clear()
@@ -222,7 +222,7 @@ def test_a_round_is_synced_before_it_is_answered_and_before_it_is_laid_in(tmp_pa
         answered.set()
 
     log.append([entry(partition, 1) for partition in range(5)], 1, done)
-    assert answered.wait(PATIENCE_S)
+    assert answered.wait(WAIT_TIMEOUT_S)
     assert seen == [("write", FIRST_JOURNAL), ("sync", FIRST_JOURNAL)]
     assert offsets_in(log, 4) == [1]
     assert disk.trace.count(("write", FIRST_SEGMENT)) == 5
@@ -231,9 +231,9 @@ def test_a_round_is_synced_before_it_is_answered_and_before_it_is_laid_in(tmp_pa
     assert disk.trace.count(("sync", FIRST_SEGMENT)) == 5
 
 
-def test_rounds_in_a_row_are_laid_in_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many rounds, one write for each file: that is what waiting in memory is for."""
-    monkeypatch.setattr("callboard.runtime.log.writer.LAY_IN_SECONDS", PATIENCE_S)
+def test_consecutive_rounds_are_flushed_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many rounds are one write per file."""
+    monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_INTERVAL_S", WAIT_TIMEOUT_S)
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
     for number in range(30):
@@ -243,9 +243,9 @@ def test_rounds_in_a_row_are_laid_in_together(tmp_path: Path, monkeypatch: pytes
     log.close()
 
 
-def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callboard.runtime.log.writer.LAY_IN_SECONDS", PATIENCE_S)
-    monkeypatch.setattr("callboard.runtime.log.writer.LAY_IN_BYTES", 1000)
+def test_waiting_bytes_trigger_a_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_INTERVAL_S", WAIT_TIMEOUT_S)
+    monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_BYTES", 1000)
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
     for number in range(30):
@@ -254,7 +254,7 @@ def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     log.close()
 
 
-def test_an_idle_log_lays_in_what_waits(tmp_path: Path) -> None:
+def test_idle_log_flushes_waiting_batches(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
     append(log, [entry(0, 1)])
@@ -262,7 +262,7 @@ def test_an_idle_log_lays_in_what_waits(tmp_path: Path) -> None:
     log.close()
 
 
-def test_the_interval_policy_answers_first_and_syncs_when_idle(tmp_path: Path) -> None:
+def test_interval_policy_acknowledges_before_the_sync(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk, sync="interval", flush_interval_ms=1)
     disk.trace.clear()
@@ -271,7 +271,7 @@ def test_the_interval_policy_answers_first_and_syncs_when_idle(tmp_path: Path) -
     log.close()
 
 
-def test_the_none_policy_never_syncs_the_journal_for_a_round(tmp_path: Path) -> None:
+def test_none_policy_never_syncs_for_a_round(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk, sync="none")
     disk.trace.clear()
@@ -282,7 +282,7 @@ def test_the_none_policy_never_syncs_the_journal_for_a_round(tmp_path: Path) -> 
     assert ("sync", FIRST_SEGMENT) in disk.trace  # a clean stop is durable under every policy
 
 
-def test_a_checkpoint_syncs_the_files_and_only_then_removes_the_journal(tmp_path: Path) -> None:
+def test_checkpoint_syncs_partitions_before_it_removes_the_journal(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
     append(log, [entry(0, 1), entry(1, 1)])
@@ -298,12 +298,12 @@ def test_a_checkpoint_syncs_the_files_and_only_then_removes_the_journal(tmp_path
     log.close()
 
 
-def test_rounds_go_on_during_a_checkpoint(tmp_path: Path) -> None:
-    """Its sync hangs, and rounds are answered meanwhile from the next journal."""
+def test_rounds_are_acknowledged_during_a_checkpoint(tmp_path: Path) -> None:
+    """Its sync hangs, and rounds are acknowledged meanwhile by the next journal."""
     disk = HangingDisk()
     log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
     append(log, [entry(0, 0)])
-    assert disk.hangs.wait(PATIENCE_S)
+    assert disk.hangs.wait(WAIT_TIMEOUT_S)
     for number in range(1, 20):
         assert append(log, [entry(0, number)]) == [stored(number)]
     disk.go_on.set()
@@ -314,7 +314,7 @@ def test_rounds_go_on_during_a_checkpoint(tmp_path: Path) -> None:
 
 
 class HangingDisk(TraceDisk):
-    """The first sync of a segment takes until it is told to go on."""
+    """The first sync of a segment blocks until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -324,11 +324,11 @@ class HangingDisk(TraceDisk):
     def sync(self, fd: int) -> None:
         if self._names[fd] == FIRST_SEGMENT:
             self.hangs.set()
-            assert self.go_on.wait(PATIENCE_S)
+            assert self.go_on.wait(WAIT_TIMEOUT_S)
         super().sync(fd)
 
 
-def test_a_checkpoint_comes_by_time_as_well(tmp_path: Path) -> None:
+def test_checkpoint_is_made_after_its_interval(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk, checkpoint_interval_ms=1)
     append(log, [entry(0, 1)])
@@ -337,8 +337,8 @@ def test_a_checkpoint_comes_by_time_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
-def test_a_failed_journal_fails_this_round_and_all_later_ones(tmp_path: Path, operation: str) -> None:
-    """After a failed sync nothing is known, so nothing more is promised, though the disk may be well again."""
+def test_failed_journal_refuses_this_round_and_all_later_ones(tmp_path: Path, operation: str) -> None:
+    """After a failed sync the journal's content is unknown, so commits are refused even if the disk works again."""
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
     assert append(log, [entry(0, 0)]) == [stored(0)]
@@ -352,15 +352,15 @@ def test_a_failed_journal_fails_this_round_and_all_later_ones(tmp_path: Path, op
         )
     errors = [line["event"] for line in lines if line["event"] != "record cannot be written"]
     assert errors == ["the log has failed"]
-    assert offsets_in(log, 0) == [0]  # what was answered can be read as before
+    assert offsets_in(log, 0) == [0]  # acknowledged records can still be read
     log.close()
     again = opened(tmp_path)
     assert offsets_in(again, 0)[0] == 0
     again.close()
 
 
-def test_a_failed_partition_file_loses_nothing_that_was_answered(tmp_path: Path) -> None:
-    """The journal has it, and is kept; the next start lays it in."""
+def test_failed_partition_file_loses_no_acknowledged_round(tmp_path: Path) -> None:
+    """The journal has it and is kept; the next start replays it."""
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk)
     disk.fails = lambda what, name: name == FIRST_SEGMENT
@@ -375,7 +375,7 @@ def test_a_failed_partition_file_loses_nothing_that_was_answered(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("operation", "name"), [("sync", FIRST_SEGMENT), ("sync_folder", "__consumer_offsets-0")])
-def test_a_failed_checkpoint_keeps_the_journal(tmp_path: Path, operation: str, name: str) -> None:
+def test_failed_checkpoint_keeps_the_journal(tmp_path: Path, operation: str, name: str) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
     disk.fails = lambda what, which: (what, which) == (operation, name)
@@ -388,7 +388,7 @@ def test_a_failed_checkpoint_keeps_the_journal(tmp_path: Path, operation: str, n
     again.close()
 
 
-def test_a_next_journal_that_cannot_be_made_fails_the_log(tmp_path: Path) -> None:
+def test_failed_creation_of_the_next_journal_fails_the_log(tmp_path: Path) -> None:
     disk = TraceDisk()
     log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
     disk.fails = lambda what, name: (what, name) == ("create", SECOND_JOURNAL)
@@ -402,14 +402,14 @@ def test_a_next_journal_that_cannot_be_made_fails_the_log(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("operation", ["create", "sync", "sync_folder"])
-def test_a_log_that_cannot_be_opened_says_so(tmp_path: Path, operation: str) -> None:
+def test_open_of_unusable_folder_is_refused(tmp_path: Path, operation: str) -> None:
     disk = TraceDisk()
     disk.fails = lambda what, name: what == operation
     with pytest.raises(StartError, match="made to fail"):
         opened(tmp_path, disk=disk)
 
 
-def test_a_caller_that_fails_does_not_stop_the_log(tmp_path: Path) -> None:
+def test_failing_callback_does_not_stop_the_log(tmp_path: Path) -> None:
     def done(outcomes: Sequence[Appended]) -> None:
         raise RuntimeError("the loop is closed")
 
@@ -417,23 +417,23 @@ def test_a_caller_that_fails_does_not_stop_the_log(tmp_path: Path) -> None:
     with capture_logs() as lines:
         log.append([entry(0, 1)], 1, done)
         assert append(log, [entry(0, 2)]) == [stored(1)]
-    assert [line["event"] for line in lines] == ["the caller failed to take the outcomes of a round"]
+    assert [line["event"] for line in lines] == ["callback of a round failed"]
     assert offsets_in(log, 0) == [1, 2]
     log.close()
 
 
-def test_closing_finishes_what_is_queued(tmp_path: Path) -> None:
-    """Every round that was put is answered, and its records are on disk."""
+def test_close_finishes_queued_rounds(tmp_path: Path) -> None:
+    """Every appended round is acknowledged, and its records are on disk."""
     log = opened(tmp_path)
     answers: list[Sequence[Appended]] = []
     for number in range(200):
         log.append([entry(number % 5, number)], 1, answers.append)
     log.close()
     assert [outcome for (outcome,) in answers] == [stored(number // 5) for number in range(200)]
-    assert batches_in(tmp_path, 4) == [1] * 40
+    assert frame_batches(tmp_path, 4) == [1] * 40
 
 
-def test_after_closing_nothing_is_taken_but_everything_answered(tmp_path: Path) -> None:
+def test_append_after_close_is_refused_with_an_outcome(tmp_path: Path) -> None:
     log = opened(tmp_path)
     append(log, [entry(0, 1)])
     log.close()
@@ -444,7 +444,7 @@ def test_after_closing_nothing_is_taken_but_everything_answered(tmp_path: Path) 
     assert offsets_in(log, 0) == [1]
 
 
-def test_closing_ends_all_threads(tmp_path: Path) -> None:
+def test_close_ends_all_threads(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     log = opened(tmp_path, checkpoint_bytes=1)
     for number in range(5):

@@ -1,4 +1,4 @@
-"""Segments of one partition: appended, rolled, read, and mended as far as that is safe."""
+"""Segments of one partition: appends, rolls, reads, and the cut of torn tails."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def written(root: Path, count: int, segment_bytes: int = 10**6) -> Path:
 
 
 def offsets(log: Partition) -> list[int]:
-    found = list(log.read())
-    for log_offset, timestamp_ms, record in found:
+    actual = list(log.read())
+    for log_offset, timestamp_ms, record in actual:
         assert isinstance(record, OffsetRecord) and record.value is not None
         assert (record.value.offset, timestamp_ms) == (log_offset, 1)
-    return [log_offset for log_offset, _, _ in found]
+    return [log_offset for log_offset, _, _ in actual]
 
 
-def test_nothing_is_on_disk_before_the_first_batch(tmp_path: Path) -> None:
-    """So an empty data folder starts without fifty folders."""
+def test_partition_without_batches_has_no_folder(tmp_path: Path) -> None:
+    """An empty data folder starts without fifty folders."""
     log = partition(tmp_path)
     assert (list(log.read()), log.end_offset, list(tmp_path.iterdir())) == ([], 0, [])
 
 
-def test_files_are_named_as_kafka_names_them(tmp_path: Path) -> None:
+def test_segments_have_kafkas_names(tmp_path: Path) -> None:
     last = written(tmp_path, 3, segment_bytes=2 * BATCH_BYTES)
     assert sorted(str(path.relative_to(tmp_path)) for path in last.parent.iterdir()) == [
         "__consumer_offsets-7/00000000000000000000.log",
@@ -67,16 +67,16 @@ def test_files_are_named_as_kafka_names_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["0.log", "00000000000000000000.index", "x00000000000000000000.log", "0" * 20 + ".log.deleted"]
 )
-def test_other_files_are_no_segments(name: str) -> None:
+def test_other_names_are_not_segments(name: str) -> None:
     assert segment_base(name) is None
 
 
-def test_names_of_segments_go_both_ways() -> None:
+def test_segment_names_are_parsed() -> None:
     assert segment_base(segment_name(184478)) == 184478
 
 
-def test_a_roll_syncs_the_old_segment_before_there_is_a_new_one(tmp_path: Path) -> None:
-    """Compaction relies on it: a higher base exists, therefore this segment is complete."""
+def test_roll_syncs_the_old_segment_before_it_creates_the_next(tmp_path: Path) -> None:
+    """Compaction relies on this: if a higher base exists, this segment is complete."""
     disk = TraceDisk()
     log = partition(tmp_path, 2 * BATCH_BYTES, disk)
     log.append([batch(0)])
@@ -91,7 +91,7 @@ def test_a_roll_syncs_the_old_segment_before_there_is_a_new_one(tmp_path: Path) 
     assert offsets(log) == [0, 1, 2]
 
 
-def test_a_roll_splits_what_came_at_once(tmp_path: Path) -> None:
+def test_roll_splits_one_append(tmp_path: Path) -> None:
     log = partition(tmp_path, 2 * BATCH_BYTES)
     log.append([batch(number) for number in range(7)])
     log.close()
@@ -100,7 +100,7 @@ def test_a_roll_splits_what_came_at_once(tmp_path: Path) -> None:
     assert (offsets(again), again.end_offset) == (list(range(7)), 7)
 
 
-def test_a_batch_larger_than_a_segment_gets_its_own(tmp_path: Path) -> None:
+def test_batch_larger_than_a_segment_gets_its_own_segment(tmp_path: Path) -> None:
     log = partition(tmp_path, 10)
     log.append([batch(0), batch(1)])
     assert offsets(log) == [0, 1]
@@ -115,7 +115,7 @@ def test_short_writes_are_continued(tmp_path: Path) -> None:
     assert offsets(log) == [0, 1]
 
 
-def test_a_write_that_writes_nothing_is_an_error_and_no_endless_loop(tmp_path: Path) -> None:
+def test_write_of_no_bytes_raises(tmp_path: Path) -> None:
     disk = TraceDisk()
     disk.most_bytes = 0
     with pytest.raises(OSError, match="wrote none"):
@@ -123,8 +123,8 @@ def test_a_write_that_writes_nothing_is_an_error_and_no_endless_loop(tmp_path: P
 
 
 @pytest.mark.parametrize("left", range(1, BATCH_BYTES))
-def test_a_torn_tail_is_cut(tmp_path: Path, left: int) -> None:
-    """The last batch was written only in part: the file ends with the one before, and goes on from there."""
+def test_torn_tail_is_cut(tmp_path: Path, left: int) -> None:
+    """The last batch is incomplete: the file is cut after the one before, and appends continue there."""
     path = written(tmp_path, 3)
     path.write_bytes(path.read_bytes()[: 2 * BATCH_BYTES + left])
     with capture_logs() as lines:
@@ -139,7 +139,7 @@ def test_a_torn_tail_is_cut(tmp_path: Path, left: int) -> None:
     assert offsets(log) == [0, 1, 2]
 
 
-def test_a_whole_log_is_opened_without_a_word(tmp_path: Path) -> None:
+def test_open_of_complete_log_logs_nothing(tmp_path: Path) -> None:
     written(tmp_path, 3)
     with capture_logs() as lines:
         assert partition(tmp_path).end_offset == 3
@@ -147,8 +147,8 @@ def test_a_whole_log_is_opened_without_a_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 300, b"\xff" * 300, b"\2" * 300, b"\0\0\0\0\0\0\0\3\0\0\0\x50"])
-def test_any_tail_that_is_no_batch_is_cut(tmp_path: Path, tail: bytes) -> None:
-    """Zeros are what a file system leaves that had grown the file and not yet filled it."""
+def test_arbitrary_tail_is_cut(tmp_path: Path, tail: bytes) -> None:
+    """A file system leaves zeros if it had extended the file but not written the data."""
     path = written(tmp_path, 3)
     path.write_bytes(path.read_bytes() + tail)
     with capture_logs():
@@ -157,24 +157,24 @@ def test_any_tail_that_is_no_batch_is_cut(tmp_path: Path, tail: bytes) -> None:
 
 
 @pytest.mark.parametrize("at", [8, 11, 16, 17, 30, BATCH_BYTES - 1])
-def test_damage_in_the_middle_is_not_cut(tmp_path: Path, at: int) -> None:
-    """What follows is whole, so somebody wrote over it or the disk lies: it is named, and what follows counts."""
+def test_damage_in_the_middle_is_kept_and_reported(tmp_path: Path, at: int) -> None:
+    """Later batches are valid, so the bytes were overwritten or lost: they are reported, and later batches are used."""
     path = written(tmp_path, 3)
     bad = bytearray(path.read_bytes())
     bad[BATCH_BYTES + at] ^= 0x40
     path.write_bytes(bad)
     log = partition(tmp_path)
-    damages = log.quarantine.damages()
+    damages = log.damage_registry.damages()
     assert [damage[:3] + damage[4:6] for damage in damages] == [(path, BATCH_BYTES, BATCH_BYTES, 1, 2)]
     log.append([batch(3)])
     assert offsets(log) == [0, 2, 3]
-    assert log.quarantine.damages() == damages
+    assert log.damage_registry.damages() == damages
     assert path.read_bytes() == bad + batch(3)
 
 
 @pytest.mark.parametrize(("journal_from", "is_cut"), [(0, True), (1, True), (2, False), (3, False)])
-def test_damage_is_cut_where_the_journal_has_the_rest(tmp_path: Path, journal_from: int, is_cut: bool) -> None:
-    """Batch 1 is bad. An unsynced file may be written in any order, so good batches may follow; below it may not be."""
+def test_damage_in_the_journals_zone_is_cut(tmp_path: Path, journal_from: int, is_cut: bool) -> None:
+    """Batch 1 is damaged. Valid batches may follow in the unsynced zone only, which is written in any order."""
     path = written(tmp_path, 3)
     bad = bytearray(path.read_bytes())
     bad[BATCH_BYTES + 40] ^= 1
@@ -182,14 +182,14 @@ def test_damage_is_cut_where_the_journal_has_the_rest(tmp_path: Path, journal_fr
     log = partition(tmp_path, journal_from=journal_from)
     assert log.end_offset == (1 if is_cut else 3)
     assert path.stat().st_size == (1 if is_cut else 3) * BATCH_BYTES
-    assert len(log.quarantine.damages()) == (0 if is_cut else 1)
+    assert len(log.damage_registry.damages()) == (0 if is_cut else 1)
     kept = path.with_name(path.name + ".torn-1")
     assert kept.exists() == is_cut
     if is_cut:
         assert kept.read_bytes() == bad[BATCH_BYTES:]
 
 
-def test_offsets_that_go_back_are_damage(tmp_path: Path) -> None:
+def test_decreasing_offsets_are_damage(tmp_path: Path) -> None:
     path = written(tmp_path, 2)
     path.write_bytes(path.read_bytes() + batch(0))
     with capture_logs() as lines:
@@ -197,8 +197,8 @@ def test_offsets_that_go_back_are_damage(tmp_path: Path) -> None:
     assert "offset 0, expected 2 or more" in lines[0]["reason"]
 
 
-def test_a_segment_that_was_only_created_is_gone_on_with(tmp_path: Path) -> None:
-    """The process died between making the next segment and writing to it."""
+def test_empty_segment_is_appended_to(tmp_path: Path) -> None:
+    """The process died between the creation of the next segment and the first write to it."""
     path = written(tmp_path, 3)
     (path.parent / segment_name(3)).touch()
     log = partition(tmp_path)
@@ -207,7 +207,7 @@ def test_a_segment_that_was_only_created_is_gone_on_with(tmp_path: Path) -> None
     assert offsets(log) == [0, 1, 2, 3]
 
 
-def test_gaps_and_foreign_names_are_no_trouble(tmp_path: Path) -> None:
+def test_offset_gaps_and_foreign_file_names_are_accepted(tmp_path: Path) -> None:
     """A compacted log has gaps, and Kafka keeps other files beside the segments."""
     path = written(tmp_path, 1)
     path.write_bytes(batch(4) + batch(9))
@@ -216,8 +216,8 @@ def test_gaps_and_foreign_names_are_no_trouble(tmp_path: Path) -> None:
     assert (offsets(log), log.end_offset) == ([4, 9], 10)
 
 
-def test_what_is_appended_later_is_not_read(tmp_path: Path) -> None:
-    """An iterator shows the log as it was when it was asked for, even across a roll."""
+def test_read_excludes_later_appends(tmp_path: Path) -> None:
+    """An iterator returns the log as of its creation, even across a roll."""
     log = partition(tmp_path, 2 * BATCH_BYTES)
     log.append([batch(0)])
     before = log.read()
@@ -225,7 +225,7 @@ def test_what_is_appended_later_is_not_read(tmp_path: Path) -> None:
     assert [log_offset for log_offset, _, _ in before] == [0]
 
 
-def test_offsets_in_a_transaction_are_pending(tmp_path: Path) -> None:
+def test_transactional_offsets_are_read_as_pending(tmp_path: Path) -> None:
     path = written(tmp_path, 2)
     transactional = (2).to_bytes(8, "big") + TRANSACTIONAL[8:]
     path.write_bytes(path.read_bytes() + transactional + batch(3))
@@ -235,19 +235,19 @@ def test_offsets_in_a_transaction_are_pending(tmp_path: Path) -> None:
     assert all(isinstance(records[index], OffsetRecord) for index in (0, 1, 3))
 
 
-def test_damage_in_a_closed_segment_is_told_when_it_is_read(tmp_path: Path) -> None:
+def test_damage_in_a_closed_segment_is_registered_when_read(tmp_path: Path) -> None:
     last = written(tmp_path, 4, 2 * BATCH_BYTES)
     first = last.parent / segment_name(0)
     first.write_bytes(first.read_bytes()[:-1] + b"\xff")
     log = partition(tmp_path)
-    assert log.quarantine.damages() == []
+    assert log.damage_registry.damages() == []
     assert offsets(log) == [0, 2, 3]
-    assert [damage[:3] + damage[4:] for damage in log.quarantine.damages()] == [
+    assert [damage[:3] + damage[4:] for damage in log.damage_registry.damages()] == [
         (first, BATCH_BYTES, BATCH_BYTES, 1, 2, True)
     ]
 
 
-def test_a_batch_of_an_unknown_codec_opens_but_is_not_read(tmp_path: Path) -> None:
+def test_batch_of_unknown_codec_opens_but_cannot_be_read(tmp_path: Path) -> None:
     path = written(tmp_path, 1)
     path.write_bytes(path.read_bytes() + with_attributes(batch(1), 5))
     log = partition(tmp_path)
@@ -257,13 +257,13 @@ def test_a_batch_of_an_unknown_codec_opens_but_is_not_read(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("chunk_bytes", [12, 61, BATCH_BYTES - 1, BATCH_BYTES, BATCH_BYTES + 1, 1000])
-def test_batches_are_found_whatever_the_chunks(tmp_path: Path, chunk_bytes: int) -> None:
-    """Small chunks, a batch larger than one, and a cut end in each of them."""
+def test_scan_finds_batches_with_any_chunk_size(tmp_path: Path, chunk_bytes: int) -> None:
+    """Small chunks, a batch larger than a chunk, and a truncated end with each chunk size."""
     path = written(tmp_path, 3)
     path.write_bytes(path.read_bytes() + batch(3, "m" * 500) + batch(4))
-    found = [(each.position, each.base_offset) for each in scan(Disk(), path, None, chunk_bytes)]
+    actual = [(each.position, each.base_offset) for each in scan(Disk(), path, None, chunk_bytes)]
     last = 3 * BATCH_BYTES + len(batch(3, "m" * 500))
-    assert found == [(0, 0), (BATCH_BYTES, 1), (2 * BATCH_BYTES, 2), (3 * BATCH_BYTES, 3), (last, 4)]
+    assert actual == [(0, 0), (BATCH_BYTES, 1), (2 * BATCH_BYTES, 2), (3 * BATCH_BYTES, 3), (last, 4)]
     whole = path.read_bytes()
     for missing in (1, BATCH_BYTES - 5, BATCH_BYTES + 100):
         path.write_bytes(whole[:-missing])
@@ -272,15 +272,15 @@ def test_batches_are_found_whatever_the_chunks(tmp_path: Path, chunk_bytes: int)
 
 
 @pytest.mark.parametrize("left", [0, 11, 12, 60, BATCH_BYTES - 1])
-def test_a_file_that_shrinks_while_it_is_read_is_an_error_and_no_endless_loop(tmp_path: Path, left: int) -> None:
+def test_file_truncated_during_a_scan_raises(tmp_path: Path, left: int) -> None:
     path = written(tmp_path, 4)
     path.write_bytes(path.read_bytes()[: 3 * BATCH_BYTES + left])
     with pytest.raises(DamagedBatch, match="cut off"):
         list(scan(Disk(), path, 4 * BATCH_BYTES))
 
 
-def test_more_partitions_than_were_asked_for_are_refused(tmp_path: Path) -> None:
-    """Groups would be looked for in the wrong ones."""
+def test_open_with_surplus_partition_folder_is_refused(tmp_path: Path) -> None:
+    """A server would look for groups in the wrong partitions."""
     written(tmp_path, 1)
     with pytest.raises(StartError, match="found __consumer_offsets-7, expected partitions 0 to 4 only"):
         Partitions(Disk(), tmp_path, 5, 100).open({})

@@ -1,4 +1,4 @@
-"""Keys and values of ``__consumer_offsets``: Kafka's own bytes both ways, and no crash on bytes that are not."""
+"""Keys and values of ``__consumer_offsets``: Kafka's bytes in both directions, and errors for invalid bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMITTED_MS = 1700000000000
 OFFSET_KEY = bytes.fromhex("000100016700017400000000")
 GROUP_KEY = bytes.fromhex("0002000167")
 
-# What Kafka's generated classes write, and what it means.
+# Bytes written by Kafka's generated classes, and their records.
 OFFSET_VALUES = {
     "0000000000000000002a0001780000018bcfe56800": OffsetValue(42, -1, "x", COMMITTED_MS),
     "0001000000000000002a0001780000018bcfe568000000018bcfe56be8": OffsetValue(42, -1, "x", COMMITTED_MS, 1700000001000),
@@ -66,23 +66,23 @@ group_records = st.builds(GroupRecord, texts, st.none() | group_values)
 
 
 @pytest.mark.parametrize(("text", "value"), OFFSET_VALUES.items())
-def test_every_version_of_an_offset_is_read(text: str, value: OffsetValue) -> None:
+def test_offset_values_of_every_version_are_decoded(text: str, value: OffsetValue) -> None:
     assert decode(OFFSET_KEY, bytes.fromhex(text)) == OffsetRecord("g", "t", 0, value)
 
 
 @pytest.mark.parametrize(("text", "value"), GROUP_VALUES.items())
-def test_every_version_of_a_group_is_read(text: str, value: GroupValue) -> None:
+def test_group_values_of_every_version_are_decoded(text: str, value: GroupValue) -> None:
     assert decode(GROUP_KEY, bytes.fromhex(text)) == GroupRecord("g", value)
 
 
 @pytest.mark.parametrize("text", [text for text in OFFSET_VALUES if text[:4] in ("0001", "0003")])
-def test_an_offset_is_written_as_kafka_writes_it(text: str) -> None:
+def test_encoded_offset_equals_kafkas_bytes(text: str) -> None:
     """Version 3, and version 1 when there is an expire timestamp."""
     assert encode(OffsetRecord("g", "t", 0, OFFSET_VALUES[text])) == (OFFSET_KEY, bytes.fromhex(text))
 
 
 @pytest.mark.parametrize("text", [text for text in GROUP_VALUES if text[:4] == "0003"])
-def test_a_group_is_written_as_kafka_writes_it(text: str) -> None:
+def test_encoded_group_equals_kafkas_bytes(text: str) -> None:
     assert encode(GroupRecord("g", GROUP_VALUES[text])) == (GROUP_KEY, bytes.fromhex(text))
 
 
@@ -91,32 +91,32 @@ def test_tombstones_have_no_value() -> None:
     assert decode(GROUP_KEY, None) == GroupRecord("g", None)
 
 
-def test_the_old_key_type_reads_like_the_new_one() -> None:
+def test_key_type_0_is_decoded_as_type_1() -> None:
     assert decode(b"\0\0" + OFFSET_KEY[2:], None) == OffsetRecord("g", "t", 0, None)
 
 
 @pytest.mark.parametrize("key_type", [3, 8, 15, 32767, -1])
-def test_other_key_types_are_kept_as_they_are(key_type: int) -> None:
-    """Such a record goes through the log untouched, so that a partition may come from a newer Kafka."""
+def test_unknown_key_types_are_kept_unchanged(key_type: int) -> None:
+    """Such a record is kept unchanged, so that partitions of a newer Kafka can be used."""
     key = key_type.to_bytes(2, "big", signed=True) + b"\0\1g"
     assert decode(key, b"\0\0\1") == UnknownRecord(key_type, key, b"\0\0\1")
     assert encode(UnknownRecord(key_type, key, b"\0\0\1")) == (key, b"\0\0\1")
 
 
 @given(offset_records | group_records)
-def test_what_is_written_is_read_back(record: OffsetRecord | GroupRecord) -> None:
+def test_encoded_records_are_decoded_unchanged(record: OffsetRecord | GroupRecord) -> None:
     assert decode(*encode(record)) == record
 
 
 @given(texts, int64s, int64s.filter(lambda time_ms: time_ms != -1))
-def test_an_expiry_costs_the_leader_epoch(metadata: str, offset: int, expire_ms: int) -> None:
-    """Kafka's version 1 has no place for it."""
+def test_offset_with_expiry_has_no_leader_epoch(metadata: str, offset: int, expire_ms: int) -> None:
+    """Kafka's version 1 has no such field."""
     _, value = encode(OffsetRecord("g", "t", 0, OffsetValue(offset, 7, metadata, 5, expire_ms)))
     assert decode(OFFSET_KEY, value) == OffsetRecord("g", "t", 0, OffsetValue(offset, -1, metadata, 5, expire_ms))
 
 
 @pytest.mark.parametrize(("key", "text"), ALL_VALUES)
-def test_a_value_that_is_cut_off_anywhere_is_damaged(key: bytes, text: str) -> None:
+def test_value_truncated_at_any_byte_is_damaged(key: bytes, text: str) -> None:
     value = bytes.fromhex(text)
     for size in range(len(value)):
         with pytest.raises(DamagedRecord, match="damaged record value at byte") as caught:
@@ -125,7 +125,7 @@ def test_a_value_that_is_cut_off_anywhere_is_damaged(key: bytes, text: str) -> N
 
 
 @pytest.mark.parametrize("key", [OFFSET_KEY, GROUP_KEY])
-def test_a_key_that_is_cut_off_anywhere_is_damaged(key: bytes) -> None:
+def test_key_truncated_at_any_byte_is_damaged(key: bytes) -> None:
     for size in range(len(key)):
         with pytest.raises(DamagedRecord, match="damaged record key at byte"):
             decode(key[:size], None)
@@ -150,7 +150,7 @@ def test_a_key_that_is_cut_off_anywhere_is_damaged(key: bytes) -> None:
         ("0002000167", "0003000000000000ffffffff0000018bcfe568007fffffff", "value", 24, "2 bytes expected, 0 left"),
     ],
 )
-def test_damage_is_named_with_its_place(
+def test_damaged_record_error_names_part_and_byte(
     key: str | None, value: str | None, part: str, position: int, reason: str
 ) -> None:
     with pytest.raises(DamagedRecord, match=reason) as caught:
@@ -160,7 +160,7 @@ def test_damage_is_named_with_its_place(
 
 @given(st.binary(max_size=60), st.none() | st.binary(max_size=60))
 @example(b"\0\1\x7f\xff", b"\0\3")
-def test_any_bytes_are_a_record_or_damaged(key: bytes, value: bytes | None) -> None:
+def test_arbitrary_bytes_decode_or_are_damaged(key: bytes, value: bytes | None) -> None:
     try:
         decode(key, value)
     except DamagedRecord as error:
@@ -168,7 +168,7 @@ def test_any_bytes_are_a_record_or_damaged(key: bytes, value: bytes | None) -> N
 
 
 @given(st.sampled_from(ALL_VALUES), st.data())
-def test_a_value_with_a_changed_byte_is_a_record_or_damaged(vector: tuple[bytes, str], data: st.DataObject) -> None:
+def test_value_with_changed_byte_decodes_or_is_damaged(vector: tuple[bytes, str], data: st.DataObject) -> None:
     key, value = vector[0], bytearray.fromhex(vector[1])
     value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
     try:
@@ -177,8 +177,8 @@ def test_a_value_with_a_changed_byte_is_a_record_or_damaged(vector: tuple[bytes,
         assert error.part == "value"
 
 
-def test_bytes_behind_the_last_field_are_ignored() -> None:
-    """As Kafka ignores them; this also takes the careful way where there is a short cut."""
+def test_bytes_after_the_last_field_are_ignored() -> None:
+    """Kafka ignores them, too. This also covers the slow path of the decoder."""
     value = bytes.fromhex("0003000000000000002a000000030001780000018bcfe56800")
     assert decode(OFFSET_KEY + b"\7", value + b"\7") == decode(OFFSET_KEY, value)
 
@@ -196,7 +196,7 @@ def test_bytes_behind_the_last_field_are_ignored() -> None:
         GroupRecord("g", GroupValue("consumer", 2**31, None, None, -1, ())),
     ],
 )
-def test_what_the_schema_cannot_hold_is_refused(record: Any) -> None:
+def test_values_beyond_the_schema_are_refused(record: Any) -> None:
     with pytest.raises(UnwritableRecord):
         encode(record)
     with pytest.raises(UnwritableRecord):
@@ -204,21 +204,21 @@ def test_what_the_schema_cannot_hold_is_refused(record: Any) -> None:
 
 
 @given(st.lists(offset_records | group_records, max_size=4), st.sampled_from([0, 1, 63, 64, 8191, 8192, 10**6]))
-def test_the_short_cuts_write_the_same_bytes(records: list[OffsetRecord | GroupRecord], delta: int) -> None:
-    """The hot path against the plain one, twice over so that the table of keys is used."""
+def test_fast_encoder_writes_the_same_bytes(records: list[OffsetRecord | GroupRecord], delta: int) -> None:
+    """Compares the fast and the plain encoder, twice so that the table of keys is used."""
     hot = RecordEncoder()
     for record in records + records:
         assert hot.frame(record, delta) == frame_record(0, delta, *encode(record))
 
 
 @given(st.sampled_from([0, 1, 38, 39, 40, 8166, 8167, 8168, 20000, MAX_STRING_BYTES]))
-def test_the_short_cuts_hold_where_lengths_grow_by_a_byte(size: int) -> None:
+def test_fast_encoder_is_right_at_varint_boundaries(size: int) -> None:
     record = OffsetRecord("g", "t", 0, OffsetValue(1, 2, "m" * size, 3))
     assert RecordEncoder().frame(record, 0) == frame_record(0, 0, *encode(record))
 
 
-def test_the_table_of_keys_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More groups than it holds are no reason to grow, nor to mix them up."""
+def test_key_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more groups than its limit it does not grow, and keys are not confused."""
     monkeypatch.setattr(encoder, "KEY_TABLE_LIMIT", 3)
     hot = RecordEncoder()
     for number in [*range(10), *range(10)]:

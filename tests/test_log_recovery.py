@@ -1,4 +1,4 @@
-"""What a start finds after a crash: the journal is laid in, torn ends are left out, what does not fit is refused."""
+"""A start after a crash: the journal is replayed, torn ends are skipped, inconsistent folders are refused."""
 
 from __future__ import annotations
 
@@ -10,25 +10,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_helpers import SALT, LazyDisk, TraceDisk, append, entry, fixed_salt, name_of, new_journal, offset, offsets_in
+from log_helpers import (
+    SALT,
+    LazyDisk,
+    TraceDisk,
+    append,
+    entry,
+    fixed_salt,
+    journal_file_name,
+    new_journal,
+    offset,
+    offsets_in,
+)
 from structlog.testing import capture_logs
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk, read_file
 from callboard.runtime.disk.faulty import Fault, FaultyDisk
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log import journal
-from callboard.runtime.log.counts import Counts
 from callboard.runtime.log.format.batch import encode_batch
 from callboard.runtime.log.format.encoder import RecordEncoder
 from callboard.runtime.log.journal import SyncPolicy
 from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES, encode_frame
 from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.partition_counts import PartitionCounts
 from callboard.runtime.log.recovery import recovery
 
 FIRST_SEGMENT = "00000000000000000000.log"
-FIRST_JOURNAL = name_of(0)
-SECOND_JOURNAL = name_of(1)
+FIRST_JOURNAL = journal_file_name(0)
+SECOND_JOURNAL = journal_file_name(1)
 
 
 def opened(root: Path, partitions: int = 5, disk: Disk | None = None, **options: Any) -> OffsetsLog:
@@ -42,7 +53,7 @@ def segment(root: Path, partition: int) -> Path:
 
 
 def killed(root: Path, count: int = 4) -> Path:
-    """A copy of a log as a kill leaves it: answered, in the journal, partition files as ``lay_in`` left them."""
+    """A copy of a killed log: all rounds are in the journal, and the partition files as ``flush`` left them."""
     log = opened(root / "live")
     for number in range(count):
         append(log, [entry(0, number), entry(1, number)])
@@ -52,21 +63,21 @@ def killed(root: Path, count: int = 4) -> Path:
     return root / "copy"
 
 
-def test_a_journal_that_is_not_laid_in_is_laid_in_and_told(tmp_path: Path) -> None:
+def test_start_replays_the_journal_and_logs_it(tmp_path: Path) -> None:
     root = killed(tmp_path)
     shutil.rmtree(root / "__consumer_offsets-1")
     with capture_logs() as lines:
         log = opened(root)
-    assert [(line["event"], line["batches"], line["already_there"], line["torn_bytes"]) for line in lines] == [
-        ("journal laid in", 4, 4, 0)
+    assert [(line["event"], line["batches"], line["skipped"], line["torn_bytes"]) for line in lines] == [
+        ("journal replayed", 4, 4, 0)
     ]
     assert (offsets_in(log, 0), offsets_in(log, 1), log.end_offset(1)) == ([0, 1, 2, 3], [0, 1, 2, 3], 4)
     assert sorted(path.name for path in (root / "journal").iterdir()) == [SECOND_JOURNAL]
     log.close()
 
 
-def test_a_journal_laid_in_twice_is_laid_in_once(tmp_path: Path) -> None:
-    """The process died again, after laying in and before the journal was removed."""
+def test_second_replay_of_a_journal_adds_nothing(tmp_path: Path) -> None:
+    """The process died again, after the replay and before the journal was removed."""
     root = killed(tmp_path)
     old = (root / "journal" / FIRST_JOURNAL).read_bytes()
     for _ in range(2):
@@ -77,7 +88,7 @@ def test_a_journal_laid_in_twice_is_laid_in_once(tmp_path: Path) -> None:
         log.close()
 
 
-def test_half_of_a_lay_in_is_completed(tmp_path: Path) -> None:
+def test_interrupted_flush_is_completed_by_replay(tmp_path: Path) -> None:
     root = killed(tmp_path)
     data = segment(root, 0).read_bytes()
     for size in range(0, len(data), 7):
@@ -91,12 +102,12 @@ def test_half_of_a_lay_in_is_completed(tmp_path: Path) -> None:
         assert segment(again, 0).read_bytes() == data
 
 
-def test_a_torn_frame_is_left_out_and_told(tmp_path: Path) -> None:
-    """It was never answered, since its sync never ended."""
+def test_torn_frame_is_skipped_and_logged(tmp_path: Path) -> None:
+    """It was never acknowledged, because its sync did not complete."""
     root = killed(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
     data = path.read_bytes()
-    end = journal.measure(data, SALT).good_bytes
+    end = journal.scan_journal(data, SALT).valid_bytes
     path.write_bytes(data[: end - 3].ljust(len(data), b"\0"))
     for partition in (0, 1):
         shutil.rmtree(root / f"__consumer_offsets-{partition}")
@@ -107,8 +118,8 @@ def test_a_torn_frame_is_left_out_and_told(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_gap_between_partition_and_journal_is_refused(tmp_path: Path) -> None:
-    """Somebody took the partition's files away after a checkpoint; to go on would lose offsets without a word."""
+def test_start_with_gap_between_partition_and_journal_is_refused(tmp_path: Path) -> None:
+    """The partition's files were removed after a checkpoint; a start would lose offsets without an error."""
     live = tmp_path / "live"
     disk = TraceDisk()
     log = opened(live, disk=disk, checkpoint_bytes=1)
@@ -124,8 +135,8 @@ def test_a_gap_between_partition_and_journal_is_refused(tmp_path: Path) -> None:
         opened(tmp_path / "copy")
 
 
-def test_a_partition_that_lost_its_end_is_refused_without_a_later_batch_too(tmp_path: Path) -> None:
-    """A file that was cut at a batch looks whole; the journal knows that it was longer."""
+def test_start_with_lost_partition_end_and_no_later_batch_is_refused(tmp_path: Path) -> None:
+    """A file truncated at a batch looks complete; the journal states a higher end."""
     live = tmp_path / "live"
     log = opened(live)
     append(log, [entry(0, 0)])
@@ -138,7 +149,7 @@ def test_a_partition_that_lost_its_end_is_refused_without_a_later_batch_too(tmp_
         opened(tmp_path / "copy")
 
 
-def test_a_journal_of_more_partitions_is_refused(tmp_path: Path) -> None:
+def test_start_with_journal_of_more_partitions_is_refused(tmp_path: Path) -> None:
     root = killed(tmp_path)
     for partition in (0, 1):
         shutil.rmtree(root / f"__consumer_offsets-{partition}")
@@ -155,25 +166,25 @@ def test_start_with_other_partition_counts_than_the_journal_is_refused_and_chang
     log = OffsetsLog(root, offsets, transactions_partitions=transactions, disk=LazyDisk())
     with pytest.raises(StartError) as refused:
         log.open()
-    for told in (
+    for reported in (
         f"{root}/journal/{FIRST_JOURNAL}: found 5 and 0 partitions",
         f"expected {offsets} and {transactions} partitions by {root}/callboard.json",
         f"callboard log repair {root} --partitions 5 --transaction-partitions",
     ):
-        assert told in str(refused.value)
+        assert reported in str(refused.value)
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 
 
 def test_start_with_other_partition_counts_in_one_of_two_journal_files_is_refused(tmp_path: Path) -> None:
     root = killed(tmp_path)
-    later = new_journal(LazyDisk(), root / "journal", 1, {}, counts=Counts(5, 1))
+    later = new_journal(LazyDisk(), root / "journal", 1, {}, counts=PartitionCounts(5, 1))
     later.close()
     with pytest.raises(StartError, match=f"{later.path}: found 5 and 1 partitions, expected 5 and 0"):
         opened(root)
 
 
-def test_start_with_a_damaged_first_frame_uses_the_rounds_behind_it(tmp_path: Path) -> None:
-    """It costs itself: the salt stands in the file's name."""
+def test_start_with_damaged_first_frame_replays_later_rounds(tmp_path: Path) -> None:
+    """Only that frame is lost, because the salt is in the file's name."""
     root = killed(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
     data = bytearray(path.read_bytes())
@@ -198,32 +209,32 @@ def test_start_with_a_journal_file_whose_name_lost_its_salt_is_refused(tmp_path:
 
 
 @pytest.mark.parametrize("has_partition", [True, False])
-def test_a_bad_end_with_a_later_journal_is_told_where_something_is_missing(tmp_path: Path, has_partition: bool) -> None:
-    """A refused round may lie there, taken back and not yet synced. The next file says how far the partitions were."""
+def test_bad_end_of_older_journal_is_reported_if_offsets_are_missing(tmp_path: Path, has_partition: bool) -> None:
+    """It may be a refused round whose removal was not synced. The next file has the partitions' end offsets."""
     root = killed(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
     later = new_journal(LazyDisk(), path.parent, 1, {0: 4, 1: 4})
     later.close()
     data = bytearray(path.read_bytes())
-    extent = journal.measure(bytes(data), SALT)
-    data[extent.good_bytes - 1] ^= 1
+    scan = journal.scan_journal(bytes(data), SALT)
+    data[scan.valid_bytes - 1] ^= 1
     path.write_bytes(data)
     if not has_partition:
         shutil.rmtree(root / "__consumer_offsets-1")
     with capture_logs():
         log = opened(root)
     assert offsets_in(log, 1) == ([0, 1, 2, 3] if has_partition else [0, 1, 2])
-    told = [(damage.path, damage.lost) for damage in log.quarantined()]
-    assert told == ([] if has_partition else [(later.path, "3 to 3")])
-    start = extent.rounds[-1][0] - FRAME_HEAD_BYTES
+    reported = [(damage.path, damage.lost) for damage in log.damages()]
+    assert reported == ([] if has_partition else [(later.path, "3 to 3")])
+    start = scan.rounds[-1][0] - FRAME_HEAD_BYTES
     kept = path.with_name(f"{path.name}.torn-{start}")
-    assert kept.read_bytes() == data[start : extent.good_bytes].rstrip(b"\0")
+    assert kept.read_bytes() == data[start : scan.valid_bytes].rstrip(b"\0")
     log.close()
 
 
 @pytest.mark.parametrize("sync", ["interval", "none"])
-def test_what_was_not_synced_is_lost_from_the_end_of_each_partition(tmp_path: Path, sync: SyncPolicy) -> None:
-    """The system wrote later blocks before earlier ones. It is told once, and is no damage: the policy allows it."""
+def test_unsynced_rounds_are_lost_from_the_end_of_each_partition(tmp_path: Path, sync: SyncPolicy) -> None:
+    """The system wrote later blocks before earlier ones. It is logged once, and is not damage: the policy allows it."""
     live = opened(tmp_path / "live", sync=sync)
     for number in range(6):
         append(live, [entry(0, number), entry(1, number)])
@@ -233,8 +244,8 @@ def test_what_was_not_synced_is_lost_from_the_end_of_each_partition(tmp_path: Pa
     live.close()
     path = root / "journal" / FIRST_JOURNAL
     data = path.read_bytes()
-    extent = journal.measure(data, SALT)
-    start, end = extent.rounds[2]
+    scan = journal.scan_journal(data, SALT)
+    start, end = scan.rounds[2]
     holed = data[:start] + bytes(end - start) + data[end:]
     path.write_bytes(holed)
     file = segment(root, 1).read_bytes()
@@ -242,12 +253,12 @@ def test_what_was_not_synced_is_lost_from_the_end_of_each_partition(tmp_path: Pa
     segment(root, 1).write_bytes(file[: 2 * size] + bytes(size) + file[3 * size :])
     with capture_logs() as lines:
         log = opened(root)
-    assert log.quarantined() == []
+    assert log.damages() == []
     assert (offsets_in(log, 0), offsets_in(log, 1)) == ([0, 1, 2, 3, 4, 5], [0, 1]), "one file has everything"
-    (told,) = [line for line in lines if "not synced" in line["event"]]
-    assert (told["sync"], told["rounds"], told["batches"]) == (sync, 3, 3)
+    (reported,) = [line for line in lines if "not synced" in line["event"]]
+    assert (reported["sync"], reported["rounds"], reported["batches"]) == (sync, 3, 3)
     kept = path.with_name(f"{path.name}.torn-{start - FRAME_HEAD_BYTES}").read_bytes()
-    assert kept == holed[start - FRAME_HEAD_BYTES : extent.good_bytes]
+    assert kept == holed[start - FRAME_HEAD_BYTES : scan.valid_bytes]
     assert segment(root, 1).with_name(f"{FIRST_SEGMENT}.torn-2").read_bytes() == bytes(size) + file[3 * size :]
     assert append(log, [entry(1, 99)])[0].base_offset == 2
     log.close()
@@ -264,7 +275,7 @@ FILE_BYTES = 256 * 1024
 
 
 def journal_of(root: Path, *files: Sequence[int]) -> None:
-    """Journal files as they lie behind a partition's file that has failed: batches of partition 0, by base offset."""
+    """The journal files after the failure of a partition: batches of partition 0, by base offset."""
     (root / "journal").mkdir(parents=True)
     for number, offsets in enumerate(files):
         starts = {0: offsets[0]} if number and offsets[0] else {}
@@ -275,25 +286,27 @@ def journal_of(root: Path, *files: Sequence[int]) -> None:
         file.close()
 
 
-@pytest.mark.parametrize("kept_bytes", [recovery.KEPT_BYTES, 0])
-def test_what_was_salvaged_lies_between_what_other_files_have(
+@pytest.mark.parametrize("kept_bytes", [recovery.CACHED_BYTES_MAX, 0])
+def test_salvaged_batches_are_replayed_between_those_of_other_files(
     tmp_path: Path, kept_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last file is from a start that died before it was done: batches that a flaw in the partition's file hid."""
-    monkeypatch.setattr(recovery, "KEPT_BYTES", kept_bytes)
+    """The last file is of an interrupted start: batches that were after a flaw in the partition's file."""
+    monkeypatch.setattr(recovery, "CACHED_BYTES_MAX", kept_bytes)
     journal_of(tmp_path, (0, 1, 3), (5, 7), (8, 9, 12), (2, 4, 6, 10, 11, 13))
-    log = opened(tmp_path, threads=Inline())
+    log = opened(tmp_path, threads=InlineThreads())
     assert offsets_in(log, 0) == list(range(14))
-    assert log.quarantined() == []
+    assert log.damages() == []
     log.close()
 
 
-def test_memory_holds_a_journal_file_and_not_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long a partition's file had failed before."""
-    monkeypatch.setattr(recovery, "KEPT_BYTES", FILE_BYTES)
+def test_replay_memory_is_bounded_by_one_journal_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This holds however long a partition had failed before."""
+    monkeypatch.setattr(recovery, "CACHED_BYTES_MAX", FILE_BYTES)
     disk = FaultyDisk(1)
     disk.fail(Fault("write", errno.EIO, "*/__consumer_offsets-0/*"))
-    log = OffsetsLog(Path("/data"), 1, disk=disk, threads=Inline(), checkpoint_bytes=FILE_BYTES, clock=lambda: 0.0)
+    log = OffsetsLog(
+        Path("/data"), 1, disk=disk, threads=InlineThreads(), checkpoint_bytes=FILE_BYTES, clock=lambda: 0.0
+    )
     log.open()
     with capture_logs():
         while log.stats().journal_files < FILES:
@@ -304,7 +317,7 @@ def test_memory_holds_a_journal_file_and_not_the_journal(tmp_path: Path, monkeyp
         (tmp_path / "journal" / name).write_bytes(read_file(disk, Path("/data/journal") / name))
     tracemalloc.start()
     try:
-        log = opened(tmp_path, 1, Disk(), threads=Inline())
+        log = opened(tmp_path, 1, Disk(), threads=InlineThreads())
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -1,7 +1,7 @@
-"""A partition is compacted while it is read, and without a time of grace: the files that were listed become others.
+"""A partition is compacted without a grace period while it is read, so that listed files are replaced.
 
-What compaction leaves is put over the old files, under their names, before those that it covers go. Who listed the old
-ones meets both, and they do not fit together. That is no damage: he lists them again.
+Compacted files replace old files of the same name before the others are removed. A reader that listed the old ones
+reads both, which do not match. That is not damage: the reader must list the files again.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compaction_helpers import FOLDER, START_MS, Bat, Rec, write_files
+from compaction_helpers import FOLDER, START_MS, BatchSpec, RecordSpec, write_files
 
 from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log.compaction import publish as publishing
 from callboard.runtime.log.compaction.publish import publish
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.format.errors import Damage
 from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.manifest import LogFiles, log_files
 from callboard.runtime.log.reading import newest, newest_transactions
-from callboard.runtime.log.reading import transactions as reading
+from callboard.runtime.log.reading import partition_reader as reading
 from callboard.runtime.log.reading.newest import load_partition
 from callboard.runtime.log.reading.newest_transactions import load_transactions_partition
 
 NOW_MS = START_MS + 1_000_000
-SETTINGS = Settings(NOW_MS, "test", -1.0, delete_retention_ms=0)
+SETTINGS = CompactionSettings(NOW_MS, "test", -1.0, delete_retention_ms=0)
 KEYS, FILES = 3, 6
 
 
-def committed(number: int) -> Bat:
+def committed(number: int) -> BatchSpec:
     key, value = encode(OffsetRecord("g", "t", number % KEYS, OffsetValue(number, -1, "", START_MS, -1)))
-    return Bat((Rec(key, value),))
+    return BatchSpec((RecordSpec(key, value),))
 
 
 def id_of(number: int) -> str:
@@ -42,7 +42,7 @@ def id_of(number: int) -> str:
 
 
 def compact_and_publish(disk: Disk, monkeypatch: pytest.MonkeyPatch, *, goes_on: bool) -> None:
-    """Up to where the new files have the names of old ones; with ``goes_on``, the rest too."""
+    """Stops when the new files have the names of old ones; with ``goes_on`` it also removes the others."""
     if not goes_on:
         monkeypatch.setattr(publishing, "_remove_covered", lambda *_: 0)
     assert compact(disk, FOLDER, SETTINGS, lambda: NOW_MS, lambda: id_of(1)) is not None
@@ -50,7 +50,7 @@ def compact_and_publish(disk: Disk, monkeypatch: pytest.MonkeyPatch, *, goes_on:
 
 
 def stale_at_first(module: Any, listed: LogFiles, monkeypatch: pytest.MonkeyPatch) -> list[LogFiles]:
-    """Whoever asks ``module`` for the log's files is told first what they were; returns what is still to be told."""
+    """Make ``module`` list the old files at first; returns the lists that were not used yet."""
     old = [listed]
 
     def files(disk: Disk, folder: Path) -> LogFiles:
@@ -68,7 +68,7 @@ def disk() -> FaultyDisk:
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_a_server_loads_what_is_there_and_names_no_damage(
+def test_loading_during_compaction_reports_no_damage(
     disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
     listed, before = log_files(disk, FOLDER), load_partition(FOLDER, disk)
@@ -76,35 +76,37 @@ def test_a_server_loads_what_is_there_and_names_no_damage(
     old = stale_at_first(newest, listed, monkeypatch)
     loaded = load_partition(FOLDER, disk)
     assert (old, loaded.damages) == ([], [])
-    assert loaded.asleep == before.asleep
+    assert loaded.packed_groups == before.packed_groups
     assert loaded.records < before.records
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_transactional_ids_too(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch, goes_on: bool) -> None:
+def test_loading_transactional_ids_during_compaction_reports_no_damage(
+    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
     listed = log_files(disk, FOLDER)
     compact_and_publish(disk, monkeypatch, goes_on=goes_on)
     old = stale_at_first(newest_transactions, listed, monkeypatch)
     assert (load_transactions_partition(FOLDER, disk).damages, old) == ([], [])
 
 
-def test_who_reads_from_the_beginning_is_told_to_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_during_compaction_raises_to_start_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk, folder = Disk(), tmp_path / FOLDER.name
     write_files(disk, [[committed(KEYS * file + key) for key in range(KEYS)] for file in range(FILES)], folder)
     listed, before = log_files(disk, folder), reading.live_offsets(folder)
     monkeypatch.setattr(publishing, "_remove_covered", lambda *_: 0)
     assert compact(disk, folder, SETTINGS, lambda: NOW_MS, lambda: id_of(1)) is not None
     publish(disk, folder, NOW_MS, 0, lambda: id_of(2))
-    told: list[Damage] = []
+    reported: list[Damage] = []
     old = stale_at_first(reading, listed, monkeypatch)
-    assert reading.live_offsets(folder, told.append) == before
-    assert (old, told) == ([], [])
+    assert reading.live_offsets(folder, reported.append) == before
+    assert (old, reported) == ([], [])
 
 
-def test_a_file_that_is_another_one_by_now_is_not_read_by_the_places_of_the_other(
+def test_replaced_file_is_not_read_at_positions_of_the_old_one(
     disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is opened once to be checked and, where something is odd, once more to see what."""
+    """It is opened once for the check and, if that fails, again for the details."""
     paths = [file.path for file in log_files(disk, FOLDER).files]
     opened: dict[Path, int] = {}
     open_file: Callable[[Path, int], int] = disk.open
@@ -117,7 +119,7 @@ def test_a_file_that_is_another_one_by_now_is_not_read_by_the_places_of_the_othe
 
     before = load_partition(FOLDER, disk)
     monkeypatch.setattr(disk, "open", replaced_in_between)
-    odd = log_files(disk, FOLDER).files  # there seems to be a hole behind the first
+    odd = log_files(disk, FOLDER).files  # there seems to be a gap after the first
     old = stale_at_first(newest, LogFiles(log_files(disk, FOLDER).manifest, (odd[0], odd[-1])), monkeypatch)
     loaded = load_partition(FOLDER, disk)
-    assert (old, loaded.damages, loaded.asleep) == ([], [], before.asleep)
+    assert (old, loaded.damages, loaded.packed_groups) == ([], [], before.packed_groups)

@@ -1,4 +1,4 @@
-"""Segments end by size and by age, as Kafka's do, and never while a commit waits for it."""
+"""Segments roll by size and by age, as Kafka's do, and no commit waits for a roll."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from log_helpers import PATIENCE_S, LazyDisk, TraceDisk, append, entry, fixed_salt, name_of, offsets_in
+from log_helpers import WAIT_TIMEOUT_S, LazyDisk, TraceDisk, append, entry, fixed_salt, journal_file_name, offsets_in
 
 from callboard.actors.ports import Appended
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.offsets_log import OffsetsLog
 
 FOLDER = "__consumer_offsets-0"
-FIRST_JOURNAL = name_of(0)
+FIRST_JOURNAL = journal_file_name(0)
 
 
 def segments(root: Path) -> list[int]:
@@ -22,7 +22,7 @@ def segments(root: Path) -> list[int]:
 
 
 def aged(root: Path, times_ms: Sequence[int], segment_ms: int) -> list[int]:
-    log = OffsetsLog(root, 1, segment_ms=segment_ms, disk=LazyDisk(), threads=Inline(), new_salt=fixed_salt)
+    log = OffsetsLog(root, 1, segment_ms=segment_ms, disk=LazyDisk(), threads=InlineThreads(), new_salt=fixed_salt)
     log.open()
     for number, time_ms in enumerate(times_ms):
         append(log, [entry(0, number)], time_ms)
@@ -30,26 +30,26 @@ def aged(root: Path, times_ms: Sequence[int], segment_ms: int) -> list[int]:
     return segments(root)
 
 
-def test_a_segment_ends_when_its_first_record_is_old(tmp_path: Path) -> None:
+def test_segment_rolls_when_its_first_record_is_old(tmp_path: Path) -> None:
     assert aged(tmp_path, [1000, 1500, 2000, 2001, 2500, 3002], 1000) == [0, 3, 5]
 
 
-def test_its_age_is_known_after_a_restart(tmp_path: Path) -> None:
+def test_segment_age_is_read_after_a_restart(tmp_path: Path) -> None:
     assert aged(tmp_path, [1000, 1500], 1000) == [0]
     assert aged(tmp_path, [2001], 1000) == [0, 2]
 
 
-def test_a_clock_that_goes_back_ends_none(tmp_path: Path) -> None:
+def test_clock_set_back_rolls_no_segment(tmp_path: Path) -> None:
     assert aged(tmp_path, [5000, 1000, 2], 1000) == [0]
 
 
-def test_a_partition_that_nobody_writes_to_keeps_its_segment(tmp_path: Path) -> None:
-    """As in Kafka: the age is looked at when something is appended."""
+def test_idle_partition_keeps_its_segment(tmp_path: Path) -> None:
+    """As in Kafka, the age is checked at an append."""
     assert aged(tmp_path, [0], 1) == [0]
 
 
 class HangingDisk(TraceDisk):
-    """The first sync of a segment, or of its folder, takes until it is told to go on."""
+    """The first sync of a segment, or of its folder, blocks until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,19 +59,19 @@ class HangingDisk(TraceDisk):
     def sync(self, fd: int) -> None:
         if self._names[fd].endswith(".log"):
             self.hangs.set()
-            assert self.go_on.wait(PATIENCE_S)
+            assert self.go_on.wait(WAIT_TIMEOUT_S)
         super().sync(fd)
 
 
-def test_commits_go_on_while_a_segment_is_rolled(tmp_path: Path) -> None:
-    """Its sync hangs, and the rounds behind it are answered all the same."""
+def test_commits_are_acknowledged_during_a_roll(tmp_path: Path) -> None:
+    """Its sync hangs, and later rounds are acknowledged."""
     disk = HangingDisk()
     log = OffsetsLog(tmp_path, 1, segment_bytes=200, disk=disk, new_salt=fixed_salt)
     log.open()
     answers: list[Sequence[Appended]] = []
     for number in range(5):
         log.append([entry(0, number)], 1, answers.append)
-    assert disk.hangs.wait(PATIENCE_S)
+    assert disk.hangs.wait(WAIT_TIMEOUT_S)
     for number in range(5, 20):
         assert append(log, [entry(0, number)])[0].base_offset == number
     assert not disk.go_on.is_set()
@@ -81,7 +81,7 @@ def test_commits_go_on_while_a_segment_is_rolled(tmp_path: Path) -> None:
     log.close()
 
 
-def test_no_file_of_a_partition_is_touched_in_the_logs_thread(tmp_path: Path) -> None:
+def test_log_thread_does_not_access_partition_files(tmp_path: Path) -> None:
     disk = WhoseDisk()
     log = OffsetsLog(tmp_path, 1, segment_bytes=200, checkpoint_bytes=500, disk=disk, new_salt=fixed_salt)
     log.open()
@@ -93,7 +93,7 @@ def test_no_file_of_a_partition_is_touched_in_the_logs_thread(tmp_path: Path) ->
 
 
 class WhoseDisk(LazyDisk):
-    """Notes which thread writes which kind of file."""
+    """Records which thread writes which kind of file."""
 
     def __init__(self) -> None:
         self.seen: dict[str, set[str]] = {}

@@ -1,4 +1,4 @@
-"""Columns of places: the same as reading record by record, with numpy and without, whatever a batch looks like."""
+"""Columns of record positions equal reading record by record, with and without numpy, for any batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from log_helpers import TRANSACTIONAL, with_attributes
 from callboard.runtime.log.format.batch import HEADER_BYTES, LOG_APPEND_TIME_BIT, Producer, encode_batch, read_batches
 from callboard.runtime.log.format.errors import DamagedBatch, UnsupportedCompression
 from callboard.runtime.log.format.varint import encode_length, encode_signed
-from callboard.runtime.log.reading.spans import Spans, has_numpy, read_spans, whole_batches
+from callboard.runtime.log.reading.columns import RecordSpans, has_numpy
+from callboard.runtime.log.reading.spans import read_spans, whole_batches
 
 WAYS = [False, True] if has_numpy() else [False]
 TIMES = st.integers(-(2**40), 2**40)
@@ -22,7 +23,7 @@ Seen = tuple[int, int, bytes | None, bytes | None]
 
 @st.composite
 def batches(draw: st.DrawFn) -> bytes:
-    """One batch as a coordinator or a compaction leaves it: gaps, no records, null keys, long keys and values."""
+    """One batch of a coordinator or a compaction: gaps, no records, null keys, long keys and values."""
     base = draw(st.integers(0, 2**40))
     deltas = sorted(draw(st.sets(st.integers(0, 40_000), max_size=12)))
     records = [
@@ -43,7 +44,7 @@ def framed(timestamp_delta_ms: int, offset_delta: int, key: bytes | None, value:
     return encode_length(len(body)) + body
 
 
-def seen_by_spans(data: bytes, spans: Spans) -> list[Seen]:
+def seen_by_spans(data: bytes, spans: RecordSpans) -> list[Seen]:
     columns = (spans.offset, spans.timestamp_ms, spans.key_at, spans.key_size, spans.value_at, spans.value_size)
     return [
         (int(offset), int(time_ms), taken(data, int(key_at), int(key_size)), taken(data, int(value_at), int(size)))
@@ -60,32 +61,32 @@ def seen_by_records(data: bytes) -> list[Seen]:
 
 
 @pytest.mark.parametrize("fast", WAYS)
-@given(made=st.lists(batches(), max_size=6))
-def test_columns_are_what_records_are(fast: bool, made: Sequence[bytes]) -> None:
-    data = b"".join(made)
+@given(encoded=st.lists(batches(), max_size=6))
+def test_columns_equal_decoded_records(fast: bool, encoded: Sequence[bytes]) -> None:
+    data = b"".join(encoded)
     starts, end = whole_batches(data)
     assert end == len(data)
     spans = read_spans(data, starts, fast=fast)
-    found = list(read_batches(data))
+    actual = list(read_batches(data))
     assert seen_by_spans(data, spans) == seen_by_records(data)
     assert [int(index) for index in spans.batch] == [
-        index for index, batch in enumerate(found) for _ in range(batch.record_count)
+        index for index, batch in enumerate(actual) for _ in range(batch.record_count)
     ]
     headers = [tuple(map(int, row)) for row in zip(*spans.headers, strict=True)]
     assert headers == [
         (
-            one.position, one.position + one.size, one.base_offset, one.last_offset, one.attributes,
-            one.base_timestamp_ms, one.max_timestamp_ms, one.producer_id, one.producer_epoch, one.record_count,
+            span.position, span.position + span.size, span.base_offset, span.last_offset, span.attributes,
+            span.base_timestamp_ms, span.max_timestamp_ms, span.producer_id, span.producer_epoch, span.record_count,
         )
-        for one in found
+        for span in actual
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("fast", WAYS)
-@given(made=st.lists(batches(), min_size=1, max_size=3))
-def test_records_begin_and_end_where_they_can_be_copied(fast: bool, made: Sequence[bytes]) -> None:
-    """The pieces between ``start`` and ``end`` are the batch: what a compaction copies is a record, whole."""
-    data = b"".join(made)
+@given(encoded=st.lists(batches(), min_size=1, max_size=3))
+def test_record_spans_can_be_copied(fast: bool, encoded: Sequence[bytes]) -> None:
+    """The ranges from ``start`` to ``end`` cover the batch: a compaction copies complete records."""
+    data = b"".join(encoded)
     spans = read_spans(data, whole_batches(data)[0], fast=fast)
     for index, (at, end) in enumerate(zip(spans.headers.at, spans.headers.end, strict=True)):
         pieces = [data[a:b] for a, b, of in zip(spans.start, spans.end, spans.batch, strict=True) if of == index]
@@ -94,23 +95,21 @@ def test_records_begin_and_end_where_they_can_be_copied(fast: bool, made: Sequen
 
 @pytest.mark.parametrize("fast", WAYS)
 @pytest.mark.parametrize("count", [1, 3, 700])
-def test_many_batches_are_read_in_lock_step(fast: bool, count: int) -> None:
-    """Long and short ones together; with numpy these take another way than few batches do."""
-    made, base = [], 0
+def test_many_batches_are_decoded_together(fast: bool, count: int) -> None:
+    """Long and short ones together; numpy decodes many batches on another path than few."""
+    encoded, base = [], 0
     for number in range(400):
         size = 1 + number % count
-        made.append(encode_batch(base, 5, 5, [framed(0, n, b"k%d" % n, b"v" * (number % 90)) for n in range(size)]))
+        encoded.append(encode_batch(base, 5, 5, [framed(0, n, b"k%d" % n, b"v" * (number % 90)) for n in range(size)]))
         base += size
-    data = b"".join(made)
+    data = b"".join(encoded)
     assert seen_by_spans(data, read_spans(data, whole_batches(data)[0], fast=fast)) == seen_by_records(data)
 
 
 @pytest.mark.parametrize("fast", WAYS)
 @given(body=st.binary(max_size=60), count=st.integers(0, 5), attributes=st.sampled_from((0, 8, 16, 48)))
-def test_records_that_do_not_fit_their_batch_are_refused_alike(
-    fast: bool, body: bytes, count: int, attributes: int
-) -> None:
-    """A checksum that is right over bytes that mean nothing: the same answer, and the same words for what is wrong."""
+def test_mismatched_records_are_refused_by_both_decoders(fast: bool, body: bytes, count: int, attributes: int) -> None:
+    """Invalid bytes with a correct checksum: both decoders raise the same error with the same text."""
     batch = encode_batch(7, 1, 2, [body])
     batch = with_attributes(batch[:57] + count.to_bytes(4, "big") + batch[61:], attributes)
     try:
@@ -118,23 +117,23 @@ def test_records_that_do_not_fit_their_batch_are_refused_alike(
     except DamagedBatch as error:
         expected = str(error)
     try:
-        found: list[Seen] | str = seen_by_spans(batch, read_spans(batch, [0], fast=fast))
+        actual: list[Seen] | str = seen_by_spans(batch, read_spans(batch, [0], fast=fast))
     except DamagedBatch as error:
-        found = str(error)
-    assert found == expected
+        actual = str(error)
+    assert actual == expected
 
 
 @pytest.mark.parametrize("fast", WAYS)
-def test_a_compressed_batch_is_refused_by_name(fast: bool) -> None:
+def test_compressed_batch_is_refused_with_its_codec(fast: bool) -> None:
     data = TRANSACTIONAL + with_attributes(TRANSACTIONAL, 1)
     with pytest.raises(UnsupportedCompression, match=f"segment: batch at byte {100 + len(TRANSACTIONAL)} .* gzip"):
         read_spans(data, whole_batches(data)[0], fast=fast, source="segment", position=100)
 
 
-@given(made=st.lists(batches(), min_size=1, max_size=3), cut=st.data())
-def test_a_buffer_ends_where_a_batch_is_cut_off_or_damaged(made: Sequence[bytes], cut: st.DataObject) -> None:
-    *good, last = made
-    data = bytearray(b"".join(made))
+@given(encoded=st.lists(batches(), min_size=1, max_size=3), cut=st.data())
+def test_buffer_ends_at_a_truncated_or_damaged_batch(encoded: Sequence[bytes], cut: st.DataObject) -> None:
+    *good, last = encoded
+    data = bytearray(b"".join(encoded))
     whole = len(data) - len(last)
     if cut.draw(st.booleans()):
         del data[cut.draw(st.integers(whole, len(data) - 1)) :]

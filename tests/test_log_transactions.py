@@ -1,4 +1,4 @@
-"""Transactions in the log: Kafka's bytes, batches for each transaction alone, and two topics in one journal."""
+"""Transactions in the log: Kafka's bytes, batches per transaction, and two topics in one journal."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FROM_KAFKA = {
 
 
 @pytest.mark.parametrize("name", FROM_KAFKA)
-def test_values_are_kafkas_byte_for_byte(name: str) -> None:
+def test_transaction_values_equal_kafkas_bytes(name: str) -> None:
     value, expected = FROM_KAFKA[name]
     record = TransactionRecord("tx", value)
     assert encode_transaction(record) == (bytes.fromhex("000000027478"), bytes.fromhex(expected))
@@ -63,7 +63,7 @@ def test_values_are_kafkas_byte_for_byte(name: str) -> None:
 @pytest.mark.parametrize(
     ("committed", "key", "value"), [(True, "00000001", "000000000000"), (False, "00000000", "000000000000")]
 )
-def test_markers_are_kafkas_byte_for_byte(committed: bool, key: str, value: str) -> None:
+def test_markers_equal_kafkas_bytes(committed: bool, key: str, value: str) -> None:
     marker = MarkerRecord(7, 3, committed)
     assert encode_marker(marker) == (bytes.fromhex(key), bytes.fromhex(value))
     data = encode_batch(9, 5, 5, [frame_record(0, 0, *encode_marker(marker))], Producer(7, 3, is_control=True))
@@ -94,27 +94,27 @@ places = st.frozensets(st.tuples(st.text(max_size=9), st.integers(0, 2**31 - 1))
     )
     | st.none(),
 )
-def test_what_is_written_is_read_back(name: str, value: TransactionValue | None) -> None:
+def test_encoded_transactions_are_decoded_unchanged(name: str, value: TransactionValue | None) -> None:
     record = TransactionRecord(name, value)
     assert decode_transaction(*encode_transaction(record)) == record
 
 
-def test_version_0_is_read_as_kafka_wrote_it_before_4() -> None:
+def test_transaction_value_version_0_is_decoded() -> None:
     value = "0000000000000000002a00030000ea600100000001000174000000020000000000000005"
     value += "00000000000000ff00000000000000fe"
-    found = decode_transaction(bytes.fromhex("000000027478"), bytes.fromhex(value))
+    actual = decode_transaction(bytes.fromhex("000000027478"), bytes.fromhex(value))
     expected = TransactionValue(42, 3, 60000, 1, frozenset({("t", 0), ("t", 5)}), 255, 254)
-    assert found == TransactionRecord("tx", expected)
+    assert actual == TransactionRecord("tx", expected)
 
 
 @pytest.mark.parametrize(("key", "value"), [("0001000178", None), ("0000000178", "0009ff")])
-def test_unknown_versions_are_kept_unread(key: str, value: str | None) -> None:
-    found = decode_transaction(bytes.fromhex(key), None if value is None else bytes.fromhex(value))
-    assert isinstance(found, UnknownRecord)
+def test_unknown_versions_are_kept_unchanged(key: str, value: str | None) -> None:
+    actual = decode_transaction(bytes.fromhex(key), None if value is None else bytes.fromhex(value))
+    assert isinstance(actual, UnknownRecord)
 
 
 @pytest.mark.parametrize("cut", range(2, 45))
-def test_a_value_that_is_cut_off_is_told(cut: int) -> None:
+def test_truncated_value_is_damaged(cut: int) -> None:
     with pytest.raises(DamagedRecord, match="damaged record value at byte"):
         decode_transaction(bytes.fromhex("000000027478"), bytes.fromhex(FROM_KAFKA["empty"][1])[:cut])
 
@@ -127,7 +127,7 @@ def test_a_value_that_is_cut_off_is_told(cut: int) -> None:
         TransactionRecord("\ud800", None),
     ],
 )
-def test_what_does_not_fit_is_refused(record: TransactionRecord) -> None:
+def test_values_beyond_the_schema_are_refused(record: TransactionRecord) -> None:
     with pytest.raises(UnwritableRecord):
         encode_transaction(record)
 
@@ -146,13 +146,13 @@ def opened(root: Path, transactions: int = 3, **options: int) -> OffsetsLog:
 
 
 def records(log: OffsetsLog, partition: int) -> list[Record]:
-    found = list(log.read(partition))
-    assert [log_offset for log_offset, _, _ in found] == list(range(len(found)))
-    return [record for _, _, record in found]
+    actual = list(log.read(partition))
+    assert [log_offset for log_offset, _, _ in actual] == list(range(len(actual)))
+    return [record for _, _, record in actual]
 
 
-def test_a_transaction_has_its_batches_for_itself(tmp_path: Path) -> None:
-    """In one round: plain commits, two transactions of one partition, a marker; the order is that of the entries."""
+def test_transaction_gets_its_own_batches(tmp_path: Path) -> None:
+    """One round with plain commits, two transactions of one partition and a marker keeps the order of entries."""
     log = opened(tmp_path)
     plain, marker = offset("g", 1), MarkerRecord(9, 2, committed=True)
     mine, yours = (pending(2), pending(3, partition=1)), (pending(4, producer_id=8),)
@@ -174,12 +174,12 @@ def test_a_transaction_has_its_batches_for_itself(tmp_path: Path) -> None:
     assert [batch.is_transactional for batch in kafka_python_batches(data)] == [False, True, True, True, False]
 
 
-def test_transactions_have_partitions_of_their_own_in_the_same_journal(tmp_path: Path) -> None:
+def test_transactions_partitions_share_the_journal(tmp_path: Path) -> None:
     log = opened(tmp_path)
     record = TransactionRecord("tx", TransactionValue(1, 0, 60000, 0))
     number = log.first_transactions_partition + 2
     append(log, [Entry(number, (record,)), entry(0, 1)])
-    assert (log.partitions_with_data(), log.transactions_with_data()) == ([0], [number])
+    assert (log.offsets_partitions_with_data(), log.transactions_partitions_with_data()) == ([0], [number])
     assert records(log, number) == [record]
     log.close()
     assert (tmp_path / "__transaction_state-2" / "00000000000000000000.log").is_file()
@@ -188,7 +188,7 @@ def test_transactions_have_partitions_of_their_own_in_the_same_journal(tmp_path:
     again.close()
 
 
-def test_what_only_the_journal_holds_is_laid_in(tmp_path: Path) -> None:
+def test_transactions_in_the_journal_are_replayed(tmp_path: Path) -> None:
     log = opened(tmp_path)
     record, marker = TransactionRecord("tx", TransactionValue(1, 0, 60000, 0)), MarkerRecord(9, 2, committed=False)
     append(log, [Entry(4, (record,)), Entry(1, (pending(1),))])
@@ -203,7 +203,7 @@ def test_what_only_the_journal_holds_is_laid_in(tmp_path: Path) -> None:
     recovered.close()
 
 
-def test_too_large_for_a_batch_is_refused_alone(tmp_path: Path) -> None:
+def test_too_large_transaction_entry_is_refused_alone(tmp_path: Path) -> None:
     log = opened(tmp_path, max_message_bytes=200)
     many = tuple(pending(1, partition=number) for number in range(9))
     outcomes = append(log, [Entry(0, many), Entry(0, (pending(1),))])
@@ -212,7 +212,7 @@ def test_too_large_for_a_batch_is_refused_alone(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_record_that_cannot_be_written_costs_the_others_nothing(tmp_path: Path) -> None:
+def test_unwritable_transaction_record_is_refused_alone(tmp_path: Path) -> None:
     log = opened(tmp_path)
     bad = pending(1)._replace(topic="t" * (MAX_STRING_BYTES + 1))
     outcomes = append(log, [Entry(0, (bad,)), Entry(2, (TransactionRecord("\ud800", None),)), entry(0, 7)])
@@ -222,7 +222,7 @@ def test_a_record_that_cannot_be_written_costs_the_others_nothing(tmp_path: Path
     log.close()
 
 
-def test_a_folder_with_more_partitions_than_it_should_have_is_refused(tmp_path: Path) -> None:
+def test_surplus_transactions_partition_folder_is_refused(tmp_path: Path) -> None:
     log = opened(tmp_path)
     append(log, [Entry(4, (TransactionRecord("tx", None),))])
     log.close()

@@ -1,85 +1,57 @@
-"""``callboard log``: what it prints of a folder, what it finds damaged, and what a repair leaves."""
+"""Tests of ``callboard log``: dump, stats, verify and repair."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from log_helpers import offset
+from partition_helpers import MEMBER, TIME_MS, plain, transactional, write
 
 from callboard.actors.records import (
     GroupRecord,
     GroupValue,
     MarkerRecord,
-    MemberValue,
     OffsetRecord,
     PendingOffsetRecord,
-    Record,
     TransactionRecord,
     TransactionValue,
     UnknownRecord,
 )
 from callboard.runtime.cli.log import commands, verify
-from callboard.runtime.cli.log.repair import stopped_server
+from callboard.runtime.cli.log.repair import require_stopped_server
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.engine.clock import wall_clock_ms
-from callboard.runtime.log.compaction.garbage import tidy
+from callboard.runtime.log.compaction.garbage import publish_and_collect
 from callboard.runtime.log.compaction.publish import GRACE_MS
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.folder import DataFolder
-from callboard.runtime.log.format.batch import Producer, encode_batch, frame_record
+from callboard.runtime.log.format.batch import encode_batch, frame_record
 from callboard.runtime.log.format.encoder import RecordEncoder
 from callboard.runtime.log.format.transaction_records import encode_transaction
 from callboard.runtime.log.manifest import segments_folder
-from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
+from callboard.runtime.log.partition import TRANSACTIONS_TOPIC, folder_name
 from callboard.runtime.log.reading.newest import load_partition
+from callboard.runtime.log.reading.partition_reader import live_offsets, read_partition
 from callboard.runtime.log.reading.segment import segment_name
-from callboard.runtime.log.reading.transactions import live_offsets, read_partition
-from callboard.runtime.log.recovery.clean_stop import NO_NOTE, leave_note
-
-TIME_MS = 1_700_000_000_000
-SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
-ASSIGNMENT = b"\0\0\0\0\0\1\0\1t\0\0\0\2\0\0\0\0\0\0\0\1\xff\xff\xff\xff"
-MEMBER = MemberValue("m-1", None, "client", "/10.0.0.1", 60_000, 10_000, SUBSCRIPTION, ASSIGNMENT)
-
-
-def plain(base: int, *records: Record, at_ms: int = TIME_MS) -> bytes:
-    encoder = RecordEncoder()
-    return encode_batch(base, at_ms, at_ms, [encoder.frame(record, delta) for delta, record in enumerate(records)])
-
-
-def transactional(base: int, record: PendingOffsetRecord | MarkerRecord) -> bytes:
-    producer = Producer(record.producer_id, record.producer_epoch, isinstance(record, MarkerRecord))
-    return encode_batch(base, TIME_MS, TIME_MS, [RecordEncoder().frame_in_transaction(record, 0)], producer)
-
-
-def write(data: Path, number: int, *segments: Sequence[bytes], topic: str = TOPIC) -> list[Path]:
-    """A partition's folder with these batches; each segment is named by the first offset in it."""
-    folder = data / folder_name(number, topic)
-    folder.mkdir()
-    paths = []
-    for batches in segments:
-        paths.append(folder / segment_name(int.from_bytes(batches[0][:8], "big")))
-        paths[-1].write_bytes(b"".join(batches))
-    return paths
+from callboard.runtime.log.recovery.clean_stop import EMPTY_NOTE, write_note
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     DataFolder(folder).close()
-    leave_note(Disk(), folder, NO_NOTE)
+    write_note(Disk(), folder, EMPTY_NOTE)
     return folder
 
 
 @pytest.fixture
 def full(data: Path) -> Path:
-    """One of each kind of record."""
+    """A log with one record of each kind."""
     group = GroupValue("consumer", 3, "range", "m-1", TIME_MS, (MEMBER,))
     write(
         data,
@@ -118,7 +90,7 @@ def log(capsys: pytest.CaptureFixture[str]) -> Any:
 # dump -----------------------------------------------------------------------------------------------------------------
 
 
-def test_dump_prints_a_line_a_record(full: Path, log: Any) -> None:
+def test_dump_prints_one_line_per_record(full: Path, log: Any) -> None:
     said = log("dump", full)
     assert (said.code, said.err) == (0, "")
     assert [line.split(maxsplit=4)[1:] for line in said.lines[1:]] == [
@@ -135,7 +107,7 @@ def test_dump_prints_a_line_a_record(full: Path, log: Any) -> None:
     assert said.lines[1].startswith("2023-11-14T22:13:20.000Z")
 
 
-def test_dump_as_json_has_the_fields_of_kafkas_schemas(full: Path, log: Any) -> None:
+def test_dump_json_has_fields_of_kafka_schemas(full: Path, log: Any) -> None:
     rows = [json.loads(line) for line in log("dump", full, "--json").lines]
     assert [row["log_offset"] for row in rows] == [*range(8), 0]
     where = {"log": "offsets", "log_partition": 3, "time": "2023-11-14T22:13:25.000Z", "timestamp_ms": TIME_MS + 5000}
@@ -148,12 +120,12 @@ def test_dump_as_json_has_the_fields_of_kafkas_schemas(full: Path, log: Any) -> 
     assert rows[7]["key"] == "AB5rZXk="
 
 
-def test_dump_of_nothing_says_so(full: Path, log: Any) -> None:
+def test_dump_without_matches_prints_message(full: Path, log: Any) -> None:
     said = log("dump", full, "--group", "nobody")
     assert (said.code, len(said.lines), said.err) == (0, 1, "callboard: no such records\n")
 
 
-def test_dump_of_one_group_and_of_a_time(full: Path, log: Any) -> None:
+def test_dump_filters_by_group_and_time(full: Path, log: Any) -> None:
     assert len(log("dump", full, "--group", "h").lines) == 3
     assert len(log("dump", full, "--since", "2023-11-14T22:13:24").lines) == 2
     assert len(log("dump", full, "--until", "2023-11-14T22:13:24Z", "--log", "offsets").lines) == 8
@@ -170,24 +142,24 @@ def test_dump_of_one_group_and_of_a_time(full: Path, log: Any) -> None:
         (("--partition", "4"), "found no partition 4 with records"),
     ],
 )
-def test_what_makes_no_sense_is_refused(full: Path, log: Any, arguments: tuple[str, ...], message: str) -> None:
+def test_invalid_arguments_are_refused(full: Path, log: Any, arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(StartError, match=message):
         log("dump", full, *arguments)
 
 
-def test_a_folder_that_is_no_log_is_refused(tmp_path: Path, log: Any) -> None:
+def test_folder_without_log_is_refused(tmp_path: Path, log: Any) -> None:
     with pytest.raises(StartError, match=r"found neither callboard\.json nor a folder __consumer_offsets-N"):
         log("dump", tmp_path)
     with pytest.raises(StartError, match="found no folder"):
         log("stats", tmp_path / "nowhere")
 
 
-def test_a_server_that_has_written_nothing_yet(data: Path, log: Any) -> None:
+def test_commands_on_empty_log_succeed(data: Path, log: Any) -> None:
     assert log("dump", data).code == 0
     assert log("stats", data).out == "no records yet\n"
 
 
-def test_a_batch_that_is_being_written_is_no_damage(full: Path, log: Any) -> None:
+def test_dump_with_incomplete_last_batch_reports_no_damage(full: Path, log: Any) -> None:
     [last] = (full / folder_name(3)).glob("*3.log")
     last.write_bytes(last.read_bytes() + plain(8, offset("g", 1))[:30])
     said = log("dump", full)
@@ -197,7 +169,7 @@ def test_a_batch_that_is_being_written_is_no_damage(full: Path, log: Any) -> Non
 # stats ----------------------------------------------------------------------------------------------------------------
 
 
-def test_stats_tell_what_lives_and_what_is_dead(full: Path, log: Any) -> None:
+def test_stats_json_counts_live_and_dead_records(full: Path, log: Any) -> None:
     said = log("stats", full, "--json")
     stats = json.loads(said.out)
     offsets, transactions = stats["partitions"]
@@ -210,7 +182,7 @@ def test_stats_tell_what_lives_and_what_is_dead(full: Path, log: Any) -> None:
     assert stats["hottest"][0] == {"records": 2, "kind": "offset", "key": "g t-0"}
 
 
-def test_stats_for_people(full: Path, log: Any) -> None:
+def test_stats_prints_tables(full: Path, log: Any) -> None:
     said = log("stats", full, "--top", "1", "--log", "offsets")
     assert said.code == 0
     assert said.lines[0].split()[:4] == ["log", "partition", "files", "bytes"]
@@ -237,7 +209,7 @@ def damaged(data: Path) -> Path:
     return data
 
 
-def test_damage_is_named_and_what_follows_is_shown(damaged: Path, log: Any) -> None:
+def test_dump_reports_damage_and_continues(damaged: Path, log: Any) -> None:
     said = log("dump", damaged)
     assert said.code == 3
     assert [int(line.split()[3]) for line in said.lines[1:]] == [0, 2, 3, 5]
@@ -246,7 +218,7 @@ def test_damage_is_named_and_what_follows_is_shown(damaged: Path, log: Any) -> N
     assert f"{segment_name(3)}: " in second and "offsets 4 to 4" in second
 
 
-def test_a_record_that_makes_no_sense_is_named(data: Path, log: Any) -> None:
+def test_undecodable_record_is_reported(data: Path, log: Any) -> None:
     strange = encode_batch(1, TIME_MS, TIME_MS, [frame_record(0, 0, b"\0\1", b"")])
     write(data, 3, [plain(0, offset("g", 1)), strange, plain(2, offset("g", 2))])
     said = log("dump", data)
@@ -254,7 +226,7 @@ def test_a_record_that_makes_no_sense_is_named(data: Path, log: Any) -> None:
     assert "offset 1 in the batch at byte" in said.err
 
 
-def test_repair_does_nothing_without_yes(damaged: Path, log: Any) -> None:
+def test_repair_without_yes_changes_nothing(damaged: Path, log: Any) -> None:
     before = {path: path.read_bytes() for path in damaged.rglob("*.log")}
     said = log("repair", damaged)
     assert said.code == 3
@@ -262,7 +234,7 @@ def test_repair_does_nothing_without_yes(damaged: Path, log: Any) -> None:
     assert {path: path.read_bytes() for path in damaged.rglob("*.log")} == before
 
 
-def test_repair_takes_out_what_is_damaged_and_keeps_it(damaged: Path, log: Any) -> None:
+def test_repair_removes_damage_and_keeps_original(damaged: Path, log: Any) -> None:
     folder = damaged / folder_name(3)
     before = {path: path.read_bytes() for path in folder.glob("*.log")}
     assert log("repair", damaged, "--yes").code == 0
@@ -272,7 +244,7 @@ def test_repair_takes_out_what_is_damaged_and_keeps_it(damaged: Path, log: Any) 
     assert log("repair", damaged, "--yes").out == "nothing to repair\n"
 
 
-def test_repair_takes_out_single_records(data: Path, log: Any) -> None:
+def test_repair_removes_single_records(data: Path, log: Any) -> None:
     encoder = RecordEncoder()
     good, last = offset("g", 1, topic="a"), offset("g", 2, topic="b")
     records = [encoder.frame(good, 0), frame_record(0, 1, b"\0\1", b""), encoder.frame(last, 2)]
@@ -286,7 +258,7 @@ def test_repair_takes_out_single_records(data: Path, log: Any) -> None:
     }
 
 
-def test_repair_fills_the_hole_of_a_lost_segment(data: Path, log: Any) -> None:
+def test_repair_of_missing_segment_fills_gap(data: Path, log: Any) -> None:
     batches = [plain(number, offset("g", number, topic=f"t{number}")) for number in range(3)]
     _, lost, _ = write(data, 3, *([batch] for batch in batches))
     lost.unlink()
@@ -296,31 +268,31 @@ def test_repair_fills_the_hole_of_a_lost_segment(data: Path, log: Any) -> None:
     assert [offset for offset, _, _ in read_partition(data / folder_name(3))] == [0, 2]
 
 
-def test_repair_of_what_was_compacted_is_one_more_generation(data: Path, log: Any) -> None:
-    """Readers have their time of grace for the one before; what it has made is collected as all else is."""
+def test_repair_of_compacted_segment_writes_next_manifest(data: Path, log: Any) -> None:
+    """The replaced segment is deleted after the grace period, as after a compaction."""
     batches = [plain(number, offset("g", number, topic=f"t{number}")) for number in range(4)]
     write(data, 3, *([batch] for batch in batches))
     folder, now_ms = data / folder_name(3), wall_clock_ms()
-    assert compact(Disk(), folder, Settings(now_ms, "", -1.0), lambda: now_ms - 10 * GRACE_MS) is not None
+    assert compact(Disk(), folder, CompactionSettings(now_ms, "", -1.0), lambda: now_ms - 10 * GRACE_MS) is not None
     [compacted] = segments_folder(folder).glob("*.log")
     spoil(compacted, len(batches[0]) + 70)
     assert log("repair", data, "--yes").code == 0
     assert log("dump", data).code == 0
     assert [offset for offset, _, _ in read_partition(folder)] == [0, 2, 3]
     assert (folder / f"{compacted.name}.damaged").exists()
-    tidy(Disk(), folder, wall_clock_ms())
+    publish_and_collect(Disk(), folder, wall_clock_ms())
     assert compacted.exists(), "somebody may have listed it a moment ago"
     (folder / segment_name(4)).write_bytes(plain(4, offset("g", 4)))
-    assert compact(Disk(), folder, Settings(now_ms, "", -1.0)) is not None
-    tidy(Disk(), folder, wall_clock_ms() + 10, 0)
+    assert compact(Disk(), folder, CompactionSettings(now_ms, "", -1.0)) is not None
+    publish_and_collect(Disk(), folder, wall_clock_ms() + 10, 0)
     assert len(list(segments_folder(folder).iterdir())) == 1
     assert [offset for offset, _, _ in read_partition(folder)] == [0, 2, 3, 4]
 
 
-def test_repair_wants_the_server_stopped(damaged: Path, log: Any) -> None:
+def test_repair_with_running_server_is_refused(damaged: Path, log: Any) -> None:
     with DataFolder(damaged), pytest.raises(StartError, match="in use by process"):
         log("repair", damaged)
-    with stopped_server(damaged, Disk()), pytest.raises(StartError, match=f"in use by process {os.getpid()},"):
+    with require_stopped_server(damaged, Disk()), pytest.raises(StartError, match=f"in use by process {os.getpid()},"):
         DataFolder(damaged)
     (damaged / "journal").mkdir()
     (damaged / "journal" / f"{4:020d}.journal").touch()
@@ -328,13 +300,13 @@ def test_repair_wants_the_server_stopped(damaged: Path, log: Any) -> None:
         log("repair", damaged)
 
 
-def test_repair_leaves_kafkas_folders_alone(damaged: Path, log: Any) -> None:
+def test_repair_of_kafka_folder_is_refused(damaged: Path, log: Any) -> None:
     (damaged / "callboard.json").unlink()
     with pytest.raises(StartError, match=r"found no callboard\.json"):
         log("repair", damaged, "--yes")
 
 
-def test_a_repair_that_was_cut_off_can_be_done_again(damaged: Path, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_repair_can_be_repeated(damaged: Path, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise OSError(5, "made to fail")
 
@@ -351,15 +323,15 @@ def test_a_repair_that_was_cut_off_can_be_done_again(damaged: Path, log: Any, mo
 # verify ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_whole_log_is_well(full: Path, log: Any) -> None:
+def test_verify_of_intact_log_exits_with_0(full: Path, log: Any) -> None:
     said = log("verify", full)
     assert said.code == 0
     assert said.out.startswith("9 records, ")
     assert said.out.endswith(" in 2 partitions: all is well\n")
 
 
-def test_verify_leaves_the_folder_as_it_was(full: Path, log: Any) -> None:
-    """But for when its files were last read."""
+def test_verify_changes_no_file(full: Path, log: Any) -> None:
+    """Only access times may change."""
 
     def seen() -> dict[Path, tuple[int, ...]]:
         stats = {path: path.stat() for path in full.rglob("*")}
@@ -370,14 +342,14 @@ def test_verify_leaves_the_folder_as_it_was(full: Path, log: Any) -> None:
     assert seen() == before
 
 
-def test_verify_names_damage_where_it_lies(damaged: Path, log: Any) -> None:
+def test_verify_reports_path_of_damage(damaged: Path, log: Any) -> None:
     said = log("verify", damaged)
     assert said.code == 3
     assert f"{damaged / folder_name(3) / segment_name(0)}: " in said.lines[0]
-    assert said.lines[-1].endswith("in 1 partition: 2 faults; callboard log repair takes them out")
+    assert said.lines[-1].endswith("in 1 partition: 2 faults; callboard log repair removes them")
 
 
-def test_verify_while_a_batch_is_being_written(full: Path, log: Any) -> None:
+def test_verify_with_incomplete_last_batch_exits_with_0(full: Path, log: Any) -> None:
     [last] = (full / folder_name(3)).glob("*3.log")
     last.write_bytes(last.read_bytes() + plain(8, offset("g", 1))[:30])
     said = log("verify", full)
@@ -385,22 +357,22 @@ def test_verify_while_a_batch_is_being_written(full: Path, log: Any) -> None:
     assert "being written" in said.lines[0]
 
 
-def test_verify_as_json(damaged: Path, log: Any) -> None:
+def test_verify_json_has_counts_and_problems(damaged: Path, log: Any) -> None:
     [checked] = json.loads(log("verify", damaged, "--json").out)
     assert (checked["records"], checked["is_well"], len(checked["troubles"])) == (4, False, 2)
 
 
 @pytest.mark.parametrize("way", ["newest first", "after compaction 1"])
-def test_verify_finds_ways_of_reading_that_disagree(
+def test_verify_reports_differences_between_readers(
     full: Path, log: Any, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A loader that forgets a group; a compaction that takes all away."""
+    """A loader that omits a group; a compaction that removes everything."""
     if way == "newest first":
         really = load_partition
 
         def forgets(*args: Any) -> Any:
             loaded = really(*args)
-            return loaded._replace(asleep={}, awake={})
+            return loaded._replace(packed_groups={}, unpacked_groups={})
 
         monkeypatch.setattr(verify, "load_partition", forgets)
     else:

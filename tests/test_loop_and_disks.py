@@ -13,19 +13,20 @@ from random import Random
 from typing import Any
 
 import pytest
-from door import (
+from harness import (
     TOPICS,
     Client,
-    beating,
-    committing,
-    enrol,
+    async_test,
+    commit_values,
+    heartbeat_values,
+    join_and_sync,
     offsets,
-    on_a_loop,
     random_entity,
 )
 from peers.wire import message_type
-from test_bad_input import EVERY_VERSION, body_of, request
-from test_topics_batch import sent
+from request_helpers import API_VERSIONS, encode_body, encode_request
+from topic_request_helpers import create, grow, metadata
+from topics_helpers import producer_batch
 
 from callboard.runtime.disk import disk as disk_module
 from callboard.runtime.disk.disk import Disk
@@ -75,16 +76,6 @@ async def served(folder: Path, environment: Environment, **settings: Any) -> Asy
         await node.stop()
 
 
-def new_topic(name: str, partitions: int = 1) -> dict[str, Any]:
-    return {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": []}
-
-
-async def create(client: Client, *names: str, version: int = 6) -> list[str]:
-    topics = [new_topic(name) for name in names]
-    answer = await client.ask("create_topics", version, topics=topics, timeout=1000, validate_only=False)
-    return [one["error_code"] for one in answer["topics"]]
-
-
 async def alter(client: Client, value: str) -> str:
     config = {"name": "group.max.size", "config_operation": 0, "value": value}
     resource = {"resource_type": BROKER, "resource_name": "1", "configs": [config]}
@@ -93,7 +84,7 @@ async def alter(client: Client, value: str) -> str:
 
 
 async def produce(client: Client, topic: str) -> str:
-    partition = {"index": 0, "records": sent(2)}
+    partition = {"index": 0, "records": producer_batch(2)}
     topics = [{"name": topic, "partition_data": [partition]}]
     answer = await client.ask("produce", 9, transactional_id=None, acks=-1, timeout=1000, topic_data=topics)
     return str(answer["responses"][0]["partition_responses"][0]["error_code"])
@@ -106,28 +97,16 @@ async def init_producer(client: Client, transactional_id: str | None = None) -> 
     return {name: answer[name] for name in ("producer_id", "producer_epoch")}
 
 
-async def metadata(client: Client, name: str, *, creates: bool) -> str:
-    asked = {"topics": [{"topic_id": None, "name": name}], "allow_auto_topic_creation": creates}
-    answer = await client.ask("metadata", 12, include_topic_authorized_operations=False, **asked)
-    return str(answer["topics"][0]["error_code"])
-
-
 async def delete(client: Client, *names: str) -> list[str]:
     answer = await client.ask("delete_topics", 5, topic_names=list(names), timeout=1000)
     return [one["error_code"] for one in answer["responses"]]
 
 
-async def grow(client: Client, name: str, count: int) -> str:
-    asked = {"name": name, "count": count, "assignments": None}
-    answer = await client.ask("create_partitions", 3, topics=[asked], timeout=1000, validate_only=False)
-    return str(answer["results"][0]["error_code"])
-
-
 async def change_everything(client: Client) -> None:
     """Each kind of request that makes something durable."""
-    member = await enrol(client, "g")
-    await client.ask("offset_commit", 9, **committing("g", member))
-    await client.ask("heartbeat", **beating("g", member))
+    member = await join_and_sync(client, "g")
+    await client.ask("offset_commit", 9, **commit_values("g", member))
+    await client.ask("heartbeat", **heartbeat_values("g", member))
     assert await create(client, "a", "b") == ["NONE", "NONE"]
     assert await metadata(client, "made-by-metadata", creates=True) == "NONE"
     assert await grow(client, "a", 700) == "NONE"
@@ -144,16 +123,16 @@ async def change_everything(client: Client) -> None:
 
 async def ask_at_random(port: int, barrier: Client, chance: Random) -> None:
     """Each API in each version, with values that need not make sense."""
-    for api, version in EVERY_VERSION:
+    for api, version in API_VERSIONS:
         types = message_type(api.name, version, "request")
         client = Client(*await asyncio.open_connection("127.0.0.1", port))
-        client.write(request(api.key, version, body_of(random_entity(types, chance)), types.__flexible__))
+        client.write(encode_request(api.key, version, encode_body(random_entity(types, chance)), types.__flexible__))
         for _ in range(3):
             await barrier.ask("api_versions", 0)
         await client.close()
 
 
-@on_a_loop
+@async_test
 async def test_no_sync_or_rename_runs_on_the_loop_while_it_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,10 +145,10 @@ async def test_no_sync_or_rename_runs_on_the_loop_while_it_serves(
         watch.loop_thread = threading.get_ident()
         await change_everything(clients[0])
         for number in range(200):
-            await clients[1].ask("offset_commit", 9, **committing(f"g{number % 7}", offset=number))
+            await clients[1].ask("offset_commit", 9, **commit_values(f"g{number % 7}", offset=number))
         (tmp_path / "topics.ends").unlink()
         (tmp_path / "topics.json").unlink()
-        node.topics.keep_files()
+        node.topics.check_files()
         assert await create(clients[0], "after-the-harm") in (["NONE"], ["KAFKA_STORAGE_ERROR"])
         while not ((tmp_path / "topics.ends").exists() and (tmp_path / "topics.json").exists()):
             await asyncio.sleep(0.01)
@@ -223,19 +202,19 @@ CHANGES: dict[str, Callable[[Client], Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-@on_a_loop
-async def test_others_are_served_while_a_change_waits_for_the_disk(
+@async_test
+async def test_requests_are_answered_while_a_change_waits_for_the_disk(
     tmp_path: Path, change: Callable[[Client], Any]
 ) -> None:
     disk = SlowDisk()
     async with served(tmp_path, Environment(disk=disk)) as (_, [one, two, three]):
-        member = await enrol(two, "g")
+        member = await join_and_sync(two, "g")
         disk.close_gate("topics.json", "topics.ends", "settings.json")
         changing = asyncio.ensure_future(change(one))
         try:
             await disk.waiting()
-            assert (await two.ask("heartbeat", **beating("g", member)))["error_code"] == "NONE"
-            await two.ask("offset_commit", 9, **committing("g", member, offset=5))
+            assert (await two.ask("heartbeat", **heartbeat_values("g", member)))["error_code"] == "NONE"
+            await two.ask("offset_commit", 9, **commit_values("g", member, offset=5))
             assert await offsets(two, "g") == {("t", 0): 5}
             assert await produce(two, "t") == "NONE"
             assert await metadata(three, "new", creates=False) == "UNKNOWN_TOPIC_OR_PARTITION", "it is not durable"
@@ -246,8 +225,8 @@ async def test_others_are_served_while_a_change_waits_for_the_disk(
         await changing
 
 
-@on_a_loop
-async def test_changes_that_wait_for_the_disk_share_the_next_write(tmp_path: Path) -> None:
+@async_test
+async def test_changes_during_a_write_share_the_next_write(tmp_path: Path) -> None:
     disk = SlowDisk()
     async with served(tmp_path, Environment(disk=disk)) as (_, [one, two, three]):
         disk.close_gate("topics.json")
@@ -264,8 +243,8 @@ async def test_changes_that_wait_for_the_disk_share_the_next_write(tmp_path: Pat
         assert sorted([c, again[0]]) == ["NONE", "TOPIC_ALREADY_EXISTS"]
 
 
-@on_a_loop
-async def test_a_stop_answers_a_change_that_waits_for_the_disk(tmp_path: Path) -> None:
+@async_test
+async def test_stop_answers_change_that_waits_for_the_disk(tmp_path: Path) -> None:
     disk = SlowDisk()
     async with served(tmp_path, Environment(disk=disk)) as (node, [one, *_]):
         disk.close_gate("topics.json")

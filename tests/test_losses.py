@@ -1,4 +1,4 @@
-"""What may be lost where commits are answered before they are synced: the end of a group's story, and no old part."""
+"""Tests of the loss checker: only the newest changes of a group may be lost."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from callboard.runtime.testing.simulation.losses import LossChecker
 
 
 class Story:
-    """Answers to one group, a second apart, and what is left of them."""
+    """Answers of one group, one per second, and the state that is left after a loss."""
 
     def __init__(self) -> None:
-        self.wrong: list[str] = []
-        self.checker = LossChecker(self.wrong.append)
+        self.errors: list[str] = []
+        self.checker = LossChecker(self.errors.append)
         self._process = Process(VirtualLoop(), "p")
         self._second = 0
 
@@ -36,16 +36,16 @@ class Story:
         exchange.answer, exchange.answered_s = answer, self._second
         self.checker.answered(exchange)
 
-    def look(self, left: dict[int, int], safe_s: float = 0, generation: int | None = None) -> list[str]:
+    def check_survivors(self, left: dict[int, int], safe_s: float = 0, generation: int | None = None) -> list[str]:
         """``left``: partitions and their offsets."""
         data = GroupData()
         for partition, offset in left.items():
             data.replay(OffsetRecord("g", "t", partition, OffsetValue(offset, -1, f"m{offset}", 0, -1)))
         if generation is not None:
             data.replay(GroupRecord("g", GroupValue("consumer", generation, "range", "m", 0, ())))
-        self.wrong.clear()
-        self.checker.look({"g": data}, safe_s)
-        return self.wrong
+        self.errors.clear()
+        self.checker.check_survivors({"g": data}, safe_s)
+        return self.errors
 
 
 @pytest.fixture
@@ -53,39 +53,39 @@ def story() -> Story:
     return Story()
 
 
-def test_the_last_answers_may_be_lost(story: Story) -> None:
+def test_loss_of_newest_changes_is_accepted(story: Story) -> None:
     for offset in (1, 2, 3):
         story.commit(offset)
-    assert story.look({0: 1}) == []
+    assert story.check_survivors({0: 1}) == []
 
 
-def test_what_was_answered_long_ago_may_not(story: Story) -> None:
+def test_loss_of_old_change_is_reported(story: Story) -> None:
     for offset in (1, 2, 3):
         story.commit(offset)
-    [wrong] = story.look({0: 1}, safe_s=2.5)
-    assert "'m2'" in wrong and "long enough ago" in wrong
+    [errors] = story.check_survivors({0: 1}, safe_s=2.5)
+    assert "'m2'" in errors and "long enough ago" in errors
 
 
-def test_nothing_is_lost_before_something_that_survives(story: Story) -> None:
+def test_loss_before_surviving_change_is_reported(story: Story) -> None:
     story.commit(1, partition=0)
     story.commit(2, partition=1)
     story.commit(3, partition=0)
-    assert story.look({0: 3, 1: 2}) == []
+    assert story.check_survivors({0: 3, 1: 2}) == []
     story.commit(4, partition=1)
     story.commit(5, partition=0)
-    [wrong] = story.look({0: 5, 1: 2})
-    assert "'m4'" in wrong and "which is there" in wrong
+    [errors] = story.check_survivors({0: 5, 1: 2})
+    assert "'m4'" in errors and "which is there" in errors
 
 
-def test_generations_are_part_of_the_story(story: Story) -> None:
+def test_loss_of_generation_is_reported(story: Story) -> None:
     story.sync(7)
     story.commit(1, generation=7)
-    assert story.look({}, generation=6) == []
+    assert story.check_survivors({}, generation=6) == []
     story.sync(8)
     story.commit(2, generation=8)
-    assert any("generation 8" in wrong for wrong in story.look({0: 2}, generation=7))
+    assert any("generation 8" in errors for errors in story.check_survivors({0: 2}, generation=7))
 
 
-def test_what_nobody_was_answered_may_be_there(story: Story) -> None:
+def test_unanswered_change_may_survive(story: Story) -> None:
     story.commit(1)
-    assert story.look({0: 99}, safe_s=10) == []
+    assert story.check_survivors({0: 99}, safe_s=10) == []

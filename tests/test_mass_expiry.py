@@ -1,7 +1,7 @@
-"""Twenty thousand members whose sessions end at once: everybody else is served in between.
+"""Other requests are served while the sessions of 20,000 members expire together.
 
-Nothing here looks at the clock. What counts is how much is done for those that expire between a heartbeat of another
-group and its answer: names, turns of actors, records of a round.
+These tests measure no time. They count the work between a heartbeat of another group and its reply: expired sessions,
+turns of actors, records of a round.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from stage.company import Company
-from stage.ports import HandLog, Place
-from stage.requests import heartbeat, join
-from stage.world import World
+from actor_system.ports import ManualLog, RecordedReply
+from actor_system.requests import heartbeat, join
+from actor_system.simulated_group import SimulatedGroup
+from actor_system.simulation import CoordinatorSimulation
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
@@ -31,7 +31,7 @@ OTHER = "other"
 
 
 def group(*members: str, session_timeout_ms: int = SESSION_MS) -> GroupData:
-    """A Stable group as the log has it."""
+    """A Stable group from the log."""
     data = GroupData()
     kept = tuple(MemberValue(one, None, "c", "/h", 60_000, session_timeout_ms, b"s", b"a") for one in members)
     value = GroupValue("consumer", 1, "range", members[0], 1, kept)
@@ -40,15 +40,15 @@ def group(*members: str, session_timeout_ms: int = SESSION_MS) -> GroupData:
 
 
 def in_one() -> dict[str, GroupData]:
-    return {"crowd": group(*(f"member-{number}" for number in range(MEMBERS)))}
+    return {"large": group(*(f"member-{number}" for number in range(MEMBERS)))}
 
 
 def in_many() -> dict[str, GroupData]:
     return {f"group-{number}": group("member") for number in range(MEMBERS)}
 
 
-class Theatre(World):
-    """A world that goes on step by step, whose alarm rings as soon as it is due, as that of a busy loop does."""
+class StepSimulation(CoordinatorSimulation):
+    """A simulation that runs step by step, whose alarm fires as soon as it is due."""
 
     def __init__(self, groups: dict[str, GroupData]) -> None:
         other = group("talker", session_timeout_ms=1_800_000)
@@ -57,47 +57,49 @@ class Theatre(World):
         self.expired = 0
 
     def step(self) -> None:
-        """One turn of one actor, if there is anything to do at this time."""
+        """Run one turn of one actor, if there is one."""
         if self.alarm.due_ms is not None and self.alarm.due_ms <= self.clock.now_ms:
             self.alarm.due_ms = None
             self.timer.tell(Wake())
         if not self.dispatcher.step() and self.log.in_flight:
-            self.log.keep()
+            self.log.complete_append()
 
     @property
     def is_busy(self) -> bool:
-        return bool(self.expired < MEMBERS or self.log.in_flight or self.dispatcher._ready or self.dispatcher._later)
+        return bool(
+            self.expired < MEMBERS or self.log.in_flight or self.dispatcher._ready or self.dispatcher._after_turn
+        )
 
-    def beats(self) -> Iterator[tuple[int, int]]:
-        """Heartbeats of the other group until all is quiet: turns and expired names before each answer."""
+    def heartbeats(self) -> Iterator[tuple[int, int]]:
+        """Heartbeats of the other group until no messages are left: turns and expired names before each reply."""
         while self.is_busy:
-            place, turns, before = Place(), 0, self.expired
-            self.directory.post(heartbeat("talker", 1, group_id=OTHER), place)
-            while place.is_waiting:
+            reply, turns, before = RecordedReply(), 0, self.expired
+            self.directory.post(heartbeat("talker", 1, group_id=OTHER), reply)
+            while reply.is_waiting:
                 self.step()
                 turns += 1
-            assert place.value is ErrorCode.NONE
+            assert reply.value is ErrorCode.NONE
             if not self.dispatcher._ready:
                 self.step()  # what waits for an idle moment has it
             yield turns, self.expired - before
 
 
-class RecordingLog(HandLog):
-    """Keeps no records, only how many there were in each round."""
+class RecordingLog(ManualLog):
+    """Stores only the number of records in each round."""
 
     def _outcome(self, entry: object, error: ErrorCode) -> object:  # type: ignore[override]
         return super()._outcome(entry._replace(records=()), error)  # type: ignore[attr-defined]
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[Theatre]:
-    """Whoever stands in this list counts what expires."""
-    theatres: list[Theatre] = []
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[StepSimulation]:
+    """Count the expired sessions of this simulation."""
+    theatres: list[StepSimulation] = []
     original = ClassicGroup.expired
 
     def expired(self: ClassicGroup, name: tuple[str, ...], effects: Effects) -> None:
-        for theatre in theatres:
-            theatre.expired += 1
+        for simulation in theatres:
+            simulation.expired += 1
         original(self, name, effects)
 
     monkeypatch.setattr(ClassicGroup, "expired", expired)
@@ -105,53 +107,53 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Theatre]:
 
 
 @pytest.mark.parametrize("cast", [in_one, in_many])
-def test_others_are_served_while_twenty_thousand_expire(
-    cast: Callable[[], dict[str, GroupData]], counted: list[Theatre]
+def test_heartbeats_are_answered_while_20000_sessions_expire(
+    cast: Callable[[], dict[str, GroupData]], counted: list[StepSimulation]
 ) -> None:
     groups = cast()
-    theatre = Theatre(groups)
-    counted.append(theatre)
-    theatre.clock.now_ms += SESSION_MS + 10
-    waits = list(theatre.beats())
-    assert theatre.expired == MEMBERS
+    simulation = StepSimulation(groups)
+    counted.append(simulation)
+    simulation.clock.now_ms += SESSION_MS + 10
+    waits = list(simulation.heartbeats())
+    assert simulation.expired == MEMBERS
     assert max(names for _, names in waits) <= 2 * TURN_LIMIT
     assert max(turns for turns, _ in waits) <= 2 * ROUND_MAX
     assert len(waits) >= MEMBERS // (2 * TURN_LIMIT)
-    assert max(map(len, theatre.log.rounds)) <= ROUND_MAX
-    theatre.run()
-    listed = theatre.ask(ListGroups()).value
+    assert max(map(len, simulation.log.rounds)) <= ROUND_MAX
+    simulation.run()
+    listed = simulation.ask(ListGroups()).value
     assert {one.group_id for one in listed if one.state == "Stable"} == {OTHER}
     assert len(listed) == len(groups) + 1
     for group_id in list(groups)[:3]:
-        assert theatre.post(DescribeGroup(group_id)).value.state == "Empty"
+        assert simulation.post(DescribeGroup(group_id)).value.state == "Empty"
 
 
-def test_who_joins_anew_meanwhile_does_not_wait_either(counted: list[Theatre]) -> None:
-    """A new group is made by the coordinator, which hears of each group that becomes Empty: it keeps up with them."""
-    theatre = Theatre(in_many())
-    counted.append(theatre)
-    theatre.clock.now_ms += SESSION_MS + 10
+def test_joins_are_answered_while_20000_sessions_expire(counted: list[StepSimulation]) -> None:
+    """The coordinator creates the new group while it gets a message from each group that becomes Empty."""
+    simulation = StepSimulation(in_many())
+    counted.append(simulation)
+    simulation.clock.now_ms += SESSION_MS + 10
     most = 0
-    while theatre.expired < MEMBERS:
-        place, before = Place(), theatre.expired
-        theatre.directory.post(join(group_id=f"new-{before}", version=9), place)
-        while place.is_waiting:
-            theatre.step()
-        assert place.error is ErrorCode.MEMBER_ID_REQUIRED
-        most = max(most, theatre.expired - before)
+    while simulation.expired < MEMBERS:
+        reply, before = RecordedReply(), simulation.expired
+        simulation.directory.post(join(group_id=f"new-{before}", version=9), reply)
+        while reply.is_waiting:
+            simulation.step()
+        assert reply.error is ErrorCode.MEMBER_ID_REQUIRED
+        most = max(most, simulation.expired - before)
         for _ in range(100):
-            theatre.step()
+            simulation.step()
     assert most <= 4 * TURN_LIMIT
 
 
-def test_what_an_expiry_costs_does_not_depend_on_how_many_have_expired() -> None:
-    """By the number of entries that are looked at to find the leader's heir: a plain dict walks over all that left."""
-    company = Company()
-    company.load(in_one()["crowd"].value)  # type: ignore[arg-type]
-    members, effects = company.group.members, Effects()
-    company.clock.now_ms += SESSION_MS
+def test_cost_of_session_expiry_is_constant() -> None:
+    """Counts the entries that are visited to find a new leader. A plain dict visits all removed ones."""
+    simulated_group = SimulatedGroup()
+    simulated_group.load(in_one()["large"].value)  # type: ignore[arg-type]
+    members, effects = simulated_group.group.members, Effects()
+    simulated_group.clock.now_ms += SESSION_MS
     for number in range(MEMBERS - 1):
-        company.group.expired(("session", f"member-{number}"), effects)
-        assert company.group.leader_id == f"member-{number + 1}"
+        simulated_group.group.expired(("session", f"member-{number}"), effects)
+        assert simulated_group.group.leader_id == f"member-{number + 1}"
     assert list(members.by_id) == [f"member-{MEMBERS - 1}"]
     assert type(members.by_id).__name__ == "OrderedDict", "its first entry is found in one step"

@@ -1,4 +1,4 @@
-"""Members and real consumers share groups: three libraries, every assignor that both know, either side leading."""
+"""Members and Kafka clients in one group: three libraries, each common assignor, either side as the leader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import callboard
 from callboard.runtime.embed.thread import ThreadCoordinator
 from callboard.runtime.member.blocking import BlockingMember
 
-# kafka-python asks for its own resources in an old way.
+# kafka-python loads its own resources by a deprecated API.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")
 
 TOPIC = "jobs"
@@ -29,14 +29,14 @@ SESSION_MS = 20_000
 
 
 class Client(ABC):
-    """A consumer of some library, polled by a thread of its own."""
+    """A consumer of one library, polled by its own thread."""
 
     def __init__(self, bootstrap: str, group: str, assignor: str) -> None:
         self.assignment: frozenset[int] = frozenset()
         self.error: BaseException | None = None
         self._orders: list[tuple[int, int]] = []
         self._is_ending = threading.Event()
-        self._thread = threading.Thread(target=self._live, args=(bootstrap, group, assignor), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(bootstrap, group, assignor), daemon=True)
         self._thread.start()
 
     def commit(self, partition: int, next_offset: int) -> None:
@@ -48,19 +48,19 @@ class Client(ABC):
         self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive()
 
-    def _live(self, *arguments: str) -> None:
+    def _run(self, *arguments: str) -> None:
         try:
-            asyncio.run(self._poll_on(*arguments))
+            asyncio.run(self._poll_until_closed(*arguments))
         except BaseException as error:
             self.error = error
             raise
 
-    async def _poll_on(self, bootstrap: str, group: str, assignor: str) -> None:
+    async def _poll_until_closed(self, bootstrap: str, group: str, assignor: str) -> None:
         await self.open(bootstrap, group, assignor)
         while not self._is_ending.is_set():
             self.assignment = await self.poll()
             if self._orders:
-                await self.keep(*self._orders[0])
+                await self.commit_offset(*self._orders[0])
                 self._orders.pop(0)
         await self.end()
 
@@ -71,7 +71,7 @@ class Client(ABC):
     async def poll(self) -> frozenset[int]: ...
 
     @abstractmethod
-    async def keep(self, partition: int, next_offset: int) -> None: ...
+    async def commit_offset(self, partition: int, next_offset: int) -> None: ...
 
     @abstractmethod
     async def end(self) -> None: ...
@@ -93,7 +93,7 @@ class Confluent(Client):
         self._consumer.poll(POLL_S)
         return frozenset(part.partition for part in self._consumer.assignment())
 
-    async def keep(self, partition: int, next_offset: int) -> None:
+    async def commit_offset(self, partition: int, next_offset: int) -> None:
         from confluent_kafka import TopicPartition
 
         self._consumer.commit(offsets=[TopicPartition(TOPIC, partition, next_offset)], asynchronous=False)
@@ -120,7 +120,9 @@ class AioKafka(Client):
             auto_offset_reset="earliest",
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
-            partition_assignment_strategy=[one for one in known if one.name == assignor],
+            partition_assignment_strategy=[
+                known_assignor for known_assignor in known if known_assignor.name == assignor
+            ],
         )
         await self._consumer.start()
 
@@ -128,7 +130,7 @@ class AioKafka(Client):
         await self._consumer.getmany(timeout_ms=int(POLL_S * 1000))
         return frozenset(part.partition for part in self._consumer.assignment())
 
-    async def keep(self, partition: int, next_offset: int) -> None:
+    async def commit_offset(self, partition: int, next_offset: int) -> None:
         from aiokafka import TopicPartition
 
         await self._consumer.commit({TopicPartition(TOPIC, partition): next_offset})
@@ -159,13 +161,13 @@ class KafkaPython(Client):
             partition_assignment_strategy=[getattr(import_module(module), name)],
         )
         self._consumer.subscribe([TOPIC])
-        self._consumer.topics()  # a leader that assigns before it has seen the topic loses its next join
+        self._consumer.topics()  # fetch metadata: a leader that assigns without them never completes its next join
 
     async def poll(self) -> frozenset[int]:
         self._consumer.poll(timeout_ms=int(POLL_S * 1000))
         return frozenset(part.partition for part in self._consumer.assignment())
 
-    async def keep(self, partition: int, next_offset: int) -> None:
+    async def commit_offset(self, partition: int, next_offset: int) -> None:
         structs = import_module("kafka.structs")
         part, offset = structs.TopicPartition(TOPIC, partition), structs.OffsetAndMetadata(next_offset, "", -1)
         self._consumer.commit({part: offset})
@@ -182,9 +184,9 @@ PAIRS = [
 ]
 
 
-def wait_until(holds: Callable[[], bool], *clients: Client) -> None:
+def wait_until(condition: Callable[[], bool], *clients: Client) -> None:
     until_s = time.monotonic() + DEADLINE_S
-    while not holds():
+    while not condition():
         assert time.monotonic() < until_s, f"not in time; clients have {[client.assignment for client in clients]}"
         assert [client.error for client in clients if client.error is not None] == []
         time.sleep(0.01)
@@ -197,13 +199,15 @@ def coordinator() -> Iterator[ThreadCoordinator]:
         yield coordinator
 
 
-def a_member(coordinator: ThreadCoordinator, group: str, assignor: str) -> BlockingMember:
+def make_member(coordinator: ThreadCoordinator, group: str, assignor: str) -> BlockingMember:
     options: dict[str, Any] = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": HEARTBEAT_MS}
     return coordinator.member(group, resources={TOPIC: PARTITIONS}, assignor=assignor, **options)
 
 
 @contextmanager
-def a_client(library: type[Client], coordinator: ThreadCoordinator, group: str, assignor: str) -> Iterator[Client]:
+def running_client(
+    library: type[Client], coordinator: ThreadCoordinator, group: str, assignor: str
+) -> Iterator[Client]:
     client = library(coordinator.bootstrap, group, assignor)
     try:
         yield client
@@ -212,32 +216,32 @@ def a_client(library: type[Client], coordinator: ThreadCoordinator, group: str, 
 
 
 @pytest.mark.parametrize(("library", "assignor"), PAIRS)
-def test_a_member_leads_and_a_client_follows(
+def test_group_led_by_a_member_shares_with_a_kafka_client(
     coordinator: ThreadCoordinator, library: type[Client], assignor: str
 ) -> None:
     group = f"led-by-us-{library.__name__}-{assignor}"
-    with a_member(coordinator, group, assignor) as member:
+    with make_member(coordinator, group, assignor) as member:
         first = member.next_assignment(DEADLINE_S)
         assert len(first.shards) == PARTITIONS and member.is_leader
-        with a_client(library, coordinator, group, assignor) as client:
-            shared_out(member, client)
+        with running_client(library, coordinator, group, assignor) as client:
+            assert_partitions_are_shared(member, client)
             partition = min(client.assignment)
             client.commit(partition, 42)
-        wait_until(lambda: len(held(member)) == PARTITIONS)
+        wait_until(lambda: len(owned_numbers(member)) == PARTITIONS)
         assignment = latest(member)
         assert assignment.shard(TOPIC, partition).next_offset == 42
         assert member.is_leader
 
 
 @pytest.mark.parametrize(("library", "assignor"), PAIRS)
-def test_a_client_leads_and_a_member_follows(
+def test_group_led_by_a_kafka_client_shares_with_a_member(
     coordinator: ThreadCoordinator, library: type[Client], assignor: str
 ) -> None:
     group = f"led-by-them-{library.__name__}-{assignor}"
-    with a_client(library, coordinator, group, assignor) as client:
+    with running_client(library, coordinator, group, assignor) as client:
         wait_until(lambda: len(client.assignment) == PARTITIONS, client)
-        with a_member(coordinator, group, assignor) as member:
-            shared_out(member, client)
+        with make_member(coordinator, group, assignor) as member:
+            assert_partitions_are_shared(member, client)
             assert not member.is_leader
             shard = latest(member).shards[0]
             shard.commit(7, "seven")
@@ -247,19 +251,19 @@ def test_a_client_leads_and_a_member_follows(
     assert (found.offset, found.metadata) == (7, "seven")
 
 
-def held(member: BlockingMember) -> frozenset[int]:
+def owned_numbers(member: BlockingMember) -> frozenset[int]:
     return frozenset(int(shard.name) for shard in member.shards if not shard.is_revoked)
 
 
 def latest(member: BlockingMember) -> Any:
-    """The member's newest work: older ones are over."""
+    """The member's current assignment."""
     while True:
         assignment = member.next_assignment(DEADLINE_S)
-        if not assignment.is_over and len(assignment.shards) == len(held(member)):
+        if not assignment.is_over and len(assignment.shards) == len(owned_numbers(member)):
             return assignment
 
 
-def shared_out(member: BlockingMember, client: Client) -> None:
+def assert_partitions_are_shared(member: BlockingMember, client: Client) -> None:
     half = PARTITIONS // 2
-    wait_until(lambda: len(held(member)) == len(client.assignment) == half, client)
-    assert held(member) | client.assignment == set(range(PARTITIONS))
+    wait_until(lambda: len(owned_numbers(member)) == len(client.assignment) == half, client)
+    assert owned_numbers(member) | client.assignment == set(range(PARTITIONS))

@@ -1,4 +1,4 @@
-"""Members in groups of a real coordinator, in this process and in virtual time: who has what, and when it changes."""
+"""Members in groups of a real coordinator, in this process and in virtual time: assignments and their changes."""
 
 from __future__ import annotations
 
@@ -7,23 +7,29 @@ from random import Random
 from typing import Any
 
 import pytest
-from member_helpers import GROUP, a_node, background, held, in_virtual_time, restart_node, until
+from member_helpers import (
+    GROUP,
+    background,
+    group_state,
+    in_virtual_time,
+    local_coordinator,
+    next_assignment_of,
+    restart_node,
+    wait_until,
+)
 
-from callboard.actors.errors import ErrorCode
-from callboard.actors.messages import DescribeGroup
-from callboard.runtime.kafka.services import Origin
 from callboard.runtime.member.assignors.custom import FunctionAssignor
 from callboard.runtime.member.assignors.table import ASSIGNORS
 from callboard.runtime.member.errors import Fenced, MemberError, ShardLost
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.work import Shard
+from callboard.runtime.member.shards import Shard
 
 EAGER = ("range", "roundrobin", "sticky")
 JOBS = {"jobs": 6}
 
 
-def a_member(connector: Any, group: str = GROUP, **options: Any) -> Member:
+def make_member(connector: Any, group: str = GROUP, **options: Any) -> Member:
     return Member(connector, group, random=Random(1), **{"resources": JOBS, **options})
 
 
@@ -34,18 +40,18 @@ def owned_partitions(*members: Member) -> list[tuple[str, int]]:
 ALL = [("jobs", number) for number in range(6)]
 
 
-# Who has what --------------------------------------------------------------------------------------------------------
+# Assignments ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @in_virtual_time
 async def test_members_share_all_shards_and_get_those_of_members_that_leave(assignor: str) -> None:
-    async with a_node() as connector, a_member(connector, assignor=assignor) as one:
-        await (await held(one, 6)).shards[0].commit(11, "eleven")
-        async with a_member(connector, assignor=assignor) as two, a_member(connector, assignor=assignor) as three:
-            await until(lambda: len(one.shards) == len(two.shards) == len(three.shards) == 2)
-            await until(lambda: owned_partitions(one, two, three) == ALL)
-        assignment = await held(one, 6)
+    async with local_coordinator() as connector, make_member(connector, assignor=assignor) as ann:
+        await (await next_assignment_of(ann, 6)).shards[0].commit(11, "eleven")
+        async with make_member(connector, assignor=assignor) as bob, make_member(connector, assignor=assignor) as cleo:
+            await wait_until(lambda: len(ann.shards) == len(bob.shards) == len(cleo.shards) == 2)
+            await wait_until(lambda: owned_partitions(ann, bob, cleo) == ALL)
+        assignment = await next_assignment_of(ann, 6)
         assert (assignment.shard("jobs", 0).next_offset, assignment.shard("jobs", 0).note) == (11, "eleven")
 
 
@@ -54,78 +60,81 @@ async def test_custom_assignor_is_used_and_a_failing_one_is_replaced_by_round_ro
     first_takes_all = FunctionAssignor("first", lambda partitions, members: {members[0].member_id: ALL})
     nobody: dict[str, list[tuple[str, int]]] = {}
     broken = FunctionAssignor("broken", lambda partitions, members: {"x": nobody["x"]})
-    async with a_node() as connector:
+    async with local_coordinator() as connector:
         async with (
-            a_member(connector, assignor=first_takes_all) as one,
-            a_member(connector, assignor=first_takes_all) as two,
+            make_member(connector, assignor=first_takes_all) as ann,
+            make_member(connector, assignor=first_takes_all) as bob,
         ):
-            await until(lambda: sorted((len(one.shards), len(two.shards))) == [0, 6])
+            await wait_until(lambda: sorted((len(ann.shards), len(bob.shards))) == [0, 6])
         async with (
-            a_member(connector, "other", assignor=broken) as one,
-            a_member(connector, "other", assignor=broken) as two,
+            make_member(connector, "other", assignor=broken) as ann,
+            make_member(connector, "other", assignor=broken) as bob,
         ):
-            await until(lambda: len(one.shards) == len(two.shards) == 3)
+            await wait_until(lambda: len(ann.shards) == len(bob.shards) == 3)
 
 
 @in_virtual_time
-async def test_weights_are_minded() -> None:
+async def test_weighted_assignor_gives_shares_by_weight() -> None:
     options = {"assignor": "callboard-weighted"}
     async with (
-        a_node() as connector,
-        a_member(connector, weight=2, **options) as one,
-        a_member(connector, weight=1, **options) as two,
+        local_coordinator() as connector,
+        make_member(connector, weight=2, **options) as ann,
+        make_member(connector, weight=1, **options) as bob,
     ):
-        await until(lambda: (len(one.shards), len(two.shards)) == (4, 2))
+        await wait_until(lambda: (len(ann.shards), len(bob.shards)) == (4, 2))
 
 
 @in_virtual_time
 async def test_more_members_than_shards_leaves_some_without_shards() -> None:
     resources = {"jobs": 1}
     async with (
-        a_node() as connector,
-        a_member(connector, resources=resources) as one,
-        a_member(connector, resources=resources) as two,
+        local_coordinator() as connector,
+        make_member(connector, resources=resources) as ann,
+        make_member(connector, resources=resources) as bob,
     ):
-        await until(lambda: len(one.shards) + len(two.shards) == 1)
-        idle = two if one.shards else one
+        await wait_until(lambda: len(ann.shards) + len(bob.shards) == 1)
+        idle = bob if ann.shards else ann
         assert (await idle.next_assignment()).shards == ()
 
 
 @in_virtual_time
-async def test_the_groups_topics_are_there_for_kafkas_tools() -> None:
-    async with a_node() as connector:
-        async with a_member(connector), a_member(connector, "named", resources={"tenants": ["acme", "a b"]}) as named:
-            await held(named, 2)
+async def test_topics_of_resources_are_created() -> None:
+    async with local_coordinator() as connector:
+        async with (
+            make_member(connector),
+            make_member(connector, "named", resources={"tenants": ["acme", "a b"]}) as named,
+        ):
+            await next_assignment_of(named, 2)
         assert await connector.partitions(["jobs", "tenants.acme", "tenants.a.20b", "no"]) == {
             "jobs": 6,
             "tenants.acme": 1,
             "tenants.a.20b": 1,
         }
-        async with a_member(connector, resources={"jobs": 8}) as grown:
-            await held(grown, 8)
+        async with make_member(connector, resources={"jobs": 8}) as grown:
+            await next_assignment_of(grown, 8)
         assert await connector.partitions(["jobs"]) == {"jobs": 8}
 
 
 @in_virtual_time
-async def test_two_resources_and_members_that_want_different_ones() -> None:
+async def test_members_with_different_resources_get_only_their_own_shards() -> None:
     async with (
-        a_node() as connector,
-        a_member(connector) as one,
-        a_member(connector, resources={"jobs": 6, "mails": 2}) as two,
+        local_coordinator() as connector,
+        make_member(connector) as ann,
+        make_member(connector, resources={"jobs": 6, "mails": 2}) as bob,
     ):
-        await until(lambda: owned_partitions(one, two) == [*ALL, ("mails", 0), ("mails", 1)])
-        assert [shard.name for shard in two.shards if shard.resource == "mails"] == [0, 1]
+        await wait_until(lambda: owned_partitions(ann, bob) == [*ALL, ("mails", 0), ("mails", 1)])
+        assert [shard.name for shard in bob.shards if shard.resource == "mails"] == [0, 1]
 
 
-# Changing hands ------------------------------------------------------------------------------------------------------
+# Rebalances ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("assignor", EAGER)
 @in_virtual_time
 async def test_eager_rebalance_revokes_all_shards_and_accepts_commits_until_tasks_end(assignor: str) -> None:
     ended = []
-    async with a_node() as connector, a_member(connector, assignor=assignor) as one:
-        assignment = await held(one, 6)
+    async with local_coordinator() as connector, make_member(connector, assignor=assignor) as ann:
+        assignment = await next_assignment_of(ann, 6)
 
         async def job(shard: Shard) -> None:
             try:
@@ -137,15 +146,15 @@ async def test_eager_rebalance_revokes_all_shards_and_accepts_commits_until_task
 
         for shard in assignment.shards:
             assignment.create_task(job(shard), shard)
-        async with a_member(connector, assignor=assignor) as two:
-            theirs = await held(two, 3)
+        async with make_member(connector, assignor=assignor) as bob:
+            bobs = await next_assignment_of(bob, 3)
             assert len(ended) == 6
-            assert [shard.next_offset for shard in theirs.shards] == [100 + int(shard.name) for shard in theirs.shards]
-            assert theirs.generation == theirs.shards[0].token > assignment.generation
+            assert [shard.next_offset for shard in bobs.shards] == [100 + int(shard.name) for shard in bobs.shards]
+            assert bobs.generation == bobs.shards[0].token > assignment.generation
 
 
 @in_virtual_time
-async def test_a_cooperative_member_goes_on_with_what_it_keeps() -> None:
+async def test_cooperative_rebalance_does_not_interrupt_kept_shards() -> None:
     cancelled: list[Shard] = []
 
     async def handler(shard: Shard) -> None:
@@ -155,17 +164,17 @@ async def test_a_cooperative_member_goes_on_with_what_it_keeps() -> None:
             await shard.commit(1)
             cancelled.append(shard)
 
-    async with a_node() as connector, a_member(connector) as one, background(one.run(handler)):
-        await until(lambda: len(one.shards) == 6)
-        before = one.shards
-        async with a_member(connector) as two:
-            theirs = await held(two, 3)
+    async with local_coordinator() as connector, make_member(connector) as ann, background(ann.run(handler)):
+        await wait_until(lambda: len(ann.shards) == 6)
+        before = ann.shards
+        async with make_member(connector) as bob:
+            bobs = await next_assignment_of(bob, 3)
             assert len(cancelled) == 3
-            assert {shard.topic_partition for shard in cancelled} == {shard.topic_partition for shard in theirs.shards}
-            assert all(shard.next_offset == 1 for shard in theirs.shards)
-            assert all(shard in before for shard in one.shards)
-            assert min(shard.token for shard in theirs.shards) > max(shard.token for shard in before)
-        await until(lambda: len(one.shards) == 6)
+            assert {shard.topic_partition for shard in cancelled} == {shard.topic_partition for shard in bobs.shards}
+            assert all(shard.next_offset == 1 for shard in bobs.shards)
+            assert all(shard in before for shard in ann.shards)
+            assert min(shard.token for shard in bobs.shards) > max(shard.token for shard in before)
+        await wait_until(lambda: len(ann.shards) == 6)
         assert len(cancelled) == 3
 
 
@@ -173,9 +182,9 @@ async def test_a_cooperative_member_goes_on_with_what_it_keeps() -> None:
 async def test_task_that_ignores_cancellation_is_abandoned_before_the_rebalance_timeout(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its commits come too late, and are refused; the others wait no longer than the rebalance timeout."""
+    """Its commits are refused, and the other member waits no longer than the rebalance timeout."""
 
-    async def stubborn(shard: Shard) -> None:
+    async def ignore_cancellation(shard: Shard) -> None:
         while not shard.is_lost:
             try:
                 await asyncio.sleep(1e6)
@@ -185,28 +194,28 @@ async def test_task_that_ignores_cancellation_is_abandoned_before_the_rebalance_
             await shard.commit(1)
 
     loop = asyncio.get_running_loop()
-    async with a_node() as connector, a_member(connector, rebalance_timeout_ms=20_000) as one:
-        assignment = await held(one, 6)
+    async with local_coordinator() as connector, make_member(connector, rebalance_timeout_ms=20_000) as ann:
+        assignment = await next_assignment_of(ann, 6)
         for shard in assignment.shards:
-            assignment.create_task(stubborn(shard), shard)
-        begun_s = loop.time()
-        async with a_member(connector, rebalance_timeout_ms=20_000) as two:
-            await held(two, 3)
-            assert 5 < loop.time() - begun_s < 25
+            assignment.create_task(ignore_cancellation(shard), shard)
+        start_s = loop.time()
+        async with make_member(connector, rebalance_timeout_ms=20_000) as bob:
+            await next_assignment_of(bob, 3)
+            assert 5 < loop.time() - start_s < 25
     assert "has not ended within" in caplog.text
 
 
 @in_virtual_time
-async def test_tokens_grow_with_each_owner_and_a_former_one_cannot_commit() -> None:
-    async with a_node() as connector:
-        async with a_member(connector) as one:
-            first = (await held(one, 6)).shards[0]
-            async with a_member(connector) as two:
-                await held(two, 3)
-            second = next(shard for shard in one.shards if shard.topic_partition == first.topic_partition)
+async def test_token_grows_with_each_owner_and_former_owner_commit_raises_shard_lost() -> None:
+    async with local_coordinator() as connector:
+        async with make_member(connector) as ann:
+            first = (await next_assignment_of(ann, 6)).shards[0]
+            async with make_member(connector) as bob:
+                await next_assignment_of(bob, 3)
+            second = next(shard for shard in ann.shards if shard.topic_partition == first.topic_partition)
             assert second.token >= first.token
-        async with a_member(connector) as three:
-            third = (await held(three, 6)).shards[0]
+        async with make_member(connector) as cleo:
+            third = (await next_assignment_of(cleo, 6)).shards[0]
             assert third.token > first.token
             with pytest.raises(ShardLost, match="lost"):
                 await first.commit(1)
@@ -216,22 +225,22 @@ async def test_tokens_grow_with_each_owner_and_a_former_one_cannot_commit() -> N
 
 
 @in_virtual_time
-async def test_members_keep_shards_over_a_coordinator_restart() -> None:
-    """Within the lease nothing is lost, and a commit that was on its way gets through."""
-    async with a_node() as connector, a_member(connector) as one, a_member(connector) as two:
-        await until(lambda: len(one.shards) == len(two.shards) == 3)
-        shards = [*one.shards, *two.shards]
+async def test_restart_within_the_lease_keeps_all_shards() -> None:
+    """Commits that are pending during the restart succeed."""
+    async with local_coordinator() as connector, make_member(connector) as ann, make_member(connector) as bob:
+        await wait_until(lambda: len(ann.shards) == len(bob.shards) == 3)
+        shards = [*ann.shards, *bob.shards]
         await asyncio.gather(restart_node(connector), *(shard.commit(5) for shard in shards))
         await asyncio.sleep(60)
-        assert [*one.shards, *two.shards] == shards
+        assert [*ann.shards, *bob.shards] == shards
         assert not any(shard.is_revoked for shard in shards)
 
 
 @in_virtual_time
-async def test_members_lose_shards_in_a_long_outage_and_get_them_again() -> None:
-    async with a_node() as connector, a_member(connector) as one, a_member(connector) as two:
-        await until(lambda: len(one.shards) == len(two.shards) == 3)
-        before = [*one.shards, *two.shards]
+async def test_outage_longer_than_the_lease_loses_shards_until_the_coordinator_returns() -> None:
+    async with local_coordinator() as connector, make_member(connector) as ann, make_member(connector) as bob:
+        await wait_until(lambda: len(ann.shards) == len(bob.shards) == 3)
+        before = [*ann.shards, *bob.shards]
         await before[0].commit(3)
         node, connector.node = connector.node, None
         assert node is not None
@@ -240,49 +249,52 @@ async def test_members_lose_shards_in_a_long_outage_and_get_them_again() -> None
         await asyncio.sleep(30)
         assert all(shard.is_lost for shard in before)
         connector.node = node
-        await until(lambda: owned_partitions(one, two) == ALL)
+        await wait_until(lambda: owned_partitions(ann, bob) == ALL)
         again = next(
-            shard for shard in (*one.shards, *two.shards) if shard.topic_partition == before[0].topic_partition
+            shard for shard in (*ann.shards, *bob.shards) if shard.topic_partition == before[0].topic_partition
         )
         assert again.next_offset == 3
 
 
 @in_virtual_time
-async def test_a_member_begins_before_there_is_a_coordinator() -> None:
-    async with a_node() as connector:
+async def test_member_started_before_the_coordinator_joins_later() -> None:
+    async with local_coordinator() as connector:
         node, connector.node = connector.node, None
-        async with a_member(connector) as member:
+        async with make_member(connector) as member:
             await asyncio.sleep(20)
             assert member.generation == -1
             connector.node = node
-            await held(member, 6)
+            await next_assignment_of(member, 6)
 
 
 @in_virtual_time
-async def test_a_full_group_and_one_of_another_kind_refuse_with_advice() -> None:
-    async with a_node(group_max_size=1) as connector, a_member(connector) as one:
-        await held(one, 6)
+async def test_join_of_a_full_or_incompatible_group_raises_member_error_with_advice() -> None:
+    async with local_coordinator(group_max_size=1) as connector, make_member(connector) as ann:
+        await next_assignment_of(ann, 6)
         with pytest.raises(MemberError, match="group_max_size"):
-            async with a_member(connector) as two:
-                await two.next_assignment()
+            async with make_member(connector) as bob:
+                await bob.next_assignment()
         with pytest.raises(MemberError, match="session_timeout_ms"):
-            async with a_member(connector, "other", session_timeout_ms=1_000) as three:
-                await three.next_assignment()
-    async with a_node() as connector, a_member(connector, assignor="range") as one:
-        await held(one, 6)
+            async with make_member(connector, "other", session_timeout_ms=1_000) as cleo:
+                await cleo.next_assignment()
+    async with local_coordinator() as connector, make_member(connector, assignor="range") as ann:
+        await next_assignment_of(ann, 6)
         with pytest.raises(MemberError, match="same assignor"):
-            async with a_member(connector, assignor="roundrobin") as two:
-                await two.next_assignment()
+            async with make_member(connector, assignor="roundrobin") as bob:
+                await bob.next_assignment()
 
 
 @in_virtual_time
-async def test_members_that_know_both_assignors_let_a_group_change_from_one_to_the_other() -> None:
-    async with a_node() as connector, a_member(connector, assignor=["cooperative-sticky", "range"]) as both:
-        async with a_member(connector, assignor="range") as old:
-            await until(lambda: len(both.shards) == len(old.shards) == 3)
-        await until(lambda: len(both.shards) == 6)
-        async with a_member(connector, assignor="cooperative-sticky") as new:
-            await until(lambda: len(both.shards) == len(new.shards) == 3)
+async def test_group_changes_its_assignor_through_members_that_offer_both() -> None:
+    async with (
+        local_coordinator() as connector,
+        make_member(connector, assignor=["cooperative-sticky", "range"]) as both,
+    ):
+        async with make_member(connector, assignor="range") as old:
+            await wait_until(lambda: len(both.shards) == len(old.shards) == 3)
+        await wait_until(lambda: len(both.shards) == 6)
+        async with make_member(connector, assignor="cooperative-sticky") as new:
+            await wait_until(lambda: len(both.shards) == len(new.shards) == 3)
 
 
 # Static members ------------------------------------------------------------------------------------------------------
@@ -290,111 +302,111 @@ async def test_members_that_know_both_assignors_let_a_group_change_from_one_to_t
 
 @in_virtual_time
 async def test_static_member_that_returns_in_time_gets_the_same_shards_without_rebalance() -> None:
-    async with a_node() as connector, a_member(connector) as other:
-        async with a_member(connector, instance_id="one") as static:
-            await until(lambda: len(static.shards) == len(other.shards) == 3)
-            had, generation = owned_partitions(static), other.generation
-        async with a_member(connector, instance_id="one") as static:
-            await held(static, 3)
-            assert owned_partitions(static) == had
+    async with local_coordinator() as connector, make_member(connector) as other:
+        async with make_member(connector, instance_id="one") as static:
+            await wait_until(lambda: len(static.shards) == len(other.shards) == 3)
+            before, generation = owned_partitions(static), other.generation
+        async with make_member(connector, instance_id="one") as static:
+            await next_assignment_of(static, 3)
+            assert owned_partitions(static) == before
             assert other.generation == static.generation == generation
-        await until(lambda: len(other.shards) == 6)  # its session has ended
+        await wait_until(lambda: len(other.shards) == 6)  # the static member's session has expired
 
 
 @in_virtual_time
-async def test_of_two_processes_with_one_instance_id_the_first_is_fenced() -> None:
-    async with a_node() as connector, a_member(connector, instance_id="one") as first:
-        shard = (await held(first, 6)).shards[0]
-        async with a_member(connector, instance_id="one") as second:
+async def test_second_process_with_the_same_instance_id_fences_the_first() -> None:
+    async with local_coordinator() as connector, make_member(connector, instance_id="one") as first:
+        shard = (await next_assignment_of(first, 6)).shards[0]
+        async with make_member(connector, instance_id="one") as second:
             with pytest.raises(Fenced, match="instance_id='one'"):
                 await first.next_assignment()
             assert shard.is_lost
-            await held(second, 6)
+            await next_assignment_of(second, 6)
 
 
 # Names ---------------------------------------------------------------------------------------------------------------
 
 
 @in_virtual_time
-async def test_a_change_of_names_moves_only_what_it_must_and_progress_stays_with_its_name() -> None:
+async def test_changed_names_move_few_shards_and_keep_offsets_by_name() -> None:
     names = ["acme", "zenith", "initech", "hooli"]
     options: Any = {"resources": {"tenants": lambda: list(names)}}
-    async with a_node() as connector:
-        async with a_member(connector, **options) as one, a_member(connector, **options) as two:
-            await until(lambda: len(one.shards) == len(two.shards) == 2)
-            kept = [shard for shard in (*one.shards, *two.shards) if shard.name != "acme"]
+    async with local_coordinator() as connector:
+        async with make_member(connector, **options) as ann, make_member(connector, **options) as bob:
+            await wait_until(lambda: len(ann.shards) == len(bob.shards) == 2)
+            kept = [shard for shard in (*ann.shards, *bob.shards) if shard.name != "acme"]
             for shard in kept:
                 await shard.commit(7, str(shard.name))
             names[names.index("acme")] = "umbrella"
             names.sort()
-            await until(lambda: sorted(str(shard.name) for shard in (*one.shards, *two.shards)) == names)
-            assert all(shard in (*one.shards, *two.shards) and not shard.is_revoked for shard in kept)
-        async with a_member(connector, resources={"tenants": names}) as three:
-            for shard in (await held(three, 4)).shards:
+            await wait_until(lambda: sorted(str(shard.name) for shard in (*ann.shards, *bob.shards)) == names)
+            assert all(shard in (*ann.shards, *bob.shards) and not shard.is_revoked for shard in kept)
+        async with make_member(connector, resources={"tenants": names}) as cleo:
+            for shard in (await next_assignment_of(cleo, 4)).shards:
                 assert (shard.next_offset, shard.note) == ((None, "") if shard.name == "umbrella" else (7, shard.name))
 
 
 @in_virtual_time
-async def test_a_number_may_be_a_coroutine_function_and_grow() -> None:
+async def test_partition_count_from_a_coroutine_function_may_grow() -> None:
     count = 2
 
-    async def ask() -> int:
+    async def job_count() -> int:
         await asyncio.sleep(0.1)
         return count
 
-    async with a_node() as connector, a_member(connector, resources={"jobs": ask}) as one:
-        await held(one, 2)
+    async with local_coordinator() as connector, make_member(connector, resources={"jobs": job_count}) as ann:
+        await next_assignment_of(ann, 2)
         count = 5
-        await held(one, 5)
+        await next_assignment_of(ann, 5)
         count = 0
-        await held(one, 0)
+        await next_assignment_of(ann, 0)
 
 
 @in_virtual_time
-async def test_a_function_that_says_the_same_again_moves_nothing() -> None:
-    """Of numbers and of names: the leader, who alone counts, does not join again for it."""
+async def test_resource_function_with_an_equal_result_causes_no_rebalance() -> None:
+    """For numbers and names. The member is the leader, whose partition counts are used."""
     calls = 0
 
-    def ask() -> int:
+    def job_count() -> int:
         nonlocal calls
         calls += 1
         return 2
 
-    resources: dict[str, Any] = {"jobs": ask, "tenants": lambda: ["acme", "zenith"]}
-    async with a_node() as connector, a_member(connector, resources=resources) as one:
-        await held(one, 4)
-        generation = one.generation
-        await until(lambda: calls > 10)
-        assert one.is_leader
-        assert one.generation == generation
+    resources: dict[str, Any] = {"jobs": job_count, "tenants": lambda: ["acme", "zenith"]}
+    async with local_coordinator() as connector, make_member(connector, resources=resources) as ann:
+        await next_assignment_of(ann, 4)
+        generation = ann.generation
+        await wait_until(lambda: calls > 10)
+        assert ann.is_leader
+        assert ann.generation == generation
 
 
 @in_virtual_time
-async def test_a_function_that_fails_later_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_resource_function_that_fails_later_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     calls = 0
 
-    def ask() -> int:
+    def job_count() -> int:
         nonlocal calls
         calls += 1
         return 2 if calls == 1 else calls // 0
 
-    async with a_node() as connector, a_member(connector, resources={"jobs": ask}) as one:
-        await held(one, 2)
-        await until(lambda: calls > 3)
-        assert len(one.shards) == 2
+    async with local_coordinator() as connector, make_member(connector, resources={"jobs": job_count}) as ann:
+        await next_assignment_of(ann, 2)
+        await wait_until(lambda: calls > 3)
+        assert len(ann.shards) == 2
     assert "could not be refreshed" in caplog.text
 
 
 @in_virtual_time
-async def test_a_resource_that_no_topic_can_be_made_of_is_told() -> None:
-    async with a_node() as connector, a_member(connector, resources={"a.b": 1}) as one:
-        await held(one, 1)
+async def test_resource_whose_topic_is_refused_raises_member_error() -> None:
+    async with local_coordinator() as connector, make_member(connector, resources={"a.b": 1}) as ann:
+        await next_assignment_of(ann, 1)
         with pytest.raises(MemberError, match="collides"):
-            async with a_member(connector, "other", resources={"a_b": 1}) as two:
-                await two.next_assignment()
+            async with make_member(connector, "other", resources={"a_b": 1}) as bob:
+                await bob.next_assignment()
 
 
-# run, bodies and tasks -----------------------------------------------------------------------------------------------
+# run(), bodies and tasks ----------------------------------------------------------------------------------------------
 
 
 @in_virtual_time
@@ -404,86 +416,79 @@ async def test_run_leaves_the_group_then_raises_the_error_of_a_handler() -> None
             raise LookupError("no such image")
         await asyncio.sleep(1e6)
 
-    async with a_node() as connector:
-        member = a_member(connector)
+    async with local_coordinator() as connector:
+        member = make_member(connector)
         with pytest.raises(LookupError, match="no such image"):
             async with member:
                 try:
                     await member.run(handler)
                 finally:
-                    assert await state(connector) == "Empty"
+                    assert await group_state(connector) == "Empty"
         assert member.shards == ()
 
 
-async def state(connector: LocalConnector) -> str:
-    assert connector.node is not None
-    described = await connector.node.ask(DescribeGroup(GROUP), Origin("test", "/127.0.0.1", 0))
-    assert described.error is ErrorCode.NONE
-    return str(described.state)
-
-
 @in_virtual_time
-async def test_body_is_cancelled_without_error_and_the_loop_gets_the_next_assignment() -> None:
-    seen: list[int] = []
-    async with a_node() as connector, a_member(connector, assignor="range") as one:
+async def test_body_of_an_assignment_that_is_over_is_cancelled_without_error() -> None:
+    shard_counts: list[int] = []
+    async with local_coordinator() as connector, make_member(connector, assignor="range") as ann:
 
-        async def use() -> None:
-            async for assignment in one.assignments():
+        async def consume() -> None:
+            async for assignment in ann.assignments():
                 async with assignment:
-                    seen.append(len(assignment.shards))
+                    shard_counts.append(len(assignment.shards))
                     await asyncio.sleep(1e6)
 
-        async with background(use()) as using:
-            await until(lambda: seen == [6])
-            async with a_member(connector, assignor="range") as two:
-                await held(two, 3)
-                await until(lambda: seen == [6, 3])
-            await until(lambda: seen == [6, 3, 6])
-            using.cancel()
+        async with background(consume()) as consuming:
+            await wait_until(lambda: shard_counts == [6])
+            async with make_member(connector, assignor="range") as bob:
+                await next_assignment_of(bob, 3)
+                await wait_until(lambda: shard_counts == [6, 3])
+            await wait_until(lambda: shard_counts == [6, 3, 6])
+            consuming.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await using
+                await consuming
 
 
 @in_virtual_time
-async def test_the_users_own_cancellation_gets_through_at_any_await() -> None:
-    """Also while work is handed back, and while the member joins or leaves; and then nobody is left in the group."""
+async def test_cancellation_by_the_user_is_not_suppressed_at_any_await() -> None:
+    """Also while shards are released and while the member joins or leaves. Then the group is empty."""
     for steps in range(120):
-        async with a_node() as connector:
+        async with local_coordinator() as connector:
 
-            async def use(connector: LocalConnector = connector) -> None:
-                async with a_member(connector) as one:
-                    async for assignment in one.assignments():
+            async def consume(connector: LocalConnector = connector) -> None:
+                async with make_member(connector) as ann:
+                    async for assignment in ann.assignments():
                         async with assignment:
                             for shard in assignment.shards:
                                 assignment.create_task(asyncio.sleep(1e6), shard)
                             await assignment.shards[0].commit(1)
                             await assignment.commit(assignment.shards[1], 2)
 
-            using = asyncio.ensure_future(use())
+            consuming = asyncio.ensure_future(consume())
             for _ in range(steps):
                 await asyncio.sleep(0)
-            using.cancel()
+            consuming.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await using
+                await consuming
             await asyncio.sleep(1)
-            others = [task for task in asyncio.all_tasks() if "member" in repr(task.get_coro())]
-            assert others == []
+            member_tasks = [task for task in asyncio.all_tasks() if "member" in repr(task.get_coro())]
+            assert member_tasks == []
             await asyncio.sleep(30)
-            assert await state(connector) in ("Empty", "Dead")
+            assert await group_state(connector) in ("Empty", "Dead")
 
 
 @in_virtual_time
-async def test_a_member_is_entered_once() -> None:
-    async with a_node() as connector:
-        async with a_member(connector) as one:
+async def test_second_enter_of_a_member_raises_runtime_error() -> None:
+    async with local_coordinator() as connector:
+        async with make_member(connector) as ann:
             with pytest.raises(RuntimeError, match="entered before"):
-                await one.__aenter__()
+                await ann.__aenter__()
         with pytest.raises(RuntimeError, match="entered before"):
-            await one.__aenter__()
+            await ann.__aenter__()
         with pytest.raises(MemberError, match="has left"):
-            await one.next_assignment()
+            await ann.next_assignment()
 
 
-def test_a_group_without_a_name_is_refused() -> None:
+def test_empty_group_name_raises_value_error() -> None:
     with pytest.raises(ValueError, match="not empty"):
-        a_member(LocalConnector(), "")
+        make_member(LocalConnector(), "")

@@ -1,6 +1,6 @@
-"""No work has two owners: a member that is cut off gives its work up before the coordinator gives it to another.
+"""No shard has two owners: a disconnected member stops its work before the coordinator reassigns its shards.
 
-A real coordinator and members in virtual time, some behind a network that is cut and mended at times that a seed draws.
+A real coordinator and members in virtual time. Seeded random cuts disconnect some members for a while.
 """
 
 from __future__ import annotations
@@ -11,50 +11,57 @@ from random import Random
 from typing import Any
 
 import pytest
-from member_helpers import CutConnector, a_node, held, in_virtual_time, restart_node, until
+from member_helpers import (
+    CutConnector,
+    in_virtual_time,
+    local_coordinator,
+    next_assignment_of,
+    restart_node,
+    wait_until,
+)
 
 from callboard.actors.messages import GroupRequest, Heartbeat, SyncGroup
 from callboard.runtime.member.channel import Channel
 from callboard.runtime.member.errors import ShardLost
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.work import Assignment, Shard
+from callboard.runtime.member.shards import Assignment, Shard
 from callboard.runtime.testing.simulation.loop import Process, VirtualLoop
 from callboard.runtime.testing.simulation.loop import run as run_virtually
 
 SEEDS = 30
 MEMBERS = 4
 LONG_S = 300.0
-SESSION_S = 10.0  # as it is by default
+SESSION_S = 10.0  # the default
 CLEAN_UP_S = 0.9  # less than the margin of the lease, two seconds
 
 
-class Ledger:
-    """Who works on what, as those who work write it down. A second owner, or a token that goes back, is an error."""
+class OwnershipLedger:
+    """The workers record here which shards they work on. A second owner or a smaller token is an error."""
 
     def __init__(self) -> None:
         self.owners: dict[tuple[str, int], Shard] = {}
         self.tokens: dict[tuple[str, int], int] = {}
         self.next_offsets: dict[tuple[str, int], int] = {}
-        self.taken = 0
+        self.taken_count = 0
 
-    def take(self, shard: Shard) -> None:
+    def add_owner(self, shard: Shard) -> None:
         assert shard.topic_partition not in self.owners, (
-            f"{shard} has an owner already: {self.owners[shard.topic_partition]}"
+            f"{shard} already has an owner: {self.owners[shard.topic_partition]}"
         )
         assert shard.token >= self.tokens.get(shard.topic_partition, 0)
         committed = self.next_offsets.get(shard.topic_partition)
         assert committed is None or (shard.next_offset is not None and shard.next_offset >= committed)
         self.owners[shard.topic_partition] = shard
         self.tokens[shard.topic_partition] = shard.token
-        self.taken += 1
+        self.taken_count += 1
 
-    def give(self, shard: Shard) -> None:
+    def remove_owner(self, shard: Shard) -> None:
         assert self.owners.pop(shard.topic_partition) is shard
 
     async def work_on(self, shard: Shard) -> None:
-        """Counts as working from its first line to its last."""
-        self.take(shard)
+        """Owns the shard from its first to its last line."""
+        self.add_owner(shard)
         next_offset = shard.next_offset or 0
         try:
             while True:
@@ -68,10 +75,10 @@ class Ledger:
             return
         finally:
             await asyncio.sleep(CLEAN_UP_S)
-            self.give(shard)
+            self.remove_owner(shard)
 
 
-async def cut_and_mend(connector: CutConnector, random: Random) -> None:
+async def cut_and_restore(connector: CutConnector, random: Random) -> None:
     while True:
         await asyncio.sleep(random.uniform(0, 30))
         connector.loses_requests, connector.loses_answers = random.choice([(True, True), (True, False), (False, True)])
@@ -82,20 +89,20 @@ async def cut_and_mend(connector: CutConnector, random: Random) -> None:
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_no_shard_has_two_owners_under_network_cuts(seed: int, assignor: str) -> None:
-    run_virtually(cut_off(seed, assignor), seed)
+    run_virtually(run_with_network_cuts(seed, assignor), seed)
 
 
-async def cut_off(seed: int, assignor: str) -> None:
-    random, ledger = Random(f"{seed}/{assignor}"), Ledger()
+async def run_with_network_cuts(seed: int, assignor: str) -> None:
+    random, ledger = Random(f"{seed}/{assignor}"), OwnershipLedger()
     options: Any = {"resources": {"jobs": 5}, "assignor": assignor, "rebalance_timeout_ms": 20_000}
-    async with a_node() as connector, AsyncExitStack() as stack:
+    async with local_coordinator() as connector, AsyncExitStack() as stack:
         connectors = [CutConnector(connector) for _ in range(MEMBERS)]
-        members = [Member(one, "g", random=Random(seed), **options) for one in connectors]
+        members = [Member(cut, "g", random=Random(seed), **options) for cut in connectors]
         tasks = []
         for member in members:
             await stack.enter_async_context(member)
             tasks.append(asyncio.ensure_future(member.run(ledger.work_on)))
-        cutting = [asyncio.ensure_future(cut_and_mend(one, random)) for one in connectors[1:]]
+        cutting = [asyncio.ensure_future(cut_and_restore(cut, random)) for cut in connectors[1:]]
         restarts = random.random() < 0.5
         await asyncio.sleep(LONG_S / 2)
         if restarts:
@@ -103,10 +110,10 @@ async def cut_off(seed: int, assignor: str) -> None:
         await asyncio.sleep(LONG_S / 2)
         for task in cutting:
             task.cancel()
-        for one in connectors:
-            one.loses_requests = one.loses_answers = False
-        await until(lambda: len(ledger.owners) == 5, 0.5)
-        assert ledger.taken > 5
+        for cut in connectors:
+            cut.loses_requests = cut.loses_answers = False
+        await wait_until(lambda: len(ledger.owners) == 5, 0.5)
+        assert ledger.taken_count > 5
         assert [task for task in tasks if task.done()] == []
         for task in tasks:
             task.cancel()
@@ -114,9 +121,9 @@ async def cut_off(seed: int, assignor: str) -> None:
 
 
 class FreezingChannel:
-    """The process stops in the moment in which its first SyncGroup is sent; the answer comes when its lease is over.
+    """The process freezes when its first SyncGroup is sent; the answer arrives after the end of its lease.
 
-    Heartbeats, which would say that it is no member any more, take longer than all else.
+    Heartbeats, whose answers would show that it was removed, take longer.
     """
 
     def __init__(self, inner: Channel, process: Process) -> None:
@@ -144,62 +151,62 @@ class FreezingConnector(LocalConnector):
 
 
 @in_virtual_time
-async def test_an_assignment_that_is_read_too_late_is_not_taken_up() -> None:
-    """It came while the process stood still, and by now somebody else has the work."""
+async def test_assignment_received_after_the_lease_is_not_applied() -> None:
+    """It arrived while the process was frozen, and another member owns the shard now."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    ledger = Ledger()
-    async with a_node() as connector:
+    ledger = OwnershipLedger()
+    async with local_coordinator() as connector:
         process = Process(loop, "worker")
 
-        async def work_on(way: LocalConnector) -> None:
-            async with Member(way, "g", resources={"jobs": 1}) as member:
+        async def work_on(local: LocalConnector) -> None:
+            async with Member(local, "g", resources={"jobs": 1}) as member:
                 await member.run(ledger.work_on)
 
-        theirs = process.start(work_on(FreezingConnector(connector, process)))
-        await until(lambda: process.is_frozen)
-        ours = asyncio.ensure_future(work_on(connector))
-        await until(lambda: ledger.taken == 1)
+        frozen_task = process.start(work_on(FreezingConnector(connector, process)))
+        await wait_until(lambda: process.is_frozen)
+        other_task = asyncio.ensure_future(work_on(connector))
+        await wait_until(lambda: ledger.taken_count == 1)
         process.thaw()
         await asyncio.sleep(20)
-        assert not theirs.done()
-        assert not ours.done()
-        assert ledger.taken == 1
-        ours.cancel()
-        theirs.cancel()
-        await asyncio.wait({ours, theirs})
+        assert not frozen_task.done()
+        assert not other_task.done()
+        assert ledger.taken_count == 1
+        other_task.cancel()
+        frozen_task.cancel()
+        await asyncio.wait({other_task, frozen_task})
 
 
 @in_virtual_time
 async def test_process_frozen_past_its_lease_sees_its_shards_lost_first() -> None:
-    """Nothing can stop a frozen process in time; but when it wakes it must not commit, and its token is old."""
+    """After it resumes, its commit is refused, and its token is smaller than the new owner's."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    async with a_node() as connector:
+    async with local_coordinator() as connector:
         process = Process(loop, "worker")
-        seen: list[Any] = []
+        events: list[Any] = []  # the shard, then the error
 
         async def worker() -> None:
             async with Member(connector, "g", resources={"jobs": 1}) as member:
-                shard = (await held(member, 1)).shards[0]
-                seen.append(shard)
+                shard = (await next_assignment_of(member, 1)).shards[0]
+                events.append(shard)
                 try:
                     while True:
                         await asyncio.sleep(0.5)
                         await shard.commit(1)
                 except ShardLost as error:
-                    seen.append(error)
+                    events.append(error)
 
         working = process.start(worker())
-        await until(lambda: len(seen) == 1)
+        await wait_until(lambda: len(events) == 1)
         await asyncio.sleep(5)
         process.freeze()
         async with Member(connector, "g", resources={"jobs": 1}) as other:
-            theirs: Assignment = await held(other, 1)
-            assert theirs.shards[0].token > seen[0].token
-            await theirs.shards[0].commit(100)
+            new_owner: Assignment = await next_assignment_of(other, 1)
+            assert new_owner.shards[0].token > events[0].token
+            await new_owner.shards[0].commit(100)
             process.thaw()
             await working
-            assert isinstance(seen[1], ShardLost)
+            assert isinstance(events[1], ShardLost)
         async with Member(connector, "g", resources={"jobs": 1}) as third:
-            assert (await held(third, 1)).shards[0].next_offset == 100
+            assert (await next_assignment_of(third, 1)).shards[0].next_offset == 100

@@ -1,4 +1,4 @@
-"""What people do with members that nobody meant: each is answered with an error that helps, and nothing hangs."""
+"""Misuse of members and rare interleavings: each raises an error with advice, and none hangs."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from random import Random
 from typing import Any
 
 import pytest
-from door import on_a_loop
-from member_helpers import GROUP, ScriptedConnector, held, in_virtual_time, never, until
+from harness import async_test
+from member_helpers import GROUP, ScriptedConnector, in_virtual_time, next_assignment_of, unanswered, wait_until
 
 import callboard
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Heartbeat, OffsetCommit
 from callboard.runtime.engine import waiting
-from callboard.runtime.member import named
+from callboard.runtime.member import resources
 from callboard.runtime.member.blocking import BlockingMember
-from callboard.runtime.member.connect import Connected, ConnectedThread
+from callboard.runtime.member.connect import RemoteCoordinator, RemoteThreadCoordinator
 from callboard.runtime.member.errors import CommitRefused, MemberError
 from callboard.runtime.member.member import Member
+from callboard.runtime.member.shards import Shard
 from callboard.runtime.member.tcp import TcpConnector
-from callboard.runtime.member.work import Shard
 
 
-def a_member(connector: ScriptedConnector, **options: Any) -> Member:
+def make_member(connector: ScriptedConnector, **options: Any) -> Member:
     return Member(connector, GROUP, random=Random(1), **{"resources": {"jobs": 2}, **options})
 
 
@@ -35,48 +35,53 @@ def a_member(connector: ScriptedConnector, **options: Any) -> Member:
 
 
 @in_virtual_time
-async def test_a_commit_that_is_tried_again_does_not_take_back_a_later_one() -> None:
-    """Else 6 would be acknowledged, and the next owner begin at 5."""
+async def test_retried_commit_does_not_overwrite_a_later_one() -> None:
+    """Otherwise 6 would be acknowledged, and the next owner would begin at 5."""
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
-        shard = (await held(member, 2)).shards[0]
-        connector.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE)
+    async with make_member(connector) as member:
+        shard = (await next_assignment_of(member, 2)).shards[0]
+        connector.answer_next(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE)
         earlier = asyncio.create_task(shard.commit(5))
         await asyncio.sleep(0)
         assert (await shard.commit(6, "six")).durability == "synced"
         assert (await earlier).durability == "synced"
-        assert [one.commits[0].offset for one in connector.asked if isinstance(one, OffsetCommit)] == [5, 6]
+        assert [request.commits[0].offset for request in connector.requests if isinstance(request, OffsetCommit)] == [
+            5,
+            6,
+        ]
         assert (shard.next_offset, shard.note) == (6, "six")
 
 
 @in_virtual_time
-async def test_a_commit_that_is_tried_again_behind_a_later_one_repeats_that() -> None:
-    """The later one is on its way, and may be there before or behind."""
+async def test_retried_commit_sends_the_latest_offset() -> None:
+    """The later commit is pending and may arrive before or after the retry."""
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
-        shard = (await held(member, 2)).shards[0]
-        connector.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, slow := never())
+    async with make_member(connector) as member:
+        shard = (await next_assignment_of(member, 2)).shards[0]
+        connector.answer_next(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, slow := unanswered())
         earlier, later = asyncio.create_task(shard.commit(5)), asyncio.create_task(shard.commit(6))
         await earlier
-        assert connector.last(OffsetCommit).commits[0].offset == 6
+        assert connector.last_request(OffsetCommit).commits[0].offset == 6
         slow.set_result(ErrorCode.NONE)
         await later
         assert shard.next_offset == 6
 
 
 @in_virtual_time
-async def test_a_later_commit_that_is_refused_takes_no_earlier_one_with_it() -> None:
+async def test_refused_later_commit_does_not_fail_an_earlier_one() -> None:
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
-        shard = (await held(member, 2)).shards[0]
+    async with make_member(connector) as member:
+        shard = (await next_assignment_of(member, 2)).shards[0]
         too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
-        connector.then(OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, too_large, too_large, ErrorCode.NONE)
+        connector.answer_next(
+            OffsetCommit, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, too_large, too_large, ErrorCode.NONE
+        )
         earlier = asyncio.create_task(shard.commit(5))
         await asyncio.sleep(0)
         with pytest.raises(CommitRefused, match="too long"):
             await shard.commit(6, "a long story")
         await earlier
-        assert connector.last(OffsetCommit).commits[0].offset == shard.next_offset == 5
+        assert connector.last_request(OffsetCommit).commits[0].offset == shard.next_offset == 5
 
 
 # Leaving -------------------------------------------------------------------------------------------------------------
@@ -85,7 +90,7 @@ async def test_a_later_commit_that_is_refused_takes_no_earlier_one_with_it() -> 
 @in_virtual_time
 async def test_leave_in_the_cleanup_of_a_handler_returns_at_once() -> None:
     connector = ScriptedConnector()
-    member = a_member(connector)
+    member = make_member(connector)
     left = []
 
     async def handler(shard: Shard) -> None:
@@ -97,29 +102,29 @@ async def test_leave_in_the_cleanup_of_a_handler_returns_at_once() -> None:
 
     async with member:
         running = asyncio.create_task(member.run(handler))
-        await until(lambda: len(member.shards) == 2)
+        await wait_until(lambda: len(member.shards) == 2)
         await asyncio.sleep(0)
-        began_s = asyncio.get_running_loop().time()
+        start_s = asyncio.get_running_loop().time()
         await member.leave()
         await running
     assert sorted(left) == [0, 1]
-    assert asyncio.get_running_loop().time() - began_s < 1  # by the virtual clock
+    assert asyncio.get_running_loop().time() - start_s < 1  # virtual time
 
 
 @in_virtual_time
 async def test_assignments_and_run_end_when_the_member_leaves() -> None:
-    """An error would be one that nobody can do anything about, and nobody hears of a task's at the end of a program."""
-    async with a_member(ScriptedConnector()) as member:
-        looking = asyncio.create_task(_all_of(member))
-        await until(lambda: len(member.shards) == 2)
+    """They end without an error, since the caller asked for it."""
+    async with make_member(ScriptedConnector()) as member:
+        counting = asyncio.create_task(count_assignments(member))
+        await wait_until(lambda: len(member.shards) == 2)
         await member.leave()
-        assert await looking == 1
+        assert await counting == 1
         await member.run(_handle)
         with pytest.raises(MemberError, match="has left"):
             await member.next_assignment()
 
 
-async def _all_of(member: Member) -> int:
+async def count_assignments(member: Member) -> int:
     return len([assignment async for assignment in member.assignments()])
 
 
@@ -127,45 +132,45 @@ async def _handle(shard: Shard) -> None: ...
 
 
 @in_virtual_time
-async def test_a_member_that_left_while_its_resources_were_asked_for_does_not_begin() -> None:
-    asked = asyncio.Event()
+async def test_member_that_leaves_while_resources_are_evaluated_does_not_join() -> None:
+    evaluating = asyncio.Event()
 
-    async def ask() -> int:
-        asked.set()
+    async def job_count() -> int:
+        evaluating.set()
         await asyncio.sleep(1)
         return 2
 
     connector = ScriptedConnector()
-    member = a_member(connector, resources={"jobs": ask})
+    member = make_member(connector, resources={"jobs": job_count})
     entering = asyncio.create_task(member.__aenter__())
-    await asked.wait()
-    with pytest.raises(RuntimeError, match="entered before"):  # at the same time
+    await evaluating.wait()
+    with pytest.raises(RuntimeError, match="entered before"):  # while the first call is pending
         await member.__aenter__()
     await member.leave()
     with pytest.raises(MemberError, match="left before"):
         await entering
-    assert not connector.asked
+    assert not connector.requests
 
 
-@on_a_loop
-async def test_members_that_have_left_are_forgotten() -> None:
+@async_test
+async def test_coordinator_keeps_no_reference_to_members_that_left() -> None:
     async with (
         callboard.Coordinator(listen="127.0.0.1:0") as coordinator,
         callboard.connect(coordinator.bootstrap) as remote,
     ):
-        gone = []
+        references = []
         for source in (coordinator, remote):
             async with source.member("g", resources={"jobs": 1}) as member:
                 await member.next_assignment()
-            gone.append(weakref.ref(member))
+            references.append(weakref.ref(member))
         del member
         await asyncio.sleep(0)
         gc.collect()
-        assert [one() for one in gone] == [None, None]
+        assert [reference() for reference in references] == [None, None]
 
 
-@on_a_loop
-async def test_members_of_a_connection_leave_together_at_its_end() -> None:
+@async_test
+async def test_members_leave_concurrently_at_the_end_of_connect() -> None:
     async with callboard.Coordinator(listen="127.0.0.1:0") as coordinator:
         async with callboard.connect(coordinator.bootstrap) as remote:
             members = [remote.member("g", resources={"jobs": 2}) for _ in range(2)]
@@ -177,20 +182,20 @@ async def test_members_of_a_connection_leave_together_at_its_end() -> None:
 
 
 def test_blocking_leave_inside_with_assignment_raises() -> None:
-    """It would wait for its own end, as long as a rebalance may take."""
+    """It would wait for its own end until the rebalance timeout."""
     with callboard.Coordinator.in_thread() as coordinator, coordinator.member("g", resources={"jobs": 1}) as member:
         for assignment in member.assignments():
             with assignment, pytest.raises(RuntimeError, match="call it after that"):
                 member.leave()
-            member.leave()  # and that ends the loop
+            member.leave()  # ends the loop
 
 
-# Wrong from the beginning --------------------------------------------------------------------------------------------
+# Invalid arguments ---------------------------------------------------------------------------------------------------
 
 
 @in_virtual_time
 async def test_next_assignment_before_enter_raises() -> None:
-    member = a_member(ScriptedConnector())
+    member = make_member(ScriptedConnector())
     with pytest.raises(RuntimeError, match="async with"):
         await member.next_assignment()
 
@@ -198,7 +203,7 @@ async def test_next_assignment_before_enter_raises() -> None:
 @in_virtual_time
 @pytest.mark.parametrize("handler", [lambda shard: None, 5], ids=["function", "number"])
 async def test_run_with_a_handler_that_is_no_coroutine_function_raises_type_error(handler: Any) -> None:
-    async with a_member(ScriptedConnector()) as member:
+    async with make_member(ScriptedConnector()) as member:
         with pytest.raises(TypeError, match="async def handle"):
             await member.run(handler)
 
@@ -211,7 +216,7 @@ async def test_run_with_a_handler_that_is_no_coroutine_function_raises_type_erro
         ({"instance_id": 5}, "1 to 249 characters"),
         ({"client_id": 5}, "client_id 5: expected a string"),
         ({"client_id": "\ud800"}, "surrogate"),
-        ({"weight": "heavy"}, "a weight of 'heavy'"),
+        ({"weight": "heavy"}, "weight 'heavy'"),
         ({"heartbeat_interval_ms": "1"}, "a number of milliseconds"),
         ({"lease_margin_ms": [1]}, "a number of milliseconds"),
         ({"rebalance_timeout_ms": 2**31}, "1 to 2147483647"),
@@ -220,85 +225,94 @@ async def test_run_with_a_handler_that_is_no_coroutine_function_raises_type_erro
         ({"group": "g" * 40_000}, "at most 32767"),
     ],
 )
-def test_wrong_options_are_named(options: dict[str, Any], expected: str) -> None:
-    given = {"group": GROUP, "resources": {"jobs": 1}, **options}
+def test_invalid_member_option_raises_error_with_its_name(options: dict[str, Any], expected: str) -> None:
+    arguments = {"group": GROUP, "resources": {"jobs": 1}, **options}
     with pytest.raises(ValueError, match=expected):
-        Member(ScriptedConnector(), **given)
+        Member(ScriptedConnector(), **arguments)
 
 
 @pytest.mark.parametrize(("name", "function"), [(3, dict), ("mine", "no function")])
-def test_an_assignor_of_ones_own_is_a_name_and_a_function(name: Any, function: Any) -> None:
+def test_function_assignor_without_name_or_function_raises_value_error(name: Any, function: Any) -> None:
     with pytest.raises(ValueError, match=repr(name)):
         callboard.FunctionAssignor(name, function)
 
 
 @pytest.mark.parametrize("bootstrap", [9092, ["127.0.0.1:9092"], None])
-def test_an_address_is_text(bootstrap: Any) -> None:
+def test_connect_to_a_non_text_address_raises_start_error(bootstrap: Any) -> None:
     for connect in (callboard.connect, callboard.connect_in_thread):
         with pytest.raises(callboard.StartError, match="bad bootstrap"):
             connect(bootstrap)
 
 
-@on_a_loop
-async def test_a_name_that_no_host_can_have_is_a_lost_channel() -> None:
+@async_test
+async def test_connect_to_an_impossible_host_name_raises_channel_lost() -> None:
     with pytest.raises(callboard.ChannelLost, match=r"'a\.\.b' is not a host name"):
         async with callboard.connect("a..b:9092"):
             pass
 
 
 @in_virtual_time
-async def test_half_of_a_surrogate_pair_is_no_note() -> None:
-    async with a_member(ScriptedConnector()) as member:
-        shard = (await held(member, 2)).shards[0]
+async def test_note_with_half_a_surrogate_pair_raises_value_error() -> None:
+    async with make_member(ScriptedConnector()) as member:
+        shard = (await next_assignment_of(member, 2)).shards[0]
         with pytest.raises(ValueError, match="surrogate"):
             await shard.commit(1, "\ud800")
         await shard.commit(1, "ümlaut 🦊")
 
 
-def test_type_checkers_know_the_options_of_every_member() -> None:
-    for kind in (callboard.Coordinator, callboard.ThreadCoordinator, Connected, ConnectedThread):
-        assert inspect.signature(kind.member).parameters["options"].annotation == "Unpack[MemberArguments]", kind
-    for twin in (Member, BlockingMember):
-        assert inspect.signature(twin).parameters["options"].annotation == "Unpack[MemberArguments]", twin
+def test_member_methods_accept_all_member_options() -> None:
+    for coordinator_class in (
+        callboard.Coordinator,
+        callboard.ThreadCoordinator,
+        RemoteCoordinator,
+        RemoteThreadCoordinator,
+    ):
+        assert (
+            inspect.signature(coordinator_class.member).parameters["options"].annotation == "Unpack[MemberArguments]"
+        ), coordinator_class
+    for member_class in (Member, BlockingMember):
+        assert inspect.signature(member_class).parameters["options"].annotation == "Unpack[MemberArguments]", (
+            member_class
+        )
 
 
-# What must not hang, or cost too much --------------------------------------------------------------------------------
+# Errors in background tasks, and costs --------------------------------------------------------------------------------
 
 
 @in_virtual_time
 async def test_next_assignment_raises_an_error_of_the_heartbeat_task() -> None:
-    """Without them the member would lose its work again and again, and nobody knew why."""
+    """Otherwise the member would lose its shards repeatedly without a visible cause."""
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
-        await held(member, 2)
-        connector.then(Heartbeat, ZeroDivisionError("in a connector"))
+    async with make_member(connector) as member:
+        await next_assignment_of(member, 2)
+        connector.answer_next(Heartbeat, ZeroDivisionError("in a connector"))
         with pytest.raises(ZeroDivisionError):
             await member.next_assignment()
 
 
 @in_virtual_time
-async def test_a_change_of_a_long_list_costs_as_much_as_the_list_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was the square of it, and stood still for seconds with a few hundred names."""
+async def test_changed_list_of_names_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quadratic time would block the loop for seconds with a few hundred names."""
     calls = 0
 
-    def counted(resource: str, name: str, topic_of: Any = named.topic_of) -> Any:
+    def counted(resource: str, name: str, topic_for_name: Any = resources.topic_for_name) -> Any:
         nonlocal calls
         calls += 1
-        return topic_of(resource, name)
+        return topic_for_name(resource, name)
 
-    monkeypatch.setattr(named, "topic_of", counted)
+    monkeypatch.setattr(resources, "topic_for_name", counted)
     names = [f"tenant-{number}" for number in range(400)]
     connector = ScriptedConnector()
-    async with a_member(connector, resources={"tenants": lambda: names}, refresh_interval_ms=100) as member:
-        await held(member, 400)
+    async with make_member(connector, resources={"tenants": lambda: names}, refresh_interval_ms=100) as member:
+        await next_assignment_of(member, 400)
         calls = 0
         names.append("one-more")
-        await held(member, 401)
+        await next_assignment_of(member, 401)
         assert calls < 50 * len(names)
 
 
 def test_blocking_call_on_a_closed_loop_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a loop is given in the moment in which it closes is never run."""
+    """A loop never runs a coroutine that it gets while it is closing."""
     monkeypatch.setattr(waiting, "LOOK_S", 0.01)
     loop = asyncio.new_event_loop()
     never_done: Future[None] = Future()
@@ -309,7 +323,7 @@ def test_blocking_call_on_a_closed_loop_raises(monkeypatch: pytest.MonkeyPatch) 
         waiting.wait_for(never_done, loop)
 
 
-def test_an_error_that_is_a_timeout_is_not_taken_for_waiting() -> None:
+def test_timeout_error_of_a_coroutine_is_raised_by_a_blocking_call() -> None:
     failed: Future[None] = Future()
     failed.set_exception(TimeoutError("its own"))
     loop = asyncio.new_event_loop()
@@ -318,8 +332,8 @@ def test_an_error_that_is_a_timeout_is_not_taken_for_waiting() -> None:
     loop.close()
 
 
-def test_a_connection_of_threads_is_clean_in_asyncios_debug_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There whatever is done to a loop from another thread is an error."""
+def test_connect_in_thread_in_asyncio_debug_mode_has_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In debug mode calls of loop methods from another thread are errors."""
     monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
     with (
         callboard.Coordinator.in_thread(listen="127.0.0.1:0") as coordinator,
@@ -329,19 +343,19 @@ def test_a_connection_of_threads_is_clean_in_asyncios_debug_mode(monkeypatch: py
         assert member.next_assignment(20).shards[0].commit(1).durability == ""
 
 
-@on_a_loop
+@async_test
 async def test_request_cancelled_during_coordinator_lookup_logs_no_error() -> None:
-    complaints: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    reported_errors: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported_errors.append(context))
     async with callboard.Coordinator(listen="127.0.0.1:0") as coordinator:
         channel = await TcpConnector(coordinator.bootstrap).open("one")
-        asking = asyncio.create_task(channel.ask(Heartbeat("g", "nobody", None, 1)))
+        request = asyncio.create_task(channel.ask(Heartbeat("g", "nobody", None, 1)))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        asking.cancel()
+        request.cancel()
         channel.close()
-        await asyncio.wait({asking})
-        del asking, channel
+        await asyncio.wait({request})
+        del request, channel
         await asyncio.sleep(0)
         gc.collect()
-    assert complaints == []
+    assert reported_errors == []

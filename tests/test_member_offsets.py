@@ -15,7 +15,7 @@ import pytest
 import callboard
 from callboard.runtime.embed.thread import ThreadCoordinator
 
-# kafka-python asks for its own resources in an old way.
+# kafka-python loads its own resources by a deprecated API.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")
 
 TOPIC = "letters"
@@ -25,7 +25,7 @@ DEADLINE_S = 300.0
 
 @pytest.fixture(scope="module")
 def coordinator() -> Iterator[ThreadCoordinator]:
-    """With one topic of one partition that holds LETTERS."""
+    """A coordinator with one topic of one partition that contains LETTERS."""
     from confluent_kafka import Producer
 
     with callboard.Coordinator.in_thread(listen="127.0.0.1:0", topics={TOPIC: 1}) as coordinator:
@@ -37,7 +37,7 @@ def coordinator() -> Iterator[ThreadCoordinator]:
 
 
 def consume_with_kafka_python(bootstrap: str, group: str, count: int) -> list[bytes]:
-    """Process ``count`` records, commit as the library does by itself, leave the group."""
+    """Process ``count`` records with automatic commits, then leave the group."""
     consumer: Any = import_module("kafka").KafkaConsumer(
         TOPIC,
         bootstrap_servers=bootstrap,
@@ -57,7 +57,7 @@ def consume_with_kafka_python(bootstrap: str, group: str, count: int) -> list[by
 
 
 def consume_with_confluent(bootstrap: str, group: str, count: int) -> list[bytes]:
-    """Process ``count`` records, commit the last one as the library does, leave the group."""
+    """Process ``count`` records, commit the last one, then leave the group."""
     from confluent_kafka import Consumer
 
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}
@@ -79,7 +79,7 @@ each_client = pytest.mark.parametrize("consume", [consume_with_kafka_python, con
 
 
 def consume_with_member(coordinator: ThreadCoordinator, group: str, count: int) -> list[bytes]:
-    """The same with a member: begin at ``next_offset``, commit the offset behind each record."""
+    """The same with a member: begin at ``next_offset``, commit the offset after each record."""
     with coordinator.member(group, resources={TOPIC: 1}) as member:
         [shard] = member.next_assignment(DEADLINE_S).shards
         first = shard.next_offset or 0

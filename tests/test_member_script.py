@@ -1,4 +1,4 @@
-"""A member against a coordinator that is a script: every error at every request, and answers that do not come."""
+"""A member with a scripted coordinator: every error of every request, and missing answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from random import Random
 from typing import Any
 
 import pytest
-from member_helpers import GROUP, MEMBER_ID, ScriptedConnector, held, in_virtual_time, never, until
+from member_helpers import (
+    GROUP,
+    MEMBER_ID,
+    ScriptedConnector,
+    in_virtual_time,
+    next_assignment_of,
+    unanswered,
+    wait_until,
+)
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import (
@@ -24,8 +32,8 @@ from callboard.actors.messages import (
 from callboard.runtime.member.channel import ChannelLost
 from callboard.runtime.member.errors import CommitRefused, Fenced, MemberError, ShardLost
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.protocol import Reaction, RequestKind, reaction_to
-from callboard.runtime.member.work import Shard
+from callboard.runtime.member.reactions import Reaction, RequestKind, reaction_to
+from callboard.runtime.member.shards import Shard
 
 ERRORS = [error for error in ErrorCode if error is not ErrorCode.NONE]
 each_error = pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.name)
@@ -33,19 +41,19 @@ ASSIGNORS = ("range", "cooperative-sticky")
 each_assignor = pytest.mark.parametrize("assignor", ASSIGNORS)
 
 
-def a_member(connector: ScriptedConnector, **options: Any) -> Member:
+def make_member(connector: ScriptedConnector, **options: Any) -> Member:
     return Member(connector, GROUP, random=Random(1), **{"resources": {"jobs": 2}, **options})
 
 
-# The usual way -------------------------------------------------------------------------------------------------------
+# No errors -----------------------------------------------------------------------------------------------------------
 
 
 @in_virtual_time
 async def test_member_joins_leads_syncs_fetches_offsets_and_leaves() -> None:
     connector = ScriptedConnector()
     connector.next_offset = 7
-    async with a_member(connector) as member:
-        assignment = await held(member, 2)
+    async with make_member(connector) as member:
+        assignment = await next_assignment_of(member, 2)
         assert [(shard.resource, shard.name, shard.next_offset) for shard in assignment.shards] == [
             ("jobs", 0, 7),
             ("jobs", 1, 7),
@@ -54,17 +62,17 @@ async def test_member_joins_leads_syncs_fetches_offsets_and_leaves() -> None:
         assert member.is_leader and member.member_id == MEMBER_ID
         assert (await assignment.commit(assignment.shard("jobs", 1), 8, "half")).durability == "synced"
         assert connector.topics == {"jobs": 2}
-    kinds = [type(one) for one in connector.asked]
+    kinds = [type(request) for request in connector.requests]
     assert kinds == [JoinGroup, JoinGroup, Heartbeat, SyncGroup, OffsetFetch, OffsetCommit, LeaveGroup]
-    assert connector.last(OffsetFetch).require_stable  # what an open transaction is about to change is waited for
+    assert connector.last_request(OffsetFetch).require_stable  # waits for open transactions
     assert assignment.is_over and assignment.shards[0].is_lost
 
 
 @in_virtual_time
 async def test_heartbeats_without_error_keep_the_assignment() -> None:
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
-        assignment = await held(member, 2)
+    async with make_member(connector) as member:
+        assignment = await next_assignment_of(member, 2)
         await asyncio.sleep(3600)
         assert not assignment.is_over
         assert connector.count(Heartbeat) == pytest.approx(1800, abs=2)
@@ -74,11 +82,11 @@ async def test_heartbeats_without_error_keep_the_assignment() -> None:
 @in_virtual_time
 async def test_commit_updates_next_offset_and_note() -> None:
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
-        shard = (await held(member, 2)).shards[0]
+    async with make_member(connector) as member:
+        shard = (await next_assignment_of(member, 2)).shards[0]
         await shard.commit(5, "five")
         assert (shard.next_offset, shard.note) == (5, "five")
-        commit = connector.last(OffsetCommit)
+        commit = connector.last_request(OffsetCommit)
         assert (commit.member_id, commit.generation_id) == (MEMBER_ID, 2)
         assert commit.commits[0][:3] == ("jobs", 0, 5)
         for bad in (-1, 2**63, True, "5", 1.5):
@@ -90,14 +98,14 @@ async def test_commit_updates_next_offset_and_note() -> None:
             await shard.commit(1, wrong)
 
 
-# Every error at every request ----------------------------------------------------------------------------------------
+# Every error of every request ----------------------------------------------------------------------------------------
 
 
-async def outcome(member: Member) -> Reaction:
-    """What becomes of a member: it has work in the end, or its user hears of an error."""
+async def join_outcome(member: Member) -> Reaction:
+    """The reaction that the user sees: an assignment, Fenced, or another error."""
     try:
         async with member:
-            await held(member, 2)
+            await next_assignment_of(member, 2)
             return Reaction.CONTINUE
     except Fenced:
         return Reaction.FENCED
@@ -106,27 +114,27 @@ async def outcome(member: Member) -> Reaction:
         return Reaction.FAIL
 
 
-def expected(asked: RequestKind, error: ErrorCode) -> Reaction:
-    reaction = reaction_to(asked, error)
+def expected_outcome(requests: RequestKind, error: ErrorCode) -> Reaction:
+    reaction = reaction_to(requests, error)
     return reaction if reaction in (Reaction.FENCED, Reaction.FAIL) else Reaction.CONTINUE
 
 
 @each_assignor
 @each_error
 @in_virtual_time
-async def test_an_error_at_a_join(error: ErrorCode, assignor: str) -> None:
+async def test_error_in_join_group_causes_its_reaction(error: ErrorCode, assignor: str) -> None:
     connector = ScriptedConnector()
-    connector.then(JoinGroup, error)
-    assert await outcome(a_member(connector, assignor=assignor)) is expected(RequestKind.JOIN, error)
+    connector.answer_next(JoinGroup, error)
+    assert await join_outcome(make_member(connector, assignor=assignor)) is expected_outcome(RequestKind.JOIN, error)
 
 
 @each_error
 @in_virtual_time
-async def test_an_error_at_a_join_with_a_member_id(error: ErrorCode) -> None:
+async def test_error_in_join_group_with_member_id_causes_its_reaction(error: ErrorCode) -> None:
     connector = ScriptedConnector()
-    connector.then(JoinGroup, ErrorCode.MEMBER_ID_REQUIRED, error)
-    assert await outcome(a_member(connector)) is expected(RequestKind.JOIN, error)
-    third = [one for one in connector.asked if type(one) is JoinGroup][2:3]
+    connector.answer_next(JoinGroup, ErrorCode.MEMBER_ID_REQUIRED, error)
+    assert await join_outcome(make_member(connector)) is expected_outcome(RequestKind.JOIN, error)
+    third = [request for request in connector.requests if type(request) is JoinGroup][2:3]
     if error is ErrorCode.UNKNOWN_MEMBER_ID:
         assert third[0].member_id == ""
 
@@ -134,44 +142,44 @@ async def test_an_error_at_a_join_with_a_member_id(error: ErrorCode) -> None:
 @each_assignor
 @each_error
 @in_virtual_time
-async def test_an_error_at_a_sync(error: ErrorCode, assignor: str) -> None:
+async def test_error_in_sync_group_causes_its_reaction(error: ErrorCode, assignor: str) -> None:
     connector = ScriptedConnector()
-    connector.then(SyncGroup, error)
-    assert await outcome(a_member(connector, assignor=assignor)) is expected(RequestKind.SYNC, error)
+    connector.answer_next(SyncGroup, error)
+    assert await join_outcome(make_member(connector, assignor=assignor)) is expected_outcome(RequestKind.SYNC, error)
 
 
 @each_error
 @in_virtual_time
 async def test_error_in_offset_fetch(error: ErrorCode) -> None:
-    """Of the whole, or of one partition."""
+    """An error of the whole answer, or of one partition."""
     for answer in (error, Fetched(ErrorCode.NONE, (("jobs", (FetchedOffset(1, -1, -1, "", error),)),))):
         connector = ScriptedConnector()
-        connector.then(OffsetFetch, answer)
-        assert await outcome(a_member(connector)) is expected(RequestKind.FETCH, error)
+        connector.answer_next(OffsetFetch, answer)
+        assert await join_outcome(make_member(connector)) is expected_outcome(RequestKind.FETCH, error)
 
 
 @each_assignor
 @each_error
 @in_virtual_time
-async def test_an_error_at_a_heartbeat(error: ErrorCode, assignor: str) -> None:
-    """The work is lost at once where the group does not know us as we are; else it is handed back, or stays."""
+async def test_error_in_heartbeat_causes_its_reaction(error: ErrorCode, assignor: str) -> None:
+    """Shards are lost if the member id or generation is unknown; otherwise they are revoked or kept."""
     connector = ScriptedConnector()
-    async with a_member(connector, assignor=assignor) as member:
-        assignment = await held(member, 2)
-        connector.then(Heartbeat, error)
+    async with make_member(connector, assignor=assignor) as member:
+        assignment = await next_assignment_of(member, 2)
+        connector.answer_next(Heartbeat, error)
         reaction = reaction_to(RequestKind.HEARTBEAT, error)
         heartbeats = connector.count(Heartbeat)
-        await until(lambda: connector.count(Heartbeat) > heartbeats)
+        await wait_until(lambda: connector.count(Heartbeat) > heartbeats)
         await asyncio.sleep(1)
         if reaction in (Reaction.FENCED, Reaction.FAIL):
             assert assignment.shards[0].is_lost
             with pytest.raises(Fenced if reaction is Reaction.FENCED else MemberError):
                 await member.next_assignment()
         else:
-            keeps = reaction in (Reaction.RETRY, Reaction.RECONNECT) or (
+            keeps_shards = reaction in (Reaction.RETRY, Reaction.RECONNECT) or (
                 reaction is Reaction.REJOIN and assignor != "range"
             )
-            assert assignment.is_over != keeps
+            assert assignment.is_over != keeps_shards
             assert sum(not shard.is_revoked for shard in member.shards) == 2
             assert connector.count(JoinGroup) == {Reaction.JOIN_AS_NEW: 4}.get(
                 reaction, 2 if reaction in (Reaction.RETRY, Reaction.RECONNECT) else 3
@@ -180,11 +188,11 @@ async def test_an_error_at_a_heartbeat(error: ErrorCode, assignor: str) -> None:
 
 @each_error
 @in_virtual_time
-async def test_an_error_at_a_commit(error: ErrorCode) -> None:
+async def test_error_in_offset_commit_causes_its_reaction(error: ErrorCode) -> None:
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
-        shard = (await held(member, 2)).shards[0]
-        connector.then(OffsetCommit, error)
+    async with make_member(connector) as member:
+        shard = (await next_assignment_of(member, 2)).shards[0]
+        connector.answer_next(OffsetCommit, error)
         reaction = reaction_to(RequestKind.COMMIT, error)
         if reaction is Reaction.FAIL:
             with pytest.raises(CommitRefused, match=error.name):
@@ -203,82 +211,82 @@ async def test_an_error_at_a_commit(error: ErrorCode) -> None:
 @in_virtual_time
 async def test_error_in_leave_group_is_ignored(error: ErrorCode) -> None:
     connector = ScriptedConnector()
-    connector.then(LeaveGroup, error)
-    async with a_member(connector) as member:
-        await held(member, 2)
+    connector.answer_next(LeaveGroup, error)
+    async with make_member(connector) as member:
+        await next_assignment_of(member, 2)
     assert connector.count(LeaveGroup) == 1
 
 
-# Answers that do not come --------------------------------------------------------------------------------------------
+# Missing answers ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [JoinGroup, SyncGroup, OffsetFetch], ids=lambda kind: kind.__name__)
 @in_virtual_time
-async def test_a_lost_connection_is_opened_again(kind: type) -> None:
+async def test_lost_channel_is_reopened(kind: type) -> None:
     connector = ScriptedConnector()
-    connector.then(kind, ChannelLost("gone"), ChannelLost("gone"), ChannelLost("gone"))
-    async with a_member(connector) as member:
-        await held(member, 2)
+    connector.answer_next(kind, ChannelLost("gone"), ChannelLost("gone"), ChannelLost("gone"))
+    async with make_member(connector) as member:
+        await next_assignment_of(member, 2)
     assert connector.opened >= 4
 
 
 @in_virtual_time
-async def test_a_commit_whose_connection_is_lost_is_sent_again() -> None:
+async def test_commit_on_a_lost_channel_is_retried() -> None:
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
-        shard = (await held(member, 2)).shards[0]
-        connector.then(OffsetCommit, ChannelLost("gone"), ChannelLost("gone"))
+    async with make_member(connector) as member:
+        shard = (await next_assignment_of(member, 2)).shards[0]
+        connector.answer_next(OffsetCommit, ChannelLost("gone"), ChannelLost("gone"))
         await shard.commit(1)
         assert connector.count(OffsetCommit) == 3
 
 
 @pytest.mark.parametrize("kind", [JoinGroup, SyncGroup], ids=lambda kind: kind.__name__)
 @in_virtual_time
-async def test_a_join_that_is_never_answered_is_asked_again(kind: type) -> None:
-    """After the rebalance timeout, by which the coordinator must have answered, and then some."""
+async def test_unanswered_join_or_sync_is_retried(kind: type) -> None:
+    """After the rebalance timeout and a grace period of 5 s."""
     connector = ScriptedConnector()
-    connector.then(kind, never())
-    async with a_member(connector, rebalance_timeout_ms=30_000) as member:
-        await held(member, 2)
-    assert 35 <= connector.times[-1] - connector.times[0] < 37
+    connector.answer_next(kind, unanswered())
+    async with make_member(connector, rebalance_timeout_ms=30_000) as member:
+        await next_assignment_of(member, 2)
+    assert 35 <= connector.request_times_s[-1] - connector.request_times_s[0] < 37
 
 
 @in_virtual_time
-async def test_an_answer_to_somebody_that_we_no_longer_are_changes_nothing() -> None:
-    """A heartbeat of the last generation is answered when we have joined the next."""
+async def test_answer_to_a_former_member_id_is_ignored() -> None:
+    """A heartbeat of one generation is answered when the member is in the next."""
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
-        await held(member, 2)
-        late = never()
-        connector.then(Heartbeat, late)
+    async with make_member(connector) as member:
+        await next_assignment_of(member, 2)
+        late = unanswered()
+        connector.answer_next(Heartbeat, late)
         heartbeats = connector.count(Heartbeat)
-        await until(lambda: connector.count(Heartbeat) > heartbeats)
-        connector.then(OffsetCommit, ErrorCode.REBALANCE_IN_PROGRESS)
+        await wait_until(lambda: connector.count(Heartbeat) > heartbeats)
+        connector.answer_next(OffsetCommit, ErrorCode.REBALANCE_IN_PROGRESS)
         await member.shards[0].commit(1)
-        await until(lambda: member.generation == 3)
+        await wait_until(lambda: member.generation == 3)
         late.set_result(ErrorCode.UNKNOWN_MEMBER_ID)
         await asyncio.sleep(5)
         assert (member.generation, len(member.shards)) == (3, 2)
 
 
 @in_virtual_time
-async def test_a_member_that_leaves_while_its_join_is_parked_says_so_on_the_other_line() -> None:
-    """Behind the join it would wait for the end of the rebalance."""
+async def test_leave_during_a_pending_join_uses_the_other_channel() -> None:
+    """On the join channel it would wait for the end of the rebalance."""
     connector = ScriptedConnector()
-    connector.then(JoinGroup, ErrorCode.MEMBER_ID_REQUIRED, never())
-    async with a_member(connector):
-        await until(lambda: connector.count(JoinGroup) == 2)
-    assert connector.last(LeaveGroup).members[0].member_id == MEMBER_ID
-    assert connector.times[-1] - connector.times[0] < 1
-    assert connector.lines[-1] is not connector.lines[0]
+    connector.answer_next(JoinGroup, ErrorCode.MEMBER_ID_REQUIRED, unanswered())
+    async with make_member(connector):
+        await wait_until(lambda: connector.count(JoinGroup) == 2)
+    assert connector.last_request(LeaveGroup).members[0].member_id == MEMBER_ID
+    assert connector.request_times_s[-1] - connector.request_times_s[0] < 1
+    assert connector.request_channels[-1] is not connector.request_channels[0]
 
 
 @in_virtual_time
-async def test_a_leave_that_is_never_answered_is_given_up() -> None:
+async def test_unanswered_leave_group_times_out() -> None:
     connector = ScriptedConnector()
-    connector.then(LeaveGroup, never())
-    async with a_member(connector) as member:
-        await held(member, 2)
+    connector.answer_next(LeaveGroup, unanswered())
+    async with make_member(connector) as member:
+        await next_assignment_of(member, 2)
     assert connector.count(LeaveGroup) == 1
 
 
@@ -286,9 +294,9 @@ async def test_a_leave_that_is_never_answered_is_given_up() -> None:
 @in_virtual_time
 async def test_refused_join_raises_with_advice(error: ErrorCode) -> None:
     connector = ScriptedConnector()
-    connector.then(JoinGroup, error)
+    connector.answer_next(JoinGroup, error)
     with pytest.raises(MemberError, match=error.name + ": ") as raised:
-        async with a_member(connector) as member:
+        async with make_member(connector) as member:
             await member.next_assignment()
     assert raised.value.code is error
 
@@ -299,15 +307,19 @@ async def test_refused_join_raises_with_advice(error: ErrorCode) -> None:
 @each_assignor
 @in_virtual_time
 async def test_shards_are_lost_one_margin_before_the_session_ends(assignor: str) -> None:
-    """It counts from when the last heartbeat that was answered was sent."""
+    """The session counts from the sending of the last answered heartbeat."""
     connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
-    async with a_member(connector, assignor=assignor) as member:
-        assignment = await held(member, 2)
+    async with make_member(connector, assignor=assignor) as member:
+        assignment = await next_assignment_of(member, 2)
         shard = assignment.shards[0]
         await asyncio.sleep(20)
-        last_s = max(time for time, one in zip(connector.times, connector.asked, strict=True) if type(one) is Heartbeat)
-        connector.then(Heartbeat, *(never() for _ in range(50)))
+        last_s = max(
+            time
+            for time, one in zip(connector.request_times_s, connector.requests, strict=True)
+            if type(one) is Heartbeat
+        )
+        connector.answer_next(Heartbeat, *(unanswered() for _ in range(50)))
         await shard.lost.wait()
         assert loop.time() == pytest.approx(last_s + 8, abs=0.01)
         assert assignment.is_over
@@ -317,14 +329,14 @@ async def test_shards_are_lost_one_margin_before_the_session_ends(assignor: str)
 
 @in_virtual_time
 async def test_lease_counts_from_the_sending_of_a_slow_heartbeat() -> None:
-    """The coordinator may have had it as soon as it was sent."""
+    """The coordinator may have received it at once."""
     connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
-    async with a_member(connector) as member:
-        shard = (await held(member, 2)).shards[0]
-        heartbeats, slow = connector.count(Heartbeat), never()
-        connector.then(Heartbeat, slow, *(never() for _ in range(50)))
-        await until(lambda: connector.count(Heartbeat) > heartbeats)
+    async with make_member(connector) as member:
+        shard = (await next_assignment_of(member, 2)).shards[0]
+        heartbeats, slow = connector.count(Heartbeat), unanswered()
+        connector.answer_next(Heartbeat, slow, *(unanswered() for _ in range(50)))
+        await wait_until(lambda: connector.count(Heartbeat) > heartbeats)
         sent_s = loop.time()
         await asyncio.sleep(5)
         assert not shard.is_lost
@@ -334,37 +346,37 @@ async def test_lease_counts_from_the_sending_of_a_slow_heartbeat() -> None:
 
 
 @in_virtual_time
-async def test_a_join_that_was_long_on_its_way_counts_from_its_beginning() -> None:
-    """The coordinator may have answered at once, and its session has run since."""
+async def test_lease_counts_from_the_sending_of_a_slow_join() -> None:
+    """The coordinator may have handled it at once, and its session timer runs since then."""
     connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
-    async with a_member(connector) as member:
-        shard = (await held(member, 2)).shards[0]
-        slow = never()
-        connector.then(Heartbeat, ErrorCode.REBALANCE_IN_PROGRESS, *(never() for _ in range(50)))
-        connector.then(JoinGroup, slow)
-        connector.then(SyncGroup, *(never() for _ in range(50)))
+    async with make_member(connector) as member:
+        shard = (await next_assignment_of(member, 2)).shards[0]
+        slow = unanswered()
+        connector.answer_next(Heartbeat, ErrorCode.REBALANCE_IN_PROGRESS, *(unanswered() for _ in range(50)))
+        connector.answer_next(JoinGroup, slow)
+        connector.answer_next(SyncGroup, *(unanswered() for _ in range(50)))
         joins = connector.count(JoinGroup)
-        await until(lambda: connector.count(JoinGroup) > joins)
+        await wait_until(lambda: connector.count(JoinGroup) > joins)
         sent_s = loop.time()
         await asyncio.sleep(4)
-        me = connector.last(JoinGroup)
-        slow.set_result(Joined(ErrorCode.NONE, me.member_id, 3, "consumer", me.protocols[0].name, "somebody"))
+        join = connector.last_request(JoinGroup)
+        slow.set_result(Joined(ErrorCode.NONE, join.member_id, 3, "consumer", join.protocols[0].name, "somebody"))
         await shard.lost.wait()
         assert loop.time() == pytest.approx(sent_s + 8, abs=0.05)
 
 
 @in_virtual_time
-async def test_a_cooperative_member_whose_join_waits_too_long_loses_what_it_kept() -> None:
-    """Whoever did not get its join through is left out when the rebalance timeout is over."""
+async def test_cooperative_member_loses_kept_shards_if_its_join_waits_longer_than_the_lease() -> None:
+    """A member that has not rejoined by the rebalance timeout is removed."""
     connector = ScriptedConnector()
     loop = asyncio.get_running_loop()
-    async with a_member(connector, rebalance_timeout_ms=30_000) as member:
-        shard = (await held(member, 2)).shards[0]
-        connector.then(Heartbeat, *[ErrorCode.REBALANCE_IN_PROGRESS] * 100)
-        connector.then(JoinGroup, never())
+    async with make_member(connector, rebalance_timeout_ms=30_000) as member:
+        shard = (await next_assignment_of(member, 2)).shards[0]
+        connector.answer_next(Heartbeat, *[ErrorCode.REBALANCE_IN_PROGRESS] * 100)
+        connector.answer_next(JoinGroup, unanswered())
         joins = connector.count(JoinGroup)
-        await until(lambda: connector.count(JoinGroup) > joins)
+        await wait_until(lambda: connector.count(JoinGroup) > joins)
         begun_s = loop.time()
         assert not shard.is_revoked
         await shard.lost.wait()
@@ -372,12 +384,12 @@ async def test_a_cooperative_member_whose_join_waits_too_long_loses_what_it_kept
 
 
 @in_virtual_time
-async def test_a_commit_that_hangs_ends_with_the_lease() -> None:
+async def test_unanswered_commit_raises_shard_lost_at_the_end_of_the_lease() -> None:
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
-        shard = (await held(member, 2)).shards[0]
-        connector.then(OffsetCommit, *(never() for _ in range(9)))
-        connector.then(Heartbeat, *(never() for _ in range(9)))
+    async with make_member(connector) as member:
+        shard = (await next_assignment_of(member, 2)).shards[0]
+        connector.answer_next(OffsetCommit, *(unanswered() for _ in range(9)))
+        connector.answer_next(Heartbeat, *(unanswered() for _ in range(9)))
         with pytest.raises(ShardLost, match="lost"):
             await shard.commit(1)
 
@@ -385,30 +397,30 @@ async def test_a_commit_that_hangs_ends_with_the_lease() -> None:
 @in_virtual_time
 async def test_member_rejoins_after_its_lease_and_gets_shards_again() -> None:
     connector = ScriptedConnector()
-    async with a_member(connector) as member:
-        assignment = await held(member, 2)
-        connector.then(Heartbeat, *(never() for _ in range(3)))
+    async with make_member(connector) as member:
+        assignment = await next_assignment_of(member, 2)
+        connector.answer_next(Heartbeat, *(unanswered() for _ in range(3)))
         await assignment.shards[0].lost.wait()
-        again = await held(member, 2)
+        again = await next_assignment_of(member, 2)
         assert again.acquired == again.shards
         assert again.shards[0].token > assignment.shards[0].token
 
 
-# Others in the group -------------------------------------------------------------------------------------------------
+# Other members ------------------------------------------------------------------------------------------------------
 
 
 @in_virtual_time
-async def test_a_join_that_was_answered_to_a_former_self_is_done_again() -> None:
+async def test_join_answered_to_a_former_member_id_is_repeated() -> None:
     connector = ScriptedConnector()
-    async with a_member(connector, assignor="range") as member:
-        await held(member, 2)
-        parked = never()
-        connector.then(JoinGroup, parked)
-        connector.then(Heartbeat, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID)
+    async with make_member(connector, assignor="range") as member:
+        await next_assignment_of(member, 2)
+        pending_sync = unanswered()
+        connector.answer_next(JoinGroup, pending_sync)
+        connector.answer_next(Heartbeat, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID)
         joins = connector.count(JoinGroup)
-        await until(lambda: connector.count(JoinGroup) > joins + 1)
-        await held(member, 2)
-        assert [one.member_id for one in connector.asked if type(one) is JoinGroup][-2:] == ["", MEMBER_ID]
+        await wait_until(lambda: connector.count(JoinGroup) > joins + 1)
+        await next_assignment_of(member, 2)
+        assert [one.member_id for one in connector.requests if type(one) is JoinGroup][-2:] == ["", MEMBER_ID]
 
 
 @in_virtual_time
@@ -422,28 +434,30 @@ async def test_shard_lost_in_a_handler_is_not_an_error() -> None:
             await shard.commit(1)
             await asyncio.sleep(0.3)
 
-    async with a_member(connector) as member:
+    async with make_member(connector) as member:
         running = asyncio.ensure_future(member.run(handler))
-        await until(lambda: len(started) == 2)
-        connector.then(OffsetCommit, ErrorCode.UNKNOWN_MEMBER_ID)
-        await until(lambda: len(started) == 4)
+        await wait_until(lambda: len(started) == 2)
+        connector.answer_next(OffsetCommit, ErrorCode.UNKNOWN_MEMBER_ID)
+        await wait_until(lambda: len(started) == 4)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
 
 
 @in_virtual_time
-async def test_a_static_leader_that_comes_back_assigns_nothing_anew() -> None:
-    """KIP-814: it is told to skip the assignment, and gets what it had."""
+async def test_returning_static_leader_skips_the_assignment() -> None:
+    """KIP-814: the coordinator tells it to skip the assignment and sends its old one."""
     connector = ScriptedConnector()
-    async with a_member(connector, instance_id="one") as member:
-        await held(member, 2)
-        sync = connector.last(SyncGroup)
+    async with make_member(connector, instance_id="one") as member:
+        await next_assignment_of(member, 2)
+        sync = connector.last_request(SyncGroup)
     assert connector.count(LeaveGroup) == 0
     again = ScriptedConnector()
-    again.then(JoinGroup, Joined(ErrorCode.NONE, MEMBER_ID, 2, "consumer", "cooperative-sticky", MEMBER_ID, (), True))
-    parked = never()
-    again.then(SyncGroup, parked)
-    async with a_member(again, instance_id="one"):
-        await until(lambda: again.count(SyncGroup) == 1)
-        assert sync.assignments and again.last(SyncGroup).assignments == ()
+    again.answer_next(
+        JoinGroup, Joined(ErrorCode.NONE, MEMBER_ID, 2, "consumer", "cooperative-sticky", MEMBER_ID, (), True)
+    )
+    pending_sync = unanswered()
+    again.answer_next(SyncGroup, pending_sync)
+    async with make_member(again, instance_id="one"):
+        await wait_until(lambda: again.count(SyncGroup) == 1)
+        assert sync.assignments and again.last_request(SyncGroup).assignments == ()

@@ -1,4 +1,4 @@
-"""Members over TCP, and members in threads: the same rules, through sockets and between threads."""
+"""Members over TCP, and blocking members in threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, closing
 from typing import Any
 
 import pytest
-from door import on_a_loop
+from harness import async_test
 
 import callboard
 from callboard.actors.errors import CoordinatorError
@@ -26,31 +26,31 @@ SETTINGS: Any = {"group_initial_rebalance_delay_ms": 0, "group_min_session_timeo
 JOBS: Any = {"resources": {"jobs": 4}, "session_timeout_ms": 2_000}
 
 
-async def until_split(*members: Member, shards: int = 4) -> None:
-    """Until the members have so many shards between them, as many each."""
+async def wait_until_split(*members: Member, shards: int = 4) -> None:
+    """Wait until the members share this many shards equally."""
     async with asyncio.timeout(DEADLINE_S):
         while [len(member.shards) for member in members] != [shards // len(members)] * len(members):
             await asyncio.sleep(0.01)
 
 
-def a_coordinator() -> callboard.Coordinator:
+def make_coordinator() -> callboard.Coordinator:
     return callboard.Coordinator(listen="127.0.0.1:0", **SETTINGS)
 
 
 # Over TCP ------------------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
-async def test_members_over_tcp_and_in_process_are_of_one_group() -> None:
-    async with a_coordinator() as coordinator, callboard.connect(coordinator.bootstrap) as remote:
+@async_test
+async def test_members_over_tcp_and_in_process_share_a_group() -> None:
+    async with make_coordinator() as coordinator, callboard.connect(coordinator.bootstrap) as remote:
         async with coordinator.member("g", **JOBS) as near:
-            await until_split(near)
+            await wait_until_split(near)
             await near.shards[0].commit(9, "nine")
             async with remote.member("g", **JOBS) as far:
-                await until_split(near, far)
+                await wait_until_split(near, far)
                 progress = await far.shards[0].commit(3)
                 assert progress.durability == ""
-            await until_split(near)
+            await wait_until_split(near)
         async with remote.member("g", **JOBS) as far:
             assignment = await far.next_assignment()
             assert (assignment.shards[0].next_offset, assignment.shards[0].note) == (9, "nine")
@@ -58,10 +58,10 @@ async def test_members_over_tcp_and_in_process_are_of_one_group() -> None:
 
 
 @pytest.mark.parametrize("resources", [{"tenants": ["acme", "a b", "ümlaut"]}, {"jobs": 3}], ids=["names", "numbers"])
-@on_a_loop
-async def test_a_member_over_tcp_finds_the_coordinator_that_was_restarted(resources: Any) -> None:
+@async_test
+async def test_member_over_tcp_reconnects_after_a_restart(resources: Any) -> None:
     async with AsyncExitStack() as stack:
-        coordinator = await stack.enter_async_context(a_coordinator())
+        coordinator = await stack.enter_async_context(make_coordinator())
         remote = await stack.enter_async_context(callboard.connect(coordinator.bootstrap))
         member = await stack.enter_async_context(remote.member("g", resources=resources, session_timeout_ms=20_000))
         assignment = await member.next_assignment()
@@ -72,24 +72,24 @@ async def test_a_member_over_tcp_finds_the_coordinator_that_was_restarted(resour
         assert len(await coordinator.offsets("g")) == 3
 
 
-@on_a_loop
-async def test_a_static_member_is_fenced_over_tcp() -> None:
+@async_test
+async def test_second_static_member_over_tcp_fences_the_first() -> None:
     async with AsyncExitStack() as stack:
-        coordinator = await stack.enter_async_context(a_coordinator())
+        coordinator = await stack.enter_async_context(make_coordinator())
         remote = await stack.enter_async_context(callboard.connect(coordinator.bootstrap))
         first = await stack.enter_async_context(remote.member("g", instance_id="one", **JOBS))
-        await until_split(first)
+        await wait_until_split(first)
         second = await stack.enter_async_context(remote.member("g", instance_id="one", **JOBS))
         async with asyncio.timeout(DEADLINE_S):
             with pytest.raises(Fenced):
                 while True:
                     await first.next_assignment()
-        await until_split(second)
+        await wait_until_split(second)
 
 
-@on_a_loop
-async def test_topics_grow_over_tcp_and_bad_ones_are_refused() -> None:
-    async with a_coordinator() as coordinator:
+@async_test
+async def test_topics_over_tcp_are_created_and_grow_and_invalid_ones_are_refused() -> None:
+    async with make_coordinator() as coordinator:
         connector = TcpConnector(f"127.0.0.1:1,{coordinator.bootstrap}")
         await connector.ensure_topics({"jobs": 2, "mails": 1})
         await connector.ensure_topics({"jobs": 5, "mails": 1})
@@ -98,7 +98,7 @@ async def test_topics_grow_over_tcp_and_bad_ones_are_refused() -> None:
             await connector.ensure_topics({"a.b": 1, "a_b": 1})
 
 
-@on_a_loop
+@async_test
 async def test_connect_to_no_server_or_another_protocol_raises_channel_lost() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as unused:
         port = unused.getsockname()[1]
@@ -119,7 +119,7 @@ async def test_connect_to_no_server_or_another_protocol_raises_channel_lost() ->
 
 
 @pytest.mark.parametrize("bootstrap", ["", "nowhere", "host:0", "host:9092,"])
-def test_a_bad_address_is_refused(bootstrap: str) -> None:
+def test_connect_to_an_invalid_address_raises_start_error(bootstrap: str) -> None:
     with pytest.raises(StartError, match="bootstrap"):
         callboard.connect(bootstrap)
 
@@ -157,10 +157,10 @@ def test_blocking_member_is_revoked_and_may_commit(coordinator: ThreadCoordinato
             second.next_assignment(DEADLINE_S)
 
 
-def test_a_thread_that_goes_on_with_what_is_lost_cannot_commit_and_the_loop_goes_on(
+def test_commit_of_a_lost_shard_in_a_thread_raises_and_the_next_assignment_follows(
     coordinator: ThreadCoordinator,
 ) -> None:
-    """ShardLost out of a body whose work is over is no error: the next work has what is held."""
+    """ShardLost from a body whose assignment is over is suppressed; the next assignment follows."""
     with coordinator.member("g", assignor="range", rebalance_timeout_ms=2_000, **JOBS) as first:
         for number, assignment in enumerate(first.assignments()):
             with assignment:
@@ -193,7 +193,7 @@ def test_next_assignment_with_timeout_raises_timeout_error(coordinator: ThreadCo
             member.next_assignment(0.05)
 
 
-def test_a_program_of_threads_connects_over_tcp(coordinator: ThreadCoordinator) -> None:
+def test_connect_in_thread_shares_shards_between_threads(coordinator: ThreadCoordinator) -> None:
     with callboard.connect_in_thread(coordinator.bootstrap) as remote:
         with remote.member("g", **JOBS) as member:
             assert member.group_id == "g" and member.is_leader is False

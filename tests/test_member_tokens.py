@@ -1,4 +1,4 @@
-"""Fencing tokens grow with each change of owner, also when the group was forgotten in between."""
+"""Fencing tokens grow with each change of owner, also if the group was deleted in between."""
 
 from __future__ import annotations
 
@@ -6,81 +6,84 @@ import asyncio
 from typing import Any
 
 import pytest
-from member_helpers import GROUP, a_node, held, in_virtual_time
-from stage.company import Company
+from actor_system.simulated_group import SimulatedGroup
+from member_helpers import GROUP, in_virtual_time, local_coordinator, next_assignment_of
 
 from callboard import Coordinator
 from callboard.runtime.embed.results import ListedGroup
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
-from callboard.runtime.member.named import check_names
-from callboard.runtime.testing.plugin.rigged import RiggedCoordinator
+from callboard.runtime.member.resources import check_names
+from callboard.runtime.testing.plugin.harness_coordinator import HarnessCoordinator
 
 JOBS = {"jobs": 2}
 DAY_S = 24 * 3600
 
 
-async def a_token(connector: LocalConnector) -> int:
-    """Of somebody who comes, works, and goes."""
+async def next_token(connector: LocalConnector) -> int:
+    """The token of a member that joins and leaves."""
     async with Member(connector, GROUP, resources=JOBS) as member:
-        return (await held(member, 2)).shards[0].token
+        return (await next_assignment_of(member, 2)).shards[0].token
 
 
 @in_virtual_time
-async def test_a_token_grows_past_the_end_of_its_group() -> None:
-    """A group that is empty and has no offsets is deleted by the next sweep; a store elsewhere remembers its token."""
-    async with a_node(group_generation_from_clock=True) as connector:
-        first = await a_token(connector)
-        second = await a_token(connector)
+async def test_token_grows_after_the_group_was_deleted() -> None:
+    """The retention scan deletes an empty group without offsets, but a store still has its token."""
+    async with local_coordinator(group_generation_from_clock=True) as connector:
+        first = await next_token(connector)
+        second = await next_token(connector)
         assert connector.node is not None
         groups = connector.node.groups
-        await asyncio.sleep(2 * 600)  # the pause between two sweeps is ten minutes
+        await asyncio.sleep(2 * 600)  # the retention scan runs every ten minutes
         assert GROUP not in groups.groups
-        assert GROUP not in groups.asleep
-        assert first < second < await a_token(connector)
+        assert GROUP not in groups.passivated
+        assert first < second < await next_token(connector)
 
 
 @in_virtual_time
-async def test_without_it_generations_begin_at_one_as_in_kafka() -> None:
-    async with a_node() as connector:
-        assert await a_token(connector) == 1
+async def test_without_generation_from_clock_a_new_group_begins_at_token_1() -> None:
+    async with local_coordinator() as connector:
+        assert await next_token(connector) == 1
 
 
-def test_a_generation_of_the_clock_is_the_second_and_grows_by_one() -> None:
-    company = Company()
-    company.rules.group_generation_from_clock = True
-    company.group = company.fresh_group()
-    began = company.group.generation
-    assert began == company.clock.wall_ms() // 1000 - 1_577_836_800
-    company.form({}, {})
-    assert company.generation == began + 1
-    assert company.durable[-1].generation == began + 1
+def test_generation_from_clock_begins_at_the_seconds_and_grows_by_one() -> None:
+    simulated_group = SimulatedGroup()
+    simulated_group.settings.group_generation_from_clock = True
+    simulated_group.group = simulated_group.new_group()
+    began = simulated_group.group.generation
+    assert began == simulated_group.clock.wall_ms() // 1000 - 1_577_836_800
+    simulated_group.form_group({}, {})
+    assert simulated_group.generation == began + 1
+    assert simulated_group.durable[-1].generation == began + 1
 
 
-def test_progress_outlives_what_kafka_would_let_go() -> None:
-    """A coordinator of one's own keeps it until somebody deletes it; one that plays Kafka for a test does not."""
+def test_embedded_coordinator_keeps_offsets_that_kafka_would_expire() -> None:
+    """An embedded coordinator keeps offsets until they are deleted; with Kafka's default they expire."""
 
-    async def left(**settings: Any) -> tuple[ListedGroup, ...]:
-        async with RiggedCoordinator(**settings) as coordinator:
+    async def groups_after_retention(**settings: Any) -> tuple[ListedGroup, ...]:
+        async with HarnessCoordinator(**settings) as coordinator:
             await coordinator.create_topic("jobs")
             await coordinator.reset("g", {("jobs", 0): 7})
             await coordinator.clock.advance(400 * DAY_S)
             return (await coordinator.groups()).groups
 
     slow: dict[str, Any] = {"offsets_retention_check_interval_ms": DAY_S * 1000}
-    assert asyncio.run(left(**slow)) == ()
-    assert len(asyncio.run(left(**slow, **Coordinator.DEFAULTS))) == 1
+    assert asyncio.run(groups_after_retention(**slow)) == ()
+    assert len(asyncio.run(groups_after_retention(**slow, **Coordinator.DEFAULTS))) == 1
 
 
-def test_names_are_the_same_in_whatever_order_they_come() -> None:
-    """A set has another order in each process; that is no change of the resources."""
+def test_names_in_another_order_are_equal() -> None:
+    """A set has another order in each process, which is no change of the resources."""
     assert check_names("tenants", ["b", "a", "b"]) == check_names("tenants", {"a", "b"}) == ("a", "b")
 
 
 @in_virtual_time
 async def test_shard_number_of_a_named_shard_raises_type_error() -> None:
-    async with a_node() as connector, Member(connector, GROUP, resources={"jobs": 1, "tenants": ["acme"]}) as member:
-        assignment = await held(member, 2)
+    async with (
+        local_coordinator() as connector,
+        Member(connector, GROUP, resources={"jobs": 1, "tenants": ["acme"]}) as member,
+    ):
+        assignment = await next_assignment_of(member, 2)
         assert assignment.shard("jobs", 0).number == 0
         with pytest.raises(TypeError, match=r"has a name and no number; use shard\.name"):
             _ = assignment.shard("tenants", "acme").number

@@ -1,4 +1,4 @@
-"""Assignment: bodies and tasks end without an error when it is over; no other error is suppressed."""
+"""Assignment: its bodies and tasks are cancelled when it is over; other errors are raised."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from member_helpers import in_virtual_time
 
 from callboard.runtime.member.errors import ShardLost
-from callboard.runtime.member.work import Assignment, CommitResult, Shard, ShardState
+from callboard.runtime.member.shards import Assignment, CommitResult, Shard, ShardState
 
 
-class Owner:
-    """A member that only listens."""
+class ShardOwner:
+    """A stub of a member that records calls."""
 
     def __init__(self) -> None:
         self.failures: list[BaseException] = []
@@ -37,8 +37,8 @@ class Owner:
 
 
 @in_virtual_time
-async def test_a_body_is_cancelled_and_what_comes_behind_it_is_not() -> None:
-    owner, ended = Owner(), []
+async def test_cancellation_of_a_body_does_not_reach_the_code_after_it() -> None:
+    owner, ended = ShardOwner(), []
     owner.end_soon()
     async with owner.assignment:
         try:
@@ -48,12 +48,12 @@ async def test_a_body_is_cancelled_and_what_comes_behind_it_is_not() -> None:
             ended.append(True)
     await asyncio.sleep(1)
     assert ended and owner.assignment.is_over
-    assert owner.assignment.unfinished() == set()
+    assert owner.assignment.unfinished_tasks() == set()
 
 
 @in_virtual_time
-async def test_a_body_that_ends_in_the_same_moment_leaves_no_cancellation_behind() -> None:
-    owner = Owner()
+async def test_body_that_ends_with_its_assignment_leaves_no_pending_cancellation() -> None:
+    owner = ShardOwner()
     async with owner.assignment:
         owner.assignment.end()
     await asyncio.sleep(1)
@@ -64,8 +64,8 @@ async def test_a_body_that_ends_in_the_same_moment_leaves_no_cancellation_behind
 @pytest.mark.parametrize("ends_first", [True, False])
 @in_virtual_time
 async def test_cancellation_by_the_user_is_not_suppressed(ends_first: bool) -> None:
-    """Also when both come at once."""
-    owner = Owner()
+    """Also if it comes at the same time as the end of the assignment."""
+    owner = ShardOwner()
     went_on = []
 
     async def use() -> None:
@@ -85,8 +85,8 @@ async def test_cancellation_by_the_user_is_not_suppressed(ends_first: bool) -> N
 
 
 @in_virtual_time
-async def test_the_users_cancellation_of_a_body_that_has_just_ended_gets_through() -> None:
-    owner = Owner()
+async def test_cancellation_by_the_user_at_the_end_of_a_body_is_not_suppressed() -> None:
+    owner = ShardOwner()
 
     async def use() -> None:
         async with owner.assignment:
@@ -100,8 +100,8 @@ async def test_the_users_cancellation_of_a_body_that_has_just_ended_gets_through
 
 
 @in_virtual_time
-async def test_errors_of_a_body_come_out() -> None:
-    owner = Owner()
+async def test_error_of_a_body_is_raised() -> None:
+    owner = ShardOwner()
     owner.end_soon()
     with pytest.raises(LookupError, match="while it ended"):
         async with owner.assignment:
@@ -113,7 +113,7 @@ async def test_errors_of_a_body_come_out() -> None:
 
 @in_virtual_time
 async def test_shard_lost_in_a_body_is_suppressed_if_the_assignment_is_over() -> None:
-    owner = Owner()
+    owner = ShardOwner()
     with pytest.raises(ShardLost):
         async with owner.assignment:
             raise ShardLost("too early")
@@ -125,7 +125,7 @@ async def test_shard_lost_in_a_body_is_suppressed_if_the_assignment_is_over() ->
 
 @in_virtual_time
 async def test_assignment_that_is_over_cancels_bodies_and_tasks_at_once() -> None:
-    owner = Owner()
+    owner = ShardOwner()
     owner.assignment.end()
     owner.assignment.shards[0].set_state(ShardState.LOST)
     seen = []
@@ -144,7 +144,7 @@ async def test_assignment_that_is_over_cancels_bodies_and_tasks_at_once() -> Non
 
 @in_virtual_time
 async def test_assignment_has_one_body_and_any_number_of_tasks() -> None:
-    owner = Owner()
+    owner = ShardOwner()
     async with owner.assignment:
         with pytest.raises(RuntimeError, match="create_task"):
             await owner.assignment.__aenter__()
@@ -154,7 +154,7 @@ async def test_assignment_has_one_body_and_any_number_of_tasks() -> None:
 
 @in_virtual_time
 async def test_shard_is_revoked_before_it_is_lost_and_its_tasks_end() -> None:
-    owner = Owner()
+    owner = ShardOwner()
     shard, other = owner.assignment.shards
     assert await owner.assignment.commit(shard, 4) == CommitResult("synced")
 
@@ -178,8 +178,8 @@ async def test_shard_is_revoked_before_it_is_lost_and_its_tasks_end() -> None:
 
 
 @in_virtual_time
-async def test_owner_is_told_of_failures_but_not_of_shard_lost() -> None:
-    owner = Owner()
+async def test_task_failure_is_reported_to_the_owner_and_shard_lost_is_not() -> None:
+    owner = ShardOwner()
 
     async def fail(error: Exception) -> None:
         raise error

@@ -3,54 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import re
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from door import Door, beating, committing, enrol, on_a_loop, open_door
+from harness import NodeHarness, async_test, commit_values, heartbeat_values, join_and_sync, running_node
+from health_helpers import HttpResponse, get, serving
+from program_helpers import refusal
 from prometheus_client.parser import text_string_to_metric_families
-from test_cli import refusal
 
 from callboard.runtime.log.stats import LogStats
-from callboard.runtime.node.health import LOOP_TIMEOUT_S, Pages, WatchServer
+from callboard.runtime.node.health import LOOP_TIMEOUT_S, Pages
 from callboard.runtime.node.metrics import metrics, pages
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
-
-
-class Answer(NamedTuple):
-    status: int
-    content_type: str
-    text: str
-
-
-def get(port: int, path: str, method: str = "GET") -> Answer:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    try:
-        connection.request(method, path)
-        response = connection.getresponse()
-        return Answer(response.status, response.headers["Content-Type"], response.read().decode())
-    finally:
-        connection.close()
-
-
-@asynccontextmanager
-async def watched(shown: Pages) -> AsyncIterator[int]:
-    """A window on a free port of this loop; gives the port."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = WatchServer(listening, shown, asyncio.get_running_loop())
-    server.start()
-    try:
-        yield listening.getsockname()[1]
-    finally:
-        server.close()
 
 
 async def scrape(port: int) -> dict[str, float]:
@@ -64,20 +33,20 @@ async def scrape(port: int) -> dict[str, float]:
     }
 
 
-async def enrolled(door: Door) -> None:
+async def enrolled(harness: NodeHarness) -> None:
     """Two groups: one Stable with two commits, one that has only an offset."""
-    client = await door.connect()
-    member = await enrol(client, "busy")
+    client = await harness.connect()
+    member = await join_and_sync(client, "busy")
     for _ in range(2):
-        await client.ask("offset_commit", 9, **committing("busy", member))
-    await client.ask("heartbeat", **beating("busy", member))
+        await client.ask("offset_commit", 9, **commit_values("busy", member))
+    await client.ask("heartbeat", **heartbeat_values("busy", member))
 
 
-@on_a_loop
-async def test_metrics_count_what_groups_did(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
+@async_test
+async def test_metrics_count_group_events(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         before = await scrape(port)
-        await enrolled(door)
+        await enrolled(harness)
         after = await scrape(port)
     assert before["callboard_commits_total"] == 0
     assert after["callboard_commits_total"] == 2
@@ -88,38 +57,38 @@ async def test_metrics_count_what_groups_did(tmp_path: Path) -> None:
     assert after["process_resident_memory_bytes"] > 0
 
 
-@on_a_loop
-async def test_a_session_that_expires_is_counted(tmp_path: Path) -> None:
-    async with open_door(tmp_path, group_min_session_timeout_ms=1) as door, watched(pages(door.node)) as port:
-        await enrol(await door.connect(), "short", session_timeout=50)
+@async_test
+async def test_metrics_count_expired_sessions(tmp_path: Path) -> None:
+    async with running_node(tmp_path, group_min_session_timeout_ms=1) as harness, serving(pages(harness.node)) as port:
+        await join_and_sync(await harness.connect(), "short", session_timeout=50)
         while not (seen := await scrape(port))["callboard_expired_sessions_total"]:
             pass
     assert seen["callboard_expired_sessions_total"] == 1
     assert seen["callboard_groups{state=Empty}"] == 1
 
 
-@on_a_loop
-async def test_labels_do_not_grow_with_groups(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
-        client = await door.connect()
-        await enrol(client, "first")
+@async_test
+async def test_labels_do_not_depend_on_groups(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
+        client = await harness.connect()
+        await join_and_sync(client, "first")
         few = await scrape(port)
         for number in range(20):
-            await enrol(client, f"group-{number}")
+            await join_and_sync(client, f"group-{number}")
         many = await scrape(port)
     assert many.keys() == few.keys()
     assert many["callboard_groups{state=Stable}"] == 21
 
 
-@on_a_loop
-async def test_the_log_is_measured(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
+@async_test
+async def test_metrics_of_the_log(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         before = await scrape(port)
-        await enrolled(door)
+        await enrolled(harness)
         after = await scrape(port)
-        log = door.node.offsets_log
+        log = harness.node.offsets_log
         assert log is not None
-        list(log.read(log.partitions_with_data()[0]))  # which lays everything in
+        list(log.read(log.offsets_partitions_with_data()[0]))  # which lays everything in
         laid_in = await scrape(port)
     assert after["callboard_log_records_total"] >= before["callboard_log_records_total"] + 3, "a group and two commits"
     rounds = after["callboard_log_rounds_total"]
@@ -130,10 +99,10 @@ async def test_the_log_is_measured(tmp_path: Path) -> None:
     assert (after["callboard_log_failed"], after["callboard_log_full"], after["callboard_log_damages"]) == (0, 0, 0)
 
 
-@on_a_loop
-async def test_a_failed_log_is_not_ready_and_says_so(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
-        log = door.node.offsets_log
+@async_test
+async def test_readyz_with_failed_log_returns_503_with_reason(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
+        log = harness.node.offsets_log
         assert log is not None
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(log, "stats", lambda: LogStats(failure="fdatasync: Input/output error"))
@@ -144,28 +113,28 @@ async def test_a_failed_log_is_not_ready_and_says_so(tmp_path: Path) -> None:
     assert seen["callboard_log_failed"] == 1
 
 
-@on_a_loop
-async def test_who_still_loads_is_not_ready(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
+@async_test
+async def test_readyz_during_loading_returns_503(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Node, "is_loading", True)
-            door.node.groups.unserved.loading.update({3, 7})
+            harness.node.groups.availability.loading.update({3, 7})
             answer = await asyncio.to_thread(get, port, "/readyz")
             seen = await scrape(port)
-            door.node.groups.unserved.loading.clear()
+            harness.node.groups.availability.loading.clear()
     assert (answer.status, answer.text) == (503, "2 partitions of the log are being read\n")
     assert seen["callboard_loading_partitions"] == 2
 
 
-def test_a_node_that_has_not_begun_has_a_page(tmp_path: Path) -> None:
+def test_metrics_before_start_has_a_page(tmp_path: Path) -> None:
     node = Node(Settings(), Options(data=tmp_path))
     assert pages(node).not_ready() == "the log is being opened"
     assert b"process_resident_memory_bytes" in asyncio.run(metrics(node))
 
 
-@on_a_loop
-async def test_health_and_readiness(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
+@async_test
+async def test_healthz_and_readyz_of_running_node_return_200(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         assert await asyncio.to_thread(get, port, "/healthz") == (200, "text/plain; charset=utf-8", "healthy\n")
         assert await asyncio.to_thread(get, port, "/readyz") == (200, "text/plain; charset=utf-8", "ready\n")
 
@@ -174,17 +143,17 @@ async def _nothing() -> bytes:
     return b""
 
 
-@on_a_loop
-async def test_who_is_not_ready_says_why() -> None:
-    async with watched(Pages(_nothing, lambda: "partition 7 of 50 is being loaded")) as port:
+@async_test
+async def test_readyz_returns_reason() -> None:
+    async with serving(Pages(_nothing, lambda: "partition 7 of 50 is being loaded")) as port:
         ready, health = [await asyncio.to_thread(get, port, path) for path in ("/readyz", "/healthz")]
     assert (ready.status, ready.text) == (503, "partition 7 of 50 is being loaded\n")
     assert health.status == 200, "whoever still loads is not to be restarted"
 
 
-@on_a_loop
-async def test_an_unknown_page_names_the_known_ones() -> None:
-    async with watched(Pages(_nothing, lambda: None)) as port:
+@async_test
+async def test_unknown_page_returns_404_with_known_pages() -> None:
+    async with serving(Pages(_nothing, lambda: None)) as port:
         answer = await asyncio.to_thread(get, port, "/metric?x=1")
         head = await asyncio.to_thread(get, port, "/healthz", "HEAD")
     assert answer.status == 404
@@ -192,16 +161,16 @@ async def test_an_unknown_page_names_the_known_ones() -> None:
     assert (head.status, head.text) == (200, "")
 
 
-@on_a_loop
-async def test_a_loop_that_does_not_turn_is_not_healthy() -> None:
-    answers: list[Answer] = []
+@async_test
+async def test_healthz_with_blocked_loop_returns_503() -> None:
+    answers: list[HttpResponse] = []
     asked = threading.Event()
 
     def ask(port: int) -> None:
         asked.set()
         answers.append(get(port, "/healthz"))
 
-    async with watched(Pages(_nothing, lambda: None)) as port:
+    async with serving(Pages(_nothing, lambda: None)) as port:
         asking = threading.Thread(target=ask, args=(port,))
         asking.start()
         while asking.is_alive():  # the loop is kept all the while
@@ -211,7 +180,7 @@ async def test_a_loop_that_does_not_turn_is_not_healthy() -> None:
     ]
 
 
-def test_serve_refuses_a_watch_port_that_is_taken(tmp_path: Path) -> None:
+def test_serve_with_used_metrics_port_is_refused(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         asked = ("serve", "--listen", "127.0.0.1:0", "--data", "d", "--metrics", f"127.0.0.1:{port}")
@@ -221,15 +190,15 @@ def test_serve_refuses_a_watch_port_that_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["9644", "127.0.0.1:x", "127.0.0.1:70000"])
-def test_serve_refuses_a_watch_address_that_is_none(tmp_path: Path, address: str) -> None:
+def test_serve_with_invalid_metrics_address_is_refused(tmp_path: Path, address: str) -> None:
     said = refusal("serve", "--data", "d", "--metrics", address, folder=tmp_path)
     assert said.startswith(f"bad metrics '{address}'")
 
 
-@on_a_loop
-async def test_every_metric_is_in_the_docs(tmp_path: Path) -> None:
+@async_test
+async def test_every_metric_is_documented(tmp_path: Path) -> None:
     document = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text()
-    async with open_door(tmp_path) as door, watched(pages(door.node)) as port:
+    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         answer = await asyncio.to_thread(get, port, "/metrics")
     names = {family.name for family in text_string_to_metric_families(answer.text)}
     documented = set(re.findall(r"`(callboard_\w+)", document.partition("## Worth an alarm")[0]))

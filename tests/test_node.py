@@ -8,27 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import (
-    CardboardClient,
+from harness import (
     Client,
-    Door,
-    beating,
+    MemoryClient,
+    NodeHarness,
+    async_test,
+    commit_values,
     committed_partition,
-    committing,
     correlation_id_of,
-    enrol,
     frame,
-    joining,
+    heartbeat_values,
+    join_and_sync,
+    join_values,
     offsets,
-    on_a_loop,
-    open_door,
+    running_node,
     topic_id,
 )
 from peers.wire import Hangup, decode
 
 from callboard.actors.base import ActorRef
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.loading.sink import Arrival
+from callboard.runtime.loading.sink import LoadSink
 from callboard.runtime.node import node as node_module
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
@@ -55,64 +55,66 @@ async def end_of(client: Client, topic: str, partition: int) -> int:
     return offset
 
 
-@on_a_loop
-async def test_everything_is_there_again_after_a_stop(tmp_path: Path) -> None:
+@async_test
+async def test_restart_restores_groups_members_offsets_and_topics(tmp_path: Path) -> None:
     """Groups, members, assignments, offsets, topics and their ids; a member goes on as if nothing had been."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         assert await seen(client) == {}
-        member = await enrol(client, "members", group_instance_id="i")
-        await client.ask("offset_commit", 9, **committing("members", member, 1000))
-        await client.ask("offset_commit", 9, **committing("simple", offset=7))
-        await client.ask("offset_commit", 9, **committing("gone"))
+        member = await join_and_sync(client, "members", group_instance_id="i")
+        await client.ask("offset_commit", 9, **commit_values("members", member, 1000))
+        await client.ask("offset_commit", 9, **commit_values("simple", offset=7))
+        await client.ask("offset_commit", 9, **commit_values("gone"))
         await client.ask("delete_groups", groups_names=["gone"])
-        before, ids = await seen(client), [topic_id(door, name) for name in "tu"]
-        cluster_id = door.node.cluster_id
+        before, ids = await seen(client), [topic_id(harness, name) for name in "tu"]
+        cluster_id = harness.node.cluster_id
         assert set(before) == {"members", "simple"}
         for _ in range(2):  # what comes back comes back again
-            await door.restart()
-            client = await door.connect()
+            await harness.restart()
+            client = await harness.connect()
             assert await seen(client) == before
-            assert [topic_id(door, name) for name in "tu"] == ids
-            assert door.node.cluster_id == cluster_id
+            assert [topic_id(harness, name) for name in "tu"] == ids
+            assert harness.node.cluster_id == cluster_id
             assert await end_of(client, "t", 0) == 1000  # a committed offset was once read
-            beat = {**beating("members", member), "group_instance_id": "i"}
+            beat = {**heartbeat_values("members", member), "group_instance_id": "i"}
             assert (await client.ask("heartbeat", **beat))["error_code"] == "NONE"
-        answer = await client.ask("offset_commit", 9, **committing("members", member, 1001))
+        answer = await client.ask("offset_commit", 9, **commit_values("members", member, 1001))
         assert answer["topics"][0]["partitions"][0]["error_code"] == "NONE"
         assert (await offsets(client, "members"))["t", 0] == 1001
 
 
-@on_a_loop
-async def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
+@async_test
+async def test_stop_answers_parked_join_with_not_coordinator(tmp_path: Path) -> None:
     """A parked join is told to look for another coordinator; then the connection ends."""
-    async with open_door(tmp_path) as door:
-        first, second = await door.connect(), await door.connect()
-        await enrol(first, "g")
-        newcomer = await second.ask("join_group", **joining("g"))
-        second.write(frame("join_group", **joining("g", newcomer["member_id"])))
+    async with running_node(tmp_path) as harness:
+        first, second = await harness.connect(), await harness.connect()
+        await join_and_sync(first, "g")
+        newcomer = await second.ask("join_group", **join_values("g"))
+        second.write(frame("join_group", **join_values("g", newcomer["member_id"])))
         state = ""
         while state != "PreparingRebalance":
             answer = await first.ask("describe_groups", groups=["g"], include_authorized_operations=False)
             state = answer["groups"][0]["group_state"]
-        await door.node.stop()
-        [told] = await second.answers_until_hangup()
+        await harness.node.stop()
+        [told] = await second.responses_until_disconnect()
         assert decode("join_group", 9, told)["error_code"] == "NOT_COORDINATOR"
-        assert await first.answers_until_hangup() == []
+        assert await first.responses_until_disconnect() == []
         with pytest.raises(OSError):
-            await door.connect()
-        await door.start()  # the folder is free again
-        answer = await (await door.connect()).ask("describe_groups", groups=["g"], include_authorized_operations=False)
+            await harness.connect()
+        await harness.start()  # the folder is free again
+        answer = await (await harness.connect()).ask(
+            "describe_groups", groups=["g"], include_authorized_operations=False
+        )
         assert answer["groups"][0]["group_state"] == "Stable"
 
 
-@on_a_loop
-async def test_a_connection_that_was_told_to_stop_reading_does_not_begin_again(tmp_path: Path) -> None:
+@async_test
+async def test_connection_after_stop_reading_does_not_resume(tmp_path: Path) -> None:
     """Not when its last answers leave either: what came now would come after everything was settled."""
-    async with open_door(tmp_path) as door:
-        member = await enrol(await door.connect(), "g")
-        client = CardboardClient(door.node)
-        client.feed(frame("heartbeat", 4, **beating("g", member)) * 3)
+    async with running_node(tmp_path) as harness:
+        member = await join_and_sync(await harness.connect(), "g")
+        client = MemoryClient(harness.node)
+        client.feed(frame("heartbeat", 4, **heartbeat_values("g", member)) * 3)
         client.connection.stop_reading()
         await client.answered(3)
         assert client.is_paused
@@ -122,26 +124,26 @@ async def test_a_connection_that_was_told_to_stop_reading_does_not_begin_again(t
 
 
 @pytest.mark.parametrize("in_one_group", [True, False])
-@on_a_loop
-async def test_what_was_acknowledged_before_a_stop_under_load_is_there(tmp_path: Path, in_one_group: bool) -> None:
+@async_test
+async def test_stop_under_load_loses_no_acknowledged_commit(tmp_path: Path, in_one_group: bool) -> None:
     """A hundred commits on their way: each is answered, or its connection ends; no acknowledged one is lost."""
-    async with open_door(tmp_path, {"topics": (("wide", 100),)}) as door:
-        clients = [await door.connect() for _ in range(4)]
+    async with running_node(tmp_path, {"topics": (("wide", 100),)}) as harness:
+        clients = [await harness.connect() for _ in range(4)]
         for number in range(100):
             topic = {"name": "wide", "partitions": [committed_partition(number)]}
-            values = committing("g" if in_one_group else f"g{number}", topics=[topic])
+            values = commit_values("g" if in_one_group else f"g{number}", topics=[topic])
             clients[number % 4].write(frame("offset_commit", 9, correlation_id=number, **values))
-        while not any(connection._calls for connection in door.node.connections):
+        while not any(connection._calls for connection in harness.node.connections):
             await asyncio.sleep(0)
-        await door.node.stop()
+        await harness.node.stop()
         kept = set()
         for client in clients:
-            for answer in await client.answers_until_hangup():
+            for answer in await client.responses_until_disconnect():
                 [topic] = decode("offset_commit", 9, answer)["topics"]
                 if topic["partitions"][0]["error_code"] == "NONE":
                     kept.add(correlation_id_of(answer))
-        await door.start()
-        reader, found = await door.connect(), set()
+        await harness.start()
+        reader, found = await harness.connect(), set()
         for group in ["g"] if in_one_group else [f"g{number}" for number in range(100)]:
             found |= {partition for _topic, partition in await offsets(reader, group)}
         assert kept
@@ -158,39 +160,39 @@ async def start_another(folder: Path, **options: Any) -> Node:
     return node
 
 
-@on_a_loop
-async def test_a_second_node_on_the_same_folder_is_refused(tmp_path: Path) -> None:
+@async_test
+async def test_second_node_on_same_folder_is_refused(tmp_path: Path) -> None:
     """In the same process too; and the first goes on, with its folder and its members."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        member = await enrol(client, "g")
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        member = await join_and_sync(client, "g")
         for _ in range(2):
             with pytest.raises(StartError, match=str(tmp_path)):
                 await start_another(tmp_path)
-        assert (await client.ask("heartbeat", **beating("g", member)))["error_code"] == "NONE"
-        await client.ask("offset_commit", 9, **committing("g", member))
-        await door.restart()
-        client = await door.connect()
+        assert (await client.ask("heartbeat", **heartbeat_values("g", member)))["error_code"] == "NONE"
+        await client.ask("offset_commit", 9, **commit_values("g", member))
+        await harness.restart()
+        client = await harness.connect()
         assert await offsets(client, "g") == {("t", 0): 42}
-        assert (await client.ask("heartbeat", **beating("g", member)))["error_code"] == "NONE"
+        assert (await client.ask("heartbeat", **heartbeat_values("g", member)))["error_code"] == "NONE"
 
 
-@on_a_loop
-async def test_a_start_that_fails_leaves_the_folder_free(tmp_path: Path) -> None:
+@async_test
+async def test_failed_start_releases_the_folder(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="a_b"):
         await start_another(tmp_path, topics=(("a.b", 1), ("a_b", 1)))
-    async with open_door(tmp_path) as door:
-        await enrol(await door.connect(), "g")
+    async with running_node(tmp_path) as harness:
+        await join_and_sync(await harness.connect(), "g")
 
 
 # Meanwhile ------------------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
-async def test_ends_of_topics_are_synced_again_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@async_test
+async def test_sync_of_topic_ends_is_retried_after_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that was full for a moment does not end it."""
     monkeypatch.setattr(node_module, "TOPICS_SYNC_INTERVAL_S", 0.001)
-    async with open_door(tmp_path) as door:
+    async with running_node(tmp_path) as harness:
         loop, synced, calls = asyncio.get_running_loop(), asyncio.Event(), []
 
         def sync() -> str:
@@ -200,68 +202,66 @@ async def test_ends_of_topics_are_synced_again_after_an_error(tmp_path: Path, mo
             loop.call_soon_threadsafe(synced.set)
             return ""
 
-        monkeypatch.setattr(door.node.topics._ends, "sync", sync)
+        monkeypatch.setattr(harness.node.topics._ends, "sync", sync)
         await synced.wait()
 
 
-@on_a_loop
-async def test_a_stop_closes_the_log_even_if_the_topics_cannot_be_synced(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        await (await door.connect()).ask("offset_commit", 9, **committing("g", offset=7))
-        close = door.node.topics.close
+@async_test
+async def test_stop_closes_log_if_topics_cannot_be_synced(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        await (await harness.connect()).ask("offset_commit", 9, **commit_values("g", offset=7))
+        close = harness.node.topics.close
 
         def failing() -> None:
             close()
             raise OSError(5, "the disk is gone")
 
-        door.node.topics.close = failing  # type: ignore[method-assign]
+        harness.node.topics.close = failing  # type: ignore[method-assign]
         with pytest.raises(OSError, match="the disk is gone"):
-            await door.node.stop()
+            await harness.node.stop()
         assert (tmp_path / ".clean_shutdown").exists()
-        await door.start()
-        assert await offsets(await door.connect(), "g") == {("t", 0): 7}
+        await harness.start()
+        assert await offsets(await harness.connect(), "g") == {("t", 0): 7}
 
 
-@on_a_loop
-async def test_a_stop_closes_the_log_even_if_what_it_held_could_not_be_taken_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def failing(_arrival: Arrival, _transactions: ActorRef) -> None:
+@async_test
+async def test_stop_closes_log_if_loading_cannot_be_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def failing(_load_sink: LoadSink, _transactions: ActorRef) -> None:
         raise ValueError("a bug")
 
-    async with open_door(tmp_path) as door:
-        await (await door.connect()).ask("offset_commit", 9, **committing("g", offset=7))
+    async with running_node(tmp_path) as harness:
+        await (await harness.connect()).ask("offset_commit", 9, **commit_values("g", offset=7))
         with monkeypatch.context() as patch:
             patch.setattr(node_module, "AT_ONCE_BYTES", -1)
-            patch.setattr(Arrival, "finish", failing)
-            await door.restart()
+            patch.setattr(LoadSink, "finish", failing)
+            await harness.restart()
             assert not (tmp_path / ".clean_shutdown").exists()
-            await door.node.wait_until_loaded()
-            assert door.node.is_loading
-            await door.node.stop()
+            await harness.node.wait_until_loaded()
+            assert harness.node.is_loading
+            await harness.node.stop()
             assert (tmp_path / ".clean_shutdown").exists()
-        await door.start()
-        assert await offsets(await door.connect(), "g") == {("t", 0): 7}
+        await harness.start()
+        assert await offsets(await harness.connect(), "g") == {("t", 0): 7}
 
 
-@on_a_loop
-async def test_clients_are_sent_where_the_node_says(tmp_path: Path) -> None:
-    async with open_door(tmp_path / "one") as door:
-        assert (door.node.advertised_host, door.node.advertised_port) == ("127.0.0.1", door.port)
-    async with open_door(tmp_path / "two", {"advertised": ("stage.example", 9)}) as door:
-        assert (door.node.advertised_host, door.node.advertised_port) == ("stage.example", 9)
+@async_test
+async def test_find_coordinator_returns_advertised_address(tmp_path: Path) -> None:
+    async with running_node(tmp_path / "one") as harness:
+        assert (harness.node.advertised_host, harness.node.advertised_port) == ("127.0.0.1", harness.port)
+    async with running_node(tmp_path / "two", {"advertised": ("stage.example", 9)}) as harness:
+        assert (harness.node.advertised_host, harness.node.advertised_port) == ("stage.example", 9)
 
 
-@on_a_loop
-async def test_a_door_is_closed_for_good(tmp_path: Path) -> None:
+@async_test
+async def test_stop_closes_listener_and_connections(tmp_path: Path) -> None:
     """Connections that were open end with the node, and none is left behind."""
-    async with open_door(tmp_path) as door:
-        clients = [await door.connect() for _ in range(20)]
+    async with running_node(tmp_path) as harness:
+        clients = [await harness.connect() for _ in range(20)]
         for client in clients:
             await client.ask("api_versions", 0)
-        old: Door = door
+        old: NodeHarness = harness
         node = old.node
-        await door.restart()
+        await harness.restart()
         for client in clients:
             with pytest.raises(Hangup):
                 await client.receive_frame()

@@ -1,9 +1,9 @@
-"""Nobody waits for ever: whatever clients, bugs, disk and restarts do to a group, each wait has an alarm or a record.
+"""No request waits for ever: each waiting request has an alarm or a record, whatever clients, bugs and disk do.
 
-``test_classic_machine.py`` says so of the pure group. Here it is the whole coordinator, with the timer that really
-holds the alarms, the writer, instances that leave after a bug and come back, and a process that is killed. After every
-step each request that is not answered must wait for something that will come; at the end nobody sends anything any
-more, and time alone answers everybody and leaves the group Empty.
+``test_classic_machine.py`` checks this for the group alone. This test runs the whole coordinator, with the real timer
+and writer, groups that restart after a bug, and a process that is killed. After every step, each unanswered request
+must wait for an alarm or for a record in flight. At the end clients send nothing more; then time alone must complete
+all requests and leave the group Empty.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Hashable
 from typing import Any
 from unittest.mock import patch
 
+from actor_system.ports import ManualLog, RecordedReply
+from actor_system.requests import GROUP, commit, fetch, heartbeat, join, leave, offers, sync
+from actor_system.simulation import CoordinatorSimulation
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from stage.ports import HandLog, Place
-from stage.requests import GROUP, commit, fetch, heartbeat, join, leave, offers, sync
-from stage.world import World
 
 from callboard.actors.base import ActorRef
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.actor import GroupActor
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.failed_group import FailedGroup
-from callboard.actors.group.members import Member
+from callboard.actors.group.members import GroupMember
 from callboard.actors.group.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
 from callboard.actors.group.states import State
 from callboard.actors.messages import (
@@ -40,10 +40,10 @@ from callboard.actors.timer.actor import TimerActor
 from callboard.actors.writer import OffsetWriterActor
 
 LONGEST_MS = 300_000
-"""The longest session and rebalance timeout that a member asks for here."""
+"""The longest session and rebalance timeout in these tests."""
 
 WAIT_MAX_MS = NEW_MEMBER_JOIN_TIMEOUT_MS + 2 * LONGEST_MS
-"""Nobody waits longer, if nobody sends anything: a new member's grace, then a join phase, then a sync phase."""
+"""The longest wait if no client sends anything: the timeout of a new member, a join phase, and a sync phase."""
 
 AT_REST_MS = 3 * WAIT_MAX_MS
 
@@ -57,11 +57,11 @@ protocols = st.sampled_from([offers("range"), offers("range", metadata=b"v2"), o
 
 
 class Bug(Exception):
-    """What a fuse plants in a group."""
+    """The error that ``Fuse`` raises in a group."""
 
 
 class Fuse:
-    """Says which method of any group fails, how often, and whether that is after its work."""
+    """Selects the method of groups that fails, how often, and whether before or after its work."""
 
     def __init__(self) -> None:
         self.method = ""
@@ -78,7 +78,7 @@ class Fuse:
 
 
 def fused(fuse: Fuse) -> type[ClassicGroup]:
-    """A group whose methods look at the fuse."""
+    """A group whose methods fail as the fuse says."""
 
     def around(name: str) -> Any:
         def method(self: ClassicGroup, *args: Any) -> Any:
@@ -98,21 +98,21 @@ class AnyWorld(RuleBasedStateMachine):
         self.fuse = Fuse()
         self.patch = patch("callboard.actors.group.actor.ClassicGroup", fused(self.fuse))
         self.patch.start()
-        self.world = World(holds_back=True)
+        self.simulation = CoordinatorSimulation(holds_appends=True)
         self.restarts = 0
         self.ids = ["ghost"]
-        self.sent: dict[tuple[type, str], list[Place]] = {}
-        self.given_up: list[Place] = []
+        self.sent: dict[tuple[type, str], list[RecordedReply]] = {}
+        self.given_up: list[RecordedReply] = []
 
-    # What the tests look into -----------------------------------------------------------------------------------------
+    # State that is checked --------------------------------------------------------------------------------------------
 
     @property
     def ref(self) -> ActorRef | None:
-        return self.world.directory.groups.get(GROUP)
+        return self.simulation.directory.groups.get(GROUP)
 
     @property
     def actor(self) -> GroupActor | None:
-        """The group's instance; None if it is not in memory, or a stand-in is there in its place."""
+        """The instance of the group; None if it is not in memory or is replaced by a placeholder."""
         actor = self.ref.actor_inbox.actor if self.ref is not None else None
         return actor if isinstance(actor, GroupActor) else None
 
@@ -122,48 +122,48 @@ class AnyWorld(RuleBasedStateMachine):
 
     @property
     def alarms(self) -> set[Hashable]:
-        """The names under which the timer really has something filed for the group."""
-        return set(self.timer._timers._filed.get(self.ref, {}))
+        """The names of alarms that the timer has scheduled for the group."""
+        return set(self.timer._timers._timers.get(self.ref, {}))
 
     @property
     def timer(self) -> TimerActor:
-        timer = self.world.timer.actor_inbox.actor
+        timer = self.simulation.timer.actor_inbox.actor
         assert isinstance(timer, TimerActor)
         return timer
 
     @property
     def is_writing(self) -> bool:
-        writer = self.world.writer.actor_inbox.actor
+        writer = self.simulation.writer.actor_inbox.actor
         assert isinstance(writer, OffsetWriterActor)
-        return bool(writer._in_flight or writer._gathered)
+        return bool(writer._in_flight or writer._waiting)
 
-    def member(self, member_id: str) -> Member | None:
+    def member(self, member_id: str) -> GroupMember | None:
         return self.actor._group.members.by_id.get(member_id) if self.actor is not None else None
 
-    def members(self) -> list[Member]:
+    def members(self) -> list[GroupMember]:
         return list(self.actor._group.members) if self.actor is not None else []
 
-    def waiting(self) -> list[Place]:
-        return [place for place in self.world.places if place.is_waiting and place not in self.given_up]
+    def waiting(self) -> list[RecordedReply]:
+        return [reply for reply in self.simulation.replies if reply.is_waiting and reply not in self.given_up]
 
-    # What clients do --------------------------------------------------------------------------------------------------
+    # Actions of clients ----------------------------------------------------------------------------------------------
 
     def someone(self, pick: int) -> tuple[str, str | None]:
         member_id = self.ids[-1 - pick % len(self.ids)]
         member = self.member(member_id)
         return member_id, member.group_instance_id if member is not None else None
 
-    def post(self, request: GroupRequest) -> Place:
-        """A client that sends a request again has given up the one before; the group may answer that, or forget it."""
+    def post(self, request: GroupRequest) -> RecordedReply:
+        """A client that repeats a request has given up the previous one, which the group may answer or drop."""
         kind = (type(request), getattr(request, "member_id", ""))
         if isinstance(request, JoinGroup | SyncGroup) and request.member_id:
             member = self.member(request.member_id)
             parked = (member.joining if isinstance(request, JoinGroup) else member.syncing) if member else None
-            older = [*self.sent.pop(kind, ()), *([parked] if isinstance(parked, Place) else ())]
-            self.given_up += [place for place in older if place.is_waiting]
-        place = self.world.post(request)
-        self.sent.setdefault(kind, []).append(place)
-        return place
+            older = [*self.sent.pop(kind, ()), *([parked] if isinstance(parked, RecordedReply) else ())]
+            self.given_up += [reply for reply in older if reply.is_waiting]
+        reply = self.simulation.post(request)
+        self.sent.setdefault(kind, []).append(reply)
+        return reply
 
     @rule(instance=st.sampled_from([None, None, "a", "b"]), times=st.tuples(times, times), offered=protocols)
     def join_new(self, instance: str | None, times: tuple[int, int], offered: tuple[Protocol, ...]) -> None:
@@ -218,37 +218,37 @@ class AnyWorld(RuleBasedStateMachine):
 
     @rule(newcomers=st.integers(0, 2), syncs=st.integers(0, 3), outcome=outcomes)
     def settle(self, newcomers: int, syncs: int, outcome: str) -> None:
-        """Everybody does what a good client does, so that the group gets beyond its join phase more often."""
+        """All clients follow the protocol, so that the group leaves its join phase more often."""
         for _ in range(newcomers):
             self._join("", None, (10_000, 10_000), offers("range"), 3)
         for member in self.members():
             if member.joining is None:
                 self._join(member.member_id, member.group_instance_id, (10_000, 10_000), member.protocols, 9)
-        self.world.advance(3000)
+        self.simulation.advance(3000)
         for member in self.members()[:syncs]:
             self.ids.append(member.member_id)
             self.sync(0, 0)
         self.end_rounds(outcome)
 
-    # What time, disk, bugs and the operator do ------------------------------------------------------------------------
+    # Time, disk, bugs and operator ------------------------------------------------------------------------------------
 
     @rule(ms=st.sampled_from([10, 3000, 6000, 10_000, 60_000, 100_000]))
     def wait(self, ms: int) -> None:
-        self.world.advance(ms)
+        self.simulation.advance(ms)
 
-    @precondition(lambda self: self.world.log.in_flight)
+    @precondition(lambda self: self.simulation.log.in_flight)
     @rule(outcome=outcomes)
     def end_rounds(self, outcome: str) -> None:
-        """Of what is on its way to the log; the writer begins the next round itself."""
-        while outcome != "late" and self.world.log.in_flight:
+        """Complete the records in flight; the writer begins the next round itself."""
+        while outcome != "late" and self.simulation.log.in_flight:
             if outcome == "kept":
-                self.world.keep()
+                self.simulation.complete_append()
             else:
-                self.world.fail()
+                self.simulation.fail()
 
     @rule(method=st.sampled_from(METHODS), after=st.booleans(), times=st.sampled_from([1, 1, 1, 5]))
     def have_bugs(self, method: str, after: bool, times: int) -> None:
-        """Once it begins anew, five times it has failed. What is not called now fails when it is."""
+        """Let the method fail at its next calls. A group is restarted after a failure, but not after five."""
         self.fuse.light(method, after, times)
         provoke = {
             "join": lambda: self._join(self.ids[-1], None, (10_000, 10_000), offers("range"), 9),
@@ -265,20 +265,22 @@ class AnyWorld(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         assert self.ref is not None
-        place = Place()
-        self.world.places.append(place)
-        self.ref.post(ExpireOffsets(), place)
-        self.world.run()
+        reply = RecordedReply()
+        self.simulation.replies.append(reply)
+        self.ref.post(ExpireOffsets(), reply)
+        self.simulation.run()
 
     @rule()
     def restart(self) -> None:
-        """The process is killed: whoever waited has lost its connection, and what was not durable is gone."""
-        log = HandLog()
-        log.durable = list(self.world.log.durable)
+        """Kill the process: waiting clients lose their connections, and records that were not durable are lost."""
+        log = ManualLog()
+        log.durable = list(self.simulation.log.durable)
         self.restarts += 1
-        self.world = World(log.groups(), holds_back=True, log=log, seed=self.restarts)  # other ids than before
+        self.simulation = CoordinatorSimulation(
+            log.groups(), holds_appends=True, log=log, seed=self.restarts
+        )  # so that new ids differ
 
-    # What must hold ---------------------------------------------------------------------------------------------------
+    # Invariants -------------------------------------------------------------------------------------------------------
 
     @invariant()
     def member_ids_become_known(self) -> None:
@@ -288,9 +290,9 @@ class AnyWorld(RuleBasedStateMachine):
 
     @invariant()
     def whoever_waits_is_in_somebodys_hands(self) -> None:
-        parked = [place for member in self.members() for place in (member.joining, member.syncing)]
-        for place in self.waiting():
-            assert place in parked or self.is_writing, "nobody knows of a request that is not answered"
+        parked = [reply for member in self.members() for reply in (member.joining, member.syncing)]
+        for reply in self.waiting():
+            assert reply in parked or self.is_writing, "nobody knows of a request that is not answered"
 
     @invariant()
     def whoever_is_parked_has_an_alarm(self) -> None:
@@ -319,9 +321,9 @@ class AnyWorld(RuleBasedStateMachine):
 
     @invariant()
     def the_timer_will_ring(self) -> None:
-        """One wake-up serves all deadlines: it must not come after the first of them."""
-        due_ms = min(one.due_tick for names in self.timer._timers._filed.values() for one in names.values())
-        assert self.world.alarm.due_ms is not None and self.world.alarm.due_ms <= due_ms
+        """One wake-up serves all deadlines: it must not be later than the earliest one."""
+        due_ms = min(one.due_tick for names in self.timer._timers._timers.values() for one in names.values())
+        assert self.simulation.alarm.due_ms is not None and self.simulation.alarm.due_ms <= due_ms
 
     def teardown(self) -> None:
         try:
@@ -331,16 +333,16 @@ class AnyWorld(RuleBasedStateMachine):
 
     def _let_time_pass(self) -> None:
         self.fuse.light("", False, 0)
-        self.world.keep_all()
-        self.world.holds_back = False
-        self.world.advance(WAIT_MAX_MS)
+        self.simulation.complete_all_appends()
+        self.simulation.holds_appends = False
+        self.simulation.advance(WAIT_MAX_MS)
         assert not self.waiting(), f"{len(self.waiting())} requests are never answered"
-        self.world.advance(AT_REST_MS)
+        self.simulation.advance(AT_REST_MS)
         actor = self.ref.actor_inbox.actor if self.ref is not None else None
         note(f"at the end: {actor}")
         assert actor is None or isinstance(actor, FailedGroup), "it sleeps, or it was deleted, or it has failed"
-        if GROUP in self.world.directory.asleep:
-            answer = self.world.post(DescribeGroup(GROUP)).value
+        if GROUP in self.simulation.directory.passivated:
+            answer = self.simulation.post(DescribeGroup(GROUP)).value
             assert (answer.error, answer.state) == (ErrorCode.NONE, State.EMPTY.value)
 
 

@@ -1,11 +1,11 @@
-"""One group's offsets: what is durable, what is fetched, what a commit writes, what a deletion erases."""
+"""One group's offsets: replay, fetch, records of commits and deletions."""
 
 from __future__ import annotations
 
 import pytest
+from actor_system.requests import commit, fetch
 from hypothesis import given
 from hypothesis import strategies as st
-from stage.requests import commit, fetch
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.offsets import GroupData, Offsets, commit_records
@@ -24,11 +24,11 @@ def all_of(offsets: Offsets) -> dict[tuple[str, int], int]:
     return {(topic, partition): value.offset for topic, partition, value in offsets}
 
 
-def test_what_was_never_committed_is_no_error() -> None:
+def test_fetch_of_uncommitted_partition_returns_minus_1() -> None:
     assert Offsets().fetch(fetch(topic="t")) == Fetched(ErrorCode.NONE, (("t", (NOTHING,)),))
 
 
-def test_a_fetch_answers_in_the_order_that_it_was_asked_in() -> None:
+def test_fetch_keeps_order_of_request() -> None:
     offsets = Offsets()
     for partition in range(3):
         offsets.replay(record(10 + partition, "t", partition))
@@ -44,7 +44,7 @@ def test_a_fetch_answers_in_the_order_that_it_was_asked_in() -> None:
     assert topics[0][1][0] == FetchedOffset(0, 7, 3, "note", ErrorCode.NONE)
 
 
-def test_a_fetch_of_everything() -> None:
+def test_fetch_without_topics_returns_all_offsets() -> None:
     offsets = Offsets()
     assert offsets.fetch(OffsetFetch("g", None)) == Fetched(ErrorCode.NONE, ())
     offsets.replay(record(1, "t", 0))
@@ -55,7 +55,7 @@ def test_a_fetch_of_everything() -> None:
     ]
 
 
-def test_a_tombstone_erases_and_a_topic_without_partitions_is_gone() -> None:
+def test_tombstone_of_last_partition_removes_topic() -> None:
     offsets = Offsets()
     offsets.replay(record(1))
     offsets.replay(record(None))
@@ -66,7 +66,7 @@ def test_a_tombstone_erases_and_a_topic_without_partitions_is_gone() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.none() | st.integers(0, 9))))
-def test_the_last_record_of_a_key_counts(steps: list[tuple[str, int, int | None]]) -> None:
+def test_last_record_of_key_wins(steps: list[tuple[str, int, int | None]]) -> None:
     offsets, model = Offsets(), dict[tuple[str, int], int]()
     for topic, partition, offset in steps:
         offsets.replay(record(offset, topic, partition))
@@ -84,20 +84,20 @@ def test_the_last_record_of_a_key_counts(steps: list[tuple[str, int, int | None]
 # Group data ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_group_is_gone_when_neither_record_nor_offset_is_left() -> None:
+def test_group_is_empty_without_record_and_offsets() -> None:
     data = GroupData()
-    assert data.is_gone()
+    assert data.is_empty()
     data.replay(record(1))
-    assert not data.is_gone()
+    assert not data.is_empty()
     data.replay(GroupRecord("g", VALUE))
     data.replay(record(None))
-    assert not data.is_gone()
+    assert not data.is_empty()
     assert data.value == VALUE
     data.replay(GroupRecord("g", None))
-    assert data.is_gone()
+    assert data.is_empty()
 
 
-def test_a_group_and_its_offsets_are_erased_together() -> None:
+def test_tombstones_delete_group_and_offsets() -> None:
     data = GroupData()
     for one in (record(1, "t", 0), record(2, "t", 1), GroupRecord("g", VALUE)):
         data.replay(one)
@@ -105,32 +105,32 @@ def test_a_group_and_its_offsets_are_erased_together() -> None:
     assert tombstones == (record(None, "t", 0), record(None, "t", 1), GroupRecord("g", None))
     for one in tombstones:
         data.replay(one)
-    assert data.is_gone()
+    assert data.is_empty()
 
 
-def test_a_simple_group_gets_a_group_tombstone_too() -> None:
+def test_tombstones_of_simple_group_include_group_record() -> None:
     data = GroupData()
     data.replay(record(1))
     assert tuple(data.tombstones("g"))[-1] == GroupRecord("g", None)
 
 
-def test_records_of_unknown_types_change_nothing() -> None:
+def test_replay_ignores_records_of_unknown_type() -> None:
     data = GroupData()
     data.replay(UnknownRecord(99, b"k", b"v"))
-    assert data.is_gone()
+    assert data.is_empty()
 
 
 # Commits -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_commit_becomes_records() -> None:
+def test_commit_records_of_each_partition() -> None:
     errors, records = commit_records(commit(42, topic="t", partition=3, metadata="x"), 1000, 4096)
     assert errors == (ErrorCode.NONE,)
     assert records == (OffsetRecord("company", "t", 3, OffsetValue(42, -1, "x", 1000, -1)),)
 
 
 @pytest.mark.parametrize(("retention_ms", "expire_ms"), [(-1, -1), (0, 1000), (500, 1500)])
-def test_an_explicit_retention_is_an_expiry(retention_ms: int, expire_ms: int) -> None:
+def test_commit_with_retention_sets_expiry_time(retention_ms: int, expire_ms: int) -> None:
     _, records = commit_records(commit()._replace(retention_ms=retention_ms), 1000, 4096)
     assert records[0].value is not None
     assert records[0].value.expire_timestamp_ms == expire_ms
@@ -148,8 +148,8 @@ def test_an_explicit_retention_is_an_expiry(retention_ms: int, expire_ms: int) -
         ("", True),
     ],
 )
-def test_long_metadata_is_refused_for_its_partition_alone(metadata: str, fits: bool) -> None:
-    """The limit counts UTF-16 units, whatever the setting's name says."""
+def test_too_long_metadata_is_refused_for_its_partition(metadata: str, fits: bool) -> None:
+    """The limit counts UTF-16 code units, despite the name of the setting."""
     request = commit()._replace(
         commits=(Commit("t", 0, 1, -1, "fine"), Commit("t", 1, 2, -1, metadata), Commit("t", 2, 3, -1, ""))
     )
@@ -158,6 +158,6 @@ def test_long_metadata_is_refused_for_its_partition_alone(metadata: str, fits: b
     assert [one.partition for one in records] == ([0, 1, 2] if fits else [0, 2])
 
 
-def test_a_negative_offset_is_kept_as_it_is() -> None:
-    """Kafka refuses nothing here."""
+def test_negative_offset_is_stored_unchanged() -> None:
+    """As in Kafka."""
     assert commit_records(commit(-5), 0, 10)[1][0].value == OffsetValue(-5, -1, "", 0, -1)

@@ -11,7 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 from import_graph import ROOT
-from test_layers import FOLDERS, packages
+from project_packages import FOLDERS, packages
 
 from callboard import __version__
 
@@ -32,7 +32,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_the_wheel_holds_every_file_of_every_package(wheel: Path) -> None:
+def test_wheel_contains_every_file_of_every_package(wheel: Path) -> None:
     expected = {
         f"{name.replace('.', '/')}/{path.name}"
         for name, folder in packages().items()
@@ -42,7 +42,7 @@ def test_the_wheel_holds_every_file_of_every_package(wheel: Path) -> None:
     assert {name for name in ZipFile(wheel).namelist() if not name.startswith(INFO)} == expected
 
 
-def test_the_wheel_says_what_it_needs(wheel: Path) -> None:
+def test_wheel_metadata_lists_requirements(wheel: Path) -> None:
     files = ZipFile(wheel)
     metadata = Parser().parsestr(files.read(f"{INFO}/METADATA").decode())
     assert (metadata["Name"], metadata["Version"], metadata["Requires-Python"]) == ("callboard", __version__, ">=3.11")
@@ -52,7 +52,7 @@ def test_the_wheel_says_what_it_needs(wheel: Path) -> None:
     assert "callboard = callboard.runtime.cli.main:main" in files.read(f"{INFO}/entry_points.txt").decode()
 
 
-def test_the_wheel_runs_from_anywhere(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_runs_from_any_folder_and_as_zip(wheel: Path, tmp_path: Path) -> None:
     """Even as a zip on the path, which is how a cluster's workers get it."""
     script = "import callboard, sys; print(callboard.__file__); from callboard.runtime.cli.main import main; main()"
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Offsets of open transactions, against a model that knows nothing but the order of the log."""
+"""Offsets of open transactions, compared with a model that uses only the order of the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pending(producer_id: int, partition: int, offset: int) -> PendingOffsetRecor
 
 
 class Model:
-    """As Kafka does it: each value with its place in the log, and the highest place wins."""
+    """Each value with its log offset; the highest offset wins, as in Kafka."""
 
     def __init__(self) -> None:
         self.main: dict[int, tuple[int, int]] = {}
@@ -65,7 +65,7 @@ THE_LATER_COMMITS_FIRST: list[Record] = [
 @given(st.lists(records, max_size=30))
 @example(THE_LATER_COMMITS_FIRST)
 @example([*THE_LATER_COMMITS_FIRST[:3], MarkerRecord(7, 0, False)])
-def test_what_counts_is_what_lies_latest_in_the_log(log: list[Record]) -> None:
+def test_latest_record_in_log_wins(log: list[Record]) -> None:
     data, model = GroupData(), Model()
     for place, record in enumerate(log):
         data.replay(record)
@@ -74,17 +74,17 @@ def test_what_counts_is_what_lies_latest_in_the_log(log: list[Record]) -> None:
         partition: offset for partition, (_, offset) in model.main.items()
     }
     is_open = {partition for found in model.open.values() for partition in found}
-    assert {partition for _, partition in data.pending.places} == is_open
+    assert {partition for _, partition in data.pending.by_partition} == is_open
     asked = OffsetFetch("g", (("t", PARTITIONS),), require_stable=True)
     [(_, answers)] = data.fetch(asked).topics
     unstable = {one.partition for one in answers if one.error is ErrorCode.UNSTABLE_OFFSET_COMMIT}
     assert unstable == is_open
     assert data.pending.producers() == {producer_id for producer_id, found in model.open.items() if found}
-    assert data.may_sleep() is not bool(is_open)
-    assert data.is_gone() is not bool(is_open or model.main)
+    assert data.is_packable() is not bool(is_open)
+    assert data.is_empty() is not bool(is_open or model.main)
 
 
-def test_a_fetch_of_everything_shows_what_is_committed_only() -> None:
+def test_fetch_of_all_offsets_excludes_pending_ones() -> None:
     """Kafka's fetchAllOffsets: partitions without a committed offset are not listed, pending or not."""
     data = GroupData()
     for record in (plain(0, 5), pending(7, 0, 6), pending(7, 1, 6)):
@@ -95,7 +95,7 @@ def test_a_fetch_of_everything_shows_what_is_committed_only() -> None:
     assert (only.partition, only.offset, only.error) == (0, 5, ErrorCode.NONE)
 
 
-def test_a_deletion_names_each_partition_once() -> None:
+def test_tombstones_contain_each_partition_once() -> None:
     data = GroupData()
     for record in (plain(0, 5), pending(7, 0, 6), pending(7, 1, 6), pending(8, 1, 7)):
         data.replay(record)
@@ -104,11 +104,11 @@ def test_a_deletion_names_each_partition_once() -> None:
     for tombstone in tombstones:
         data.replay(tombstone)
     data.replay(MarkerRecord(7, 0, committed=True))
-    assert data.is_gone()
+    assert data.is_empty()
 
 
-def test_a_tombstone_in_a_transaction_is_one_at_once() -> None:
+def test_tombstone_in_transaction_takes_effect_at_once() -> None:
     data = GroupData()
     data.replay(plain(0, 5))
     data.replay(PendingOffsetRecord("g", "t", 0, None, 7, 0))
-    assert data.is_gone()
+    assert data.is_empty()

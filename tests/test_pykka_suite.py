@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import links
 import pytest
+from actor_system.players import LOOPS, THREADS
 from pykka_suite.plugin import DISPATCHER, INSIDE, OUTCOMES
 from pykka_suite.source import PYKKA
 from pykka_suite.table import NOT_ABOUT_OUR_ACTORS, NOT_ON_THE_LOOPS_THREAD, TESTS, USING_OUR_ACTORS
 from source_archive import SourceUnavailable
-from stage.players import LOOPS, THREADS
 
 HERE = Path(__file__).resolve().parent
 RUN_DEADLINE_S = 600
@@ -69,7 +69,7 @@ def flat(groups: Iterable[tuple[str, ...]]) -> list[str]:
     return sorted(test for group in groups for test in group)
 
 
-def test_the_digest_is_that_of_the_pinned_version() -> None:
+def test_source_digest_matches_pinned_pykka_version() -> None:
     """Who pins another pykka brings the digest of its source along."""
     pins = (HERE.parent / "constraints.txt").read_text().splitlines()
     assert f"pykka=={PYKKA.version}" in pins
@@ -77,7 +77,7 @@ def test_the_digest_is_that_of_the_pinned_version() -> None:
 
 
 @pytest.mark.parametrize("dispatcher", [*THREADS, *LOOPS])
-def test_pykkas_own_tests_pass(suite: Path, tmp_path: Path, dispatcher: str) -> None:
+def test_pykka_suite_passes_from_another_thread(suite: Path, tmp_path: Path, dispatcher: str) -> None:
     """All of them, asked from another thread than the actors', as pykka's actors are."""
     outcomes = run_suite(suite, tmp_path / "outcomes", dispatcher)
     assert [one for one in outcomes if one.said != "passed"] == []
@@ -88,7 +88,7 @@ def test_pykkas_own_tests_pass(suite: Path, tmp_path: Path, dispatcher: str) -> 
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_on_the_loops_own_thread_what_blocks_says_so(suite: Path, tmp_path: Path, loop: str) -> None:
+def test_pykka_suite_on_loop_thread_raises_would_deadlock_where_listed(suite: Path, tmp_path: Path, loop: str) -> None:
     """The same tests as callbacks of the loop: those of the table end as it says, at once, and all others pass."""
     outcomes = run_suite(suite, tmp_path / "outcomes", loop, inside=True)
     assert len(outcomes) == TESTS

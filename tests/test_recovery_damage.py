@@ -1,8 +1,8 @@
-"""Any byte changed, any file cut anywhere, any file removed: what a start makes of a log that was damaged.
+"""A start with any changed byte, any truncated file or any removed file.
 
-The log is small and has everything: closed segments, an open one, two journal files, batches that only the journal
-has. Whatever is done to it, nothing is found that was not written, nothing is lost that lay elsewhere, and what is lost
-is told, or the start is refused with a word about what to do.
+The log is small and has closed segments, an open one, two journal files, and batches that only the journal has. After
+any damage, a start serves no record that was not written, loses no record elsewhere, and reports what is lost; or it is
+refused with advice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from callboard.actors.records import OffsetRecord
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.log import journal
 from callboard.runtime.log.format.batch import read_batches
-from callboard.runtime.log.journal import journal_salt, measure, read_rounds
+from callboard.runtime.log.journal import journal_salt, read_rounds, scan_journal
 from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES
 from callboard.runtime.log.offsets_log import OffsetsLog
 
@@ -29,7 +29,7 @@ PARTITIONS = 2
 SEGMENT_BYTES = 330  # three batches
 
 Place = tuple[int, int]
-"""A record: its partition and what it says."""
+"""A record: its partition and its committed value."""
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def opened(root: Path) -> OffsetsLog:
 
 
 class Made(NamedTuple):
-    """A log as a kill left it, and where each record lies: by file the stretches of it and what is in each."""
+    """A killed log, and the positions of its records: by file, its ranges and the records in each."""
 
     root: Path
     written: dict[int, list[int]]
@@ -59,7 +59,7 @@ class Made(NamedTuple):
         return {name for name in segments if any(name[:-25] == other[:-25] and name < other for other in segments)}
 
     def elsewhere(self, place: Place, name: str) -> bool:
-        """Whether a record lies in another file, too, that is looked at: for a closed segment there is none."""
+        """Whether another file that a start reads has the record; for a closed segment there is none."""
         return name not in self.closed() and any(
             place in places for file, all_of in self.stretches.items() if file != name for *_, places in all_of
         )
@@ -67,9 +67,9 @@ class Made(NamedTuple):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Rounds 0 to 6 are in the partitions alone, 7 to 9 in both, 10 and 11 only in the journal.
+    """Rounds 0 to 6 are only in the partitions, 7 to 9 in both, 10 and 11 only in the journal.
 
-    7 and 8 are in a closed segment of partition 0, which is not laid in anew: it was synced when it was closed.
+    7 and 8 are in a closed segment of partition 0, which is not replayed, because it was synced when it was closed.
     """
     root = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
@@ -83,7 +83,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         for number in range(7, 10):
             write(log, number, written)
         for partition in written:
-            list(log.read(partition))  # brings all into the partition files
+            list(log.read(partition))  # flushes everything to the partition files
         shutil.copytree(root / "live", root / "earlier")
         for number in range(10, 12):
             write(log, number, written)
@@ -100,32 +100,32 @@ def write(log: OffsetsLog, number: int, written: dict[int, list[int]]) -> None:
 
 
 def find_stretches(root: Path) -> dict[str, list[tuple[int, int, list[Place]]]]:
-    found: dict[str, list[tuple[int, int, list[Place]]]] = {}
+    actual: dict[str, list[tuple[int, int, list[Place]]]] = {}
     for path in sorted(root.glob("__consumer_offsets-*/*.log")):
         partition = int(path.parent.name[-1])
-        found[str(path.relative_to(root))] = [
+        actual[str(path.relative_to(root))] = [
             (batch.position, batch.position + batch.size, places(partition, bytes(batch.data)))
             for batch in read_batches(path.read_bytes())
         ]
     for path in sorted(root.glob("journal/*.journal")):
         data = path.read_bytes()
-        extent = measure(data, journal_salt(path.name))
+        extent = scan_journal(data, journal_salt(path.name))
         rounds = zip(extent.rounds, read_rounds(data, extent), strict=True)
-        found[str(path.relative_to(root))] = [
+        actual[str(path.relative_to(root))] = [
             (position - FRAME_HEAD_BYTES, end, [place for each in batches for place in places(each[0], bytes(each[1]))])
             for (position, end), batches in rounds
         ]
-    return found
+    return actual
 
 
 def places(partition: int, batch: bytes) -> list[Place]:
-    """Which records a batch holds; the committed offset is 8 bytes behind the value's version."""
-    found = []
+    """The records of a batch; the committed offset is 8 bytes after the value's version."""
+    actual = []
     for each in read_batches(batch):
         for *_, value in each.records():
             assert value is not None
-            found.append((partition, int.from_bytes(value[2:10], "big")))
-    return found
+            actual.append((partition, int.from_bytes(value[2:10], "big")))
+    return actual
 
 
 def start_and_check(made: Made, root: Path, name: str, hit: list[Place], is_told: bool = True) -> None:
@@ -133,19 +133,19 @@ def start_and_check(made: Made, root: Path, name: str, hit: list[Place], is_told
     try:
         with capture_logs() as lines:
             log = opened(root)
-            found = {partition: values(log, partition) for partition in made.written}
-            damages = log.quarantined()
+            actual = {partition: values(log, partition) for partition in made.written}
+            damages = log.damages()
             again = append(log, [entry(0, 99)])[0]
             assert again.error == 0
-            assert values(log, 0) == [*found[0], 99]
+            assert values(log, 0) == [*actual[0], 99]
             log.close()
     except StartError as error:
         assert str(root) in str(error) and "expected" in str(error) and ";" in str(error)
         return
     lost = {(partition, value) for partition, wanted in made.written.items() for value in wanted}
-    lost -= {(partition, value) for partition, all_of in found.items() for value in all_of}
+    lost -= {(partition, value) for partition, all_of in actual.items() for value in all_of}
     assert lost <= {place for place in hit if not made.elsewhere(place, name)}
-    for partition, all_of in found.items():
+    for partition, all_of in actual.items():
         assert all_of == sorted(set(all_of) & set(made.written[partition]))
     assert not (lost and is_told) or damages or any(line["log_level"] == "warning" for line in lines)
 
@@ -169,7 +169,7 @@ def data_files(made: Made) -> list[str]:
     return list(made.stretches)
 
 
-def test_what_these_tests_damage_is_not_trivial(made: Made) -> None:
+def test_damaged_folder_has_files_of_all_kinds(made: Made) -> None:
     names = data_files(made)
     assert sum(name.endswith(".log") for name in names) == 6
     assert sum(name.endswith(".journal") for name in names) == 1
@@ -180,8 +180,8 @@ def test_what_these_tests_damage_is_not_trivial(made: Made) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_any_byte_may_change(made: Made, tmp_path: Path, seed: int) -> None:
-    """A flip of one bit, or of all bits, at every 13th byte of every file, and at another one for each seed."""
+def test_start_with_any_changed_byte_loses_only_reported_records(made: Made, tmp_path: Path, seed: int) -> None:
+    """Flips one bit, or all bits, at every 13th byte of every file, beginning at another byte for each seed."""
     source = random.Random(seed)
     roots = copies(made, tmp_path)
     for name in data_files(made):
@@ -194,7 +194,7 @@ def test_any_byte_may_change(made: Made, tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_any_file_may_be_cut_anywhere(made: Made, tmp_path: Path, seed: int) -> None:
+def test_start_with_any_truncated_file_loses_only_reported_records(made: Made, tmp_path: Path, seed: int) -> None:
     roots = copies(made, tmp_path)
     for name in data_files(made):
         for size in range(seed * 7, made.stretches[name][-1][1], 17):
@@ -203,11 +203,11 @@ def test_any_file_may_be_cut_anywhere(made: Made, tmp_path: Path, seed: int) -> 
             path.write_bytes(path.read_bytes()[:size])
             hit = [place for start, end, all_of in made.stretches[name] if end > size for place in all_of]
             whole = max((end for _, end, _ in made.stretches[name] if end <= size), default=0)
-            looks_whole = name.endswith(".journal") and not any(path.read_bytes()[whole:])  # nobody can tell, then
+            looks_whole = name.endswith(".journal") and not any(path.read_bytes()[whole:])  # cannot be detected
             start_and_check(made, root, name, hit, is_told=not looks_whole)
 
 
-def test_any_file_may_be_removed(made: Made, tmp_path: Path) -> None:
+def test_start_with_any_removed_file_loses_only_reported_records(made: Made, tmp_path: Path) -> None:
     roots = copies(made, tmp_path)
     for name in data_files(made):
         root = next(roots)
@@ -215,13 +215,13 @@ def test_any_file_may_be_removed(made: Made, tmp_path: Path) -> None:
         start_and_check(made, root, name, [place for *_, all_of in made.stretches[name] for place in all_of])
 
 
-def test_any_folder_may_be_removed(made: Made, tmp_path: Path) -> None:
-    """That of a partition is refused: a person can put it back. That of the journal is told."""
+def test_start_with_any_removed_folder_is_refused_or_reports_losses(made: Made, tmp_path: Path) -> None:
+    """A missing partition folder is refused, because it can be put back. A missing journal is reported."""
     roots = copies(made, tmp_path)
     for partition in (0, 1):
         root = next(roots)
         shutil.rmtree(root / f"__consumer_offsets-{partition}")
-        with pytest.raises(StartError, match=r"put back the partition's files .* make the empty file .*\.log"):
+        with pytest.raises(StartError, match=r"put back the partition's files .* create the empty file .*\.log"):
             opened(root)
     root = next(roots)
     shutil.rmtree(root / "journal")
@@ -232,8 +232,8 @@ def test_any_folder_may_be_removed(made: Made, tmp_path: Path) -> None:
     log.close()
 
 
-def test_the_way_out_of_a_refusal_works(made: Made, tmp_path: Path) -> None:
-    """An empty file with the name that the error says: the log goes on behind what is lost."""
+def test_advice_of_a_refused_start_works(made: Made, tmp_path: Path) -> None:
+    """An empty file with the name in the error: the log goes on after the lost records."""
     root = next(copies(made, tmp_path))
     shutil.rmtree(root / "__consumer_offsets-0")
     with pytest.raises(StartError) as refused:
@@ -243,11 +243,11 @@ def test_the_way_out_of_a_refusal_works(made: Made, tmp_path: Path) -> None:
     path.touch()
     log = opened(root)
     assert values(log, 0) == [7, 8, 9, 10, 11]
-    assert [damage.lost for damage in log.quarantined()] == ["0 to 6"]
+    assert [damage.lost for damage in log.damages()] == ["0 to 6"]
     log.close()
 
 
-def test_a_folder_removed_after_a_clean_stop_is_refused_again_and_again(made: Made, tmp_path: Path) -> None:
+def test_each_start_after_removal_of_a_partition_folder_is_refused(made: Made, tmp_path: Path) -> None:
     root = next(copies(made, tmp_path))
     opened(root).close()
     shutil.rmtree(root / "__consumer_offsets-1")
@@ -256,8 +256,8 @@ def test_a_folder_removed_after_a_clean_stop_is_refused_again_and_again(made: Ma
             opened(root)
 
 
-def test_a_file_cut_after_a_clean_stop_is_told(made: Made, tmp_path: Path) -> None:
-    """There is no journal then; the note of the stop knows where the partition ended."""
+def test_file_truncated_after_a_clean_stop_is_reported(made: Made, tmp_path: Path) -> None:
+    """There is no journal then; the clean-stop note has the partition's end."""
     root = next(copies(made, tmp_path))
     opened(root).close()
     path = max((root / "__consumer_offsets-0").glob("*.log"))
@@ -265,17 +265,17 @@ def test_a_file_cut_after_a_clean_stop_is_told(made: Made, tmp_path: Path) -> No
         path.write_bytes(path.read_bytes()[:size])
         log = opened(root)
         assert log.end_offset(0) == 12
-        assert len(log.quarantined()) == 1
+        assert len(log.damages()) == 1
         list(log.read(0))
-        assert log.quarantined()[0].offset_after == 12
+        assert log.damages()[0].offset_after == 12
         log.close()
         shutil.rmtree(root)
         shutil.copytree(made.root, root)
         opened(root).close()
 
 
-def test_damage_of_partition_and_journal_at_once_loses_what_both_lost(made: Made, tmp_path: Path) -> None:
-    """The same round in both; and a good batch that only the partition still has, where the partition is cut."""
+def test_damage_of_partition_and_journal_loses_only_common_records(made: Made, tmp_path: Path) -> None:
+    """Damages the same round in both, before a valid batch that only the partition has and that is cut."""
     roots = copies(made, tmp_path)
     segment = max(name for name in data_files(made) if name.startswith("__consumer_offsets-0"))
     rounds = next(name for name in data_files(made) if name.endswith(".journal"))
@@ -293,9 +293,9 @@ def test_damage_of_partition_and_journal_at_once_loses_what_both_lost(made: Made
             }
             with capture_logs():
                 log = opened(root)
-                found = {(0, value) for value in values(log, 0)} | {(1, value) for value in values(log, 1)}
+                actual = {(0, value) for value in values(log, 0)} | {(1, value) for value in values(log, 1)}
                 everything = {(partition, value) for partition, all_of in made.written.items() for value in all_of}
-                assert everything - found == lost
+                assert everything - actual == lost
                 log.close()
 
 
@@ -305,7 +305,7 @@ def flip(path: Path, at: int, mask: int) -> None:
     path.write_bytes(data)
 
 
-def test_a_damaged_journal_is_kept_and_what_is_good_of_it_laid_in(made: Made, tmp_path: Path) -> None:
+def test_damaged_journal_is_kept_and_its_valid_rounds_replayed(made: Made, tmp_path: Path) -> None:
     root = next(copies(made, tmp_path))
     name = next(name for name in data_files(made) if name.endswith(".journal"))
     start, end, hit = made.stretches[name][3]
@@ -314,7 +314,7 @@ def test_a_damaged_journal_is_kept_and_what_is_good_of_it_laid_in(made: Made, tm
     before = (root / name).read_bytes()
     log = opened(root)
     assert (values(log, 0), values(log, 1)) == ([*range(10), 11], [1, 3, 5, 7, 9, 11])
-    stretch, hole = log.quarantined()
+    stretch, hole = log.damages()
     assert (stretch.path, stretch.position, stretch.size, stretch.lost) == (
         root / name, start, end - start, "of several partitions",
     )  # fmt: skip
@@ -328,19 +328,19 @@ def test_a_damaged_journal_is_kept_and_what_is_good_of_it_laid_in(made: Made, tm
     again.close()
 
 
-def test_a_segment_that_is_gone_is_named_at_each_reading(made: Made, tmp_path: Path) -> None:
+def test_missing_segment_is_reported_at_each_read(made: Made, tmp_path: Path) -> None:
     root = next(copies(made, tmp_path))
     first, second, *_ = sorted((root / "__consumer_offsets-0").glob("*.log"))
     second.unlink()
     for _ in range(2):
         log = opened(root)
         assert values(log, 0) == [0, 1, 2, *range(6, 12)]
-        [hole] = log.quarantined()
+        [hole] = log.damages()
         assert (hole.path, hole.size, hole.lost) == (first, 0, "3 to 5")
         log.close()
 
 
-def test_strange_files_are_left_alone_and_named_once(made: Made, tmp_path: Path) -> None:
+def test_unrecognized_files_are_kept_and_logged_once(made: Made, tmp_path: Path) -> None:
     root = next(copies(made, tmp_path))
     opened(root).close()
     strange = [root / "journal" / "x", root / "__consumer_offsets-0" / "y.txt", root / "__consumer_offsets-1" / "1.log"]
@@ -350,13 +350,13 @@ def test_strange_files_are_left_alone_and_named_once(made: Made, tmp_path: Path)
     with capture_logs() as lines:
         log = opened(root)
     assert [(line["event"][:20], line["files"], set(line["first"])) for line in lines] == [
-        ("files in the log's f", 3, {str(path) for path in strange})
+        ("unrecognized files i", 3, {str(path) for path in strange})
     ]
     log.close()
     assert all(path.read_text() == "mine" for path in strange)
 
 
-def test_what_is_put_aside_is_durable_before_the_cut_and_never_overwritten(made: Made, tmp_path: Path) -> None:
+def test_quarantined_bytes_are_durable_before_the_cut_and_not_overwritten(made: Made, tmp_path: Path) -> None:
     root = next(copies(made, tmp_path))
     opened(root).close()
     shutil.rmtree(root / "journal")

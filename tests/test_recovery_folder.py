@@ -1,4 +1,4 @@
-"""Files that were removed from a data folder which has data: it is noticed, and said what to do."""
+"""Removed files of a data folder with records: they are detected, and the error has advice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import INFO_NAME, DataFolder
 from callboard.runtime.log.offsets_log import OffsetsLog
-from callboard.runtime.log.recovery.quarantine import free_name, put_aside
+from callboard.runtime.log.recovery.quarantine import free_name, quarantine_bytes
 from callboard.runtime.settings.table import Settings
 from callboard.runtime.topics.catalogue import TopicCatalogue
 
@@ -36,13 +36,13 @@ def used(root: Path) -> Path:
     return root
 
 
-def test_without_its_description_a_used_folder_is_refused(tmp_path: Path) -> None:
-    """With another number of partitions every group would be looked for in a wrong one."""
+def test_used_folder_without_callboard_json_is_refused(tmp_path: Path) -> None:
+    """With another number of partitions, a server would look for every group in a wrong one."""
     root = used(tmp_path / "data")
     text = (root / INFO_NAME).read_text()
     (root / INFO_NAME).unlink()
     command = f"callboard log repair {root} --partitions 5 --transaction-partitions 5 --yes"
-    with pytest.raises(StartError, match=f"found journal and no callboard.json.*put it back, or .* with {command}"):
+    with pytest.raises(StartError, match=f"found journal but no callboard.json.*put it back, or .* with {command}"):
         DataFolder(root, 5, 5)
     assert not (root / INFO_NAME).exists()
     (root / INFO_NAME).write_text(text)
@@ -50,7 +50,7 @@ def test_without_its_description_a_used_folder_is_refused(tmp_path: Path) -> Non
         assert folder.offsets_partitions == 5
 
 
-def test_a_copy_of_kafkas_folders_needs_no_description(tmp_path: Path) -> None:
+def test_copy_of_kafkas_folders_needs_no_callboard_json(tmp_path: Path) -> None:
     (tmp_path / "__consumer_offsets-0").mkdir()
     with DataFolder(tmp_path, 5, 5):
         assert (tmp_path / INFO_NAME).exists()
@@ -60,7 +60,7 @@ def catalogue(root: Path) -> TopicCatalogue:
     return TopicCatalogue(root, Settings(), _Random())
 
 
-def test_ends_of_topics_that_are_gone_are_not_thrown_away(tmp_path: Path) -> None:
+def test_start_without_topics_json_keeps_topics_ends(tmp_path: Path) -> None:
     topics = catalogue(tmp_path)
     topics.create("t", 1)
     topics.raise_end("t", 0, 7)
@@ -74,37 +74,37 @@ def test_ends_of_topics_that_are_gone_are_not_thrown_away(tmp_path: Path) -> Non
     catalogue(tmp_path).close()
 
 
-def test_ends_that_are_all_0_without_topics_are_no_loss(tmp_path: Path) -> None:
-    """The version before made them first, and may have died before it wrote the table."""
+def test_start_with_empty_topics_ends_and_no_topics_succeeds(tmp_path: Path) -> None:
+    """Older versions created them first, and may have died before they wrote the table."""
     catalogue(tmp_path).close()
     (tmp_path / "topics.json").unlink()
     catalogue(tmp_path).close()
 
 
-def test_bytes_put_aside_have_a_name_of_their_own(tmp_path: Path) -> None:
+def test_quarantined_bytes_get_an_unused_name(tmp_path: Path) -> None:
     path = tmp_path / "f.log"
     path.write_bytes(b"abcdef" + bytes(10))
-    assert put_aside(Disk(), path, 6, 16, 3) is None
-    first = put_aside(Disk(), path, 2, 6, 3)
+    assert quarantine_bytes(Disk(), path, 6, 16, 3) is None
+    first = quarantine_bytes(Disk(), path, 2, 6, 3)
     assert first == tmp_path / "f.log.torn-3"
-    assert put_aside(Disk(), path, 2, 6, 3) == first
-    other = put_aside(Disk(), path, 1, 6, 3)
+    assert quarantine_bytes(Disk(), path, 2, 6, 3) == first
+    other = quarantine_bytes(Disk(), path, 1, 6, 3)
     assert other == tmp_path / "f.log.torn-3.2"
     assert (first.read_bytes(), other.read_bytes()) == (b"cdef", b"bcdef")
     assert free_name(Disk(), path, ".torn-3") == tmp_path / "f.log.torn-31"
 
 
-def test_many_bytes_put_aside_are_mentioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callboard.runtime.log.recovery.unrecognized.KEPT_BYTES_TOLD", 100)
+def test_many_quarantined_bytes_are_logged_at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callboard.runtime.log.recovery.unrecognized.QUARANTINE_REPORTED_BYTES", 100)
     root = used(tmp_path / "data")
     (root / "journal" / "00000000000000000000.journal.damaged").write_bytes(b"x" * 60)
     kept = root / "__consumer_offsets-0" / "00000000000000000000.log.torn-1"
-    told = []
+    reported = []
     for size in (39, 40):
         kept.write_bytes(b"x" * size)
         with capture_logs() as lines:
             log = OffsetsLog(root, 5, transactions_partitions=5, disk=LazyDisk())
             log.open()
             log.close()
-        told.append([(line["files"], line["bytes"]) for line in lines])
-    assert told == [[], [(2, 100)]]
+        reported.append([(line["files"], line["bytes"]) for line in lines])
+    assert reported == [[], [(2, 100)]]

@@ -1,4 +1,4 @@
-"""The judge of commits: what it must refuse, and what it must not."""
+"""Tests of the register checker: accepted and reported histories."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_PROCESS: Any = None
 
 
 class Story:
-    """Events in their order, a second apart: each of them is written as it would be seen at the coordinator."""
+    """A sequence of events, one per second, as the coordinator would see them."""
 
     def __init__(self) -> None:
         self.checker = RegisterChecker()
@@ -68,56 +68,56 @@ def story() -> Story:
     return Story()
 
 
-def test_a_plain_story_is_right(story: Story) -> None:
+def test_sequential_commits_and_fetches_are_accepted(story: Story) -> None:
     story.fetch(-1)
     story.commit(1)
     story.fetch(1)
     story.commit(2)
     story.fetch(2)
-    assert story.checker.wrong() is None
+    assert story.checker.find_violation() is None
 
 
-def test_a_lost_commit_is_found(story: Story) -> None:
+def test_lost_commit_is_reported(story: Story) -> None:
     story.commit(1)
     story.commit(2)
     story.fetch(1)
-    assert "had committed (2, '')" in (story.checker.wrong() or "")
+    assert "had committed (2, '')" in (story.checker.find_violation() or "")
 
 
-def test_a_first_commit_that_is_lost_is_found(story: Story) -> None:
+def test_lost_first_commit_is_reported(story: Story) -> None:
     story.commit(1)
     story.fetch(-1)
-    assert story.checker.wrong()
+    assert story.checker.find_violation()
 
 
-def test_what_nobody_has_committed_is_found(story: Story) -> None:
+def test_value_that_was_never_committed_is_reported(story: Story) -> None:
     story.fetch(7)
-    assert "nobody had committed it" in (story.checker.wrong() or "")
+    assert "nobody had committed it" in (story.checker.find_violation() or "")
 
 
-def test_a_refused_commit_must_not_be_there(story: Story) -> None:
+def test_value_of_refused_commit_is_reported(story: Story) -> None:
     story.commit(1, ErrorCode.ILLEGAL_GENERATION)
     story.fetch(1)
-    assert "was refused" in (story.checker.wrong() or "")
+    assert "was refused" in (story.checker.find_violation() or "")
 
 
-def test_of_a_commit_without_an_answer_nobody_knows(story: Story) -> None:
+def test_unanswered_commit_may_or_may_not_take_effect(story: Story) -> None:
     story.commit(1)
     story.begins("lost", commit_of(2))
     story.fetch(1)
     story.fetch(2)
-    assert story.checker.wrong() is None
+    assert story.checker.find_violation() is None
 
 
-def test_but_when_it_was_seen_it_stays(story: Story) -> None:
+def test_unanswered_commit_that_was_read_and_lost_is_reported(story: Story) -> None:
     story.commit(1)
     story.begins("lost", commit_of(2))
     story.fetch(2)
     story.fetch(1)
-    assert "went back in time" in (story.checker.wrong() or "")
+    assert "went back in time" in (story.checker.find_violation() or "")
 
 
-def test_fetches_that_overlap_a_commit_may_find_either(story: Story) -> None:
+def test_fetch_during_commit_may_return_either_value(story: Story) -> None:
     story.commit(1)
     story.begins("c", commit_of(2))
     story.begins("f1", FETCH)
@@ -125,66 +125,66 @@ def test_fetches_that_overlap_a_commit_may_find_either(story: Story) -> None:
     story.ends("f1", found(1))
     story.ends("f2", found(2))
     story.ends("c", Committed((NONE,)))
-    assert story.checker.wrong() is None
+    assert story.checker.find_violation() is None
 
 
-def test_two_commits_at_once_take_any_order_but_one(story: Story) -> None:
+def test_concurrent_commits_have_one_order(story: Story) -> None:
     story.begins("c1", commit_of(1))
     story.begins("c2", commit_of(2))
     story.ends("c1", Committed((NONE,)))
     story.ends("c2", Committed((NONE,)))
     story.fetch(1)
-    assert story.checker.wrong() is None
+    assert story.checker.find_violation() is None
     story.fetch(2)
-    assert story.checker.wrong()
+    assert story.checker.find_violation()
 
 
-def test_a_deletion_is_a_commit_of_nothing(story: Story) -> None:
+def test_deletion_is_checked_like_commit(story: Story) -> None:
     story.commit(1)
     story.begins("d", DeleteGroup("g"))
     story.ends("d", NONE)
     story.fetch(1)
-    assert "had committed None after it" in (story.checker.wrong() or "")
+    assert "had committed None after it" in (story.checker.find_violation() or "")
 
 
-def test_what_is_old_may_be_gone_and_what_is_not_may_not() -> None:
+def test_only_old_offsets_may_expire() -> None:
     for retention_s, is_right in ((2, True), (20, False)):
         story = Story()
         story.checker.retention_s = retention_s
         story.commit(5)
         story.fetch(5)
         story.fetch(-1)
-        assert (story.checker.wrong() is None) is is_right
+        assert (story.checker.find_violation() is None) is is_right
 
 
-def test_what_is_gone_does_not_come_back() -> None:
+def test_expired_value_that_returns_is_reported() -> None:
     story = Story()
     story.checker.retention_s = 2
     story.commit(5)
     story.fetch(-1)
-    assert story.checker.wrong() is None
+    assert story.checker.find_violation() is None
     story.fetch(5)
-    assert "again" in str(story.checker.wrong())
+    assert "again" in str(story.checker.find_violation())
 
 
-def test_a_deleted_topic_takes_what_was_committed_before_and_nothing_later() -> None:
+def test_topic_deletion_removes_only_earlier_commits() -> None:
     story = Story()
     story.commit(5)
     story.checker.topic_deleted("t", story._events)
     story.fetch(5)  # it takes a while
     story.fetch(-1)
-    assert story.checker.wrong() is None
+    assert story.checker.find_violation() is None
     story.commit(6)
     story.fetch(-1)
-    assert "committed (6, '') after it" in str(story.checker.wrong())
+    assert "committed (6, '') after it" in str(story.checker.find_violation())
 
 
-def test_after_a_loss_what_was_found_counts() -> None:
+def test_reset_uses_surviving_values() -> None:
     story = Story()
     story.commit(5)
     story.fetch(5)
-    assert story.checker.begin_anew({}) is None
+    assert story.checker.reset({}) is None
     story.fetch(-1)
-    assert story.checker.wrong() is None
+    assert story.checker.find_violation() is None
     story.fetch(5)
-    assert story.checker.wrong() is not None
+    assert story.checker.find_violation() is not None

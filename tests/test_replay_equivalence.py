@@ -15,12 +15,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from actor_system.ports import WALL_MS, ManualLog
+from actor_system.requests import commit, join, leave, sync
+from actor_system.transactions import PARTITIONS, TransactionSimulation, txn_commit
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from stage.ports import WALL_MS, HandLog
-from stage.requests import commit, join, leave, sync
-from stage.transactions import PARTITIONS, TransactionWorld, txn_commit
 from structlog.testing import capture_logs
 
 from callboard.actors.errors import ErrorCode
@@ -30,13 +30,13 @@ from callboard.actors.messages import DeleteGroup, Joined, OffsetDelete
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import OffsetRecord, TransactionRecord, TransactionValue
 from callboard.actors.transactions.messages import AddOffsets, EndTransaction, InitProducerId
-from callboard.runtime.cli.log.verify import Replay, differences, state_of
-from callboard.runtime.cli.log.walk import Found, LogPartition, walk
+from callboard.runtime.cli.log.scan import LoggedRecord, LogPartition, scan_partition
+from callboard.runtime.cli.log.verify import LogReplay, comparable_state, describe_differences
 from callboard.runtime.disk.disk import read_file
 from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
-from callboard.runtime.disk.threads import Inline
-from callboard.runtime.log.compaction.garbage import tidy
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.disk.threads import InlineThreads
+from callboard.runtime.log.compaction.garbage import publish_and_collect
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.manifest import log_files, manifest_folder, segments_folder, write_file
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
@@ -51,8 +51,8 @@ CENTURY_MS = 100 * 365 * 24 * 3_600_000
 HOUR_MS = 3_600_000
 
 
-class DiskLog(HandLog):
-    """Rounds go into a real log when the world lets them; loading reads what is there, the newest first."""
+class DiskLog(ManualLog):
+    """Writes rounds to a real log when the simulated world settles them; loads them newest first."""
 
     def __init__(self, disk: FaultyDisk) -> None:
         super().__init__()
@@ -65,10 +65,10 @@ class DiskLog(HandLog):
             checkpoint_bytes=2500,
             disk=disk,
             clock=lambda: 0.0,
-            threads=Inline(),
+            threads=InlineThreads(),
         )
         self.log.open()
-        for number in (*self.log.partitions_with_data(), *self.log.transactions_with_data()):
+        for number in (*self.log.offsets_partitions_with_data(), *self.log.transactions_partitions_with_data()):
             self.durable += [(number, record) for _, _, record in self.log.read(number)]
 
     def settle(self, errors: Sequence[ErrorCode]) -> None:
@@ -85,12 +85,14 @@ class DiskLog(HandLog):
             self.durable += [(entry.partition, record) for record in entry.records]
 
     def groups(self) -> dict[str, GroupData]:
-        found: dict[str, GroupData] = {}
-        for number in self.log.partitions_with_data():
+        groups_by_name: dict[str, GroupData] = {}
+        for number in self.log.offsets_partitions_with_data():
             loaded = load_partition(partition(number).folder, self.disk)
-            assert not loaded.troubles and not loaded.quarantined
-            found |= loaded.awake | {name: GroupData.unpack(packed) for name, packed in loaded.asleep.items()}
-        return found
+            assert not loaded.problems and not loaded.quarantined
+            groups_by_name |= loaded.unpacked_groups | {
+                name: GroupData.unpack(packed) for name, packed in loaded.packed_groups.items()
+            }
+        return groups_by_name
 
 
 def partition(number: int) -> LogPartition:
@@ -99,7 +101,7 @@ def partition(number: int) -> LogPartition:
 
 
 def copy_of(disk: FaultyDisk, folder: Path) -> FaultyDisk:
-    """Another disk with the files of one partition."""
+    """A new disk with a copy of one partition's files."""
     copy = FaultyDisk()
     for where in (folder, segments_folder(folder), manifest_folder(folder)):
         copy.make_folder(where)
@@ -118,16 +120,16 @@ class Machine(RuleBasedStateMachine):
         self.now_ms = 1_000_000
         self.members: dict[str, tuple[str, int]] = {}
         self.producers: dict[str, tuple[int, int]] = {}
-        self.events: set[str] = set()  # what this log has seen, and with what it lost its power
+        self.events: set[str] = set()  # events so far, and those before a power loss
         self.losses: list[frozenset[str]] = []
-        self.world: TransactionWorld
+        self.simulation: TransactionSimulation
         self.log: DiskLog
 
     @initialize()
     def start(self) -> None:
         self.log = DiskLog(self.disk)
-        self.world = TransactionWorld(log=self.log, seed=7)
-        self.world.clock.now_ms = self.now_ms
+        self.simulation = TransactionSimulation(log=self.log, seed=7)
+        self.simulation.clock.now_ms = self.now_ms
         self.members.clear()
         self.producers.clear()
 
@@ -144,35 +146,35 @@ class Machine(RuleBasedStateMachine):
         request = commit(
             offset, member_id=member_id, generation_id=generation, group_id=group, partition=number, metadata=note
         )
-        self.world.post(request)
+        self.simulation.post(request)
 
     @rule(group=st.just(GROUPS[0]))
     def join(self, group: str) -> None:
-        place = self.world.post(join(group_id=group))
-        self.world.advance(self.world.rules.group_initial_rebalance_delay_ms + 60_000)
+        place = self.simulation.post(join(group_id=group))
+        self.simulation.advance(self.simulation.settings.group_initial_rebalance_delay_ms + 60_000)
         if place.is_waiting or not isinstance(place.value, Joined) or place.value.error:
             return
         joined = place.value
         if joined.leader == joined.member_id:
-            self.world.post(sync(joined.member_id, joined.generation_id, {joined.member_id: b"x"}, group_id=group))
+            self.simulation.post(sync(joined.member_id, joined.generation_id, {joined.member_id: b"x"}, group_id=group))
         self.members[group] = joined.member_id, joined.generation_id
 
     @rule(group=st.just(GROUPS[0]))
     def leave(self, group: str) -> None:
         if group in self.members:
-            self.world.post(leave(self.members.pop(group)[0], group_id=group))
+            self.simulation.post(leave(self.members.pop(group)[0], group_id=group))
 
     @rule(group=st.sampled_from(GROUPS))
     def delete_group(self, group: str) -> None:
-        self.world.post(DeleteGroup(group))
+        self.simulation.post(DeleteGroup(group))
 
     @rule(group=st.sampled_from(GROUPS), number=st.integers(0, 2))
     def delete_offset(self, group: str, number: int) -> None:
-        self.world.post(OffsetDelete(group, (("t", (number,)),)))
+        self.simulation.post(OffsetDelete(group, (("t", (number,)),)))
 
     @rule(name=st.sampled_from(TRANSACTIONAL_IDS))
     def init_producer(self, name: str) -> None:
-        given = self.world.ask_about(InitProducerId(name, 60_000, -1, -1)).value
+        given = self.simulation.ask_transactions(InitProducerId(name, 60_000, -1, -1)).value
         if not given.error:
             self.producers[name] = given.producer_id, given.producer_epoch
 
@@ -182,17 +184,17 @@ class Machine(RuleBasedStateMachine):
             self.init_producer(name)
         if name in self.producers:
             producer = self.producers[name]
-            self.world.ask_about(AddOffsets(name, *producer, group))
-            self.world.ask_about(txn_commit(producer, offset, group_id=group, name=name, partitions=(0, 1)))
+            self.simulation.ask_transactions(AddOffsets(name, *producer, group))
+            self.simulation.ask_transactions(txn_commit(producer, offset, group_id=group, name=name, partitions=(0, 1)))
 
     @rule(name=st.sampled_from(TRANSACTIONAL_IDS), committed=st.booleans())
     def end_transaction(self, name: str, committed: bool) -> None:
         if name in self.producers:
-            self.world.ask_about(EndTransaction(name, *self.producers[name], committed, False))
+            self.simulation.ask_transactions(EndTransaction(name, *self.producers[name], committed, False))
 
     @rule(groups=st.lists(st.sampled_from(GROUPS), min_size=4, max_size=12), offset=st.integers(200, 299))
     def commit_often(self, groups: list[str], offset: int) -> None:
-        """So much that segments end, and compaction has something to do."""
+        """Write enough to roll segments, so compaction has something to do."""
         for number, group in enumerate(groups):
             self.commit(group, number % 2, offset + number, "x" * 100)
 
@@ -200,41 +202,41 @@ class Machine(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from((1000, 15_000, 70_000, 3 * HOUR_MS, 8 * 24 * HOUR_MS)))
     def pass_time(self, ms: int) -> None:
-        """Sessions and transactions end; groups fall asleep; offsets grow old."""
+        """Sessions and transactions time out, groups are passivated, offsets expire."""
         before = self._tombstones()
-        self.world.advance(ms)
-        self.world.run()
+        self.simulation.advance(ms)
+        self.simulation.run()
         if self._tombstones() > before:
             self.events.add("expired")
 
     def _tombstones(self) -> int:
         return sum(isinstance(record, OffsetRecord) and record.value is None for _, record in self.log.durable)
 
-    # Ends and beginnings ---------------------------------------------------------------------------------------------
+    # Restarts --------------------------------------------------------------------------------------------------------
 
-    def _again(self, known: dict[str, object]) -> None:
-        """``known``: what was there before, all of it answered, so it must be there now."""
-        self.now_ms = self.world.clock.now_ms
+    def _check_restart(self, state_before: dict[str, object]) -> None:
+        """``state_before``: the acknowledged state before the restart, which must be the state after it."""
+        self.now_ms = self.simulation.clock.now_ms
         with capture_logs():
             self.start()
-        assert not list(differences(known, "before", self._replayed(), "after the start"))
-        self.world.run()
+        assert not list(describe_differences(state_before, "before", self._replayed(), "after the start"))
+        self.simulation.run()
 
     @rule()
     def restart(self) -> None:
-        known = self._live()
+        state_before = self._live()
         self.log.log.close()
-        self._again(known)
+        self._check_restart(state_before)
 
     @rule()
     def lose_power(self) -> None:
-        """All that was answered was synced before."""
-        known = self._live()
-        if any(isinstance(state, tuple) and state[2] for state in known.values()):
+        """All acknowledged records were synced."""
+        state_before = self._live()
+        if any(isinstance(state, tuple) and state[2] for state in state_before.values()):
             self.events.add("open transaction")
         self.losses.append(frozenset(self.events))
         self.disk = self.disk.crash()
-        self._again(known)
+        self._check_restart(state_before)
 
     @rule(change=st.integers(0, 60), number=st.integers(0, 20))
     def lose_power_while_compacting(self, change: int, number: int) -> None:
@@ -245,17 +247,17 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 20), retention_ms=st.sampled_from((0, HOUR_MS)), grace_ms=st.sampled_from((0, HOUR_MS)))
     def compact(self, number: int, retention_ms: int, grace_ms: int) -> None:
-        """One of the partitions that hold something, under the running log; and what is left of earlier rounds."""
+        """Compact a partition with records under the running log, then publish and collect."""
         numbers = self._numbers()
         if numbers:
             folder = partition(numbers[number % len(numbers)]).folder
-            now_ms = WALL_MS + self.world.clock.now_ms
-            settings = Settings(now_ms, "test", -1, retention_ms, 1500, chunk_bytes=500)
+            now_ms = WALL_MS + self.simulation.clock.now_ms
+            settings = CompactionSettings(now_ms, "test", -1, retention_ms, 1500, chunk_bytes=500)
             if compact(self.disk, folder, settings, clock=lambda: now_ms) is not None:
                 self.events.add("compacted")
-            tidy(self.disk, folder, now_ms, grace_ms)
+            publish_and_collect(self.disk, folder, now_ms, grace_ms)
 
-    # What must hold --------------------------------------------------------------------------------------------------
+    # Invariants ------------------------------------------------------------------------------------------------------
 
     @invariant()
     def all_agree(self) -> None:
@@ -264,60 +266,78 @@ class Machine(RuleBasedStateMachine):
         live, replayed, compacted = self._live(), self._replayed(), dict[str, object]()
         for number in self._numbers():
             compacted |= self._compacted(partition(number))
-        loaded = {name: state_of(data) for name, data in self.log.groups().items() if not data.is_gone()}
+        loaded = {name: comparable_state(data) for name, data in self.log.groups().items() if not data.is_empty()}
         groups = {name: state for name, state in live.items() if not isinstance(state, TransactionValue)}
-        assert not list(differences(live, "live", replayed, "replayed"))
-        assert not list(differences(groups, "live", loaded, "loaded"))
-        assert not list(differences(live, "live", compacted, "compacted"))
+        assert not list(describe_differences(live, "live", replayed, "replayed"))
+        assert not list(describe_differences(groups, "live", loaded, "loaded"))
+        assert not list(describe_differences(live, "live", compacted, "compacted"))
 
     def _numbers(self) -> list[int]:
-        """The partitions that hold something."""
-        return [*self.log.log.partitions_with_data(), *self.log.log.transactions_with_data()]
+        """The partitions with records."""
+        return [*self.log.log.offsets_partitions_with_data(), *self.log.log.transactions_partitions_with_data()]
 
     def _replayed(self) -> dict[str, object]:
         replayed = dict[str, object]()
         for number in self._numbers():
-            replay = Replay()  # a marker concerns the partition that it stands in
+            replay = LogReplay()  # a marker applies to its own partition only
             for _, _, record in self.log.log.read(number):
-                replay.take(record)
+                replay.apply(record)
             replayed |= replay.state()
         return replayed
 
     def _live(self) -> dict[str, object]:
-        directory = self.world.directory
-        found = {name: GroupData.unpack(packed) for name, packed in directory.asleep.items()}
+        directory = self.simulation.directory
+        groups_by_name = {name: GroupData.unpack(packed) for name, packed in directory.passivated.items()}
         for name, ref in directory.groups.items():
             actor = ref.actor_inbox.actor
             assert isinstance(actor, GroupActor)
-            found[name] = actor.data
-        groups: dict[str, object] = {name: state_of(data) for name, data in found.items() if not data.is_gone()}
-        return groups | {name: one.value for name, one in self.world.table.items() if one.value is not None}
+            groups_by_name[name] = actor.data
+        groups: dict[str, object] = {
+            name: comparable_state(data) for name, data in groups_by_name.items() if not data.is_empty()
+        }
+        return groups | {
+            name: transaction.value
+            for name, transaction in self.simulation.table.items()
+            if transaction.value is not None
+        }
 
     def _compacted(self, where: LogPartition) -> dict[str, object]:
-        """A copy is compacted twice: tombstones stay the first time and go the second."""
+        """Compact a copy twice: the first run keeps tombstones, the second drops them."""
         disk = copy_of(self.disk, where.folder)
         files = log_files(disk, where.folder).files
-        end = 1 + max((found.offset for found in walk(where, disk) if isinstance(found, Found)), default=0)
+        end = 1 + max(
+            (
+                groups_by_name.offset
+                for groups_by_name in scan_partition(where, disk)
+                if isinstance(groups_by_name, LoggedRecord)
+            ),
+            default=0,
+        )
         next_segment = where.folder / segment_name(max(end, files[-1].base + 1))
         disk.close(disk.open(next_segment, os.O_CREAT | os.O_RDWR))
         for now_ms in (WALL_MS, WALL_MS + CENTURY_MS):
-            compact(disk, where.folder, Settings(now_ms, "test", -1, 0, 1000, chunk_bytes=300), clock=lambda: WALL_MS)
-        replay = Replay()
-        for found in walk(where, disk):
-            if isinstance(found, Found):
-                replay.take(found.record)
+            compact(
+                disk,
+                where.folder,
+                CompactionSettings(now_ms, "test", -1, 0, 1000, chunk_bytes=300),
+                clock=lambda: WALL_MS,
+            )
+        replay = LogReplay()
+        for groups_by_name in scan_partition(where, disk):
+            if isinstance(groups_by_name, LoggedRecord):
+                replay.apply(groups_by_name.record)
         return replay.state()
 
 
-def test_a_record_of_a_transaction_counts_only_when_the_log_says_so() -> None:
-    """The machine's own judge: what it compares does tell open transactions from ended ones."""
-    replay = Replay()
-    replay.take(TransactionRecord("tx", TransactionValue(1, 0, 60_000, 1)))
+def test_transactional_offset_counts_only_after_commit_marker() -> None:
+    """Check of the test itself: the compared states distinguish open from ended transactions."""
+    replay = LogReplay()
+    replay.apply(TransactionRecord("tx", TransactionValue(1, 0, 60_000, 1)))
     assert replay.state() == {"tx": TransactionValue(1, 0, 60_000, 1)}
 
 
-def stroll(seed: int, steps: int) -> Machine:
-    """A long run of the machine by chance alone, so that what is rare meets what is rare."""
+def random_walk(seed: int, steps: int) -> Machine:
+    """A long random run of the machine, so rare events coincide."""
     chance, machine = Random(seed), Machine()
     machine.start()
     for _ in range(steps):
@@ -344,8 +364,8 @@ def stroll(seed: int, steps: int) -> Machine:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_transactions_expiry_compaction_and_losses_of_power_meet(seed: int) -> None:
-    assert {"open transaction", "expired", "compacted"} in stroll(seed, 60).losses
+def test_random_walk_with_transactions_expiry_compaction_and_power_loss(seed: int) -> None:
+    assert {"open transaction", "expired", "compacted"} in random_walk(seed, 60).losses
 
 
 TestReplayEquivalence = Machine.TestCase

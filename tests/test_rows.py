@@ -1,4 +1,4 @@
-"""Lists of members are written by hand: byte for byte what kio writes, in every version."""
+"""Hand-written encoding of member lists equals that of kio, in every version."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from door import versions
+from harness import versions
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,13 +26,13 @@ described = st.builds(DescribedMember, texts, st.none() | texts, texts, texts, s
 
 
 def call(name: str, version: int, **request: Any) -> Any:
-    """What an encoder looks at of a call."""
+    """The part of a call that encoders use."""
     found = schema(name, version)
     return SimpleNamespace(schema=found, version=version, make=found.make, request=SimpleNamespace(**request))
 
 
 @given(members=st.lists(joined, max_size=4), version=st.sampled_from(versions("join_group")))
-def test_what_the_leader_is_told(members: list[JoinedMember], version: int) -> None:
+def test_join_group_member_rows_equal_kio_encoding(members: list[JoinedMember], version: int) -> None:
     asked = call("join_group", version)
     answer = Joined(ErrorCode.NONE, "me", 3, "consumer", "range", "me", tuple(members))
     response = asked.make(
@@ -53,7 +53,9 @@ def test_what_the_leader_is_told(members: list[JoinedMember], version: int) -> N
 @given(
     members=st.lists(described, max_size=4), version=st.sampled_from(versions("describe_groups")), asks=st.booleans()
 )
-def test_what_describe_tells(members: list[DescribedMember], version: int, asks: bool) -> None:
+def test_describe_groups_member_rows_equal_kio_encoding(
+    members: list[DescribedMember], version: int, asks: bool
+) -> None:
     asked = call("describe_groups", version, include_authorized_operations=asks)
     answer = Described(ErrorCode.NONE, "g", "Stable", "consumer", "range", tuple(members))
     operations = describe_groups.ALL_OPERATIONS if asks else describe_groups.OPERATIONS_UNKNOWN
@@ -69,7 +71,7 @@ def test_what_describe_tells(members: list[DescribedMember], version: int, asks:
         authorized_operations=operations,
     )
     response = asked.make("DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=(group, group))
-    items = describe_groups._encode_slice(asked, [answer, answer])
+    items = describe_groups._encode_batch(asked, [answer, answer])
     assert describe_groups._encode(asked, items) == asked.schema.write(response)
 
 
@@ -79,7 +81,7 @@ def _described(asked: Any, one: DescribedMember) -> Any:
     return asked.make("DescribedGroupMember", **values, member_metadata=metadata, member_assignment=assignment)
 
 
-def test_a_text_that_old_versions_cannot_hold_is_an_error() -> None:
+def test_too_long_string_in_inflexible_row_raises() -> None:
     row = ("x" * 32_768, b"")
     assert len(encode_rows([row], flexible=True)[0]) == 32_768 + 3 + 2
     with pytest.raises(struct.error):

@@ -13,62 +13,62 @@ from typing import Any
 
 import pykka
 import pytest
-from stage.players import (
-    PATIENCE_S,
+from actor_system.players import (
     REAL,
     SIMULATIONS,
+    WAIT_TIMEOUT_S,
     Call,
     Fail,
     Player,
     Say,
-    Stage,
+    SystemHarness,
     do,
-    keep_the_reply,
+    keep_reply,
     new_loop,
-    settle_the_reply,
-    stage_fixture,
+    settle_reply,
+    system_fixture,
 )
-from stage.ports import Place
+from actor_system.ports import RecordedReply
 
-from callboard.actors.base import Actor, ActorRef, SteadfastActor
+from callboard.actors.base import Actor, ActorRef, ResilientActor
 from callboard.runtime.engine.dispatcher import MESSAGES_A_TURN
 from callboard.runtime.engine.mailbox import Mailbox, SharedMailbox
 from callboard.runtime.engine.system import System
 
-stage = stage_fixture(*REAL, *SIMULATIONS)
-real_stage = stage_fixture(*REAL)
+actor_system = system_fixture(*REAL, *SIMULATIONS)
+real_system = system_fixture(*REAL)
 
 
 # Messages ------------------------------------------------------------------------------------------------------------
 
 
-def test_messages_come_in_order_after_the_start(stage: Stage) -> None:
-    heard: list[Any] = []
-    player = stage.spawn(Player, heard)
+def test_messages_are_handled_in_order_after_on_start(actor_system: SystemHarness) -> None:
+    received: list[Any] = []
+    player = actor_system.spawn(Player, received)
     for number in range(3 * MESSAGES_A_TURN):
         player.tell(Say(number))
     player.ask(Say("last"))
-    assert heard == ["start", *map(str, range(3 * MESSAGES_A_TURN)), "last"]
+    assert received == ["start", *map(str, range(3 * MESSAGES_A_TURN)), "last"]
 
 
 class Early(Player):
     """Has something to say to itself before it is born."""
 
-    def __init__(self, heard: list[Any]) -> None:
-        super().__init__(heard)
+    def __init__(self, received: list[Any]) -> None:
+        super().__init__(received)
         self.actor_ref.tell(Say("to myself"))
 
 
-def test_what_is_sent_before_the_start_is_kept_for_it(stage: Stage) -> None:
-    heard: list[Any] = []
-    stage.spawn(Early, heard).ask(Say("from outside"))
-    assert heard == ["start", "to myself", "from outside"]
+def test_message_sent_before_start_is_handled_after_start(actor_system: SystemHarness) -> None:
+    received: list[Any] = []
+    actor_system.spawn(Early, received).ask(Say("from outside"))
+    assert received == ["start", "to myself", "from outside"]
 
 
-def test_nothing_is_lost_between_threads(real_stage: Stage) -> None:
+def test_messages_of_four_threads_are_all_handled_in_order(real_system: SystemHarness) -> None:
     """Four threads send; each one's messages keep their order."""
-    heard: list[str] = []
-    player = real_stage.spawn(Player, heard)
+    received: list[str] = []
+    player = real_system.spawn(Player, received)
 
     def shout(name: str) -> None:
         for number in range(2000):
@@ -80,9 +80,9 @@ def test_nothing_is_lost_between_threads(real_stage: Stage) -> None:
     for thread in threads:
         thread.join()
     player.ask(Say("end"))
-    assert len(heard) == 2 + 4 * 2000
+    assert len(received) == 2 + 4 * 2000
     for name in "abcd":
-        assert [one for one in heard if one[0] == name] == [f"{name}{number}" for number in range(2000)]
+        assert [one for one in received if one[0] == name] == [f"{name}{number}" for number in range(2000)]
 
 
 class Lonely(Player):
@@ -100,9 +100,9 @@ class Lonely(Player):
         return ""
 
 
-def test_an_actor_handles_one_message_at_a_time(real_stage: Stage) -> None:
+def test_actor_handles_one_message_at_a_time(real_system: SystemHarness) -> None:
     """Also where four workers look for something to do, and four threads give it to them."""
-    player = real_stage.spawn(Lonely)
+    player = real_system.spawn(Lonely)
 
     def send() -> None:
         for number in range(50):
@@ -117,7 +117,7 @@ def test_an_actor_handles_one_message_at_a_time(real_stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("workers", "kind"), [(1, Mailbox), (2, SharedMailbox)])
-def test_with_several_workers_a_lock_says_who_has_the_actor(workers: int, kind: type[Mailbox]) -> None:
+def test_with_several_workers_mailbox_is_shared_mailbox(workers: int, kind: type[Mailbox]) -> None:
     """On an interpreter with a lock of its own no test can see the difference; on one without, it is needed."""
     with System.on_threads(workers) as system:
         assert type(system.spawn(Player).actor_inbox) is kind
@@ -126,8 +126,8 @@ def test_with_several_workers_a_lock_says_who_has_the_actor(workers: int, kind: 
 # Answers -------------------------------------------------------------------------------------------------------------
 
 
-def test_who_asks_is_answered(stage: Stage) -> None:
-    player = stage.spawn(Player)
+def test_ask_returns_the_answer(actor_system: SystemHarness) -> None:
+    player = actor_system.spawn(Player)
     reply = player.ask(Say("x"), block=False)
     assert reply.get() == "heard x"
     assert reply.get() == "heard x", "as often as one likes"
@@ -135,9 +135,9 @@ def test_who_asks_is_answered(stage: Stage) -> None:
     assert player.ask(do(lambda _: None)) is None
 
 
-def test_a_message_without_a_handler_is_an_error_that_says_so(stage: Stage) -> None:
-    player = stage.spawn(Player)
-    with pytest.raises(TypeError, match=r"no handler for dict; it takes \['call', 'fail', 'say'\]"):
+def test_message_without_handler_raises_type_error(actor_system: SystemHarness) -> None:
+    player = actor_system.spawn(Player)
+    with pytest.raises(TypeError, match=r"no handler for dict; its handlers: \['call', 'fail', 'say'\]"):
         player.ask({})
     assert player.ask(Say("on")) == "heard on"
 
@@ -149,8 +149,10 @@ class Plain(Actor):
         return message * 2 if message else super().on_receive(message)
 
 
-def test_without_handlers_it_is_pykkas_actor(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    plain = stage.spawn(Plain)
+def test_actor_without_handlers_behaves_like_pykka_actor(
+    actor_system: SystemHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = actor_system.spawn(Plain)
     assert plain.ask(21) == 42
     with caplog.at_level(logging.WARNING, "pykka"):
         assert plain.ask(0) is None
@@ -162,14 +164,14 @@ class Loud(Player):
         return super().say(message).upper()
 
 
-def test_a_subclass_may_say_it_in_another_way(stage: Stage) -> None:
+def test_subclass_overrides_handler_method(actor_system: SystemHarness) -> None:
     """The table names methods, and the class of the actor has the last word on them."""
-    assert stage.spawn(Loud).ask(Say("x")) == "HEARD X"
+    assert actor_system.spawn(Loud).ask(Say("x")) == "HEARD X"
 
 
-def test_an_error_is_the_askers(stage: Stage) -> None:
+def test_error_in_asked_handler_is_raised_to_caller(actor_system: SystemHarness) -> None:
     """Pykka's rule: the actor lives on when somebody hears of it."""
-    player = stage.spawn(Player)
+    player = actor_system.spawn(Player)
     with pytest.raises(ValueError, match="bug"):
         player.ask(Fail("bug"))
     assert player.ask(Say("on")) == "heard on"
@@ -177,37 +179,39 @@ def test_an_error_is_the_askers(stage: Stage) -> None:
 
 class Failing(Player):
     def on_failure(self, exception_type: Any, exception_value: Any, traceback: Any) -> None:
-        self.heard.append((exception_type, str(exception_value), traceback is not None))
+        self.received.append((exception_type, str(exception_value), traceback is not None))
 
 
-def test_an_error_that_nobody_hears_of_stops_that_actor_alone(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_error_in_told_handler_stops_only_that_actor(
+    actor_system: SystemHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     """Pykka's rule too: ``on_failure`` instead of ``on_stop``, and what waits is refused."""
-    heard: list[Any] = []
-    broken, healthy = stage.spawn(Failing, heard), stage.spawn(Player)
-    with caplog.at_level(logging.ERROR, "pykka"), stage.held(broken):
+    received: list[Any] = []
+    broken, healthy = actor_system.spawn(Failing, received), actor_system.spawn(Player)
+    with caplog.at_level(logging.ERROR, "pykka"), actor_system.paused(broken):
         broken.tell(Fail("bug"))
         waiting = broken.ask(Say("behind it"), block=False)
     with pytest.raises(pykka.ActorDeadError):
         waiting.get()
-    assert heard == ["start", (ValueError, "bug", True)]
+    assert received == ["start", (ValueError, "bug", True)]
     assert f"Unhandled exception in {broken}" in caplog.text
     assert "ValueError: bug" in caplog.text
     assert healthy.ask(Say("x")) == "heard x"
-    assert stage.system.actors() == [healthy]
+    assert actor_system.system.actors() == [healthy]
 
 
-def test_an_answer_may_come_later(stage: Stage) -> None:
+def test_deferred_answer_settles_reply_later(actor_system: SystemHarness) -> None:
     """The handler keeps ``reply_to`` and returns DEFERRED; other messages are handled meanwhile."""
-    player = stage.spawn(Player)
-    reply = player.ask(Call((keep_the_reply,)), block=False)
+    player = actor_system.spawn(Player)
+    reply = player.ask(Call((keep_reply,)), block=False)
     assert player.ask(Say("x")) == "heard x"
     assert not reply.done()
-    player.tell(Call((settle_the_reply,)))
+    player.tell(Call((settle_reply,)))
     assert reply.get() == "at last"
 
 
-def test_an_answer_goes_where_the_sender_says(stage: Stage) -> None:
-    player, fine, wrong = stage.spawn(Player), Place(), Place()
+def test_post_sends_answer_to_given_reply(actor_system: SystemHarness) -> None:
+    player, fine, wrong = actor_system.spawn(Player), RecordedReply(), RecordedReply()
     player.post(Say("x"), fine)
     player.post(Fail("y"), wrong)
     assert player.ask(Say("z")) == "heard z", "the error of a post is its sender's, as that of an ask"
@@ -215,7 +219,7 @@ def test_an_answer_goes_where_the_sender_says(stage: Stage) -> None:
     assert [str(error) for error in wrong.errors] == ["y"]
 
 
-class Spoiled(Place):
+class Spoiled(RecordedReply):
     """A place that cannot take any answer."""
 
     def set(self, value: Any = None) -> None:
@@ -225,20 +229,20 @@ class Spoiled(Place):
         raise OSError("nowhere to put that either")
 
 
-class Rock(SteadfastActor, Player):
+class Rock(ResilientActor, Player):
     """One of those that live on whatever happens."""
 
 
 @pytest.mark.parametrize("kind", [Player, Rock])
-def test_a_place_that_takes_no_answer_is_its_senders_trouble(stage: Stage, kind: type[Player]) -> None:
+def test_reply_that_raises_in_set_does_not_harm_actor(actor_system: SystemHarness, kind: type[Player]) -> None:
     """The actor lives on; nothing gets out of its turn, and nothing when its last letters are refused."""
-    heard: list[Any] = []
-    first, second = stage.spawn(kind, heard), stage.spawn(kind)
+    received: list[Any] = []
+    first, second = actor_system.spawn(kind, received), actor_system.spawn(kind)
     first.post(Say("x"), Spoiled())
     first.post(Fail("x"), Spoiled())
     assert first.ask(Say("y")) == "heard y"
-    assert heard == ["start", "x", "y"]
-    with stage.held(second):
+    assert received == ["start", "x", "y"]
+    with actor_system.paused(second):
         second.stop(block=False)
         second.post(Say("x"), Spoiled())
         refused = second.ask(Say("y"), block=False)
@@ -246,34 +250,36 @@ def test_a_place_that_takes_no_answer_is_its_senders_trouble(stage: Stage, kind:
         refused.get()
 
 
-def test_a_callback_that_fails_is_its_owners_trouble(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    player = stage.spawn(Player)
-    heard: list[Any] = []
+def test_failing_callback_of_reply_does_not_harm_actor(
+    actor_system: SystemHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    player = actor_system.spawn(Player)
+    received: list[Any] = []
 
     def fail(_: Any) -> None:
         raise ValueError("in the callback")
 
-    with stage.held(player):
+    with actor_system.paused(player):
         reply = player.ask(Say("x"), block=False)
         reply.on_done(fail)
-        reply.on_done(lambda one: heard.append(one.get()))
+        reply.on_done(lambda one: received.append(one.get()))
     assert player.ask(Say("y")) == "heard y"
-    assert heard == ["heard x"], "the others are called all the same"
+    assert received == ["heard x"], "the others are called all the same"
     assert "ValueError: in the callback" in caplog.text
 
 
-def test_a_loop_that_went_away_with_its_question_does_no_harm(real_stage: Stage) -> None:
+def test_answer_to_closed_foreign_loop_does_not_harm_actor(real_system: SystemHarness) -> None:
     """Somebody asks from an event loop of his own, and closes it before the answer comes."""
-    player = real_stage.spawn(Player)
-    reply = player.ask(Call((keep_the_reply,)), block=False)
+    player = real_system.spawn(Player)
+    reply = player.ask(Call((keep_reply,)), block=False)
 
-    async def give_up() -> None:
+    async def mark_timed_out() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reply, 0.001)
 
     with asyncio.Runner(loop_factory=lambda: new_loop("asyncio")) as runner:
-        runner.run(give_up())
-    assert player.ask(Call((settle_the_reply,))) is None
+        runner.run(mark_timed_out())
+    assert player.ask(Call((settle_reply,))) is None
     assert reply.get() == "at last"
     assert player.is_alive()
 
@@ -298,8 +304,8 @@ class Counter(Actor):
         raise ValueError("bug")
 
 
-def test_proxies_get_set_and_call(stage: Stage) -> None:
-    counter = stage.spawn(Counter)
+def test_proxy_gets_sets_and_calls(actor_system: SystemHarness) -> None:
+    counter = actor_system.spawn(Counter)
     proxy = counter.proxy()
     assert proxy.add(3).get() == 3
     proxy.add.defer(4)
@@ -311,7 +317,7 @@ def test_proxies_get_set_and_call(stage: Stage) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'weight'"):
         _ = proxy.weight
     assert proxy.stop().get() is None
-    stage.until(lambda: not counter.is_alive())
+    actor_system.until(lambda: not counter.is_alive())
     with pytest.raises(pykka.ActorDeadError):
         counter.proxy()
 
@@ -319,27 +325,27 @@ def test_proxies_get_set_and_call(stage: Stage) -> None:
 # Who lives where -----------------------------------------------------------------------------------------------------
 
 
-def test_an_actor_may_make_actors(stage: Stage) -> None:
+def test_actor_started_in_handler_belongs_to_same_dispatcher(actor_system: SystemHarness) -> None:
     """They live on the dispatcher of their maker, whoever else is running; ``start`` and ``spawn`` both."""
     with System.simulated() as other:
         other.spawn(Player).ask(Say("x"))
-        player = stage.spawn(Player)
+        player = actor_system.spawn(Player)
         started: ActorRef = player.ask(do(lambda _: Player.start(name="child ")))
         spawned: ActorRef = player.ask(do(lambda one: one.spawn(Player, name="child ")))
         for child in (started, spawned):
             assert child.ask(Say("x")) == "heard x"
-            assert child.actor_inbox.dispatcher is stage.system.dispatcher
-        assert stage.system.actors() == [player, started, spawned]
+            assert child.actor_inbox.dispatcher is actor_system.system.dispatcher
+        assert actor_system.system.actors() == [player, started, spawned]
 
 
-def test_outside_of_a_system_there_are_no_actors() -> None:
+def test_start_outside_of_a_system_raises_runtime_error() -> None:
     with pytest.raises(RuntimeError, match=r"no system is current here: start actors with System\.spawn"):
         Player.start()
 
 
-def test_pykkas_own_actors_and_ours_talk(real_stage: Stage) -> None:
+def test_pykka_actors_and_engine_actors_exchange_messages(real_system: SystemHarness) -> None:
     """Those have a thread each, so they may block on ours."""
-    player = real_stage.spawn(Player)
+    player = real_system.spawn(Player)
 
     class Asking(pykka.ThreadingActor):
         def on_receive(self, message: Any) -> Any:
@@ -347,49 +353,49 @@ def test_pykkas_own_actors_and_ours_talk(real_stage: Stage) -> None:
 
     asking = Asking.start()
     try:
-        assert asking.ask(Say("x"), timeout=PATIENCE_S) == "heard x"
+        assert asking.ask(Say("x"), timeout=WAIT_TIMEOUT_S) == "heard x"
         answer = player.ask(do(lambda _: asking.ask(Say("y"), block=False)))
-        assert answer.get(timeout=PATIENCE_S) == "heard y"
+        assert answer.get(timeout=WAIT_TIMEOUT_S) == "heard y"
     finally:
         asking.stop()
 
 
-def test_a_message_to_oneself_may_wait_for_all_others(stage: Stage) -> None:
-    """``tell_me_later`` comes behind whoever is ready now; ``tell`` of the same moment comes before."""
-    heard: list[str] = []
-    player, other = stage.spawn(Player, heard), stage.spawn(Player, heard, "other ")
-    stage.is_heard(other)
+def test_message_after_turn_is_handled_after_ready_mailboxes(actor_system: SystemHarness) -> None:
+    """``tell_self_after_turn`` comes behind whoever is ready now; ``tell`` of the same moment comes before."""
+    received: list[str] = []
+    player, other = actor_system.spawn(Player, received), actor_system.spawn(Player, received, "other ")
+    actor_system.wait_until_handled(other)
 
     def begin(one: Player) -> None:
-        one.tell_me_later(Say("later"))
+        one.tell_self_after_turn(Say("later"))
         one.actor_ref.tell(Say("soon"))
         other.tell(Say("soon"))
 
     player.tell(do(begin))
-    stage.until(lambda: "later" in heard and "other soon" in heard)
-    assert heard.index("later") > heard.index("soon")
-    if len(stage.system.dispatcher.tallies) == 1:  # with more workers the other one's turn may take longer
-        assert heard[-1] == "later"
+    actor_system.until(lambda: "later" in received and "other soon" in received)
+    assert received.index("later") > received.index("soon")
+    if len(actor_system.system.dispatcher.turn_counters) == 1:  # with more workers the other one's turn may take longer
+        assert received[-1] == "later"
 
 
-def test_what_one_tells_oneself_later_may_come_too_late(stage: Stage) -> None:
-    player, other = stage.spawn(Player), stage.spawn(Player)
+def test_message_after_turn_to_stopped_actor_is_dropped(actor_system: SystemHarness) -> None:
+    player, other = actor_system.spawn(Player), actor_system.spawn(Player)
 
     def end(one: Player) -> None:
-        one.tell_me_later(Say("never"))
+        one.tell_self_after_turn(Say("never"))
         one.stop()
 
     player.ask(do(end))
-    stage.until(lambda: not player.is_alive())
+    actor_system.until(lambda: not player.is_alive())
     assert other.ask(Say("x")) == "heard x", "the worker has not noticed"
 
 
-def test_every_actor_has_a_name_of_its_own(stage: Stage) -> None:
+def test_actor_label_and_urn_are_unique(actor_system: SystemHarness) -> None:
     """A short one for people, the same in each run; and pykka's URN."""
-    refs = [stage.spawn(Player) for _ in range(3)]
+    refs = [actor_system.spawn(Player) for _ in range(3)]
     assert [ref.actor_inbox.label for ref in refs] == [f"Player-{number}" for number in (1, 2, 3)]
     for one, other in itertools.pairwise(refs):
         assert one.actor_urn != other.actor_urn
         assert one.actor_urn == one.actor_urn
         assert str(one) == f"Player ({one.actor_urn})"
-    assert stage.system.registry.get_by_urn(refs[1].actor_urn) == refs[1]
+    assert actor_system.system.registry.get_by_urn(refs[1].actor_urn) == refs[1]

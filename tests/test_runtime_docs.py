@@ -33,9 +33,7 @@ def run_tests(name: str, block: Block, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("section", sections(PAGE))
-def test_the_code_of_a_section_does_what_stands_below_it(
-    section: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_section_code_prints_documented_output(section: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in sections(PAGE)[section]:
@@ -45,17 +43,17 @@ def test_the_code_of_a_section_does_what_stands_below_it(
             assert run(PAGE, block, names) == block.output, f"docs/runtime.md, line {block.line}"
 
 
-def test_the_page_has_code_in_most_sections() -> None:
+def test_most_sections_of_the_page_have_code() -> None:
     """If the page were written in a way that this file does not read, nothing would be tested."""
     assert len(sections(PAGE)) >= 8
     assert sum(len(those) for those in sections(PAGE).values()) == PAGE.read_text().count("```python")
 
 
-def test_links_on_the_page_lead_somewhere() -> None:
+def test_links_on_the_page_have_targets() -> None:
     assert dead_links(PAGE) == []
 
 
-def test_a_wrong_output_is_found() -> None:
+def test_wrong_documented_output_is_reported() -> None:
     (block,) = blocks("```python\nprint(1)\n```\n\n```text\n2\n```\n")
     assert block == Block(2, "print(1)\n", "2\n")
     assert run(PAGE, block, {}) != block.output

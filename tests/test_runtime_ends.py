@@ -10,42 +10,42 @@ from typing import Any
 
 import pykka
 import pytest
-from stage.players import (
+from actor_system.players import (
     LOOPS,
-    PATIENCE_S,
     REAL,
     SIMULATIONS,
     THREADS,
+    WAIT_TIMEOUT_S,
     Call,
     Fail,
     Player,
     Say,
-    Stage,
+    SystemHarness,
     do,
     loop_in_background,
     new_loop,
-    stage_fixture,
+    system_fixture,
 )
-from stage.ports import Place
+from actor_system.ports import RecordedReply
 
 from callboard.actors.base import ActorRef, Envelope
 from callboard.runtime.engine.simulation import Simulation
 from callboard.runtime.engine.system import System
 from callboard.runtime.engine.threads import ThreadsDispatcher
 
-stage = stage_fixture(*REAL, *SIMULATIONS)
-real_stage = stage_fixture(*REAL)
-threads_stage = stage_fixture(*THREADS)
-loop_stage = stage_fixture(*LOOPS)
+actor_system = system_fixture(*REAL, *SIMULATIONS)
+real_system = system_fixture(*REAL)
+threads_stage = system_fixture(*THREADS)
+loop_system = system_fixture(*LOOPS)
 
 
 # One actor -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_came_before_the_stop_is_handled_and_what_came_after_is_refused(stage: Stage) -> None:
-    heard: list[Any] = []
-    player = stage.spawn(Player, heard)
-    with stage.held(player):
+def test_stop_handles_earlier_messages_and_rejects_later_ones(actor_system: SystemHarness) -> None:
+    received: list[Any] = []
+    player = actor_system.spawn(Player, received)
+    with actor_system.paused(player):
         before = player.ask(Say("before"), block=False)
         stopped, again = player.stop(block=False), player.stop(block=False)
         after = player.ask(Say("after"), block=False)
@@ -53,13 +53,13 @@ def test_what_came_before_the_stop_is_handled_and_what_came_after_is_refused(sta
     assert (stopped.get(), again.get()) == (True, True)
     with pytest.raises(pykka.ActorDeadError):
         after.get()
-    assert heard == ["start", "before", "stop"]
-    assert stage.system.actors() == []
+    assert received == ["start", "before", "stop"]
+    assert actor_system.system.actors() == []
 
 
-def test_who_comes_late_hears_so_at_once(stage: Stage) -> None:
+def test_ask_of_stopped_actor_fails_at_once(actor_system: SystemHarness) -> None:
     """Nobody waits for the dead: the refusal is there before the call returns, in pykka's words."""
-    player = stage.spawn(Player)
+    player = actor_system.spawn(Player)
     assert player.stop() is True
     assert not player.is_alive()
     late = player.ask(Say("late"), block=False)
@@ -68,24 +68,24 @@ def test_who_comes_late_hears_so_at_once(stage: Stage) -> None:
         with pytest.raises(pykka.ActorDeadError) as caught:
             refused()
         assert str(caught.value) == f"{player} not found"
-    place = Place()
+    place = RecordedReply()
     player.post(Say("late"), place)
     assert [str(error) for error in place.errors] == [f"{player} not found"]
 
 
-def test_stopping_the_dead_is_no_error(stage: Stage) -> None:
-    player = stage.spawn(Player)
+def test_stop_of_stopped_actor_returns_false(actor_system: SystemHarness) -> None:
+    player = actor_system.spawn(Player)
     assert player.stop() is True
     assert player.stop() is False
     assert player.stop(block=False).get() is False
-    assert stage.system.stop_all() == []
-    assert stage.system.stop_all(block=False) == []
+    assert actor_system.system.stop_all() == []
+    assert actor_system.system.stop_all(block=False) == []
 
 
-def test_an_actor_may_stop_itself(stage: Stage) -> None:
+def test_actor_stops_itself_after_earlier_messages(actor_system: SystemHarness) -> None:
     """What it has been sent before is handled before."""
-    heard: list[Any] = []
-    player = stage.spawn(Player, heard)
+    received: list[Any] = []
+    player = actor_system.spawn(Player, received)
 
     def end(one: Player) -> None:
         one.actor_ref.tell(Say("to myself"))
@@ -93,9 +93,9 @@ def test_an_actor_may_stop_itself(stage: Stage) -> None:
         one.stop()
 
     player.tell(do(end))
-    stage.until(lambda: "stop" in heard)
-    assert heard == ["start", "to myself", "stop"]
-    assert player.actor_stopped.wait(PATIENCE_S)
+    actor_system.until(lambda: "stop" in received)
+    assert received == ["start", "to myself", "stop"]
+    assert player.actor_stopped.wait(WAIT_TIMEOUT_S)
 
 
 class StopsEarly(Player):
@@ -122,11 +122,11 @@ class BadFailure(Player):
     ("kind", "said"),
     [(StopsEarly, ""), (Stillborn, "no start"), (BadEnding, "no end"), (BadFailure, "not even a failure")],
 )
-def test_a_bad_start_or_end_hurts_nobody_else(
-    stage: Stage, kind: type[Player], said: str, caplog: pytest.LogCaptureFixture
+def test_error_in_on_start_or_on_stop_affects_only_that_actor(
+    actor_system: SystemHarness, kind: type[Player], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The actor is dead and off the list, the log says why, who waits is told, and others live on."""
-    bad, healthy = stage.spawn(kind), stage.spawn(Player)
+    bad, healthy = actor_system.spawn(kind), actor_system.spawn(Player)
     with caplog.at_level(logging.ERROR, "pykka"):
         if kind is BadFailure:
             bad.tell(Fail("first"))
@@ -138,72 +138,72 @@ def test_a_bad_start_or_end_hurts_nobody_else(
     assert said in caplog.text
     assert not bad.is_alive()
     assert healthy.ask(Say("x")) == "heard x"
-    assert stage.system.actors() == [healthy]
+    assert actor_system.system.actors() == [healthy]
 
 
 # All -----------------------------------------------------------------------------------------------------------------
 
 
-def test_all_are_stopped_youngest_first(stage: Stage) -> None:
+def test_stop_all_stops_youngest_actor_first(actor_system: SystemHarness) -> None:
     """One after the other, so that who was started later may lean on who was there before."""
-    heard: list[Any] = []
+    received: list[Any] = []
     for number in range(50):
-        stage.is_heard(stage.spawn(Player, heard, f"{number} "))
-    heard.clear()
-    assert stage.system.stop_all() == [True] * 50
-    assert heard == [f"{number} stop" for number in reversed(range(50))]
-    assert stage.system.actors() == []
+        actor_system.wait_until_handled(actor_system.spawn(Player, received, f"{number} "))
+    received.clear()
+    assert actor_system.system.stop_all() == [True] * 50
+    assert received == [f"{number} stop" for number in reversed(range(50))]
+    assert actor_system.system.actors() == []
 
 
-def test_all_are_told_to_stop_without_waiting(stage: Stage) -> None:
+def test_stop_all_without_block_returns_futures(actor_system: SystemHarness) -> None:
     for _ in range(3):
-        stage.spawn(Player)
-    replies = stage.system.stop_all(block=False)
+        actor_system.spawn(Player)
+    replies = actor_system.system.stop_all(block=False)
     assert [reply.get() for reply in replies] == [True, True, True]
-    assert stage.system.actors() == []
+    assert actor_system.system.actors() == []
 
 
-def test_a_stop_of_all_takes_no_longer_than_it_may(real_stage: Stage) -> None:
+def test_stop_all_with_stuck_actor_raises_timeout_in_time(real_system: SystemHarness) -> None:
     """One that does not come to its end is the one that nobody waits for; the timeout is for all together."""
-    busy = real_stage.spawn(Player)
-    real_stage.spawn(Player)
-    with real_stage.held(busy), pytest.raises(pykka.Timeout, match=r"within 0\.05 s"):
-        real_stage.system.stop_all(timeout=0.05)
-    real_stage.until(lambda: real_stage.system.actors() == [])
+    busy = real_system.spawn(Player)
+    real_system.spawn(Player)
+    with real_system.paused(busy), pytest.raises(pykka.Timeout, match=r"within 0\.05 s"):
+        real_system.system.stop_all(timeout=0.05)
+    real_system.until(lambda: real_system.system.actors() == [])
 
 
-def test_twenty_thousand_are_stopped_one_after_the_other(stage: Stage) -> None:
+def test_stop_all_of_twenty_thousand_actors_does_not_recurse(actor_system: SystemHarness) -> None:
     """No recursion as deep as the list is long, and no list that is searched for each."""
-    refs = [stage.spawn(Player) for _ in range(20_000)]
-    assert stage.system.stop_all() == [True] * len(refs)
+    refs = [actor_system.spawn(Player) for _ in range(20_000)]
+    assert actor_system.system.stop_all() == [True] * len(refs)
     assert not any(ref.is_alive() for ref in refs)
 
 
-def test_strangers_on_the_list_are_stopped_too(stage: Stage) -> None:
+def test_stop_all_stops_registered_pykka_actors(actor_system: SystemHarness) -> None:
     """Somebody has registered an actor of pykka's, as pykka's registry allows."""
 
     class Stranger(pykka.ThreadingActor):
         pass
 
-    ours, stranger = stage.spawn(Player), Stranger.start()
-    stage.system.registry.register(stranger)  # type: ignore[arg-type]
-    assert stage.system.stop_all() == [True, True]
+    ours, stranger = actor_system.spawn(Player), Stranger.start()
+    actor_system.system.registry.register(stranger)  # type: ignore[arg-type]
+    assert actor_system.system.stop_all() == [True, True]
     assert not ours.is_alive()
     assert not stranger.is_alive()
-    stage.system.registry.unregister(stranger)  # type: ignore[arg-type]
-    assert stage.system.actors() == []
+    actor_system.system.registry.unregister(stranger)  # type: ignore[arg-type]
+    assert actor_system.system.actors() == []
 
 
-def test_a_system_knows_its_own_actors_only(stage: Stage) -> None:
+def test_registry_lists_only_actors_of_its_system(actor_system: SystemHarness) -> None:
     """Neither another system's nor pykka's; so a host's ``ActorRegistry.stop_all()`` does not end it by surprise."""
     with System.simulated() as other:
-        first, second = stage.spawn(Player), stage.spawn(Player)
+        first, second = actor_system.spawn(Player), actor_system.spawn(Player)
         stranger = other.spawn(Player)
-        assert stage.system.actors() == [first, second]
+        assert actor_system.system.actors() == [first, second]
         assert other.actors() == [stranger]
         assert pykka.ActorRegistry.get_all() == []
         assert pykka.ActorRegistry.stop_all() == []
-        assert stage.system.stop_all() == [True, True]
+        assert actor_system.system.stop_all() == [True, True]
         assert stranger.is_alive()
 
 
@@ -224,7 +224,7 @@ class LeavesAtStart(Player):
 
 class LeavesAtEnd(Player):
     def on_stop(self) -> None:
-        self.heard.append("stop")
+        self.received.append("stop")
         raise SystemExit("enough")
 
 
@@ -234,45 +234,45 @@ class LeavesAtFailure(Player):
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_on_threads_the_end_of_the_program_is_the_end_of_the_actors(
-    threads_stage: Stage, kind: type[BaseException]
+def test_system_exit_in_handler_on_threads_stops_all_actors(
+    threads_stage: SystemHarness, kind: type[BaseException]
 ) -> None:
     """Pykka's rule: all are stopped, who asked is told. The workers go on, for who starts new actors."""
-    heard: list[Any] = []
-    others = [threads_stage.spawn(Player, heard) for _ in range(3)]
+    received: list[Any] = []
+    others = [threads_stage.spawn(Player, received) for _ in range(3)]
     for other in others:
-        threads_stage.is_heard(other)
+        threads_stage.wait_until_handled(other)
     leaving = threads_stage.spawn(Player)
-    with pytest.raises(pykka.ActorDeadError, match="was ended by"):
+    with pytest.raises(pykka.ActorDeadError, match="was stopped by"):
         leaving.ask(do(leave(kind)))
     threads_stage.until(lambda: threads_stage.system.actors() == [])
-    assert heard == ["start"] * 3 + ["stop"] * 3
+    assert received == ["start"] * 3 + ["stop"] * 3
     assert threads_stage.spawn(Player).ask(Say("after all")) == "heard after all"
 
 
 @pytest.mark.parametrize("kind", [LeavesAtStart, LeavesAtEnd, LeavesAtFailure])
-def test_wherever_it_is_said(threads_stage: Stage, kind: type[Player]) -> None:
+def test_system_exit_in_any_hook_on_threads_stops_all_actors(threads_stage: SystemHarness, kind: type[Player]) -> None:
     """``on_start``, ``on_stop`` and ``on_failure`` may ask for the end too, and no worker ends of it."""
-    heard: list[Any] = []
-    other, leaving = threads_stage.spawn(Player), threads_stage.spawn(kind, heard)
+    received: list[Any] = []
+    other, leaving = threads_stage.spawn(Player), threads_stage.spawn(kind, received)
     leaving.actor_inbox.put(Envelope(Fail("x") if kind is LeavesAtFailure else Say("x")))
     behind = leaving.stop(block=False)
     assert isinstance(behind.get(), bool)
     threads_stage.until(lambda: threads_stage.system.actors() == [])
     assert not other.is_alive()
-    assert heard.count("stop") <= 1, "nobody is stopped twice"
+    assert received.count("stop") <= 1, "nobody is stopped twice"
     assert threads_stage.spawn(Player).ask(Say("after all")) == "heard after all"
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2])
-def test_in_the_simulation_the_test_sees_who_wanted_to_end(seed: int | None) -> None:
+def test_system_exit_in_simulation_is_raised_by_step(seed: int | None) -> None:
     system = System.simulated(seed)
     leaving, other = system.spawn(Player), system.spawn(Player)
     asked, behind = leaving.ask(do(leave(KeyboardInterrupt)), block=False), leaving.ask(Say("x"), block=False)
     with pytest.raises(KeyboardInterrupt):
         while system.dispatcher.step():  # type: ignore[attr-defined]
             pass
-    with pytest.raises(pykka.ActorDeadError, match="was ended by"):
+    with pytest.raises(pykka.ActorDeadError, match="was stopped by"):
         asked.get()
     with pytest.raises(pykka.ActorDeadError):
         behind.get()
@@ -281,7 +281,7 @@ def test_in_the_simulation_the_test_sees_who_wanted_to_end(seed: int | None) -> 
 
 
 @pytest.mark.parametrize("kind", [LeavesAtStart, LeavesAtEnd, LeavesAtFailure])
-def test_in_the_simulation_too_it_may_be_said_anywhere(kind: type[Player]) -> None:
+def test_system_exit_in_any_hook_in_simulation_stops_all_actors(kind: type[Player]) -> None:
     """Who waits is answered, and the others are told."""
     system = System.simulated()
     leaving, other = system.spawn(kind), system.spawn(Player)
@@ -298,20 +298,20 @@ def test_in_the_simulation_too_it_may_be_said_anywhere(kind: type[Player]) -> No
 
 @pytest.mark.parametrize("loop_kind", LOOPS)
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_on_a_loop_it_goes_on_its_way_when_the_actors_know(loop_kind: str, kind: type[BaseException]) -> None:
+def test_system_exit_on_loop_is_raised_by_run_until_complete(loop_kind: str, kind: type[BaseException]) -> None:
     """``run_until_complete`` raises it, as if the handler had been a callback; the actors have been told to stop."""
     loop = new_loop(loop_kind)
-    heard: list[Any] = []
+    received: list[Any] = []
     system = System.on_loop(loop)
-    other, leaving = system.spawn(Player, heard), system.spawn(Player)
+    other, leaving = system.spawn(Player, received), system.spawn(Player)
     asked = leaving.ask(do(leave(kind)), block=False)
     try:
         with pytest.raises(kind, match="enough"):
             loop.run_forever()
         loop.run_until_complete(system.stop())
-        assert heard == ["start", "stop"]
+        assert received == ["start", "stop"]
         assert not other.is_alive()
-        with pytest.raises(pykka.ActorDeadError, match="was ended by"):
+        with pytest.raises(pykka.ActorDeadError, match="was stopped by"):
             asked.get()
     finally:
         loop.close()
@@ -324,10 +324,10 @@ class LeavesAnHeir(Player):
         type(self).heir = Player.start()
 
 
-def test_who_is_made_when_the_first_has_ended_lives(threads_stage: Stage) -> None:
+def test_actor_started_after_system_exit_runs(threads_stage: SystemHarness) -> None:
     """Pykka tells the others after the one that failed has stopped, and so those too that came in between."""
     other, leaving = threads_stage.spawn(Player), threads_stage.spawn(LeavesAnHeir)
-    with pytest.raises(pykka.ActorDeadError, match="was ended by"):
+    with pytest.raises(pykka.ActorDeadError, match="was stopped by"):
         leaving.ask(do(leave(SystemExit)))
     threads_stage.until(lambda: not other.is_alive())
     heir = LeavesAnHeir.heir
@@ -339,23 +339,23 @@ class Odd(BaseException):
     """Neither an error nor the end of the program."""
 
 
-def test_what_a_loop_lets_nobody_out_with_stays_inside(loop_stage: Stage) -> None:
+def test_base_exception_on_loop_stops_all_actors_and_is_not_raised(loop_system: SystemHarness) -> None:
     """Pykka's rule holds, all are stopped; the loop's own handler of errors has nothing to do with it."""
-    loop, complaints = loop_stage.system.dispatcher.loop, list[Any]()  # type: ignore[attr-defined]
+    loop, complaints = loop_system.system.dispatcher.loop, list[Any]()  # type: ignore[attr-defined]
     loop.set_exception_handler(lambda _, context: complaints.append(context))
-    other, leaving = loop_stage.spawn(Player), loop_stage.spawn(Player)
-    with pytest.raises(pykka.ActorDeadError, match="was ended by Odd"):
+    other, leaving = loop_system.spawn(Player), loop_system.spawn(Player)
+    with pytest.raises(pykka.ActorDeadError, match="was stopped by Odd"):
         leaving.ask(do(leave(Odd)))
-    loop_stage.until(lambda: loop_stage.system.actors() == [])
+    loop_system.until(lambda: loop_system.system.actors() == [])
     assert not other.is_alive()
-    assert loop_stage.spawn(Player).ask(Say("after all")) == "heard after all"
+    assert loop_system.spawn(Player).ask(Say("after all")) == "heard after all"
     assert complaints == []
 
 
 # The end of what runs them -------------------------------------------------------------------------------------------
 
 
-def test_a_system_on_threads_leaves_no_thread_behind() -> None:
+def test_closed_threads_system_leaves_no_thread() -> None:
     before = set(threading.enumerate())
     with System.on_threads(3) as system:
         timer = system.start_timer()
@@ -364,7 +364,7 @@ def test_a_system_on_threads_leaves_no_thread_behind() -> None:
     assert set(threading.enumerate()) == before
 
 
-def test_no_threads_are_too_few() -> None:
+def test_threads_system_with_no_worker_is_refused() -> None:
     with pytest.raises(ValueError, match="workers is 0; expected at least 1 thread"):
         System.on_threads(0)
 
@@ -384,7 +384,7 @@ def refuse_at_once(alive: ActorRef, spawn: Callable[[], ActorRef]) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_after_its_threads_an_actor_is_dead(workers: int) -> None:
+def test_ask_after_threads_closed_raises_actor_dead_error(workers: int) -> None:
     system = System.on_threads(workers)
     alive, sleepy = system.spawn(Player), system.spawn(Player)
     alive.ask(Say("x"))
@@ -398,7 +398,7 @@ def test_after_its_threads_an_actor_is_dead(workers: int) -> None:
 
 
 @pytest.mark.parametrize("loop_kind", LOOPS)
-def test_after_its_loop_an_actor_is_dead(loop_kind: str) -> None:
+def test_ask_after_loop_closed_raises_actor_dead_error(loop_kind: str) -> None:
     with loop_in_background(loop_kind) as loop:
         system = System.on_loop(loop)
         alive, other = system.spawn(Player), system.spawn(Player)
@@ -409,7 +409,7 @@ def test_after_its_loop_an_actor_is_dead(loop_kind: str) -> None:
     assert not other.is_alive()
 
 
-def test_a_system_may_be_a_block_of_a_coroutine() -> None:
+def test_system_as_async_context_manager_stops_actors() -> None:
     async def main() -> tuple[ActorRef, ActorRef]:
         async with System.on_loop() as system:
             first, second = system.spawn(Player), system.spawn(Player)
@@ -419,10 +419,10 @@ def test_a_system_may_be_a_block_of_a_coroutine() -> None:
     assert [ref.is_alive() for ref in asyncio.run(main())] == [False, False]
 
 
-def test_a_block_ends_though_a_handler_does_not() -> None:
+def test_context_manager_ends_although_handler_hangs() -> None:
     """The stop times out, and says so; the thread that is stuck is left to itself."""
     released = threading.Event()
     with pytest.raises(pykka.Timeout), System.on_threads() as system:
         system.ask_timeout_s = 0.05
-        system.spawn(Player).tell(Call((lambda _: released.wait(PATIENCE_S),)))
+        system.spawn(Player).tell(Call((lambda _: released.wait(WAIT_TIMEOUT_S),)))
     released.set()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pykka
 import pytest
-from stage.players import LOOPS, PATIENCE_S, Player, Say, do, new_loop
+from actor_system.players import LOOPS, WAIT_TIMEOUT_S, Player, Say, do, new_loop
 
 from callboard.actors.base import ActorRef
 from callboard.runtime.engine.system import System
@@ -29,12 +29,12 @@ async def two_players(system: System) -> tuple[ActorRef, ActorRef]:
 def on_another_thread(body: Any) -> None:
     thread = threading.Thread(target=body)
     thread.start()
-    thread.join(PATIENCE_S)
+    thread.join(WAIT_TIMEOUT_S)
     assert not thread.is_alive()
 
 
 @every_loop
-def test_what_waits_when_the_loop_is_closed_is_refused(loop_kind: str) -> None:
+def test_waiting_messages_are_rejected_when_loop_closes(loop_kind: str) -> None:
     """The loop forgets the pump on its list, and nobody sends anything more that could find that out."""
     loop = new_loop(loop_kind)
     system = System.on_loop(loop)
@@ -50,30 +50,30 @@ def test_what_waits_when_the_loop_is_closed_is_refused(loop_kind: str) -> None:
 
 @every_loop
 @pytest.mark.parametrize("is_own_thread", [True, False])
-def test_who_blocks_on_an_actor_of_a_closed_loop_hears_that_it_is_dead(loop_kind: str, is_own_thread: bool) -> None:
+def test_blocking_ask_on_closed_loop_raises_actor_dead_error(loop_kind: str, is_own_thread: bool) -> None:
     """On the loop's last thread too: there is nothing left that the wait could hold up."""
     loop = new_loop(loop_kind)
     system = System.on_loop(loop)
     busy, idle = loop.run_until_complete(two_players(system))
     busy.tell(Say("never read"))
     loop.close()
-    heard: list[object] = []
+    received: list[object] = []
 
     def ask() -> None:
         for player in (idle, busy, system.spawn(Player)):
             with pytest.raises(pykka.ActorDeadError):
                 player.ask(Say("y"))
-            heard.append(player)
+            received.append(player)
 
     if is_own_thread:
         ask()
     else:
         on_another_thread(ask)
-    assert len(heard) == 3
+    assert len(received) == 3
 
 
 @every_loop
-def test_a_loop_that_is_closed_before_it_ever_ran_swallows_nothing(loop_kind: str) -> None:
+def test_messages_to_loop_closed_before_running_are_rejected(loop_kind: str) -> None:
     loop = new_loop(loop_kind)
     system = System.on_loop(loop)
     asked = system.spawn(Player).ask(Say("x"), block=False)
@@ -84,7 +84,7 @@ def test_a_loop_that_is_closed_before_it_ever_ran_swallows_nothing(loop_kind: st
 
 
 @every_loop
-def test_a_pump_that_gets_lost_is_noticed_by_the_next_message(loop_kind: str) -> None:
+def test_lost_pump_is_detected_by_next_message(loop_kind: str) -> None:
     """It came onto the list of a loop that was being closed on another thread, after the watchman had gone."""
     loop = new_loop(loop_kind)
     system = System.on_loop(loop)
@@ -96,7 +96,7 @@ def test_a_pump_that_gets_lost_is_noticed_by_the_next_message(loop_kind: str) ->
 
 
 @every_loop
-def test_a_loop_may_close_while_others_ask(loop_kind: str) -> None:
+def test_asks_during_close_of_loop_are_all_settled(loop_kind: str) -> None:
     """Each question has an answer, whenever it came."""
     for _ in range(5):
         loop = new_loop(loop_kind)
@@ -123,7 +123,7 @@ def test_a_loop_may_close_while_others_ask(loop_kind: str) -> None:
 
 
 @every_loop
-def test_a_loop_may_move_to_another_thread(loop_kind: str) -> None:
+def test_loop_moved_to_another_thread_still_runs_actors(loop_kind: str) -> None:
     """What its last thread sends wakes it, and that thread may block now."""
     loop = new_loop(loop_kind)
     system = System.on_loop(loop)
@@ -133,11 +133,11 @@ def test_a_loop_may_move_to_another_thread(loop_kind: str) -> None:
     try:
         is_there = threading.Event()
         loop.call_soon_threadsafe(is_there.set)
-        assert is_there.wait(PATIENCE_S)
+        assert is_there.wait(WAIT_TIMEOUT_S)
         assert player.ask(Say("y")) == "heard y"
         handled = threading.Event()
         player.tell(do(lambda _: handled.set()))
-        assert handled.wait(PATIENCE_S)
+        assert handled.wait(WAIT_TIMEOUT_S)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
@@ -145,7 +145,7 @@ def test_a_loop_may_move_to_another_thread(loop_kind: str) -> None:
 
 
 @every_loop
-def test_a_loop_does_not_hold_the_systems_that_were_on_it(loop_kind: str) -> None:
+def test_loop_does_not_keep_discarded_systems_alive(loop_kind: str) -> None:
     loop = new_loop(loop_kind)
 
     async def body() -> weakref.ref[System]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pykka
 import pytest
-from stage.players import (
+from actor_system.players import (
     REAL,
     SIMULATIONS,
     THREADS,
@@ -18,25 +18,25 @@ from stage.players import (
     Fail,
     Player,
     Say,
-    Stage,
+    SystemHarness,
     do,
-    keep_the_reply,
-    settle_the_reply,
-    stage_fixture,
+    keep_reply,
+    settle_reply,
+    system_fixture,
 )
-from stage.ports import Place, TestClock
+from actor_system.ports import RecordedReply, TestClock
 
 from callboard.actors.base import Actor, ActorRef, MailboxFull
 from callboard.runtime.engine.dead_letters import DeadLetter, DeadLetters
 from callboard.runtime.engine.mailbox import mailbox_of
 from callboard.runtime.engine.simulation import Simulation
-from callboard.runtime.engine.stats import ClassStats, Depth
+from callboard.runtime.engine.stats import ClassStats, MailboxDepth
 from callboard.runtime.engine.system import System
 from callboard.runtime.engine.trace import Traced, TracedEnvelope, as_line
 
-stage = stage_fixture(*REAL, *SIMULATIONS)
-real_stage = stage_fixture(*REAL)
-threads_stage = stage_fixture(*THREADS)
+actor_system = system_fixture(*REAL, *SIMULATIONS)
+real_system = system_fixture(*REAL)
+threads_stage = system_fixture(*THREADS)
 
 
 class Singer(Player):
@@ -46,9 +46,9 @@ class Singer(Player):
 # The list of the living ----------------------------------------------------------------------------------------------
 
 
-def test_the_registry_is_used_as_pykkas(stage: Stage) -> None:
-    players, singer = [stage.spawn(Player) for _ in range(2)], stage.spawn(Singer)
-    registry = stage.system.registry
+def test_registry_has_methods_of_pykka_registry(actor_system: SystemHarness) -> None:
+    players, singer = [actor_system.spawn(Player) for _ in range(2)], actor_system.spawn(Singer)
+    registry = actor_system.system.registry
     assert registry.get_all() == [*players, singer]
     assert len(registry) == 3
     assert registry.get_by_class(Singer) == [singer]
@@ -64,16 +64,16 @@ def test_the_registry_is_used_as_pykkas(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("target", "expected"), [(None, "abc"), (Singer, "c"), ("Player", "ab")])
-def test_all_of_a_kind_can_be_told(stage: Stage, target: Any, expected: str) -> None:
-    heard: list[str] = []
-    refs = [stage.spawn(kind, heard, name) for kind, name in [(Player, "a"), (Player, "b"), (Singer, "c")]]
-    stage.system.registry.broadcast(Say("!"), target)
+def test_broadcast_to_class_reaches_all_its_actors(actor_system: SystemHarness, target: Any, expected: str) -> None:
+    received: list[str] = []
+    refs = [actor_system.spawn(kind, received, name) for kind, name in [(Player, "a"), (Player, "b"), (Singer, "c")]]
+    actor_system.system.registry.broadcast(Say("!"), target)
     for ref in refs:
-        stage.is_heard(ref)
-    assert sorted(one for one in heard if "!" in one) == [f"{name}!" for name in expected]
+        actor_system.wait_until_handled(ref)
+    assert sorted(one for one in received if "!" in one) == [f"{name}!" for name in expected]
 
 
-def test_actors_may_come_and_go_while_the_list_is_read(threads_stage: Stage) -> None:
+def test_registry_may_change_while_it_is_read(threads_stage: SystemHarness) -> None:
     """A copy is taken, whatever other threads do to the list meanwhile."""
     is_over = threading.Event()
 
@@ -95,51 +95,55 @@ def test_actors_may_come_and_go_while_the_list_is_read(threads_stage: Stage) -> 
 # Numbers -------------------------------------------------------------------------------------------------------------
 
 
-def test_stats_say_who_lives_and_what_they_do(stage: Stage) -> None:
-    first, second, singer = stage.spawn(Player), stage.spawn(Player), stage.spawn(Singer)
+def test_stats_count_actors_and_messages(actor_system: SystemHarness) -> None:
+    first, second, singer = (
+        actor_system.spawn(Player),
+        actor_system.spawn(Player),
+        actor_system.spawn(Singer),
+    )
     for ref in (first, second, singer):
-        stage.is_heard(ref)
-    before = stage.system.stats()
+        actor_system.wait_until_handled(ref)
+    before = actor_system.system.stats()
     assert (before.actors, before.waiting, before.deepest) == (3, 0, ())
-    with stage.held(first):
-        held = 0 if stage.is_simulated() else 1
+    with actor_system.paused(first):
+        paused = 0 if actor_system.is_simulated() else 1
         for number in range(4):
             first.tell(Say(number))
-        during = stage.system.stats()
+        during = actor_system.system.stats()
         assert during.waiting == 4
-        assert during.deepest == (Depth(first.actor_inbox.label, 4),)
+        assert during.deepest == (MailboxDepth(first.actor_inbox.label, 4),)
         assert [(one.name, one.actors, one.waiting) for one in during.classes] == [("Player", 2, 4), ("Singer", 1, 0)]
-    stage.is_heard(first)
+    actor_system.wait_until_handled(first)
     second.stop()
-    after = stage.system.stats()
+    after = actor_system.system.stats()
     assert after.waiting == 0
-    assert after.classes == (ClassStats("Player", 1, 0, 0, 8 + held), ClassStats("Singer", 1, 0, 0, 1))
-    assert after.handled == 9 + held, "those of the dead count too"
+    assert after.classes == (ClassStats("Player", 1, 0, 0, 8 + paused), ClassStats("Singer", 1, 0, 0, 1))
+    assert after.handled == 9 + paused, "those of the dead count too"
 
 
-def test_stats_say_how_long_turns_take(real_stage: Stage) -> None:
-    player = real_stage.spawn(Player)
+def test_stats_measure_turns(real_system: SystemHarness) -> None:
+    player = real_system.spawn(Player)
     for number in range(100):
         player.ask(Say(number))
-    real_stage.until(lambda: real_stage.system.stats().turns.turns >= 1)
-    turns = real_stage.system.stats().turns
+    real_system.until(lambda: real_system.system.stats().turns.turns >= 1)
+    turns = real_system.system.stats().turns
     assert 0 < turns.p50_us <= turns.p99_us <= turns.longest_us
 
 
-def test_in_the_simulation_no_turn_takes_time() -> None:
+def test_turns_in_simulation_have_no_duration() -> None:
     with System.simulated(1) as system:
         system.spawn(Player).ask(Say("x"))
         assert system.stats().turns == (0, 0.0, 0.0, 0.0)
 
 
-def test_only_the_deepest_mailboxes_are_named() -> None:
+def test_stats_name_only_deepest_mailboxes() -> None:
     with System.simulated() as system:
         refs = [system.spawn(Player) for _ in range(15)]
         for number, ref in enumerate(refs):
             for _ in range(number):
                 ref.tell(Say("x"))
         assert system.stats().deepest == tuple(
-            Depth(refs[number].actor_inbox.label, number) for number in range(14, 4, -1)
+            MailboxDepth(refs[number].actor_inbox.label, number) for number in range(14, 4, -1)
         )
         assert system.stats().waiting == sum(range(15))
 
@@ -147,23 +151,23 @@ def test_only_the_deepest_mailboxes_are_named() -> None:
 # Dead letters --------------------------------------------------------------------------------------------------------
 
 
-def test_letters_to_the_dead_are_counted_by_their_class(stage: Stage) -> None:
+def test_dead_letters_are_counted_by_class(actor_system: SystemHarness) -> None:
     """What waits when its actor ends, and what comes after."""
-    player = stage.spawn(Player)
-    with stage.held(player):
+    player = actor_system.spawn(Player)
+    with actor_system.paused(player):
         player.stop(block=False)
         player.tell(Say("one"))
         player.ask(Say("two"), block=False)
-        player.post(Fail("three"), Place())
-    stage.until(lambda: not player.is_alive())
-    stage.until(lambda: stage.system.stats().dead_letters == 3)
+        player.post(Fail("three"), RecordedReply())
+    actor_system.until(lambda: not player.is_alive())
+    actor_system.until(lambda: actor_system.system.stats().dead_letters == 3)
     player.ask(Say("four"), block=False)
     player.stop()
-    assert stage.system.dispatcher.dead_letters.by_class == {"Say": 3, "Fail": 1}, "a stop is no letter"
-    assert stage.system.stats().dead_letters == 4
+    assert actor_system.system.dispatcher.dead_letters.by_class == {"Say": 3, "Fail": 1}, "a stop is no letter"
+    assert actor_system.system.stats().dead_letters == 4
 
 
-def test_a_line_a_second_is_enough_about_them(caplog: pytest.LogCaptureFixture) -> None:
+def test_dead_letters_are_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
     dispatcher = Simulation(1)
     player = System(dispatcher).spawn(Player)
     player.stop()
@@ -194,7 +198,7 @@ class Unspeakable:
         raise ValueError("no words")
 
 
-def test_samples_are_few_and_short() -> None:
+def test_dead_letter_samples_are_few_and_short() -> None:
     clock = TestClock()
     letters = DeadLetters(clock.monotonic_ms)
     for number in range(250):
@@ -215,12 +219,12 @@ def test_samples_are_few_and_short() -> None:
 
 
 @pytest.fixture
-def traced(stage: Stage) -> Iterator[list[Traced]]:
+def traced(actor_system: SystemHarness) -> Iterator[list[Traced]]:
     """What the stage's tracer has seen. Each moment is noted on the thread where it happens."""
     seen: list[Traced] = []
-    stage.system.trace(seen.append)
+    actor_system.system.trace(seen.append)
     yield seen
-    stage.system.trace(None)
+    actor_system.system.trace(None)
 
 
 class Relay(Actor):
@@ -237,13 +241,13 @@ class Relay(Actor):
             self.next_one.tell(number - 1)
 
 
-def test_every_message_has_its_story(stage: Stage, traced: list[Traced]) -> None:
+def test_trace_shows_sender_cause_and_correlation(actor_system: SystemHarness, traced: list[Traced]) -> None:
     """Who sent it because of what, and with which message from outside it all began."""
-    last = stage.spawn(Relay)
-    middle = stage.spawn(Relay, last)
-    first = stage.spawn(Relay, middle)
+    last = actor_system.spawn(Relay)
+    middle = actor_system.spawn(Relay, last)
+    first = actor_system.spawn(Relay, middle)
     first.tell(7)
-    stage.until(lambda: len(traced) == 6)
+    actor_system.until(lambda: len(traced) == 6)
     other = last.ask(0, block=False)
     assert other.get() is None
     assert sorted(map(as_line, traced)) == [
@@ -262,30 +266,32 @@ def test_every_message_has_its_story(stage: Stage, traced: list[Traced]) -> None
         assert traced.index(one) >= [other.number for other in traced if other.moment == "sent"].index(one.number)
 
 
-def test_letters_to_the_dead_have_a_story_too(stage: Stage, traced: list[Traced]) -> None:
-    player = stage.spawn(Player)
-    with stage.held(player):
+def test_trace_shows_dead_letters(actor_system: SystemHarness, traced: list[Traced]) -> None:
+    player = actor_system.spawn(Player)
+    with actor_system.paused(player):
         player.stop(block=False)
         player.tell(Say("late"))
-    stage.until(lambda: [one for one in traced if one.moment == "dead"] != [])
+    actor_system.until(lambda: [one for one in traced if one.moment == "dead"] != [])
     assert [(one.moment, one.message) for one in traced if isinstance(one.message, Say)] == [
         ("sent", "late"),
         ("dead", "late"),
     ]
 
 
-def test_a_place_that_is_answered_later_does_not_confuse_the_story(stage: Stage, traced: list[Traced]) -> None:
+def test_trace_of_callback_of_deferred_answer_has_right_cause(
+    actor_system: SystemHarness, traced: list[Traced]
+) -> None:
     """What a callback of an answer sends is caused by the message in whose handling the answer was given."""
-    player, other = stage.spawn(Player), stage.spawn(Relay)
-    reply = player.ask(Call((keep_the_reply,)), block=False)
+    player, other = actor_system.spawn(Player), actor_system.spawn(Relay)
+    reply = player.ask(Call((keep_reply,)), block=False)
     reply.on_done(lambda _: other.tell(1))
-    player.ask(Call((settle_the_reply,)))
-    stage.until(lambda: len(traced) == 6)
+    player.ask(Call((settle_reply,)))
+    actor_system.until(lambda: len(traced) == 6)
     (story,) = [one for one in traced if one.moment == "sent" and one.message == 1]
     assert (story.cause, story.sender) == (2, "Player-1")
 
 
-def test_a_hook_that_raises_is_taken_off(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_trace_hook_that_raises_is_disabled(actor_system: SystemHarness, caplog: pytest.LogCaptureFixture) -> None:
     """At once, in the middle of a turn with more to handle; and no actor is hurt."""
     calls: list[Traced] = []
 
@@ -294,54 +300,54 @@ def test_a_hook_that_raises_is_taken_off(stage: Stage, caplog: pytest.LogCapture
             calls.append(one)
             raise ValueError("bug in the hook")
 
-    player = stage.spawn(Player)
-    stage.system.trace(hook)
+    player = actor_system.spawn(Player)
+    actor_system.system.trace(hook)
     with caplog.at_level(logging.ERROR, "callboard.runtime"):
-        with stage.held(player):
+        with actor_system.paused(player):
             for number in range(20):
                 player.tell(Say(number))
         assert player.ask(Say("x")) == "heard x"
     assert len(calls) == 1
-    assert caplog.text.count("the tracer is off: its hook raised an error") == 1
+    assert caplog.text.count("tracing is disabled: its hook raised an error") == 1
     assert "bug in the hook" in caplog.text
-    assert stage.system.dispatcher.tracer is None
+    assert actor_system.system.dispatcher.tracer is None
 
 
-def test_a_tracer_that_is_off_leaves_nothing_behind(stage: Stage) -> None:
+def test_disabled_trace_restores_plain_envelopes(actor_system: SystemHarness) -> None:
     """Messages take the quick way into the mailbox again, in plain envelopes; so do those of before the tracer."""
 
     class Narrow(Player):
         high_water = 7
 
-    player, narrow = stage.spawn(Player), stage.spawn(Narrow)
-    stage.is_heard(player)
-    stage.is_heard(narrow)
-    assert [mailbox_of(ref).door for ref in (player, narrow)] == [sys.maxsize, 7]
-    with stage.held(player):
+    player, narrow = actor_system.spawn(Player), actor_system.spawn(Narrow)
+    actor_system.wait_until_handled(player)
+    actor_system.wait_until_handled(narrow)
+    assert [mailbox_of(ref).admission_threshold for ref in (player, narrow)] == [sys.maxsize, 7]
+    with actor_system.paused(player):
         player.tell(Say("before"))
-        stage.system.trace(lambda _: None)
+        actor_system.system.trace(lambda _: None)
         player.tell(Say("during"))
-        late = stage.spawn(Player)
-        assert [mailbox_of(ref).door for ref in (player, narrow, late)] == [0, 0, 0]
-        stage.system.trace(None)
+        late = actor_system.spawn(Player)
+        assert [mailbox_of(ref).admission_threshold for ref in (player, narrow, late)] == [0, 0, 0]
+        actor_system.system.trace(None)
         player.tell(Say("after"))
         kinds = [type(envelope) is TracedEnvelope for envelope in player.actor_inbox.queue][-3:]
         assert kinds == [False, True, False]
-    stage.is_heard(player)
-    assert player.ask(do(lambda one: one.heard)) == ["start", "before", "during", "after"]
-    assert [mailbox_of(ref).door for ref in (player, narrow, late)] == [sys.maxsize, 7, sys.maxsize]
+    actor_system.wait_until_handled(player)
+    assert player.ask(do(lambda one: one.received)) == ["start", "before", "during", "after"]
+    assert [mailbox_of(ref).admission_threshold for ref in (player, narrow, late)] == [sys.maxsize, 7, sys.maxsize]
 
 
-def test_under_a_tracer_the_rules_are_the_same(stage: Stage, traced: list[Traced]) -> None:
+def test_trace_does_not_change_errors_stops_and_limits(actor_system: SystemHarness, traced: list[Traced]) -> None:
     """Errors, ends and full mailboxes."""
 
     class Narrow(Player):
         high_water = 2
 
-    narrow = stage.spawn(Narrow)
+    narrow = actor_system.spawn(Narrow)
     with pytest.raises(ValueError, match="bug"):
         narrow.ask(Fail("bug"))
-    with stage.held(narrow):
+    with actor_system.paused(narrow):
         narrow.tell(Say(1))
         narrow.tell(Say(2))
         with pytest.raises(Exception, match="Narrow-1 has 2 unread messages"):
@@ -352,24 +358,24 @@ def test_under_a_tracer_the_rules_are_the_same(stage: Stage, traced: list[Traced
     assert [one.message for one in traced if one.moment == "handled" and isinstance(one.message, Say)] == ["1", "2"]
 
 
-def test_a_message_to_oneself_has_its_cause(stage: Stage, traced: list[Traced]) -> None:
+def test_trace_of_message_after_turn_has_cause(actor_system: SystemHarness, traced: list[Traced]) -> None:
     """Though it is sent when the turn is over."""
-    player = stage.spawn(Player)
-    player.tell(do(lambda one: one.tell_me_later(Say("later"))))
-    stage.until(lambda: any(one.moment == "handled" and one.message == "later" for one in traced))
+    player = actor_system.spawn(Player)
+    player.tell(do(lambda one: one.tell_self_after_turn(Say("later"))))
+    actor_system.until(lambda: any(one.moment == "handled" and one.message == "later" for one in traced))
     first, later = (one for one in traced if one.moment == "sent")
     assert (later.cause, later.correlation, later.sender) == (first.number, first.number, "Player-1")
 
 
-def test_a_message_that_is_refused_is_dead(stage: Stage, traced: list[Traced]) -> None:
+def test_trace_shows_rejected_message_as_dead(actor_system: SystemHarness, traced: list[Traced]) -> None:
     """Told or asked."""
 
     class Narrow(Player):
         high_water = 1
 
-    narrow = stage.spawn(Narrow)
-    stage.is_heard(narrow)
-    with stage.held(narrow):
+    narrow = actor_system.spawn(Narrow)
+    actor_system.wait_until_handled(narrow)
+    with actor_system.paused(narrow):
         narrow.tell(Say("fits"))
         with pytest.raises(MailboxFull):
             narrow.tell(Say("told"))
@@ -379,7 +385,7 @@ def test_a_message_that_is_refused_is_dead(stage: Stage, traced: list[Traced]) -
     assert [one.message for one in traced if one.moment == "dead"] == ["told", "asked"]
 
 
-def test_another_systems_numbers_are_no_cause() -> None:
+def test_trace_ignores_causes_of_other_systems() -> None:
     """Each tracer counts for itself: its number 1 is not the other's."""
     one, other = System.simulated(), System.simulated()
     seen: list[Traced] = []
@@ -397,21 +403,21 @@ def test_another_systems_numbers_are_no_cause() -> None:
     ]
 
 
-def test_strangers_on_the_list_are_no_trouble(stage: Stage) -> None:
+def test_stats_and_trace_ignore_registered_pykka_actors(actor_system: SystemHarness) -> None:
     """Pykka's own actors may be registered; they do not live here, so nothing is counted or traced of them."""
 
     class Stranger(pykka.ThreadingActor):
         pass
 
-    stage.spawn(Player)
+    actor_system.spawn(Player)
     stranger = Stranger.start()
-    stage.system.registry.register(stranger)  # type: ignore[arg-type]
+    actor_system.system.registry.register(stranger)  # type: ignore[arg-type]
     try:
-        assert [one.name for one in stage.system.stats().classes] == ["Player"]
-        stage.system.trace(lambda _: None)
-        stage.system.trace(None)
-        stage.system.dispatcher.abandon_all()
-        assert stage.system.actors() == [stranger]
+        assert [one.name for one in actor_system.system.stats().classes] == ["Player"]
+        actor_system.system.trace(lambda _: None)
+        actor_system.system.trace(None)
+        actor_system.system.dispatcher.abandon_all()
+        assert actor_system.system.actors() == [stranger]
     finally:
         stranger.stop()
-        stage.system.registry.unregister(stranger)  # type: ignore[arg-type]
+        actor_system.system.registry.unregister(stranger)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from stage.players import Player, Say, do, keep_the_reply
+from actor_system.players import Player, Say, do, keep_reply
 
 from callboard.actors.base import Actor, ActorRef, Supervision
 from callboard.actors.timer.messages import Expired, Schedule
@@ -25,30 +25,30 @@ class Gossip(Actor):
 
     handlers = {str: "on_rumour"}
     supervision = Supervision(restarts=100)
-    may_sleep = True
+    may_passivate = True
 
     def __init__(self, circle: list[ActorRef]) -> None:
         super().__init__()
         self.circle = circle
-        self.heard = 0
+        self.received = 0
 
     def on_rumour(self, rumour: str) -> str:
-        self.heard += 1
-        dice = random.Random(f"{rumour} {self.heard}")
+        self.received += 1
+        dice = random.Random(f"{rumour} {self.received}")
         if len(rumour) < 12:
             for _ in range(dice.randrange(3)):
                 dice.choice(self.circle).tell(rumour + dice.choice("abc"))
         if dice.random() < 0.1:
             raise ValueError(rumour)
         if dice.random() < 0.2:
-            self.sleep()
+            self.passivate()
         return f"{self.actor_ref.actor_inbox.label} has heard {rumour}"
 
-    def on_leave(self, error: Exception | None) -> int:
-        return self.heard
+    def save_state(self, error: Exception | None) -> int:
+        return self.received
 
-    def on_return(self, kept: int) -> None:
-        self.heard = kept
+    def restore_state(self, kept: int) -> None:
+        self.received = kept
 
 
 def story(seed: int) -> bytes:
@@ -72,42 +72,42 @@ def story(seed: int) -> bytes:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_same_seed_tells_the_same_story(seed: int) -> None:
+def test_same_seed_gives_same_trace(seed: int) -> None:
     assert story(seed) == story(seed)
 
 
-def test_other_seeds_tell_other_stories() -> None:
+def test_other_seeds_give_other_traces() -> None:
     assert len({story(seed) for seed in SEEDS}) == len(SEEDS)
 
 
 def order(seed: int | None, names: str = "abcdef") -> str:
     system = System(Simulation(seed))
-    heard: list[str] = []
+    received: list[str] = []
     for name in names:
-        system.spawn(Player, heard, name).tell(Say("!"))
+        system.spawn(Player, received, name).tell(Say("!"))
     system.dispatcher.run()  # type: ignore[attr-defined]
-    return "".join(one[0] for one in heard if one.endswith("!"))
+    return "".join(one[0] for one in received if one.endswith("!"))
 
 
-def test_a_seed_may_bring_any_order() -> None:
+def test_seeds_produce_every_order() -> None:
     """Six orders of three actors, and none is left out."""
     assert len({order(seed, "abc") for seed in range(100)}) == 6
 
 
-def test_without_a_seed_it_goes_in_line() -> None:
+def test_without_seed_actors_run_in_ready_order() -> None:
     assert order(None) == "abcdef"
 
 
-def test_who_asks_for_names_does_not_change_the_order() -> None:
+def test_reading_urns_does_not_change_order() -> None:
     """URNs come from the seed too, but not from the same stream of chance."""
 
     def run(asks: bool) -> tuple[list[str], list[str]]:
         system = System(Simulation(3))
-        heard: list[str] = []
-        refs = [system.spawn(Player, heard, name) for name in "abcdef"]
+        received: list[str] = []
+        refs = [system.spawn(Player, received, name) for name in "abcdef"]
         urns = [ref.actor_urn for ref in refs] if asks else []
         system.dispatcher.run()  # type: ignore[attr-defined]
-        return heard, urns
+        return received, urns
 
     assert run(asks=True)[0] == run(asks=False)[0]
     assert run(asks=True)[1] == run(asks=True)[1]
@@ -116,20 +116,20 @@ def test_who_asks_for_names_does_not_change_the_order() -> None:
 # Nothing runs by itself ----------------------------------------------------------------------------------------------
 
 
-def test_a_step_is_one_message_of_one_actor() -> None:
+def test_step_handles_one_message() -> None:
     dispatcher = Simulation(1)
-    heard: list[str] = []
-    player = System(dispatcher).spawn(Player, heard)
+    received: list[str] = []
+    player = System(dispatcher).spawn(Player, received)
     for number in range(3):
         player.tell(Say(number))
     seen = []
     while dispatcher.step():
-        seen.append(len(heard))
+        seen.append(len(received))
     assert seen == [2, 3, 4], "the start comes with the first message"
     assert not dispatcher.step()
 
 
-def test_actors_that_never_rest_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_with_actors_that_never_become_idle_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("callboard.runtime.engine.simulation.STEPS_MAX", 1000)
     dispatcher = Simulation(5)
     player = System(dispatcher).spawn(Player)
@@ -138,10 +138,10 @@ def test_actors_that_never_rest_are_found_out(monkeypatch: pytest.MonkeyPatch) -
         one.actor_ref.tell(do(again))
 
     player.tell(do(again))
-    with pytest.raises(AssertionError, match=r"did not come to rest in 1000 steps \(seed 5\)"):
+    with pytest.raises(AssertionError, match=r"did not become idle in 1000 steps \(seed 5\)"):
         dispatcher.run()
     with pytest.raises(AssertionError, match=r"did not answer, .* in 1000 steps \(seed 5\)"):
-        player.ask(do(keep_the_reply))
+        player.ask(do(keep_reply))
 
 
 # Time ----------------------------------------------------------------------------------------------------------------
@@ -152,30 +152,30 @@ class Waiting(Player):
 
     handlers = {**Player.handlers, Expired: "on_expired"}
 
-    def __init__(self, heard: list[Any], clock: Any) -> None:
-        super().__init__(heard)
+    def __init__(self, received: list[Any], clock: Any) -> None:
+        super().__init__(received)
         self.clock = clock
 
     def on_expired(self, message: Expired) -> None:
-        self.heard += [(self.clock.now_ms, name) for name in message.names]
+        self.received += [(self.clock.now_ms, name) for name in message.names]
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2])
-def test_alarms_ring_in_virtual_time(seed: int | None) -> None:
+def test_advance_fires_alarms_at_their_virtual_time(seed: int | None) -> None:
     """An hour passes at once, and each deadline comes at its own time, not before and a tick later at most."""
     dispatcher = Simulation(seed)
     system = System(dispatcher)
-    heard: list[Any] = []
-    timer, waiting = system.start_timer(), system.spawn(Waiting, heard, dispatcher.clock)
+    received: list[Any] = []
+    timer, waiting = system.start_timer(), system.spawn(Waiting, received, dispatcher.clock)
     for name, due_ms in [("late", 3_000_000), ("soon", 50), ("never", 3_600_001), ("same", 50), ("then", 60_000)]:
         timer.tell(Schedule(waiting, name, due_ms))
     dispatcher.advance(3_600_000)
-    assert sorted(heard[1:]) == [(50, "same"), (50, "soon"), (60_000, "then"), (3_000_000, "late")]
+    assert sorted(received[1:]) == [(50, "same"), (50, "soon"), (60_000, "then"), (3_000_000, "late")]
     assert dispatcher.clock.now_ms == 3_600_000
     assert dispatcher.clock.wall_ms() == START_WALL_MS + 3_600_000
 
 
-def test_the_clock_stands_still_while_actors_work() -> None:
+def test_clock_does_not_move_while_actors_run() -> None:
     dispatcher = Simulation(1)
     system = System(dispatcher)
     system.start_timer()
@@ -184,7 +184,7 @@ def test_the_clock_stands_still_while_actors_work() -> None:
     assert dispatcher.clock.now_ms == 0
 
 
-def test_who_waits_for_an_answer_lets_time_pass() -> None:
+def test_blocking_get_moves_clock_to_deadline() -> None:
     """If nothing else helps: the answer may depend on a deadline."""
     dispatcher = Simulation(1)
     system = System(dispatcher)
@@ -207,18 +207,18 @@ def test_who_waits_for_an_answer_lets_time_pass() -> None:
     assert system.spawn(Slow, [], dispatcher.clock).ask("what time is it") == "what time is it at 7000"
 
 
-def test_an_alarm_that_was_set_anew_rings_once() -> None:
+def test_alarm_that_was_set_again_fires_once() -> None:
     dispatcher = Simulation(1)
     alarm = dispatcher.new_alarm(dispatcher.clock)
-    heard: list[Any] = []
-    alarm.actor = System(dispatcher).spawn(type("Bell", (Actor,), {"on_receive": lambda _, one: heard.append(one)}))
+    received: list[Any] = []
+    alarm.actor = System(dispatcher).spawn(type("Bell", (Actor,), {"on_receive": lambda _, one: received.append(one)}))
     for due_ms in (500, 100, 100, 300):
         alarm.set(due_ms)
     dispatcher.advance(299)
-    assert heard == []
+    assert received == []
     dispatcher.advance(1)
-    assert len(heard) == 1
+    assert len(received) == 1
     alarm.set(400)
     alarm.clear()
     dispatcher.advance(1000)
-    assert len(heard) == 1
+    assert len(received) == 1

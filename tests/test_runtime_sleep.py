@@ -9,24 +9,34 @@ from typing import Any
 
 import pykka
 import pytest
-from stage.players import PATIENCE_S, REAL, SIMULATIONS, Player, Say, Stage, do, no_garbage_collector, stage_fixture
+from actor_system.players import (
+    REAL,
+    SIMULATIONS,
+    WAIT_TIMEOUT_S,
+    Player,
+    Say,
+    SystemHarness,
+    do,
+    system_fixture,
+    without_garbage_collector,
+)
 
-from callboard.actors.base import ActorFailed, ActorRef, ChildAsleep, Supervision
+from callboard.actors.base import ActorFailed, ActorRef, ChildPassivated, Supervision
 from callboard.runtime.engine.mailbox import SharedMailbox, mailbox_of
 from callboard.runtime.engine.simulation import Simulation
 from callboard.runtime.engine.system import System
 
-stage = stage_fixture(*REAL, *SIMULATIONS)
-real_stage = stage_fixture(*REAL)
+actor_system = system_fixture(*REAL, *SIMULATIONS)
+real_system = system_fixture(*REAL)
 
 
 class Sleeper(Player):
     """Counts what it is told, and sleeps when it is told to. The name stands for what the constructor is given."""
 
-    may_sleep = True
+    may_passivate = True
 
-    def __init__(self, heard: list[Any] | None = None, name: str = "") -> None:
-        super().__init__(heard, name)
+    def __init__(self, received: list[Any] | None = None, name: str = "") -> None:
+        super().__init__(received, name)
         self.count = 0
 
     def say(self, message: Say) -> str:
@@ -34,134 +44,134 @@ class Sleeper(Player):
         super().say(message)
         return f"{self.name}{self.count}"
 
-    def on_leave(self, error: Exception | None) -> int:
-        self.heard.append("asleep" if error is None else f"left by {error!r}")
+    def save_state(self, error: Exception | None) -> int:
+        self.received.append("asleep" if error is None else f"left by {error!r}")
         return self.count
 
-    def on_return(self, kept: int) -> None:
+    def restore_state(self, kept: int) -> None:
         self.count = kept
-        self.heard.append(f"back with {kept}")
+        self.received.append(f"back with {kept}")
 
 
 class Dozer(Sleeper):
     """Falls asleep after each message."""
 
     def say(self, message: Say) -> str:
-        self.sleep()
+        self.passivate()
         return super().say(message)
 
-    def on_leave(self, error: Exception | None) -> int:
+    def save_state(self, error: Exception | None) -> int:
         return self.count
 
-    def on_return(self, kept: int) -> None:
+    def restore_state(self, kept: int) -> None:
         self.count = kept
 
 
 class Parent(Player):
     """Hears of its children's sleep, and may forget them for good."""
 
-    handlers = {**Player.handlers, ChildAsleep: "on_child_asleep"}
+    handlers = {**Player.handlers, ChildPassivated: "on_child_asleep"}
 
-    def __init__(self, heard: list[Any], retires: bool = False) -> None:
-        super().__init__(heard)
+    def __init__(self, received: list[Any], retires: bool = False) -> None:
+        super().__init__(received)
         self.retires = retires
 
-    def on_child_asleep(self, message: ChildAsleep) -> None:
-        self.heard.append(message.child.retire() if self.retires else message.child)
+    def on_child_asleep(self, message: ChildPassivated) -> None:
+        self.received.append(message.child.retire() if self.retires else message.child)
 
 
-def put_to_sleep(stage: Stage, ref: ActorRef) -> None:
-    ref.ask(do(lambda one: one.sleep()))
-    stage.until(lambda: mailbox_of(ref).is_asleep)
+def put_to_sleep(actor_system: SystemHarness, ref: ActorRef) -> None:
+    ref.ask(do(lambda one: one.passivate()))
+    actor_system.until(lambda: mailbox_of(ref).is_passivated)
 
 
-def test_a_sleeper_is_not_in_memory_and_comes_back_with_its_state(stage: Stage) -> None:
+def test_passivated_actor_is_freed_and_restored_with_its_state(actor_system: SystemHarness) -> None:
     """Its list of arguments and what it left is all that stays."""
-    heard: list[Any] = []
-    sleeper = stage.spawn(Sleeper, heard, "number ")
+    received: list[Any] = []
+    sleeper = actor_system.spawn(Sleeper, received, "number ")
     instance = weakref.ref(sleeper.ask(do(lambda one: one)))
     assert sleeper.ask(Say("x")) == "number 1"
-    with no_garbage_collector():
-        put_to_sleep(stage, sleeper)
-        stage.until(lambda: instance() is None)
+    with without_garbage_collector():
+        put_to_sleep(actor_system, sleeper)
+        actor_system.until(lambda: instance() is None)
     assert sleeper.is_alive()
-    assert stage.system.actors() == [sleeper]
-    assert [(one.actors, one.asleep) for one in stage.system.stats().classes] == [(1, 1)]
+    assert actor_system.system.actors() == [sleeper]
+    assert [(one.actors, one.passivated) for one in actor_system.system.stats().classes] == [(1, 1)]
     assert sleeper.ask(Say("y")) == "number 2"
-    assert heard == ["number start", "number x", "asleep", "back with 1", "number start", "number y"]
-    assert [(one.actors, one.asleep) for one in stage.system.stats().classes] == [(1, 0)]
+    assert received == ["number start", "number x", "asleep", "back with 1", "number start", "number y"]
+    assert [(one.actors, one.passivated) for one in actor_system.system.stats().classes] == [(1, 0)]
 
 
 class Luggage:
     """What a sleeper leaves: something that can be looked for in memory."""
 
 
-def test_what_was_left_is_handed_over_and_not_kept(stage: Stage) -> None:
+def test_snapshot_is_dropped_after_activation(actor_system: SystemHarness) -> None:
     kept: list[weakref.ref[Luggage]] = []
 
     class Traveller(Sleeper):
-        def on_leave(self, error: Exception | None) -> Any:
+        def save_state(self, error: Exception | None) -> Any:
             luggage = Luggage()
             kept.append(weakref.ref(luggage))
             return luggage
 
-        def on_return(self, kept: Any) -> None:
+        def restore_state(self, kept: Any) -> None:
             assert isinstance(kept, Luggage)
 
-    traveller = stage.spawn(Traveller)
-    with no_garbage_collector():
-        put_to_sleep(stage, traveller)
+    traveller = actor_system.spawn(Traveller)
+    with without_garbage_collector():
+        put_to_sleep(actor_system, traveller)
         assert kept[0]() is not None
         assert traveller.ask(Say("x")) == "1"
-        stage.until(lambda: kept[0]() is None)
+        actor_system.until(lambda: kept[0]() is None)
 
 
-def test_every_kind_of_message_wakes(stage: Stage) -> None:
-    sleeper = stage.spawn(Sleeper)
-    put_to_sleep(stage, sleeper)
+def test_every_kind_of_message_activates(actor_system: SystemHarness) -> None:
+    sleeper = actor_system.spawn(Sleeper)
+    put_to_sleep(actor_system, sleeper)
     sleeper.tell(Say("x"))
     assert sleeper.ask(do(lambda one: one.count)) == 1
-    put_to_sleep(stage, sleeper)
+    put_to_sleep(actor_system, sleeper)
     assert sleeper.proxy().count.get() == 1
-    put_to_sleep(stage, sleeper)
+    put_to_sleep(actor_system, sleeper)
     assert sleeper.ask(Say("x"), block=False).get() == "2"
 
 
-def test_nobody_sleeps_while_there_is_something_to_do(stage: Stage) -> None:
+def test_actor_with_waiting_message_is_not_passivated(actor_system: SystemHarness) -> None:
     """It is asked again when it says so again."""
-    heard: list[Any] = []
-    sleeper = stage.spawn(Sleeper, heard)
-    with stage.held(sleeper):
-        sleeper.tell(do(lambda one: one.sleep()))
+    received: list[Any] = []
+    sleeper = actor_system.spawn(Sleeper, received)
+    with actor_system.paused(sleeper):
+        sleeper.tell(do(lambda one: one.passivate()))
         answers = [sleeper.ask(Say(number), block=False) for number in range(3)]
     assert [answer.get() for answer in answers] == ["1", "2", "3"]
-    assert heard == ["start", "0", "1", "2"]
-    assert not mailbox_of(sleeper).is_asleep
+    assert received == ["start", "0", "1", "2"]
+    assert not mailbox_of(sleeper).is_passivated
 
 
-def test_a_message_that_arrives_on_the_way_out_is_not_lost(stage: Stage) -> None:
+def test_message_during_passivation_is_handled(actor_system: SystemHarness) -> None:
     class Reminded(Sleeper):
-        def on_leave(self, error: Exception | None) -> int:
+        def save_state(self, error: Exception | None) -> int:
             if not self.count:
                 self.actor_ref.tell(Say("do not forget"))
-            return super().on_leave(error)
+            return super().save_state(error)
 
-    heard: list[Any] = []
-    reminded = stage.spawn(Reminded, heard)
-    reminded.ask(do(lambda one: one.sleep()))
-    stage.until(lambda: heard[-1] == "do not forget")
-    assert heard == ["start", "asleep", "back with 0", "start", "do not forget"]
+    received: list[Any] = []
+    reminded = actor_system.spawn(Reminded, received)
+    reminded.ask(do(lambda one: one.passivate()))
+    actor_system.until(lambda: received[-1] == "do not forget")
+    assert received == ["start", "asleep", "back with 0", "start", "do not forget"]
 
 
-def test_nothing_is_lost_while_an_actor_dozes(real_stage: Stage) -> None:
+def test_messages_to_repeatedly_passivated_actor_are_all_handled(real_system: SystemHarness) -> None:
     """Four threads write to one that falls asleep after every message; each of their messages is counted once."""
-    dozer = real_stage.spawn(Dozer)
+    dozer = real_system.spawn(Dozer)
     answers: list[int] = []
 
     def ask() -> None:
         for number in range(150):
             dozer.tell(Say(number))
-            answers.append(int(dozer.ask(Say(number), timeout=PATIENCE_S)))
+            answers.append(int(dozer.ask(Say(number), timeout=WAIT_TIMEOUT_S)))
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
@@ -172,66 +182,66 @@ def test_nothing_is_lost_while_an_actor_dozes(real_stage: Stage) -> None:
     assert dozer.ask(Say("last")) == str(2 * 4 * 150 + 1)
 
 
-def test_a_turn_without_a_message_wakes_nobody() -> None:
+def test_turn_without_message_does_not_activate() -> None:
     """A mailbox that was queued twice has one."""
     dispatcher = Simulation()
-    heard: list[Any] = []
-    sleeper = System(dispatcher).spawn(Sleeper, heard)
-    sleeper.ask(do(lambda one: one.sleep()))
+    received: list[Any] = []
+    sleeper = System(dispatcher).spawn(Sleeper, received)
+    sleeper.ask(do(lambda one: one.passivate()))
     dispatcher.ready(mailbox_of(sleeper))
     dispatcher.run()
-    assert heard == ["start", "asleep"]
+    assert received == ["start", "asleep"]
 
 
-def test_only_who_may_sleep_sleeps(stage: Stage) -> None:
-    player = stage.spawn(Player)
-    with pytest.raises(RuntimeError, match="Player cannot sleep: set may_sleep = True"):
-        player.ask(do(lambda one: one.sleep()))
+def test_passivation_without_permission_raises_runtime_error(actor_system: SystemHarness) -> None:
+    player = actor_system.spawn(Player)
+    with pytest.raises(RuntimeError, match="Player cannot be passivated: set may_passivate = True"):
+        player.ask(do(lambda one: one.passivate()))
     assert player.ask(Say("x")) == "heard x"
 
 
-def test_a_sleeper_is_woken_for_its_end(stage: Stage) -> None:
+def test_stop_activates_passivated_actor_for_on_stop(actor_system: SystemHarness) -> None:
     """``on_stop`` runs with the state of the actor, as it would have without the sleep."""
-    heard: list[Any] = []
-    sleeper = stage.spawn(Sleeper, heard)
+    received: list[Any] = []
+    sleeper = actor_system.spawn(Sleeper, received)
     sleeper.ask(Say("x"))
-    put_to_sleep(stage, sleeper)
+    put_to_sleep(actor_system, sleeper)
     assert sleeper.stop() is True
-    assert heard == ["start", "x", "asleep", "back with 1", "start", "stop"]
+    assert received == ["start", "x", "asleep", "back with 1", "start", "stop"]
     assert not sleeper.is_alive()
     with pytest.raises(pykka.ActorDeadError):
         sleeper.ask(Say("y"))
 
 
-def test_sleepers_are_stopped_with_all_others(stage: Stage) -> None:
-    sleepers = [stage.spawn(Sleeper) for _ in range(5)]
+def test_stop_all_stops_passivated_actors(actor_system: SystemHarness) -> None:
+    sleepers = [actor_system.spawn(Sleeper) for _ in range(5)]
     for sleeper in sleepers[::2]:
-        put_to_sleep(stage, sleeper)
-    assert stage.system.stop_all() == [True] * 5
+        put_to_sleep(actor_system, sleeper)
+    assert actor_system.system.stop_all() == [True] * 5
 
 
 # For good ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_parent_hears_of_the_sleep(stage: Stage) -> None:
-    heard: list[Any] = []
-    parent = stage.spawn(Parent, heard)
+def test_parent_is_notified_of_passivation(actor_system: SystemHarness) -> None:
+    received: list[Any] = []
+    parent = actor_system.spawn(Parent, received)
     child: ActorRef = parent.ask(do(lambda one: one.spawn(Sleeper)))
-    put_to_sleep(stage, child)
-    stage.until(lambda: heard == ["start", child])
+    put_to_sleep(actor_system, child)
+    actor_system.until(lambda: received == ["start", child])
     assert child.ask(Say("x")) == "1"
 
 
-def test_a_sleeper_may_be_forgotten_for_good(stage: Stage) -> None:
+def test_retire_returns_snapshot_and_rejects_later_messages(actor_system: SystemHarness) -> None:
     """Its parent gets what it left. Who still has the reference hears that nobody is there."""
-    heard: list[Any] = []
-    parent = stage.spawn(Parent, heard, True)
+    received: list[Any] = []
+    parent = actor_system.spawn(Parent, received, True)
     child: ActorRef = parent.ask(do(lambda one: one.spawn(Sleeper)))
     child.ask(Say("x"))
-    child.ask(do(lambda one: one.sleep()))
-    stage.until(lambda: heard == ["start", 1])
+    child.ask(do(lambda one: one.passivate()))
+    actor_system.until(lambda: received == ["start", 1])
     assert not child.is_alive()
-    assert stage.system.actors() == [parent]
+    assert actor_system.system.actors() == [parent]
     late = child.ask(Say("y"), block=False)
     assert late.done()
     with pytest.raises(pykka.ActorDeadError):
@@ -240,7 +250,9 @@ def test_a_sleeper_may_be_forgotten_for_good(stage: Stage) -> None:
         child.tell(Say("y"))
 
 
-def test_whoever_says_that_it_sleeps_may_forget_it(real_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_may_be_retired_when_parent_is_notified(
+    real_system: SystemHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With several workers too: the news comes when nobody is at work on the child any more."""
     let_go = SharedMailbox._release
 
@@ -249,22 +261,22 @@ def test_whoever_says_that_it_sleeps_may_forget_it(real_stage: Stage, monkeypatc
         return let_go(mailbox)
 
     monkeypatch.setattr(SharedMailbox, "_release", hesitate)
-    heard: list[Any] = []
-    parent = real_stage.spawn(Parent, heard, True)
+    received: list[Any] = []
+    parent = real_system.spawn(Parent, received, True)
     children = [parent.ask(do(lambda one: one.spawn(Dozer))) for _ in range(50)]
     for child in children:
         child.tell(Say("x"))
-    real_stage.until(lambda: len(heard) == 51)
-    assert heard[1:] == [1] * 50
-    assert real_stage.system.actors() == [parent]
+    real_system.until(lambda: len(received) == 51)
+    assert received[1:] == [1] * 50
+    assert real_system.system.actors() == [parent]
 
 
-def test_nobody_is_forgotten_who_is_awake_or_has_mail(stage: Stage) -> None:
-    sleeper = stage.spawn(Sleeper)
-    other = stage.spawn(Player)
-    stage.is_heard(sleeper)
+def test_retire_of_active_actor_or_with_messages_returns_none(actor_system: SystemHarness) -> None:
+    sleeper = actor_system.spawn(Sleeper)
+    other = actor_system.spawn(Player)
+    actor_system.wait_until_handled(sleeper)
     assert other.ask(do(lambda _: sleeper.retire())) is None
-    put_to_sleep(stage, sleeper)
+    put_to_sleep(actor_system, sleeper)
 
     def write_and_retire(_: Player) -> Any:
         with_mail = sleeper.ask(Say("x"), block=False)
@@ -277,18 +289,18 @@ def test_nobody_is_forgotten_who_is_awake_or_has_mail(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_who_writes_while_it_is_forgotten_is_answered(workers: int) -> None:
+def test_ask_during_retire_is_settled(workers: int) -> None:
     """By the actor or by its death, but not by silence."""
     with System.on_threads(workers) as system:
-        heard: list[Any] = []
-        parent = system.spawn(Parent, heard, True)
+        received: list[Any] = []
+        parent = system.spawn(Parent, received, True)
         for _ in range(200):
             child: ActorRef = parent.ask(do(lambda one: one.spawn(Dozer)))
             outcomes = []
             for _ in range(5):
                 asked = child.ask(Say("x"), block=False)
                 try:
-                    outcomes.append(asked.get(timeout=PATIENCE_S))
+                    outcomes.append(asked.get(timeout=WAIT_TIMEOUT_S))
                 except pykka.ActorDeadError:
                     outcomes.append("dead")
             alive = [one for one in outcomes if one != "dead"]
@@ -302,52 +314,54 @@ def test_who_writes_while_it_is_forgotten_is_answered(workers: int) -> None:
 class BadSleeper(Sleeper):
     """Has bugs at a step, as many as the test has put on the list."""
 
-    def __init__(self, bugs: list[str], heard: list[Any]) -> None:
+    def __init__(self, bugs: list[str], received: list[Any]) -> None:
         self.bugs = bugs
         self.stumble("__init__")
-        super().__init__(heard)
+        super().__init__(received)
 
     def stumble(self, step: str) -> None:
         if self.bugs and self.bugs[0] == step:
             self.bugs.pop(0)
             raise ValueError(f"bug in {step}")
 
-    def on_leave(self, error: Exception | None) -> int:
-        self.stumble("on_leave")
-        return super().on_leave(error)
+    def save_state(self, error: Exception | None) -> int:
+        self.stumble("save_state")
+        return super().save_state(error)
 
-    def on_return(self, kept: int | None) -> None:
-        self.stumble("on_return")
-        super().on_return(kept or 0)
+    def restore_state(self, kept: int | None) -> None:
+        self.stumble("restore_state")
+        super().restore_state(kept or 0)
 
 
 class Supervised(BadSleeper):
     supervision = Supervision()
 
 
-@pytest.mark.parametrize("step", ["__init__", "on_leave", "on_return"])
-def test_who_cannot_come_back_has_failed(stage: Stage, step: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("step", ["__init__", "save_state", "restore_state"])
+def test_error_in_activation_without_supervision_fails_actor(
+    actor_system: SystemHarness, step: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Without supervision there is no second try. Whoever woke it hears why."""
     bugs: list[str] = []
-    sleeper = stage.spawn(BadSleeper, bugs, [])
+    sleeper = actor_system.spawn(BadSleeper, bugs, [])
     sleeper.ask(Say("x"))
     bugs.append(step)
     with caplog.at_level(logging.ERROR, "callboard.runtime"):
-        sleeper.ask(do(lambda one: one.sleep()))
+        sleeper.ask(do(lambda one: one.passivate()))
         with pytest.raises(ActorFailed, match=f"bug in {step}"):
             sleeper.ask(Say("y"))
     assert not sleeper.is_alive()
     assert f"has failed: one bug was too much: ValueError('bug in {step}" in caplog.text
 
 
-@pytest.mark.parametrize(("step", "count"), [("__init__", 2), ("on_leave", 1), ("on_return", 2)])
-def test_who_is_supervised_tries_again(stage: Stage, step: str, count: int) -> None:
+@pytest.mark.parametrize(("step", "count"), [("__init__", 2), ("save_state", 1), ("restore_state", 2)])
+def test_error_in_activation_with_supervision_is_retried(actor_system: SystemHarness, step: str, count: int) -> None:
     """A state that could not be handed over is lost, as after any bug."""
     bugs: list[str] = []
-    sleeper = stage.spawn(Supervised, bugs, [])
+    sleeper = actor_system.spawn(Supervised, bugs, [])
     sleeper.ask(Say("x"))
     bugs += [step]
-    sleeper.ask(do(lambda one: one.sleep()))
+    sleeper.ask(do(lambda one: one.passivate()))
     assert sleeper.ask(Say("y")) == str(count)
-    assert stage.system.stats().restarts == 1
+    assert actor_system.system.stats().restarts == 1
     assert bugs == []

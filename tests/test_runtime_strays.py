@@ -8,22 +8,33 @@ from typing import Any
 
 import pykka
 import pytest
-from stage.players import LOOPS, REAL, SIMULATIONS, Play, Player, Say, Stage, do, play_on, stage_fixture
+from actor_system.players import (
+    LOOPS,
+    REAL,
+    SIMULATIONS,
+    Play,
+    Player,
+    Say,
+    SystemHarness,
+    do,
+    play_on,
+    system_fixture,
+)
 
 from callboard.actors.base import Supervision
 from callboard.runtime.engine.registry import STOP_ROUNDS
 from callboard.runtime.engine.reply import Reply
 from callboard.runtime.engine.system import System
 
-stage = stage_fixture(*REAL, *SIMULATIONS)
+actor_system = system_fixture(*REAL, *SIMULATIONS)
 play = pytest.fixture(params=LOOPS)(play_on)
 
 
 class Parent(Player):
     """Has children at its start, when it is told to, and at its end; they have some too."""
 
-    def __init__(self, heard: list[Any], generations: int) -> None:
-        super().__init__(heard)
+    def __init__(self, received: list[Any], generations: int) -> None:
+        super().__init__(received)
         self.generations = generations
 
     def on_start(self) -> None:
@@ -36,46 +47,46 @@ class Parent(Player):
 
     def have_one(self) -> None:
         if self.generations:
-            self.spawn(Parent, self.heard, self.generations - 1)
+            self.spawn(Parent, self.received, self.generations - 1)
 
 
-def test_children_that_are_born_while_all_stop_are_stopped_too(stage: Stage) -> None:
-    heard: list[Any] = []
-    parent = stage.spawn(Parent, heard, 2)
+def test_stop_all_stops_actors_started_meanwhile(actor_system: SystemHarness) -> None:
+    received: list[Any] = []
+    parent = actor_system.spawn(Parent, received, 2)
     parent.tell(do(Parent.have_one))
-    results = stage.system.stop_all()
-    assert stage.system.actors() == []
-    assert (heard.count("start"), heard.count("stop")) == (10, 10)
+    results = actor_system.system.stop_all()
+    assert actor_system.system.actors() == []
+    assert (received.count("start"), received.count("stop")) == (10, 10)
     assert results == [True] * 10
 
 
-def test_children_are_waited_for_on_a_loop(play: Play) -> None:
-    heard: list[Any] = []
+def test_stop_on_loop_waits_for_actors_started_meanwhile(play: Play) -> None:
+    received: list[Any] = []
 
     async def body(system: System) -> None:
-        system.spawn(Parent, heard, 2)
+        system.spawn(Parent, received, 2)
         await system.stop()
         assert system.actors() == []
 
     play(body)
-    assert (heard.count("start"), heard.count("stop")) == (7, 7)
+    assert (received.count("start"), received.count("stop")) == (7, 7)
 
 
-def test_who_has_children_for_ever_is_not_waited_for(stage: Stage) -> None:
-    heard: list[Any] = []
+def test_stop_all_ends_although_actors_start_for_ever(actor_system: SystemHarness) -> None:
+    received: list[Any] = []
 
     class Endless(Player):
         def on_stop(self) -> None:
             super().on_stop()
-            if len(heard) < 100 * STOP_ROUNDS:
-                self.spawn(Endless, heard)
+            if len(received) < 100 * STOP_ROUNDS:
+                self.spawn(Endless, received)
 
-    stage.spawn(Endless, heard)
-    assert len(stage.system.stop_all()) == STOP_ROUNDS
-    heard.extend("enough" for _ in range(100 * STOP_ROUNDS))
+    actor_system.spawn(Endless, received)
+    assert len(actor_system.system.stop_all()) == STOP_ROUNDS
+    received.extend("enough" for _ in range(100 * STOP_ROUNDS))
 
 
-def test_a_coroutine_stops_strangers_too(play: Play) -> None:
+def test_awaited_stop_stops_registered_pykka_actors(play: Play) -> None:
     """They have threads of their own, so they are told and not waited for."""
 
     class Stranger(pykka.ThreadingActor):
@@ -93,17 +104,17 @@ def test_a_coroutine_stops_strangers_too(play: Play) -> None:
     play(body)
 
 
-def test_a_second_stop_is_no_letter_to_the_dead(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_second_stop_is_not_a_dead_letter(actor_system: SystemHarness, caplog: pytest.LogCaptureFixture) -> None:
     def stop_twice(player: Player) -> None:
         player.stop()
         player.stop()
 
-    player = stage.spawn(Player)
+    player = actor_system.spawn(Player)
     with caplog.at_level(logging.WARNING, "callboard.runtime"):
         player.ask(do(stop_twice))
-        stage.until(lambda: stage.system.actors() == [])
+        actor_system.until(lambda: actor_system.system.actors() == [])
         player.stop()
-    assert stage.system.stats().dead_letters == 0
+    assert actor_system.system.stats().dead_letters == 0
     assert caplog.text == ""
 
 
@@ -118,26 +129,26 @@ def look_at_a_cancelled_task(_: Player) -> None:
     raise asyncio.CancelledError("of a task")
 
 
-def test_a_cancelled_task_is_a_bug_of_who_looks_at_it(stage: Stage) -> None:
+def test_cancelled_error_in_handler_stops_only_that_actor(actor_system: SystemHarness) -> None:
     """And an ordinary error for who asked, who was not cancelled himself. Nobody else hears of it."""
-    player, other = stage.spawn(Player), stage.spawn(Player)
-    with pytest.raises(RuntimeError, match=r"CancelledError\('of a task'\) got out of a handler of Player"):
+    player, other = actor_system.spawn(Player), actor_system.spawn(Player)
+    with pytest.raises(RuntimeError, match=r"a handler of Player.* raised CancelledError\('of a task'\)"):
         player.ask(do(look_at_a_cancelled_task))
     assert player.ask(Say("x")) == "heard x"
     player.tell(do(look_at_a_cancelled_task))
-    stage.until(lambda: not player.is_alive())
+    actor_system.until(lambda: not player.is_alive())
     assert other.ask(Say("y")) == "heard y"
 
 
-def test_supervision_holds_for_it(stage: Stage) -> None:
-    heard: list[Any] = []
-    player = stage.spawn(Supervised, heard)
+def test_cancelled_error_restarts_supervised_actor(actor_system: SystemHarness) -> None:
+    received: list[Any] = []
+    player = actor_system.spawn(Supervised, received)
     player.tell(do(look_at_a_cancelled_task))
     assert player.ask(Say("x")) == "heard x"
-    assert heard == ["start", "start", "x"]
+    assert received == ["start", "start", "x"]
 
 
-def test_on_a_loop_a_real_task_may_be_cancelled(play: Play) -> None:
+def test_cancelled_task_read_by_actor_on_loop_stops_only_that_actor(play: Play) -> None:
     async def body(system: System) -> None:
         player, other = system.spawn(Player), system.spawn(Player)
         task = asyncio.create_task(asyncio.sleep(3600))
@@ -151,17 +162,17 @@ def test_on_a_loop_a_real_task_may_be_cancelled(play: Play) -> None:
     play(body)
 
 
-def test_at_the_start_it_costs_that_actor_alone(stage: Stage) -> None:
+def test_cancelled_error_in_on_start_stops_only_that_actor(actor_system: SystemHarness) -> None:
     class BadStart(Player):
         def on_start(self) -> None:
             raise asyncio.CancelledError("of a task")
 
-    other = stage.spawn(Player)
-    stage.is_heard(other)
-    asked = stage.spawn(BadStart).ask(Say("x"), block=False)
-    if stage.is_simulated():
+    other = actor_system.spawn(Player)
+    actor_system.wait_until_handled(other)
+    asked = actor_system.spawn(BadStart).ask(Say("x"), block=False)
+    if actor_system.is_simulated():
         with pytest.raises(asyncio.CancelledError):
-            stage.until(asked.done)
+            actor_system.until(asked.done)
     with pytest.raises(pykka.ActorDeadError):
         asked.get()
     assert other.ask(Say("x")) == "heard x"
@@ -171,14 +182,14 @@ def test_at_the_start_it_costs_that_actor_alone(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError, GeneratorExit])
-def test_no_callback_hurts_who_answers(
-    stage: Stage, kind: type[BaseException], caplog: pytest.LogCaptureFixture
+def test_base_exception_in_callback_does_not_harm_actor(
+    actor_system: SystemHarness, kind: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_: Reply) -> None:
         raise kind("in the callback")
 
-    player, other = stage.spawn(Player), stage.spawn(Player)
-    with stage.held(player):
+    player, other = actor_system.spawn(Player), actor_system.spawn(Player)
+    with actor_system.paused(player):
         reply = player.ask(Say("x"), block=False)
         reply.on_done(fail)
     assert reply.get() == "heard x"
@@ -187,7 +198,7 @@ def test_no_callback_hurts_who_answers(
     assert "in the callback" in caplog.text
 
 
-def test_a_callback_may_want_the_end_of_the_program() -> None:
+def test_system_exit_in_callback_stops_all_actors() -> None:
     def leave(_: Reply) -> None:
         raise SystemExit("enough")
 
@@ -197,22 +208,22 @@ def test_a_callback_may_want_the_end_of_the_program() -> None:
         reply.set(1)
 
 
-def test_conversions_of_conversions_may_be_many() -> None:
+def test_long_chain_of_conversions_does_not_recurse() -> None:
     """And callbacks between them hear of it in the order of the chain."""
-    heard: list[int] = []
+    received: list[int] = []
     last = first = Reply()
     for number in range(2000):
         last = last.converted(lambda error: error)
         if number % 1000 == 0:
-            last.on_done(lambda _, number=number: heard.append(number))  # type: ignore[misc]
+            last.on_done(lambda _, number=number: received.append(number))  # type: ignore[misc]
     first.set_exception((ValueError, ValueError("x"), None))
     assert last.done()
     assert last.get() is None, "the first conversion made an answer of the error"
-    assert heard == [0, 1000]
+    assert received == [0, 1000]
 
 
 @pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError])
-def test_a_conversion_that_fails_is_the_answer(kind: type[BaseException]) -> None:
+def test_error_in_conversion_is_its_result(kind: type[BaseException]) -> None:
     def fail(_: BaseException | None) -> None:
         raise kind("in the conversion")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pykka
 import pytest
-from stage.players import PATIENCE_S, REAL, Player, Say, Stage, stage_fixture
+from actor_system.players import REAL, WAIT_TIMEOUT_S, Player, Say, SystemHarness, system_fixture
 
 from callboard.actors.base import Actor, ActorRef
 from callboard.runtime.engine.flag import Flag
@@ -25,7 +25,7 @@ from callboard.runtime.engine.reply import Reply
 from callboard.runtime.engine.simulation import Simulation
 from callboard.runtime.engine.system import System
 
-stage = stage_fixture(*REAL)
+actor_system = system_fixture(*REAL)
 
 
 def at_once(*bodies: Callable[[], object]) -> None:
@@ -49,7 +49,7 @@ def at_once(*bodies: Callable[[], object]) -> None:
         raise errors[0]
 
 
-def test_whoever_asks_is_answered_whenever_the_actor_stops(stage: Stage) -> None:
+def test_ask_racing_with_stop_is_always_settled(actor_system: SystemHarness) -> None:
     """With its answer or with its death; pykka's own actors forget who asks in the wrong moment."""
 
     def round_of(ref: ActorRef, replies: list[Reply]) -> list[Callable[[], None]]:
@@ -59,42 +59,42 @@ def test_whoever_asks_is_answered_whenever_the_actor_stops(stage: Stage) -> None
         return [ask, ask, ask, lambda: ref.stop(block=False)]
 
     for _ in range(40):
-        heard: list[str] = []
-        ref, replies = stage.spawn(Player, heard), list[Reply]()
+        received: list[str] = []
+        ref, replies = actor_system.spawn(Player, received), list[Reply]()
         at_once(*round_of(ref, replies))
         answered = 0
         for reply in replies:
             try:
-                reply.get(timeout=PATIENCE_S)
+                reply.get(timeout=WAIT_TIMEOUT_S)
                 answered += 1
             except pykka.ActorDeadError:
                 pass
         assert len(replies) == 24
-        assert answered == len(heard) - 2, "what was answered was heard, and the other way round"
-        assert heard[-1] == "stop"
+        assert answered == len(received) - 2, "what was answered was heard, and the other way round"
+        assert received[-1] == "stop"
 
 
-def test_all_may_be_stopped_while_others_start(stage: Stage) -> None:
+def test_stop_all_while_actors_start_does_not_hang(actor_system: SystemHarness) -> None:
     """Those on the list when it began are stopped; nobody hangs, nobody is stopped half."""
     born: list[ActorRef] = []
-    first = [stage.spawn(Player) for _ in range(50)]
+    first = [actor_system.spawn(Player) for _ in range(50)]
 
     def give_birth() -> None:
-        born.extend(stage.spawn(Player) for _ in range(200))
+        born.extend(actor_system.spawn(Player) for _ in range(200))
 
-    at_once(give_birth, lambda: stage.system.stop_all(timeout=PATIENCE_S))
+    at_once(give_birth, lambda: actor_system.system.stop_all(timeout=WAIT_TIMEOUT_S))
     assert not any(ref.is_alive() for ref in first)
-    assert stage.system.actors() == [ref for ref in born if ref.is_alive()]
-    for ref in stage.system.actors():
+    assert actor_system.system.actors() == [ref for ref in born if ref.is_alive()]
+    for ref in actor_system.system.actors():
         assert ref.ask(Say("x")) == "heard x"
 
 
-def test_several_may_stop_the_same(stage: Stage) -> None:
+def test_concurrent_stops_of_one_actor_all_return(actor_system: SystemHarness) -> None:
     for _ in range(20):
-        heard: list[str] = []
-        ref = stage.spawn(Player, heard)
-        at_once(*[partial(ref.stop, timeout=PATIENCE_S)] * 4)
-        assert heard.count("stop") == 1
+        received: list[str] = []
+        ref = actor_system.spawn(Player, received)
+        at_once(*[partial(ref.stop, timeout=WAIT_TIMEOUT_S)] * 4)
+        assert received.count("stop") == 1
         assert not ref.is_alive()
 
 
@@ -118,12 +118,12 @@ class Node(Actor):
             done.release()
 
 
-def test_tokens_in_a_crowd_are_neither_lost_nor_doubled(stage: Stage) -> None:
+def test_tokens_passed_between_threads_and_actors_are_neither_lost_nor_duplicated(actor_system: SystemHarness) -> None:
     """Sent from four threads and from the actors themselves, among few actors, so that mailboxes are often shared."""
     tokens, hops = 40, 100
     done = threading.Semaphore(0)
     nodes: list[ActorRef] = []
-    nodes += [stage.spawn(Node, nodes, seed) for seed in range(5)]
+    nodes += [actor_system.spawn(Node, nodes, seed) for seed in range(5)]
 
     def send() -> None:
         for number in range(tokens // 4):
@@ -131,15 +131,15 @@ def test_tokens_in_a_crowd_are_neither_lost_nor_doubled(stage: Stage) -> None:
 
     at_once(send, send, send, send)
     for _ in range(tokens):
-        assert done.acquire(timeout=PATIENCE_S)
+        assert done.acquire(timeout=WAIT_TIMEOUT_S)
     assert sum(node.proxy().passed.get() for node in nodes) == tokens * (hops + 1)
 
 
 @pytest.mark.parametrize("settlers", [1, 2])
-def test_callbacks_are_called_once_whoever_comes_first(settlers: int) -> None:
+def test_callback_added_during_settle_is_called_once(settlers: int) -> None:
     """A reply is settled on one thread while another asks to be told; or two try to settle it."""
     for number in range(300):
-        reply, heard = Reply(), list[int]()
+        reply, received = Reply(), list[int]()
 
         def settle(reply: Reply = reply, number: int = number) -> None:
             try:
@@ -147,12 +147,12 @@ def test_callbacks_are_called_once_whoever_comes_first(settlers: int) -> None:
             except Exception:
                 assert settlers == 2, "only the second may fail"
 
-        def listen(reply: Reply = reply, heard: list[int] = heard) -> None:
+        def listen(reply: Reply = reply, received: list[int] = received) -> None:
             for _ in range(10):
-                reply.on_done(lambda one: heard.append(one.get()))
+                reply.on_done(lambda one: received.append(one.get()))
 
         at_once(*itertools.repeat(settle, settlers), listen)
-        assert heard == [number] * 10
+        assert received == [number] * 10
 
 
 class Slow(threading.Event):
@@ -163,12 +163,12 @@ class Slow(threading.Event):
         super().__init__()
 
 
-def test_all_who_wait_for_the_end_hear_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_waits_for_actor_stopped_all_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """``actor_stopped`` makes the event to wait on when somebody waits, and but one."""
     monkeypatch.setattr("callboard.runtime.engine.flag.threading", SimpleNamespace(Event=Slow))
     flag = Flag()
-    waiting = [partial(flag.wait, PATIENCE_S)] * 3
-    heard: list[bool] = []
+    waiting = [partial(flag.wait, WAIT_TIMEOUT_S)] * 3
+    received: list[bool] = []
 
     def set_late() -> None:
         while flag._event is None:
@@ -176,11 +176,11 @@ def test_all_who_wait_for_the_end_hear_of_it(monkeypatch: pytest.MonkeyPatch) ->
         threading.Event().wait(0.005)
         flag.set()
 
-    at_once(set_late, *[lambda wait=wait: heard.append(wait()) for wait in waiting])
-    assert heard == [True] * 3
+    at_once(set_late, *[lambda wait=wait: received.append(wait()) for wait in waiting])
+    assert received == [True] * 3
 
 
-def test_an_end_that_comes_while_one_begins_to_wait_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_for_actor_stopped_during_stop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     flag = Flag()
 
     def event_after_the_end() -> threading.Event:
@@ -191,9 +191,9 @@ def test_an_end_that_comes_while_one_begins_to_wait_is_heard(monkeypatch: pytest
     assert flag.wait(0.01)
 
 
-def test_an_actor_has_one_name_whoever_asks_first(stage: Stage) -> None:
+def test_urn_read_by_several_threads_is_the_same(actor_system: SystemHarness) -> None:
     for _ in range(50):
-        ref, names = stage.spawn(Player), list[str]()
+        ref, names = actor_system.spawn(Player), list[str]()
         at_once(*[lambda ref=ref, names=names: names.append(ref.actor_urn)] * 4)
         assert len(set(names)) == 1
 
@@ -216,17 +216,17 @@ class Interrupted(deque[Any]):
 
 @pytest.mark.parametrize("mailbox_class", [Mailbox, SharedMailbox])
 @pytest.mark.parametrize("looks", [1, 2, 3, 4])
-def test_a_message_that_comes_while_a_turn_ends_is_not_forgotten(mailbox_class: type[Mailbox], looks: int) -> None:
+def test_message_during_end_of_turn_is_handled(mailbox_class: type[Mailbox], looks: int) -> None:
     """Whenever it comes between the last look and the end: one of the two sides takes note of it."""
     dispatcher = Simulation()
     dispatcher.new_mailbox = partial(mailbox_class, dispatcher)  # type: ignore[method-assign]
-    heard: list[str] = []
-    ref = System(dispatcher).spawn(Player, heard)
+    received: list[str] = []
+    ref = System(dispatcher).spawn(Player, received)
     dispatcher.run()
     ref.actor_inbox.queue = Interrupted(looks, lambda: ref.tell(Say("interruption")))
     for number in range(4):
         ref.tell(Say(number))
         dispatcher.run()
         assert len(ref.actor_inbox.queue) == 0
-    assert heard[1:].count("interruption") == 1
-    assert [one for one in heard[1:] if one != "interruption"] == ["0", "1", "2", "3"]
+    assert received[1:].count("interruption") == 1
+    assert [one for one in received[1:] if one != "interruption"] == ["0", "1", "2", "3"]

@@ -12,23 +12,23 @@ from typing import Any
 
 import pykka
 import pytest
-from stage.players import (
+from actor_system.players import (
     LOOPS,
-    PATIENCE_S,
     REAL,
     SIMULATIONS,
+    WAIT_TIMEOUT_S,
     Call,
     Fail,
     Play,
     Player,
     Say,
-    Stage,
+    SystemHarness,
     do,
-    keep_the_reply,
-    no_garbage_collector,
+    keep_reply,
     play_on,
-    settle_the_reply,
-    stage_fixture,
+    settle_reply,
+    system_fixture,
+    without_garbage_collector,
 )
 
 from callboard.actors.base import ActorRef
@@ -36,9 +36,9 @@ from callboard.actors.timer.messages import Schedule
 from callboard.runtime.engine.reply import Reply, WouldDeadlock
 from callboard.runtime.engine.system import System
 
-stage = stage_fixture(*REAL, *SIMULATIONS)
-real_stage = stage_fixture(*REAL)
-simulated_stage = stage_fixture(*SIMULATIONS)
+actor_system = system_fixture(*REAL, *SIMULATIONS)
+real_system = system_fixture(*REAL)
+simulated_system = system_fixture(*SIMULATIONS)
 play = pytest.fixture(params=LOOPS)(play_on)
 
 Wait = Callable[[System, ActorRef], Any]
@@ -69,22 +69,22 @@ each_way = pytest.mark.parametrize("way", BLOCKING)
 
 
 @each_way
-def test_an_actor_cannot_wait_for_another(stage: Stage, way: str) -> None:
+def test_blocking_ask_in_handler_raises_would_deadlock(actor_system: SystemHarness, way: str) -> None:
     """Its thread is the one that would have to answer, or may be. Said at once, and the message was not even sent."""
-    heard: list[str] = []
-    other = stage.spawn(Player, heard)
-    player = stage.spawn(Player)
-    stage.is_heard(other)
+    received: list[str] = []
+    other = actor_system.spawn(Player, received)
+    player = actor_system.spawn(Player)
+    actor_system.wait_until_handled(other)
     with pytest.raises(WouldDeadlock, match="a blocking wait"):
-        player.ask(do(lambda _: BLOCKING[way](stage.system, other)))
-    stage.is_heard(other)
+        player.ask(do(lambda _: BLOCKING[way](actor_system.system, other)))
+    actor_system.wait_until_handled(other)
     assert other.is_alive()
-    assert way in SENDS_FIRST or heard == ["start"]
-    assert stage.system.actors() == [other, player]
+    assert way in SENDS_FIRST or received == ["start"]
+    assert actor_system.system.actors() == [other, player]
 
 
-def test_nor_for_itself(stage: Stage) -> None:
-    player = stage.spawn(Player)
+def test_blocking_ask_of_itself_raises_would_deadlock(actor_system: SystemHarness) -> None:
+    player = actor_system.spawn(Player)
     with pytest.raises(WouldDeadlock):
         player.ask(do(lambda one: one.actor_ref.ask(Say("x"))))
     assert player.ask(Say("x")) == "heard x"
@@ -92,62 +92,62 @@ def test_nor_for_itself(stage: Stage) -> None:
 
 @each_way
 @pytest.mark.parametrize("is_warm", [True, False])
-def test_a_coroutine_on_the_actors_loop_cannot_block(play: Play, way: str, is_warm: bool) -> None:
+def test_blocking_ask_in_coroutine_on_same_loop_raises_would_deadlock(play: Play, way: str, is_warm: bool) -> None:
     """Not even before the first turn, when nobody has run anything yet."""
 
     async def body(system: System) -> None:
-        heard: list[str] = []
-        first, second = system.spawn(Player, heard), system.spawn(Player)
+        received: list[str] = []
+        first, second = system.spawn(Player, received), system.spawn(Player)
         if is_warm:
             await first.ask(do(lambda _: None), block=False)
         with pytest.raises(WouldDeadlock, match="await the reply"):
             BLOCKING[way](system, first)
         await first.ask(do(lambda _: None), block=False)
-        assert way in SENDS_FIRST or heard == ["start"]
+        assert way in SENDS_FIRST or received == ["start"]
         assert system.actors() == [first, second]
 
     play(body)
 
 
 @pytest.mark.parametrize("way", TWINS)
-def test_each_wait_has_an_awaitable_twin(play: Play, way: str) -> None:
+def test_each_blocking_call_has_an_awaitable_form(play: Play, way: str) -> None:
     async def body(system: System) -> None:
         system.spawn(Player)
         ref = system.spawn(Player)
-        assert await asyncio.wait_for(TWINS[way](system, ref), PATIENCE_S) == ANSWERS[way]
+        assert await asyncio.wait_for(TWINS[way](system, ref), WAIT_TIMEOUT_S) == ANSWERS[way]
 
     play(body)
 
 
 @pytest.mark.parametrize("way", TWINS)
-def test_a_coroutine_may_await_actors_on_threads(play: Play, way: str) -> None:
+def test_coroutine_awaits_actors_on_threads(play: Play, way: str) -> None:
     """Another loop's answers and a thread's come to the loop that waits for them."""
 
     async def body(_: System) -> None:
         with System.on_threads(2) as elsewhere:
             elsewhere.spawn(Player)
             ref = elsewhere.spawn(Player)
-            assert await asyncio.wait_for(TWINS[way](elsewhere, ref), PATIENCE_S) == ANSWERS[way]
+            assert await asyncio.wait_for(TWINS[way](elsewhere, ref), WAIT_TIMEOUT_S) == ANSWERS[way]
 
     play(body)
 
 
-def test_another_thread_may_block(play: Play) -> None:
+def test_blocking_ask_from_another_thread_returns_answer(play: Play) -> None:
     """Errors are raised there too."""
 
     async def body(system: System) -> None:
         player = system.spawn(Player)
-        assert await asyncio.to_thread(player.ask, Say("x"), timeout=PATIENCE_S) == "heard x"
+        assert await asyncio.to_thread(player.ask, Say("x"), timeout=WAIT_TIMEOUT_S) == "heard x"
         with pytest.raises(ValueError, match="bug"):
-            await asyncio.to_thread(player.ask, Fail("bug"), timeout=PATIENCE_S)
+            await asyncio.to_thread(player.ask, Fail("bug"), timeout=WAIT_TIMEOUT_S)
         proxy = player.proxy()
-        assert await asyncio.to_thread(lambda: proxy.heard.get(timeout=PATIENCE_S)) == ["start", "x"]
-        assert await asyncio.to_thread(player.stop, timeout=PATIENCE_S)
+        assert await asyncio.to_thread(lambda: proxy.received.get(timeout=WAIT_TIMEOUT_S)) == ["start", "x"]
+        assert await asyncio.to_thread(player.stop, timeout=WAIT_TIMEOUT_S)
 
     play(body)
 
 
-def test_what_is_there_needs_no_waiting(play: Play) -> None:
+def test_get_of_settled_reply_does_not_wait(play: Play) -> None:
     async def body(system: System) -> None:
         reply = system.spawn(Player).ask(Say("x"), block=False)
         assert not reply.done()
@@ -158,28 +158,28 @@ def test_what_is_there_needs_no_waiting(play: Play) -> None:
     play(body)
 
 
-def test_all_are_stopped_youngest_first_without_blocking(play: Play) -> None:
+def test_awaited_stop_stops_youngest_actor_first(play: Play) -> None:
     async def body(system: System) -> None:
-        heard: list[str] = []
+        received: list[str] = []
         for number in range(20):
-            await system.spawn(Player, heard, f"{number} ").ask(do(lambda _: None), block=False)
-        heard.clear()
+            await system.spawn(Player, received, f"{number} ").ask(do(lambda _: None), block=False)
+        received.clear()
         assert await system.stop() == [True] * 20
-        assert heard == [f"{number} stop" for number in reversed(range(20))]
+        assert received == [f"{number} stop" for number in reversed(range(20))]
 
     play(body)
 
 
-def test_the_loop_goes_on_while_a_coroutine_waits(play: Play) -> None:
+def test_loop_runs_while_coroutine_awaits_reply(play: Play) -> None:
     """(Pykka's own future blocks the loop that awaits it.)"""
 
     async def body(system: System) -> None:
         player = system.spawn(Player)
-        waiting = asyncio.ensure_future(_awaited(player.ask(Call((keep_the_reply,)), block=False)))
+        waiting = asyncio.ensure_future(_awaited(player.ask(Call((keep_reply,)), block=False)))
         for _ in range(10):
             await asyncio.sleep(0)
         assert not waiting.done()
-        player.tell(Call((settle_the_reply,)))
+        player.tell(Call((settle_reply,)))
         assert await waiting == "at last"
 
     play(body)
@@ -189,16 +189,16 @@ async def _awaited(reply: Any) -> Any:
     return await reply
 
 
-def test_a_wait_that_was_given_up_does_no_harm(play: Play) -> None:
+def test_cancelled_await_does_not_harm_actor(play: Play) -> None:
     async def body(system: System) -> None:
         player = system.spawn(Player)
-        reply = player.ask(Call((keep_the_reply,)), block=False)
+        reply = player.ask(Call((keep_reply,)), block=False)
         waiter = asyncio.ensure_future(_awaited(reply))
         await player.ask(Say("x"), block=False)
         waiter.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiter
-        player.tell(Call((settle_the_reply,)))
+        player.tell(Call((settle_reply,)))
         assert await reply == "at last"
         await asyncio.sleep(0)
         assert await player.ask(Say("x"), block=False) == "heard x"
@@ -209,84 +209,84 @@ def test_a_wait_that_was_given_up_does_no_harm(play: Play) -> None:
 # How long it takes at most -------------------------------------------------------------------------------------------
 
 
-def patience_of(stage: Stage) -> None:
+def patience_of(actor_system: SystemHarness) -> None:
     """In the simulation time passes only if somebody has filed a deadline."""
-    if stage.is_simulated():
-        stage.system.start_timer().tell(Schedule(stage.spawn(Player), "far away", 3_600_000))
+    if actor_system.is_simulated():
+        actor_system.system.start_timer().tell(Schedule(actor_system.spawn(Player), "far away", 3_600_000))
 
 
-def test_no_wait_is_for_ever(stage: Stage) -> None:
+def test_ask_without_timeout_times_out_after_system_default(actor_system: SystemHarness) -> None:
     """Without a word the system's limit holds; what comes afterwards is late, and counted."""
-    patience_of(stage)
-    assert stage.system.ask_timeout_s == 30
-    stage.system.ask_timeout_s = 0.02
-    player = stage.spawn(Player)
+    patience_of(actor_system)
+    assert actor_system.system.ask_timeout_s == 30
+    actor_system.system.ask_timeout_s = 0.02
+    player = actor_system.spawn(Player)
     with pytest.raises(pykka.Timeout, match=r"no answer within 0\.02 s"):
-        player.ask(Call((keep_the_reply,)))
-    assert stage.system.stats().late_replies == 0
-    stage.system.ask_timeout_s = PATIENCE_S
-    player.ask(Call((settle_the_reply,)))
-    assert stage.system.stats().late_replies == 1
+        player.ask(Call((keep_reply,)))
+    assert actor_system.system.stats().late_replies == 0
+    actor_system.system.ask_timeout_s = WAIT_TIMEOUT_S
+    player.ask(Call((settle_reply,)))
+    assert actor_system.system.stats().late_replies == 1
 
 
-def test_who_asks_may_say_how_long(stage: Stage) -> None:
-    patience_of(stage)
-    player = stage.spawn(Player)
-    reply = player.ask(Call((keep_the_reply,)), block=False)
+def test_ask_timeout_bounds_the_wait(actor_system: SystemHarness) -> None:
+    patience_of(actor_system)
+    player = actor_system.spawn(Player)
+    reply = player.ask(Call((keep_reply,)), block=False)
     for timeout_s in (0.01, 0, -1):
         with pytest.raises(pykka.Timeout, match=f"within {timeout_s:g} s"):
             reply.get(timeout=timeout_s)
-    player.tell(Call((settle_the_reply,)))
+    player.tell(Call((settle_reply,)))
     assert reply.get() == "at last", "late for the others, in time for this one"
 
 
-def test_who_stops_may_say_how_long(stage: Stage) -> None:
-    patience_of(stage)
-    player = stage.spawn(Player)
-    stage.is_heard(player)
-    with stage.held(player):
+def test_stop_timeout_bounds_the_wait(actor_system: SystemHarness) -> None:
+    patience_of(actor_system)
+    player = actor_system.spawn(Player)
+    actor_system.wait_until_handled(player)
+    with actor_system.paused(player):
         asked = player.stop(block=False, timeout=0.01)
         assert asked.timeout_s == 0.01
-        if not stage.is_simulated():
+        if not actor_system.is_simulated():
             with pytest.raises(pykka.Timeout, match=r"within 0\.01 s"):
                 asked.get()
             with pytest.raises(pykka.Timeout, match=r"within 0\.02 s"):
                 player.stop(timeout=0.02)
 
 
-def test_who_asks_may_wait_for_ever(stage: Stage) -> None:
-    stage.system.ask_timeout_s = math.inf
-    assert stage.spawn(Player).ask(Say("x")) == "heard x"
+def test_infinite_ask_timeout_waits_for_answer(actor_system: SystemHarness) -> None:
+    actor_system.system.ask_timeout_s = math.inf
+    assert actor_system.spawn(Player).ask(Say("x")) == "heard x"
 
 
-def test_an_await_is_not_for_ever_either(play: Play) -> None:
+def test_await_times_out(play: Play) -> None:
     async def body(system: System) -> None:
         player = system.spawn(Player)
         with pytest.raises(pykka.Timeout, match=r"within 0\.02 s"):
-            await player.ask(Call((keep_the_reply,)), block=False, timeout=0.02)
+            await player.ask(Call((keep_reply,)), block=False, timeout=0.02)
         system.ask_timeout_s = 0.03
-        await player.ask(Call((settle_the_reply,)), block=False)
+        await player.ask(Call((settle_reply,)), block=False)
         assert system.stats().late_replies == 1
         with pytest.raises(pykka.Timeout, match=r"within 0\.03 s"):
-            await player.ask(Call((keep_the_reply,)), block=False)
+            await player.ask(Call((keep_reply,)), block=False)
         system.ask_timeout_s = math.inf
         assert await player.ask(Say("x"), block=False) == "heard x"
 
     play(body)
 
 
-def test_in_the_simulation_the_wait_ends_on_its_clock(simulated_stage: Stage) -> None:
-    patience_of(simulated_stage)
-    clock = simulated_stage.system.dispatcher.clock  # type: ignore[attr-defined]
+def test_timeout_in_simulation_is_virtual_time(simulated_system: SystemHarness) -> None:
+    patience_of(simulated_system)
+    clock = simulated_system.system.dispatcher.clock  # type: ignore[attr-defined]
     before_ms = clock.now_ms
     with pytest.raises(pykka.Timeout):
-        simulated_stage.spawn(Player).ask(Call((keep_the_reply,)), timeout=12.5)
+        simulated_system.spawn(Player).ask(Call((keep_reply,)), timeout=12.5)
     assert clock.now_ms == before_ms + 12_500
 
 
-def test_in_the_simulation_an_answer_that_will_never_come_is_known(simulated_stage: Stage) -> None:
+def test_get_in_simulation_of_impossible_answer_raises_would_deadlock(simulated_system: SystemHarness) -> None:
     with pytest.raises(WouldDeadlock, match="this answer will never come"):
-        simulated_stage.spawn(Player).ask(Call((keep_the_reply,)))
+        simulated_system.spawn(Player).ask(Call((keep_reply,)))
 
 
 # What pykka's futures do ---------------------------------------------------------------------------------------------
@@ -310,8 +310,8 @@ def derived(ref: ActorRef) -> dict[str, tuple[Any, Any]]:
 
 @pytest.mark.parametrize("name", ["map", "filter", "reduce", "join", "nested", "again"])
 class TestDerivedFutures:
-    def test_they_can_be_got(self, stage: Stage, name: str) -> None:
-        future, expected = derived(stage.spawn(Player))[name]
+    def test_they_can_be_got(self, actor_system: SystemHarness, name: str) -> None:
+        future, expected = derived(actor_system.spawn(Player))[name]
         assert future.get() == expected
         assert future.get() == expected
 
@@ -324,7 +324,7 @@ class TestDerivedFutures:
         play(body)
 
 
-def test_a_derived_future_has_the_error_of_its_source(play: Play) -> None:
+def test_mapped_future_has_error_of_its_source(play: Play) -> None:
     async def body(system: System) -> None:
         player = system.spawn(Player)
         fine = player.ask(Say("x"), block=False)
@@ -335,12 +335,12 @@ def test_a_derived_future_has_the_error_of_its_source(play: Play) -> None:
         with pytest.raises(ZeroDivisionError):
             await fine.map(lambda _: 1 // 0)
         with pytest.raises(pykka.Timeout):
-            await player.ask(Call((keep_the_reply,)), block=False, timeout=0.01).map(len)
+            await player.ask(Call((keep_reply,)), block=False, timeout=0.01).map(len)
 
     play(body)
 
 
-def test_a_future_of_pykkas_may_be_joined(play: Play) -> None:
+def test_reply_joined_with_pykka_future_is_awaited_in_thread(play: Play) -> None:
     """Only a thread can wait for that one; the loop goes on."""
 
     async def body(system: System) -> None:
@@ -362,7 +362,7 @@ def test_a_future_of_pykkas_may_be_joined(play: Play) -> None:
 # One reply -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_reply_is_settled_once() -> None:
+def test_second_settle_of_reply_raises_full() -> None:
     reply = Reply()
     reply.set(1)
     with pytest.raises(Exception):  # noqa: B017 (pykka's futures raise queue.Full)
@@ -370,18 +370,18 @@ def test_a_reply_is_settled_once() -> None:
     assert reply.get() == 1
 
 
-def test_callbacks_hear_of_it_in_their_order_whenever_they_come() -> None:
-    heard: list[Any] = []
+def test_callbacks_are_called_in_order_of_registration() -> None:
+    received: list[Any] = []
     reply = Reply()
-    reply.on_done(lambda one: heard.append((1, one.get())))
-    reply.on_done(lambda one: heard.append((2, one.get())))
-    assert heard == []
+    reply.on_done(lambda one: received.append((1, one.get())))
+    reply.on_done(lambda one: received.append((2, one.get())))
+    assert received == []
     reply.set("x")
-    reply.on_done(lambda one: heard.append((3, one.get())))
-    assert heard == [(1, "x"), (2, "x"), (3, "x")]
+    reply.on_done(lambda one: received.append((3, one.get())))
+    assert received == [(1, "x"), (2, "x"), (3, "x")]
 
 
-def test_another_thread_may_take_the_last_callback() -> None:
+def test_callback_taken_by_another_thread_is_no_error() -> None:
     """Between a look at the list and the hand that takes it."""
 
     class Contested(list[Any]):
@@ -395,7 +395,7 @@ def test_another_thread_may_take_the_last_callback() -> None:
     assert reply.get() == "x"
 
 
-def test_an_exception_is_raised_where_the_answer_is_wanted() -> None:
+def test_exception_is_raised_by_get_and_await() -> None:
     reply = Reply()
     try:
         raise KeyError("lost")
@@ -405,9 +405,9 @@ def test_an_exception_is_raised_where_the_answer_is_wanted() -> None:
         reply.get()
 
 
-def test_an_error_does_not_grow_with_each_who_hears_it(real_stage: Stage) -> None:
+def test_traceback_does_not_grow_with_each_get(real_system: SystemHarness) -> None:
     """It keeps the frames of where it was raised, not those of all who looked."""
-    reply = real_stage.spawn(Player).ask(Fail("bug"), block=False)
+    reply = real_system.spawn(Player).ask(Fail("bug"), block=False)
     depths = []
     for _ in range(3):
         with pytest.raises(ValueError) as caught:
@@ -421,8 +421,8 @@ class Value:
     """Something that can be looked for in memory."""
 
 
-def test_an_idle_actor_does_not_hold_its_last_answer(stage: Stage) -> None:
-    player = stage.spawn(Player)
+def test_idle_actor_does_not_keep_its_last_reply(actor_system: SystemHarness) -> None:
+    player = actor_system.spawn(Player)
     kept: list[weakref.ref[Any]] = []
 
     def answer(_: Player) -> Value:
@@ -430,14 +430,14 @@ def test_an_idle_actor_does_not_hold_its_last_answer(stage: Stage) -> None:
         kept.append(weakref.ref(value))
         return value
 
-    with no_garbage_collector():
+    with without_garbage_collector():
         player.ask(do(answer))
-        stage.until(lambda: kept[0]() is None)
+        actor_system.until(lambda: kept[0]() is None)
 
 
-def test_an_error_goes_with_who_has_heard_of_it(real_stage: Stage) -> None:
+def test_raised_error_leaves_no_reference_cycle(real_system: SystemHarness) -> None:
     """No circle of error, frame and future is left for the collector."""
-    player = real_stage.spawn(Player)
+    player = real_system.spawn(Player)
     kept: list[weakref.ref[Any]] = []
 
     def fail(_: Player) -> None:
@@ -445,7 +445,7 @@ def test_an_error_goes_with_who_has_heard_of_it(real_stage: Stage) -> None:
         kept.append(weakref.ref(value))
         raise ValueError(value)
 
-    with no_garbage_collector():
+    with without_garbage_collector():
         with suppress(ValueError):
             player.ask(do(fail))
-        real_stage.until(lambda: kept[0]() is None)
+        real_system.until(lambda: kept[0]() is None)

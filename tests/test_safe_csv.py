@@ -1,4 +1,4 @@
-"""CSV for spreadsheets: no text is a formula, and each can be read back."""
+"""Tests of CSV for spreadsheets: no text is a formula, and every text can be read back."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from command_helpers import Command, command
 from hypothesis import given
 from hypothesis import strategies as st
 from log_helpers import offset
-from test_exchange import Command, command
-from test_logtools import plain, write
+from partition_helpers import plain, write
 
 from callboard.actors.javahash import offsets_partition
 from callboard.runtime.cli.exchange import export
 from callboard.runtime.cli.exchange.parse import read_table
 from callboard.runtime.cli.exchange.rows import Row, write_safe_csv
-from callboard.runtime.client.cluster import Offset
+from callboard.runtime.client.cluster import OffsetAndMetadata
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.common.printing import from_spreadsheet_cell, spreadsheet_cell
 from callboard.runtime.log.folder import DataFolder
@@ -33,32 +33,32 @@ FORMS = pytest.mark.parametrize("text", DANGEROUS)
 
 
 @FORMS
-def test_dangerous_cell_gets_an_apostrophe(text: str) -> None:
+def test_spreadsheet_cell_with_formula_is_escaped(text: str) -> None:
     assert spreadsheet_cell(text) == f"'{text}"
 
 
 @pytest.mark.parametrize("text", ["", "a=1", "1-1", "shop", "über", " a", "2026-01-01T00:00:00Z"])
-def test_harmless_cell_is_left_alone(text: str) -> None:
+def test_spreadsheet_cell_without_formula_is_unchanged(text: str) -> None:
     assert spreadsheet_cell(text) == text
 
 
 @given(st.text())
-def test_each_text_is_read_back_and_none_begins_a_formula(text: str) -> None:
+def test_spreadsheet_cell_round_trips(text: str) -> None:
     cell = spreadsheet_cell(text)
     assert from_spreadsheet_cell(cell) == text
     assert cell[:1] not in FORMULA_BEGINS and cell.lstrip()[:1] not in FORMULA_BEGINS
 
 
 @given(st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=9), st.text(st.characters(codec="utf-8")))))
-def test_export_is_read_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, found: list[tuple[str, str]]) -> None:
+def test_safe_csv_export_round_trips(tmp_path_factory: pytest.TempPathFactory, found: list[tuple[str, str]]) -> None:
     rows = [Row(group, "-1", number, 5, None, metadata, None) for number, (group, metadata) in enumerate(found)]
     path = tmp_path_factory.mktemp("safe") / "offsets.csv"
     with path.open("w", encoding="utf-8", newline="") as out:
         write_safe_csv([*rows, Row("last", "t", 0, 1, 3, "", "2026-01-01T00:00:00Z")], out)
     table = read_table(path, pytest.fail)
     read = [(group, place, value) for group in table for place, value in table[group].items()]
-    expected = [(row.group, (row.topic, row.partition), Offset(5, -1, row.metadata)) for row in rows]
-    assert sorted(read) == sorted([*expected, ("last", ("t", 0), Offset(1, 3, ""))])
+    expected = [(row.group, (row.topic, row.partition), OffsetAndMetadata(5, -1, row.metadata)) for row in rows]
+    assert sorted(read) == sorted([*expected, ("last", ("t", 0), OffsetAndMetadata(1, 3, ""))])
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ def out(capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 @FORMS
-def test_export_option(tmp_path: Path, out: Command, text: str) -> None:
-    """Text is quoted, too, where a spreadsheet takes another separator; without the option the file is exact."""
+def test_export_with_safe_csv_escapes_formulas(tmp_path: Path, out: Command, text: str) -> None:
+    """Text is quoted, since spreadsheets may use another separator. Without the option values are exact."""
     data = tmp_path / "data"
     DataFolder(data, 4, 1).close()
     write(data, offsets_partition(text, 4), [plain(0, offset(text, 7, text))])
@@ -79,18 +79,21 @@ def test_export_option(tmp_path: Path, out: Command, text: str) -> None:
     assert exact[1][:1] + exact[1][5:6] == [text, text] and len(exact[1]) == 7
 
 
-def test_option_for_another_form_is_refused(tmp_path: Path, out: Command) -> None:
+def test_safe_csv_with_json_is_refused(tmp_path: Path, out: Command) -> None:
     said = out("--data", tmp_path, "--safe-csv", "--format", "json")
     assert said.code == 2 and "--safe-csv is for CSV: leave out --format json" in said.err
 
 
-def test_apostrophes_of_an_exact_file_stay(tmp_path: Path) -> None:
+def test_import_of_plain_csv_keeps_apostrophes(tmp_path: Path) -> None:
     path = tmp_path / "offsets.csv"
     path.write_text("group,topic,partition,offset,escaped\n'g,t,0,1,\n'g,t,0,2,yes\n")
-    assert read_table(path, pytest.fail) == {"'g": {("t", 0): Offset(1, -1, "")}, "g": {("t", 0): Offset(2, -1, "")}}
+    assert read_table(path, pytest.fail) == {
+        "'g": {("t", 0): OffsetAndMetadata(1, -1, "")},
+        "g": {("t", 0): OffsetAndMetadata(2, -1, "")},
+    }
 
 
-def test_unknown_escape_is_refused(tmp_path: Path) -> None:
+def test_import_with_unknown_escape_column_is_refused(tmp_path: Path) -> None:
     path, said = tmp_path / "offsets.csv", list[str]()
     path.write_text("group,topic,partition,offset,escaped\ng,t,0,1,no\n")
     with pytest.raises(StartError):
@@ -98,15 +101,15 @@ def test_unknown_escape_is_refused(tmp_path: Path) -> None:
     assert said[0].endswith("line 2: escaped is 'no', expected yes, or nothing")
 
 
-def test_answers_of_spark_for_spreadsheets(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """What ``history`` and ``analyse`` print, or write to a file. Numbers are numbers."""
+def test_spark_output_with_safe_csv_is_escaped(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The output of ``history`` and ``analyse``, printed or in a file. Numbers stay numbers."""
     found = pa.table({"group": ["=1"], "change": [-5], "topics": [["@a", "b"]]})
     expected = '"group","change","topics"\n"\'=1",-5,"\'@a b"\n'
-    output.show_arrow(found, False, False, None, "", True)
+    output.output_table(found, False, False, None, "", True)
     assert capsys.readouterr().out == expected
-    output.show_arrow(found, False, False, tmp_path / "answer.csv", "", True)
+    output.output_table(found, False, False, tmp_path / "answer.csv", "", True)
     assert (tmp_path / "answer.csv").read_text() == expected
-    output.show_arrow(found, False, True, None, "")
+    output.output_table(found, False, True, None, "")
     assert "\n=1,-5,@a b\n" in capsys.readouterr().out.replace(expected, "")
     for as_json, path in ((True, None), (False, tmp_path / "answer.parquet")):
         with pytest.raises(StartError, match="--safe-csv is for CSV"):

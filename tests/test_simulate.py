@@ -1,4 +1,4 @@
-"""``simulate``: what it tells of a failure, how it shrinks it, and that its page does what it says."""
+"""Tests of ``simulate``: reports, shrinking, and the example of docs/simulation.md."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ async def fails_by_itself(sim: Sim) -> None:
     await sim.sleep(2)
 
 
-def test_a_report_says_what_was_done() -> None:
+def test_report_has_totals() -> None:
     report = simulate(quiet, seeds=3)
     assert report.seeds == 3 and report.virtual_s >= 30 and "3 seeds" in str(report)
 
 
-def test_a_failure_is_shrunk_and_told_with_the_command_that_repeats_it() -> None:
+def test_failure_is_shrunk_and_has_repeat_command() -> None:
     with pytest.raises(SimulationFailed) as failed:
         simulate(wrong_after_a_crash, seeds=20)
     text = str(failed.value)
@@ -59,21 +59,21 @@ def test_a_failure_is_shrunk_and_told_with_the_command_that_repeats_it() -> None
     assert list(again.faults.values()) == ["clean restart"]
 
 
-def test_what_is_never_over_fails_and_says_who_waits() -> None:
+def test_endless_scenario_fails_with_waiting_tasks() -> None:
     failure = run_seed(never_over, 1, limit_s=100).failure
     assert "not over after 100 s" in str(failure) and "until" in str(failure)
 
 
-def test_an_error_in_a_process_is_a_failure() -> None:
+def test_error_in_process_fails_run() -> None:
     assert isinstance(run_seed(fails_by_itself, 1).failure, ValueError)
 
 
-def test_no_seeds_are_an_error() -> None:
+def test_simulate_with_zero_seeds_raises_value_error() -> None:
     with pytest.raises(ValueError, match="seeds=0"):
         simulate(quiet, seeds=0)
 
 
-def test_the_command_repeats_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_repeats_seed(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([f"{__name__}:fails_by_itself", "1"]) == 1
     assert "ValueError: in a task" in capsys.readouterr().out
     assert command.main([f"{__name__}:quiet", "1", "2"]) == 0

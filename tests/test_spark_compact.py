@@ -1,4 +1,4 @@
-"""Compaction by Spark: what a local one makes, beside a log that is written to, and as a command."""
+"""Compaction with Spark: results equal to local compaction, concurrent writes, and the command."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ import pytest
 from compaction_helpers import by_manifest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_helpers import PATIENCE_S, LazyDisk, append, entry
+from log_helpers import WAIT_TIMEOUT_S, LazyDisk, append, entry
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from callboard.bench.loggen import Shape, write_log
+from callboard.bench.loggen import LogShape, write_log
 from callboard.runtime.cli import compact as command
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.log.compaction.job import Job, Report, run
+from callboard.runtime.log.compaction.job import CompactionJob, CompactionReport, run
 from callboard.runtime.log.compaction.plan import make_plan
-from callboard.runtime.log.compaction.swap import Settings
+from callboard.runtime.log.compaction.swap import CompactionSettings
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.manifest import newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.spark import submit_compact
-from callboard.spark.compaction import TASK_BYTES, TASKS_MIN, compact, share_out
+from callboard.spark.compaction import TASK_BYTES, TASKS_MIN, assign_jobs_to_tasks, compact
 
 START_MS = 1_700_000_000_000
 PARTITIONS = 4
-SETTINGS = Settings(START_MS + 86_400_000, "test", -1.0)
+SETTINGS = CompactionSettings(START_MS + 86_400_000, "test", -1.0)
 
 
 def generated(root: Path) -> Path:
-    shape = Shape(12_000, PARTITIONS, groups=50, segment_bytes=60_000, transaction_rate=0.05)
+    shape = LogShape(12_000, PARTITIONS, groups=50, segment_bytes=60_000, transaction_rate=0.05)
     write_log(root, shape, seed=3)
     DataFolder(root, PARTITIONS).close()
     return root
@@ -47,11 +47,11 @@ def folders(root: Path) -> list[Path]:
     return sorted(root.glob("__consumer_offsets-*"))
 
 
-def jobs_in(root: Path) -> list[Job]:
-    return [Job(folder, SETTINGS, grace_ms=0) for folder in folders(root)]
+def jobs_in(root: Path) -> list[CompactionJob]:
+    return [CompactionJob(folder, SETTINGS, grace_ms=0) for folder in folders(root)]
 
 
-def sizes_of(jobs: Sequence[Job]) -> dict[Path, int]:
+def sizes_of(jobs: Sequence[CompactionJob]) -> dict[Path, int]:
     return {job.folder: make_plan(Disk(), job.folder).dirty_bytes for job in jobs}
 
 
@@ -63,8 +63,8 @@ def damage(folder: Path) -> Path:
     return path
 
 
-def test_it_makes_what_a_local_one_makes(spark: SparkSession, tmp_path: Path) -> None:
-    """Byte for byte, with the same report; and what lives is what lived."""
+def test_compact_on_spark_gives_same_files_as_local_compaction(spark: SparkSession, tmp_path: Path) -> None:
+    """Byte for byte, with the same report; live records are unchanged."""
     one, other = generated(tmp_path / "one"), generated(tmp_path / "other")
     states = [by_manifest(Disk(), folder) for folder in folders(one)]
     advanced: list[int] = []
@@ -83,7 +83,7 @@ def test_it_makes_what_a_local_one_makes(spark: SparkSession, tmp_path: Path) ->
         assert checksums[0] == checksums[1] != []
 
 
-def test_a_task_a_partition_and_no_shuffle(spark: SparkSession, tmp_path: Path) -> None:
+def test_compact_runs_one_task_per_partition_without_shuffle(spark: SparkSession, tmp_path: Path) -> None:
     jobs = jobs_in(generated(tmp_path))
     tracker = spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup(None))
@@ -96,16 +96,16 @@ def test_a_task_a_partition_and_no_shuffle(spark: SparkSession, tmp_path: Path) 
 
 
 @given(st.lists(st.integers(1, 3 * TASK_BYTES), min_size=1, max_size=200))
-def test_small_partitions_share_a_task(sizes: list[int]) -> None:
-    """Each is done once; tasks are as many as there is work for, and about as large as each other."""
-    tasks = share_out(sizes)
+def test_assign_jobs_to_tasks_combines_small_partitions(sizes: list[int]) -> None:
+    """Each job is assigned once, to tasks of similar size."""
+    tasks = assign_jobs_to_tasks(sizes)
     assert sorted(index for task in tasks for index in task) == list(range(len(sizes)))
     assert len(tasks) == len(sizes) or all(len(tasks) >= least for least in (TASKS_MIN, sum(sizes) / TASK_BYTES))
     loads = [sum(sizes[index] for index in task) for task in tasks]
     assert max(loads) <= max(min(loads) + max(sizes), max(sizes))
 
 
-def test_damage_stops_its_partition_alone(spark: SparkSession, tmp_path: Path) -> None:
+def test_compact_with_damage_fails_only_that_partition(spark: SparkSession, tmp_path: Path) -> None:
     jobs = jobs_in(generated(tmp_path))
     path = damage(jobs[1].folder)
     reports = list(compact(None, jobs, sizes_of(jobs)))
@@ -113,16 +113,16 @@ def test_damage_stops_its_partition_alone(spark: SparkSession, tmp_path: Path) -
     assert f"{path}: damaged batch at byte 0" in reports[1].reason
 
 
-def test_what_is_not_worth_it_is_no_task(spark: SparkSession, tmp_path: Path) -> None:
-    """But it is tidied up: what was replaced before goes."""
+def test_compact_of_clean_partition_runs_no_task(spark: SparkSession, tmp_path: Path) -> None:
+    """But files replaced earlier are removed."""
     jobs = jobs_in(generated(tmp_path))
     list(compact(None, jobs, sizes_of(jobs)))
     reports = list(compact(None, jobs, dict.fromkeys((job.folder for job in jobs), 0)))
     assert {report.status for report in reports} <= {"nothing", "compacted"}
 
 
-def test_a_log_is_written_to_and_compacted_by_two_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
-    """By Spark and by a local compactor, in rounds: nothing that was acknowledged is lost."""
+def test_compact_by_spark_and_locally_during_writes_keeps_all_keys(spark: SparkSession, tmp_path: Path) -> None:
+    """By Spark and by a local compactor, in rounds: no acknowledged commit is lost."""
     DataFolder(tmp_path, PARTITIONS).close()
     log = OffsetsLog(tmp_path, PARTITIONS, disk=LazyDisk(), segment_bytes=2000)
     log.open()
@@ -148,7 +148,7 @@ def test_a_log_is_written_to_and_compacted_by_two_meanwhile(spark: SparkSession,
     finally:
         enough.set()
         for thread in threads:
-            thread.join(PATIENCE_S)
+            thread.join(WAIT_TIMEOUT_S)
     log.close()
     assert set(statuses) <= {"compacted", "nothing"}
     again = OffsetsLog(tmp_path, PARTITIONS, disk=LazyDisk())
@@ -159,7 +159,7 @@ def test_a_log_is_written_to_and_compacted_by_two_meanwhile(spark: SparkSession,
     again.close()
 
 
-def test_a_job_that_spark_loses_is_a_report(
+def test_compact_with_lost_spark_job_reports_failure(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = jobs_in(generated(tmp_path))
@@ -167,7 +167,7 @@ def test_a_job_that_spark_loses_is_a_report(
     def lose(*_arguments: Any) -> NoReturn:
         raise PySparkException("Job aborted due to stage failure\n  at somewhere\nExecutor lost")
 
-    monkeypatch.setattr("callboard.spark.compaction._on_spark", lose)
+    monkeypatch.setattr("callboard.spark.compaction._run_on_spark", lose)
     reports = list(compact(None, jobs, sizes_of(jobs)))
     assert {report.status for report in reports} == {"failed"}
     assert reports[0].reason.endswith("Spark has ended the work: Job aborted due to stage failure Executor lost")
@@ -176,7 +176,9 @@ def test_a_job_that_spark_loses_is_a_report(
 # The command -------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_says_what_it_did(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compact_command_prints_summary(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = generated(tmp_path)
     with pytest.raises(SystemExit) as end:
         command.main(["--data", str(root), "--spark", "--json"])
@@ -189,8 +191,8 @@ def test_the_command_says_what_it_did(spark: SparkSession, tmp_path: Path, capsy
     assert capsys.readouterr().out.startswith(f"0 partitions compacted, {PARTITIONS} had nothing to do")
 
 
-def test_spark_submit_runs_it_by_its_path(java: None, tmp_path: Path) -> None:
-    """A program without a package; its exit code is the command's: 3 for the partition that is damaged."""
+def test_spark_submit_runs_submit_compact(java: None, tmp_path: Path) -> None:
+    """Run by its path; the exit code is the command's: 3 for the damaged partition."""
     root = generated(tmp_path)
     path = damage(folders(root)[0])
     submit = Path(sys.executable).parent / "spark-submit"
@@ -206,8 +208,11 @@ def test_spark_submit_runs_it_by_its_path(java: None, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--master", "local[2]"], "bad --master 'local[2]': it says where Spark runs, and --spark was not given"),
-        (["--spark", "--processes", "2"], "bad --processes 2: with --spark it is --master that says how many"),
+        (["--master", "local[2]"], "bad --master 'local[2]': it needs --spark"),
+        (
+            ["--spark", "--processes", "2"],
+            "bad --processes 2: with --spark the number is set by --master, as in local[2]",
+        ),
         (["--every", "10"], "bad --every '10': expected a number and s, m, h or d, as in 10m"),
         (
             ["--every", "10m", "--once"],
@@ -216,14 +221,14 @@ def test_spark_submit_runs_it_by_its_path(java: None, tmp_path: Path) -> None:
         (["--data", "nowhere", "--spark"], "nowhere: found no folder"),
     ],
 )
-def test_a_command_line_that_makes_no_sense_is_refused(tmp_path: Path, arguments: list[str], expected: str) -> None:
+def test_compact_command_with_invalid_options_is_refused(tmp_path: Path, arguments: list[str], expected: str) -> None:
     DataFolder(tmp_path, PARTITIONS).close()
     with pytest.raises(StartError) as error:
         command.main(["--data", str(tmp_path), *arguments])
     assert expected in str(error.value)
 
 
-def test_without_pyspark_it_says_what_to_install(tmp_path: Path) -> None:
+def test_compact_without_pyspark_names_extra_to_install(tmp_path: Path) -> None:
     DataFolder(tmp_path, PARTITIONS).close()
     script = (
         "import sys; sys.modules['pyspark'] = None; from callboard.runtime.cli.main import main;"
@@ -236,8 +241,8 @@ def test_without_pyspark_it_says_what_to_install(tmp_path: Path) -> None:
     )
 
 
-def test_every_so_often_from_beginning_to_beginning() -> None:
-    """A run that takes longer than that is followed by the next one at once."""
+def test_compact_every_interval_counts_from_start_to_start() -> None:
+    """A run that takes longer than the interval is followed by the next one at once."""
     now, slept, runs = [0.0], [], iter([(4.0, 0), (15.0, 3), (1.0, 0)])
 
     class Enough(Exception):
@@ -264,5 +269,5 @@ def test_every_so_often_from_beginning_to_beginning() -> None:
     ]
 
 
-def test_a_report_travels_as_a_row() -> None:
-    assert Report(**Report("p", "nothing")._asdict()) == Report("p", "nothing")
+def test_report_round_trips_as_row() -> None:
+    assert CompactionReport(**CompactionReport("p", "nothing")._asdict()) == CompactionReport("p", "nothing")

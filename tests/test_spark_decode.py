@@ -1,4 +1,4 @@
-"""Records as rows: columns at once against the log's own decoder, the newest first against a replay."""
+"""Decoding of records: by columns compared with the log's decoder, newest first compared with a replay."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compaction_helpers import Bat, Rec, write_files
+from compaction_helpers import BatchSpec, RecordSpec, write_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_helpers import LazyDisk
-from spark_helpers import I16, I64, START_MS, Row, read, text
+from spark_helpers import I16, I64, START_MS, Row, read_rows, text
 
 from callboard.actors.records import GroupRecord, GroupValue, MarkerRecord, MemberValue
 from callboard.runtime.disk.disk import Disk
@@ -22,8 +22,8 @@ from callboard.runtime.log.format.records import decode, encode, encode_key
 from callboard.runtime.log.format.transaction_records import decode_record
 from callboard.runtime.log.manifest import log_files
 from callboard.runtime.log.reading.segment import scan
-from callboard.spark.columns import ALL
-from callboard.spark.rows import row_of
+from callboard.spark.columns import ALL_COLUMNS
+from callboard.spark.rows import record_row
 
 
 def batches_of(folder: Path) -> Iterator[Batch]:
@@ -32,7 +32,7 @@ def batches_of(folder: Path) -> Iterator[Batch]:
 
 
 def one_by_one(folder: Path, number: int = 0) -> Iterator[Row]:
-    """The same rows by the log's own decoder; None for what it cannot decode."""
+    """The same rows by the log's own decoder; None for records that it cannot decode."""
     for batch in batches_of(folder):
         for log_offset, time_ms, key, value in batch.records():
             try:
@@ -40,13 +40,13 @@ def one_by_one(folder: Path, number: int = 0) -> Iterator[Row]:
             except DamagedRecord:
                 yield {"log_offset": log_offset, "kind": "damage"}
                 continue
-            yield row_of(number, batch, log_offset, time_ms, (key, value), record)
+            yield record_row(number, batch, log_offset, time_ms, (key, value), record)
 
 
 def same(row: Row, expected: Row) -> bool:
     if expected["kind"] == "damage":
         return bool(row["kind"] == "damage" and row["log_offset"] == expected["log_offset"])
-    filled = {**dict.fromkeys(ALL), **expected}
+    filled = {**dict.fromkeys(ALL_COLUMNS), **expected}
     if filled["members"]:
         filled["members"] = [dict(member) for member in filled["members"]]
     return row == filled
@@ -109,9 +109,9 @@ RECORDS = st.one_of(
     st.tuples(ODD_KEYS, st.sampled_from([None, b"", b"v"])),
     st.tuples(offset_keys(), BAD_VALUES),
     st.tuples(BAD_KEYS, offset_values()),
-).map(lambda pair: Rec(*pair))
+).map(lambda pair: RecordSpec(*pair))
 BATCHES = st.builds(
-    Bat,
+    BatchSpec,
     st.lists(RECORDS, min_size=1, max_size=6).map(tuple),
     st.sampled_from(["plain", "plain", "plain", "transaction", "commit", "abort"]),
     st.integers(1, 2),
@@ -121,13 +121,13 @@ LOGS = st.lists(st.lists(BATCHES, min_size=1, max_size=6), min_size=1, max_size=
 
 @settings(max_examples=150)
 @given(LOGS, st.sampled_from([100, 300, 8 << 20]))
-def test_every_record_is_what_the_logs_own_decoder_says(
-    tmp_path_factory: pytest.TempPathFactory, files: list[list[Bat]], chunk_bytes: int
+def test_decode_equals_log_decoder_for_every_record(
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[BatchSpec]], chunk_bytes: int
 ) -> None:
-    """Columns at once, or record by record: in every version, with what nobody can read, whatever a chunk holds."""
+    """By columns or one by one, for every version and for undecodable records."""
     root = tmp_path_factory.mktemp("log")
     write_files(LazyDisk(), files, root / "__consumer_offsets-0")
-    rows = read(root, chunk_bytes=chunk_bytes, damage="permissive")
+    rows = read_rows(root, chunk_bytes=chunk_bytes, damage="permissive")
     expected = list(one_by_one(root / "__consumer_offsets-0"))
     assert len(rows) == len(expected)
     for row, other in zip(rows, expected, strict=True):
@@ -136,7 +136,7 @@ def test_every_record_is_what_the_logs_own_decoder_says(
 
 
 def replay(folder: Path) -> dict[Any, int]:
-    """Log offsets of what lives, by key: forwards, as a server would."""
+    """Log offsets of live records, by key, from a forward replay."""
     live: dict[Any, int] = {}
     pending: dict[int, list[tuple[Any, int, bool]]] = {}
     for batch in batches_of(folder):
@@ -167,14 +167,14 @@ def key_of(key: bytes) -> Any:
 
 @settings(max_examples=150)
 @given(LOGS, st.sampled_from([100, 300, 8 << 20]))
-def test_what_lives_is_what_a_replay_leaves(
-    tmp_path_factory: pytest.TempPathFactory, files: list[list[Bat]], chunk_bytes: int
+def test_live_records_equal_replay(
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[BatchSpec]], chunk_bytes: int
 ) -> None:
-    """The newest first with a set of keys, against a dictionary from the beginning. Offset 0 is somebody else's."""
+    """Newest first with a set of keys, compared with a dictionary filled from the beginning."""
     root = tmp_path_factory.mktemp("log")
     folder = root / "__consumer_offsets-0"
-    write_files(LazyDisk(), [[Bat((Rec(b"\0\x09", b"first"),))], *files], folder)
+    write_files(LazyDisk(), [[BatchSpec((RecordSpec(b"\0\x09", b"first"),))], *files], folder)
     expected = set(replay(folder).values())
-    found = [row["log_offset"] for row in read(root, chunk_bytes=chunk_bytes, mode="live", damage="permissive")]
+    found = [row["log_offset"] for row in read_rows(root, chunk_bytes=chunk_bytes, mode="live", damage="permissive")]
     assert sorted(found) == sorted(expected | {0} & set(found))
     shutil.rmtree(root)

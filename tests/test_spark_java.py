@@ -1,4 +1,4 @@
-"""Without Java: the tests say so in a line, and fail in CI; the command says what to install."""
+"""Without Java: the tests are skipped with a message and fail in CI; the command names the requirement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEST = "tests/test_spark_source.py::test_the_types_are_those_that_spark_expects"
 
 
 def environment(path: Path, **more: str) -> dict[str, str]:
-    """This one, with an empty folder for a PATH."""
+    """The current environment with PATH set to an empty folder."""
     kept = {name: text for name, text in os.environ.items() if name not in ("CI", "JAVA_HOME")}
     return {**kept, "PATH": str(path), **more}
 
@@ -29,7 +29,7 @@ def run_test(path: Path, **more: str) -> str:
     return done.stdout
 
 
-def test_the_tests_are_skipped_with_a_line_and_fail_in_ci(tmp_path: Path) -> None:
+def test_spark_tests_without_java_are_skipped_and_fail_in_ci(tmp_path: Path) -> None:
     said = run_test(tmp_path)
     assert "1 skipped" in said and "Spark needs Java 17 or newer" in said
     said = run_test(tmp_path, CI="true")
@@ -37,7 +37,7 @@ def test_the_tests_are_skipped_with_a_line_and_fail_in_ci(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("version", [None, "11.0.20"])
-def test_the_command_says_what_is_missing(tmp_path: Path, version: str | None) -> None:
+def test_compact_command_without_java_names_requirement(tmp_path: Path, version: str | None) -> None:
     DataFolder(tmp_path / "data", 1).close()
     found = tmp_path / "bin"
     found.mkdir()
@@ -56,7 +56,7 @@ def test_the_command_says_what_is_missing(tmp_path: Path, version: str | None) -
     assert (version or "found none") in line
 
 
-def test_a_master_that_spark_would_refuse_is_named_before_spark_starts(tmp_path: Path) -> None:
+def test_invalid_master_is_refused_before_spark_starts(tmp_path: Path) -> None:
     DataFolder(tmp_path / "data", 1).close()
     script = "from callboard.runtime.cli.main import main; main()"
     for command in (["compact", "--spark"], ["analyse", "commits"]):

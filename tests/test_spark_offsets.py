@@ -1,4 +1,4 @@
-"""A data folder as DataFrames, in a Spark that really runs: against a replay in a dictionary, and beside a server."""
+"""A data folder as DataFrames in a real Spark: compared with a replay, and while a log is written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_helpers import PATIENCE_S, LazyDisk, append, entry, offset
+from log_helpers import WAIT_TIMEOUT_S, LazyDisk, append, entry, offset
 from pyspark.sql import DataFrame, SparkSession
 
 from callboard.actors.ports import Entry
@@ -20,7 +20,7 @@ from callboard.actors.records import GroupRecord, GroupValue, MemberValue, Offse
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.spark import read_groups, read_offsets
-from callboard.spark.columns import MAX_TIME_MS, MEMBER
+from callboard.spark.columns import MAX_TIME_MS, MEMBER_FIELDS
 from callboard.spark.offsets import GROUPS, OFFSETS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,7 +46,7 @@ def written(root: Path, *entries: Entry, partitions: int = PARTITIONS) -> Path:
 
 
 def offsets_of(frame: DataFrame) -> Replay:
-    """The rows by key, times in ms as they stood in the log; a key that comes twice is an error."""
+    """The rows by key, with times in ms as in the log. Fails if a key occurs twice."""
     rows = frame.selectExpr(
         *("group", "topic", "partition", "offset", "leader_epoch", "metadata"),
         *("unix_millis(commit_timestamp)", "unix_millis(expire_timestamp)", "log_partition", "log_offset"),
@@ -57,7 +57,7 @@ def offsets_of(frame: DataFrame) -> Replay:
 
 
 def commit(chance: random.Random, number: int) -> tuple[int, OffsetRecord]:
-    """The partition of the log and the record of some commit, or of a deletion."""
+    """The log partition and record of a random commit or deletion."""
     group, topic, partition = chance.choice(GROUP_IDS), chance.choice(("t", "zahlungen-ß")), chance.randrange(20)
     value = OffsetValue(number, chance.choice((-1, 0, 7)), "é" * chance.randrange(9), 1_700_000_000_000 + number)
     if chance.random() < 0.2:
@@ -75,8 +75,8 @@ def replay(live: Replay, record: OffsetRecord, *place: int) -> None:
         live[key] += place
 
 
-def test_the_offsets_are_those_of_a_replay(spark: SparkSession, tmp_path: Path) -> None:
-    """Thousands of commits and deletions over many segments, group records between them."""
+def test_read_offsets_equals_replay(spark: SparkSession, tmp_path: Path) -> None:
+    """Thousands of commits and deletions over many segments, with group records between them."""
     chance = random.Random(7)
     log = opened(tmp_path, segment_bytes=20_000)
     expected: Replay = {}
@@ -94,7 +94,7 @@ def test_the_offsets_are_those_of_a_replay(spark: SparkSession, tmp_path: Path) 
     assert dict(frame.dtypes) == OFFSETS
 
 
-def test_the_groups_come_with_their_members(spark: SparkSession, tmp_path: Path) -> None:
+def test_read_groups_returns_groups_with_members(spark: SparkSession, tmp_path: Path) -> None:
     members = (
         MemberValue("m-1", "static-ü", "client", "/127.0.0.1", 300_000, 45_000, b"\0\1", b"\xff"),
         MemberValue("m-2", None, "", "/::1", -1, 6000, b"", b""),
@@ -122,12 +122,12 @@ def test_the_groups_come_with_their_members(spark: SparkSession, tmp_path: Path)
     assert [name for name, _ in frame.dtypes] == list(GROUPS)
 
 
-def test_the_members_columns_are_the_fields_of_a_member_and_what_is_read_from_them() -> None:
-    assert set(MEMBER) == {*MemberValue._fields, "topics", "assigned"}
+def test_member_columns_are_member_fields_and_parsed_bytes() -> None:
+    assert set(MEMBER_FIELDS) == {*MemberValue._fields, "topics", "assigned"}
 
 
-def test_a_folder_is_read_while_a_log_writes_to_it(spark: SparkSession, tmp_path: Path) -> None:
-    """What was in the files before is there; of what comes meanwhile, some state that has been."""
+def test_read_offsets_during_writes_returns_consistent_offsets(spark: SparkSession, tmp_path: Path) -> None:
+    """Existing records are found; for records written meanwhile, some consistent state."""
     log = opened(tmp_path, segment_bytes=5000)
     append(log, [entry(partition, 1) for partition in range(PARTITIONS)])
     log.read(0)  # waits until everything is in the files
@@ -149,7 +149,7 @@ def test_a_folder_is_read_while_a_log_writes_to_it(spark: SparkSession, tmp_path
         seen = [{row["log_partition"]: row["offset"] for row in frame.collect()} for _ in range(4)]
     finally:
         enough.set()
-        writer.join(PATIENCE_S)
+        writer.join(WAIT_TIMEOUT_S)
     log.close()
     for earlier, later in zip([before, *seen], [*seen, dict.fromkeys(range(PARTITIONS), newest[0])], strict=True):
         assert all(earlier[number] <= later[number] for number in range(PARTITIONS))
@@ -157,7 +157,9 @@ def test_a_folder_is_read_while_a_log_writes_to_it(spark: SparkSession, tmp_path
     assert len(list(tmp_path.rglob("*-0/*.log"))) > 1
 
 
-def test_nothing_is_shuffled(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_read_offsets_plan_has_no_shuffle(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     frame = read_offsets(spark, written(tmp_path, *(entry(number, 1) for number in range(10)), partitions=50))
     assert frame.rdd.getNumPartitions() == 1  # of a few bytes
     frame.explain()
@@ -165,14 +167,14 @@ def test_nothing_is_shuffled(spark: SparkSession, tmp_path: Path, capsys: pytest
     assert "BatchScan callboard" in plan and "Exchange" not in plan
 
 
-def test_a_partition_may_have_many_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_read_offsets_of_partition_with_many_rows(spark: SparkSession, tmp_path: Path) -> None:
     count = 10_001
     entries = [Entry(0, (offset("g", number, partition=number),)) for number in range(count)]
     rows = offsets_of(read_offsets(spark, written(tmp_path, *entries)))
     assert rows.keys() == {("g", "t", number) for number in range(count)}
 
 
-def test_a_time_that_no_calendar_holds_is_null(spark: SparkSession, tmp_path: Path) -> None:
+def test_timestamp_out_of_range_is_null(spark: SparkSession, tmp_path: Path) -> None:
     times = [-1, 0, 1, MAX_TIME_MS, MAX_TIME_MS + 1, 2**63 - 1, -(2**63)]
     records = [OffsetRecord("g", "t", number, OffsetValue(1, -1, "", time)) for number, time in enumerate(times)]
     frame = read_offsets(spark, written(tmp_path, Entry(0, tuple(records))))
@@ -180,21 +182,21 @@ def test_a_time_that_no_calendar_holds_is_null(spark: SparkSession, tmp_path: Pa
     assert [row[3] for _, row in sorted(offsets_of(frame).items())] == expected
 
 
-def test_a_new_data_folder_gives_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_read_offsets_of_new_data_folder_is_empty(spark: SparkSession, tmp_path: Path) -> None:
     DataFolder(tmp_path).close()
     frame = read_offsets(spark, tmp_path)
     assert (frame.collect(), frame.columns) == ([], list(OFFSETS))
 
 
-def test_what_is_no_data_folder_is_said_at_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_read_offsets_of_invalid_folder_raises_immediately(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="absent: found no folder"):
         read_offsets(spark, tmp_path / "absent")
     with pytest.raises(FileNotFoundError, match=r"found neither callboard\.json"):
         read_groups(spark, str(tmp_path))
 
 
-def test_damage_costs_the_records_in_it_and_no_others(spark: SparkSession, tmp_path: Path) -> None:
-    """As in the server, whose start tells of it, too."""
+def test_read_offsets_with_damage_loses_only_damaged_records(spark: SparkSession, tmp_path: Path) -> None:
+    """As in the server, whose start reports the damage too."""
     log = opened(tmp_path)
     for number in range(3):
         append(log, [Entry(3, (offset("g", number, partition=number),))])
@@ -206,10 +208,8 @@ def test_damage_costs_the_records_in_it_and_no_others(spark: SparkSession, tmp_p
     assert offsets_of(read_offsets(spark, tmp_path)).keys() == {("g", "t", 0), ("g", "t", 2)}
 
 
-def test_the_examples_in_the_documentation(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In their order, as a reader would type them. Spark's own folder is not the test's, so paths are made whole."""
+def test_documentation_examples_run(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In order. Paths are made absolute, since Spark's working folder differs from the test's."""
     written(tmp_path / "data", entry(0, 41), Entry(1, (offset("h", 1), offset("h", 2, partition=1))))
     text = (ROOT / "docs" / "spark.md").read_text().replace('"./', f'"{tmp_path}/').replace("'./", f"'{tmp_path}/")
     names: dict[str, Any] = {}
@@ -233,6 +233,6 @@ def run(script: str) -> Sequence[str]:
 
 
 @pytest.mark.parametrize("library", ["pyspark", "pyarrow"])
-def test_without_the_extra_it_says_what_to_install(library: str) -> None:
+def test_import_without_extra_names_extra_to_install(library: str) -> None:
     said = run(f"import sys; sys.modules[{library!r}] = None; import callboard.spark")[-1]
     assert said.startswith("ModuleNotFoundError") and f"{library} is missing" in said and "'callboard[spark]'" in said

@@ -1,4 +1,4 @@
-"""What a session of our commands says on a terminal: its result. Spark's own words are for those who ask for them."""
+"""Commands with a Spark session print only their result on a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from links import LINKS
-from test_logtools import plain, write
+from partition_helpers import plain, write
 
 from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.runtime.log.folder import DataFolder
@@ -19,7 +19,7 @@ DEADLINE_S = 600.0
 JVM = "WARNING: Using incubator modules"  # said by Java itself, before anything of ours or Spark's is read
 
 
-def test_a_command_with_spark_says_its_result_and_no_more(java: None, tmp_path: Path) -> None:
+def test_spark_command_prints_only_its_result(java: None, tmp_path: Path) -> None:
     data = tmp_path / "data"
     DataFolder(data).close()
     write(data, 3, [plain(0, OffsetRecord("g", "t", 0, OffsetValue(1, -1, "", 5)))])
@@ -37,7 +37,7 @@ def test_a_command_with_spark_says_its_result_and_no_more(java: None, tmp_path: 
 
 
 FAILING_TASK = """
-from callboard.spark.session import in_short, session
+from callboard.spark.session import short_message, session
 
 def fail(batches):
     raise ValueError("what was wrong")
@@ -47,15 +47,15 @@ with session("test", "local[1]") as spark:
     try:
         spark.range(1).mapInArrow(fail, "id bigint").collect()
     except Exception as error:
-        print(in_short(error))
+        print(short_message(error))
     try:
         spark.range(1).write.format("nonsense").save("nowhere")
     except Exception as error:
-        print(in_short(error))
+        print(short_message(error))
 """
 
 
-def test_what_fails_in_a_task_is_said_in_a_line_and_not_in_pages_of_java(java: None) -> None:
+def test_task_failure_is_printed_as_one_line(java: None) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FAILING_TASK],
         capture_output=True,
@@ -70,12 +70,12 @@ def test_what_fails_in_a_task_is_said_in_a_line_and_not_in_pages_of_java(java: N
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError])
-def test_a_worker_whose_spark_has_gone_ends_without_a_word(error: type[OSError]) -> None:
+def test_worker_after_disconnect_exits_silently(error: type[OSError]) -> None:
     quiet_daemon = pytest.importorskip("callboard.spark.quiet_daemon")
 
     def worker(_sock: socket.socket, _authenticated: bool) -> int:
         raise error
 
     with socket.socket() as sock:
-        assert quiet_daemon.quiet(worker)(sock, True) == quiet_daemon.GONE
-        assert quiet_daemon.quiet(lambda *_: 0)(sock, True) == 0
+        assert quiet_daemon.ignore_disconnect(worker)(sock, True) == quiet_daemon.DISCONNECTED_EXIT_CODE
+        assert quiet_daemon.ignore_disconnect(lambda *_: 0)(sock, True) == 0

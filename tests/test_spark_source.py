@@ -11,20 +11,20 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from compaction_helpers import Bat, Rec, write_files
+from compaction_helpers import BatchSpec, RecordSpec, write_files
 from log_helpers import LazyDisk, append, entry, offset
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from spark_helpers import DAY_MS, I16, START_MS, plain, read, reading, text
+from spark_helpers import DAY_MS, I16, START_MS, iter_rows, read_rows, rows_of, text
 
 from callboard.actors.ports import Entry
 from callboard.actors.records import GroupRecord, GroupValue, MemberValue, OffsetRecord, OffsetValue
-from callboard.bench.loggen import Shape, write_log
+from callboard.bench.loggen import LogShape, write_log
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.threads import Inline
-from callboard.runtime.log.compaction.job import Job, run
-from callboard.runtime.log.compaction.swap import Settings, compact
+from callboard.runtime.disk.threads import InlineThreads
+from callboard.runtime.log.compaction.job import CompactionJob, run
+from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.folder import INFO_NAME, DataFolder
 from callboard.runtime.log.format.errors import DamagedBatch
 from callboard.runtime.log.format.records import encode
@@ -32,48 +32,48 @@ from callboard.runtime.log.manifest import ManifestError, manifest_folder, manif
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import folder_name
 from callboard.runtime.log.reading.segment import segment_name
-from callboard.spark.columns import ALL, arrow_schema
+from callboard.spark.columns import ALL_COLUMNS, arrow_schema
 from callboard.spark.files import RemoteDisk, find_log
-from callboard.spark.options import parse
-from callboard.spark.scan import Scan
-from callboard.spark.tasks import spread
+from callboard.spark.options import parse_options
+from callboard.spark.scan import PartitionScan
+from callboard.spark.tasks import distribute
 
 # Options ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some thousand records of every kind in four partitions, several segments each."""
+    """Some thousand records of all kinds in four partitions, with several segments each."""
     root = tmp_path_factory.mktemp("generated")
-    write_log(root, Shape(8000, 4, groups=40, segment_bytes=60_000, transaction_rate=0.05, group_record_rate=0.05))
+    write_log(root, LogShape(8000, 4, groups=40, segment_bytes=60_000, transaction_rate=0.05, group_record_rate=0.05))
     DataFolder(root, 4).close()
     return root
 
 
-def test_options_choose(generated: Path) -> None:
-    everything = [row for number in range(4) for row in read(generated, number)]
+def test_options_select_records(generated: Path) -> None:
+    everything = [row for number in range(4) for row in read_rows(generated, number)]
     kinds = {row["kind"] for row in everything}
     assert kinds == {"offset", "group", "marker"}
-    assert {row["kind"] for row in read(generated, kind="group,marker")} == {"group", "marker"}
-    group = next(row["group"] for row in read(generated, 2) if row["kind"] == "group")
-    ours = read(generated, 2, groups=group, kind="offset,group")
+    assert {row["kind"] for row in read_rows(generated, kind="group,marker")} == {"group", "marker"}
+    group = next(row["group"] for row in read_rows(generated, 2) if row["kind"] == "group")
+    ours = read_rows(generated, 2, groups=group, kind="offset,group")
     assert ours == [row for row in everything if row["group"] == group] and len(ours) > 10
-    assert {row["kind"] for row in read(generated, 2, groups=f'["{group}"]')} == {
+    assert {row["kind"] for row in read_rows(generated, 2, groups=f'["{group}"]')} == {
         *("group", "offset"),
-        *({row["kind"] for row in read(generated, 2)} & {"marker"}),
+        *({row["kind"] for row in read_rows(generated, 2)} & {"marker"}),
     }
-    half_ms = sorted(row["timestamp"] for row in read(generated))[50] // 1000
-    since = read(generated, since=str(half_ms))
-    assert since == [row for row in read(generated) if row["timestamp"] >= half_ms * 1000] and since
-    assert read(generated, columns="offset,group") == [
-        {"offset": row["offset"], "group": row["group"]} for row in read(generated)
+    half_ms = sorted(row["timestamp"] for row in read_rows(generated))[50] // 1000
+    since = read_rows(generated, since=str(half_ms))
+    assert since == [row for row in read_rows(generated) if row["timestamp"] >= half_ms * 1000] and since
+    assert read_rows(generated, columns="offset,group") == [
+        {"offset": row["offset"], "group": row["group"]} for row in read_rows(generated)
     ]
 
 
-def test_a_time_may_be_written_in_two_ways() -> None:
-    times = [parse({"path": "p", "since": text}).since_ms for text in ("1767225600000", "2026-01-01T00:00:00Z")]
+def test_option_since_accepts_iso_and_milliseconds() -> None:
+    times = [parse_options({"path": "p", "since": text}).since_ms for text in ("1767225600000", "2026-01-01T00:00:00Z")]
     assert times == [1767225600000] * 2
-    assert parse({"path": "p", "since": "2026-01-01"}).since_ms == 1767225600000, "UTC, whatever this machine thinks"
+    assert parse_options({"path": "p", "since": "2026-01-01"}).since_ms == 1767225600000, "UTC by default"
 
 
 @pytest.mark.parametrize(
@@ -87,30 +87,30 @@ def test_a_time_may_be_written_in_two_ways() -> None:
         ({"kind": "offsets"}, "bad kind 'offsets': expected some of offset, group"),
         ({"columns": "grp"}, "bad columns 'grp': expected some of log_partition"),
         ({"damage": "ignore"}, "bad damage 'ignore': expected failfast or permissive"),
-        ({"rowsPerTrigger": "0"}, "bad rowsPerTrigger '0': expected a number from 1 on"),
+        ({"rowsPerTrigger": "0"}, "bad rowsPerTrigger '0': expected a number of at least 1"),
         ({"goups": "a"}, "unknown option 'goups'; expected some of mode, partitions, groups"),
         ({"path": ""}, "no path was given"),
     ],
 )
-def test_a_wrong_option_is_named(option: dict[str, str], expected: str) -> None:
+def test_invalid_option_raises_value_error_with_its_name(option: dict[str, str], expected: str) -> None:
     with pytest.raises(ValueError) as error:
-        parse({"path": "data", **option})
+        parse_options({"path": "data", **option})
     assert expected in str(error.value)
 
 
-def test_work_is_spread_by_size() -> None:
-    assert spread({"a": 5, "b": 3, "c": 2, "d": 0}, 2) == [["a", "d"], ["b", "c"]]
-    assert spread({}, 3) == []
-    assert spread({"a": 0}, 0) == [["a"]]
+def test_distribute_balances_sizes() -> None:
+    assert distribute({"a": 5, "b": 3, "c": 2, "d": 0}, 2) == [["a", "d"], ["b", "c"]]
+    assert distribute({}, 3) == []
+    assert distribute({"a": 0}, 0) == [["a"]]
 
 
 # Damage, and files that go ---------------------------------------------------------------------------------------
 
 
 def damaged(tmp_path: Path) -> tuple[Path, Path]:
-    """Three batches in a closed segment, one behind it; the middle one of the three is damaged."""
+    """Three batches in a closed segment, the second one damaged, and one batch in the next segment."""
     folder = tmp_path / "__consumer_offsets-0"
-    plain = [Bat((Rec(*encode(offset("g", number))),)) for number in range(4)]
+    plain = [BatchSpec((RecordSpec(*encode(offset("g", number))),)) for number in range(4)]
     write_files(Disk(), [plain[:3], plain[3:]], folder)
     path = folder / segment_name(0)
     data = bytearray(path.read_bytes())
@@ -119,13 +119,13 @@ def damaged(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path, path
 
 
-def test_damage_fails_with_file_and_byte_or_is_a_row(tmp_path: Path) -> None:
+def test_damage_raises_with_file_and_byte_or_gives_damage_row(tmp_path: Path) -> None:
     root, path = damaged(tmp_path)
     at = path.stat().st_size // 3
     for mode in ("records", "live"):
         with pytest.raises(DamagedBatch, match=f"{path}: damaged batch at byte {at}: checksum"):
-            read(root, mode=mode)
-    rows = read(root, damage="permissive")
+            read_rows(root, mode=mode)
+    rows = read_rows(root, damage="permissive")
     assert [(row["kind"], row["log_offset"], row["offset"]) for row in rows if row["kind"] == "offset"] == [
         ("offset", 0, 0),
         ("offset", 2, 2),
@@ -133,51 +133,53 @@ def test_damage_fails_with_file_and_byte_or_is_a_row(tmp_path: Path) -> None:
     ]
     (notice,) = [row for row in rows if row["kind"] == "damage"]
     assert notice["log_offset"] == 1 and f"{path}: {at} damaged bytes at byte {at}" in notice["notice"]
-    live = read(root, damage="permissive", mode="live")
+    live = read_rows(root, damage="permissive", mode="live")
     assert sorted((row["kind"], row["log_offset"]) for row in live) == [("damage", 1), ("offset", 3)]
-    assert [row["kind"] for row in read(root, damage="permissive", kind="offset", mode="live")] == ["offset"]
+    assert [row["kind"] for row in read_rows(root, damage="permissive", kind="offset", mode="live")] == ["offset"]
 
 
-def test_a_torn_end_is_no_damage(tmp_path: Path) -> None:
+def test_torn_end_is_not_damage(tmp_path: Path) -> None:
     root, folder = tmp_path, tmp_path / "__consumer_offsets-0"
-    write_files(Disk(), [[Bat((Rec(*encode(offset("g", number))),)) for number in range(2)]], folder)
+    write_files(Disk(), [[BatchSpec((RecordSpec(*encode(offset("g", number))),)) for number in range(2)]], folder)
     path = folder / segment_name(0)
     path.write_bytes(path.read_bytes()[:-1])
     for mode in ("records", "live"):
-        assert [row["offset"] for row in read(root, mode=mode)] == [0]
+        assert [row["offset"] for row in read_rows(root, mode=mode)] == [0]
 
 
-def test_a_record_that_makes_no_sense_is_named(tmp_path: Path) -> None:
+def test_undecodable_record_is_reported_with_offset(tmp_path: Path) -> None:
     key, value = encode(offset("g", 5))
     write_files(
-        Disk(), [[Bat((Rec(key, value), Rec(key[:5], value), Rec(key, value)))]], tmp_path / "__consumer_offsets-0"
+        Disk(),
+        [[BatchSpec((RecordSpec(key, value), RecordSpec(key[:5], value), RecordSpec(key, value)))]],
+        tmp_path / "__consumer_offsets-0",
     )
     with pytest.raises(DamagedBatch, match="record at offset 1: damaged record key"):
-        read(tmp_path)
-    kinds = [(row["kind"], row["log_offset"]) for row in read(tmp_path, damage="permissive")]
+        read_rows(tmp_path)
+    kinds = [(row["kind"], row["log_offset"]) for row in read_rows(tmp_path, damage="permissive")]
     assert kinds == [("offset", 0), ("damage", 1), ("offset", 2)]
 
 
-def test_a_manifest_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+def test_manifest_of_newer_version_is_refused(tmp_path: Path) -> None:
     root, path = damaged(tmp_path)
     where = manifest_folder(path.parent)
     where.mkdir(parents=True)
     (where / manifest_name(1)).write_text('{"version": 9}')
     with pytest.raises(ManifestError, match="found manifest version 9"):
-        read(root, damage="permissive")
+        read_rows(root, damage="permissive")
 
 
 @pytest.mark.parametrize("mode", ["records", "live"])
-def test_a_file_that_compaction_takes_meanwhile_is_read_from_what_replaced_it(tmp_path: Path, mode: str) -> None:
-    """The first rows are read, then everything is compacted and the old files go; what follows still comes."""
-    write_log(tmp_path, Shape(6000, 1, groups=30, segment_bytes=40_000, transaction_rate=0.05))
+def test_file_replaced_by_compaction_during_read_is_read_from_replacement(tmp_path: Path, mode: str) -> None:
+    """The log is compacted, and old files are removed, after the first rows were read."""
+    write_log(tmp_path, LogShape(6000, 1, groups=30, segment_bytes=40_000, transaction_rate=0.05))
     folder = tmp_path / "__consumer_offsets-0"
-    expected = {row["log_offset"] for row in read(tmp_path, mode="live")}
+    expected = {row["log_offset"] for row in read_rows(tmp_path, mode="live")}
     files = {path.name for path in folder.glob("*.log")}
-    going = reading(tmp_path, chunk_bytes=5000, mode=mode)
+    going = iter_rows(tmp_path, chunk_bytes=5000, mode=mode)
     first = next(going)
     for _ in range(2):  # the first run replaces, the next one removes
-        assert run(Job(folder, Settings(START_MS + DAY_MS, "test", -1.0), grace_ms=0)).reason == ""
+        assert run(CompactionJob(folder, CompactionSettings(START_MS + DAY_MS, "test", -1.0), grace_ms=0)).reason == ""
     assert len({path.name for path in folder.glob("*.log")} & files) < len(files) - 2
     offsets = [first["log_offset"], *(row["log_offset"] for row in going)]
     assert len(set(offsets)) == len(offsets)
@@ -190,25 +192,25 @@ def test_a_file_that_compaction_takes_meanwhile_is_read_from_what_replaced_it(tm
 # Where a log may lie ---------------------------------------------------------------------------------------------
 
 
-def test_a_log_is_found_or_what_is_missing_is_said(generated: Path, tmp_path: Path) -> None:
+def test_find_log_returns_folders_or_names_missing_files(generated: Path, tmp_path: Path) -> None:
     found = find_log(f"file://{generated}")
-    assert list(found.folders) == [0, 1, 2, 3] and found.total == 4
+    assert list(found.folders) == [0, 1, 2, 3] and found.partition_count == 4
     assert find_log(str(generated / "__consumer_offsets-2")).folders == {2: generated / "__consumer_offsets-2"}
-    group = read(generated, 2, kind="group")[0]["group"]
-    assert found.numbers_of(None, frozenset([group])) == [2]
+    group = read_rows(generated, 2, kind="group")[0]["group"]
+    assert found.partition_numbers(None, frozenset([group])) == [2]
     with pytest.raises(FileNotFoundError, match="nowhere: found no folder"):
         find_log(str(tmp_path / "nowhere"))
     with pytest.raises(FileNotFoundError, match=r"found neither callboard\.json nor a folder"):
         find_log(str(tmp_path))
-    with pytest.raises(ValueError, match="nonsense://x: pyarrow does not open it"):
+    with pytest.raises(ValueError, match="nonsense://x: neither pyarrow"):
         find_log("nonsense://x")
     (tmp_path / INFO_NAME).write_text('{"format": 99}')
     with pytest.raises(Exception, match="a newer version wrote this folder"):
         find_log(str(tmp_path))
 
 
-def test_a_log_is_read_through_a_file_system_of_fsspec(generated: Path, tmp_path: Path) -> None:
-    """An archive stands for an object store: it only lists and reads. The same rows come as from the folder."""
+def test_log_in_fsspec_file_system_is_read(generated: Path, tmp_path: Path) -> None:
+    """A zip archive is used as an object store, which can only list and read. The rows equal the folder's."""
     archive = tmp_path / "data.zip"
     with zipfile.ZipFile(archive, "w") as packed:
         for path in sorted(generated.rglob("*")):
@@ -216,58 +218,62 @@ def test_a_log_is_read_through_a_file_system_of_fsspec(generated: Path, tmp_path
                 packed.write(path, f"data/{path.relative_to(generated)}")
     url = f"zip://data::{archive}"
     found = find_log(url)
-    assert isinstance(found.disk, RemoteDisk) and found.total == 4
+    assert isinstance(found.disk, RemoteDisk) and found.partition_count == 4
     for mode in ("records", "live"):
-        asked = parse({"path": url, "mode": mode})
-        batches = Scan(found.disk, found.folders[1], 1, asked).batches()
-        assert [row for batch in batches for row in plain(batch)] == read(generated, 1, mode=mode)
-    with pytest.raises(OSError, match="it can only be read where it lies"):
+        asked = parse_options({"path": url, "mode": mode})
+        batches = PartitionScan(found.disk, found.folders[1], 1, asked).batches()
+        assert [row for batch in batches for row in rows_of(batch)] == read_rows(generated, 1, mode=mode)
+    with pytest.raises(OSError, match="this file system is read-only"):
         found.disk.open(found.folders[1] / "new", os.O_WRONLY | os.O_CREAT)
 
 
-def test_missing_segment_of_a_compacted_log_fails_or_is_a_row(tmp_path: Path) -> None:
-    """In all ways of reading, and through a file system of fsspec, where the whole log is read before."""
+def test_missing_segment_of_compacted_log_raises_or_gives_damage_row(tmp_path: Path) -> None:
+    """In all modes, and in a file system of fsspec, where the complete log is read first."""
     root = tmp_path / "data"
     DataFolder(root, 1).close()
-    log = OffsetsLog(root, 1, threads=Inline(), segment_bytes=300, checkpoint_bytes=600)
+    log = OffsetsLog(root, 1, threads=InlineThreads(), segment_bytes=300, checkpoint_bytes=600)
     log.open()
     for number in range(30):
         log.append([Entry(0, (offset("g", number, partition=number),))], 5, lambda _: None)
         if number == 12:
-            assert compact(Disk(), root / folder_name(0), Settings(5, "test", -1.0)) is not None
+            assert compact(Disk(), root / folder_name(0), CompactionSettings(5, "test", -1.0)) is not None
     log.close()
     archive = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "data")
     found = find_log(f"zip://data::{archive}")
-    whole = Scan(found.disk, found.folders[0], 0, parse({"path": str(root)}))
+    whole = PartitionScan(found.disk, found.folders[0], 0, parse_options({"path": str(root)}))
     assert sum(batch.num_rows for batch in whole.batches()) == 30
     clean_end = newest_manifest(Disk(), root / folder_name(0)).clean_end
     path = root / folder_name(0) / segment_name(clean_end)
     path.unlink()
     for mode in ("records", "live"):
         with pytest.raises(DamagedBatch, match=f"the compacted segments end at offset {clean_end}"):
-            read(root, mode=mode)
-        rows = read(root, mode=mode, damage="permissive")
+            read_rows(root, mode=mode)
+        rows = read_rows(root, mode=mode, damage="permissive")
         assert [row["log_offset"] for row in rows if row["kind"] == "damage"] == [clean_end]
-    asked = parse({"path": str(root), "damage": "permissive"})
-    rows = [row for batch in Scan(Disk(), root / folder_name(0), 0, asked).between(0, 30, None) for row in plain(batch)]
+    asked = parse_options({"path": str(root), "damage": "permissive"})
+    rows = [
+        row
+        for batch in PartitionScan(Disk(), root / folder_name(0), 0, asked).between(0, 30, None)
+        for row in rows_of(batch)
+    ]
     assert {row["kind"] for row in rows} == {"offset", "damage"}
 
 
 # In Spark --------------------------------------------------------------------------------------------------------
 
 
-def test_spark_finds_the_source_by_itself(spark: SparkSession, generated: Path) -> None:
-    """And what it counts is what is there, in SQL too, with options that choose."""
+def test_spark_finds_source_without_registration(spark: SparkSession, generated: Path) -> None:
+    """The counts are right, also in SQL and with options."""
     frame = spark.read.format("callboard").load(str(generated))
-    assert dict(frame.dtypes).keys() == ALL.keys()
-    rows = [row for number in range(4) for row in read(generated, number)]
+    assert dict(frame.dtypes).keys() == ALL_COLUMNS.keys()
+    rows = [row for number in range(4) for row in read_rows(generated, number)]
     assert frame.count() == len(rows)
     spark.sql(
         f"create or replace temporary view live using callboard options (path '{generated}', mode 'live',"
         " partitions '0,2')"
     )
     counted = spark.sql("select log_partition, kind, count(*) from live group by all").collect()
-    expected = [row for number in (0, 2) for row in read(generated, number, mode="live")]
+    expected = [row for number in (0, 2) for row in read_rows(generated, number, mode="live")]
     assert {tuple(row) for row in counted} == {
         (number, kind, sum((row["log_partition"], row["kind"]) == (number, kind) for row in expected))
         for number, kind in {(row["log_partition"], row["kind"]) for row in expected}
@@ -276,14 +282,14 @@ def test_spark_finds_the_source_by_itself(spark: SparkSession, generated: Path) 
     assert members.selectExpr("explode(members) m").select("m.client_host").distinct().collect()
 
 
-def test_the_types_are_those_that_spark_expects(spark: SparkSession, generated: Path) -> None:
-    """To the last letter: it refuses a batch whose Arrow schema is another one."""
+def test_arrow_schema_equals_spark_schema(spark: SparkSession, generated: Path) -> None:
+    """Spark refuses a batch with a different Arrow schema."""
     frame = spark.read.format("callboard").load(str(generated))
-    assert to_arrow_schema(frame.schema, timezone="UTC").equals(arrow_schema(tuple(ALL)))
+    assert to_arrow_schema(frame.schema, timezone="UTC").equals(arrow_schema(tuple(ALL_COLUMNS)))
 
 
-def test_every_record_that_came_since_is_seen_by_a_view(spark: SparkSession, tmp_path: Path) -> None:
-    """Also in a partition that had none when the view was made."""
+def test_dataframe_used_again_includes_new_records(spark: SparkSession, tmp_path: Path) -> None:
+    """Also in a partition that was empty when the DataFrame was created."""
     DataFolder(tmp_path, 6).close()
     log = OffsetsLog(tmp_path, 6, disk=LazyDisk())
     log.open()
@@ -296,8 +302,8 @@ def test_every_record_that_came_since_is_seen_by_a_view(spark: SparkSession, tmp
     assert sorted(row["offset"] for row in frame.collect()) == [1, 2, 3]
 
 
-def test_filters_of_one_query_do_not_reach_the_next(spark: SparkSession, generated: Path) -> None:
-    """Which they would if the source took filters from Spark."""
+def test_filters_do_not_affect_later_queries(spark: SparkSession, generated: Path) -> None:
+    """They would if the source supported filter pushdown."""
     frame = spark.read.format("callboard").option("columns", "log_partition").load(str(generated))
     total = frame.count()
     parts = [frame.where(f"log_partition = {number}").count() for number in range(4)]
@@ -306,7 +312,7 @@ def test_filters_of_one_query_do_not_reach_the_next(spark: SparkSession, generat
     assert union.count() == parts[1] + parts[2]
 
 
-def test_errors_in_spark_name_what_is_wrong(spark: SparkSession, tmp_path: Path) -> None:
+def test_errors_in_spark_contain_cause(spark: SparkSession, tmp_path: Path) -> None:
     reader = spark.read.format("callboard")
     with pytest.raises(AnalysisException, match="found no folder, expected the data folder of a server"):
         reader.load(str(tmp_path / "nowhere"))
@@ -315,13 +321,13 @@ def test_errors_in_spark_name_what_is_wrong(spark: SparkSession, tmp_path: Path)
         spark.read.format("callboard").option("partitions", "7").load(str(root)).count()
     with pytest.raises(PythonException, match=f"{path}: damaged batch at byte"):
         reader.load(str(root)).collect()
-    with pytest.raises(AnalysisException, match="the source has columns of its own"):
+    with pytest.raises(AnalysisException, match="the source defines its own columns"):
         spark.read.format("callboard").schema("x int").load(str(root)).count()
 
 
-def test_other_partitions_come_although_one_is_damaged(spark: SparkSession, tmp_path: Path) -> None:
+def test_damaged_partition_does_not_affect_others(spark: SparkSession, tmp_path: Path) -> None:
     root, path = damaged(tmp_path)
-    write_files(Disk(), [[Bat((Rec(*encode(offset("h", 9))),))]], root / "__consumer_offsets-3")
+    write_files(Disk(), [[BatchSpec((RecordSpec(*encode(offset("h", 9))),))]], root / "__consumer_offsets-3")
     frame = spark.read.format("callboard").option("damage", "permissive").load(str(root))
     rows = frame.select("log_partition", "kind", "offset", "notice").collect()
     assert sorted((row[0], row[1], row[2]) for row in rows if row["kind"] == "offset") == [
@@ -331,8 +337,8 @@ def test_other_partitions_come_although_one_is_damaged(spark: SparkSession, tmp_
     assert [str(path) in row["notice"] for row in rows if row["kind"] == "damage"] == [True]
 
 
-def test_what_a_record_has_is_in_its_columns(spark: SparkSession, tmp_path: Path) -> None:
-    """A group with its members, what they subscribe to and were given; a commit with an expiry."""
+def test_columns_contain_fields_of_group_and_offset_records(spark: SparkSession, tmp_path: Path) -> None:
+    """A group with members, subscriptions and assignments; a commit with an expiry."""
     subscription = I16.pack(0) + (1).to_bytes(4, "big") + text("orders") + (-1).to_bytes(4, "big", signed=True)
     assignment = I16.pack(0) + (1).to_bytes(4, "big") + text("orders") + b"\0\0\0\2" + bytes(4) + b"\0\0\0\3"
     member = MemberValue("m-1", "static", "client", "/10.0.0.1", 1, 2, subscription, assignment)

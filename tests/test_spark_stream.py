@@ -1,4 +1,4 @@
-"""A log as a stream: every record once, over restarts, torn ends, and a compaction that was faster."""
+"""A log as a stream: every record once, across restarts, with torn ends, and with faster compaction."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compaction_helpers import Bat, Rec, encoded, write_files
+from compaction_helpers import BatchSpec, RecordSpec, encoded, write_files
 from log_helpers import LazyDisk, append, entry, offset
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from callboard.bench.loggen import Shape, write_log
+from callboard.bench.loggen import LogShape, write_log
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.log.compaction.job import Job, run
-from callboard.runtime.log.compaction.swap import Settings
+from callboard.runtime.log.compaction.job import CompactionJob, run
+from callboard.runtime.log.compaction.swap import CompactionSettings
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.reading.segment import segment_name
-from callboard.spark.options import parse
-from callboard.spark.stream import Follower, StreamReader, within
+from callboard.spark.options import parse_options
+from callboard.spark.stream import LogEndTracker, StreamReader, limit_end_offsets
 
 PARTITIONS = 3
 START_MS = 1_700_000_000_000
@@ -30,7 +30,7 @@ DAY_MS = 86_400_000
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[OffsetsLog]:
-    """A log that is written to while it is read."""
+    """A log that is written while it is read."""
     DataFolder(tmp_path / "data", PARTITIONS).close()
     log = OffsetsLog(tmp_path / "data", PARTITIONS, disk=LazyDisk(), segment_bytes=3000)
     log.open()
@@ -39,7 +39,7 @@ def log(tmp_path: Path) -> Iterator[OffsetsLog]:
 
 
 def write(log: OffsetsLog, numbers: range) -> None:
-    """A commit in every partition for each number; all of it is in the files afterwards."""
+    """Commit each number in every partition; the files contain all records afterwards."""
     for number in numbers:
         append(log, [entry(partition, number) for partition in range(PARTITIONS)])
     for partition in range(PARTITIONS):
@@ -47,7 +47,7 @@ def write(log: OffsetsLog, numbers: range) -> None:
 
 
 def drain(spark: SparkSession, root: Path, name: str, **options: str) -> list[Any]:
-    """Run the stream up to what is there now, with its checkpoint and its table beside the data."""
+    """Run the stream up to the current end, with its checkpoint and its table in the root folder."""
     table, checkpoint = str(root.parent / f"{name}.parquet"), str(root.parent / f"{name}.checkpoint")
     frame = spark.readStream.format("callboard").options(**options).load(str(root))
     query = (
@@ -68,8 +68,10 @@ def rows(numbers: range) -> list[Any]:
     return sorted((partition, number, "offset", number) for partition in range(PARTITIONS) for number in numbers)
 
 
-def test_every_record_comes_once_over_restarts(spark: SparkSession, tmp_path: Path, log: OffsetsLog) -> None:
-    """Three runs from one checkpoint while the log goes on, each in several batches, over many segments."""
+def test_stream_delivers_every_record_once_across_restarts(
+    spark: SparkSession, tmp_path: Path, log: OffsetsLog
+) -> None:
+    """Three runs from one checkpoint while the log grows, each in several batches, over many segments."""
     root = tmp_path / "data"
     for end in (30, 31, 80):
         write(log, range({30: 0, 31: 30, 80: 31}[end], end))
@@ -78,7 +80,9 @@ def test_every_record_comes_once_over_restarts(spark: SparkSession, tmp_path: Pa
     assert len(list(root.rglob("__consumer_offsets-0/*.log"))) > 2
 
 
-def test_a_stream_may_begin_with_what_comes(spark: SparkSession, tmp_path: Path, log: OffsetsLog) -> None:
+def test_stream_with_starting_offsets_latest_delivers_only_new_records(
+    spark: SparkSession, tmp_path: Path, log: OffsetsLog
+) -> None:
     root = tmp_path / "data"
     write(log, range(5))
     assert drain(spark, root, "late", startingOffsets="latest") == []
@@ -86,7 +90,7 @@ def test_a_stream_may_begin_with_what_comes(spark: SparkSession, tmp_path: Path,
     assert drain(spark, root, "late", startingOffsets="latest") == rows(range(5, 8))
 
 
-def test_where_compaction_was_faster_what_is_left_comes_and_it_says_so(
+def test_stream_slower_than_compaction_delivers_rest_and_gap_row(
     spark: SparkSession, tmp_path: Path, log: OffsetsLog
 ) -> None:
     root = tmp_path / "data"
@@ -96,7 +100,7 @@ def test_where_compaction_was_faster_what_is_left_comes_and_it_says_so(
     for _ in range(2):
         for partition in range(PARTITIONS):
             folder = root / f"__consumer_offsets-{partition}"
-            assert run(Job(folder, Settings(START_MS, "test", -1.0), grace_ms=0)).reason == ""
+            assert run(CompactionJob(folder, CompactionSettings(START_MS, "test", -1.0), grace_ms=0)).reason == ""
     found = drain(spark, root, "slow")
     new = [row for row in found if row[1] >= 10 and row[2] == "offset"]
     assert {row for row in rows(range(200)) if row[1] == 199} <= set(new), "the newest of each key is there"
@@ -113,7 +117,7 @@ def test_where_compaction_was_faster_what_is_left_comes_and_it_says_so(
 
 
 def batch(number: int, time_ms: int = START_MS) -> bytes:
-    return encoded(Bat((Rec(*encode(offset("g", number))),)), number, time_ms)
+    return encoded(BatchSpec((RecordSpec(*encode(offset("g", number))),)), number, time_ms)
 
 
 def offsets(reader: StreamReader, start: dict[str, int], end: dict[str, int]) -> list[int]:
@@ -121,11 +125,11 @@ def offsets(reader: StreamReader, start: dict[str, int], end: dict[str, int]) ->
     return [at for table in tables for at in table.column("log_offset").to_pylist()]
 
 
-def test_a_torn_end_comes_when_it_is_whole(tmp_path: Path) -> None:
+def test_stream_delivers_torn_batch_once_complete(tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-0"
     folder.mkdir()
     path = folder / segment_name(0)
-    reader = StreamReader(parse({"path": str(tmp_path)}))
+    reader = StreamReader(parse_options({"path": str(tmp_path)}))
     whole = b"".join(map(batch, range(3)))
     path.write_bytes(whole[:-5])
     first = reader.latestOffset({}, ReadAllAvailable())
@@ -137,29 +141,29 @@ def test_a_torn_end_comes_when_it_is_whole(tmp_path: Path) -> None:
     assert offsets(reader, second, second) == []
 
 
-def test_the_newest_file_is_not_read_again(tmp_path: Path) -> None:
-    """The mark that a task gets lies where the new records begin."""
+def test_end_offset_does_not_reread_newest_file(tmp_path: Path) -> None:
+    """A task's start position is where the new records begin."""
     folder = tmp_path / "__consumer_offsets-0"
     folder.mkdir()
     path = folder / segment_name(0)
-    follower = Follower(Disk(), folder)
+    tracker = LogEndTracker(Disk(), folder)
     path.write_bytes(batch(0) + batch(1))
-    assert follower.end() == 2
+    assert tracker.end() == 2
     path.write_bytes(batch(0) + batch(1) + batch(2))
-    assert follower.end() == 3
-    mark = follower.mark_for(2)
+    assert tracker.end() == 3
+    mark = tracker.nearest_position(2)
     assert mark is not None and (mark.name, mark.position, mark.offset) == (path.name, len(batch(0) * 2), 2)
     (folder / segment_name(3)).write_bytes(batch(3))
-    assert follower.end() == 4
-    assert follower.mark_for(3) is not None and follower.mark_for(2) is None
+    assert tracker.end() == 4
+    assert tracker.nearest_position(3) is not None and tracker.nearest_position(2) is None
 
 
-def test_a_mark_in_a_file_that_has_ended_is_not_used(tmp_path: Path) -> None:
-    """Kafka replaces closed files under their names, so only what is still written to stays where it was."""
+def test_position_in_closed_file_is_not_used(tmp_path: Path) -> None:
+    """Kafka replaces closed files under the same names, so positions are valid only in the open file."""
     folder = tmp_path / "__consumer_offsets-0"
     folder.mkdir()
     (folder / segment_name(0)).write_bytes(batch(0) + batch(1))
-    reader = StreamReader(parse({"path": str(tmp_path)}))
+    reader = StreamReader(parse_options({"path": str(tmp_path)}))
     first = reader.latestOffset({}, ReadAllAvailable())
     (folder / segment_name(0)).write_bytes(batch(0) + batch(1) + batch(2))
     second = reader.latestOffset(first, ReadAllAvailable())
@@ -169,12 +173,12 @@ def test_a_mark_in_a_file_that_has_ended_is_not_used(tmp_path: Path) -> None:
     assert [table.column("log_offset").to_pylist() for table in reader.read(planned)] == [[2]]
 
 
-def test_available_now_ends_where_the_log_did(tmp_path: Path) -> None:
+def test_available_now_stops_at_initial_log_end(tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-0"
-    write_files(Disk(), [[Bat((Rec(b"\0\x09", b"1"),)) for _ in range(5)]], folder)
-    reader = StreamReader(parse({"path": str(tmp_path), "rowsPerTrigger": "2"}))
+    write_files(Disk(), [[BatchSpec((RecordSpec(b"\0\x09", b"1"),)) for _ in range(5)]], folder)
+    reader = StreamReader(parse_options({"path": str(tmp_path), "rowsPerTrigger": "2"}))
     reader.prepareForTriggerAvailableNow()
-    write_files(Disk(), [[Bat((Rec(b"\0\x09", b"1"),))]], folder, base=5)
+    write_files(Disk(), [[BatchSpec((RecordSpec(b"\0\x09", b"1"),))]], folder, base=5)
     limit = reader.getDefaultReadLimit()
     ends: list[dict[str, int]] = [{}]
     while (end := reader.latestOffset(ends[-1], limit)) != ends[-1]:
@@ -183,11 +187,9 @@ def test_available_now_ends_where_the_log_did(tmp_path: Path) -> None:
     assert reader.reportLatestOffset() == {"0": 6}
 
 
-def test_a_log_that_is_shorter_than_the_checkpoint_waits_and_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_files(Disk(), [[Bat((Rec(b"\0\x09", b"1"),))]], tmp_path / "__consumer_offsets-0")
-    reader = StreamReader(parse({"path": str(tmp_path)}))
+def test_log_shorter_than_checkpoint_waits_with_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_files(Disk(), [[BatchSpec((RecordSpec(b"\0\x09", b"1"),))]], tmp_path / "__consumer_offsets-0")
+    reader = StreamReader(parse_options({"path": str(tmp_path)}))
     assert reader.latestOffset({"0": 7}, ReadAllAvailable()) == {"0": 7}
     assert "partition 0 ends at offset 1, and the stream has read up to 7" in caplog.text
     (planned,) = reader.partitions({"5": 0}, {"5": 3})
@@ -195,16 +197,16 @@ def test_a_log_that_is_shorter_than_the_checkpoint_waits_and_says_so(
         list(reader.read(planned))
 
 
-def test_a_limit_is_shared_by_what_each_has_to_read() -> None:
-    assert within({"0": 10}, {"0": 110, "1": 300, "2": 0}, 40) == {"0": 20, "1": 30, "2": 0}
-    assert within({}, {"0": 1, "1": 1000}, 10) == {"0": 1, "1": 9}
-    assert within({}, {"0": 5}, 10) == {"0": 5}
+def test_limit_end_offsets_divides_rows_by_backlog() -> None:
+    assert limit_end_offsets({"0": 10}, {"0": 110, "1": 300, "2": 0}, 40) == {"0": 20, "1": 30, "2": 0}
+    assert limit_end_offsets({}, {"0": 1, "1": 1000}, 10) == {"0": 1, "1": 9}
+    assert limit_end_offsets({}, {"0": 5}, 10) == {"0": 5}
 
 
-def test_all_records_of_a_generated_log_come_in_steps(tmp_path: Path) -> None:
-    """Every offset is read once, whatever the steps; markers and offsets of transactions count too."""
-    write_log(tmp_path, Shape(3000, 2, groups=20, segment_bytes=30_000, transaction_rate=0.1))
-    reader = StreamReader(parse({"path": str(tmp_path)}))
+def test_stream_with_row_limit_delivers_all_records_in_batches(tmp_path: Path) -> None:
+    """Every offset is read once, with any batch size; markers and transactional offsets count too."""
+    write_log(tmp_path, LogShape(3000, 2, groups=20, segment_bytes=30_000, transaction_rate=0.1))
+    reader = StreamReader(parse_options({"path": str(tmp_path)}))
     start: dict[str, int] = {}
     found: list[tuple[int, int]] = []
     while (end := reader.latestOffset(start, ReadMaxRows(700))) != start:

@@ -14,7 +14,7 @@ from peers.wire import Wire
 
 from callboard.actors.base import Actor
 from callboard.actors.timer.messages import Expired, Schedule
-from callboard.runtime.engine.clock import PULSE_MS, STALL_MS, SystemClock
+from callboard.runtime.engine.clock import CLOCK_CHECK_INTERVAL_MS, STALL_MS, SystemClock
 from callboard.runtime.engine.system import System
 
 SESSION_MS = 2000
@@ -34,9 +34,9 @@ def ticks() -> Ticks:
     return Ticks()
 
 
-def test_time_passes_as_long_as_somebody_looks(ticks: Ticks) -> None:
+def test_monotonic_time_follows_machine_with_regular_reads(ticks: Ticks) -> None:
     clock = ticks.clock
-    clock.watch()
+    clock.add_watcher()
     began_ms = clock.monotonic_ms()
     for _ in range(100):
         ticks.now_ms += STALL_MS
@@ -44,24 +44,24 @@ def test_time_passes_as_long_as_somebody_looks(ticks: Ticks) -> None:
     assert clock.monotonic_ms() == began_ms + 100 * STALL_MS
 
 
-def test_a_stall_counts_as_one_pulse(ticks: Ticks) -> None:
+def test_stall_counts_as_one_check_interval(ticks: Ticks) -> None:
     clock = ticks.clock
-    clock.watch()
+    clock.add_watcher()
     began_ms = clock.monotonic_ms()
     ticks.now_ms += 3_600_000
-    assert clock.monotonic_ms() == began_ms + PULSE_MS
+    assert clock.monotonic_ms() == began_ms + CLOCK_CHECK_INTERVAL_MS
     ticks.now_ms += 10
-    assert clock.monotonic_ms() == began_ms + PULSE_MS + 10, "and then it goes on"
+    assert clock.monotonic_ms() == began_ms + CLOCK_CHECK_INTERVAL_MS + 10, "and then it goes on"
 
 
-def test_a_gap_that_nobody_was_to_watch_is_no_stall(ticks: Ticks) -> None:
+def test_gap_without_watchers_is_not_a_stall(ticks: Ticks) -> None:
     """While no alarm is set nobody looks; then an hour is an hour."""
     clock = ticks.clock
     began_ms = clock.monotonic_ms()
     ticks.now_ms += 3_600_000
-    clock.watch()
+    clock.add_watcher()
     assert clock.monotonic_ms() == began_ms + 3_600_000
-    clock.unwatch()
+    clock.remove_watcher()
     ticks.now_ms += 3_600_000
     assert clock.monotonic_ms() == began_ms + 7_200_000
 
@@ -77,14 +77,14 @@ class Waiting(Actor):
         self._rang.set()
 
 
-def test_a_long_wait_on_the_loop_is_no_stall() -> None:
+def test_long_wait_with_set_alarm_is_not_a_stall() -> None:
     """An alarm that is set looks at the clock in pulses, so that a wait longer than a stall ends in time."""
 
     async def main() -> None:
         async with System.on_loop() as system:
             clock, rang = system.clock, asyncio.Event()
             timer = system.start_timer()
-            due_ms = clock.monotonic_ms() + STALL_MS + PULSE_MS
+            due_ms = clock.monotonic_ms() + STALL_MS + CLOCK_CHECK_INTERVAL_MS
             timer.tell(Schedule(system.spawn(Waiting, rang), "x", due_ms))
             began_s = time.monotonic()
             await asyncio.wait_for(rang.wait(), 30)
@@ -95,7 +95,7 @@ def test_a_long_wait_on_the_loop_is_no_stall() -> None:
     asyncio.run(main())
 
 
-def test_no_session_ends_for_a_stall_of_the_process(tmp_path: Path) -> None:
+def test_stall_of_the_process_expires_no_session(tmp_path: Path) -> None:
     """A member beats after its server was stopped for longer than its session: it is still a member.
 
     Then it is silent for real, and its session ends.

@@ -1,4 +1,4 @@
-"""The tables of states: complete, and held by the group that reads them."""
+"""The tables of states are complete, and groups follow them."""
 
 from __future__ import annotations
 
@@ -7,32 +7,41 @@ from itertools import product
 from typing import Any
 
 import pytest
-from stage.company import Company
-from stage.ports import Place
+from actor_system.ports import RecordedReply
+from actor_system.simulated_group import SimulatedGroup
 
 from callboard.actors.coordinator.actor import REQUESTS
 from callboard.actors.errors import ErrorCode, IllegalTransition
-from callboard.actors.group.states import ABSENT, ALWAYS_SERVED, ANSWERS, CAME_FROM, Action, Request, Row, State
+from callboard.actors.group.states import (
+    ABSENT,
+    ALLOWED_PREVIOUS_STATES,
+    ALWAYS_SERVED,
+    ANSWERS,
+    Action,
+    Request,
+    Row,
+    State,
+)
 from callboard.actors.messages import JoinGroup
 
 ROWS: dict[str, Row] = {**{state.value: row for state, row in ANSWERS.items()}, "absent": ABSENT}
 
 
-def test_each_request_has_an_answer_in_each_state() -> None:
+def test_each_state_has_answer_for_each_request() -> None:
     answers = [row[kind] for row in ROWS.values() for kind in Request if row is ABSENT or kind not in ALWAYS_SERVED]
     assert all(isinstance(answer, Action | ErrorCode) for answer in answers)
 
 
-def test_the_tables_know_no_other_states_and_requests() -> None:
-    assert set(ANSWERS) == set(CAME_FROM) == set(State)
+def test_tables_contain_no_other_states_or_requests() -> None:
+    assert set(ANSWERS) == set(ALLOWED_PREVIOUS_STATES) == set(State)
     assert all(set(row) == set(Request) - ALWAYS_SERVED for row in ANSWERS.values())
     assert set(ABSENT) == set(Request)
-    assert {one for states in CAME_FROM.values() for one in states} <= set(State)
+    assert {one for states in ALLOWED_PREVIOUS_STATES.values() for one in states} <= set(State)
 
 
-def test_the_arrows_are_kafkas() -> None:
-    """Source: ClassicGroupState; Dead is entered from everywhere, itself included."""
-    arrows = {(came_from.value, state.value) for state in State for came_from in CAME_FROM[state]}
+def test_allowed_transitions_equal_kafkas() -> None:
+    """Source: ClassicGroupState. Dead can be entered from every state, including Dead."""
+    arrows = {(came_from.value, state.value) for state in State for came_from in ALLOWED_PREVIOUS_STATES[state]}
     assert {one for one in arrows if one[1] != "Dead"} == {
         ("PreparingRebalance", "Empty"),
         ("Empty", "PreparingRebalance"),
@@ -44,27 +53,27 @@ def test_the_arrows_are_kafkas() -> None:
     assert {one[0] for one in arrows if one[1] == "Dead"} == {state.value for state in State}
 
 
-def empty(company: Company) -> None:
-    assert company.state() is State.EMPTY
+def empty(simulated_group: SimulatedGroup) -> None:
+    assert simulated_group.state() is State.EMPTY
 
 
-def preparing(company: Company) -> None:
-    company.join()
+def preparing(simulated_group: SimulatedGroup) -> None:
+    simulated_group.join()
 
 
-def completing(company: Company) -> None:
-    company.gather({})
+def completing(simulated_group: SimulatedGroup) -> None:
+    simulated_group.join_all({})
 
 
-def stable(company: Company) -> None:
-    company.form({})
+def stable(simulated_group: SimulatedGroup) -> None:
+    simulated_group.form_group({})
 
 
-def dead(company: Company) -> None:
-    company.close(ErrorCode.NOT_COORDINATOR)
+def dead(simulated_group: SimulatedGroup) -> None:
+    simulated_group.close(ErrorCode.NOT_COORDINATOR)
 
 
-WAYS: dict[State, Callable[[Company], None]] = {
+WAYS: dict[State, Callable[[SimulatedGroup], None]] = {
     State.EMPTY: empty,
     State.PREPARING_REBALANCE: preparing,
     State.COMPLETING_REBALANCE: completing,
@@ -74,66 +83,66 @@ WAYS: dict[State, Callable[[Company], None]] = {
 
 
 @pytest.mark.parametrize(("here", "there"), list(product(State, State)))
-def test_a_group_moves_along_the_arrows_and_nowhere_else(here: State, there: State) -> None:
-    company = Company()
-    WAYS[here](company)
-    assert company.state() is here
-    before_ms = company.group.state_timestamp_ms
-    company.advance(1)
-    if here in CAME_FROM[there]:
-        company.group._move(there)
-        assert (company.state(), company.group.previous_state) == (there, here)
-        assert company.group.state_timestamp_ms == company.clock.wall_ms()
-        assert company.group.answers is ANSWERS[there]
+def test_transition_that_is_not_allowed_raises(here: State, there: State) -> None:
+    simulated_group = SimulatedGroup()
+    WAYS[here](simulated_group)
+    assert simulated_group.state() is here
+    before_ms = simulated_group.group.state_timestamp_ms
+    simulated_group.advance(1)
+    if here in ALLOWED_PREVIOUS_STATES[there]:
+        simulated_group.group._transition_to(there)
+        assert (simulated_group.state(), simulated_group.group.previous_state) == (there, here)
+        assert simulated_group.group.state_timestamp_ms == simulated_group.clock.wall_ms()
+        assert simulated_group.group.answers is ANSWERS[there]
     else:
         with pytest.raises(IllegalTransition, match=rf"'company': {there.value} is entered from .* was {here.value}"):
-            company.group._move(there)
-        assert company.state() is here
-        assert company.group.state_timestamp_ms == before_ms
+            simulated_group.group._transition_to(there)
+        assert simulated_group.state() is here
+        assert simulated_group.group.state_timestamp_ms == before_ms
 
 
 @pytest.mark.parametrize("state", list(State))
-def test_a_group_follows_its_row(state: State) -> None:
-    """What the table says of a stranger without a member id is what a group does."""
-    company = Company()
-    WAYS[state](company)
-    place = company.join(client="stranger")
+def test_group_returns_errors_of_its_row(state: State) -> None:
+    """The group returns the errors of the table to a sender without a member id."""
+    simulated_group = SimulatedGroup()
+    WAYS[state](simulated_group)
+    reply = simulated_group.join(client="stranger")
     if ANSWERS[state][Request.JOIN_NEW] is Action.ADD_MEMBER:
-        assert place.is_waiting
-        assert company.state() is State.PREPARING_REBALANCE
+        assert reply.is_waiting
+        assert simulated_group.state() is State.PREPARING_REBALANCE
     else:
-        assert place.error is ANSWERS[state][Request.JOIN_NEW]
+        assert reply.error is ANSWERS[state][Request.JOIN_NEW]
 
 
 @pytest.mark.parametrize("state", [State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, State.STABLE, State.DEAD])
 @pytest.mark.parametrize("kind", [Request.HEARTBEAT, Request.COMMIT, Request.SYNC])
-def test_a_member_gets_what_the_row_says(state: State, kind: Request) -> None:
+def test_member_gets_errors_of_the_row(state: State, kind: Request) -> None:
     """A member with the right generation: only the state decides."""
-    company = Company()
-    member = company.form({"rebalance_ms": 5000}, {"rebalance_ms": 5000})[0]
+    simulated_group = SimulatedGroup()
+    member = simulated_group.form_group({"rebalance_ms": 5000}, {"rebalance_ms": 5000})[0]
     generation = member.generation_id
     if state is State.DEAD:
-        company.close(ErrorCode.NOT_COORDINATOR)
+        simulated_group.close(ErrorCode.NOT_COORDINATOR)
     elif state is not State.STABLE:
-        company.join(member.member_id, rebalance_ms=5000)
+        simulated_group.join(member.member_id, rebalance_ms=5000)
         if state is State.COMPLETING_REBALANCE:
-            company.advance(5000)
+            simulated_group.advance(5000)
             generation += 1
-    assert company.state() is state
+    assert simulated_group.state() is state
     asks: dict[Request, Callable[[], Any]] = {
-        Request.HEARTBEAT: lambda: company.heartbeat(member.member_id, generation),
-        Request.COMMIT: lambda: company.commit(member_id=member.member_id, generation_id=generation),
-        Request.SYNC: lambda: company.sync(member.member_id, generation),
+        Request.HEARTBEAT: lambda: simulated_group.heartbeat(member.member_id, generation),
+        Request.COMMIT: lambda: simulated_group.commit(member_id=member.member_id, generation_id=generation),
+        Request.SYNC: lambda: simulated_group.sync(member.member_id, generation),
     }
-    company.holds_back = True
+    simulated_group.holds_appends = True
     got, expected = asks[kind](), ANSWERS[state][kind]
-    if isinstance(got, Place):
+    if isinstance(got, RecordedReply):
         got = Action.PARK_SYNC if got.is_waiting else got.error
     is_fine = expected in (Action.ACCEPT, Action.ANSWER_SYNC)
     assert got is (ErrorCode.NONE if is_fine else expected)
 
 
-def test_each_message_has_a_row_entry_when_the_group_is_absent() -> None:
-    """JOIN_KNOWN is the one kind that no class of message stands for: it is a JoinGroup with a member id."""
+def test_absent_row_has_entry_for_each_message() -> None:
+    """JOIN_KNOWN has no class of its own: it is a JoinGroup with a member id."""
     assert set(REQUESTS.values()) | {Request.JOIN_KNOWN} == set(Request)
     assert REQUESTS[JoinGroup] is Request.JOIN_NEW

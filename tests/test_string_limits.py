@@ -1,4 +1,4 @@
-"""No client makes another client's answer impossible: by a long string, or by very many bytes."""
+"""A client cannot make the response to another client impossible, by a long string or by many bytes."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from random import Random
 from typing import Any
 
 import pytest
-from door import (
-    CardboardClient,
+from harness import (
     Client,
-    Door,
-    beating,
-    enrol,
+    MemoryClient,
+    NodeHarness,
+    async_test,
     framed,
-    joining,
-    on_a_loop,
-    open_door,
+    heartbeat_values,
+    join_and_sync,
+    join_values,
     random_entity,
+    running_node,
     versions,
 )
 from kio.serial import _introspect as introspect
 from kio.serial import entity_writer
 from peers.wire import decode, encode, message_type
-from test_bad_input import EVERY_VERSION
+from request_helpers import API_VERSIONS
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group import members
 from callboard.actors.messages import Heartbeat, Joined, JoinGroup, Protocol
-from callboard.actors.strings import STRING_BYTES_MAX, fits_a_string
-from callboard.runtime.kafka import gather
+from callboard.actors.strings import STRING_BYTES_MAX, fits_kafka_string
+from callboard.runtime.kafka import scatter_gather as gather
 from callboard.runtime.kafka.api import Api
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codec.schemas import ERROR_MESSAGE_CHARS_MAX, schema
@@ -62,31 +62,31 @@ async def described_in_every_version(client: Client, group_id: str) -> None:
 
 
 @pytest.mark.parametrize("version", versions("join_group"))
-@on_a_loop
+@async_test
 async def test_join_whose_member_id_would_be_too_long_is_refused(tmp_path: Path, version: int) -> None:
-    """A member id is the client id and a UUID. The group's members are described and rebalance as before."""
-    async with open_door(tmp_path) as door:
-        client, stranger = await door.connect(), await door.connect()
-        member = await enrol(client, "g")
-        answer = await ask_as(stranger, LONGEST, "join_group", version, **joining("g"))
+    """A member id is the client id and a UUID. Members can still be described and rebalance."""
+    async with running_node(tmp_path) as harness:
+        client, stranger = await harness.connect(), await harness.connect()
+        member = await join_and_sync(client, "g")
+        answer = await ask_as(stranger, LONGEST, "join_group", version, **join_values("g"))
         assert answer["error_code"] == "INVALID_REQUEST"
         await described_in_every_version(client, "g")
-        beat = await client.ask("heartbeat", **beating("g", member))
+        beat = await client.ask("heartbeat", **heartbeat_values("g", member))
         assert beat["error_code"] == "NONE", "no rebalance has begun"
         fitting = LONGEST[: -len("-01234567-89ab-cdef-0123-456789abcdef")]
-        answer = await ask_as(stranger, fitting, "join_group", 4, **joining("h"))
+        answer = await ask_as(stranger, fitting, "join_group", 4, **join_values("h"))
         assert (answer["error_code"], len(answer["member_id"])) == ("MEMBER_ID_REQUIRED", STRING_BYTES_MAX)
 
 
-@on_a_loop
+@async_test
 async def test_join_with_group_instance_id_that_makes_member_id_too_long_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with open_door(tmp_path) as door:
-        client, stranger = await door.connect(), await door.connect()
-        await enrol(client, "g")
+    async with running_node(tmp_path) as harness:
+        client, stranger = await harness.connect(), await harness.connect()
+        await join_and_sync(client, "g")
         for version in versions("join_group", since=5):
-            answer = await stranger.ask("join_group", version, **joining("g", group_instance_id=LONGEST))
+            answer = await stranger.ask("join_group", version, **join_values("g", group_instance_id=LONGEST))
             assert answer["error_code"] == "INVALID_REQUEST"
         await described_in_every_version(client, "g")
     assert "its member id has more than 32767 bytes; use a shorter one" in caplog.text
@@ -106,23 +106,23 @@ async def test_join_with_group_instance_id_that_makes_member_id_too_long_is_refu
     ],
     ids=lambda change: next(iter(change)),
 )
-@on_a_loop
+@async_test
 async def test_join_in_this_process_with_too_long_string_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    """Nothing checks its strings where they are read."""
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        await enrol(client, "g")
+    """Requests of this process are not decoded, so their strings are not checked there."""
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        await join_and_sync(client, "g")
         protocols = (Protocol("range", b""),)
         request = JoinGroup("g", "", None, "c", "h", 30_000, 30_000, "consumer", protocols, False, False, None)
-        answer: Joined = await door.node.ask(request._replace(**change), ORIGIN)
+        answer: Joined = await harness.node.ask(request._replace(**change), ORIGIN)
         assert answer.error in (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_GROUP_ID)
         await described_in_every_version(client, "g")
 
 
-@on_a_loop
+@async_test
 async def test_request_in_this_process_with_too_long_group_id_is_refused(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        answer = await door.node.ask(Heartbeat(TOO_LONG, "m", None, 1), ORIGIN)
+    async with running_node(tmp_path) as harness:
+        answer = await harness.node.ask(Heartbeat(TOO_LONG, "m", None, 1), ORIGIN)
         assert answer is ErrorCode.INVALID_GROUP_ID
 
 
@@ -131,15 +131,15 @@ async def test_request_in_this_process_with_too_long_group_id_is_refused(tmp_pat
     [(None, True), ("", True), (LONGEST, True), (TOO_LONG, False), ("ä" * 16383, True), ("ä" * 16384, False)],
     ids=["null", "empty", "longest", "too long", "two bytes each", "two bytes each, too long"],
 )
-def test_strings_are_measured_in_bytes(text: str | None, fits: bool) -> None:
-    assert fits_a_string(text) is fits
+def test_string_limits_count_utf8_bytes(text: str | None, fits: bool) -> None:
+    assert fits_kafka_string(text) is fits
 
 
 # Every string of every request ---------------------------------------------------------------------------------------
 
 
 def with_long_strings(entity: Any) -> Iterator[tuple[str, Any]]:
-    """The entity with one of its strings too long, for each string that it or an entry of it has."""
+    """Yield the entity with one too long string, for each string of it and its entries."""
     for field in fields(entity):
         value = getattr(entity, field.name)
         kind = introspect.classify_field(field)
@@ -156,10 +156,10 @@ def with_long_strings(entity: Any) -> Iterator[tuple[str, Any]]:
 
 
 def long_requests(api: Api, version: int) -> Iterator[tuple[str, bytes]]:
-    """Frames, each with one string of 32,768 bytes, by the path of its field."""
+    """Return frames, each with one string of 32,768 bytes, by the path of its field."""
     request_type = message_type(api.name, version, "request")
     if not request_type.__flexible__:
-        return  # 16 bits for a length have no way to say so
+        return  # a length of 16 bits cannot express it
     head = encode("api_versions", 0, {})[4:]  # correlation id and client id
     for path, entity in with_long_strings(random_entity(request_type, Random(2))):
         body = io.BytesIO()
@@ -173,20 +173,20 @@ def write(request_type: Any) -> Any:
     return entity_writer(request_type)
 
 
-@on_a_loop
-async def test_every_string_of_every_request_that_is_too_long_closes_its_connection_alone(
+@async_test
+async def test_too_long_string_in_any_request_closes_only_its_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tried = 0
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        member = await enrol(client, "g")
-        for api, version in EVERY_VERSION:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        member = await join_and_sync(client, "g")
+        for api, version in API_VERSIONS:
             for path, sent in long_requests(api, version):
                 caplog.clear()
-                stranger = CardboardClient(door.node)
+                stranger = MemoryClient(harness.node)
                 stranger.feed(sent)
-                for _ in range(TURNS):  # JoinGroup and SyncGroup are read in a later turn
+                for _ in range(TURNS):  # JoinGroup and SyncGroup are handled in a later iteration
                     if stranger.is_closed:
                         break
                     await asyncio.sleep(0)
@@ -194,7 +194,7 @@ async def test_every_string_of_every_request_that_is_too_long_closes_its_connect
                 assert stranger.answers() == []
                 assert "a string of 32768 bytes, expected at most 32767" in caplog.text, (api.name, version, path)
                 tried += 1
-            assert (await client.ask("heartbeat", **beating("g", member)))["error_code"] == "NONE"
+            assert (await client.ask("heartbeat", **heartbeat_values("g", member)))["error_code"] == "NONE"
         await described_in_every_version(client, "g")
     assert tried > 100
 
@@ -202,10 +202,10 @@ async def test_every_string_of_every_request_that_is_too_long_closes_its_connect
 # Error messages ------------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
+@async_test
 async def test_error_message_that_names_a_long_string_is_short(tmp_path: Path) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         for version in versions("describe_configs"):
             resource = {"resource_type": 4, "resource_name": LONGEST, "configuration_keys": None}
             answer = await client.ask(
@@ -230,56 +230,56 @@ def assert_short(answer: dict[str, Any]) -> None:
 # Very many bytes -----------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
-async def test_join_that_makes_the_leaders_answer_too_large_is_refused(
+@async_test
+async def test_join_that_makes_leader_response_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The members who are there stay, and one who asks for less is taken."""
+    """Existing members stay, and a member with smaller protocols can join."""
     monkeypatch.setattr(members, "SIZE_MAX", 10_000)
-    async with open_door(tmp_path) as door:
-        client, stranger = await door.connect(), await door.connect()
-        member = await enrol(client, "g")
+    async with running_node(tmp_path) as harness:
+        client, stranger = await harness.connect(), await harness.connect()
+        member = await join_and_sync(client, "g")
         large = [{"name": "range", "metadata": bytes(10_000)}]
-        first = await stranger.ask("join_group", **joining("g", protocols=large))
+        first = await stranger.ask("join_group", **join_values("g", protocols=large))
         assert first["error_code"] == "GROUP_MAX_SIZE_REACHED"
-        assert (await client.ask("heartbeat", **beating("g", member)))["error_code"] == "NONE"
+        assert (await client.ask("heartbeat", **heartbeat_values("g", member)))["error_code"] == "NONE"
         await described_in_every_version(client, "g")
-        assert (await stranger.ask("join_group", **joining("g")))["error_code"] == "MEMBER_ID_REQUIRED"
+        assert (await stranger.ask("join_group", **join_values("g")))["error_code"] == "MEMBER_ID_REQUIRED"
 
 
 class Huge(bytes):
-    """A body that says that it has more bytes than a frame can have."""
+    """A body that claims to be larger than a frame can be."""
 
     def __len__(self) -> int:
         return 2**31
 
 
-@pytest.mark.parametrize(("api", "version"), EVERY_VERSION, ids=lambda value: getattr(value, "name", value))
-@on_a_loop
-async def test_answer_beyond_the_size_of_a_frame_is_an_error(tmp_path: Path, api: Api, version: int) -> None:
-    door = Door(tmp_path, {}, {})
-    await door.start()
+@pytest.mark.parametrize(("api", "version"), API_VERSIONS, ids=lambda value: getattr(value, "name", value))
+@async_test
+async def test_response_larger_than_a_frame_becomes_error(tmp_path: Path, api: Api, version: int) -> None:
+    harness = NodeHarness(tmp_path, {}, {})
+    await harness.start()
     try:
-        client = CardboardClient(door.node)
+        client = MemoryClient(harness.node)
         request = random_entity(message_type(api.name, version, "request"), Random(3))
         call = Call(client.connection, schema(api.name, version), 7, request)
         client.connection._calls.append(call)
-        call.reply_bytes(Huge())
+        call.respond_with_bytes(Huge())
         if not client.is_closed:
             [answer] = await client.answered(1)
             decode(api.name, version, answer)
     finally:
-        await door.node.stop()
+        await harness.node.stop()
 
 
-@on_a_loop
-async def test_groups_whose_descriptions_are_too_large_together_are_refused(
+@async_test
+async def test_describe_groups_with_too_large_response_returns_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(gather, "ANSWER_BYTES_MAX", 10_000)
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        await enrol(client, "g")
+    monkeypatch.setattr(gather, "RESPONSE_BYTES_MAX", 10_000)
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        await join_and_sync(client, "g")
         answer = await client.ask("describe_groups", groups=["g"] * 1000, include_authorized_operations=False)
         assert {group["error_code"] for group in answer["groups"]} == {"UNKNOWN_SERVER_ERROR"}
         assert "is too large, expected fewer groups in one request" in caplog.text

@@ -46,18 +46,18 @@ def loaded_after(code: str) -> set[str]:
 
 
 @each_name
-def test_a_name_is_what_type_checkers_take_it_for(package: ModuleType, name: str) -> None:
+def test_public_name_is_same_object_as_for_type_checkers(package: ModuleType, name: str) -> None:
     module = import_module(names_for_type_checkers(package)[name])
     assert getattr(package, name) is getattr(module, name)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_type_checkers_know_the_same_names(package: ModuleType) -> None:
+def test_public_names_equal_those_for_type_checkers(package: ModuleType) -> None:
     assert sorted(names_for_type_checkers(package)) == sorted(package.__all__)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_wrong_name_is_refused_with_the_right_ones(package: ModuleType) -> None:
+def test_unknown_name_raises_attribute_error_with_known_names(package: ModuleType) -> None:
     with pytest.raises(AttributeError, match=rf"{package.__name__}.*'Aktor'.*{package.__all__[-1]}"):
         getattr(package, "Aktor")  # noqa: B009 (mypy knows that there is none)
     with pytest.raises(ImportError):
@@ -65,14 +65,14 @@ def test_a_wrong_name_is_refused_with_the_right_ones(package: ModuleType) -> Non
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_importing_a_package_loads_none_of_its_modules(package: ModuleType) -> None:
+def test_import_of_package_loads_none_of_its_modules(package: ModuleType) -> None:
     loaded = loaded_after(f"import {package.__name__}")
     assert package.__name__ in loaded
     assert [name for name in loaded if name.startswith(f"{package.__name__}.")] == []
     assert not loaded & {"asyncio", "pykka"}
 
 
-def test_a_program_with_actors_pays_for_no_coordinator() -> None:
+def test_import_of_engine_loads_no_coordinator() -> None:
     loaded = loaded_after("from callboard.actors import Actor\nfrom callboard.runtime import System")
     assert "callboard.runtime.engine.system" in loaded
     assert not loaded & set(HEAVY)

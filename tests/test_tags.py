@@ -1,6 +1,6 @@
-"""Tagged fields of a newer client: whatever they are and wherever they stand, the request is read as without them.
+"""Unknown tagged fields of newer clients: a request is decoded as if it had none.
 
-KIP-482 lets any struct of a flexible version end with fields that the reader does not know.
+In flexible versions, any struct may end with fields that the receiver does not know (KIP-482).
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from random import Random
 from typing import Any
 
 import pytest
-from door import (
-    CardboardClient,
+from harness import (
     Member,
-    beating,
-    committing,
-    enrol,
-    fetching,
+    MemoryClient,
+    async_test,
+    commit_values,
+    fetch_values,
     frame,
     framed,
-    joining,
-    on_a_loop,
-    open_door,
+    heartbeat_values,
+    join_and_sync,
+    join_values,
     random_entity,
+    running_node,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -57,14 +57,14 @@ def uvarint(value: int) -> bytes:
 
 
 def section(tags: dict[int, bytes]) -> bytes:
-    """A section of tagged fields, in the order of the tags as Kafka writes it."""
+    """Encode tagged fields in the order of their tags, like Kafka."""
     return uvarint(len(tags)) + b"".join(
         uvarint(tag) + uvarint(len(value)) + value for tag, value in sorted(tags.items())
     )
 
 
 def with_unknown_tags(entity: Any, chance: Random) -> bytes:
-    """An entity as a newer client might write it: each section of tags has some that nobody here knows."""
+    """Encode an entity like a newer client: each section of tagged fields has some unknown ones."""
     body, tags = bytearray(), random_tags(chance)
     for field in fields(entity):
         value, tag = getattr(entity, field.name), introspect.get_field_tag(field)
@@ -102,7 +102,7 @@ def written(entity: Any) -> bytes:
 @each_flexible_request
 @settings(max_examples=12)
 @given(seed=st.integers(0, 2**32))
-def test_unknown_tags_anywhere_change_nothing(name: str, version: int, seed: int) -> None:
+def test_unknown_tagged_fields_are_removed(name: str, version: int, seed: int) -> None:
     chance = Random(seed)
     entity = random_entity(message_type(name, version, "request"), chance)
     tagged = with_unknown_tags(entity, chance)
@@ -112,15 +112,15 @@ def test_unknown_tags_anywhere_change_nothing(name: str, version: int, seed: int
 
 
 @each_flexible_request
-def test_a_request_without_unknown_tags_is_copied_as_it_is(name: str, version: int) -> None:
+def test_request_without_unknown_tagged_fields_is_unchanged(name: str, version: int) -> None:
     for seed in range(5):
         plain = written(random_entity(message_type(name, version, "request"), Random(seed)))
         assert without_unknown_tags(message_type(name, version, "request"), plain, 0) == plain
 
 
 @each_flexible_request
-def test_tags_that_are_cut_off_are_refused(name: str, version: int) -> None:
-    """A request that ends inside of a tagged field is none, however it is cut."""
+def test_truncated_tagged_fields_raise(name: str, version: int) -> None:
+    """A request that ends inside a tagged field is invalid."""
     chance = Random(f"{name} {version}")
     entity = random_entity(message_type(name, version, "request"), chance)
     tagged = with_unknown_tags(entity, chance)
@@ -130,8 +130,8 @@ def test_tags_that_are_cut_off_are_refused(name: str, version: int) -> None:
             without_unknown_tags(type(entity), tagged[:end], 0)
 
 
-def test_any_byte_but_zero_is_true() -> None:
-    """Kafka's protocol guide says so; kio takes 1 only."""
+def test_nonzero_byte_of_boolean_is_true() -> None:
+    """As in Kafka's protocol guide; kio accepts only 1."""
     entity = message_type("end_txn", 3, "request")(
         transactional_id="t", producer_id=1, producer_epoch=2, committed=True
     )
@@ -145,7 +145,7 @@ def test_any_byte_but_zero_is_true() -> None:
 
 
 def tagged_frame(name: str, version: int, header_tags: dict[int, bytes], seed: int, **values: Any) -> bytes:
-    """A request with those tags in its header and with random ones in its body."""
+    """Return a request with those tags in its header and random ones in its body."""
     plain = frame(name, version, **values)
     head = 4 + 2 + 2 + 4 + 2 + len("wire")
     entity, size = schema(name, version).read(plain, head + 1)
@@ -153,21 +153,21 @@ def tagged_frame(name: str, version: int, header_tags: dict[int, bytes], seed: i
     return framed(plain[4:head] + section(header_tags) + with_unknown_tags(entity, Random(seed)))
 
 
-@on_a_loop
-async def test_requests_with_unknown_tags_are_answered_as_without_them(tmp_path: Any) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
-        member = await enrol(client, "g")
+@async_test
+async def test_requests_with_unknown_tagged_fields_get_same_response(tmp_path: Any) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        member = await join_and_sync(client, "g")
         for name, version, values in (
-            ("heartbeat", 4, beating("g", member)),
-            ("offset_commit", 8, committing("g", member)),
-            ("offset_commit", 9, committing("g", member)),
-            ("offset_fetch", 9, fetching("g", 0, 1, 7)),
+            ("heartbeat", 4, heartbeat_values("g", member)),
+            ("offset_commit", 8, commit_values("g", member)),
+            ("offset_commit", 9, commit_values("g", member)),
+            ("offset_fetch", 9, fetch_values("g", 0, 1, 7)),
             ("find_coordinator", 6, {"key_type": 0, "coordinator_keys": ["g", "h"]}),
             ("describe_groups", 6, {"groups": ["g"], "include_authorized_operations": False}),
             ("list_groups", 5, {"states_filter": ["stable"], "types_filter": []}),
-            ("join_group", 9, joining("g", "nobody")),
-            ("heartbeat", 4, beating("g", Member("nobody", 1))),
+            ("join_group", 9, join_values("g", "nobody")),
+            ("heartbeat", 4, heartbeat_values("g", Member("nobody", 1))),
         ):
             expected = await client.ask(name, version, **values)
             for seed, header_tags in enumerate(({}, {0: b""}, {1: b"xyz", 300: b"\0" * 200})):
@@ -175,10 +175,10 @@ async def test_requests_with_unknown_tags_are_answered_as_without_them(tmp_path:
                 assert await client.receive(name, version) == expected
 
 
-@on_a_loop
-async def test_an_odd_boolean_is_answered_as_true(tmp_path: Any) -> None:
-    async with open_door(tmp_path) as door:
-        client = await door.connect()
+@async_test
+async def test_request_with_boolean_byte_2_is_answered_as_true(tmp_path: Any) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
         for version in range(3, 7):
             whole = frame("describe_groups", version, groups=["g"], include_authorized_operations=True)
             behind = 1 if version >= 5 else 0  # no tagged fields
@@ -188,13 +188,15 @@ async def test_an_odd_boolean_is_answered_as_true(tmp_path: Any) -> None:
             assert await client.receive("describe_groups", version) == expected
 
 
-@on_a_loop
-async def test_tags_do_not_hide_a_request_that_is_cut_off(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Unknown tags, and a frame that ends before its request does: the next frame's bytes are not taken for it."""
-    async with open_door(tmp_path) as door:
-        whole = tagged_frame("heartbeat", 4, {7: b"x"}, 3, **beating("g", Member("m", 1)))
+@async_test
+async def test_truncated_request_with_unknown_tagged_fields_closes_connection(
+    tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Unknown tags and a truncated request: bytes of the next frame are not read."""
+    async with running_node(tmp_path) as harness:
+        whole = tagged_frame("heartbeat", 4, {7: b"x"}, 3, **heartbeat_values("g", Member("m", 1)))
         for size in range(20, len(whole) - 4):
-            client = CardboardClient(door.node)
+            client = MemoryClient(harness.node)
             client.feed(framed(whole[4 : 4 + size]) + whole)
             assert client.is_closed
             client.close()
@@ -205,18 +207,18 @@ async def test_tags_do_not_hide_a_request_that_is_cut_off(tmp_path: Any, caplog:
 
 
 @given(st.integers(0, 2**35 - 1))
-def test_varints_are_read_as_they_are_written(value: int) -> None:
+def test_uvarints_are_decoded(value: int) -> None:
     assert read_uvarint(b"?" + uvarint(value) + b"?", 1) == (value, 1 + len(uvarint(value)))
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\xff\xff\xff\xff", b"\x80\x80\x80\x80\x80\x00", b"\xff" * 10])
-def test_a_varint_that_does_not_end_is_refused(data: bytes) -> None:
+def test_unterminated_uvarint_raises(data: bytes) -> None:
     with pytest.raises(ValueError, match="varint"):
         read_uvarint(data, 0)
 
 
 @given(st.dictionaries(st.integers(0, 2**31 - 1), st.binary(max_size=9), max_size=4))
-def test_a_section_is_skipped_whole(tags: dict[int, bytes]) -> None:
+def test_tagged_fields_section_is_skipped(tags: dict[int, bytes]) -> None:
     data = section(tags)
     assert skip_tagged_fields(b"?" + data + b"?", 1) == 1 + len(data)
     for end in range(len(data)):

@@ -1,4 +1,4 @@
-"""Real clients, real sockets, and time and faults in the test's hand."""
+"""Tests of ``callboard.testing`` with real clients and sockets, and controlled time and faults."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def until(look: Callable[[], object]) -> None:
 
 
 def has(number: int, *consumers: Consumer) -> Callable[[], bool]:
-    """Whether these consumers together have so many partitions, and each has some."""
+    """Whether these consumers have ``number`` partitions together, and each has some."""
 
     def found() -> bool:
         for consumer in consumers:
@@ -70,7 +70,7 @@ def told(coordinator: ThreadCoordinator, kind: str) -> list[str]:
 # Time ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_silent_member_is_gone_after_its_session_and_the_others_are_not(
+def test_silent_member_is_removed_after_session_and_others_stay(
     coordinator: ThreadCoordinator, clock: BlockingTime
 ) -> None:
     with confluent(coordinator.bootstrap, "ann") as ann, confluent(coordinator.bootstrap, "bob") as bob:
@@ -85,7 +85,7 @@ def test_a_silent_member_is_gone_after_its_session_and_the_others_are_not(
         until(has(4, ann, bob))  # she lives, and comes back
 
 
-def test_whoever_is_connected_lives_through_a_month(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
+def test_connected_members_stay_for_a_month(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
     with confluent(coordinator.bootstrap, "ann") as ann:
         until(has(4, ann))
         before = coordinator.describe("workers")
@@ -95,8 +95,8 @@ def test_whoever_is_connected_lives_through_a_month(coordinator: ThreadCoordinat
         assert coordinator.offsets("workers")["jobs", 0].offset == 7
 
 
-def test_offsets_expire_after_seven_days(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
-    """Kafka's default retention, counted from when the last member left."""
+def test_offsets_of_empty_group_expire_after_seven_days(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
+    """Kafka's default retention, counted from the moment at which the last member left."""
     with confluent(coordinator.bootstrap, "ann") as ann:
         until(has(4, ann))
         ann.commit(offsets=[Place("jobs", 0, 7)], asynchronous=False)
@@ -108,8 +108,8 @@ def test_offsets_expire_after_seven_days(coordinator: ThreadCoordinator, clock: 
     assert "the group is deleted" in told(coordinator, "state")
 
 
-def test_a_rebalance_ends_without_who_is_silent(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
-    """Ann holds the rebalance up: she is there, but does not poll. Her session is alive, her time to join runs out."""
+def test_rebalance_completes_without_silent_member(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
+    """Ann is connected but does not poll, so the rebalance waits for her until its timeout."""
     with confluent(coordinator.bootstrap, "ann", max_poll_interval_ms=60_000) as ann:
         until(has(4, ann))
         with confluent(coordinator.bootstrap, "bob", max_poll_interval_ms=60_000) as bob:
@@ -125,14 +125,14 @@ def test_a_rebalance_ends_without_who_is_silent(coordinator: ThreadCoordinator, 
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of kafka-python itself
-def test_kafka_python_survives_a_wrong_answer(coordinator: ThreadCoordinator) -> None:
+def test_kafka_python_handles_error_response(coordinator: ThreadCoordinator) -> None:
     kafka: Any = import_module("kafka")  # not at the top: it uses what Python calls deprecated
     fault = coordinator.faults.fail("SyncGroup", group="workers", error="REBALANCE_IN_PROGRESS")
     consumer = kafka.KafkaConsumer(
         "jobs",
         bootstrap_servers=coordinator.bootstrap,
         group_id="workers",
-        metadata_max_age_ms=1000,  # see kafka_python_hurries
+        metadata_max_age_ms=1000,  # see kafka_python_fast_metadata
     )
     try:
         until(lambda: not consumer.poll(500) and len(consumer.assignment()) == 4)  # with 10 ms it may wait for ever
@@ -141,8 +141,8 @@ def test_kafka_python_survives_a_wrong_answer(coordinator: ThreadCoordinator) ->
     assert fault.hits == 1
 
 
-def test_aiokafka_survives_the_loss_of_its_membership(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
-    """It was told wrongly that it is unknown, so it joins anew, and waits for its own ghost until that is silent."""
+def test_aiokafka_rejoins_after_unknown_member_id(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
+    """After a wrong UNKNOWN_MEMBER_ID it rejoins, and waits until its old member is silenced."""
 
     async def consume() -> None:
         consumer = AIOKafkaConsumer(
@@ -164,15 +164,15 @@ def test_aiokafka_survives_the_loss_of_its_membership(coordinator: ThreadCoordin
     assert coordinator.offsets("workers")["jobs", 1].offset == 5
 
 
-def test_librdkafka_survives_cut_connections(coordinator: ThreadCoordinator) -> None:
-    """Before the join was handled, and after the sync was."""
+def test_librdkafka_reconnects_after_disconnects(coordinator: ThreadCoordinator) -> None:
+    """Before the JoinGroup is handled, and after the SyncGroup."""
     faults = [coordinator.faults.disconnect("JoinGroup"), coordinator.faults.disconnect("SyncGroup", after=True)]
     with confluent(coordinator.bootstrap, "ann") as ann:
         until(has(4, ann))
     assert [fault.hits for fault in faults] == [1, 1]
 
 
-def test_a_late_answer_comes_when_the_clock_says_so(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
+def test_delayed_answer_follows_coordinator_clock(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
     with confluent(coordinator.bootstrap, "ann") as ann:
         until(has(4, ann))
         fault = coordinator.faults.delay("OffsetCommit", seconds=3600)
@@ -183,8 +183,8 @@ def test_a_late_answer_comes_when_the_clock_says_so(coordinator: ThreadCoordinat
         assert coordinator.offsets("workers")["jobs", 0].offset == 7
 
 
-def test_an_answer_that_is_lost_makes_the_client_ask_again(coordinator: ThreadCoordinator) -> None:
-    """The commit was done all the same; that is what makes lost answers hard."""
+def test_dropped_commit_answer_is_retried(coordinator: ThreadCoordinator) -> None:
+    """The commit was stored although its answer was lost."""
 
     async def consume() -> None:
         consumer = AIOKafkaConsumer(
@@ -208,8 +208,8 @@ def test_an_answer_that_is_lost_makes_the_client_ask_again(coordinator: ThreadCo
 
 
 @pytest.mark.parametrize("end", [{}, {"crash": True}, {"power_loss": True}], ids=["clean", "crash", "power loss"])
-def test_a_consumer_lives_through_a_restart(coordinator: ThreadCoordinator, end: dict[str, bool]) -> None:
-    """It keeps its generation and its partitions, and what was acknowledged is there."""
+def test_consumer_keeps_generation_across_restart(coordinator: ThreadCoordinator, end: dict[str, bool]) -> None:
+    """It keeps its generation and its partitions, and acknowledged commits survive."""
     with confluent(coordinator.bootstrap, "ann") as ann:
         until(has(4, ann))
         ann.commit(offsets=[Place("jobs", 0, 7)], asynchronous=False)
@@ -224,11 +224,11 @@ def test_a_consumer_lives_through_a_restart(coordinator: ThreadCoordinator, end:
 
 
 @pytest.mark.callboard(data=True)
-def test_a_crash_with_a_real_folder(coordinator: ThreadCoordinator) -> None:
-    test_a_consumer_lives_through_a_restart(coordinator, {"crash": True})
+def test_consumer_keeps_generation_across_crash_with_real_folder(coordinator: ThreadCoordinator) -> None:
+    test_consumer_keeps_generation_across_restart(coordinator, {"crash": True})
 
 
-def test_a_lost_disk_refuses_commits_until_it_is_back(coordinator: ThreadCoordinator) -> None:
+def test_failed_disk_refuses_commits_until_restart(coordinator: ThreadCoordinator) -> None:
     with confluent(coordinator.bootstrap, "ann") as ann:
         until(has(4, ann))
         ann.commit(offsets=[Place("jobs", 0, 7)], asynchronous=False)
@@ -242,7 +242,7 @@ def test_a_lost_disk_refuses_commits_until_it_is_back(coordinator: ThreadCoordin
         assert coordinator.offsets("workers")["jobs", 0].offset == 8
 
 
-def test_only_the_named_client_is_struck(coordinator: ThreadCoordinator) -> None:
+def test_fault_with_client_id_applies_only_to_that_client(coordinator: ThreadCoordinator) -> None:
     fault = coordinator.faults.fail("JoinGroup", client_id="ann", error="GROUP_AUTHORIZATION_FAILED", times=math.inf)
     with confluent(coordinator.bootstrap, "bob") as bob:
         until(has(4, bob))

@@ -1,52 +1,25 @@
-"""Virtual time, at the wire: what becomes due happens in its order, at its millisecond, and is over when asked for."""
+"""Tests of virtual time at the wire: events are processed in order and at their exact millisecond."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
-from door import Client, Member, beating, committing, enrol, joining, on_a_loop, syncing
+from coordinator_helpers import SESSION_S, connect, heartbeat, moments, running
+from harness import Client, Member, async_test, commit_values, join_and_sync, join_values, sync_values
 
 from callboard.runtime.engine.clock import STALL_MS
 from callboard.runtime.testing.plugin.clock import MovableClock
 from callboard.testing import Coordinator
 
-SESSION_S = 30  # of ``enrol``
 REBALANCE_S = 30
 DAY_S = 24 * 3600
-
-
-@asynccontextmanager
-async def running(**settings: Any) -> AsyncIterator[tuple[Coordinator, Client]]:
-    """A coordinator on this loop, and a connection to it."""
-    async with Coordinator(topics={"t": 3}, **settings) as coordinator:
-        client = await connect(coordinator)
-        try:
-            yield coordinator, client
-        finally:
-            await client.close()
-
-
-async def connect(coordinator: Coordinator) -> Client:
-    return Client(*await asyncio.open_connection("127.0.0.1", int(coordinator.bootstrap.rpartition(":")[2])))
-
-
-async def heartbeat(client: Client, group: str, member: Member) -> str:
-    return str((await client.ask("heartbeat", **beating(group, member)))["error_code"])
-
-
-def moments(coordinator: Coordinator, kind: str) -> list[tuple[float, str]]:
-    """What has happened, and when, in seconds."""
-    return [(event.at_ms / 1000, event.what) for event in coordinator.timeline.events if event.kind == kind]
 
 
 # The clock itself ----------------------------------------------------------------------------------------------------
 
 
-def test_a_clock_that_was_moved_runs_on_from_there() -> None:
+def test_movable_clock_runs_on_after_move() -> None:
     machine_ms = 5000
     clock = MovableClock(lambda: machine_ms * 1_000_000)
     began_ms, wall_ms = clock.monotonic_ms(), clock.wall_ms()
@@ -63,10 +36,10 @@ def test_a_clock_that_was_moved_runs_on_from_there() -> None:
     assert clock.monotonic_ms() == began_ms + 45_007, "time does not go back"
 
 
-def test_a_move_is_no_stall_and_a_stall_is_one_still() -> None:
+def test_movable_clock_reports_stalls_but_not_moves() -> None:
     machine_ms = 5000
     clock = MovableClock(lambda: machine_ms * 1_000_000)
-    clock.watch()
+    clock.add_watcher()
     began_ms = clock.monotonic_ms()
     clock.hold()
     clock.move_to(began_ms + 3_600_000)
@@ -79,10 +52,10 @@ def test_a_move_is_no_stall_and_a_stall_is_one_still() -> None:
 # Sessions ------------------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
-async def test_a_session_ends_at_its_millisecond() -> None:
+@async_test
+async def test_advance_expires_session_at_exact_millisecond() -> None:
     async with running() as (coordinator, client):
-        await enrol(client, "g")
+        await join_and_sync(client, "g")
         [(joined_s, _)] = [one for one in moments(coordinator, "answer") if one[1].startswith("SyncGroup")]
         await coordinator.clock.advance(2 * SESSION_S, silent=["wire"])
         [(ended_s, what)] = [one for one in moments(coordinator, "timer") if "session" in one[1]]
@@ -90,12 +63,12 @@ async def test_a_session_ends_at_its_millisecond() -> None:
         assert ended_s == pytest.approx(joined_s + SESSION_S, abs=0.002)
 
 
-@on_a_loop
-async def test_who_hangs_up_is_gone_after_its_session_without_being_named() -> None:
+@async_test
+async def test_disconnected_member_is_removed_after_session() -> None:
     async with running() as (coordinator, client):
         other = await connect(coordinator)
-        member = await enrol(client, "g")
-        await enrol(other, "h")
+        member = await join_and_sync(client, "g")
+        await join_and_sync(other, "h")
         await other.close()
         while len(coordinator.node.connections) > 1:
             await asyncio.sleep(0)
@@ -104,11 +77,11 @@ async def test_who_hangs_up_is_gone_after_its_session_without_being_named() -> N
         assert await heartbeat(client, "g", member) == "NONE"
 
 
-@on_a_loop
-async def test_a_member_that_was_spared_has_the_rest_of_its_session() -> None:
-    """What was skipped does not count for it; but then it must beat as anybody does."""
+@async_test
+async def test_connected_member_keeps_rest_of_session_after_advance() -> None:
+    """Skipped time does not count for the member; afterwards it must send heartbeats as usual."""
     async with running() as (coordinator, client):
-        await enrol(client, "g")
+        await join_and_sync(client, "g")
         await coordinator.clock.advance(100 * SESSION_S)
         await coordinator.clock.advance(SESSION_S - 1, silent=["wire"])
         assert (await coordinator.describe("g")).state == "Stable"
@@ -117,34 +90,34 @@ async def test_a_member_that_was_spared_has_the_rest_of_its_session() -> None:
 
 
 @pytest.mark.parametrize("name", ["wire", "node-7", "the member id"])
-@on_a_loop
-async def test_a_member_is_silenced_by_any_of_its_names(name: str) -> None:
+@async_test
+async def test_silent_accepts_member_instance_and_client_id(name: str) -> None:
     async with running() as (coordinator, client):
         member = await enrol_static(client, "node-7")
         await coordinator.clock.advance(SESSION_S + 1, silent=[name.replace("the member id", member.member_id)])
         assert (await coordinator.describe("g")).members == ()
 
 
-@on_a_loop
-async def test_who_was_given_an_id_is_there_before_it_joins() -> None:
-    """The answer says who it is; the request did not."""
+@async_test
+async def test_member_with_pending_id_counts_as_connected() -> None:
+    """The member id is in the answer, not in the request."""
     async with running() as (coordinator, client):
-        given = await client.ask("join_group", **joining("g"))
+        given = await client.ask("join_group", **join_values("g"))
         await coordinator.clock.advance(2 * SESSION_S)
-        joined = await client.ask("join_group", **joining("g", given["member_id"]))
+        joined = await client.ask("join_group", **join_values("g", given["member_id"]))
         assert joined["error_code"] == "NONE"
 
 
 async def enrol_static(client: Client, instance_id: str) -> Member:
-    joined = await client.ask("join_group", **joining("g", group_instance_id=instance_id))
+    joined = await client.ask("join_group", **join_values("g", group_instance_id=instance_id))
     member = Member(joined["member_id"], joined["generation_id"])
     assignments = [{"member_id": member.member_id, "assignment": b""}]
-    await client.ask("sync_group", **{**syncing("g", member, assignments), "group_instance_id": instance_id})
+    await client.ask("sync_group", **{**sync_values("g", member, assignments), "group_instance_id": instance_id})
     return member
 
 
-@on_a_loop
-async def test_members_in_this_process_live_as_others_do() -> None:
+@async_test
+async def test_members_in_process_count_as_connected() -> None:
     async with Coordinator(listen=None) as coordinator:
         async with coordinator.member("g", resources={"t": 2}, instance_id="node-7") as member:
             await member.next_assignment()
@@ -157,13 +130,13 @@ async def test_members_in_this_process_live_as_others_do() -> None:
 # Rebalances ----------------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
-async def test_a_rebalance_does_not_run_out_while_it_waits_for_somebody_who_is_there() -> None:
+@async_test
+async def test_rebalance_waits_for_connected_member_during_advance() -> None:
     async with running() as (coordinator, client):
-        member = await enrol(client, "g")
+        member = await join_and_sync(client, "g")
         other = await connect(coordinator)
-        given = await other.ask("join_group", **joining("g"))
-        waiting = asyncio.create_task(other.ask("join_group", **joining("g", given["member_id"])))
+        given = await other.ask("join_group", **join_values("g"))
+        waiting = asyncio.create_task(other.ask("join_group", **join_values("g", given["member_id"])))
         while (await coordinator.describe("g")).state != "PreparingRebalance":
             await asyncio.sleep(0)
         await coordinator.clock.advance(10 * REBALANCE_S)
@@ -175,11 +148,11 @@ async def test_a_rebalance_does_not_run_out_while_it_waits_for_somebody_who_is_t
         await other.close()
 
 
-@on_a_loop
-async def test_the_initial_delay_passes() -> None:
+@async_test
+async def test_advance_ends_initial_rebalance_delay() -> None:
     async with running(group_initial_rebalance_delay_ms=3000) as (coordinator, client):
-        given = await client.ask("join_group", **joining("g"))
-        waiting = asyncio.create_task(client.ask("join_group", **joining("g", given["member_id"])))
+        given = await client.ask("join_group", **join_values("g"))
+        waiting = asyncio.create_task(client.ask("join_group", **join_values("g", given["member_id"])))
         while (await coordinator.describe("g")).state != "PreparingRebalance":
             await asyncio.sleep(0)
         await coordinator.clock.advance(2.9)
@@ -191,42 +164,42 @@ async def test_the_initial_delay_passes() -> None:
 # Offsets and the rest ------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
-async def test_offsets_expire_seven_days_after_their_commit_and_not_before() -> None:
+@async_test
+async def test_offsets_expire_exactly_seven_days_after_commit() -> None:
     async with running() as (coordinator, client):
-        await client.ask("offset_commit", 9, **committing("g"))
+        await client.ask("offset_commit", 9, **commit_values("g"))
         await coordinator.clock.advance(7 * DAY_S - 1)
         assert {**await coordinator.offsets("g")}
         await coordinator.clock.advance(3600)
         assert await coordinator.offsets("g") == {}
 
 
-@on_a_loop
-async def test_until_something_is_so() -> None:
+@async_test
+async def test_advance_until_stops_when_predicate_is_true() -> None:
     async with running() as (coordinator, client):
-        await client.ask("offset_commit", 9, **committing("g"))
+        await client.ask("offset_commit", 9, **commit_values("g"))
 
         async def is_gone() -> bool:
             return not (await coordinator.groups()).groups
 
         took_s = await coordinator.clock.advance_until(is_gone)
         assert 7 * DAY_S - 1 <= took_s <= 7 * DAY_S + 2 * 600  # it is looked for every ten minutes
-        with pytest.raises(TimeoutError, match="not so within 60 s"):
+        with pytest.raises(TimeoutError, match="not true within 60 s"):
             await coordinator.clock.advance_until(lambda: False, within=60)
 
 
-@on_a_loop
-async def test_two_who_move_the_clock_do_so_one_after_the_other() -> None:
+@async_test
+async def test_concurrent_advances_run_one_after_another() -> None:
     async with running() as (coordinator, _client):
         began_s = coordinator.clock.now()
         await asyncio.gather(coordinator.clock.advance(100), coordinator.clock.advance(200))
         assert 300 <= coordinator.clock.now() - began_s < 360
 
 
-@on_a_loop
-async def test_an_advance_that_makes_no_sense_is_refused() -> None:
+@async_test
+async def test_negative_advance_is_refused() -> None:
     async with running() as (coordinator, _client):
-        with pytest.raises(ValueError, match="time does not go back"):
+        with pytest.raises(ValueError, match="time cannot go back"):
             await coordinator.clock.advance(-1)
         with pytest.raises(TypeError, match="is one name: expected a list"):
             await coordinator.clock.advance(1, silent="wire")

@@ -1,4 +1,4 @@
-"""docs/testing.md does what it says: its tests are run, as the reader would."""
+"""Runs the tests in docs/testing.md as a reader would."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 from pathlib import Path
 
 import pytest
-from test_testing_plugin import run
+from pytest_helpers import run
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "testing.md"
 BLOCK = re.compile(r"^```python\n# (test_\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = dict(BLOCK.findall(PAGE.read_text()))
 
 
-def test_every_block_has_a_name() -> None:
+def test_every_code_block_names_its_file() -> None:
     assert len(BLOCKS) == PAGE.read_text().count("```python") == 7
 
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_the_page_does_what_it_says(name: str, tmp_path: Path) -> None:
-    printed = run(tmp_path, BLOCKS[name], "--durations=0", "-p", "kafka_python_hurries")
+    printed = run(tmp_path, BLOCKS[name], "--durations=0", "-p", "kafka_python_fast_metadata")
     assert re.search(r"^=+ \d+ passed in [\d.]+s =+$", printed, re.MULTILINE), printed

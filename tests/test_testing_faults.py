@@ -1,4 +1,4 @@
-"""Faults, at the wire and within the process: which request each strikes, what it does, and what is told of it."""
+"""Tests of faults at the wire and within the process: matching, effect, and the timeline."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from door import Client, committing, enrol, on_a_loop
+from coordinator_helpers import connect, heartbeat, moments, running
+from harness import Client, async_test, commit_values, join_and_sync
 from peers.wire import Hangup
-from test_testing_clock import connect, heartbeat, moments, running
 
 from callboard.actors.messages import Heartbeat
 from callboard.runtime.kafka.services import Origin
 from callboard.runtime.member.channel import ChannelLost
-from callboard.runtime.testing.plugin.facts import Facts
-from callboard.runtime.testing.plugin.faults import Match
+from callboard.runtime.testing.plugin.facts import RequestFacts
+from callboard.runtime.testing.plugin.faults import RequestFilter
 from callboard.runtime.testing.plugin.timeline import Timeline
 from callboard.testing import Coordinator
 
@@ -25,43 +25,43 @@ ORIGIN = Origin("inside", "/127.0.0.1", 1)
 
 
 async def commit(client: Client, group: str = "g") -> str:
-    answer = await client.ask("offset_commit", 9, **committing(group))
+    answer = await client.ask("offset_commit", 9, **commit_values(group))
     return str(answer["topics"][0]["partitions"][0]["error_code"])
 
 
 # Which request -------------------------------------------------------------------------------------------------------
 
 
-def facts(api: str = "Heartbeat", **values: Any) -> Facts:
-    return Facts(
+def facts(api: str = "Heartbeat", **values: Any) -> RequestFacts:
+    return RequestFacts(
         api, 4, **{"client_id": "ann", "groups": ("g",), "members": ("m",), "instances": ("node-7",), **values}
     )
 
 
 @pytest.mark.parametrize("which", [{}, {"group": "g"}, {"client_id": "ann"}, {"member": "m"}, {"member": "node-7"}])
-def test_a_match_takes_what_it_names(which: Any) -> None:
-    assert Match("Heartbeat", **which).takes(facts())
+def test_request_filter_matches_named_request(which: Any) -> None:
+    assert RequestFilter("Heartbeat", **which).matches(facts())
 
 
 @pytest.mark.parametrize(
     "which", [{"group": "h"}, {"client_id": "bob"}, {"member": "ann"}, {"group": "g", "member": "x"}]
 )
-def test_a_match_leaves_what_it_does_not_name(which: Any) -> None:
-    assert not Match("Heartbeat", **which).takes(facts())
-    assert not Match("SyncGroup").takes(facts())
+def test_request_filter_ignores_other_requests(which: Any) -> None:
+    assert not RequestFilter("Heartbeat", **which).matches(facts())
+    assert not RequestFilter("SyncGroup").matches(facts())
 
 
-def test_the_nth_and_so_many_after_it() -> None:
-    match = Match("Heartbeat", group="g", nth=3, times=2)
+def test_request_filter_with_nth_and_times_counts_matches() -> None:
+    match = RequestFilter("Heartbeat", group="g", nth=3, times=2)
     others = facts(groups=("h",))
-    assert [match.takes(one) for one in (facts(), others, facts(), facts(), others, facts(), facts())] == [
+    assert [match.matches(one) for one in (facts(), others, facts(), facts(), others, facts(), facts())] == [
         *(False, False, False, True),
         *(False, True, False),
     ]
 
 
-@on_a_loop
-async def test_names_that_kafka_does_not_know_are_refused() -> None:
+@async_test
+async def test_unknown_api_and_error_names_are_refused() -> None:
     async with running() as (coordinator, _client):
         with pytest.raises(
             ValueError, match=r"no API 'SyncGrup': did you mean 'SyncGroup'\? Kafka's names are .*Fetch"
@@ -78,8 +78,8 @@ async def test_names_that_kafka_does_not_know_are_refused() -> None:
 # What becomes of it --------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
-async def test_a_request_that_fails_is_not_handled_and_one_that_fails_after_is() -> None:
+@async_test
+async def test_fail_skips_request_unless_after() -> None:
     async with running() as (coordinator, client):
         before = coordinator.faults.fail("OffsetCommit", error="REQUEST_TIMED_OUT")
         assert await commit(client) == "REQUEST_TIMED_OUT"
@@ -91,8 +91,8 @@ async def test_a_request_that_fails_is_not_handled_and_one_that_fails_after_is()
         assert (before.hits, after.hits) == (1, 1)
 
 
-@on_a_loop
-async def test_of_two_faults_the_first_strikes_and_the_second_waits() -> None:
+@async_test
+async def test_first_of_two_matching_faults_applies() -> None:
     async with running() as (coordinator, client):
         coordinator.faults.fail("OffsetCommit", error="NOT_COORDINATOR")
         coordinator.faults.fail("OffsetCommit", error="COORDINATOR_NOT_AVAILABLE")
@@ -100,8 +100,8 @@ async def test_of_two_faults_the_first_strikes_and_the_second_waits() -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-@on_a_loop
-async def test_a_cut_connection(after: bool) -> None:
+@async_test
+async def test_disconnect_closes_connection(after: bool) -> None:
     async with running() as (coordinator, client):
         coordinator.faults.disconnect("OffsetCommit", after=after)
         with pytest.raises(Hangup):
@@ -112,11 +112,11 @@ async def test_a_cut_connection(after: bool) -> None:
         await again.close()
 
 
-@on_a_loop
-async def test_what_is_dropped_holds_up_what_is_behind_it() -> None:
-    """As in Kafka: answers come in the order of the requests, so a lost one is a lost connection."""
+@async_test
+async def test_drop_blocks_later_requests_on_connection() -> None:
+    """Answers are sent in the order of requests, so a dropped one blocks its connection, as in Kafka."""
     async with running() as (coordinator, client):
-        member = await enrol(client, "g")
+        member = await join_and_sync(client, "g")
         coordinator.faults.drop("Heartbeat")
         waiting = asyncio.create_task(heartbeat(client, "g", member))
         while not coordinator.faults.all()[0].hits:
@@ -129,8 +129,8 @@ async def test_what_is_dropped_holds_up_what_is_behind_it() -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-@on_a_loop
-async def test_a_delay_is_the_coordinators_time(after: bool) -> None:
+@async_test
+async def test_delay_follows_coordinator_clock(after: bool) -> None:
     async with running() as (coordinator, client):
         fault = coordinator.faults.delay("OffsetCommit", seconds=60, after=after)
         waiting = asyncio.create_task(commit(client))
@@ -143,8 +143,8 @@ async def test_a_delay_is_the_coordinators_time(after: bool) -> None:
         assert await waiting == "NONE"
 
 
-@on_a_loop
-async def test_faults_that_were_cleared_strike_no_more() -> None:
+@async_test
+async def test_cleared_faults_do_not_apply() -> None:
     async with running() as (coordinator, client):
         coordinator.faults.fail("OffsetCommit", error="NOT_COORDINATOR", times=math.inf)
         coordinator.faults.lose_disk_after(0)
@@ -153,10 +153,10 @@ async def test_faults_that_were_cleared_strike_no_more() -> None:
         assert await commit(client) == "NONE"
 
 
-@on_a_loop
-async def test_faults_strike_within_the_process_too() -> None:
+@async_test
+async def test_faults_apply_to_members_in_process() -> None:
     async with running() as (coordinator, client):
-        member = await enrol(client, "g")
+        member = await join_and_sync(client, "g")
         beat = Heartbeat("g", member.member_id, None, member.generation_id)
         coordinator.faults.fail("Heartbeat", client_id="inside", error="REBALANCE_IN_PROGRESS")
         assert (await coordinator.node.ask(beat, ORIGIN)).name == "REBALANCE_IN_PROGRESS"
@@ -168,8 +168,8 @@ async def test_faults_strike_within_the_process_too() -> None:
         assert told == ["Heartbeat -> REBALANCE_IN_PROGRESS", "Heartbeat -> NONE"]
 
 
-@on_a_loop
-async def test_a_restart_takes_the_delayed_with_it(caplog: pytest.LogCaptureFixture) -> None:
+@async_test
+async def test_restart_discards_delayed_requests(caplog: pytest.LogCaptureFixture) -> None:
     async with running() as (coordinator, client):
         fault = coordinator.faults.delay("OffsetCommit", seconds=60)
         waiting = asyncio.create_task(commit(client))
@@ -183,8 +183,8 @@ async def test_a_restart_takes_the_delayed_with_it(caplog: pytest.LogCaptureFixt
     assert [one for one in caplog.records if one.name == "callboard.kafka"] == [], "nobody tries it all the same"
 
 
-@on_a_loop
-async def test_only_a_disk_in_memory_can_be_lost(tmp_path: Path) -> None:
+@async_test
+async def test_lose_disk_after_with_real_folder_is_refused(tmp_path: Path) -> None:
     async with Coordinator(tmp_path) as coordinator:
         with pytest.raises(ValueError, match="in a real folder: expected one in memory"):
             coordinator.faults.lose_disk_after(1)
@@ -195,13 +195,13 @@ async def test_only_a_disk_in_memory_can_be_lost(tmp_path: Path) -> None:
 # What is told --------------------------------------------------------------------------------------------------------
 
 
-@on_a_loop
-async def test_the_timeline_has_a_groups_life() -> None:
+@async_test
+async def test_timeline_has_events_of_group() -> None:
     async with running() as (coordinator, client):
-        member = await enrol(client, "g")
+        member = await join_and_sync(client, "g")
         coordinator.faults.fail("Heartbeat", error="NOT_COORDINATOR")
         await heartbeat(client, "g", member)
-        await client.ask("offset_commit", 9, **committing("g", member))
+        await client.ask("offset_commit", 9, **commit_values("g", member))
         await coordinator.clock.advance(31, silent=["wire"])
         text = coordinator.timeline.text()
     lines = [" ".join(line.split()[1:]) for line in text.splitlines()]
@@ -215,7 +215,7 @@ async def test_the_timeline_has_a_groups_life() -> None:
         "g wire Heartbeat v4 -> NOT_COORDINATOR",
         "g wire OffsetCommit v9, m1, generation 1, t-0@42 -> NONE",
         "g timer: the session of m1 has ended",
-        "g member: m1 is no member any more",
+        "g member: m1 is no longer a member",
         "g state: Empty, generation 2",
         "clock: moved by 31 s, silent: wire",
     ]
@@ -223,17 +223,17 @@ async def test_the_timeline_has_a_groups_life() -> None:
     assert text.splitlines()[-1] == f"m1 is {member.member_id}"
 
 
-@on_a_loop
-async def test_the_timeline_leaves_out_what_says_nothing_unless_it_is_asked() -> None:
+@async_test
+async def test_timeline_text_omits_routine_requests() -> None:
     async with running() as (coordinator, client):
-        member = await enrol(client, "g")
+        member = await join_and_sync(client, "g")
         await heartbeat(client, "g", member)
         assert "Heartbeat" not in coordinator.timeline.text()
         assert "Heartbeat v4, m1, generation 1 -> NONE" in coordinator.timeline.text(everything=True)
         assert any("Heartbeat" in event["what"] for event in json.loads(coordinator.timeline.json())["events"])
 
 
-def test_the_timeline_forgets_what_is_old() -> None:
+def test_timeline_drops_oldest_events() -> None:
     timeline = Timeline(lambda: 1500, events_max=3)
     for number in range(5):
         timeline.note("clock", f"moved by {number} s")

@@ -87,11 +87,11 @@ def test_files_are_short() -> None:
     assert offenders(too_many_lines, CODE) == []
 
 
-def test_functions_fit_a_screen() -> None:
+def test_functions_are_short() -> None:
     assert offenders(long_functions, CODE) == []
 
 
-def test_a_long_file_and_a_long_function_are_found() -> None:
+def test_long_file_and_long_function_are_reported() -> None:
     assert too_many_lines("pass\n" * (FILE_LINES_MAX + 1)) == [FILE_LINES_MAX + 1]
     assert too_many_lines("pass\n" * FILE_LINES_MAX) == []
     body = "        pass\n" * FUNCTION_LINES_MAX
@@ -106,7 +106,7 @@ def test_most_functions_are_a_few_lines() -> None:
     assert median(lengths) < FUNCTION_LINES_MEDIAN
 
 
-def test_a_docstring_is_no_part_of_a_functions_length() -> None:
+def test_docstring_does_not_count_as_function_length() -> None:
     source = 'def one(a):\n    """Two\n    lines."""\n    return a\n\n\nasync def two():\n    pass\n'
     assert list(functions(source)) == [("one", 2), ("two", 2)]
 
@@ -116,16 +116,16 @@ def missing_docstring(source: str) -> list[str]:
     return [] if has_one else ["no docstring"]
 
 
-def test_a_file_begins_with_what_it_is() -> None:
+def test_every_file_has_a_docstring() -> None:
     assert offenders(missing_docstring, CODE) == []
 
 
-def test_a_file_without_a_docstring_is_found() -> None:
+def test_file_without_docstring_is_reported() -> None:
     assert missing_docstring("import ast\n") == ["no docstring"]
     assert missing_docstring('"""What it is."""\n') == missing_docstring("\n") == []
 
 
-def test_actors_reach_the_world_through_ports_alone() -> None:
+def test_actors_use_only_ports_for_io() -> None:
     assert offenders(outside_calls, ACTORS) == []
 
 
@@ -143,7 +143,7 @@ def test_actors_reach_the_world_through_ports_alone() -> None:
         "lock = pykka.anything.RLock()",
     ],
 )
-def test_reaching_round_the_ports_is_found(line: str) -> None:
+def test_io_in_actors_is_reported(line: str) -> None:
     assert outside_calls(line)
 
 
@@ -158,17 +158,17 @@ def paths_outside(source: str, path: Path) -> list[str]:
     ]
 
 
-def test_nothing_is_left_over() -> None:
+def test_no_leftovers_in_files() -> None:
     assert offenders(LEFTOVER.findall, TEXTS) == []
 
 
-def test_nothing_points_out_of_the_repository() -> None:
+def test_no_paths_outside_of_the_repository() -> None:
     found = [(str(path.relative_to(ROOT)), paths_outside(path.read_text(), path)) for path in TEXTS]
     assert [offender for offender in found if offender[1]] == []
 
 
 @pytest.mark.parametrize("word", ["todo", "fixme", "xxx", "hack", "wip"])
-def test_a_leftover_is_found(word: str) -> None:
+def test_leftover_is_reported(word: str) -> None:
     assert LEFTOVER.findall(f"# {word.upper()}: later") == [word.upper()]
     assert LEFTOVER.findall(f"# {word}, {word.upper()}S") == []
 
@@ -182,7 +182,7 @@ def test_a_leftover_is_found(word: str) -> None:
         ("see ..~nothing.md", ["..~nothing.md"]),
     ],
 )
-def test_a_path_out_of_the_repository_is_found(text: str, expected: list[str]) -> None:
+def test_path_outside_of_the_repository_is_reported(text: str, expected: list[str]) -> None:
     """A tilde stands for a slash, so that this file does not find itself."""
     slashes = [path.replace("~", "/") for path in (text, *expected)]
     assert paths_outside(slashes[0], ROOT / "docs" / "made_up.md") == slashes[1:]

@@ -7,12 +7,12 @@ import io
 import threading
 
 import pytest
+from actor_system.players import WAIT_TIMEOUT_S, Call, Player, Say
 from rich.console import Console
 from rich.table import Table
-from stage.players import PATIENCE_S, Call, Player, Say
 
 from callboard.runtime import Simulation, Stats, System
-from callboard.runtime.engine.stats import ClassStats, Depth, TurnStats
+from callboard.runtime.engine.stats import ClassStats, MailboxDepth, TurnStats
 from callboard.runtime.engine.top import print_stats, table, watch, watch_blocking
 
 BEFORE = Stats(
@@ -25,7 +25,7 @@ BEFORE = Stats(
 )
 AFTER = Stats(
     (ClassStats("Group", 1_200, 300, 45, 6000), ClassStats("Writer", 1, 0, 7, 40), ClassStats("Gone", 0, 0, 0, 5)),
-    (Depth("Group-7", 40), Depth("Writer-1", 7)),
+    (MailboxDepth("Group-7", 40), MailboxDepth("Writer-1", 7)),
     TurnStats(12_345, 16.0, 2_048.0, 3_500_000.0),
     restarts=3,
     dead_letters=1_001,
@@ -40,47 +40,47 @@ def drawn(shown: Table) -> list[str]:
     return [" ".join(line.split()) for line in file.getvalue().splitlines()]
 
 
-def test_a_line_for_each_class_with_its_rate() -> None:
+def test_table_has_a_row_with_rate_for_each_class() -> None:
     lines = drawn(table(AFTER, BEFORE, seconds=2.0))
-    assert "class actors asleep waiting messages/s messages" in lines
+    assert "class actors passivated waiting messages/s messages" in lines
     assert "Group 1,200 300 45 2,500 6,000" in lines
     assert "Writer 1 0 7 20 40" in lines, "a class that was not there before began at nothing"
     assert "Gone 0 0 0 0 5" in lines
     assert "all 1,201 300 52 2,520 6,045" in lines
 
 
-def test_without_a_before_there_are_no_rates() -> None:
+def test_table_without_previous_stats_has_no_rates() -> None:
     lines = drawn(table(AFTER))
     assert "Group 1,200 300 45 - 6,000" in lines
     assert "all 1,201 300 52 - 6,045" in lines
     assert "Group 1,200 300 45 - 6,000" in drawn(table(AFTER, BEFORE, seconds=0.0)), "nor when no time has passed"
 
 
-def test_a_single_class_needs_no_sum() -> None:
+def test_table_of_one_class_has_no_sum() -> None:
     assert not any(line.startswith("all ") for line in drawn(table(AFTER._replace(classes=AFTER.classes[:1]))))
 
 
-def test_the_header_tells_times_and_losses() -> None:
+def test_header_shows_turn_times_and_losses() -> None:
     lines = drawn(table(AFTER))
     assert lines[0] == "turns 12,345: p50 16 us, p99 2.0 ms, longest 3.5 s"
     assert lines[1] == "restarts 3 dead letters 1,001 late replies 2"
 
 
-def test_below_stand_the_deepest_mailboxes() -> None:
+def test_footer_shows_deepest_mailboxes() -> None:
     lines = drawn(table(AFTER))
     assert lines[-3:] == ["waiting most:", "40 for Group-7", "7 for Writer-1"]
     assert drawn(table(BEFORE))[-1] == "no message waits"
 
 
-def test_a_class_may_be_called_anything() -> None:
+def test_class_name_is_not_parsed_as_markup() -> None:
     """Names are text, not rich's markup."""
-    odd = AFTER._replace(classes=(ClassStats("[red]Odd[/]", 1, 0, 0, 0),), deepest=(Depth("[bold]x[/]", 1),))
+    odd = AFTER._replace(classes=(ClassStats("[red]Odd[/]", 1, 0, 0, 0),), deepest=(MailboxDepth("[bold]x[/]", 1),))
     lines = drawn(table(odd))
     assert "[red]Odd[/] 1 0 0 - 0" in lines
     assert lines[-1] == "1 for [bold]x[/]"
 
 
-def test_a_system_can_be_written_to_a_file_at_once() -> None:
+def test_print_stats_writes_table_to_file() -> None:
     simulation = Simulation(seed=1)
     system, file = System(simulation), io.StringIO()
     player = system.spawn(Player)
@@ -92,7 +92,7 @@ def test_a_system_can_be_written_to_a_file_at_once() -> None:
     assert "\x1b" not in file.getvalue(), "no colours in a file"
 
 
-def test_a_loops_system_is_watched_until_the_task_is_cancelled() -> None:
+def test_watch_draws_until_task_is_cancelled() -> None:
     async def body() -> None:
         async with System.on_loop() as system:
             player = system.spawn(Player)
@@ -109,10 +109,10 @@ def test_a_loops_system_is_watched_until_the_task_is_cancelled() -> None:
                 await watching
             assert "\x1b[?25h" in file.getvalue(), "the cursor is back"
 
-    asyncio.run(asyncio.wait_for(body(), PATIENCE_S))
+    asyncio.run(asyncio.wait_for(body(), WAIT_TIMEOUT_S))
 
 
-def test_a_threaded_system_is_watched_for_a_time() -> None:
+def test_watch_blocking_draws_for_given_time() -> None:
     with System.on_threads() as system:
         system.spawn(Player).ask(Say("x"))
         file = io.StringIO()
@@ -120,7 +120,7 @@ def test_a_threaded_system_is_watched_for_a_time() -> None:
     assert file.getvalue().count("turns 1:") >= 2, "the first table, and at least one after it"
 
 
-def test_ctrl_c_ends_the_watching(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_blocking_ends_at_keyboard_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     drawings = []
 
     def sleep(seconds: float) -> None:
@@ -134,7 +134,7 @@ def test_ctrl_c_ends_the_watching(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drawings == [1.0, 1.0, 1.0]
 
 
-def test_it_may_be_asked_for_while_actors_work() -> None:
+def test_print_stats_while_actors_run() -> None:
     """From another thread, and more than once, while actors come and go."""
     with System.on_threads() as system:
         player = system.spawn(Player)

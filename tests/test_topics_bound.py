@@ -1,4 +1,4 @@
-"""How many partitions all topics may have together, and what one that nobody uses costs."""
+"""The limit ``max_partitions`` of all topics together, and the memory of an unused partition."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from door import on_a_loop, open_door
-from test_loop_and_disks import create, grow, metadata, new_topic
-from test_topics_batch import sent
-from test_topics_catalogue import code_of
+from harness import async_test, running_node
+from topic_request_helpers import create, grow, metadata, new_topic
+from topics_helpers import error_code_of, producer_batch
 
 import callboard
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.faulty import FaultyDisk
-from callboard.runtime.disk.group_commit import at_once
+from callboard.runtime.disk.group_commit import immediate_outcome
 from callboard.runtime.engine.clock import SystemRandom
 from callboard.runtime.node.environment import MEMORY
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
 from callboard.runtime.topics.catalogue import TopicCatalogue
 
-BYTES_A_PARTITION_MAX = 32  # 8 are the end offset; a partition that was used has some 750
+UNUSED_PARTITION_MAX_BYTES = 32  # 8 of them for the end offset; a used partition takes some 750
 
 
 def catalogue(max_partitions: int) -> TopicCatalogue:
@@ -33,7 +32,7 @@ def catalogue(max_partitions: int) -> TopicCatalogue:
     return TopicCatalogue(MEMORY, Settings(max_partitions=max_partitions), SystemRandom(), disk=disk)
 
 
-def test_creating_more_partitions_than_the_bound_is_refused() -> None:
+def test_create_above_max_partitions_is_refused() -> None:
     topics = catalogue(10)
     topics.create("a", 6)
     with pytest.raises(
@@ -42,27 +41,27 @@ def test_creating_more_partitions_than_the_bound_is_refused() -> None:
         topics.create("b", 5)
     assert e.value.code is ErrorCode.POLICY_VIOLATION
     b = topics.create("b", 3)
-    assert at_once(partial(topics.grow, b, 4)) is None
-    refusal = at_once(partial(topics.grow, b, 5))
+    assert immediate_outcome(partial(topics.grow, b, 4)) is None
+    refusal = immediate_outcome(partial(topics.grow, b, 5))
     assert refusal is not None
     assert refusal.code is ErrorCode.POLICY_VIOLATION
-    [none] = at_once(partial(topics.delete_many, [b]))
+    [none] = immediate_outcome(partial(topics.delete_many, [b]))
     assert none is None
     topics.create("c", 4)
 
 
-def test_topics_created_together_share_what_is_left_of_the_bound() -> None:
+def test_create_many_shares_remaining_max_partitions() -> None:
     topics = catalogue(10)
-    outcomes = at_once(partial(topics.create_many, [("a", 6), ("b", 5), ("c", 4)]))
+    outcomes = immediate_outcome(partial(topics.create_many, [("a", 6), ("b", 5), ("c", 4)]))
     assert [isinstance(outcome, CoordinatorError) for outcome in outcomes] == [False, True, False]
-    assert code_of(lambda: topics.create("d", 1)) is ErrorCode.POLICY_VIOLATION
+    assert error_code_of(lambda: topics.create("d", 1)) is ErrorCode.POLICY_VIOLATION
 
 
-@on_a_loop
-async def test_each_way_to_create_partitions_over_tcp_obeys_the_bound(tmp_path: Path) -> None:
+@async_test
+async def test_every_tcp_api_that_creates_partitions_respects_max_partitions(tmp_path: Path) -> None:
     """The node has the topics t (3 partitions) and u (1)."""
-    async with open_door(tmp_path, max_partitions=6) as door:
-        client = await door.connect()
+    async with running_node(tmp_path, max_partitions=6) as harness:
+        client = await harness.connect()
         topics = [new_topic("a", 2), new_topic("b", 1)]
         for validate_only in (True, False):
             answer = await client.ask("create_topics", 6, topics=topics, timeout=1000, validate_only=validate_only)
@@ -73,30 +72,30 @@ async def test_each_way_to_create_partitions_over_tcp_obeys_the_bound(tmp_path: 
         assert await create(client, "c") == ["POLICY_VIOLATION"]
 
 
-@on_a_loop
-async def test_start_with_a_new_topic_beyond_the_bound_is_refused(tmp_path: Path) -> None:
+@async_test
+async def test_start_with_new_topic_above_max_partitions_is_refused(tmp_path: Path) -> None:
     node = Node(Settings(max_partitions=5), Options(data=tmp_path, topics=(("a", 3), ("b", 3))))
     with pytest.raises(StartError, match=r"--topic b:3: 3 more partitions: .*max_partitions=5"):
         await node.start()
 
 
-@on_a_loop
-async def test_start_with_more_partitions_than_a_lowered_bound_serves_them(tmp_path: Path) -> None:
-    async with open_door(tmp_path, max_partitions=4):
+@async_test
+async def test_start_with_lowered_max_partitions_serves_existing_topics(tmp_path: Path) -> None:
+    async with running_node(tmp_path, max_partitions=4):
         pass
-    async with open_door(tmp_path, max_partitions=1) as door:
-        assert {"t", "u"} < set(door.node.topics.names())
-        assert await create(await door.connect(), "c") == ["POLICY_VIOLATION"]
+    async with running_node(tmp_path, max_partitions=1) as harness:
+        assert {"t", "u"} < set(harness.node.topics.names())
+        assert await create(await harness.connect(), "c") == ["POLICY_VIOLATION"]
 
 
-def test_an_embedded_coordinator_obeys_the_bound() -> None:
+def test_embedded_coordinator_respects_max_partitions() -> None:
     async def scenario() -> None:
         async with callboard.Coordinator(max_partitions=2) as coordinator:
             await coordinator.create_topic("a", 2)
             with pytest.raises(CoordinatorError, match="max_partitions=2"):
                 await coordinator.create_topic("b", 1)
 
-    on_a_loop(scenario)()
+    async_test(scenario)()
 
 
 def traced_bytes() -> int:
@@ -104,26 +103,26 @@ def traced_bytes() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-def test_a_partition_that_nobody_uses_costs_a_few_bytes(tmp_path: Path) -> None:
+def test_unused_partition_takes_at_most_32_bytes(tmp_path: Path) -> None:
     topics = TopicCatalogue(tmp_path, Settings(max_partitions=50_000), SystemRandom())
     tracemalloc.start()
     try:
         before = traced_bytes()
         for number in range(5):
             topics.create(f"t{number}", 10_000)
-        assert traced_bytes() - before < 50_000 * BYTES_A_PARTITION_MAX
+        assert traced_bytes() - before < 50_000 * UNUSED_PARTITION_MAX_BYTES
         topics.close()
         del topics
         before = traced_bytes()
         again = TopicCatalogue(tmp_path, Settings(), SystemRandom())
-        assert traced_bytes() - before < 50_000 * BYTES_A_PARTITION_MAX
+        assert traced_bytes() - before < 50_000 * UNUSED_PARTITION_MAX_BYTES
     finally:
         tracemalloc.stop()
     topic = again.get("t3")
     assert topic is not None
-    before_use = len(list(topic.partitions.used()))
+    before_use = len(list(topic.partitions.active()))
     topic.raise_end(5000, 3)
-    assert [topic.partitions.look(5000).start_offset, len(list(topic.partitions.used()))] == [3, before_use]
-    assert topic.append(5000, sent(2)) == 3
-    assert len(list(topic.partitions.used())) == 1
+    assert [topic.partitions.peek(5000).start_offset, len(list(topic.partitions.active()))] == [3, before_use]
+    assert topic.append(5000, producer_batch(2)) == 3
+    assert len(list(topic.partitions.active())) == 1
     again.close()

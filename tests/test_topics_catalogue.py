@@ -1,126 +1,92 @@
-"""The topics of a node: their names and ends are there after a stop, after a kill, and never behind a commit."""
+"""The topic catalogue: names and end offsets survive stops and kills, and ends are never below committed offsets."""
 
 from __future__ import annotations
 
 import errno
 import json
-import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_topics_batch import sent
+from topics_helpers import (
+    SETTINGS,
+    create_topics_with_records,
+    delete,
+    error_code_of,
+    open_catalogue,
+    open_copy,
+    producer_batch,
+    topic_snapshots,
+)
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.group_commit import at_once
+from callboard.runtime.disk.group_commit import immediate_outcome
 from callboard.runtime.engine.clock import SystemRandom
-from callboard.runtime.settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Settings
+from callboard.runtime.settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from callboard.runtime.topics import catalogue as catalogue_module
 from callboard.runtime.topics.catalogue import RAISED_END_MAX, TopicCatalogue
 from callboard.runtime.topics.ends import GROW_SLOTS, FreeSlots
 from callboard.runtime.topics.ids import transactions_topic_id
 from callboard.runtime.topics.producer_ids import PRODUCER_ID_BLOCK
-from callboard.runtime.topics.store import Table, TopicRow, id_text, save_table
-
-SETTINGS = Settings(offsets_topic_num_partitions=3)
-
-
-class Known(NamedTuple):
-    """What of a topic must be the same after a restart."""
-
-    name: str
-    topic_id: UUID
-    ends: list[int]
-
-
-def opened(folder: Path) -> TopicCatalogue:
-    return TopicCatalogue(folder, SETTINGS, SystemRandom())
+from callboard.runtime.topics.store import TopicRow, TopicsFile, id_text, save_table
 
 
 @pytest.fixture
 def topics(tmp_path: Path) -> Iterator[TopicCatalogue]:
-    catalogue = opened(tmp_path)
+    catalogue = open_catalogue(tmp_path)
     yield catalogue
     catalogue.close()
-
-
-def known(catalogue: TopicCatalogue) -> dict[str, Known]:
-    found = [catalogue.get(name) for name in catalogue.names()]
-    return {
-        topic.name: Known(topic.name, topic.topic_id, [log.end_offset for log in topic.partitions])
-        for topic in found
-        if topic
-    }
-
-
-def code_of(action: Callable[[], object]) -> ErrorCode:
-    with pytest.raises(CoordinatorError) as caught:
-        action()
-    return caught.value.code
-
-
-def delete(catalogue: TopicCatalogue, name: str) -> None:
-    topic = catalogue.get(name)
-    assert topic is not None
-    [refusal] = at_once(partial(catalogue.delete_many, [topic]))
-    if refusal is not None:
-        raise refusal
-
-
-def fill(catalogue: TopicCatalogue) -> None:
-    catalogue.create("plays", 2).append(1, sent(5))
-    catalogue.create("props", 1).append(0, sent(2))
-    catalogue.create("empty", 3)
 
 
 # Names ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "é", "a\n", "x" * 250, "a:b"])
-def test_names_that_kafka_refuses_are_refused(topics: TopicCatalogue, name: str) -> None:
-    assert code_of(lambda: topics.create(name, 1)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+def test_create_with_invalid_name_is_refused(topics: TopicCatalogue, name: str) -> None:
+    assert error_code_of(lambda: topics.create(name, 1)) == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert topics.get(name) is None
 
 
 @pytest.mark.parametrize("name", ["a", "...", "-", "x" * 249, "A.b-C_9", "__mine"])
-def test_names_that_kafka_takes_are_taken(topics: TopicCatalogue, name: str) -> None:
+def test_create_with_valid_name_succeeds(topics: TopicCatalogue, name: str) -> None:
     assert topics.create(name, 1) is topics.get(name)
 
 
-def test_dots_and_underscores_collide(topics: TopicCatalogue) -> None:
+def test_create_with_colliding_metric_name_is_refused(topics: TopicCatalogue) -> None:
     topics.create("my.topic_a", 1)
-    assert code_of(lambda: topics.create("my_topic.a", 1)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert error_code_of(lambda: topics.create("my_topic.a", 1)) == ErrorCode.INVALID_TOPIC_EXCEPTION
     delete(topics, "my.topic_a")
     topics.create("my_topic.a", 1)
 
 
-def test_a_name_is_taken_once(topics: TopicCatalogue) -> None:
+def test_create_with_existing_name_is_refused(topics: TopicCatalogue) -> None:
     topics.create("plays", 1)
-    assert code_of(lambda: topics.create("plays", 1)) == ErrorCode.TOPIC_ALREADY_EXISTS
-    assert code_of(lambda: topics.create(OFFSETS_TOPIC, 1)) == ErrorCode.TOPIC_ALREADY_EXISTS
-    assert code_of(lambda: topics.create("__cluster_metadata", 1)) == ErrorCode.INVALID_REQUEST
+    assert error_code_of(lambda: topics.create("plays", 1)) == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert error_code_of(lambda: topics.create(OFFSETS_TOPIC, 1)) == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert error_code_of(lambda: topics.create("__cluster_metadata", 1)) == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(
     ("partitions", "code"),
     [(0, ErrorCode.INVALID_PARTITIONS), (-2, ErrorCode.INVALID_PARTITIONS), (2**31 - 1, ErrorCode.POLICY_VIOLATION)],
 )
-def test_numbers_of_partitions_that_cannot_be(topics: TopicCatalogue, partitions: int, code: ErrorCode) -> None:
-    assert code_of(lambda: topics.create("plays", partitions)) == code
+def test_create_with_invalid_partition_count_is_refused(
+    topics: TopicCatalogue, partitions: int, code: ErrorCode
+) -> None:
+    assert error_code_of(lambda: topics.create("plays", partitions)) == code
 
 
-def test_topics_are_found_by_id_and_the_zero_id_is_nobodys(topics: TopicCatalogue) -> None:
+def test_by_id_returns_topic_and_none_for_zero_id(topics: TopicCatalogue) -> None:
     topic = topics.create("plays", 1)
     assert topics.by_id(topic.topic_id) is topic
     assert topics.by_id(None) is None
@@ -129,8 +95,8 @@ def test_topics_are_found_by_id_and_the_zero_id_is_nobodys(topics: TopicCatalogu
     assert topics.create("plays", 1).topic_id != topic.topic_id
 
 
-def test_no_id_begins_with_a_dash(tmp_path: Path) -> None:
-    """Kafka's tools would take it for an option."""
+def test_new_topic_id_never_begins_with_dash(tmp_path: Path) -> None:
+    """Kafka's tools would parse it as an option."""
     drawn = [UUID(int=0xF8 << 120), UUID(int=0xFB << 120 | 1), UUID(int=5), UUID(int=0xFB << 120 | 2), UUID(int=6)]
 
     class Drawn:
@@ -144,29 +110,29 @@ def test_no_id_begins_with_a_dash(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "partitions"), [(OFFSETS_TOPIC, 3), (TRANSACTIONS_TOPIC, 50)])
-def test_the_coordinators_own_topics_are_shown_and_stay(topics: TopicCatalogue, name: str, partitions: int) -> None:
+def test_internal_topics_are_listed_and_cannot_be_changed(topics: TopicCatalogue, name: str, partitions: int) -> None:
     topic = topics.get(name)
     assert topic is not None
     assert topic.is_internal
     assert len(topic.partitions) == partitions
     assert topics.by_id(topic.topic_id) is topic
-    assert code_of(lambda: delete(topics, name)) == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert code_of(lambda: topics.create(name, 1)) == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert error_code_of(lambda: delete(topics, name)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert error_code_of(lambda: topics.create(name, 1)) == ErrorCode.TOPIC_ALREADY_EXISTS
     topics.create("gone", 1)
     gone = topics.get("gone")
     assert gone is not None
     delete(topics, "gone")
-    [refusal] = at_once(partial(topics.delete_many, [gone]))
+    [refusal] = immediate_outcome(partial(topics.delete_many, [gone]))
     assert refusal is not None
     assert refusal.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_the_coordinators_own_topics_keep_their_ids(tmp_path: Path) -> None:
+def test_internal_topics_keep_ids_after_restart(tmp_path: Path) -> None:
     def ids() -> list[UUID]:
-        catalogue = opened(tmp_path)
-        found = [catalogue.get(name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)]
+        catalogue = open_catalogue(tmp_path)
+        internal_topics = [catalogue.get(name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)]
         catalogue.close()
-        return [topic.topic_id for topic in found if topic is not None]
+        return [topic.topic_id for topic in internal_topics if topic is not None]
 
     first = ids()
     assert len(set(first)) == 2
@@ -174,8 +140,8 @@ def test_the_coordinators_own_topics_keep_their_ids(tmp_path: Path) -> None:
     assert not any(id_text(transactions_topic_id(UUID(int=number))).startswith("-") for number in range(500))
 
 
-def test_a_data_folder_says_how_many_partitions_they_have(tmp_path: Path) -> None:
-    """It was made with other settings; what it has counts."""
+def test_internal_topics_have_partition_counts_of_data_folder(tmp_path: Path) -> None:
+    """The data folder was created with other settings; its own counts are used."""
     catalogue = TopicCatalogue(tmp_path, SETTINGS, SystemRandom(), (7, 9))
     for name, partitions in ((OFFSETS_TOPIC, 7), (TRANSACTIONS_TOPIC, 9)):
         topic = catalogue.get(name)
@@ -184,12 +150,12 @@ def test_a_data_folder_says_how_many_partitions_they_have(tmp_path: Path) -> Non
     catalogue.close()
 
 
-def test_a_topic_of_that_name_from_before_is_still_there(tmp_path: Path) -> None:
-    """Once a client could make one."""
+def test_client_topic_named_transaction_state_is_kept_after_upgrade(tmp_path: Path) -> None:
+    """Older versions allowed clients to create it."""
     row = TopicRow(TRANSACTIONS_TOPIC, UUID(int=5), 2, 1)
-    opened(tmp_path).close()
-    save_table(tmp_path / "topics.json", Table(UUID(int=1), 0, (row,)), Disk())
-    catalogue = opened(tmp_path)
+    open_catalogue(tmp_path).close()
+    save_table(tmp_path / "topics.json", TopicsFile(UUID(int=1), 0, (row,)), Disk())
+    catalogue = open_catalogue(tmp_path)
     topic = catalogue.get(TRANSACTIONS_TOPIC)
     assert topic is not None
     assert (topic.topic_id, len(topic.partitions)) == (UUID(int=5), 2)
@@ -197,8 +163,10 @@ def test_a_topic_of_that_name_from_before_is_still_there(tmp_path: Path) -> None
     catalogue.close()
 
 
-def test_many_are_made_with_an_answer_for_each(topics: TopicCatalogue) -> None:
-    made, again, bad, other = at_once(partial(topics.create_many, [("a.b", 1), ("a_b", 1), ("", 1), ("c", 2)]))
+def test_create_many_returns_outcome_for_each_topic(topics: TopicCatalogue) -> None:
+    made, again, bad, other = immediate_outcome(
+        partial(topics.create_many, [("a.b", 1), ("a_b", 1), ("", 1), ("c", 2)])
+    )
     assert made is topics.get("a.b")
     assert isinstance(again, CoordinatorError)
     assert isinstance(bad, CoordinatorError)
@@ -208,37 +176,30 @@ def test_many_are_made_with_an_answer_for_each(topics: TopicCatalogue) -> None:
 # Restarts ------------------------------------------------------------------------------------------------------------
 
 
-def test_after_a_stop_all_is_there_but_the_records(tmp_path: Path) -> None:
-    catalogue = opened(tmp_path)
-    fill(catalogue)
+def test_restart_after_stop_keeps_topics_and_ends_without_records(tmp_path: Path) -> None:
+    catalogue = open_catalogue(tmp_path)
+    create_topics_with_records(catalogue)
     delete(catalogue, "props")
-    before = known(catalogue)
+    before = topic_snapshots(catalogue)
     catalogue.close()
-    again = opened(tmp_path)
-    assert known(again) == before
+    again = open_catalogue(tmp_path)
+    assert topic_snapshots(again) == before
     plays = again.get("plays")
     assert plays is not None
     assert [(log.start_offset, log.size_bytes) for log in plays.partitions] == [(0, 0), (5, 0)]
-    assert plays.append(1, sent()) == 5
+    assert plays.append(1, producer_batch()) == 5
     again.close()
-    last = opened(tmp_path)
-    assert known(last)["plays"].ends == [0, 6]
+    last = open_catalogue(tmp_path)
+    assert topic_snapshots(last)["plays"].ends == [0, 6]
     last.close()
 
 
-def reopened_copy(folder: Path, copy: Path) -> TopicCatalogue:
-    """What a process finds that starts after the one on ``folder`` was killed: nothing was synced or closed."""
-    for name in ("topics.json", "topics.ends"):
-        shutil.copy(folder / name, copy / name)
-    return opened(copy)
-
-
-def test_after_a_kill_nothing_is_lost_either(tmp_path: Path, topics: TopicCatalogue) -> None:
+def test_restart_after_kill_keeps_topics_and_ends(tmp_path: Path, topics: TopicCatalogue) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()
-    fill(topics)
-    again = reopened_copy(tmp_path, copy)
-    assert known(again) == known(topics)
+    create_topics_with_records(topics)
+    again = open_copy(tmp_path, copy)
+    assert topic_snapshots(again) == topic_snapshots(topics)
     again.close()
 
 
@@ -256,92 +217,92 @@ while True:
 """
 
 
-def test_a_killed_process_has_kept_every_end_that_it_told(tmp_path: Path) -> None:
-    """kill -9 in the middle of appends: the next process begins behind the last answer, at most one append further."""
-    command = [sys.executable, "-c", APPENDS, str(tmp_path), sent(3).hex()]
+def test_restart_after_sigkill_has_every_acknowledged_end(tmp_path: Path) -> None:
+    """SIGKILL during appends: the next process begins at the last acknowledged end, or one append later."""
+    command = [sys.executable, "-c", APPENDS, str(tmp_path), producer_batch(3).hex()]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(2000)]
         process.send_signal(signal.SIGKILL)
-        lines += process.stdout.read().splitlines()  # often none: the kill may come before the next answer
-        told = int(lines[-1])
-    again = opened(tmp_path)
-    [end] = known(again)["plays"].ends
+        lines += process.stdout.read().splitlines()  # often none: the kill may come before the next line
+        acknowledged_end = int(lines[-1])
+    again = open_catalogue(tmp_path)
+    [end] = topic_snapshots(again)["plays"].ends
     again.close()
-    assert end in (told + 3, told + 6)
+    assert end in (acknowledged_end + 3, acknowledged_end + 6)
 
 
-def test_a_new_topic_begins_at_zero_where_another_lay(tmp_path: Path, topics: TopicCatalogue) -> None:
-    fill(topics)
+def test_create_in_slots_of_deleted_topic_begins_at_zero(tmp_path: Path, topics: TopicCatalogue) -> None:
+    create_topics_with_records(topics)
     delete(topics, "plays")
     topics.create("masks", 2)
     copy = tmp_path / "copy"
     copy.mkdir()
-    again = reopened_copy(tmp_path, copy)
-    assert known(again)["masks"].ends == [0, 0]
-    assert known(again)["props"].ends == [2]
+    again = open_copy(tmp_path, copy)
+    assert topic_snapshots(again)["masks"].ends == [0, 0]
+    assert topic_snapshots(again)["props"].ends == [2]
     again.close()
 
 
-def test_the_file_of_ends_grows_and_keeps_what_it_has(tmp_path: Path, topics: TopicCatalogue) -> None:
+def test_ends_file_growth_keeps_stored_ends(tmp_path: Path, topics: TopicCatalogue) -> None:
     first = topics.create("first", 1)
-    first.append(0, sent(4))
+    first.append(0, producer_batch(4))
     wide = topics.create("wide", 3 * GROW_SLOTS)
-    first.append(0, sent(1))
-    wide.append(3 * GROW_SLOTS - 1, sent(2))
+    first.append(0, producer_batch(1))
+    wide.append(3 * GROW_SLOTS - 1, producer_batch(2))
     copy = tmp_path / "copy"
     copy.mkdir()
-    again = reopened_copy(tmp_path, copy)
-    assert known(again)["first"].ends == [5]
-    assert known(again)["wide"].ends[-1] == 2
+    again = open_copy(tmp_path, copy)
+    assert topic_snapshots(again)["first"].ends == [5]
+    assert topic_snapshots(again)["wide"].ends[-1] == 2
     again.close()
 
 
 @given(st.lists(st.integers(1, 5)), st.sets(st.integers(0, 20)), st.integers(1, 6))
-def test_free_slots_are_nobody_elses(sizes: list[int], gone: set[int], count: int) -> None:
+def test_free_slots_never_overlap_used_slots(sizes: list[int], gone: set[int], count: int) -> None:
     spans: list[tuple[int, int]] = []
     for size in sizes:
-        spans.append((FreeSlots(spans).take(size), size))
-    kept = [span for place, span in enumerate(spans) if place not in gone]
-    free = FreeSlots(kept)
-    kept += [(free.take(count), count), (free.take(1), 1)]
-    slots = [slot for first, size in kept for slot in range(first, first + size)]
+        spans.append((FreeSlots(spans).allocate(size), size))
+    used_spans = [span for place, span in enumerate(spans) if place not in gone]
+    free = FreeSlots(used_spans)
+    used_spans += [(free.allocate(count), count), (free.allocate(1), 1)]
+    slots = [slot for first, size in used_spans for slot in range(first, first + size)]
     assert len(slots) == len(set(slots))
     assert min(slots) >= 1
 
 
-def test_a_gap_that_just_fits_is_used() -> None:
-    assert FreeSlots([(1, 2), (5, 1)]).take(2) == 3
-    assert FreeSlots([(1, 2), (5, 1)]).take(3) == 6
+def test_free_slots_allocate_uses_gap_of_exact_size() -> None:
+    assert FreeSlots([(1, 2), (5, 1)]).allocate(2) == 3
+    assert FreeSlots([(1, 2), (5, 1)]).allocate(3) == 6
 
 
 # Commits and ends ----------------------------------------------------------------------------------------------------
 
 
-def test_no_end_lies_below_a_committed_offset_after_a_start(tmp_path: Path) -> None:
-    """A power loss may take back an end that a consumer has committed already."""
-    before = opened(tmp_path)
-    fill(before)
+def test_raise_end_at_start_raises_ends_to_committed_offsets(tmp_path: Path) -> None:
+    """A power loss may lose an end offset that a consumer has already committed."""
+    before = open_catalogue(tmp_path)
+    create_topics_with_records(before)
     before.close()
-    again = opened(tmp_path)
+    again = open_catalogue(tmp_path)
     again.raise_end("plays", 0, 12)
     again.raise_end("plays", 1, 3)
     again.raise_end("nobody", 0, 3)
     again.raise_end("plays", 9, 3)
     again.raise_end(OFFSETS_TOPIC, 0, 3)
     again.raise_end("empty", 0, RAISED_END_MAX + 1)
-    assert known(again)["plays"].ends == [12, 5]
-    assert known(again)["empty"].ends == [0, 0, 0]
+    assert topic_snapshots(again)["plays"].ends == [12, 5]
+    assert topic_snapshots(again)["empty"].ends == [0, 0, 0]
     again.close()
-    last = opened(tmp_path)
+    last = open_catalogue(tmp_path)
     plays = last.get("plays")
     assert plays is not None
-    assert plays.append(0, sent()) == 12
+    assert plays.append(0, producer_batch()) == 12
     last.close()
 
 
-def test_ends_synced_by_another_thread_until_after_the_end_are_whole(tmp_path: Path) -> None:
-    catalogue = opened(tmp_path)
+def test_close_waits_for_sync_of_ends_in_another_thread(tmp_path: Path) -> None:
+    catalogue = open_catalogue(tmp_path)
     topic = catalogue.create("plays", 1)
     stop = threading.Event()
     ends = catalogue._ends
@@ -354,26 +315,26 @@ def test_ends_synced_by_another_thread_until_after_the_end_are_whole(tmp_path: P
     thread = threading.Thread(target=sync)
     thread.start()
     for _ in range(200):
-        topic.append(0, sent())
+        topic.append(0, producer_batch())
     catalogue.create("wide", GROW_SLOTS)
     catalogue.close()
     stop.set()
     thread.join()
     problems.add(ends.sync())
     assert problems == {""}
-    again = opened(tmp_path)
-    assert known(again)["plays"].ends == [200]
+    again = open_catalogue(tmp_path)
+    assert topic_snapshots(again)["plays"].ends == [200]
     again.close()
 
 
 # Producer ids --------------------------------------------------------------------------------------------------------
 
 
-def test_a_producer_id_is_given_once_whatever_happens_between(tmp_path: Path, topics: TopicCatalogue) -> None:
+def test_producer_ids_are_unique_across_kills_and_restarts(tmp_path: Path, topics: TopicCatalogue) -> None:
     given_out = [topics.new_producer_id() for _ in range(PRODUCER_ID_BLOCK + 1)]
     copy = tmp_path / "copy"
     copy.mkdir()
-    again = reopened_copy(tmp_path, copy)
+    again = open_copy(tmp_path, copy)
     given_out += [again.new_producer_id() for _ in range(3)]
     again.close()
     assert given_out[: PRODUCER_ID_BLOCK + 1] == list(range(PRODUCER_ID_BLOCK + 1))
@@ -387,40 +348,42 @@ def full_disk(*_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_what_cannot_be_written_has_not_happened(topics: TopicCatalogue, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(topics)
-    before = known(topics)
+def test_create_and_delete_with_full_disk_change_nothing(
+    topics: TopicCatalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topics_with_records(topics)
+    before = topic_snapshots(topics)
     with monkeypatch.context() as patch:
         patch.setattr(catalogue_module, "replace_file", full_disk)
-        assert code_of(lambda: topics.create("more", 1)) == ErrorCode.KAFKA_STORAGE_ERROR
-        assert code_of(lambda: delete(topics, "plays")) == ErrorCode.KAFKA_STORAGE_ERROR
-        assert code_of(topics.new_producer_id) == ErrorCode.KAFKA_STORAGE_ERROR
-        assert known(topics) == before
+        assert error_code_of(lambda: topics.create("more", 1)) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert error_code_of(lambda: delete(topics, "plays")) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert error_code_of(topics.new_producer_id) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert topic_snapshots(topics) == before
     topics.create("more", 1)
     delete(topics, "plays")
 
 
-def test_no_producer_id_is_given_from_a_block_that_is_not_on_disk(
+def test_new_producer_id_before_block_is_durable_is_refused(
     tmp_path: Path, topics: TopicCatalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(catalogue_module, "replace_file", full_disk)
-        assert code_of(topics.new_producer_id) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert error_code_of(topics.new_producer_id) == ErrorCode.KAFKA_STORAGE_ERROR
     first = topics.new_producer_id()
     copy = tmp_path / "copy"
     copy.mkdir()
-    again = reopened_copy(tmp_path, copy)
+    again = open_copy(tmp_path, copy)
     assert again.new_producer_id() > first
     again.close()
 
 
-def test_the_table_is_replaced_and_never_written_over(tmp_path: Path, topics: TopicCatalogue) -> None:
-    """Who opened the old file reads the old file: so does a start after a crash in the middle of the change."""
+def test_topics_json_is_replaced_not_overwritten(tmp_path: Path, topics: TopicCatalogue) -> None:
+    """A reader of the old file keeps reading the old content, as a start after a crash during the change does."""
     with (tmp_path / "topics.json").open() as old:
         topics.create("plays", 1)
         assert json.load(old)["topics"] == []
 
 
-def test_a_folder_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
+def test_start_without_data_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="cannot write"):
-        opened(tmp_path / "nowhere")
+        open_catalogue(tmp_path / "nowhere")

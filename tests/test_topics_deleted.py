@@ -1,17 +1,17 @@
-"""Topics are deleted: their offsets go, in groups that are awake, asleep, or about to be told something else."""
+"""Deleted topics lose their offsets, in active groups, passivated groups, and groups with other work in flight."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from stage.held import FINE, fetched
-from stage.requests import GROUP, commit, join
-from stage.transactions import TransactionWorld, offset, opened, txn_commit
-from stage.world import World
-from test_api_topics import CardboardNode, delete_topics
+from actor_system.manual_log import COMMITTED, fetch_offset
+from actor_system.requests import GROUP, commit, join
+from actor_system.simulation import CoordinatorSimulation
+from actor_system.transactions import TransactionSimulation, offset, open_transaction, txn_commit
+from topic_api_helpers import FakeServices, delete_topics
 
-from callboard.actors.coordinator import group_scan as walk
+from callboard.actors.coordinator import group_scan as scan
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.expiry import BATCH
 from callboard.actors.group.offsets import GroupData
@@ -22,7 +22,7 @@ GONE = TopicsDeleted(frozenset({"t"}))
 
 
 def sleeper(*topics: str, partitions: int = 1) -> GroupData:
-    """A simple group as the log has it; it sleeps until somebody asks."""
+    """A passivated simple group from the log."""
     data = GroupData()
     for topic in topics:
         for partition in range(partitions):
@@ -30,168 +30,170 @@ def sleeper(*topics: str, partitions: int = 1) -> GroupData:
     return data
 
 
-def tombstones(world: World) -> list[tuple[str, str, int]]:
+def tombstones(simulation: CoordinatorSimulation) -> list[tuple[str, str, int]]:
     """Group, topic and partition."""
-    records = [record for _, record in world.log.durable if isinstance(record, OffsetRecord)]
+    records = [record for _, record in simulation.log.durable if isinstance(record, OffsetRecord)]
     return [(record.group_id, record.topic, record.partition) for record in records if record.value is None]
 
 
-def test_the_offsets_of_a_topic_go_and_others_stay() -> None:
-    world = World()
+def test_deleted_topic_loses_its_offsets_only() -> None:
+    simulation = CoordinatorSimulation()
     for topic in ("t", "tt", "u"):
-        world.post(commit(5, topic=topic))
-    world.post(commit(6, topic="t", partition=3))
-    world.tell_coordinator(GONE)
-    assert [fetched(world, topic=topic) for topic in ("t", "tt", "u")] == [-1, 5, 5]
-    assert sorted(tombstones(world)) == [(GROUP, "t", 0), (GROUP, "t", 3)]
-    assert not world.log.groups()[GROUP].offsets.has("t", 0)
+        simulation.post(commit(5, topic=topic))
+    simulation.post(commit(6, topic="t", partition=3))
+    simulation.tell_coordinator(GONE)
+    assert [fetch_offset(simulation, topic=topic) for topic in ("t", "tt", "u")] == [-1, 5, 5]
+    assert sorted(tombstones(simulation)) == [(GROUP, "t", 0), (GROUP, "t", 3)]
+    assert not simulation.log.groups()[GROUP].offsets.has("t", 0)
 
 
-def test_groups_with_members_lose_them_too_and_live() -> None:
-    world = World()
-    [joined] = world.form({})
-    world.post(commit(5, member_id=joined.member_id, generation_id=1))
-    world.tell_coordinator(GONE)
-    assert fetched(world) == -1
-    assert world.post(commit(6, member_id=joined.member_id, generation_id=1)).value == FINE
-    assert fetched(world) == 6
+def test_group_with_members_loses_offsets_and_stays() -> None:
+    simulation = CoordinatorSimulation()
+    [joined] = simulation.form_group({})
+    simulation.post(commit(5, member_id=joined.member_id, generation_id=1))
+    simulation.tell_coordinator(GONE)
+    assert fetch_offset(simulation) == -1
+    assert simulation.post(commit(6, member_id=joined.member_id, generation_id=1)).value == COMMITTED
+    assert fetch_offset(simulation) == 6
 
 
-def test_groups_that_sleep_are_woken_if_they_have_such_offsets() -> None:
-    world = World({"has": sleeper("t", "u"), "has not": sleeper("u", "v")})
-    world.tell_coordinator(GONE)
-    assert tombstones(world) == [("has", "t", 0)]
-    assert "has not" in world.directory.asleep, "nobody wakes it for nothing"
+def test_only_passivated_groups_with_such_offsets_are_activated() -> None:
+    simulation = CoordinatorSimulation({"has": sleeper("t", "u"), "has not": sleeper("u", "v")})
+    simulation.tell_coordinator(GONE)
+    assert tombstones(simulation) == [("has", "t", 0)]
+    assert "has not" in simulation.directory.passivated, "it is not activated"
 
 
-def test_the_group_itself_stays_until_the_next_sweep() -> None:
-    world = World({"simple": sleeper("t")})
-    world.tell_coordinator(GONE)
-    [listed] = world.ask(ListGroups()).value
+def test_group_without_offsets_stays_until_next_retention_scan() -> None:
+    simulation = CoordinatorSimulation({"simple": sleeper("t")})
+    simulation.tell_coordinator(GONE)
+    [listed] = simulation.ask(ListGroups()).value
     assert (listed.group_id, listed.state) == ("simple", "Empty")
-    world.advance(world.rules.offsets_retention_check_interval_ms)
-    assert world.ask(ListGroups()).value == ()
+    simulation.advance(simulation.settings.offsets_retention_check_interval_ms)
+    assert simulation.ask(ListGroups()).value == ()
 
 
-def test_what_is_on_its_way_to_the_log_goes_too() -> None:
-    world = World(holds_back=True)
-    first, second = world.post(commit(1)), world.post(commit(2, partition=1))
-    world.tell_coordinator(GONE)
-    later = world.post(commit(3))
-    world.keep_all()
-    assert [first.value, second.value, later.value] == [FINE] * 3
-    assert [fetched(world), fetched(world, partitions=[1])] == [3, -1], "what comes later is of a new topic"
+def test_commits_in_flight_for_deleted_topic_are_deleted() -> None:
+    simulation = CoordinatorSimulation(holds_appends=True)
+    first, second = simulation.post(commit(1)), simulation.post(commit(2, partition=1))
+    simulation.tell_coordinator(GONE)
+    later = simulation.post(commit(3))
+    simulation.complete_all_appends()
+    assert [first.value, second.value, later.value] == [COMMITTED] * 3
+    assert [fetch_offset(simulation), fetch_offset(simulation, partitions=[1])] == [3, -1], (
+        "what comes later is of a new topic"
+    )
 
 
-@pytest.mark.parametrize("asleep", [False, True])
-def test_a_commit_to_a_topic_of_the_same_name_stays(asleep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It overtakes the walk: the group is told before it hears of the commit, and only once."""
-    monkeypatch.setattr(walk, "LOOKS", 1)
+@pytest.mark.parametrize("passivated", [False, True])
+def test_commit_for_new_topic_of_same_name_is_kept(passivated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group gets the deletion before the commit, and only once, even if the scan comes later."""
+    monkeypatch.setattr(scan, "GROUPS_PER_TURN", 1)
     others = {f"group-{number}": sleeper("t") for number in range(5)}
-    world = World({**others, GROUP: sleeper("t", partitions=2)})
-    if not asleep:
-        assert fetched(world) == 7
-    world.coordinator.tell(GONE)
-    place = world.send(commit(8))
-    world.run()
-    assert place.value == FINE
-    assert [fetched(world), fetched(world, partitions=[1])] == [8, -1]
-    assert all(fetched(world, group_id=group_id) == -1 for group_id in others)
-    assert len(tombstones(world)) == len(set(tombstones(world))) == 7
+    simulation = CoordinatorSimulation({**others, GROUP: sleeper("t", partitions=2)})
+    if not passivated:
+        assert fetch_offset(simulation) == 7
+    simulation.coordinator.tell(GONE)
+    reply = simulation.send(commit(8))
+    simulation.run()
+    assert reply.value == COMMITTED
+    assert [fetch_offset(simulation), fetch_offset(simulation, partitions=[1])] == [8, -1]
+    assert all(fetch_offset(simulation, group_id=group_id) == -1 for group_id in others)
+    assert len(tombstones(simulation)) == len(set(tombstones(simulation))) == 7
 
 
-def test_a_deletion_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "LOOKS", 1)
-    world = World({f"group-{number}": sleeper("t", "u") for number in range(5)})
-    world.coordinator.tell(GONE)
-    world.coordinator.tell(TopicsDeleted(frozenset({"u", "v"})))
-    world.run()
-    assert len(tombstones(world)) == 10
-    assert not world.coordinator.actor_inbox.actor._purges[0].walk._unanswered
+def test_two_topic_deletions_in_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "GROUPS_PER_TURN", 1)
+    simulation = CoordinatorSimulation({f"group-{number}": sleeper("t", "u") for number in range(5)})
+    simulation.coordinator.tell(GONE)
+    simulation.coordinator.tell(TopicsDeleted(frozenset({"u", "v"})))
+    simulation.run()
+    assert len(tombstones(simulation)) == 10
+    assert not simulation.coordinator.actor_inbox.actor._cleanups[0].scan._unanswered
 
 
-def test_a_thousand_groups_do_not_come_into_memory_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "ASKED", 10)
-    world = World({f"group-{number}": sleeper("t") for number in range(100)}, holds_back=True)
-    world.tell_coordinator(GONE)
-    assert len(world.directory.groups) == 10
-    world.keep_all()
-    assert len(tombstones(world)) == 100
+def test_topic_deletion_limits_number_of_activated_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "MAX_PENDING_GROUPS", 10)
+    simulation = CoordinatorSimulation({f"group-{number}": sleeper("t") for number in range(100)}, holds_appends=True)
+    simulation.tell_coordinator(GONE)
+    assert len(simulation.directory.groups) == 10
+    simulation.complete_all_appends()
+    assert len(tombstones(simulation)) == 100
 
 
-def test_many_partitions_are_deleted_in_several_batches_and_nobody_commits_in_between() -> None:
-    world = World({GROUP: sleeper("t", partitions=2 * BATCH + 1)}, holds_back=True)
-    world.tell_coordinator(GONE)
-    later = world.post(commit(9, partition=2 * BATCH))
-    while world.log.in_flight:
-        assert len(world.log.in_flight[0].records) <= BATCH
-        world.keep()
-    assert later.value == FINE
-    assert fetched(world, partitions=[2 * BATCH]) == 9
-    assert len(tombstones(world)) == 2 * BATCH + 1
+def test_topic_deletion_in_batches_delays_commits() -> None:
+    simulation = CoordinatorSimulation({GROUP: sleeper("t", partitions=2 * BATCH + 1)}, holds_appends=True)
+    simulation.tell_coordinator(GONE)
+    later = simulation.post(commit(9, partition=2 * BATCH))
+    while simulation.log.in_flight:
+        assert len(simulation.log.in_flight[0].records) <= BATCH
+        simulation.complete_append()
+    assert later.value == COMMITTED
+    assert fetch_offset(simulation, partitions=[2 * BATCH]) == 9
+    assert len(tombstones(simulation)) == 2 * BATCH + 1
 
 
-def test_offsets_of_an_open_transaction_go_with_it() -> None:
-    """A COMMIT has nothing to apply afterwards, as in Kafka."""
-    world = TransactionWorld()
-    world.post(commit(4, partition=1))
-    producer = opened(world)
-    world.tell_coordinator(GONE)
-    assert not world.group().data.pending
-    assert world.end(producer).error is ErrorCode.NONE
-    assert offset(world) == -1
-    assert sorted(tombstones(world)) == [(GROUP, "t", 0), (GROUP, "t", 1)]
+def test_topic_deletion_removes_pending_offsets() -> None:
+    """A later COMMIT marker applies nothing, as in Kafka."""
+    simulation = TransactionSimulation()
+    simulation.post(commit(4, partition=1))
+    producer = open_transaction(simulation)
+    simulation.tell_coordinator(GONE)
+    assert not simulation.group().data.pending
+    assert simulation.end(producer).error is ErrorCode.NONE
+    assert offset(simulation) == -1
+    assert sorted(tombstones(simulation)) == [(GROUP, "t", 0), (GROUP, "t", 1)]
 
 
-def test_offsets_in_a_transaction_that_wait_for_it_count_afterwards() -> None:
-    world = TransactionWorld()
-    producer = opened(world)
-    world.holds_back = True
-    world.tell_coordinator(GONE)
-    place = world.ask_about(txn_commit(producer, 9))
-    assert place.is_waiting
-    world.keep_all()
-    assert place.value.errors == (ErrorCode.NONE,)
-    world.holds_back = False
-    world.end(producer)
-    assert offset(world) == 9
+def test_transactional_commit_during_topic_deletion_is_kept() -> None:
+    simulation = TransactionSimulation()
+    producer = open_transaction(simulation)
+    simulation.holds_appends = True
+    simulation.tell_coordinator(GONE)
+    reply = simulation.ask_transactions(txn_commit(producer, 9))
+    assert reply.is_waiting
+    simulation.complete_all_appends()
+    assert reply.value.errors == (ErrorCode.NONE,)
+    simulation.holds_appends = False
+    simulation.end(producer)
+    assert offset(simulation) == 9
 
 
-def test_a_group_that_is_being_deleted_needs_not_be_told() -> None:
-    world = World(holds_back=True)
-    world.post(commit(1))
-    deleting = world.post(DeleteGroup(GROUP))
-    world.tell_coordinator(GONE)
-    later = world.post(join(version=4))
-    world.keep_all()
+def test_topic_deletion_skips_group_that_is_being_deleted() -> None:
+    simulation = CoordinatorSimulation(holds_appends=True)
+    simulation.post(commit(1))
+    deleting = simulation.post(DeleteGroup(GROUP))
+    simulation.tell_coordinator(GONE)
+    later = simulation.post(join(version=4))
+    simulation.complete_all_appends()
     assert deleting.value is ErrorCode.NONE
     assert later.error is ErrorCode.MEMBER_ID_REQUIRED
 
 
-def test_a_failed_append_leaves_the_offsets_and_the_group_goes_on() -> None:
-    world = World(holds_back=True)
-    world.post(commit(1))
-    world.keep()
-    world.tell_coordinator(GONE)
-    waiting = world.post(commit(2, partition=1))
-    world.fail(ErrorCode.MESSAGE_TOO_LARGE)
-    world.keep_all()
-    assert waiting.value == FINE
-    assert [fetched(world), fetched(world, partitions=[1])] == [1, 2]
+def test_topic_deletion_with_failed_append_keeps_offsets() -> None:
+    simulation = CoordinatorSimulation(holds_appends=True)
+    simulation.post(commit(1))
+    simulation.complete_append()
+    simulation.tell_coordinator(GONE)
+    waiting = simulation.post(commit(2, partition=1))
+    simulation.fail(ErrorCode.MESSAGE_TOO_LARGE)
+    simulation.complete_all_appends()
+    assert waiting.value == COMMITTED
+    assert [fetch_offset(simulation), fetch_offset(simulation, partitions=[1])] == [1, 2]
 
 
-def test_nothing_is_written_where_nothing_is() -> None:
-    world = World()
-    world.post(OffsetCommit("empty", "", None, -1, ()))
-    world.post(commit(5, topic="u"))
-    before = len(world.log.rounds)
-    world.tell_coordinator(GONE)
-    assert len(world.log.rounds) == before
+def test_topic_deletion_without_offsets_appends_nothing() -> None:
+    simulation = CoordinatorSimulation()
+    simulation.post(OffsetCommit("empty", "", None, -1, ()))
+    simulation.post(commit(5, topic="u"))
+    before = len(simulation.log.rounds)
+    simulation.tell_coordinator(GONE)
+    assert len(simulation.log.rounds) == before
 
 
-def test_groups_hear_of_the_topics_that_are_deleted(tmp_path: Path) -> None:
-    """Of those only that were there."""
-    node = CardboardNode(tmp_path)
+def test_delete_topics_request_deletes_offsets(tmp_path: Path) -> None:
+    """Only for topics that existed."""
+    node = FakeServices(tmp_path)
     node.topics.create("plays", 1)
     node.topics.create("u", 1)
     delete_topics(node, "plays", "nobody", "u")

@@ -1,4 +1,4 @@
-"""One partition in memory: offsets, whole batches, search by time, and producers that send again."""
+"""The log of one partition in memory: offsets, whole batches, search by timestamp, and duplicate batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from test_topics_batch import MESSAGE_MAX_BYTES, sent
+from topics_helpers import MESSAGE_MAX_BYTES, producer_batch
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.log.format.batch import read_batches
@@ -28,7 +28,7 @@ def offsets(records: bytes) -> list[int]:
     return [offset for batch in read_batches(records) for offset, *_ in batch.records()]
 
 
-def code_of(log: PartitionLog, records: bytes) -> ErrorCode:
+def error_code_of(log: PartitionLog, records: bytes) -> ErrorCode:
     with pytest.raises(CoordinatorError) as caught:
         log.append(records)
     return caught.value.code
@@ -37,30 +37,30 @@ def code_of(log: PartitionLog, records: bytes) -> ErrorCode:
 # Offsets -------------------------------------------------------------------------------------------------------------
 
 
-def test_records_get_consecutive_offsets_across_batches() -> None:
+def test_append_assigns_consecutive_offsets() -> None:
     log = PartitionLog(MESSAGE_MAX_BYTES)
-    assert [log.append(sent(count)) for count in (3, 1, 4)] == [0, 3, 4]
+    assert [log.append(producer_batch(count)) for count in (3, 1, 4)] == [0, 3, 4]
     assert (log.start_offset, log.end_offset) == (0, 8)
     assert offsets(log.read(0, ALL)) == list(range(8))
 
 
-def test_a_read_begins_with_the_batch_that_contains_the_offset() -> None:
-    """Consumers skip what comes before the offset that they asked for; a batch is never cut."""
-    log = log_of(sent(3), sent(3), sent(3))
+def test_read_begins_with_batch_that_contains_offset() -> None:
+    """Batches are never split; consumers skip the records before the requested offset."""
+    log = log_of(producer_batch(3), producer_batch(3), producer_batch(3))
     assert offsets(log.read(4, ALL)) == [3, 4, 5, 6, 7, 8]
 
 
-def test_a_read_stops_before_the_limit_but_gives_one_batch_at_least() -> None:
-    log = log_of(sent(), sent(), sent())
-    size = len(sent())
+def test_read_stops_at_max_bytes_but_returns_one_batch() -> None:
+    log = log_of(producer_batch(), producer_batch(), producer_batch())
+    size = len(producer_batch())
     assert offsets(log.read(0, 2 * size)) == [0, 1]
     assert offsets(log.read(0, 2 * size - 1)) == [0]
     assert offsets(log.read(0, 0)) == [0]
-    assert log.read(0, size - 1, oversized=False) == b""
+    assert log.read(0, size - 1, allow_oversized=False) == b""
 
 
-def test_the_end_has_nothing_to_read_and_beyond_it_is_out_of_range() -> None:
-    log = log_of(sent(2), end_offset=10)
+def test_read_at_end_is_empty_and_beyond_end_is_out_of_range() -> None:
+    log = log_of(producer_batch(2), end_offset=10)
     assert log.read(12, ALL) == b""
     for offset in (13, 9, -1):
         with pytest.raises(CoordinatorError) as caught:
@@ -68,29 +68,29 @@ def test_the_end_has_nothing_to_read_and_beyond_it_is_out_of_range() -> None:
         assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_log_without_records_begins_where_it_ends_and_can_be_raised() -> None:
+def test_raise_end_of_log_without_records() -> None:
     log = PartitionLog(MESSAGE_MAX_BYTES, 7)
     assert (log.start_offset, log.end_offset) == (7, 7)
     log.raise_end(20)
     log.raise_end(5)
     assert (log.start_offset, log.end_offset) == (20, 20)
-    assert log.append(sent()) == 20
+    assert log.append(producer_batch()) == 20
     with pytest.raises(ValueError, match="holds records"):
         log.raise_end(30)
 
 
-def test_dropped_batches_leave_no_places_behind() -> None:
-    """A log that is full for days takes as much memory as one that is full for a minute."""
-    log = log_of(sent(), sent())
+def test_drop_oldest_frees_list_entries() -> None:
+    """Memory does not grow with the number of dropped batches."""
+    log = log_of(producer_batch(), producer_batch())
     for _ in range(1000):
-        log.append(sent())
+        log.append(producer_batch())
         log.drop_oldest()
     assert len(log._batches) <= 6
     assert log.read(log.start_offset, ALL)
 
 
 class Partition(RuleBasedStateMachine):
-    """Appends, drops and reads in any order, against a plain list of offsets."""
+    """Appends, drops and reads in random order, checked against a list of offsets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Partition(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 4))
     def append(self, count: int) -> None:
-        assert self.log.append(sent(count)) == self.end
+        assert self.log.append(producer_batch(count)) == self.end
         self.model.append(range(self.end, self.end + count))
         self.end += count
 
@@ -108,7 +108,7 @@ class Partition(RuleBasedStateMachine):
     @rule()
     def drop(self) -> None:
         count = len(self.model.pop(0))
-        assert self.log.drop_oldest() == len(sent(count))
+        assert self.log.drop_oldest() == len(producer_batch(count))
 
     @precondition(lambda self: self.model)
     @rule(data=st.data())
@@ -121,7 +121,7 @@ class Partition(RuleBasedStateMachine):
     def bounds(self) -> None:
         assert self.log.end_offset == self.end
         assert self.log.start_offset == (self.model[0].start if self.model else self.end)
-        assert self.log.size_bytes == sum(len(sent(len(batch))) for batch in self.model)
+        assert self.log.size_bytes == sum(len(producer_batch(len(batch))) for batch in self.model)
 
 
 TestPartition = Partition.TestCase
@@ -130,79 +130,85 @@ TestPartition = Partition.TestCase
 # Time ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_search_by_time_finds_the_first_record_since() -> None:
-    log = log_of(sent(3, timestamps=[1000, 1001, 1002]), sent(2, timestamps=[3000, 2500]), sent(timestamps=[2000]))
-    assert log.first_since(0) == (1000, 0)
-    assert log.first_since(1001) == (1001, 1)
-    assert log.first_since(1500) == (3000, 3)
-    assert log.first_since(3000) == (3000, 3)
-    assert log.first_since(3001) is None
+def test_find_first_since_returns_first_record_at_or_after_timestamp() -> None:
+    log = log_of(
+        producer_batch(3, timestamps=[1000, 1001, 1002]),
+        producer_batch(2, timestamps=[3000, 2500]),
+        producer_batch(timestamps=[2000]),
+    )
+    assert log.find_first_since(0) == (1000, 0)
+    assert log.find_first_since(1001) == (1001, 1)
+    assert log.find_first_since(1500) == (3000, 3)
+    assert log.find_first_since(3000) == (3000, 3)
+    assert log.find_first_since(3001) is None
 
 
-def test_the_newest_record_is_the_first_with_the_highest_time() -> None:
-    log = log_of(sent(2, timestamps=[5, 9]), sent(2, timestamps=[9, 3]))
-    assert log.newest() == (9, 1)
-    assert PartitionLog(MESSAGE_MAX_BYTES).newest() is None
+def test_find_newest_returns_first_record_with_highest_timestamp() -> None:
+    log = log_of(producer_batch(2, timestamps=[5, 9]), producer_batch(2, timestamps=[9, 3]))
+    assert log.find_newest() == (9, 1)
+    assert PartitionLog(MESSAGE_MAX_BYTES).find_newest() is None
 
 
-def test_of_a_compressed_batch_the_edges_are_known() -> None:
-    """Too early rather than too late: a consumer that seeks there misses nothing."""
-    log = log_of(sent(2), sent(9, attributes=GZIP, timestamps=list(range(5000, 5009)), records=b"squeezed"))
-    assert log.first_since(5004) == (5008, 2)
-    assert log.newest() == (5008, 10)
+def test_timestamp_search_in_compressed_batch_returns_first_or_last_offset() -> None:
+    """The result is too early rather than too late, so a consumer that seeks there misses no record."""
+    log = log_of(
+        producer_batch(2), producer_batch(9, attributes=GZIP, timestamps=list(range(5000, 5009)), records=b"squeezed")
+    )
+    assert log.find_first_since(5004) == (5008, 2)
+    assert log.find_newest() == (5008, 10)
 
 
-def test_records_that_cannot_be_read_are_searched_by_their_header() -> None:
-    log = log_of(sent(timestamps=[40], records=b"\xff" * 20))
-    assert log.first_since(7) == (40, 0)
-    assert log.newest() == (40, 0)
+def test_timestamp_search_in_unreadable_batch_uses_header() -> None:
+    log = log_of(producer_batch(timestamps=[40], records=b"\xff" * 20))
+    assert log.find_first_since(7) == (40, 0)
+    assert log.find_newest() == (40, 0)
 
 
-# Producers that send again -------------------------------------------------------------------------------------------
+# Idempotent producers ------------------------------------------------------------------------------------------------
 
 
 def from_producer(sequence: int, count: int = 1, producer_id: int = 4, epoch: int = 0) -> bytes:
-    return sent(count, producer=(producer_id, epoch, sequence))
+    return producer_batch(count, producer=(producer_id, epoch, sequence))
 
 
-def test_a_batch_that_is_sent_again_is_stored_once() -> None:
+def test_append_of_duplicate_batch_returns_first_offset() -> None:
     log = log_of(from_producer(0, 2), from_producer(2))
     assert log.append(from_producer(0, 2)) == 0
     assert log.append(from_producer(2)) == 2
     assert log.end_offset == 3
 
 
-def test_the_last_five_batches_of_a_producer_are_remembered() -> None:
+def test_append_detects_duplicates_of_last_five_batches() -> None:
     log = log_of(*map(from_producer, range(6)))
     assert [log.append(from_producer(sequence)) for sequence in range(1, 6)] == [1, 2, 3, 4, 5]
-    assert code_of(log, from_producer(0)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert error_code_of(log, from_producer(0)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.end_offset == 6
 
 
 @pytest.mark.parametrize(
     "wrong", [from_producer(3), from_producer(1, 5), from_producer(0)], ids=["gap", "overlap", "old"]
 )
-def test_sequences_without_a_gap_or_overlap(wrong: bytes) -> None:
+def test_append_with_wrong_sequence_is_out_of_order(wrong: bytes) -> None:
     log = log_of(from_producer(0, 2))
-    assert code_of(log, wrong) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert error_code_of(log, wrong) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.append(from_producer(2)) == 2
 
 
-def test_a_producer_that_nobody_knows_begins_anywhere() -> None:
-    """After a restart nobody is known, and producers go on with the numbers they were at."""
+def test_append_of_unknown_producer_accepts_any_sequence() -> None:
+    """After a restart no producer is known, and producers continue with their next sequence numbers."""
     log = log_of(from_producer(700))
-    assert code_of(log, from_producer(702)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert error_code_of(log, from_producer(702)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.append(from_producer(701)) == 1
 
 
-def test_a_new_epoch_begins_at_zero_and_ends_the_old() -> None:
+def test_append_in_new_epoch_starts_at_sequence_zero_and_fences_old_epoch() -> None:
     log = log_of(from_producer(0))
-    assert code_of(log, from_producer(1, epoch=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert error_code_of(log, from_producer(1, epoch=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.append(from_producer(0, epoch=1)) == 1
-    assert code_of(log, from_producer(1, epoch=0)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert error_code_of(log, from_producer(1, epoch=0)) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_sequences_wrap_behind_the_largest() -> None:
+def test_sequence_wraps_to_zero_after_int32_max() -> None:
     across = log_of(from_producer(2**31 - 2, 3))
     assert across.append(from_producer(1)) == 3
     assert across.append(from_producer(2**31 - 2, 3)) == 0
@@ -211,7 +217,7 @@ def test_sequences_wrap_behind_the_largest() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), max_size=30))
-def test_many_producers_do_not_disturb_each_other(batches: list[tuple[int, int]]) -> None:
+def test_append_of_many_producers_keeps_their_sequences_apart(batches: list[tuple[int, int]]) -> None:
     log = PartitionLog(MESSAGE_MAX_BYTES)
     following = dict.fromkeys(range(1, 4), 0)
     for producer_id, count in batches:
@@ -222,7 +228,7 @@ def test_many_producers_do_not_disturb_each_other(batches: list[tuple[int, int]]
         following[producer_id] += count
 
 
-def test_the_quietest_producer_is_forgotten_first() -> None:
+def test_least_recently_active_producer_is_dropped_first() -> None:
     log = PartitionLog(MESSAGE_MAX_BYTES)
     for producer_id in range(PRODUCERS_MAX):
         log.append(from_producer(0, producer_id=producer_id))

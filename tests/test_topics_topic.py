@@ -1,4 +1,4 @@
-"""A topic in memory: what its partitions may hold together, and who hears of appends."""
+"""A topic in memory: retention of its partitions, and waiters for appends."""
 
 from __future__ import annotations
 
@@ -7,114 +7,114 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_topics_batch import MESSAGE_MAX_BYTES, sent
+from topics_helpers import MESSAGE_MAX_BYTES, producer_batch
 
 from callboard.actors.errors import CoordinatorError
-from callboard.runtime.topics.topic import GONE, Topic
+from callboard.runtime.topics.topic import TOPIC_DELETED, Topic
 
-BATCH_BYTES = len(sent())
+BATCH_BYTES = len(producer_batch())
 
 
-class KeptEnds:
-    """End offsets of a topic of which each partition begins at 0."""
+class InMemoryEnds:
+    """End offsets of a topic in memory; each partition begins at 0."""
 
-    def __init__(self, count: int, kept: dict[int, int]) -> None:
+    def __init__(self, count: int, stored_ends: dict[int, int]) -> None:
         self._count = count
-        self._kept = kept
+        self._stored_ends = stored_ends
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, index: int) -> int:
-        return self._kept.get(index, 0)
+        return self._stored_ends.get(index, 0)
 
-    def keep(self, index: int, offset: int) -> None:
-        self._kept[index] = offset
+    def store(self, index: int, offset: int) -> None:
+        self._stored_ends[index] = offset
 
 
 def topic_of(partitions: int, retention_bytes: int) -> tuple[Topic, dict[int, int]]:
-    """A topic and the end offsets that it has kept."""
-    kept: dict[int, int] = {}
-    return Topic("plays", UUID(int=7), KeptEnds(partitions, kept), MESSAGE_MAX_BYTES, retention_bytes), kept
+    """A topic, and the end offsets that it has stored."""
+    stored_ends: dict[int, int] = {}
+    return Topic(
+        "plays", UUID(int=7), InMemoryEnds(partitions, stored_ends), MESSAGE_MAX_BYTES, retention_bytes
+    ), stored_ends
 
 
 def bounds(topic: Topic) -> list[tuple[int, int]]:
     return [(log.start_offset, log.end_offset) for log in topic.partitions]
 
 
-def test_the_oldest_batches_go_when_the_topic_is_full() -> None:
+def test_append_to_full_topic_drops_oldest_batches() -> None:
     topic, _ = topic_of(1, 3 * BATCH_BYTES)
     for _ in range(5):
-        topic.append(0, sent())
+        topic.append(0, producer_batch())
     assert bounds(topic) == [(2, 5)]
     assert topic.held_bytes == 3 * BATCH_BYTES
 
 
-def test_a_busy_partition_does_not_drive_out_a_quiet_one() -> None:
+def test_append_to_busy_partition_keeps_records_of_quiet_one() -> None:
     topic, _ = topic_of(2, 4 * BATCH_BYTES)
-    topic.append(1, sent())
+    topic.append(1, producer_batch())
     for _ in range(20):
-        topic.append(0, sent())
+        topic.append(0, producer_batch())
     assert bounds(topic) == [(17, 20), (0, 1)]
 
 
-def test_the_batch_that_has_just_come_stays_however_large() -> None:
-    """Otherwise a producer would be told of an offset that no consumer can ever read."""
+def test_append_of_batch_above_retention_keeps_it() -> None:
+    """Otherwise a producer would get an offset that no consumer can ever read."""
     topic, _ = topic_of(2, BATCH_BYTES)
-    topic.append(0, sent())
-    topic.append(1, sent(value=b"x" * 5000))
+    topic.append(0, producer_batch())
+    topic.append(1, producer_batch(value=b"x" * 5000))
     assert bounds(topic) == [(1, 1), (0, 1)]
-    topic.append(0, sent())
+    topic.append(0, producer_batch())
     assert bounds(topic) == [(1, 2), (1, 1)]
 
 
-def test_a_refused_batch_drives_nothing_out() -> None:
-    topic, kept = topic_of(1, BATCH_BYTES)
-    topic.append(0, sent())
+def test_append_of_refused_batch_drops_nothing() -> None:
+    topic, stored_ends = topic_of(1, BATCH_BYTES)
+    topic.append(0, producer_batch())
     with pytest.raises(CoordinatorError):
-        topic.append(0, sent(value=b"x" * 500, crc_change=1))
+        topic.append(0, producer_batch(value=b"x" * 500, crc_change=1))
     assert bounds(topic) == [(0, 1)]
-    assert kept == {0: 1}
+    assert stored_ends == {0: 1}
 
 
 @given(
     retention=st.integers(1, 2000),
     batches=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(0, 300)), max_size=40),
 )
-def test_a_topic_never_holds_more_than_its_bound_or_the_newest_batch(
-    retention: int, batches: list[tuple[int, int, int]]
-) -> None:
-    topic, kept = topic_of(3, retention)
+def test_held_bytes_stay_within_retention_or_newest_batch(retention: int, batches: list[tuple[int, int, int]]) -> None:
+    topic, stored_ends = topic_of(3, retention)
     ends = [0, 0, 0]
     for partition, count, size in batches:
-        records = sent(count, value=b"v" * size)
+        records = producer_batch(count, value=b"v" * size)
         assert topic.append(partition, records) == ends[partition]
         ends[partition] += count
         log = topic.partitions[partition]
         assert log.read(ends[partition] - 1, len(records))[16:] == records[16:]
         assert topic.held_bytes == sum(log.size_bytes for log in topic.partitions)
         assert topic.held_bytes <= max(retention, len(records))
-    assert [kept.get(partition, 0) for partition in range(3)] == ends
+    assert [stored_ends.get(partition, 0) for partition in range(3)] == ends
 
 
-def test_the_end_is_kept_before_anybody_hears_of_the_batch() -> None:
-    """A consumer that was woken may commit at once; the end must not be behind by then."""
-    topic, kept = topic_of(1, 10_000)
-    heard: list[tuple[int, int]] = []
-    topic.partitions[0].waiters.add(lambda size: heard.append((size, kept[0])))
-    topic.append(0, sent(3))
-    assert heard == [(len(sent(3)), 3)]
+def test_append_stores_end_before_calling_waiters() -> None:
+    """A waiting consumer may commit at once, so the stored end must not be below its offset."""
+    topic, stored_ends = topic_of(1, 10_000)
+    calls: list[tuple[int, int]] = []
+    topic.partitions[0].waiters.add(lambda size: calls.append((size, stored_ends[0])))
+    topic.append(0, producer_batch(3))
+    assert calls == [(len(producer_batch(3)), 3)]
 
 
-def test_a_duplicate_wakes_nobody() -> None:
+def test_append_of_duplicate_calls_no_waiter() -> None:
     topic, _ = topic_of(1, 10_000)
-    records = sent(producer=(1, 0, 0))
+    records = producer_batch(producer=(1, 0, 0))
     topic.append(0, records)
     topic.partitions[0].waiters.add(lambda _size: pytest.fail("there is nothing new"))
     assert topic.append(0, records) == 0
 
 
-def test_a_waiter_may_go_while_it_is_called() -> None:
+def test_waiter_may_remove_itself_when_called() -> None:
     topic, _ = topic_of(1, 10_000)
     log = topic.partitions[0]
     calls: list[int] = []
@@ -124,14 +124,14 @@ def test_a_waiter_may_go_while_it_is_called() -> None:
         calls.append(size)
 
     log.waiters.add(once)
-    topic.append(0, sent())
-    topic.append(0, sent())
+    topic.append(0, producer_batch())
+    topic.append(0, producer_batch())
     assert calls == [BATCH_BYTES]
 
 
-def test_who_waits_hears_that_the_topic_is_gone() -> None:
+def test_close_calls_waiters_with_topic_deleted() -> None:
     topic, _ = topic_of(2, 10_000)
-    heard: list[int] = []
-    topic.partitions[1].waiters.add(heard.append)
+    calls: list[int] = []
+    topic.partitions[1].waiters.add(calls.append)
     topic.close()
-    assert heard == [GONE]
+    assert calls == [TOPIC_DELETED]

@@ -1,16 +1,24 @@
-"""Transactions with groups, writer and timer, on the simulation: what clients hear, when, and what survives."""
+"""Transactions with groups, writer and timer in a simulation: replies, their order, and durable results."""
 
 from __future__ import annotations
 
 import pytest
-from stage.requests import GROUP, commit, fetch
-from stage.transactions import TIMEOUT_MS, TX, TransactionWorld, fetched, offset, opened, transactions_in
+from actor_system.requests import GROUP, commit, fetch
+from actor_system.transactions import (
+    TIMEOUT_MS,
+    TX,
+    TransactionSimulation,
+    fetched,
+    offset,
+    open_transaction,
+    transactions_in,
+)
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.javahash import offsets_partition
 from callboard.actors.messages import FetchedOffset, ListGroups
 from callboard.actors.records import MarkerRecord, PendingOffsetRecord, TransactionRecord
-from callboard.actors.transactions.messages import InitProducerId, ProducerGiven, VerifyPartitions
+from callboard.actors.transactions.messages import InitProducerId, ProducerIdAssigned, VerifyPartitions
 from callboard.actors.transactions.rules import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -28,67 +36,67 @@ UNSTABLE = FetchedOffset(0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 @pytest.mark.parametrize(("committed", "expected"), [(True, 5), (False, -1)])
-def test_offsets_count_when_the_transaction_commits_and_never_if_it_does_not(committed: bool, expected: int) -> None:
-    world = TransactionWorld()
-    producer = opened(world)
-    assert fetched(world) == UNSTABLE
-    assert fetched(world, stable=False).offset == -1
-    assert world.end(producer, committed).error is NONE
-    assert offset(world) == expected
-    assert world.table[TX].state is (COMPLETE_COMMIT if committed else COMPLETE_ABORT)
+def test_offsets_are_visible_after_commit_and_dropped_after_abort(committed: bool, expected: int) -> None:
+    simulation = TransactionSimulation()
+    producer = open_transaction(simulation)
+    assert fetched(simulation) == UNSTABLE
+    assert fetched(simulation, stable=False).offset == -1
+    assert simulation.end(producer, committed).error is NONE
+    assert offset(simulation) == expected
+    assert simulation.table[TX].state is (COMPLETE_COMMIT if committed else COMPLETE_ABORT)
 
 
-def test_what_lies_in_the_log_afterwards() -> None:
-    world = TransactionWorld()
-    producer = opened(world)
-    world.end(producer)
-    kinds = [type(record) for _, record in world.log.durable]
+def test_records_of_a_transaction_in_log() -> None:
+    simulation = TransactionSimulation()
+    producer = open_transaction(simulation)
+    simulation.end(producer)
+    kinds = [type(record) for _, record in simulation.log.durable]
     a_step = TransactionRecord
     assert kinds == [a_step, a_step, PendingOffsetRecord, a_step, MarkerRecord, a_step]
-    steps = [record for _, record in world.log.durable if isinstance(record, TransactionRecord)]
+    steps = [record for _, record in simulation.log.durable if isinstance(record, TransactionRecord)]
     states = [record.value.state for record in steps if record.value is not None]
     assert states == [EMPTY, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT]
-    places = {partition for partition, record in world.log.durable if isinstance(record, TransactionRecord)}
-    assert all(place >= world.rules.offsets_topic_num_partitions for place in places) and len(places) == 1
+    replies = {partition for partition, record in simulation.log.durable if isinstance(record, TransactionRecord)}
+    assert all(reply >= simulation.settings.offsets_topic_num_partitions for reply in replies) and len(replies) == 1
 
 
-def test_one_transaction_after_the_other() -> None:
-    world = TransactionWorld()
-    producer = world.init()
+def test_transactions_in_sequence() -> None:
+    simulation = TransactionSimulation()
+    producer = simulation.init()
     for value, committed in ((1, True), (2, False), (3, True)):
-        world.add_offsets(producer)
-        world.commit(producer, value)
-        world.end(producer, committed)
-    assert offset(world) == 3
+        simulation.add_offsets(producer)
+        simulation.commit(producer, value)
+        simulation.end(producer, committed)
+    assert offset(simulation) == 3
 
 
-def test_a_transaction_over_several_groups_and_topics() -> None:
-    world = TransactionWorld()
-    producer = world.init()
+def test_transaction_with_several_groups_and_topics() -> None:
+    simulation = TransactionSimulation()
+    producer = simulation.init()
     for group_id in ("a", "b"):
-        world.add_offsets(producer, group_id)
-        world.commit(producer, 7, group_id=group_id)
-    world.add_partitions(producer, ("plays", 0), ("plays", 1))
-    world.end(producer)
-    assert [offset(world, group_id) for group_id in ("a", "b")] == [7, 7]
-    assert sorted(place[:2] for place in world.topics.ended) == [("plays", 0), ("plays", 1)]
-    assert {marker for _, _, marker in world.topics.ended} == {MarkerRecord(*producer, committed=True)}
+        simulation.add_offsets(producer, group_id)
+        simulation.commit(producer, 7, group_id=group_id)
+    simulation.add_partitions(producer, ("plays", 0), ("plays", 1))
+    simulation.end(producer)
+    assert [offset(simulation, group_id) for group_id in ("a", "b")] == [7, 7]
+    assert sorted(reply[:2] for reply in simulation.topics.ended) == [("plays", 0), ("plays", 1)]
+    assert {marker for _, _, marker in simulation.topics.ended} == {MarkerRecord(*producer, committed=True)}
 
 
-def test_groups_of_one_partition_of_the_log_share_a_marker() -> None:
-    world = TransactionWorld()
-    first, second = groups_together(world.rules.offsets_topic_num_partitions)
-    producer = world.init()
+def test_groups_in_one_log_partition_share_a_marker() -> None:
+    simulation = TransactionSimulation()
+    first, second = groups_together(simulation.settings.offsets_topic_num_partitions)
+    producer = simulation.init()
     for group_id in (first, second):
-        world.add_offsets(producer, group_id)
-        world.commit(producer, 7, group_id=group_id)
-    world.end(producer)
-    assert len(world.markers()) == 1
-    assert [offset(world, group_id) for group_id in (first, second)] == [7, 7]
+        simulation.add_offsets(producer, group_id)
+        simulation.commit(producer, 7, group_id=group_id)
+    simulation.end(producer)
+    assert len(simulation.markers()) == 1
+    assert [offset(simulation, group_id) for group_id in (first, second)] == [7, 7]
 
 
 def groups_together(count: int) -> tuple[str, str]:
-    """Two groups in the same of so many partitions."""
+    """Two groups in the same log partition."""
     names = [f"g{number}" for number in range(count + 1)]
     by_partition: dict[int, list[str]] = {}
     for name in names:
@@ -97,103 +105,103 @@ def groups_together(count: int) -> tuple[str, str]:
     return first, second
 
 
-def test_an_end_is_answered_when_the_decision_is_durable_and_not_before() -> None:
-    world = TransactionWorld()
-    producer = opened(world)
-    world.holds_back = True
-    ending = world.end(producer)
+def test_end_is_answered_when_decision_is_durable() -> None:
+    simulation = TransactionSimulation()
+    producer = open_transaction(simulation)
+    simulation.holds_appends = True
+    ending = simulation.end(producer)
     assert ending.is_waiting
-    world.keep()  # the decision
+    simulation.complete_append()  # the decision
     assert ending.error is NONE
-    assert fetched_now(world) == UNSTABLE
-    assert world.add_offsets(producer).error is ErrorCode.CONCURRENT_TRANSACTIONS
-    world.keep()  # the marker
-    assert fetched_now(world).offset == 5
-    assert world.add_offsets(producer).error is ErrorCode.CONCURRENT_TRANSACTIONS
-    world.keep()  # the end of it
-    again = world.add_offsets(producer)
-    world.keep()
+    assert fetched_now(simulation) == UNSTABLE
+    assert simulation.add_offsets(producer).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    simulation.complete_append()  # the marker
+    assert fetched_now(simulation).offset == 5
+    assert simulation.add_offsets(producer).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    simulation.complete_append()  # the end of it
+    again = simulation.add_offsets(producer)
+    simulation.complete_append()
     assert again.error is NONE
 
 
-def fetched_now(world: TransactionWorld) -> FetchedOffset:
-    """What is durable, whatever is on its way."""
-    data = world.group().data
+def fetched_now(simulation: TransactionSimulation) -> FetchedOffset:
+    """The durable offset, whatever is in flight."""
+    data = simulation.group().data
     [(_topic, [found])] = data.fetch(fetch(require_stable=True)).topics
     return found
 
 
-def test_a_marker_waits_for_offsets_that_are_on_their_way() -> None:
-    """The client did not wait for its answer; the marker must not come before what it ends."""
-    world = TransactionWorld()
-    producer = world.init()
-    world.add_offsets(producer)
-    world.holds_back = True
-    committing, ending = world.commit(producer, 9), world.end(producer)
-    world.keep_all()
+def test_marker_waits_for_commits_in_flight() -> None:
+    """The client did not wait for its response; the marker must not precede the offsets."""
+    simulation = TransactionSimulation()
+    producer = simulation.init()
+    simulation.add_offsets(producer)
+    simulation.holds_appends = True
+    committing, ending = simulation.commit(producer, 9), simulation.end(producer)
+    simulation.complete_all_appends()
     assert (committing.value.errors, ending.error) == ((NONE,), NONE)
-    world.holds_back = False
-    world.run()
-    kinds = [type(record) for _, record in world.log.durable]
+    simulation.holds_appends = False
+    simulation.run()
+    kinds = [type(record) for _, record in simulation.log.durable]
     assert kinds.index(PendingOffsetRecord) < kinds.index(MarkerRecord)
-    assert offset(world) == 9
+    assert offset(simulation) == 9
 
 
-def test_offsets_that_come_after_the_decision_are_refused() -> None:
-    world = TransactionWorld()
-    producer = opened(world)
-    world.holds_back = True
-    world.end(producer)
-    world.keep()
-    assert world.commit(producer, 6).value.errors == (ErrorCode.CONCURRENT_TRANSACTIONS,)
-    world.keep_all()
-    assert offset(world) == 5
+def test_commit_after_decision_is_refused() -> None:
+    simulation = TransactionSimulation()
+    producer = open_transaction(simulation)
+    simulation.holds_appends = True
+    simulation.end(producer)
+    simulation.complete_append()
+    assert simulation.commit(producer, 6).value.errors == (ErrorCode.CONCURRENT_TRANSACTIONS,)
+    simulation.complete_all_appends()
+    assert offset(simulation) == 5
 
 
 # Who may -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_producer_fences_the_old_one() -> None:
-    world = TransactionWorld()
-    old = world.init()
-    new = world.init()
+def test_init_fences_old_producer() -> None:
+    simulation = TransactionSimulation()
+    old = simulation.init()
+    new = simulation.init()
     assert new == (old[0], old[1] + 1)
-    assert world.add_offsets(old).error is ErrorCode.PRODUCER_FENCED
-    assert world.commit(old, 1).value.errors == (ErrorCode.INVALID_PRODUCER_EPOCH,)
-    assert world.end(old).error is ErrorCode.PRODUCER_FENCED
-    assert world.add_offsets(new).error is NONE
+    assert simulation.add_offsets(old).error is ErrorCode.PRODUCER_FENCED
+    assert simulation.commit(old, 1).value.errors == (ErrorCode.INVALID_PRODUCER_EPOCH,)
+    assert simulation.end(old).error is ErrorCode.PRODUCER_FENCED
+    assert simulation.add_offsets(new).error is NONE
 
 
-def test_a_new_producer_aborts_what_the_old_one_has_begun() -> None:
-    world = TransactionWorld()
-    old = opened(world)
-    assert world.ask_about(InitProducerId(TX, TIMEOUT_MS)).error is ErrorCode.CONCURRENT_TRANSACTIONS
-    new = world.init()
+def test_init_aborts_transaction_of_old_producer() -> None:
+    simulation = TransactionSimulation()
+    old = open_transaction(simulation)
+    assert simulation.ask_transactions(InitProducerId(TX, TIMEOUT_MS)).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    new = simulation.init()
     assert new == (old[0], old[1] + 2)
-    assert offset(world) == -1
-    assert world.end(old).error is ErrorCode.PRODUCER_FENCED
-    assert world.markers() == [MarkerRecord(old[0], old[1] + 1, committed=False)]
+    assert offset(simulation) == -1
+    assert simulation.end(old).error is ErrorCode.PRODUCER_FENCED
+    assert simulation.markers() == [MarkerRecord(old[0], old[1] + 1, committed=False)]
 
 
 @pytest.mark.parametrize(
     ("version", "expected"), [(3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)]
 )
-def test_offsets_outside_of_a_transaction_are_refused(version: int, expected: ErrorCode) -> None:
-    world = TransactionWorld()
-    producer = world.init()
-    assert world.commit(producer, 1, version=version).value.errors == (expected,)
-    world.add_offsets(producer, "other")
-    assert world.commit(producer, 1, version=version, partitions=(0, 1)).value.errors == (expected, expected)
+def test_commit_without_open_transaction_is_refused(version: int, expected: ErrorCode) -> None:
+    simulation = TransactionSimulation()
+    producer = simulation.init()
+    assert simulation.commit(producer, 1, version=version).value.errors == (expected,)
+    simulation.add_offsets(producer, "other")
+    assert simulation.commit(producer, 1, version=version, partitions=(0, 1)).value.errors == (expected, expected)
 
 
-def test_from_version_5_on_offsets_begin_the_transaction_themselves() -> None:
-    world = TransactionWorld()
-    producer = world.init()
-    assert world.commit(producer, 4, version=5).value.errors == (NONE,)
-    ended = world.end(producer, raises_epoch=True).value
-    assert ended == ProducerGiven(NONE, producer[0], producer[1] + 1)
-    assert offset(world) == 4
-    assert world.add_offsets(producer).error is ErrorCode.PRODUCER_FENCED
+def test_txn_offset_commit_v5_begins_transaction() -> None:
+    simulation = TransactionSimulation()
+    producer = simulation.init()
+    assert simulation.commit(producer, 4, version=5).value.errors == (NONE,)
+    ended = simulation.end(producer, raises_epoch=True).value
+    assert ended == ProducerIdAssigned(NONE, producer[0], producer[1] + 1)
+    assert offset(simulation) == 4
+    assert simulation.add_offsets(producer).error is ErrorCode.PRODUCER_FENCED
 
 
 @pytest.mark.parametrize(
@@ -206,21 +214,23 @@ def test_from_version_5_on_offsets_begin_the_transaction_themselves() -> None:
         (TX, (1000, 0), "", ErrorCode.INVALID_GROUP_ID),
     ],
 )
-def test_who_is_not_the_producer(name: str, producer: tuple[int, int], group_id: str, expected: ErrorCode) -> None:
-    world = TransactionWorld()
-    assert world.init() == (1000, 0)
-    world.add_offsets((1000, 0))
-    assert world.commit(producer, 1, name=name, group_id=group_id).value.errors == (expected,)
+def test_requests_with_other_producer_id_or_epoch_are_refused(
+    name: str, producer: tuple[int, int], group_id: str, expected: ErrorCode
+) -> None:
+    simulation = TransactionSimulation()
+    assert simulation.init() == (1000, 0)
+    simulation.add_offsets((1000, 0))
+    assert simulation.commit(producer, 1, name=name, group_id=group_id).value.errors == (expected,)
 
 
-def test_a_member_must_be_one_and_nobody_in_particular_may_commit_always() -> None:
-    world = TransactionWorld()
-    [member] = world.form({})
-    producer = world.init()
-    world.add_offsets(producer)
+def test_txn_offset_commit_checks_member_id_if_given() -> None:
+    simulation = TransactionSimulation()
+    [member] = simulation.form_group({})
+    producer = simulation.init()
+    simulation.add_offsets(producer)
 
     def error(**options: object) -> ErrorCode:
-        [found] = world.commit(producer, 3, **options).value.errors
+        [found] = simulation.commit(producer, 3, **options).value.errors
         return ErrorCode(found)
 
     known = {"member_id": member.member_id, "generation_id": member.generation_id}
@@ -232,195 +242,199 @@ def test_a_member_must_be_one_and_nobody_in_particular_may_commit_always() -> No
     assert error(metadata="x" * 4097) is ErrorCode.OFFSET_METADATA_TOO_LARGE
 
 
-def test_a_group_that_does_not_exist_is_made_for_a_simple_producer_only() -> None:
-    world = TransactionWorld()
-    producer = world.init()
-    world.add_offsets(producer)
-    assert world.commit(producer, 1, generation_id=3).value.errors == (ErrorCode.ILLEGAL_GENERATION,)
-    assert GROUP not in world.directory.groups
-    assert world.commit(producer, 1).value.errors == (NONE,)
-    assert [one.group_id for one in world.ask(ListGroups()).value] == [GROUP]
+def test_txn_offset_commit_without_generation_creates_group() -> None:
+    simulation = TransactionSimulation()
+    producer = simulation.init()
+    simulation.add_offsets(producer)
+    assert simulation.commit(producer, 1, generation_id=3).value.errors == (ErrorCode.ILLEGAL_GENERATION,)
+    assert GROUP not in simulation.directory.groups
+    assert simulation.commit(producer, 1).value.errors == (NONE,)
+    assert [one.group_id for one in simulation.ask(ListGroups()).value] == [GROUP]
 
 
-def test_what_is_part_of_a_transaction_can_be_asked() -> None:
-    world = TransactionWorld()
-    producer = world.init()
-    world.add_partitions(producer, ("plays", 0))
+def test_verify_partitions_returns_error_per_partition() -> None:
+    simulation = TransactionSimulation()
+    producer = simulation.init()
+    simulation.add_partitions(producer, ("plays", 0))
     asked = (("plays", 0), ("plays", 1))
-    assert world.ask_about(VerifyPartitions(TX, *producer, asked)).value == (NONE, ErrorCode.TRANSACTION_ABORTABLE)
+    assert simulation.ask_transactions(VerifyPartitions(TX, *producer, asked)).value == (
+        NONE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    )
     assert (
-        world.ask_about(VerifyPartitions("x", *producer, asked)).value == (ErrorCode.INVALID_PRODUCER_ID_MAPPING,) * 2
+        simulation.ask_transactions(VerifyPartitions("x", *producer, asked)).value
+        == (ErrorCode.INVALID_PRODUCER_ID_MAPPING,) * 2
     )
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-def test_a_timeout_that_nobody_may_ask_for(timeout_ms: int) -> None:
-    world = TransactionWorld()
-    refused = world.ask_about(InitProducerId(TX, timeout_ms)).value
-    assert refused == ProducerGiven(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+def test_init_with_invalid_timeout_returns_50(timeout_ms: int) -> None:
+    simulation = TransactionSimulation()
+    refused = simulation.ask_transactions(InitProducerId(TX, timeout_ms)).value
+    assert refused == ProducerIdAssigned(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 
 
 # Order with plain commits --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_later_plain_commit_wins_over_a_transaction(committed: bool) -> None:
-    world = TransactionWorld()
-    producer = opened(world, 50)
-    world.post(commit(60))
-    assert fetched(world) == UNSTABLE
-    world.end(producer, committed)
-    assert offset(world) == 60
+def test_later_plain_commit_supersedes_transaction(committed: bool) -> None:
+    simulation = TransactionSimulation()
+    producer = open_transaction(simulation, 50)
+    simulation.post(commit(60))
+    assert fetched(simulation) == UNSTABLE
+    simulation.end(producer, committed)
+    assert offset(simulation) == 60
 
 
-def test_a_transaction_wins_over_an_earlier_plain_commit() -> None:
-    world = TransactionWorld()
-    world.post(commit(60))
-    producer = opened(world, 50)
-    assert fetched(world, stable=False).offset == 60
-    world.end(producer)
-    assert offset(world) == 50
+def test_transaction_supersedes_earlier_plain_commit() -> None:
+    simulation = TransactionSimulation()
+    simulation.post(commit(60))
+    producer = open_transaction(simulation, 50)
+    assert fetched(simulation, stable=False).offset == 60
+    simulation.end(producer)
+    assert offset(simulation) == 50
 
 
 # Time ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_dead_producers_transaction_is_aborted_when_its_time_is_over() -> None:
-    world = TransactionWorld()
-    producer = opened(world)
-    world.advance(TIMEOUT_MS - 1)
-    assert world.table[TX].state is ONGOING
-    world.advance(1000)
-    assert world.table[TX].state is COMPLETE_ABORT
-    assert offset(world) == -1
-    assert world.end(producer).error is ErrorCode.PRODUCER_FENCED
-    assert world.init(producer=producer) == (producer[0], producer[1] + 1)
+def test_transaction_is_aborted_after_timeout() -> None:
+    simulation = TransactionSimulation()
+    producer = open_transaction(simulation)
+    simulation.advance(TIMEOUT_MS - 1)
+    assert simulation.table[TX].state is ONGOING
+    simulation.advance(1000)
+    assert simulation.table[TX].state is COMPLETE_ABORT
+    assert offset(simulation) == -1
+    assert simulation.end(producer).error is ErrorCode.PRODUCER_FENCED
+    assert simulation.init(producer=producer) == (producer[0], producer[1] + 1)
 
 
-def test_each_transaction_has_all_of_its_time() -> None:
-    world = TransactionWorld()
-    producer = opened(world)
-    world.advance(TIMEOUT_MS - 1000)
-    world.end(producer)
-    world.add_offsets(producer)
-    world.advance(TIMEOUT_MS - 1000)
-    assert world.table[TX].state is ONGOING
-    assert world.end(producer).error is NONE
-    world.advance(10 * TIMEOUT_MS)
-    assert world.table[TX].state is COMPLETE_COMMIT
+def test_timeout_starts_again_for_each_transaction() -> None:
+    simulation = TransactionSimulation()
+    producer = open_transaction(simulation)
+    simulation.advance(TIMEOUT_MS - 1000)
+    simulation.end(producer)
+    simulation.add_offsets(producer)
+    simulation.advance(TIMEOUT_MS - 1000)
+    assert simulation.table[TX].state is ONGOING
+    assert simulation.end(producer).error is NONE
+    simulation.advance(10 * TIMEOUT_MS)
+    assert simulation.table[TX].state is COMPLETE_COMMIT
 
 
-def test_a_timeout_while_the_log_is_busy_is_made_up_for() -> None:
-    world = TransactionWorld()
-    producer = opened(world)
-    world.holds_back = True
-    adding = world.add_partitions(producer, ("plays", 0))
-    world.advance(TIMEOUT_MS + 1)
+def test_timeout_with_step_in_flight_is_retried() -> None:
+    simulation = TransactionSimulation()
+    producer = open_transaction(simulation)
+    simulation.holds_appends = True
+    adding = simulation.add_partitions(producer, ("plays", 0))
+    simulation.advance(TIMEOUT_MS + 1)
     assert adding.is_waiting
-    world.keep_all()
-    world.holds_back = False
-    world.advance(2000)
-    assert world.table[TX].state is COMPLETE_ABORT
-    assert [place[:2] for place in world.topics.ended] == [("plays", 0)]
+    simulation.complete_all_appends()
+    simulation.holds_appends = False
+    simulation.advance(2000)
+    assert simulation.table[TX].state is COMPLETE_ABORT
+    assert [reply[:2] for reply in simulation.topics.ended] == [("plays", 0)]
 
 
-def test_an_id_that_nobody_uses_is_forgotten_and_an_open_one_is_not() -> None:
-    world = TransactionWorld()
-    world.transaction_rules.transactional_id_expiration_ms = 1000
-    world.transaction_rules.transaction_max_timeout_ms = 2**31 - 1
-    world.init("idle")
-    producer = world.init("busy", timeout_ms=2**31 - 1)
-    world.add_offsets(producer, name="busy")
-    world.advance(world.transaction_rules.transaction_remove_expired_transaction_cleanup_interval_ms + 10)
-    assert set(world.table) == set(transactions_in(world.log)) == {"busy"}
-    assert world.init("idle")[1] == 0
+def test_unused_transactional_id_expires_unless_transaction_is_open() -> None:
+    simulation = TransactionSimulation()
+    simulation.transaction_settings.transactional_id_expiration_ms = 1000
+    simulation.transaction_settings.transaction_max_timeout_ms = 2**31 - 1
+    simulation.init("idle")
+    producer = simulation.init("busy", timeout_ms=2**31 - 1)
+    simulation.add_offsets(producer, name="busy")
+    simulation.advance(simulation.transaction_settings.transaction_remove_expired_transaction_cleanup_interval_ms + 10)
+    assert set(simulation.table) == set(transactions_in(simulation.log)) == {"busy"}
+    assert simulation.init("idle")[1] == 0
 
 
-def test_epochs_that_are_used_up_make_a_new_producer() -> None:
-    world = TransactionWorld()
-    producer = world.init()
-    transaction = world.table[TX]
+def test_end_with_last_epoch_returns_new_producer_id() -> None:
+    simulation = TransactionSimulation()
+    producer = simulation.init()
+    transaction = simulation.table[TX]
     transaction.value = transaction.value._replace(producer_epoch=EPOCH_MAX - 1)
     last = (producer[0], EPOCH_MAX - 1)
-    world.add_offsets(last)
-    world.commit(last, 8)
-    given = world.end(last, raises_epoch=True).value
+    simulation.add_offsets(last)
+    simulation.commit(last, 8)
+    given = simulation.end(last, raises_epoch=True).value
     assert given.producer_id > producer[0] and given.producer_epoch == 0
-    assert world.end(last, raises_epoch=True).value == given  # the answer was lost
-    assert offset(world) == 8
+    assert simulation.end(last, raises_epoch=True).value == given  # the answer was lost
+    assert offset(simulation) == 8
     transaction.value = transaction.value._replace(producer_epoch=EPOCH_MAX - 1)
-    assert world.init()[0] > given.producer_id
+    assert simulation.init()[0] > given.producer_id
 
 
 # Markers that cannot be written --------------------------------------------------------------------------------------
 
 
-def in_two_partitions(world: TransactionWorld) -> tuple[int, int]:
-    """A producer whose transaction has offsets of two groups in two partitions of the log, and records in a topic."""
-    producer = opened(world)
+def in_two_partitions(simulation: TransactionSimulation) -> tuple[int, int]:
+    """A producer with a transaction over two groups in two log partitions and one topic."""
+    producer = open_transaction(simulation)
     other = next(name for name in ("b", "c", "d") if offsets_partition(name, 50) != offsets_partition(GROUP, 50))
-    world.add_offsets(producer, group_id=other)
-    world.commit(producer, 6, group_id=other)
-    world.add_partitions(producer, ("plays", 0))
+    simulation.add_offsets(producer, group_id=other)
+    simulation.commit(producer, 6, group_id=other)
+    simulation.add_partitions(producer, ("plays", 0))
     return producer
 
 
-def test_a_marker_that_fails_is_written_again_until_it_is_there() -> None:
-    """Only those that are missing; meanwhile the id is busy, and afterwards it goes on."""
-    world = TransactionWorld()
-    producer = in_two_partitions(world)
-    world.holds_back = True
-    ending = world.end(producer)
-    world.keep()
+def test_failed_marker_is_retried_until_durable() -> None:
+    """Only missing markers are written; the id is busy meanwhile and usable afterwards."""
+    simulation = TransactionSimulation()
+    producer = in_two_partitions(simulation)
+    simulation.holds_appends = True
+    ending = simulation.end(producer)
+    simulation.complete_append()
     assert ending.error is NONE
-    world.log.settle([NONE, ErrorCode.KAFKA_STORAGE_ERROR])
-    world.run()
-    assert not world.log.in_flight, "not at once: the disk may be full"
+    simulation.log.settle([NONE, ErrorCode.KAFKA_STORAGE_ERROR])
+    simulation.run()
+    assert not simulation.log.in_flight, "not at once: the disk may be full"
     for wait_ms in (1000, 2000, 4000):
-        assert world.ask_about(InitProducerId(TX, TIMEOUT_MS)).error is ErrorCode.CONCURRENT_TRANSACTIONS
-        world.advance(wait_ms - 10)
-        assert not world.log.in_flight
-        world.advance(20)
-        [entry] = world.log.in_flight
+        assert simulation.ask_transactions(InitProducerId(TX, TIMEOUT_MS)).error is ErrorCode.CONCURRENT_TRANSACTIONS
+        simulation.advance(wait_ms - 10)
+        assert not simulation.log.in_flight
+        simulation.advance(20)
+        [entry] = simulation.log.in_flight
         assert [type(record) for record in entry.records] == [MarkerRecord]
-        world.fail(ErrorCode.KAFKA_STORAGE_ERROR) if wait_ms < 4000 else world.keep_all()
-    assert world.table[TX].state is COMPLETE_COMMIT
-    assert len(world.markers()) == 2
-    assert len(world.topics.ended) == 1, "a topic is told once"
-    world.holds_back = False
-    assert offset(world) == 5
-    assert world.init()[1] == producer[1] + 1
+        simulation.fail(ErrorCode.KAFKA_STORAGE_ERROR) if wait_ms < 4000 else simulation.complete_all_appends()
+    assert simulation.table[TX].state is COMPLETE_COMMIT
+    assert len(simulation.markers()) == 2
+    assert len(simulation.topics.ended) == 1, "a topic gets one marker"
+    simulation.holds_appends = False
+    assert offset(simulation) == 5
+    assert simulation.init()[1] == producer[1] + 1
 
 
-def test_the_record_of_the_end_is_written_again_too() -> None:
-    world = TransactionWorld()
-    producer = opened(world)
-    world.holds_back = True
-    world.end(producer, committed=False)
-    world.keep()
-    world.keep()
-    [entry] = world.log.in_flight
+def test_failed_completion_record_is_retried() -> None:
+    simulation = TransactionSimulation()
+    producer = open_transaction(simulation)
+    simulation.holds_appends = True
+    simulation.end(producer, committed=False)
+    simulation.complete_append()
+    simulation.complete_append()
+    [entry] = simulation.log.in_flight
     assert isinstance(entry.records[0], TransactionRecord)
-    world.fail()
-    assert world.ask_about(InitProducerId(TX, TIMEOUT_MS)).error is ErrorCode.CONCURRENT_TRANSACTIONS
-    world.advance(1010)
-    world.keep_all()
-    assert world.table[TX].state is COMPLETE_ABORT
-    assert len(world.markers()) == 1, "the marker was there"
+    simulation.fail()
+    assert simulation.ask_transactions(InitProducerId(TX, TIMEOUT_MS)).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    simulation.advance(1010)
+    simulation.complete_all_appends()
+    assert simulation.table[TX].state is COMPLETE_ABORT
+    assert len(simulation.markers()) == 1, "the marker was there"
 
 
-def test_attempts_are_never_further_apart_than_a_minute() -> None:
-    world = TransactionWorld()
-    producer = opened(world)
-    world.holds_back = True
-    world.end(producer)
-    world.keep()
-    world.fail()
+def test_delay_between_retries_is_at_most_one_minute() -> None:
+    simulation = TransactionSimulation()
+    producer = open_transaction(simulation)
+    simulation.holds_appends = True
+    simulation.end(producer)
+    simulation.complete_append()
+    simulation.fail()
     for _ in range(12):
-        world.advance(60_010)
-        assert world.log.in_flight
-        world.fail()
-    world.advance(60_010)
-    world.keep_all()
-    assert world.table[TX].state is COMPLETE_COMMIT
-    assert world.table[TX].attempts == 0
+        simulation.advance(60_010)
+        assert simulation.log.in_flight
+        simulation.fail()
+    simulation.advance(60_010)
+    simulation.complete_all_appends()
+    assert simulation.table[TX].state is COMPLETE_COMMIT
+    assert simulation.table[TX].attempts == 0

@@ -1,20 +1,20 @@
-"""What transactions leave behind: after crashes at every step, after bugs, and in groups that sleep or are deleted."""
+"""Transactions after crashes at every step, after bugs, and in passivated or deleted groups."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
-from stage.ports import HandLog, Place
-from stage.requests import GROUP, fetch
-from stage.transactions import TIMEOUT_MS, TX, TransactionWorld, fetched, offset, opened
+from actor_system.ports import ManualLog, RecordedReply
+from actor_system.requests import GROUP, fetch
+from actor_system.transactions import TIMEOUT_MS, TX, TransactionSimulation, fetched, offset, open_transaction
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.actor import IDLE_MS
 from callboard.actors.group.offsets import GroupData
 from callboard.actors.messages import DeleteGroup, FetchedOffset
 from callboard.actors.transactions.messages import EndTransaction, InitProducerId
-from callboard.actors.transactions.rules import AT_REST, COMPLETE_COMMIT, ONGOING
+from callboard.actors.transactions.rules import COMPLETE_COMMIT, INACTIVE_STATES, ONGOING
 
 NONE = ErrorCode.NONE
 UNSTABLE = FetchedOffset(0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
@@ -24,147 +24,147 @@ UNSTABLE = FetchedOffset(0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 @pytest.mark.parametrize("rounds", range(8))
 @pytest.mark.parametrize("committed", [True, False])
-def test_whatever_was_lost_the_end_is_the_same_once_it_was_promised(rounds: int, committed: bool) -> None:
-    """The log stops after so many rounds. Who was told that the transaction ended finds it ended as asked for."""
-    log = HandLog()
-    promised = played(TransactionWorld(log=log, holds_back=True), rounds, committed)
+def test_decided_transaction_completes_after_any_loss(rounds: int, committed: bool) -> None:
+    """The log stops after some rounds. An acknowledged end has its result after a restart."""
+    log = ManualLog()
+    promised = played(TransactionSimulation(log=log, holds_appends=True), rounds, committed)
     after = restarted(log)
     if not promised and TX in after.table:
         after.advance(TIMEOUT_MS + 1000)
     assert offset(after) == (5 if promised and committed else -1)
-    assert after.table.get(TX) is None or after.table[TX].state in AT_REST
+    assert after.table.get(TX) is None or after.table[TX].state in INACTIVE_STATES
 
 
-def played(world: TransactionWorld, rounds: int, committed: bool) -> bool:
-    """A transaction, with a log that keeps so many rounds; whether its end was answered."""
-    producer, place = (1000, 0), Place()
-    steps: list[Callable[[], Place]] = [
-        lambda: world.ask_about(InitProducerId(TX, TIMEOUT_MS)),
-        lambda: world.add_offsets(producer),
-        lambda: world.commit(producer, 5),
-        lambda: world.end(producer, committed),
+def played(simulation: TransactionSimulation, rounds: int, committed: bool) -> bool:
+    """Run a transaction with a log of so many rounds. Returns whether its end was answered."""
+    producer, reply = (1000, 0), RecordedReply()
+    steps: list[Callable[[], RecordedReply]] = [
+        lambda: simulation.ask_transactions(InitProducerId(TX, TIMEOUT_MS)),
+        lambda: simulation.add_offsets(producer),
+        lambda: simulation.commit(producer, 5),
+        lambda: simulation.end(producer, committed),
     ]
     for step in steps:
-        place = step()
-        while place.is_waiting and rounds:
-            world.keep()
+        reply = step()
+        while reply.is_waiting and rounds:
+            simulation.complete_append()
             rounds -= 1
-        if place.is_waiting:
+        if reply.is_waiting:
             return False
-    while world.log.in_flight and rounds:
-        world.keep()
+    while simulation.log.in_flight and rounds:
+        simulation.complete_append()
         rounds -= 1
-    return place.error is NONE
+    return reply.error is NONE
 
 
-def restarted(log: HandLog) -> TransactionWorld:
-    """Another process on what is durable."""
-    durable = HandLog()
+def restarted(log: ManualLog) -> TransactionSimulation:
+    """A new simulation with the durable records."""
+    durable = ManualLog()
     durable.durable = list(log.durable)
-    return TransactionWorld(log=durable)
+    return TransactionSimulation(log=durable)
 
 
-def test_an_open_transaction_goes_on_after_a_restart() -> None:
-    world = TransactionWorld()
-    producer = opened(world)
-    after = restarted(world.log)
+def test_open_transaction_continues_after_restart() -> None:
+    simulation = TransactionSimulation()
+    producer = open_transaction(simulation)
+    after = restarted(simulation.log)
     assert fetched(after) == UNSTABLE
     assert after.commit(producer, 6).value.errors == (NONE,)
     assert after.end(producer).error is NONE
     assert offset(after) == 6
 
 
-def test_producer_ids_and_epochs_go_on_after_a_restart() -> None:
-    world = TransactionWorld()
-    producer = world.init()
-    after = restarted(world.log)
+def test_producer_ids_and_epochs_continue_after_restart() -> None:
+    simulation = TransactionSimulation()
+    producer = simulation.init()
+    after = restarted(simulation.log)
     assert after.init() == (producer[0], producer[1] + 1)
     assert after.init("another")[0] > producer[0]
 
 
-def test_a_failed_log_is_told_and_leaves_nothing_pending() -> None:
-    world = TransactionWorld()
-    producer = world.init()
-    world.add_offsets(producer)
-    world.holds_back = True
-    committing = world.commit(producer, 5)
-    world.fail()
+def test_failed_append_returns_error_and_leaves_nothing_pending() -> None:
+    simulation = TransactionSimulation()
+    producer = simulation.init()
+    simulation.add_offsets(producer)
+    simulation.holds_appends = True
+    committing = simulation.commit(producer, 5)
+    simulation.fail()
     assert committing.value.errors == (ErrorCode.NOT_COORDINATOR,)
-    ending = world.end(producer)
-    world.fail()
+    ending = simulation.end(producer)
+    simulation.fail()
     assert ending.error is ErrorCode.NOT_COORDINATOR
-    assert world.table[TX].state is ONGOING
-    world.holds_back = False
-    assert world.end(producer).error is NONE
-    assert fetched(world).error is NONE
+    assert simulation.table[TX].state is ONGOING
+    simulation.holds_appends = False
+    assert simulation.end(producer).error is NONE
+    assert fetched(simulation).error is NONE
 
 
 # Groups --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_group_with_an_open_transaction_does_not_sleep() -> None:
-    world = TransactionWorld()
-    producer = world.init(timeout_ms=900_000)
-    world.add_offsets(producer)
-    world.commit(producer, 5)
-    world.advance(3 * IDLE_MS)
-    assert GROUP not in world.directory.asleep
-    world.end(producer)
-    world.advance(3 * IDLE_MS)
-    assert GROUP in world.directory.asleep
-    assert offset(world) == 5
+def test_group_with_open_transaction_is_not_passivated() -> None:
+    simulation = TransactionSimulation()
+    producer = simulation.init(timeout_ms=900_000)
+    simulation.add_offsets(producer)
+    simulation.commit(producer, 5)
+    simulation.advance(3 * IDLE_MS)
+    assert GROUP not in simulation.directory.passivated
+    simulation.end(producer)
+    simulation.advance(3 * IDLE_MS)
+    assert GROUP in simulation.directory.passivated
+    assert offset(simulation) == 5
 
 
-def test_a_deleted_group_loses_its_pending_offsets_too() -> None:
-    world = TransactionWorld()
-    producer = opened(world)
-    assert world.post(DeleteGroup(GROUP)).value is NONE
-    assert offset(world) == -1
-    assert world.end(producer).error is NONE
-    assert offset(world) == -1
-    assert offset(restarted(world.log)) == -1
+def test_deleted_group_loses_pending_offsets() -> None:
+    simulation = TransactionSimulation()
+    producer = open_transaction(simulation)
+    assert simulation.post(DeleteGroup(GROUP)).value is NONE
+    assert offset(simulation) == -1
+    assert simulation.end(producer).error is NONE
+    assert offset(simulation) == -1
+    assert offset(restarted(simulation.log)) == -1
 
 
-def test_a_bug_in_the_group_costs_no_pending_offset(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = TransactionWorld()
-    producer = opened(world)
+def test_group_restart_keeps_pending_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = TransactionSimulation()
+    producer = open_transaction(simulation)
     with monkeypatch.context() as broken:
         broken.setattr(GroupData, "fetch", lambda *_: 1 / 0)
-        assert world.post(fetch()).errors
-    world.end(producer)
-    assert offset(world) == 5
+        assert simulation.post(fetch()).errors
+    simulation.end(producer)
+    assert offset(simulation) == 5
 
 
-def test_a_bug_while_offsets_are_committed_lets_the_transaction_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = TransactionWorld()
-    producer = opened(world)
+def test_transaction_completes_after_bug_during_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = TransactionSimulation()
+    producer = open_transaction(simulation)
     with monkeypatch.context() as broken:
         broken.setattr("callboard.actors.group.actor.txn_commit_records", lambda *_: 1 / 0)
-        assert world.commit(producer, 6).errors
-    assert world.end(producer).error is NONE
-    assert world.table[TX].state is COMPLETE_COMMIT
-    assert offset(world) == 5
+        assert simulation.commit(producer, 6).errors
+    assert simulation.end(producer).error is NONE
+    assert simulation.table[TX].state is COMPLETE_COMMIT
+    assert offset(simulation) == 5
 
 
-def test_a_group_with_too_many_bugs_still_hears_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = TransactionWorld()
-    producer = opened(world)
+def test_failed_group_applies_markers(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = TransactionSimulation()
+    producer = open_transaction(simulation)
     with monkeypatch.context() as broken:
         broken.setattr(GroupData, "fetch", lambda *_: 1 / 0)
         for _ in range(5):
-            world.post(fetch())
-    assert world.commit(producer, 6).value.errors == (ErrorCode.COORDINATOR_NOT_AVAILABLE,)
-    world.end(producer)
-    world.advance(61_000)
-    world.post(fetch())
-    assert offset(world) == 5
+            simulation.post(fetch())
+    assert simulation.commit(producer, 6).value.errors == (ErrorCode.COORDINATOR_NOT_AVAILABLE,)
+    simulation.end(producer)
+    simulation.advance(61_000)
+    simulation.post(fetch())
+    assert offset(simulation) == 5
 
 
-def test_random_schedules_end_alike() -> None:
-    """Whatever actor has its turn first, a pipeline of requests is answered and the offset is there."""
+def test_random_schedules_have_same_result() -> None:
+    """In any order of the actors, pipelined requests are answered and the offset is visible."""
     for seed in range(25):
-        world = TransactionWorld(seed=seed)
-        producer = opened(world)
-        ending = world.ask_about(EndTransaction(TX, *producer, committed=True))
+        simulation = TransactionSimulation(seed=seed)
+        producer = open_transaction(simulation)
+        ending = simulation.ask_transactions(EndTransaction(TX, *producer, committed=True))
         assert ending.error is NONE
-        assert offset(world) == 5, f"seed {seed}"
+        assert offset(simulation) == 5, f"seed {seed}"

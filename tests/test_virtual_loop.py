@@ -1,4 +1,4 @@
-"""The virtual loop: asyncio as programs know it, but for time, which jumps, and for what a simulation has not."""
+"""Tests of the virtual loop: asyncio's behaviour with virtual time and without sockets and threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def virtual() -> VirtualLoop:
     return loop
 
 
-def test_a_day_takes_no_time() -> None:
+def test_sleep_of_a_day_takes_no_real_time() -> None:
     async def day() -> float:
         await asyncio.sleep(86_400)
         return virtual().time()
@@ -28,7 +28,7 @@ def test_a_day_takes_no_time() -> None:
     assert time.monotonic() - begun_s < 60
 
 
-def test_timers_ring_in_their_order_and_never_early() -> None:
+def test_timers_fire_in_order_and_never_early() -> None:
     rang: list[tuple[float, float]] = []
 
     async def main() -> None:
@@ -44,7 +44,7 @@ def test_timers_ring_in_their_order_and_never_early() -> None:
     assert all(now_s >= due_s for due_s, now_s in rang)
 
 
-def test_timers_of_the_same_moment_ring_in_an_order_of_the_seed() -> None:
+def test_simultaneous_timers_fire_in_order_of_seed() -> None:
     def order(seed: int) -> tuple[int, ...]:
         rang: list[int] = []
 
@@ -60,7 +60,7 @@ def test_timers_of_the_same_moment_ring_in_an_order_of_the_seed() -> None:
     assert len({order(seed) for seed in range(20)}) > 10
 
 
-def test_timeouts_groups_and_locks_are_asyncios() -> None:
+def test_asyncio_timeouts_groups_and_locks_work() -> None:
     async def main() -> list[str]:
         seen: list[str] = []
         with pytest.raises(TimeoutError):
@@ -86,19 +86,19 @@ def test_timeouts_groups_and_locks_are_asyncios() -> None:
     assert run(main()) == ["done at once", "0", "1"]
 
 
-def test_who_waits_for_ever_is_named() -> None:
+def test_deadlock_raises_stuck_with_waiting_task() -> None:
     async def main() -> None:
         await nobody_sets_it()
 
     async def nobody_sets_it() -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(Stuck, match=r"waits for ever:\n.*nobody_sets_it > Event\.wait"):
+    with pytest.raises(Stuck, match=r"wait for ever:\n.*nobody_sets_it > Event\.wait"):
         run(main())
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_who_goes_round_in_circles_is_stopped() -> None:
+def test_endless_callbacks_raise_stuck() -> None:
     async def main() -> None:
         while True:
             await asyncio.sleep(0)
@@ -107,7 +107,7 @@ def test_who_goes_round_in_circles_is_stopped() -> None:
         run(main())
 
 
-def test_nothing_leads_out_of_the_simulation() -> None:
+def test_sockets_processes_and_threads_are_refused() -> None:
     async def main() -> None:
         with pytest.raises(RuntimeError, match="no sockets"):
             await asyncio.open_connection("127.0.0.1", 9092)
@@ -127,7 +127,7 @@ def test_nothing_leads_out_of_the_simulation() -> None:
     run(main())
 
 
-def test_an_error_that_nobody_catches_is_raised_at_the_end() -> None:
+def test_uncaught_error_is_raised_at_end() -> None:
     async def main() -> None:
         virtual().call_soon(lambda: 1 // 0)
         await asyncio.sleep(1)
@@ -136,7 +136,7 @@ def test_an_error_that_nobody_catches_is_raised_at_the_end() -> None:
         run(main())
 
 
-def test_a_process_can_be_frozen_and_killed() -> None:
+def test_frozen_process_resumes_and_killed_process_stops() -> None:
     beats: list[float] = []
     ends: list[str] = []
 
@@ -164,7 +164,7 @@ def test_a_process_can_be_frozen_and_killed() -> None:
     assert beats == [1, 2, 6.5, 7.5]
 
 
-def test_the_clock_of_actors_is_the_loops() -> None:
+def test_loop_clock_follows_loop_time() -> None:
     async def main() -> tuple[int, int]:
         clock = LoopClock(virtual())
         wall_ms, now_ms = clock.wall_ms(), clock.monotonic_ms()

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from door import on_a_loop
+from harness import async_test
+from health_helpers import get, serving
 from peers.waiting import wait_until
 from peers.wire import Wire
-from test_metrics import get, watched
 
 from callboard.runtime.node import health as watch
 from callboard.runtime.node.connection_limit import HTTP_CONNECTIONS_MAX, HTTP_FILES, RESERVE
@@ -49,13 +49,13 @@ def is_closed(connected: socket.socket) -> bool:
         return True
 
 
-def own_files() -> int:
+def count_open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-@on_a_loop
+@async_test
 async def test_oldest_unfinished_http_request_is_closed_for_a_new_one() -> None:
-    async with watched(PAGES) as port:
+    async with serving(PAGES) as port:
 
         def flood() -> None:
             half: list[socket.socket] = []
@@ -70,10 +70,10 @@ async def test_oldest_unfinished_http_request_is_closed_for_a_new_one() -> None:
         await asyncio.to_thread(flood)
 
 
-@on_a_loop
+@async_test
 async def test_http_connections_take_no_more_descriptors_than_reserved() -> None:
-    before = own_files()
-    async with watched(PAGES) as port:
+    before = count_open_files()
+    async with serving(PAGES) as port:
         half: list[socket.socket] = []
 
         def flood() -> None:
@@ -81,7 +81,7 @@ async def test_http_connections_take_no_more_descriptors_than_reserved() -> None
             assert get(port, "/healthz").status == 200
 
         await asyncio.to_thread(flood)
-        assert own_files() - before - len(half) <= HTTP_FILES
+        assert count_open_files() - before - len(half) <= HTTP_FILES
         for connected in half:
             connected.close()
 
@@ -100,9 +100,9 @@ async def test_http_connections_take_no_more_descriptors_than_reserved() -> None
         (b"GET /\xe9 HTTP/1.1\r\n\r\n", b"404"),
     ],
 )
-@on_a_loop
+@async_test
 async def test_http_request_is_answered_with_its_status(request_bytes: bytes, status: bytes) -> None:
-    async with watched(PAGES) as port:
+    async with serving(PAGES) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request_bytes)
         assert (await reader.readline()).startswith(b"HTTP/1.1 " + status + b" ")
@@ -110,11 +110,11 @@ async def test_http_request_is_answered_with_its_status(request_bytes: bytes, st
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\n"])
-@on_a_loop
+@async_test
 async def test_http_request_that_takes_too_long_is_closed(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     """The time is one for the whole request: it does not begin again with each byte."""
     monkeypatch.setattr(watch, "REQUEST_TIMEOUT_S", 0.2)
-    async with watched(PAGES) as port:
+    async with serving(PAGES) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
         while True:
@@ -127,21 +127,21 @@ async def test_http_request_that_takes_too_long_is_closed(monkeypatch: pytest.Mo
         writer.close()
 
 
-@on_a_loop
+@async_test
 async def test_http_client_that_does_not_read_its_answer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def large() -> bytes:
         return b"x" * 50_000_000
 
     monkeypatch.setattr(watch, "REQUEST_TIMEOUT_S", 0.2)
-    before = own_files()
-    async with watched(Pages(large, lambda: None)) as port:
+    before = count_open_files()
+    async with serving(Pages(large, lambda: None)) as port:
         with socket.create_connection(("127.0.0.1", port)) as connected:
-            own = own_files()
+            own = count_open_files()
             connected.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-            while own_files() > own:
+            while count_open_files() > own:
                 await asyncio.sleep(0.01)
             assert (await asyncio.to_thread(get, port, "/healthz")).status == 200
-    assert own_files() <= before + 1
+    assert count_open_files() <= before + 1
 
 
 # A server with few descriptors ---------------------------------------------------------------------------------------

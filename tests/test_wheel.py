@@ -1,9 +1,9 @@
-"""The timing wheel against a sorted list: the same steps, the same deadlines in the same order.
+"""The timing wheel compared with a sorted list: the same steps return the same deadlines in the same order.
 
-Small wheels (pages of one to eight ticks) meet every boundary within a few steps; larger ones, up to the default size,
-walk the same steps scaled to their pages. A failure names the seed.
+Small wheels (pages of one to eight ticks) cross every boundary within a few steps; larger ones, up to the default size,
+run the same steps scaled to their pages. A failure names the seed.
 
-The random walks take 2 million steps in all. For longer walks say how many, at about 8 s for each million:
+The random walks have 2 million steps in total. For longer walks set the number (about 8 s per million):
 ``CALLBOARD_WHEEL_STEPS=20000000 pytest tests/test_wheel.py``.
 """
 
@@ -36,7 +36,7 @@ STEPS_A_WALK = -(-STEPS // len(SMALL_WALKS + LARGE_WALKS))
 
 
 class Pair:
-    """A wheel and its model, a list of (due tick, serial number, name); each step goes to both."""
+    """A wheel and its model, a list of (due tick, serial number, name); each step is applied to both."""
 
     def __init__(self, names: int, page_bits: int, spread: int, now: int = 0) -> None:
         self.wheel = TimingWheel(now, page_bits, spread)
@@ -63,7 +63,7 @@ class Pair:
             self.model.remove(key)
 
     def renew(self, name: int, due: int) -> None:
-        """Move what is filed; a stranger stays out."""
+        """Move a scheduled deadline."""
         if name in self.keys:
             self.add(name, due)
 
@@ -80,7 +80,7 @@ class Pair:
             assert self.next_tick() <= now, "what was held back is due now"
 
     def catch_up(self, now: int, limit: int) -> None:
-        """Advance in bounded calls until nothing that is due is left, as an owner does after a stall."""
+        """Advance in bounded calls until no due deadline is left, as an owner does after a stall."""
         calls, spread, filed = 0, self.wheel._spread, len(self.model)
         while self.model and self.model[0][0] <= now:
             self.advance(now, limit)
@@ -101,14 +101,14 @@ class Pair:
         self.wheel.check()
 
     def drain(self) -> None:
-        """Nothing is lost: what is filed comes out in the end."""
+        """All scheduled deadlines are returned in the end."""
         self.advance(self.model[-1][0] if self.model else self.now)
         assert len(self.wheel) == 0
         self.check()
 
 
 class Steps:
-    """Random steps that like boundaries, ties, bursts and jumps."""
+    """Random steps that prefer boundaries, ties, bursts and jumps."""
 
     def __init__(self, seed: int, pair: Pair, page: int) -> None:
         self.random = random.Random(seed)
@@ -142,7 +142,7 @@ class Steps:
         return pair.now + rnd.choice((-page, -1, page * PAGES, page * (PAGES + 1), DAY_TICKS))
 
     def stall(self) -> int:
-        """The process slept, a little less or more than the ring is long, or over the weekend."""
+        """The process was suspended for about the length of the ring, or for days."""
         ring = self.page * PAGES
         return self.pair.now + self.random.choice((ring - 1, ring, ring + 1, 2 * ring, 3 * DAY_TICKS))
 
@@ -184,13 +184,13 @@ def walk(page_bits: int, spread: int, seed: int, names: int, check_every: int) -
 
 
 @pytest.mark.parametrize(("page_bits", "spread", "seed"), SMALL_WALKS)
-def test_small_wheel_gives_what_a_sorted_list_gives(page_bits: int, spread: int, seed: int) -> None:
+def test_small_wheel_equals_sorted_list(page_bits: int, spread: int, seed: int) -> None:
     walk(page_bits, spread, seed, names=40, check_every=5)
 
 
 @pytest.mark.parametrize(("page_bits", "spread", "seed"), LARGE_WALKS)
-def test_large_wheel_gives_what_a_sorted_list_gives(page_bits: int, spread: int, seed: int) -> None:
-    """Up to the default size. Its ring takes long to look through, so that is done less often."""
+def test_large_wheel_equals_sorted_list(page_bits: int, spread: int, seed: int) -> None:
+    """Up to the default size. Checking its ring is slow, so it is checked less often."""
     walk(page_bits, spread, seed, names=200, check_every=1 << min(page_bits, 8))
 
 
@@ -204,8 +204,8 @@ STORY_STEPS = st.one_of(
 
 @settings(max_examples=300)
 @given(st.lists(STORY_STEPS, max_size=30))
-def test_any_short_story_comes_out_in_order(story: list[tuple[str, int, int]]) -> None:
-    """The same by hypothesis, which finds the shortest story that goes wrong."""
+def test_random_steps_return_deadlines_in_order(story: list[tuple[str, int, int]]) -> None:
+    """The same with hypothesis, which finds the shortest failing sequence."""
     pair = Pair(6, page_bits=1, spread=1)
     for step, first, *rest in story:
         if step == "add":
@@ -218,8 +218,8 @@ def test_any_short_story_comes_out_in_order(story: list[tuple[str, int, int]]) -
     pair.drain()
 
 
-def test_who_sleeps_until_next_tick_is_never_late_and_seldom_woken_for_nothing() -> None:
-    """Sleeping until ``next_tick`` gives each deadline at its own tick, with one idle turn a page or spread at most."""
+def test_waiting_for_next_tick_is_never_late_and_rarely_early() -> None:
+    """Waiting for it returns each deadline at its tick, with at most one idle call per page or spread."""
     rnd = random.Random(3)
     wheel = TimingWheel(0, page_bits=4, spread=4)
     dues = [*sorted(rnd.randrange(5000) for _ in range(300)), DAY_TICKS, 30 * DAY_TICKS]
@@ -245,8 +245,8 @@ class Counting(TimingWheel):
         return moved
 
 
-def test_a_crowded_page_comes_down_in_small_steps() -> None:
-    """20,000 deadlines at one far tick: each call moves one spread at most, and all are there when it comes."""
+def test_full_page_moves_down_in_small_steps() -> None:
+    """20,000 deadlines at one far tick: each call moves at most ``spread``, and all are in the ring in time."""
     wheel = Counting()
     due = 50 << PAGE_BITS
     for name in range(20_000):
@@ -262,8 +262,8 @@ def test_a_crowded_page_comes_down_in_small_steps() -> None:
     assert before == wheel.moved == 20_000
 
 
-def test_crowded_pages_in_a_row_share_one_budget() -> None:
-    """A jump brings several pages into reach at once; still a call moves one spread."""
+def test_consecutive_full_pages_share_one_budget() -> None:
+    """A jump brings several pages into range at once; a call still moves at most ``spread``."""
     wheel = Counting(0, page_bits=3, spread=100)
     for name in range(384):
         wheel.add(Timer(None, name), 1000 + name % 32)
@@ -271,8 +271,8 @@ def test_crowded_pages_in_a_row_share_one_budget() -> None:
     assert wheel.moved == 100
 
 
-def test_a_limit_bounds_the_work_after_a_long_sleep_too() -> None:
-    """The process slept past a crowded page: each call still moves and gives little, and the order holds."""
+def test_limit_bounds_work_after_long_pause() -> None:
+    """After a pause beyond a full page each call moves and returns little, and the order is preserved."""
     wheel = Counting(0, page_bits=3, spread=10)
     for name in range(1000):
         wheel.add(Timer(None, name), 1000 + name % 8)
@@ -289,7 +289,7 @@ def test_a_limit_bounds_the_work_after_a_long_sleep_too() -> None:
 
 
 def lines_run(call: Callable[[], object]) -> int:
-    """How many lines of the wheel's code a call runs: loops show in it, however fast they are."""
+    """The number of lines of the wheel's code that a call executes. It reveals loops, however fast."""
     count = 0
 
     def trace(frame: FrameType, event: str, _arg: Any) -> Any:
@@ -308,8 +308,8 @@ def lines_run(call: Callable[[], object]) -> int:
     return count
 
 
-def test_every_line_is_counted() -> None:
-    """What the next tests lean on does count: a deadline more is some lines more."""
+def test_line_counter_counts_every_line() -> None:
+    """Checks the measure of the next tests: one deadline more executes some lines more."""
 
     def lines(count: int) -> int:
         wheel = TimingWheel()
@@ -323,8 +323,8 @@ def test_every_line_is_counted() -> None:
 
 @pytest.mark.parametrize("limit", [None, 1])
 @pytest.mark.parametrize("filed", [(), (10**15,), (10**15, 10**15 + 1, 10**16)])
-def test_empty_time_costs_the_same_however_long_it_is(filed: tuple[int, ...], limit: int | None) -> None:
-    """A day and a century are passed in the same few lines, and nothing that is filed is touched."""
+def test_cost_of_empty_time_is_constant(filed: tuple[int, ...], limit: int | None) -> None:
+    """A day and a century take the same few lines, and no deadline is visited."""
 
     def lines(span: int) -> int:
         wheel = TimingWheel()
@@ -339,8 +339,8 @@ def test_empty_time_costs_the_same_however_long_it_is(filed: tuple[int, ...], li
     assert lines(1) < 60
 
 
-def test_time_costs_what_lies_in_it_and_not_how_long_it_is() -> None:
-    """A hundred lone deadlines more are as many lines more, whether they lie in a day or in a century."""
+def test_cost_of_time_depends_only_on_deadlines() -> None:
+    """A hundred single deadlines take the same number of lines, spread over a day or a century."""
 
     def lines(count: int, span: int) -> int:
         wheel = TimingWheel()
@@ -355,8 +355,8 @@ def test_time_costs_what_lies_in_it_and_not_how_long_it_is() -> None:
     assert lines(300, CENTURY_TICKS) == pytest.approx(lines(300, DAY_TICKS), rel=0.01)
 
 
-def test_adding_moving_and_cancelling_cost_the_same_whatever_is_filed() -> None:
-    """O(1): a hundred thousand others, near, far and at the same tick, make no difference."""
+def test_cost_of_add_move_and_cancel_is_constant() -> None:
+    """O(1): 100,000 other deadlines, near, far and at the same tick, make no difference."""
 
     def lines(others: int, due: int) -> tuple[int, int, int]:
         wheel = TimingWheel()
@@ -374,8 +374,8 @@ def test_adding_moving_and_cancelling_cost_the_same_whatever_is_filed() -> None:
         assert lines(0, due) == lines(100_000, due)
 
 
-def test_a_clock_far_ahead_is_no_trouble() -> None:
-    """A walk over these ticks, or only over their pages, would not end in this century."""
+def test_advance_far_ahead() -> None:
+    """A loop over these ticks, or even over their pages, would not end."""
     wheel = TimingWheel()
     wheel.advance(10**15)
     far = Timer(None, "far")
@@ -385,7 +385,7 @@ def test_a_clock_far_ahead_is_no_trouble() -> None:
     assert wheel.advance(10**18) == [far]
 
 
-def test_a_deadline_in_the_past_comes_with_the_next_call() -> None:
+def test_deadline_in_past_is_returned_by_next_advance() -> None:
     wheel = TimingWheel(100)
     wheel.advance(100)
     late, now = Timer(None, "late"), Timer(None, "now")
@@ -395,7 +395,7 @@ def test_a_deadline_in_the_past_comes_with_the_next_call() -> None:
     assert wheel.advance(100) == [late, now]
 
 
-def test_a_deadline_moves_when_it_is_added_again() -> None:
+def test_add_moves_scheduled_deadline() -> None:
     wheel = TimingWheel()
     deadline = Timer(None, "session")
     for due in (10, 10**9, 5, 20):
@@ -409,7 +409,7 @@ def test_a_deadline_moves_when_it_is_added_again() -> None:
     assert wheel.advance(30) == [deadline]
 
 
-def test_a_cancelled_deadline_does_not_come() -> None:
+def test_cancelled_deadline_is_not_returned() -> None:
     wheel = TimingWheel()
     near, far = Timer(None, "near"), Timer(None, "far")
     wheel.add(near, 3)
@@ -422,7 +422,7 @@ def test_a_cancelled_deadline_does_not_come() -> None:
     assert wheel.advance(2 * DAY_TICKS) == []
 
 
-def test_time_does_not_go_back() -> None:
+def test_advance_to_earlier_tick_returns_nothing() -> None:
     wheel = TimingWheel()
     wheel.advance(500)
     deadline = Timer(None, "session")
@@ -432,8 +432,8 @@ def test_time_does_not_go_back() -> None:
 
 
 @pytest.mark.parametrize("due", [3000, DAY_TICKS])
-def test_deadlines_of_one_tick_share_one_number(due: int) -> None:
-    """32 bytes a deadline, in the ring and far away."""
+def test_deadlines_of_one_tick_share_one_int(due: int) -> None:
+    """Saves 32 bytes per deadline, in the ring and in the upper level."""
     wheel = TimingWheel()
     first, second = Timer(None, 1), Timer(None, 2)
     wheel.add(first, int(str(due)))
@@ -442,13 +442,13 @@ def test_deadlines_of_one_tick_share_one_number(due: int) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_of_nothing_is_refused(limit: int) -> None:
+def test_advance_with_limit_0_raises(limit: int) -> None:
     with pytest.raises(ValueError, match=f"limit is {limit}; expected at least 1"):
         TimingWheel().advance(1, limit)
 
 
-def test_check_finds_a_deadline_in_the_wrong_place() -> None:
-    """The invariants that the other tests lean on do fail when they should."""
+def test_check_finds_deadline_in_wrong_slot() -> None:
+    """The invariants that other tests check do fail if violated."""
     wheel = TimingWheel()
     deadline = Timer(None, "session")
     wheel.add(deadline, 10)

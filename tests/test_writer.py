@@ -1,11 +1,11 @@
-"""OffsetWriterActor: gathers while a round is in flight, keeps the order, and tells everybody what became of it."""
+"""OffsetWriterActor: collects entries while a round is in flight, keeps their order, and notifies their owners."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from stage.ports import HandLog, Place, TestClock
+from actor_system.ports import ManualLog, RecordedReply, TestClock
 
 from callboard.actors.base import Actor, ActorRef
 from callboard.actors.errors import ErrorCode
@@ -18,7 +18,7 @@ from callboard.runtime.engine.system import System
 
 
 class Owner(Actor):
-    """Notes what it hears of its entries."""
+    """Records the messages that it gets."""
 
     handlers = {Written: "written"}
 
@@ -34,7 +34,7 @@ class Desk:
     """A writer, its log and its owners."""
 
     def __init__(self) -> None:
-        self.log = HandLog()
+        self.log = ManualLog()
         self.clock = TestClock()
         self.dispatcher = Simulation()
         self.system = System(self.dispatcher)
@@ -50,11 +50,11 @@ class Desk:
         for number in numbers:
             self.writer.tell(Append(owner or self.owner, entry(number, partition), number))
 
-    def drain(self) -> Place:
-        place = Place()
-        self.writer.post(Drain(), place)
+    def drain(self) -> RecordedReply:
+        reply = RecordedReply()
+        self.writer.post(Drain(), reply)
         self.run()
-        return place
+        return reply
 
     @property
     def contexts(self) -> list[Any]:
@@ -70,19 +70,19 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_a_round_may_end_after_the_writer_has_stopped(desk: Desk) -> None:
-    """A session that ends in the last moment before a stop is written, and nobody waits for it."""
+def test_round_may_complete_after_writer_stopped(desk: Desk) -> None:
+    """A session that expires just before a stop is still written; no request waits for it."""
     desk.append(1)
     desk.run()
     stopped = desk.writer.stop(block=False)
     desk.run()
     assert stopped.get() is True
-    desk.log.keep()
+    desk.log.complete_append()
     desk.run()
     assert (len(desk.log.durable), desk.contexts) == (1, [])
 
 
-def test_what_comes_in_one_turn_goes_out_together(desk: Desk) -> None:
+def test_entries_of_one_turn_share_a_round(desk: Desk) -> None:
     desk.append(1, 2)
     desk.append(3, partition=7)
     assert desk.log.rounds == []
@@ -90,26 +90,26 @@ def test_what_comes_in_one_turn_goes_out_together(desk: Desk) -> None:
     assert desk.log.rounds == [[entry(1), entry(2), entry(3, 7)]]
 
 
-def test_it_gathers_while_a_round_is_in_flight(desk: Desk) -> None:
-    """One round at a time (the log objects to two); the next takes everything that came meanwhile."""
+def test_entries_wait_while_round_is_in_flight(desk: Desk) -> None:
+    """One round at a time (the log asserts it). The next round contains all entries that waited."""
     desk.append(1)
     desk.run()
     for number in (2, 3, 4):
         desk.append(number)
         desk.run()
     assert len(desk.log.rounds) == 1
-    desk.log.keep()
+    desk.log.complete_append()
     desk.run()
     assert desk.log.rounds[1:] == [[entry(2), entry(3), entry(4)]]
     assert desk.contexts == [1]
-    desk.log.keep()
+    desk.log.complete_append()
     desk.run()
     assert desk.contexts == [1, 2, 3, 4]
     assert desk.log.in_flight == []
 
 
-def test_a_round_waits_while_each_turn_brings_more(desk: Desk) -> None:
-    """A round costs the same whatever is in it, so clients that come one after the other share one."""
+def test_round_is_delayed_while_turns_bring_entries(desk: Desk) -> None:
+    """A round costs the same whatever its size, so clients with consecutive commits share one."""
     desk.append(1)
     desk.dispatcher.step()
     desk.append(2)
@@ -117,8 +117,8 @@ def test_a_round_waits_while_each_turn_brings_more(desk: Desk) -> None:
     assert desk.log.in_flight == [entry(1), entry(2)]
 
 
-def test_a_round_does_not_wait_for_ever(desk: Desk) -> None:
-    """Under steady load every turn brings more, and somebody must be answered."""
+def test_round_begins_after_max_turns(desk: Desk) -> None:
+    """Under steady load every turn brings entries, and requests must still be answered."""
     desk.append(0)
     desk.dispatcher.step()
     for number in range(1, 100):
@@ -130,18 +130,18 @@ def test_a_round_does_not_wait_for_ever(desk: Desk) -> None:
     assert 1 < len(desk.log.in_flight) <= MAX_TURNS + 1
 
 
-def test_what_came_during_a_round_follows_it(desk: Desk) -> None:
+def test_waiting_entries_form_next_round(desk: Desk) -> None:
     desk.append(1)
     desk.run()
     desk.append(2)
     desk.run()
     assert desk.log.in_flight == [entry(1)]
-    desk.log.keep()
+    desk.log.complete_append()
     desk.run()
     assert desk.log.in_flight == [entry(2)]
 
 
-def test_owners_hear_their_own_outcome(desk: Desk) -> None:
+def test_each_owner_gets_its_outcome(desk: Desk) -> None:
     other_heard: list[Written] = []
     other = desk.system.spawn(Owner, other_heard)
     desk.append(1)
@@ -158,78 +158,78 @@ def test_owners_hear_their_own_outcome(desk: Desk) -> None:
     assert other_heard == [Written(Appended(large, -1), entry(2).records, 2)]
 
 
-def test_a_failed_round_does_not_stop_the_next(desk: Desk) -> None:
+def test_next_round_follows_failed_round(desk: Desk) -> None:
     desk.append(1)
     desk.run()
     desk.log.fail()
     desk.run()
     desk.append(2)
     desk.run()
-    desk.log.keep()
+    desk.log.complete_append()
     desk.run()
     assert [message.outcome.error for message in desk.heard] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
 
 
-def test_records_carry_the_wall_clock_of_their_round(desk: Desk) -> None:
+def test_records_get_wall_clock_of_round(desk: Desk) -> None:
     desk.append(1)
     desk.run()
     desk.clock.now_ms += 5
     desk.append(2)
     desk.run()
     desk.clock.now_ms += 5
-    desk.log.keep()
+    desk.log.complete_append()
     desk.run()
     first, second = desk.log.timestamps_ms
     assert second - first == 10
 
 
-def test_an_owner_that_has_stopped_is_no_obstacle(desk: Desk) -> None:
+def test_outcome_for_stopped_owner_is_dropped(desk: Desk) -> None:
     gone = desk.system.spawn(Owner, [])
     desk.append(1, owner=gone)
     desk.append(2)
     desk.run()
     gone.stop(block=False)
     desk.run()
-    desk.log.keep()
+    desk.log.complete_append()
     desk.run()
     assert desk.contexts == [2]
     assert desk.drain().value is None
 
 
-def test_drain_is_answered_when_nothing_is_on_its_way(desk: Desk) -> None:
+def test_drain_is_answered_when_nothing_is_in_flight(desk: Desk) -> None:
     assert desk.drain().value is None
     desk.append(1)
     desk.run()
     desk.append(2)
     first = desk.drain()
-    desk.log.keep()
+    desk.log.complete_append()
     desk.run()
     assert first.is_waiting, "the second is on its way"
     second = desk.drain()
-    desk.log.keep()
+    desk.log.complete_append()
     desk.run()
     assert first.value is second.value is None
-    assert desk.contexts == [1, 2], "the owners have been told before"
+    assert desk.contexts == [1, 2], "the owners got their outcomes"
 
 
-def test_drain_behind_an_append_in_the_same_turn(desk: Desk) -> None:
+def test_drain_after_append_in_same_turn_waits_for_it(desk: Desk) -> None:
     desk.append(1)
-    place = desk.drain()
-    assert place.is_waiting
-    desk.log.keep()
+    reply = desk.drain()
+    assert reply.is_waiting
+    desk.log.complete_append()
     desk.run()
-    assert place.value is None
+    assert reply.value is None
 
 
-class AtOnce(HandLog):
-    """A log that calls back before ``append`` returns."""
+class AtOnce(ManualLog):
+    """A log that calls ``done`` before ``append`` returns."""
 
     def append(self, *args: Any) -> None:
         super().append(*args)
-        self.keep()
+        self.complete_append()
 
 
-def test_a_log_may_be_done_before_it_returns(desk: Desk) -> None:
+def test_log_may_call_done_before_append_returns(desk: Desk) -> None:
     desk.writer.actor_inbox.actor._log = AtOnce()
     for number in range(5):
         desk.append(number)
@@ -238,8 +238,8 @@ def test_a_log_may_be_done_before_it_returns(desk: Desk) -> None:
     assert desk.drain().value is None
 
 
-def test_a_log_that_raises_costs_its_round_and_no_more(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug of the log's must not leave commits without an answer for ever."""
+def test_log_that_raises_fails_only_its_round(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a bug of the log commits must still get a reply."""
 
     def broken(*_args: object) -> None:
         raise RuntimeError("a bug")
@@ -251,13 +251,13 @@ def test_a_log_that_raises_costs_its_round_and_no_more(desk: Desk, monkeypatch: 
     assert [written.outcome.error for written in desk.heard] == [ErrorCode.KAFKA_STORAGE_ERROR]
     desk.append(2)
     desk.run()
-    desk.log.keep()
+    desk.log.complete_append()
     desk.run()
     assert desk.heard[1].outcome.error is ErrorCode.NONE
 
 
-def test_a_bug_in_a_message_does_not_take_the_writer_away(desk: Desk) -> None:
-    desk.writer.tell(RoundDone([Appended(ErrorCode.NONE, 0)]))  # of a round that nobody began
+def test_writer_continues_after_bug_in_handler(desk: Desk) -> None:
+    desk.writer.tell(RoundDone([Appended(ErrorCode.NONE, 0)]))  # of a round that does not exist
     desk.append(1)
     desk.run()
     assert desk.log.in_flight == [entry(1)]

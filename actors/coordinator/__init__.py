@@ -1,1 +1,1 @@
-"""The coordinator: which groups there are, where a request goes, scans over all groups."""
+"""The coordinator: the directory of groups, routing of requests, scans over all groups."""

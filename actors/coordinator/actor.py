@@ -1,7 +1,7 @@
-"""CoordinatorActor: knows all groups, makes them, lists them, lets them go.
+"""CoordinatorActor: creates, lists and removes groups.
 
-The directory is written by this actor alone. The front door reads it, so that a request to a group that exists goes
-straight into that group's mailbox; everything else comes here.
+Only this actor changes the directory. Connections read it and send requests for existing groups directly to the
+mailboxes of these groups; all other requests go to this actor.
 """
 
 from __future__ import annotations
@@ -12,26 +12,29 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from ..base import DEFERRED, ActorRef, ChildAsleep, ChildFailed, Envelope, SteadfastActor
+from ..base import DEFERRED, ActorRef, ChildFailed, ChildPassivated, Envelope, ResilientActor
 from ..engine_ports import Clock, ReplyTo
+from ..error_reply import error_reply
 from ..errors import ErrorCode
 from ..group.actor import GroupActor
-from ..group.effects import Counts, Expiry
+from ..group.effects import ExpiredCounts, GroupCounters
 from ..group.environment import GroupEnvironment
-from ..group.in_flight import Kept
+from ..group.in_flight import GroupSnapshot
 from ..group.offsets import GroupData, Offsets, packed_protocol_type
 from ..group.states import ABSENT, Action, Request, State
 from ..javahash import offsets_partition
 from ..messages import (
     AllLoaded,
+    ContinueScan,
     DeleteGroup,
+    DeleteTopicOffsets,
     Described,
     DescribeGroup,
     ExpireOffsets,
-    ForgetTopics,
     GroupChanged,
-    GroupGone,
+    GroupDeleted,
     GroupRequest,
+    GroupScanned,
     GroupsLoaded,
     Heartbeat,
     JoinGroup,
@@ -49,17 +52,14 @@ from ..messages import (
     SyncGroup,
     TopicsDeleted,
     TxnOffsetCommit,
-    Walked,
-    WalkOn,
 )
 from ..ports import GroupSettings, Random
-from ..refusal import refusal
-from ..strings import STRING_BYTES_MAX, fits_a_string, too_long_string
+from ..strings import STRING_BYTES_MAX, find_too_long_string, fits_kafka_string
 from ..timer.messages import Expired
-from .availability import Unserved
-from .group_scan import Walk
-from .retention import Sweep
-from .topic_cleanup import Purge
+from .availability import Availability
+from .group_scan import GroupScan
+from .retention import RetentionScan
+from .topic_cleanup import TopicCleanup
 
 log = logging.getLogger("callboard.actors")
 
@@ -78,83 +78,83 @@ REQUESTS: Mapping[type, Request] = {
 
 
 class Directory:
-    """The groups by id, and the way to them."""
+    """The groups by id, and the routing of requests to them."""
 
     def __init__(self, settings: GroupSettings) -> None:
-        self.groups: dict[str, ActorRef] = {}  # those in memory
-        self.asleep: dict[str, bytes] = {}  # those that are not, as ``GroupData.pack`` left them
-        self.listed: dict[str, GroupChanged] = {}  # those in memory, as ListGroups tells of them
-        self.unserved = Unserved()
-        self.counts = Counts()
-        self.on_swept: Callable[[Expiry], None] = _nothing_to_tell  # hears what each sweep has deleted
+        self.groups: dict[str, ActorRef] = {}  # active groups
+        self.passivated: dict[str, bytes] = {}  # all other groups: results of ``GroupData.pack``
+        self.listed: dict[str, GroupChanged] = {}  # entries of active groups for ListGroups
+        self.availability = Availability()
+        self.counters = GroupCounters()
+        self.on_offsets_expired: Callable[[ExpiredCounts], None] = _ignore_expired  # called after each retention scan
         self.coordinator: ActorRef
         self._settings = settings
 
     def post(self, request: GroupRequest, reply: ReplyTo) -> None:
-        """Send a request to its group; the answer goes to ``reply``. What no group may see is refused at once."""
+        """Send a request to its group; the reply goes to ``reply``. Invalid requests get an error reply at once."""
         ref = self.groups.get(request.group_id)
         if self.coordinator.actor_inbox.queue:
-            ref = None  # what came before may still lie there, on its way to the same group: no overtaking
+            ref = None  # preserves order: earlier requests to the same group may still be in that mailbox
         if ref is not None and request.group_id and type(request) is not JoinGroup:
             ref.actor_inbox.put(Envelope(request, reply))  # type: ignore[arg-type]
             return
-        refused = self.refuse(request)
-        if refused is not None:
-            reply.set(refused)
+        error = self.error_reply_for(request)
+        if error is not None:
+            reply.set(error)
         else:
             (ref or self.coordinator).post(request, reply)
 
-    def refuse(self, request: GroupRequest) -> Any:
-        """An answer to what no group needs to see: None if the request is fit to be sent.
+    def error_reply_for(self, request: GroupRequest) -> Any:
+        """The reply to a request that is invalid for any group; None if it is valid.
 
-        Members belong to groups with a name; offsets, for historical reasons, may be committed for a group without one.
+        Requests of members need a group id. Offsets may be committed with an empty group id, as in Kafka.
         """
         if not request.group_id and isinstance(request, JoinGroup | SyncGroup | Heartbeat | LeaveGroup):
-            return refusal(request, ErrorCode.INVALID_GROUP_ID)
-        if not fits_a_string(request.group_id):
-            return refusal(request, ErrorCode.INVALID_GROUP_ID)
+            return error_reply(request, ErrorCode.INVALID_GROUP_ID)
+        if not fits_kafka_string(request.group_id):
+            return error_reply(request, ErrorCode.INVALID_GROUP_ID)
         if isinstance(request, JoinGroup):
-            too_long = too_long_string(request)
-            if too_long:
+            field = find_too_long_string(request)
+            if field:
                 log.warning(
-                    "a join of group %r from %s is refused: its %s has more than %d bytes; use a shorter one (a new"
-                    " member's id is made of its group.instance.id or client.id)",
+                    "a JoinGroup request for group %r from %s is refused: its %s has more than %d bytes;"
+                    " use a shorter one (the id of a new member is made from its group.instance.id or client.id)",
                     request.group_id[:100],
                     request.client_host[:100],
-                    too_long,
+                    field,
                     STRING_BYTES_MAX,
                 )
-                return refusal(request, ErrorCode.INVALID_REQUEST)
+                return error_reply(request, ErrorCode.INVALID_REQUEST)
             low, high = self._settings.group_min_session_timeout_ms, self._settings.group_max_session_timeout_ms
             if not low <= request.session_timeout_ms <= high:
-                return refusal(request, ErrorCode.INVALID_SESSION_TIMEOUT)
+                return error_reply(request, ErrorCode.INVALID_SESSION_TIMEOUT)
         return None
 
 
-def _nothing_to_tell(_expired: Expiry) -> None:
-    """Until somebody wants to hear of it."""
+def _ignore_expired(_expired: ExpiredCounts) -> None:
+    """The default of ``Directory.on_offsets_expired``."""
 
 
-class CoordinatorActor(SteadfastActor):
+class CoordinatorActor(ResilientActor):
     """Creates, finds and lists groups."""
 
     handlers = {
-        **dict.fromkeys(REQUESTS, "absent"),
-        ForgetTopics: "nothing_to_forget",
+        **dict.fromkeys(REQUESTS, "handle_request"),
+        DeleteTopicOffsets: "ignore_topic_deletion",
         ListGroups: "list_groups",
-        GroupChanged: "group_changed",
-        GroupGone: "group_gone",
-        ChildAsleep: "group_asleep",
-        ChildFailed: "group_failed",
-        Expired: "sweep",
-        GroupsLoaded: "groups_loaded",
-        PartitionLoaded: "partition_loaded",
-        AllLoaded: "all_loaded",
-        TopicsDeleted: "topics_deleted",
-        Walked: "walked",
-        WalkOn: "walk_on",
-        SettingsChanged: "settings_changed",
-        Shutdown: "shutdown",
+        GroupChanged: "update_listing",
+        GroupDeleted: "remove_group",
+        ChildPassivated: "handle_group_passivated",
+        ChildFailed: "handle_group_failed",
+        Expired: "start_retention_scan",
+        GroupsLoaded: "add_loaded_groups",
+        PartitionLoaded: "handle_partition_loaded",
+        AllLoaded: "handle_all_loaded",
+        TopicsDeleted: "delete_topic_offsets",
+        GroupScanned: "handle_group_scanned",
+        ContinueScan: "continue_scan",
+        SettingsChanged: "handle_settings_changed",
+        Shutdown: "shut_down",
     }
 
     def __init__(
@@ -172,196 +172,200 @@ class CoordinatorActor(SteadfastActor):
         self._directory = directory
         self._partitions = partitions
         self._loaded = groups
-        self._environment = GroupEnvironment(settings, clock, random, self._actor_ref, timer, writer, directory.counts)
-        self._sweep = Sweep(settings, clock, timer, self._actor_ref, directory.counts)
-        self._purges: list[Purge] = []
+        self._environment = GroupEnvironment(
+            settings, clock, random, self._actor_ref, timer, writer, directory.counters
+        )
+        self._retention_scan = RetentionScan(settings, clock, timer, self._actor_ref, directory.counters)
+        self._cleanups: list[TopicCleanup] = []
         directory.coordinator = self._actor_ref
 
     def on_start(self) -> None:
-        """Wake the groups that the log knows and that have members; the others sleep until somebody asks."""
+        """Activate groups with members; all other groups stay passivated until the first request."""
         for group_id, data in self._loaded.items():
-            if not data.is_gone():
-                self._take_up(group_id, data)
+            if not data.is_empty():
+                self._add_group(group_id, data)
         self._loaded = {}
-        if not self._directory.unserved.loading:
-            self._sweep.schedule()
+        if not self._directory.availability.loading:
+            self._retention_scan.schedule()
 
-    def _take_up(self, group_id: str, data: GroupData) -> None:
-        """A group that has no actor now. One of which nothing is left is there until the next sweep, as in Kafka."""
-        if data.may_sleep():
-            self._directory.asleep[group_id] = data.pack()
+    def _add_group(self, group_id: str, data: GroupData) -> None:
+        """Add a group that has no actor. An empty group exists until the next retention scan, as in Kafka."""
+        if data.is_packable():
+            self._directory.passivated[group_id] = data.pack()
         else:
-            self._make(group_id, data)
+            self._spawn_group(group_id, data)
 
-    def absent(self, request: GroupRequest) -> object:
-        """A request to a group that was not in the directory when it was sent."""
-        ref, unserved = self._directory.groups.get(request.group_id), self._directory.unserved
+    def handle_request(self, request: GroupRequest) -> object:
+        """Handle a request to a group that was not active when the request was sent."""
+        ref, availability = self._directory.groups.get(request.group_id), self._directory.availability
         if ref is None:
-            if unserved and (refused := unserved.refuse(request, self._partitions)) is not None:
-                return refused
-            if request.group_id in self._directory.asleep:
-                ref = self._wake(request.group_id)
-            elif (answer := absent_answer(request)) is not None:
-                return answer
+            if not availability.is_full:
+                error = availability.error_reply_for(request, self._partitions)
+                if error is not None:
+                    return error
+            if request.group_id in self._directory.passivated:
+                ref = self._activate(request.group_id)
+            elif (reply := reply_for_absent_group(request)) is not None:
+                return reply
             else:
-                ref = self._make(request.group_id, GroupData())
-        assert self.reply_to is not None, "requests come with a place for their answer"
+                ref = self._spawn_group(request.group_id, GroupData())
+        assert self.reply_to is not None, "requests have a reply_to"
         ref.post(request, self.reply_to)
         return DEFERRED
 
     def list_groups(self, request: ListGroups) -> tuple[ListedGroup, ...] | ErrorCode:
-        """Those that are known; nothing as long as some may not be."""
-        unserved = self._directory.unserved
-        if unserved.loading:
+        """The groups that match; an error while partitions are still being loaded."""
+        availability = self._directory.availability
+        if availability.loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         if request.types and "classic" not in request.types:
             return ()
-        known = (
+        served = (
             ListedGroup(group.group_id, group.protocol_type, group.state, "classic")
-            for group in chain(self._directory.listed.values(), self._listed_asleep())
+            for group in chain(self._directory.listed.values(), self._list_passivated())
         )
         return tuple(
             group
-            for group in chain(known, unserved.listed())
+            for group in chain(served, availability.listed())
             if not request.states or group.state.lower() in request.states
         )
 
-    def _listed_asleep(self) -> Iterator[GroupChanged]:
-        for group_id, packed in self._directory.asleep.items():
+    def _list_passivated(self) -> Iterator[GroupChanged]:
+        for group_id, packed in self._directory.passivated.items():
             yield GroupChanged(group_id, State.EMPTY.value, packed_protocol_type(packed))
 
-    def group_changed(self, message: GroupChanged) -> None:
+    def update_listing(self, message: GroupChanged) -> None:
         if message.state == State.DEAD.value:
             self._directory.listed.pop(message.group_id, None)
         else:
             self._directory.listed[message.group_id] = message
 
-    def group_gone(self, message: GroupGone) -> None:
+    def remove_group(self, message: GroupDeleted) -> None:
         self._directory.listed.pop(message.group_id, None)
         self._directory.groups.pop(message.group_id).stop(block=False)
 
-    def group_asleep(self, message: ChildAsleep) -> None:
-        """A group has left memory. Unless a request has come for it meanwhile, its data is all that is kept."""
-        kept: Kept | None = message.child.retire()
-        if kept is not None:
-            self._directory.listed.pop(kept.group_id, None)
-            self._directory.groups.pop(kept.group_id, None)
-            if kept.bug is None or not kept.data.is_gone():  # else it was deleted while it failed
-                self._take_up(kept.group_id, kept.data)
+    def handle_group_passivated(self, message: ChildPassivated) -> None:
+        """Keep only the packed data of the group, unless a request has activated it again meanwhile."""
+        snapshot: GroupSnapshot | None = message.child.retire()
+        if snapshot is not None:
+            self._directory.listed.pop(snapshot.group_id, None)
+            self._directory.groups.pop(snapshot.group_id, None)
+            if snapshot.bug is None or not snapshot.data.is_empty():  # else it was deleted while it failed
+                self._add_group(snapshot.group_id, snapshot.data)
 
-    def group_failed(self, _message: ChildFailed) -> None:
-        """Its stand-in answers for it, under the same reference; it stays listed as it was."""
+    def handle_group_failed(self, _message: ChildFailed) -> None:
+        """Nothing to do: the placeholder replies behind the same reference, and the listing stays unchanged."""
 
-    def shutdown(self, _message: Shutdown) -> None:
-        """Answered when all that came before has been handed on to the groups."""
+    def shut_down(self, _message: Shutdown) -> None:
+        """Nothing to do: the reply tells the sender that all earlier requests were passed to their groups."""
 
     # Loading ---------------------------------------------------------------------------------------------------------
 
-    def groups_loaded(self, message: GroupsLoaded) -> None:
-        """Nobody is sent to who sleeps before the partition is there; one with members is whole, and is served."""
-        self._directory.asleep.update(message.asleep)
-        for group_id, data in message.awake.items():
+    def add_loaded_groups(self, message: GroupsLoaded) -> None:
+        """Passivated groups get requests only after their partition is loaded; active groups get them at once."""
+        self._directory.passivated.update(message.passivated)
+        for group_id, data in message.active.items():
             try:
-                self._take_up(group_id, data)
-            except Exception as error:  # the others of this message must not be lost with it
-                reason = f"no group can be made of its records: {error!r}"
-                log.error("group %r is set aside: %s", group_id, reason)
-                self._directory.unserved.quarantined[group_id] = reason
+                self._add_group(group_id, data)
+            except Exception as error:  # the other groups of this message must not be lost
+                reason = f"the group cannot be restored from its records: {error!r}"
+                log.error("group %r is quarantined: %s", group_id, reason)
+                self._directory.availability.quarantined[group_id] = reason
 
-    def partition_loaded(self, message: PartitionLoaded) -> None:
-        unserved = self._directory.unserved
-        unserved.quarantined.update(message.quarantined)
+    def handle_partition_loaded(self, message: PartitionLoaded) -> None:
+        availability = self._directory.availability
+        availability.quarantined.update(message.quarantined)
         if message.failure:
-            unserved.failed[message.partition] = message.failure
-        unserved.loading.discard(message.partition)
+            availability.failed[message.partition] = message.failure
+        availability.loading.discard(message.partition)
 
-    def all_loaded(self, _message: AllLoaded) -> None:
-        """What looks at all groups begins now."""
-        self._sweep.schedule()
+    def handle_all_loaded(self, _message: AllLoaded) -> None:
+        """Scans over all groups may begin."""
+        self._retention_scan.schedule()
 
-    # Offsets that nobody wants any more ------------------------------------------------------------------------------
+    # Scans over all groups -------------------------------------------------------------------------------------------
 
-    def sweep(self, _message: Expired) -> None:
-        self._sweep.schedule()
-        if not self._sweep.is_under_way:
-            group_ids = [*self._directory.groups, *self._directory.asleep]
-            walk = Walk(ExpireOffsets(), group_ids, self._to_be_swept, self._actor_ref)
-            self._sweep.begin(walk)
-            self._walk(walk)
+    def start_retention_scan(self, _message: Expired) -> None:
+        self._retention_scan.schedule()
+        if not self._retention_scan.is_running:
+            group_ids = [*self._directory.groups, *self._directory.passivated]
+            scan = GroupScan(ExpireOffsets(), group_ids, self._find_for_retention, self._actor_ref)
+            self._retention_scan.start(scan)
+            self._run_scan(scan)
 
-    def _to_be_swept(self, group_id: str) -> ActorRef | None:
+    def _find_for_retention(self, group_id: str) -> ActorRef | None:
         ref = self._directory.groups.get(group_id)
-        packed = self._directory.asleep.get(group_id)
-        return self._wake(group_id) if packed is not None and self._sweep.concerns(packed) else ref
+        packed = self._directory.passivated.get(group_id)
+        return self._activate(group_id) if packed is not None and self._retention_scan.may_have_expired(packed) else ref
 
-    def topics_deleted(self, message: TopicsDeleted) -> None:
-        """Whoever is awake is told at once, and so ahead of all that comes later; the others by a walk."""
-        purge = Purge(message.topics)
+    def delete_topic_offsets(self, message: TopicsDeleted) -> None:
+        """Active groups get the message at once, before any later request; passivated groups get it from a scan."""
+        cleanup = TopicCleanup(message.topics)
         for group_id, ref in self._directory.groups.items():
-            purge.tell(group_id, ref)
-        find = partial(self._to_be_purged, purge)
-        purge.walk = Walk(purge.message, list(self._directory.asleep), find, self._actor_ref)
-        self._purges = [*(one for one in self._purges if not one.walk.is_over), purge]
-        self._walk(purge.walk)
+            cleanup.notify(group_id, ref)
+        find = partial(self._find_for_cleanup, cleanup)
+        cleanup.scan = GroupScan(cleanup.message, list(self._directory.passivated), find, self._actor_ref)
+        self._cleanups = [*(earlier for earlier in self._cleanups if not earlier.scan.is_complete), cleanup]
+        self._run_scan(cleanup.scan)
 
-    def nothing_to_forget(self, _message: ForgetTopics) -> None:
-        """It was on its way to a group that is gone now, with all its offsets."""
+    def ignore_topic_deletion(self, _message: DeleteTopicOffsets) -> None:
+        """The message was sent to a group that has been deleted meanwhile, with all its offsets."""
 
-    def _to_be_purged(self, purge: Purge, group_id: str) -> ActorRef | None:
-        packed = self._directory.asleep.get(group_id)
-        return self._wake(group_id) if packed is not None and purge.concerns(group_id, packed) else None
+    def _find_for_cleanup(self, cleanup: TopicCleanup, group_id: str) -> ActorRef | None:
+        packed = self._directory.passivated.get(group_id)
+        return self._activate(group_id) if packed is not None and cleanup.may_concern(group_id, packed) else None
 
-    def walked(self, message: Walked) -> None:
-        if message.walk.answered():
-            self._walk(message.walk)
+    def handle_group_scanned(self, message: GroupScanned) -> None:
+        if message.scan.count_reply():
+            self._run_scan(message.scan)
 
-    def walk_on(self, message: WalkOn) -> None:
-        self._walk(message.walk)
+    def continue_scan(self, message: ContinueScan) -> None:
+        self._run_scan(message.scan)
 
-    def _walk(self, walk: Walk) -> None:
-        if walk.go_on():
-            self.tell_me_later(WalkOn(walk))
-        elif walk is self._sweep.walk:
-            self._sweep.report(self._directory.on_swept)
+    def _run_scan(self, scan: GroupScan) -> None:
+        if scan.run_part():
+            self.tell_self_after_turn(ContinueScan(scan))
+        elif scan is self._retention_scan.scan:
+            self._retention_scan.report(self._directory.on_offsets_expired)
 
-    def settings_changed(self, _message: SettingsChanged) -> None:
-        if not self._directory.unserved.loading:
-            self._sweep.schedule()
+    def handle_settings_changed(self, _message: SettingsChanged) -> None:
+        if not self._directory.availability.loading:
+            self._retention_scan.schedule()
 
     # Actors ----------------------------------------------------------------------------------------------------------
 
-    def _wake(self, group_id: str) -> ActorRef:
-        ref = self._make(group_id, GroupData.unpack(self._directory.asleep.pop(group_id)))
-        for purge in self._purges:
-            if not purge.walk.is_over:
-                purge.tell(group_id, ref)
+    def _activate(self, group_id: str) -> ActorRef:
+        ref = self._spawn_group(group_id, GroupData.unpack(self._directory.passivated.pop(group_id)))
+        for cleanup in self._cleanups:
+            if not cleanup.scan.is_complete:
+                cleanup.notify(group_id, ref)
         return ref
 
-    def _make(self, group_id: str, data: GroupData) -> ActorRef:
+    def _spawn_group(self, group_id: str, data: GroupData) -> ActorRef:
         partition = offsets_partition(group_id, self._partitions)
         ref: ActorRef = self.spawn(GroupActor, group_id, partition, data, self._environment)
         self._directory.groups[group_id] = ref
         return ref
 
 
-def absent_answer(request: GroupRequest) -> Any:
-    """What the table says for a group that does not exist; None if the request makes it."""
+def reply_for_absent_group(request: GroupRequest) -> Any:
+    """The reply for a group that does not exist; None if the request creates the group."""
     kind = REQUESTS[type(request)]
     if isinstance(request, JoinGroup) and request.member_id:
         kind = Request.JOIN_KNOWN
     answer = ABSENT[kind]
     if isinstance(answer, ErrorCode):
-        return refusal(request, answer)
+        return error_reply(request, answer)
     if answer is Action.CREATE_IF_SIMPLE and isinstance(request, OffsetCommit) and request.generation_id >= 0:
-        tells = request.tells_unknown_group
-        return refusal(request, ErrorCode.GROUP_ID_NOT_FOUND if tells else ErrorCode.ILLEGAL_GENERATION)
+        is_new = request.supports_group_id_not_found
+        return error_reply(request, ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION)
     if answer is Action.CREATE_IF_SIMPLE and isinstance(request, TxnOffsetCommit) and request.generation_id >= 0:
-        return refusal(request, ErrorCode.ILLEGAL_GENERATION)
+        return error_reply(request, ErrorCode.ILLEGAL_GENERATION)
     if answer is Action.NOBODY_LEAVES and isinstance(request, LeaveGroup):
-        nobody = tuple(
+        members = tuple(
             LeftMember(m.member_id, m.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID) for m in request.members
         )
-        return Left(ErrorCode.NONE, nobody)
+        return Left(ErrorCode.NONE, members)
     if answer is Action.READ_NOTHING and isinstance(request, OffsetFetch):
         return Offsets().fetch(request)
     if answer is Action.DESCRIBE:

@@ -1,51 +1,54 @@
-"""Groups that cannot be asked: their partition of the log is still being read, or what the log says makes no sense.
+"""Groups that cannot be served: their partition is still being loaded, or their records are invalid.
 
-A server listens before it has read everything. Until a partition is there its groups are refused in a way that makes
-clients come again; the others are served. Source of the answers: Kafka's CoordinatorRuntime, where a partition is
-LOADING or FAILED. That one group alone can be set aside is ours: there the whole partition fails.
+A server accepts connections before it has loaded all partitions. Until a partition is loaded, requests to its groups
+get an error that makes clients retry; groups of loaded partitions are served. The error codes are those of Kafka's
+CoordinatorRuntime, where a partition is LOADING or FAILED. Quarantine of a single group is an extension: in Kafka the
+whole partition fails.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ..error_reply import error_reply
 from ..errors import ErrorCode
 from ..group.states import State
 from ..javahash import offsets_partition
 from ..messages import Described, DescribeGroup, GroupRequest, Heartbeat, ListedGroup
-from ..refusal import refusal
 
 
-class Unserved:
-    """False as long as all are served, which is nearly always: then nobody need look closer."""
+class Availability:
+    """The partitions and groups that are not served. ``is_full`` is the fast path: all are served."""
 
     def __init__(self) -> None:
         self.loading: set[int] = set()
         self.failed: dict[int, str] = {}
-        """Partitions that could not be read, and why."""
+        """Partitions that could not be read, with the reason."""
         self.quarantined: dict[str, str] = {}
-        """Groups of which a record could not be read, and why. Their records stay in the log, whatever they are."""
+        """Groups with invalid records, with the reason. Their records stay in the log."""
 
-    def __bool__(self) -> bool:
-        return bool(self.loading or self.failed or self.quarantined)
+    @property
+    def is_full(self) -> bool:
+        """Whether all groups are served."""
+        return not (self.loading or self.failed or self.quarantined)
 
-    def refuse(self, request: GroupRequest, partitions: int) -> Any:
-        """What a request to a group hears; None if the group is served. ``partitions``: how many the log has."""
+    def error_reply_for(self, request: GroupRequest, partitions: int) -> Any:
+        """The error reply to a request; None if its group is served. ``partitions``: how many the log has."""
         partition = offsets_partition(request.group_id, partitions)
         if partition in self.loading:
             if isinstance(request, Heartbeat):
-                return ErrorCode.NONE  # it is not known whether it is right, and no reason to rebalance
-            return refusal(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+                return ErrorCode.NONE  # as in Kafka: an error would make the member rejoin
+            return error_reply(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if partition in self.failed:
-            return refusal(request, ErrorCode.NOT_COORDINATOR)
+            return error_reply(request, ErrorCode.NOT_COORDINATOR)
         reason = self.quarantined.get(request.group_id)
         if reason is None:
             return None
         if isinstance(request, DescribeGroup):
             dead = State.DEAD.value
             return Described(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.group_id, dead, message=reason)
-        return refusal(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return error_reply(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def listed(self) -> list[ListedGroup]:
-        """The groups that were set aside, as a listing shows them."""
+        """The quarantined groups, for ListGroups."""
         return [ListedGroup(group_id, "", State.DEAD.value, "classic") for group_id in self.quarantined]

@@ -1,7 +1,7 @@
-"""A walk through all groups, those that sleep too: a few at a time, so that a million of them hold up nobody.
+"""A scan over all groups, passivated ones included, in small parts, so that a million groups do not delay requests.
 
-Who is asked must have answered, with its records durable, before the next are: a million groups that all have something
-to do neither flood the log nor come into memory together.
+The scan continues only after the groups that got a message have replied, with their records durable. So a million
+groups that all have something to do neither flood the log nor are activated together.
 """
 
 from __future__ import annotations
@@ -14,67 +14,68 @@ from typing import Any
 import pykka
 
 from ..base import ActorRef
-from ..messages import ExpireOffsets, ForgetTopics, Walked
+from ..messages import DeleteTopicOffsets, ExpireOffsets, GroupScanned
 
-LOOKS = 1000
-"""Groups that are looked at in one turn: about a millisecond."""
+GROUPS_PER_TURN = 1000
+"""Groups that are checked in one turn; takes about a millisecond."""
 
-ASKED = 50
-"""Groups that are asked at once."""
+MAX_PENDING_GROUPS = 50
+"""Maximum number of groups whose reply is outstanding."""
 
 
-class Done:
-    """The place for the answer of a group that was asked: whatever it is, the walk goes on."""
+class ScanReply:
+    """``ReplyTo`` for the message of a scan. The scan continues whatever the reply is."""
 
     __slots__ = ("_owner", "_walk")
 
-    def __init__(self, owner: ActorRef, walk: Walk) -> None:
+    def __init__(self, owner: ActorRef, scan: GroupScan) -> None:
         self._owner = owner
-        self._walk = walk
+        self._walk = scan
 
     def set(self, value: Any = None) -> None:
-        with suppress(pykka.ActorDeadError):  # all stop
-            self._owner.tell(Walked(self._walk))
+        with suppress(pykka.ActorDeadError):  # the system stops
+            self._owner.tell(GroupScanned(self._walk))
 
     def set_exception(self, exc_info: Any = None) -> None:
         self.set()
 
 
-class Walk:
-    """Belongs to the coordinator, ``owner``, which passes on ``Walked`` and ``WalkOn``.
+class GroupScan:
+    """One scan, owned by the coordinator (``owner``), which handles ``GroupScanned`` and ``ContinueScan``.
 
-    ``find`` gives a group that is to be asked, awake; None for one that has nothing to do, which costs a microsecond.
+    ``find`` returns the actor of a group that should get the message, activated if needed; None for a group that has
+    nothing to do, which takes a microsecond.
     """
 
     def __init__(
         self,
-        message: ExpireOffsets | ForgetTopics,
+        message: ExpireOffsets | DeleteTopicOffsets,
         group_ids: Iterable[str],
         find: Callable[[str], ActorRef | None],
         owner: ActorRef,
     ) -> None:
-        self.is_over = False
+        self.is_complete = False
         self._message = message
-        self._left = iter(group_ids)
+        self._remaining = iter(group_ids)
         self._find = find
         self._owner = owner
         self._unanswered = 0
 
-    def answered(self) -> bool:
-        """A group has answered. True if it is time for the next slice."""
+    def count_reply(self) -> bool:
+        """Count the reply of a group. True if the next part may run."""
         self._unanswered -= 1
         return not self._unanswered
 
-    def go_on(self) -> bool:
-        """The next slice. True if one more is to follow; else answers come first, or it was the last."""
-        looked = 0
-        for group_id in islice(self._left, LOOKS):
-            looked += 1
+    def run_part(self) -> bool:
+        """Run the next part. True if another part may follow without waiting for replies."""
+        checked = 0
+        for group_id in islice(self._remaining, GROUPS_PER_TURN):
+            checked += 1
             ref = self._find(group_id)
             if ref is not None:
                 self._unanswered += 1
-                ref.post(self._message, Done(self._owner, self))
-                if self._unanswered == ASKED:
+                ref.post(self._message, ScanReply(self._owner, self))
+                if self._unanswered == MAX_PENDING_GROUPS:
                     return False
-        self.is_over = looked < LOOKS and not self._unanswered
-        return not (self.is_over or self._unanswered)
+        self.is_complete = checked < GROUPS_PER_TURN and not self._unanswered
+        return not (self.is_complete or self._unanswered)

@@ -1,4 +1,4 @@
-"""The sweep: now and then every group is asked to delete what is old."""
+"""The retention scan: at a regular interval every group deletes its expired offsets."""
 
 from __future__ import annotations
 
@@ -6,49 +6,51 @@ from collections.abc import Callable
 
 from ..base import ActorRef
 from ..engine_ports import Clock
-from ..group.effects import Counts, Expiry
+from ..group.effects import ExpiredCounts, GroupCounters
 from ..group.expiry import MINUTE_MS
-from ..group.offsets import packed_is_due
+from ..group.offsets import packed_may_have_expired
 from ..ports import GroupSettings
 from ..timer.messages import Schedule
-from .group_scan import Walk
+from .group_scan import GroupScan
 
-SWEEP = ("sweep",)
-"""The name of the alarm of the next sweep."""
+RETENTION_SCAN = ("retention scan",)
+"""The name of the deadline of the next retention scan."""
 
 
-class Sweep:
-    """When the next one is. Belongs to the coordinator, which walks."""
+class RetentionScan:
+    """Schedule and results of retention scans. Owned by the coordinator, which runs the scans."""
 
-    def __init__(self, settings: GroupSettings, clock: Clock, timer: ActorRef, owner: ActorRef, counts: Counts) -> None:
-        self.walk: Walk | None = None  # the last one
-        self._counts = counts
-        self._before = Expiry()  # what earlier sweeps have deleted
+    def __init__(
+        self, settings: GroupSettings, clock: Clock, timer: ActorRef, owner: ActorRef, counters: GroupCounters
+    ) -> None:
+        self.scan: GroupScan | None = None  # the latest
+        self._counters = counters
+        self._before = ExpiredCounts()  # deleted by earlier scans
         self._settings = settings
         self._clock = clock
         self._timer = timer
         self._owner = owner
 
     def schedule(self) -> None:
-        """The next one, ``offsets_retention_check_interval_ms`` from now."""
+        """Schedule the next scan, ``offsets_retention_check_interval_ms`` from now."""
         due_ms = self._clock.monotonic_ms() + self._settings.offsets_retention_check_interval_ms
-        self._timer.tell(Schedule(self._owner, SWEEP, due_ms))
+        self._timer.tell(Schedule(self._owner, RETENTION_SCAN, due_ms))
 
-    def begin(self, walk: Walk) -> None:
-        self.walk = walk
-        self._before = self._counts.expired
+    def start(self, scan: GroupScan) -> None:
+        self.scan = scan
+        self._before = self._counters.expired
 
-    def report(self, tell: Callable[[Expiry], None]) -> None:
-        """Tell what the sweep has deleted, if it is over and has deleted anything."""
-        expired = self._counts.expired.since(self._before)
-        if not self.is_under_way and any(expired):
-            tell(expired)
+    def report(self, on_offsets_expired: Callable[[ExpiredCounts], None]) -> None:
+        """Call ``on_offsets_expired`` if the scan is complete and has deleted anything."""
+        expired = self._counters.expired.since(self._before)
+        if not self.is_running and any(expired):
+            on_offsets_expired(expired)
 
     @property
-    def is_under_way(self) -> bool:
-        return self.walk is not None and not self.walk.is_over
+    def is_running(self) -> bool:
+        return self.scan is not None and not self.scan.is_complete
 
-    def concerns(self, packed: bytes) -> bool:
-        """Whether something of a group that sleeps could be old, by what ``GroupData.pack`` left."""
+    def may_have_expired(self, packed: bytes) -> bool:
+        """Whether offsets of a passivated group may have expired. ``packed``: the result of ``GroupData.pack``."""
         retention_ms = self._settings.offsets_retention_minutes * MINUTE_MS
-        return packed_is_due(packed, self._clock.wall_ms(), retention_ms)
+        return packed_may_have_expired(packed, self._clock.wall_ms(), retention_ms)

@@ -1,7 +1,7 @@
-"""Topics were deleted: what groups have committed of them goes too, as in Kafka, and nobody waits for it.
+"""Deletes the offsets of deleted topics, as in Kafka. The DeleteTopics request does not wait for it.
 
-Who makes such a topic anew and commits to it keeps that offset: a group that is awake is told at once, ahead of all
-that is sent to it later; one that sleeps is told by the walk, or when something else wakes it, whichever is first.
+An offset that is committed for a new topic of the same name is kept: an active group gets the message at once, before
+any later request; a passivated group gets it from the scan or when it is activated, whichever is first.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import ActorRef
-from ..messages import ForgetTopics
-from .group_scan import Walk
+from ..messages import DeleteTopicOffsets
+from .group_scan import GroupScan
 
 
-class Nobody:
-    """The place for answers that nobody waits for."""
+class IgnoredReply:
+    """``ReplyTo`` for replies that are not needed."""
 
     def set(self, value: Any = None) -> None:
         pass
@@ -23,25 +23,25 @@ class Nobody:
         pass
 
 
-NOBODY = Nobody()
+IGNORED_REPLY = IgnoredReply()
 
 
-class Purge:
-    """One deletion of topics. Belongs to the coordinator, which walks through the groups that sleep."""
+class TopicCleanup:
+    """One deletion of topics, owned by the coordinator, which scans the passivated groups."""
 
-    walk: Walk
+    scan: GroupScan
 
     def __init__(self, topics: frozenset[str]) -> None:
-        self.message = ForgetTopics(topics)
+        self.message = DeleteTopicOffsets(topics)
         self._names = tuple(topic.encode() for topic in topics)
-        self._told: set[str] = set()
+        self._notified: set[str] = set()
 
-    def tell(self, group_id: str, ref: ActorRef) -> None:
-        """A group is awake. It is told once: what it commits afterwards is of topics that are there."""
-        if group_id not in self._told:
-            self._told.add(group_id)
-            ref.post(self.message, NOBODY)
+    def notify(self, group_id: str, ref: ActorRef) -> None:
+        """Send the message to an active group, once: later commits are for topics that exist."""
+        if group_id not in self._notified:
+            self._notified.add(group_id)
+            ref.post(self.message, IGNORED_REPLY)
 
-    def concerns(self, group_id: str, packed: bytes) -> bool:
-        """Whether a group that sleeps could have offsets of these topics: their names stand in what it has left."""
-        return group_id not in self._told and any(name in packed for name in self._names)
+    def may_concern(self, group_id: str, packed: bytes) -> bool:
+        """Whether a passivated group may have offsets of these topics: ``packed`` contains one of their names."""
+        return group_id not in self._notified and any(name in packed for name in self._names)

@@ -1,7 +1,7 @@
-"""GroupActor: the shell round one group. Its mailbox serialises everything about it, so nothing here needs a lock.
+"""GroupActor: the actor of one group. Its mailbox serializes all messages, so nothing here needs a lock.
 
-A turn: ask the pure part to decide, then carry out what it asks for: records to the writer, alarms to the timer,
-answers to whoever waits. What records say takes effect when they are durable, through the ``replay`` that loads them.
+In a turn ``ClassicGroup`` or ``GroupData`` decides, and the actor applies the effects: it sends records to the writer,
+alarms to the timer, and replies. Records take effect when they are durable, by the same ``replay`` as at loading.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..messages import (
     Append,
     Committed,
     DeleteGroup,
+    DeleteTopicOffsets,
     Described,
     DescribeGroup,
     ExpireOffsets,
     Fetched,
-    ForgetTopics,
     GroupChanged,
-    GroupGone,
+    GroupDeleted,
     GroupRequest,
     Heartbeat,
     JoinGroup,
@@ -42,21 +42,21 @@ from ..timer.messages import Cancel, Expired, Schedule
 from .classic import ClassicGroup
 from .effects import Deadline, Effects
 from .environment import GroupEnvironment
-from .expiry import MINUTE_MS, OldOffsets, expired
+from .expiry import MINUTE_MS, TombstoneBatch, find_expired
 from .failed_group import FailedGroup
 from .in_flight import (
     APPEND_ERRORS,
     CommitContext,
     DeleteContext,
     Deletion,
-    Kept,
+    GroupSnapshot,
+    InFlight,
     LeaveContext,
-    NewGroup,
+    NewGroupContext,
     OffsetDeleteContext,
-    Underway,
     WaitingFetch,
-    deliver,
-    fail,
+    deliver_error,
+    deliver_reply,
 )
 from .offsets import GroupData, commit_records, txn_commit_records
 from .states import Action, Request, State
@@ -65,41 +65,41 @@ from .subscription import CONSUMER
 log = logging.getLogger("callboard.actors")
 
 IDLE = ("idle",)
-"""The name of the deadline after which a group without members leaves memory."""
+"""The name of the deadline after which a group without members is passivated."""
 
 IDLE_MS = 60_000
-"""A group that is used more often than this is not worth the packing. (It sleeps after one to two times as long.)"""
+"""Groups that are used more often are not worth packing. Idle groups are passivated after one to two times this."""
 
 
 class GroupActor(Actor):
     """One group: members, generation, offsets.
 
-    A bug makes it begin anew from what is durable; after too many a ``FailedGroup`` stands in for a while. Without
-    members and without requests it leaves memory; the coordinator keeps its data, packed.
+    After a bug it restarts from its durable state; after too many bugs a ``FailedGroup`` replaces it for a while.
+    Without members and requests it is passivated; the coordinator keeps its packed data.
     """
 
     supervision = Supervision(restarts=3, within_ms=10_000)
-    stand_in = FailedGroup
-    may_sleep = True
+    placeholder = FailedGroup
+    may_passivate = True
     high_water = 10_000
     overflow = Overflow.PAUSE
     handlers = {
         Heartbeat: "heartbeat",
         OffsetCommit: "commit",
-        Written: "written",
+        Written: "handle_written",
         JoinGroup: "join",
         SyncGroup: "sync",
         LeaveGroup: "leave",
         OffsetFetch: "fetch",
         TxnOffsetCommit: "commit_in_transaction",
-        MarkerRecord: "transaction_ended",
+        MarkerRecord: "apply_marker",
         OffsetDelete: "delete_offsets",
-        Expired: "expired",
+        Expired: "handle_expired",
         DescribeGroup: "describe",
         DeleteGroup: "delete",
         ExpireOffsets: "expire_offsets",
-        ForgetTopics: "forget_topics",
-        Shutdown: "shutdown",
+        DeleteTopicOffsets: "delete_topic_offsets",
+        Shutdown: "shut_down",
     }
 
     def __init__(self, group_id: str, partition: int, data: GroupData, environment: GroupEnvironment) -> None:
@@ -108,8 +108,8 @@ class GroupActor(Actor):
         self.partition = partition
         self.data = data
         self._environment = environment
-        self._effects = Effects(environment.counts)
-        self._underway = Underway()
+        self._effects = Effects(environment.counters)
+        self._in_flight = InFlight()
         self._listed: GroupChanged | None = None
         self._idle = Deadline(IDLE)
         self._appends_before_idle = 0
@@ -125,15 +125,15 @@ class GroupActor(Actor):
     def on_start(self) -> None:
         if self.data.value is not None:
             self._group.load(self.data.value, self._effects)
-        self._carry_out()
-        self._go_on_with_underway()
+        self._apply_effects()
+        self._resume_in_flight()
 
-    def _go_on_with_underway(self) -> None:
-        """A bug may have come between an append that was done and those who waited for it."""
-        if self._underway.fetches:
-            self._answer_fetches()
-        if self._underway.deletion is not None:
-            self._delete_if_all_is_written(self._underway.deletion)
+    def _resume_in_flight(self) -> None:
+        """Continue fetches and a deletion whose append completed just before a bug."""
+        if self._in_flight.fetches:
+            self._reply_to_fetches()
+        if self._in_flight.deletion is not None:
+            self._append_tombstones_when_idle(self._in_flight.deletion)
 
     # Requests --------------------------------------------------------------------------------------------------------
 
@@ -141,38 +141,44 @@ class GroupActor(Actor):
         effects = self._effects
         answer = self._group.heartbeat(request, effects)
         if effects.alarms:
-            self._carry_out()
+            self._apply_effects()
         return answer
 
     def join(self, request: JoinGroup) -> object:
-        if self._underway.deletion is not None:
-            return self._wait_for_deletion(self._underway.deletion, request)
+        if self._in_flight.deletion is not None:
+            return self._wait_for_deletion(self._in_flight.deletion, request)
         self._group.join(request, self._reply(), self._effects)
-        if not request.member_id and self.data.is_gone() and self._underway.is_written and not self._effects.records:
-            self._effects.keep(self._group.first_record(), NewGroup())
-        self._carry_out()
+        if (
+            not request.member_id
+            and self.data.is_empty()
+            and self._in_flight.is_all_appended
+            and not self._effects.records
+        ):
+            self._effects.append_record(self._group.first_record(), NewGroupContext())
+        self._apply_effects()
         return DEFERRED
 
     def sync(self, request: SyncGroup) -> object:
         self._group.sync(request, self._reply(), self._effects)
-        self._carry_out()
+        self._apply_effects()
         return DEFERRED
 
     def leave(self, request: LeaveGroup) -> object:
-        """Answered when it is durable that nobody is left; at once if somebody is."""
+        """If the group becomes empty, the reply is sent when its record is durable; otherwise at once."""
         effects = self._effects
-        answer: object = (left := self._group.leave(request, effects))
+        left = self._group.leave(request, effects)
+        reply: object = left
         if effects.records:
-            answer, effects.context = DEFERRED, LeaveContext(self._reply(), left)
-        self._carry_out()
-        return answer
+            reply, effects.context = DEFERRED, LeaveContext(self._reply(), left)
+        self._apply_effects()
+        return reply
 
     def commit(self, request: OffsetCommit) -> object:
-        if self._underway.deletion is not None:
-            return self._wait_for_deletion(self._underway.deletion, request)
+        if self._in_flight.deletion is not None:
+            return self._wait_for_deletion(self._in_flight.deletion, request)
         error = self._group.commit_error(request, self._effects)
         if self._effects.alarms:
-            self._carry_out()
+            self._apply_effects()
         if error is not NO_ERROR:
             return Committed((error,) * len(request.commits))
         environment = self._environment
@@ -185,8 +191,8 @@ class GroupActor(Actor):
         return DEFERRED
 
     def commit_in_transaction(self, request: TxnOffsetCommit) -> object:
-        if self._underway.deletion is not None:
-            return self._wait_for_deletion(self._underway.deletion, request)
+        if self._in_flight.deletion is not None:
+            return self._wait_for_deletion(self._in_flight.deletion, request)
         error = self._group.txn_commit_error(request)
         if error is not ErrorCode.NONE:
             return Committed((error,) * len(request.commits))
@@ -199,20 +205,20 @@ class GroupActor(Actor):
         self._append(records, CommitContext(self.reply_to, errors))
         return DEFERRED
 
-    def transaction_ended(self, marker: MarkerRecord) -> None:
-        """Its marker is durable, and so is all that it has committed here."""
+    def apply_marker(self, marker: MarkerRecord) -> None:
+        """A marker of a transaction is durable, and so are the transaction's offsets of this group."""
         self.data.replay(marker)
-        self._carry_out()
+        self._apply_effects()
 
     def fetch(self, request: OffsetFetch) -> Fetched | object:
-        if request.require_stable and self._underway.appends_done < self._underway.appends_sent:
-            self._underway.fetches.append(WaitingFetch(request, self.reply_to, self._underway.appends_sent))
+        if request.require_stable and self._in_flight.appends_done < self._in_flight.appends_sent:
+            self._in_flight.fetches.append(WaitingFetch(request, self.reply_to, self._in_flight.appends_sent))
             return DEFERRED
         return self.data.fetch(request)
 
     def delete_offsets(self, request: OffsetDelete) -> object:
-        if self._underway.deletion is not None:
-            return self._wait_for_deletion(self._underway.deletion, request)
+        if self._in_flight.deletion is not None:
+            return self._wait_for_deletion(self._in_flight.deletion, request)
         group, answer = self._group, self._group.answers[Request.DELETE_OFFSETS]
         if answer is Action.DELETE_OFFSETS_OF_CONSUMERS and group.protocol_type != CONSUMER:
             answer = ErrorCode.NON_EMPTY_GROUP
@@ -227,108 +233,108 @@ class GroupActor(Actor):
         return DEFERRED
 
     def _offset_tombstones(self, request: OffsetDelete, errors: tuple[ErrorCode, ...]) -> tuple[Record, ...]:
-        """For what has an offset; for all that is asked while commits are on their way, since they may be of these."""
-        may_have = self._underway.appends_done < self._underway.appends_sent
+        """For partitions with an offset; while appends are in flight, which may contain offsets, for all of them."""
+        may_have_offset = self._in_flight.appends_done < self._in_flight.appends_sent
         return tuple(
             OffsetRecord(self.group_id, topic, partition, None)
             for (topic, partitions), error in zip(request.topics, errors, strict=True)
             if error is ErrorCode.NONE
             for partition in partitions
-            if may_have or self.data.has(topic, partition)
+            if may_have_offset or self.data.has(topic, partition)
         )
 
     def describe(self, _request: DescribeGroup) -> Described:
         return self._group.describe()
 
     def delete(self, request: DeleteGroup) -> object:
-        if self._underway.deletion is not None:
-            return self._wait_for_deletion(self._underway.deletion, request)
+        if self._in_flight.deletion is not None:
+            return self._wait_for_deletion(self._in_flight.deletion, request)
         answer = self._group.answers[Request.DELETE]
         if answer is not Action.DELETE:
             return answer
         return self._begin_deletion(request)
 
-    def shutdown(self, _message: Shutdown) -> None:
-        """The coordinator stops: whoever waits looks for it again, and finds it when it is back."""
+    def shut_down(self, _message: Shutdown) -> None:
+        """NOT_COORDINATOR makes clients look up the coordinator again, and find it after the restart."""
         self._close(ErrorCode.NOT_COORDINATOR)
 
     # From the timer and the writer -----------------------------------------------------------------------------------
 
-    def expired(self, message: Expired) -> None:
+    def handle_expired(self, message: Expired) -> None:
         for name in message.names:
             if name != IDLE:
                 self._group.expired(name, self._effects)  # type: ignore[arg-type]
-        self._carry_out()
+        self._apply_effects()
         if IDLE in message.names:
-            self._idle_for_a_while()
+            self._handle_idle_deadline()
 
-    def written(self, message: Written) -> None:
-        underway, context, error = self._underway, message.context, message.outcome.error
-        underway.appends_done += 1
+    def handle_written(self, message: Written) -> None:
+        in_flight, context, error = self._in_flight, message.context, message.outcome.error
+        in_flight.appends_done += 1
         if error is NO_ERROR:
             for record in message.records:
                 self.data.replay(record)
-            self._effects.counts.commits += type(context) is CommitContext
+            self._effects.counters.commits += type(context) is CommitContext
         if isinstance(context, CommitContext):
             context.answer(error, message.outcome.durability)
         elif isinstance(context, OffsetDeleteContext):
             context.answer(error)
         elif isinstance(context, DeleteContext):
-            self._delete_written(context, error)
+            self._handle_tombstones_written(context, error)
         else:
-            self._group_record_written(context, APPEND_ERRORS.get(error, error))
-        if underway.fetches or underway.deletion is not None:
-            self._go_on_with_underway()
-        if self._idle.due_ms is None and self._group.is_quiet and underway.is_quiet:
-            self._carry_out()
+            self._handle_group_record_written(context, APPEND_ERRORS.get(error, error))
+        if in_flight.fetches or in_flight.deletion is not None:
+            self._resume_in_flight()
+        if self._idle.due_ms is None and self._group.has_no_members and in_flight.is_idle:
+            self._apply_effects()
 
-    def _group_record_written(self, context: Any, error: ErrorCode) -> None:
+    def _handle_group_record_written(self, context: Any, error: ErrorCode) -> None:
         effects, value = self._effects, self.data.value
         if isinstance(context, LeaveContext):
             context.answer(error)
-        if self._underway.appends_done <= self._underway.stale_appends:
-            self._reload()  # it was sent before a restart: what it says is in ``data`` now
-        elif error is not ErrorCode.NONE and isinstance(context, NewGroup):
+        if self._in_flight.appends_done <= self._in_flight.stale_appends:
+            self._reload()  # sent by an earlier instance: ``data`` contains it now
+        elif error is not ErrorCode.NONE and isinstance(context, NewGroupContext):
             self._reload(error)
         elif error is not ErrorCode.NONE:
-            log.warning("group %r could not keep its generation: %s", self.group_id, error.name)
+            log.warning("a record of group %r could not be written: %s", self.group_id, error.name)
             self._group.append_failed(context, error, effects)
         elif value is not None:
             self._group.appended(value, context, effects)
-        self._carry_out()
+        self._apply_effects()
 
-    # Carrying out ----------------------------------------------------------------------------------------------------
+    # Effects ---------------------------------------------------------------------------------------------------------
 
     def _reply(self) -> ReplyTo:
-        assert self.reply_to is not None, "requests that park are asked, not told"
+        assert self.reply_to is not None, "requests that may be parked have a reply_to"
         return self.reply_to
 
-    def _carry_out(self) -> None:
+    def _apply_effects(self) -> None:
         effects = self._effects
         if effects.records:
             self._append(effects.records, effects.context)
             effects.records, effects.context = (), None
-        self._watch_idleness()
+        self._schedule_idle_deadline()
         if effects.alarms:
-            self._file_alarms()
+            self._schedule_alarms()
         if effects.answers:
             answers, effects.answers = effects.answers, []
             for reply, value in answers:
-                deliver(reply, value)
-        self._tell_state()
+                deliver_reply(reply, value)
+        self._report_state()
 
-    def _file_alarms(self) -> None:
+    def _schedule_alarms(self) -> None:
         alarms, self._effects.alarms = self._effects.alarms, {}
-        timer, me = self._environment.timer, self._actor_ref
+        timer, owner = self._environment.timer, self._actor_ref
         for name, due_ms in alarms.items():
-            timer.tell(Cancel(me, name) if due_ms is None else Schedule(me, name, due_ms))
+            timer.tell(Cancel(owner, name) if due_ms is None else Schedule(owner, name, due_ms))
 
     def _append(self, records: tuple[Record, ...], context: Any) -> None:
         self._environment.writer.tell(Append(self._actor_ref, Entry(self.partition, records), context))
-        self._underway.appends_sent += 1  # not before: what the writer refused will never be done
+        self._in_flight.appends_sent += 1  # after tell: if it raises, no outcome will follow
 
-    def _tell_state(self) -> None:
-        """The coordinator lists groups without asking them; it hears of every change."""
+    def _report_state(self) -> None:
+        """Tell the coordinator each change, so that it can list groups without asking them."""
         group = self._group
         listed = self._listed
         if listed is not None and listed[1:] == (group.state.value, group.protocol_type or ""):
@@ -336,62 +342,64 @@ class GroupActor(Actor):
         self._listed = GroupChanged(self.group_id, group.state.value, group.protocol_type or "")
         self._environment.coordinator.tell(self._listed)
 
-    def _answer_fetches(self) -> None:
-        underway = self._underway
-        ready = [fetch for fetch in underway.fetches if fetch.after <= underway.appends_done]
-        underway.fetches = [fetch for fetch in underway.fetches if fetch.after > underway.appends_done]
+    def _reply_to_fetches(self) -> None:
+        in_flight = self._in_flight
+        ready = [fetch for fetch in in_flight.fetches if fetch.required_appends <= in_flight.appends_done]
+        in_flight.fetches = [fetch for fetch in in_flight.fetches if fetch.required_appends > in_flight.appends_done]
         for fetch in ready:
-            deliver(fetch.reply, self.data.fetch(fetch.request))
+            deliver_reply(fetch.reply, self.data.fetch(fetch.request))
 
     # Deletion --------------------------------------------------------------------------------------------------------
 
-    def _delete_if_all_is_written(self, deletion: Deletion) -> None:
-        """Tombstones are for what is durable: commits that are on their way come first."""
-        if deletion.is_sent or not self._underway.is_written:
+    def _append_tombstones_when_idle(self, deletion: Deletion) -> None:
+        """Append the next tombstones when all earlier appends, such as commits, are done."""
+        if deletion.is_sent or not self._in_flight.is_all_appended:
             return
-        found = self._doomed(deletion)
-        ends_group = bool(found.records) and isinstance(found.records[-1], GroupRecord)
-        context = DeleteContext(deletion.reply, ends_group, found.is_all, len(found.records))
-        if found.records:
-            self._append(found.records, context)
+        batch = self._next_batch(deletion)
+        ends_group = bool(batch.records) and isinstance(batch.records[-1], GroupRecord)
+        context = DeleteContext(deletion.reply, ends_group, batch.is_last, len(batch.records))
+        if batch.records:
+            self._append(batch.records, context)
             deletion.is_sent = True
-        else:  # what was on its way has saved the last of them
-            self._delete_written(context, ErrorCode.NONE)
+        else:  # appends that were in flight have renewed the last expired offsets
+            self._handle_tombstones_written(context, ErrorCode.NONE)
 
-    def _doomed(self, deletion: Deletion) -> OldOffsets:
-        old = self._expired() if isinstance(deletion.cause, ExpireOffsets) else None
-        return deletion.next_records(self.group_id, self.data, old)
+    def _next_batch(self, deletion: Deletion) -> TombstoneBatch:
+        expired = self._find_expired() if isinstance(deletion.cause, ExpireOffsets) else None
+        return deletion.next_batch(self.group_id, self.data, expired)
 
-    def _delete_written(self, context: DeleteContext, error: ErrorCode) -> None:
-        deletion, coordinator = self._underway.deletion, self._environment.coordinator
+    def _handle_tombstones_written(self, context: DeleteContext, error: ErrorCode) -> None:
+        deletion, coordinator = self._in_flight.deletion, self._environment.coordinator
         assert deletion is not None
-        if deletion.goes_on(context, error):  # nobody may commit in between: it could be to a new group, or topic
-            self._delete_if_all_is_written(deletion)
+        if deletion.continue_after(context, error):  # no commit in between: it could be for a new group or topic
+            self._append_tombstones_when_idle(deletion)
             return
         if error is ErrorCode.NONE and isinstance(deletion.cause, ExpireOffsets) and context.record_count:
-            counts, offsets = self._environment.counts, context.record_count - context.ends_group
-            counts.expired = counts.expired.with_batch(offsets, is_last=context.is_all, ends_group=context.ends_group)
-        if error is ErrorCode.NONE and not context.is_all:
+            counters, offsets = self._environment.counters, context.record_count - context.ends_group
+            counters.expired = counters.expired.with_batch(
+                offsets, is_last=context.is_last, ends_group=context.ends_group
+            )
+        if error is ErrorCode.NONE and not context.is_last:
             self._actor_ref.post(ExpireOffsets(), context.reply)
         else:
             deletion.answer(error)
         if error is not ErrorCode.NONE or not context.ends_group:
-            self._underway.deletion = None
-            self.take_next(deletion.waiting)
+            self._in_flight.deletion = None
+            self.requeue_first(deletion.waiting)
             return
         deletion.is_done = True
-        coordinator.tell(GroupGone(self.group_id))
+        coordinator.tell(GroupDeleted(self.group_id))
         for request, reply in deletion.waiting:
             coordinator.post(request, reply)
-        self._close(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # last: the group is gone even if this should fail
+        self._close(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # last: the group is deleted even if this raises
 
-    def _begin_deletion(self, cause: DeleteGroup | ExpireOffsets | ForgetTopics) -> object:
-        self._underway.deletion = Deletion(self._reply(), cause)
-        self._delete_if_all_is_written(self._underway.deletion)
+    def _begin_deletion(self, cause: DeleteGroup | ExpireOffsets | DeleteTopicOffsets) -> object:
+        self._in_flight.deletion = Deletion(self._reply(), cause)
+        self._append_tombstones_when_idle(self._in_flight.deletion)
         return DEFERRED
 
-    def _wait_for_deletion(self, deletion: Deletion, request: GroupRequest | ForgetTopics) -> object:
-        """The request meets the group as it is afterwards: usually a new one."""
+    def _wait_for_deletion(self, deletion: Deletion, request: GroupRequest | DeleteTopicOffsets) -> object:
+        """Handle the request after the deletion, usually by a new group."""
         if deletion.is_done:
             self._environment.coordinator.post(request, self._reply())
         else:
@@ -399,90 +407,93 @@ class GroupActor(Actor):
         return DEFERRED
 
     def expire_offsets(self, message: ExpireOffsets) -> object:
-        """Most often nothing is old. If something is, it is deleted as a whole group is: nobody commits meanwhile."""
-        if self._underway.deletion is not None or not self._expired().records:
+        """Usually nothing has expired. Otherwise other requests wait, as while a group is deleted."""
+        if self._in_flight.deletion is not None or not self._find_expired().records:
             return None
         return self._begin_deletion(message)
 
-    def forget_topics(self, message: ForgetTopics) -> object:
-        """The same for topics that are gone, and for what is on its way to the log of them."""
-        if self._underway.deletion is not None:
-            return self._wait_for_deletion(self._underway.deletion, message)
-        if self._underway.is_written and not self.data.topic_tombstones(self.group_id, message.topics):
+    def delete_topic_offsets(self, message: DeleteTopicOffsets) -> object:
+        """Delete the offsets of deleted topics, including those of appends in flight."""
+        if self._in_flight.deletion is not None:
+            return self._wait_for_deletion(self._in_flight.deletion, message)
+        if self._in_flight.is_all_appended and not self.data.topic_tombstones(self.group_id, message.topics):
             return None
         return self._begin_deletion(message)
 
-    def _expired(self) -> OldOffsets:
+    def _find_expired(self) -> TombstoneBatch:
         retention_ms = self._environment.settings.offsets_retention_minutes * MINUTE_MS
-        return expired(self._group, self.data, self._environment.clock.wall_ms(), retention_ms)
+        return find_expired(self._group, self.data, self._environment.clock.wall_ms(), retention_ms)
 
-    # Leaving memory, and coming back ---------------------------------------------------------------------------------
+    # Passivation and restart -----------------------------------------------------------------------------------------
 
-    def _may_sleep_soon(self) -> bool:
-        is_quiet = self._group.is_quiet and self._underway.is_quiet and not self.data.pending
-        return self._group.state is State.EMPTY and is_quiet
+    def _may_be_passivated(self) -> bool:
+        is_idle = self._group.has_no_members and self._in_flight.is_idle and not self.data.pending
+        return self._group.state is State.EMPTY and is_idle
 
-    def _watch_idleness(self) -> None:
-        if self._idle.due_ms is None and self._may_sleep_soon():
-            self._appends_before_idle = self._underway.appends_sent
+    def _schedule_idle_deadline(self) -> None:
+        if self._idle.due_ms is None and self._may_be_passivated():
+            self._appends_before_idle = self._in_flight.appends_sent
             self._idle.set(self._environment.clock.monotonic_ms() + IDLE_MS, self._effects)
 
-    def _idle_for_a_while(self) -> None:
-        """Nobody has joined, and if nothing was committed either it was idle. (Whoever only reads will wake it.)"""
-        is_due = self._idle.rang(self._environment.clock.monotonic_ms(), self._effects)
-        if is_due and self._may_sleep_soon() and self._appends_before_idle == self._underway.appends_sent:
-            self.sleep()
+    def _handle_idle_deadline(self) -> None:
+        """Passivate the group if it had no members and no appends. Fetches do not count: they activate it again."""
+        is_due = self._idle.handle_alarm(self._environment.clock.monotonic_ms(), self._effects)
+        if is_due and self._may_be_passivated() and self._appends_before_idle == self._in_flight.appends_sent:
+            self.passivate()
         else:
-            self._carry_out()
+            self._apply_effects()
 
-    def on_leave(self, error: Exception | None) -> Kept:
+    def save_state(self, error: Exception | None) -> GroupSnapshot:
         if error is not None:
-            self._answer_all(error)
-        return Kept(self.group_id, self.data, self._underway, error)
+            self._reply_to_all(error)
+        return GroupSnapshot(self.group_id, self.data, self._in_flight, error)
 
-    def on_return(self, kept: Kept) -> None:
-        self._underway = kept.underway
-        self._underway.stale_appends = kept.underway.appends_sent
+    def restore_state(self, snapshot: GroupSnapshot) -> None:
+        self._in_flight = snapshot.in_flight
+        self._in_flight.stale_appends = snapshot.in_flight.appends_sent
 
-    def _answer_all(self, bug: Exception) -> None:
-        """Whoever was about to be answered hears of the bug, whoever waits is told to come again; each once.
+    def _reply_to_all(self, bug: Exception) -> None:
+        """Replies that were not sent yet become the bug; parked requests get COORDINATOR_NOT_AVAILABLE. Each only once.
 
-        The sender of the message that failed has been answered, though it may be among them.
+        The sender of the current message has got its reply already, but may also be among them.
         """
-        told: set[int] = {id(self.reply_to)}
-        effects, self._effects = self._effects, Effects(self._environment.counts)
+        done: set[int] = {id(self.reply_to)}
+        effects, self._effects = self._effects, Effects(self._environment.counters)
         for answer in effects.answers:
-            if id(answer.reply) not in told:
-                told.add(id(answer.reply))
-                fail(answer.reply, bug)
+            if id(answer.reply) not in done:
+                done.add(id(answer.reply))
+                deliver_error(answer.reply, bug)
         self._idle.cancel(self._effects)
         try:
             self._group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._effects)
         except Exception:
-            log.exception("group %r could not answer all who wait", self.group_id)
-        self._effects.answers = [answer for answer in self._effects.answers if id(answer.reply) not in told]
-        self._give_up_deletion(told)
-        self._carry_out()
+            log.exception("group %r could not reply to all parked requests", self.group_id)
+        self._effects.answers = [answer for answer in self._effects.answers if id(answer.reply) not in done]
+        self._abort_deletion(done)
+        self._apply_effects()
 
-    def _give_up_deletion(self, told: set[int]) -> None:
-        """If it was the deletion that failed, nothing that is on its way would end it; who waits for it goes on."""
-        deletion = self._underway.deletion
-        if deletion is None or deletion.is_done or not self._underway.is_written:
+    def _abort_deletion(self, done: set[int]) -> None:
+        """Abort a deletion that no append in flight would complete, and handle the requests that wait for it.
+
+        ``done``: ids of the ``ReplyTo`` objects that have got their reply.
+        """
+        deletion = self._in_flight.deletion
+        if deletion is None or deletion.is_done or not self._in_flight.is_all_appended:
             return
-        self._underway.deletion = None
-        if id(deletion.reply) not in told:
+        self._in_flight.deletion = None
+        if id(deletion.reply) not in done:
             deletion.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self.take_next([waiting for waiting in deletion.waiting if id(waiting[1]) not in told])
+        self.requeue_first([waiting for waiting in deletion.waiting if id(waiting[1]) not in done])
 
     def _close(self, error: ErrorCode) -> None:
-        """Everybody who waits is answered."""
+        """Reply to all parked requests with ``error``."""
         self._idle.cancel(self._effects)
         self._group.close(error, self._effects)
-        self._carry_out()
+        self._apply_effects()
 
     def _reload(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
-        """Begin anew from what is durable."""
+        """Restart from the durable state."""
         self._close(error)
-        self._underway.stale_appends = self._underway.appends_sent
+        self._in_flight.stale_appends = self._in_flight.appends_sent
         self._group = self._make_group()
         self.on_start()

@@ -1,7 +1,7 @@
-"""One classic group, pure: join, sync, heartbeat, leave and the checks of a commit, as decisions that fill Effects.
+"""One classic group, pure: JoinGroup, SyncGroup, Heartbeat, LeaveGroup and the checks of commits.
 
-The order of the checks is Kafka's and a client can see it: first the identity of the sender (unknown member, fenced
-instance, old generation), then what the table in ``states.py`` says for the state.
+The order of the checks is Kafka's, and clients can observe it: first the identity of the sender (unknown member, fenced
+instance, old generation), then the row of the state in ``states.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..messages import (
     Joined,
     JoinGroup,
     LeaveGroup,
-    Leaving,
+    LeavingMember,
     Left,
     LeftMember,
     OffsetCommit,
@@ -28,19 +28,19 @@ from ..messages import (
 from ..ports import GroupSettings, Random
 from ..records import GroupRecord, GroupValue
 from .effects import Deadline, Effects
-from .members import Member, Members
+from .members import GroupMember, Members
 from .rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS, Rebalance
 from .states import COMMIT, HEARTBEAT, Action, Request, State
 
 
-class AssignmentKept(NamedTuple):
-    """Context of the record that the leader's SyncGroup made."""
+class AssignmentContext(NamedTuple):
+    """Context of the record with the assignments of the leader's SyncGroup."""
 
     generation: int
 
 
-class StaticRejoin(NamedTuple):
-    """Context of the record that a returning static member made, with what to go back to if it cannot be kept."""
+class StaticRejoinContext(NamedTuple):
+    """Context of the record of a static member that rejoined, with the state to restore if the append fails."""
 
     member_id: str
     old_member_id: str
@@ -52,33 +52,33 @@ class StaticRejoin(NamedTuple):
 
 
 class ClassicGroup(Rebalance):
-    """A group of the classic protocol. Every method takes the Effects that it fills; none of them waits."""
+    """A group of the classic protocol. Methods fill the ``effects`` that they get; none of them waits."""
 
     def __init__(self, group_id: str, settings: GroupSettings, clock: Clock, random: Random) -> None:
         super().__init__(group_id, settings, clock)
         self.random = random
 
-    # What the log says -----------------------------------------------------------------------------------------------
+    # Records from the log --------------------------------------------------------------------------------------------
 
     def replay(self, value: GroupValue) -> None:
-        """Take on what a durable record says: members that are here get their assignments, others are made."""
+        """Apply a durable record: existing members get their assignments, others are created."""
         self.protocol_type = value.protocol_type or None
         self.generation = value.generation
         self.protocol_name = value.protocol
         self.leader_id = value.leader
-        for kept in value.members:
-            member = self.members.by_id.get(kept.member_id)
+        for member_value in value.members:
+            member = self.members.by_id.get(member_value.member_id)
             if member is None:
-                self.members.add(Member.of_record(kept, value.protocol))
+                self.members.add(GroupMember.from_record(member_value, value.protocol))
             else:
-                member.assignment = kept.assignment
+                member.assignment = member_value.assignment
 
     def load(self, value: GroupValue, effects: Effects) -> None:
-        """Begin where the log ends: the members' sessions start anew, since nobody could be heard meanwhile."""
+        """Restore the group from its record. The sessions of its members start again."""
         self.replay(value)
-        self._enter(State.STABLE if value.members else State.EMPTY)
+        self._set_state(State.STABLE if value.members else State.EMPTY)
         self.state_timestamp_ms = value.current_state_timestamp_ms
-        self._note_subscriptions()
+        self._store_subscriptions()
         for member in self.members:
             self._renew_session(member, effects)
         if len(self.members) > self.settings.group_max_size:
@@ -87,10 +87,10 @@ class ClassicGroup(Rebalance):
     # JoinGroup -------------------------------------------------------------------------------------------------------
 
     def join(self, request: JoinGroup, reply: ReplyTo, effects: Effects) -> None:
-        """Kafka's ``classicGroupJoin``. Answered now, or when the join phase ends."""
+        """Kafka's ``classicGroupJoin``. The reply is sent now or at the end of the join phase."""
         error = self._join_error(request)
         if error is ErrorCode.GROUP_MAX_SIZE_REACHED:
-            self._forget(request.member_id, effects)
+            self._drop_member(request.member_id, effects)
             effects.answer(reply, Joined(error))
         elif error is not ErrorCode.NONE:
             effects.answer(reply, Joined(error, member_id=request.member_id))
@@ -112,13 +112,13 @@ class ClassicGroup(Rebalance):
         return ErrorCode.NONE
 
     def _has_room_for(self, member_id: str) -> bool:
-        """Kafka's ``acceptJoiningMember``: in a join phase the places belong to those who have come."""
+        """Kafka's ``acceptJoiningMember``: in a join phase only members that have joined count."""
         if self.state is State.EMPTY:
             return True
         member = self.members.by_id.get(member_id)
         if self.state is State.PREPARING_REBALANCE:
-            has_place = member is not None and member.joining is not None
-            return has_place or self.members.joining < self.settings.group_max_size
+            has_joined = member is not None and member.joining is not None
+            return has_joined or self.members.joining < self.settings.group_max_size
         return member is not None or len(self.members) < self.settings.group_max_size
 
     def _supports(self, request: JoinGroup) -> bool:
@@ -126,7 +126,7 @@ class ClassicGroup(Rebalance):
             return bool(request.protocol_type and request.protocols)
         return request.protocol_type == self.protocol_type and self.members.supports(request.protocols)
 
-    def _forget(self, member_id: str, effects: Effects) -> None:
+    def _drop_member(self, member_id: str, effects: Effects) -> None:
         self._forget_pending(member_id, effects)
         member = self.members.by_id.get(member_id)
         if member is not None:
@@ -142,23 +142,23 @@ class ClassicGroup(Rebalance):
         if instance_id is not None and instance_id in self.members.static:
             self._replace_static(request, reply, effects)
         elif instance_id is None and request.needs_member_id:
-            self._give_member_id(request, reply, effects)
+            self._assign_member_id(request, reply, effects)
         else:
             self._add(self._new_member_id(request), request, reply, effects)
 
     def _new_member_id(self, request: JoinGroup) -> str:
-        seat = request.group_instance_id  # an empty one is one, too
-        return f"{request.client_id if seat is None else seat}-{self.random.uuid()}"
+        instance_id = request.group_instance_id  # may be empty, which differs from None
+        return f"{request.client_id if instance_id is None else instance_id}-{self.random.uuid()}"
 
-    def _give_member_id(self, request: JoinGroup, reply: ReplyTo, effects: Effects) -> None:
-        """A new member must come again with its id, so that lost answers leave no ghosts behind (KIP-394)."""
+    def _assign_member_id(self, request: JoinGroup, reply: ReplyTo, effects: Effects) -> None:
+        """A new member must join again with its id, so that lost responses leave no unused members behind (KIP-394)."""
         member_id = self._new_member_id(request)
         deadline = self.members.pending[member_id] = Deadline(("pending", member_id))
         self._set(deadline, request.session_timeout_ms, effects)
         effects.answer(reply, Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
 
     def _join_pending(self, request: JoinGroup, reply: ReplyTo, effects: Effects) -> None:
-        """A pending id is a dynamic member's; no client adds an instance id to it, so such a one is unknown."""
+        """Pending ids belong to dynamic members. With an instance id the member is unknown."""
         if request.group_instance_id is not None:
             effects.answer(reply, Joined(ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id))
         else:
@@ -166,7 +166,7 @@ class ClassicGroup(Rebalance):
 
     def _add(self, member_id: str, request: JoinGroup, reply: ReplyTo, effects: Effects) -> None:
         self._forget_pending(member_id, effects)
-        member = Member.of_request(member_id, request)
+        member = GroupMember.from_request(member_id, request)
         member.joining = reply
         if not len(self.members):
             self.protocol_type = request.protocol_type
@@ -182,15 +182,15 @@ class ClassicGroup(Rebalance):
         member = self.members.by_id.get(request.member_id)
         if isinstance(answer, ErrorCode) or member is None:
             effects.answer(reply, Joined(_error_in(answer), member_id=request.member_id))
-        elif self._may_answer_again(answer, member, request):
+        elif self._may_repeat_reply(answer, member, request):
             effects.answer(reply, self._joined(member))
         else:
             self.members.update(member, request)
             self.members.park_join(member, reply)
             self._rebalance(effects)
 
-    def _may_answer_again(self, answer: Action | ErrorCode, member: Member, request: JoinGroup) -> bool:
-        """A member that only missed its answer gets the current generation again."""
+    def _may_repeat_reply(self, answer: Action | ErrorCode, member: GroupMember, request: JoinGroup) -> bool:
+        """Whether the member only missed its response, so that it gets the current generation again."""
         if answer is Action.REJOIN or member.protocols != request.protocols:
             return False
         return answer is Action.ANSWER_IF_UNCHANGED or member.member_id != self.leader_id
@@ -198,11 +198,11 @@ class ClassicGroup(Rebalance):
     # Static members --------------------------------------------------------------------------------------------------
 
     def _replace_static(self, request: JoinGroup, reply: ReplyTo, effects: Effects) -> None:
-        """A static member is back without its member id: it takes over from its former self (KIP-345)."""
+        """A static member that restarted joins without a member id: it replaces its previous member (KIP-345)."""
         old = self.members.by_id.get(self.members.static[request.group_instance_id or ""])
-        assert old is not None, "the static members are those of the map"
-        member = self._succeed(old, self._new_member_id(request), effects)
-        context = StaticRejoin(
+        assert old is not None, "every entry of ``static`` has a member"
+        member = self._replace_member(old, self._new_member_id(request), effects)
+        context = StaticRejoinContext(
             member.member_id,
             old.member_id,
             self.leader_id,
@@ -217,16 +217,16 @@ class ClassicGroup(Rebalance):
         self.members.update(member, request)
         self.members.park_join(member, reply)
         if self.state is State.STABLE and self.members.vote() == self.protocol_name:
-            effects.keep(GroupRecord(self.group_id, self._value()), context)
+            effects.append_record(GroupRecord(self.group_id, self._value()), context)
         else:
             self._rebalance(effects)
 
-    def _succeed(self, old: Member, member_id: str, effects: Effects) -> Member:
-        """Put a copy of a member with another id in its place; what the old one waits for is answered 'fenced'."""
+    def _replace_member(self, old: GroupMember, member_id: str, effects: Effects) -> GroupMember:
+        """Replace a member by a copy with another id. Parked requests of the old member get FENCED_INSTANCE_ID."""
         fenced = Joined(ErrorCode.FENCED_INSTANCE_ID, member_id=old.member_id)
-        effects.answer(self.members.take_join(old), fenced)
+        effects.answer(self.members.pop_join(old), fenced)
         effects.answer(old.syncing, Synced(ErrorCode.FENCED_INSTANCE_ID))
-        member = Member(member_id, old.group_instance_id, old.client_id, old.client_host)
+        member = GroupMember(member_id, old.group_instance_id, old.client_id, old.client_host)
         member.protocols, member.assignment = old.protocols, old.assignment
         member.session_timeout_ms = old.session_timeout_ms
         member.rebalance_timeout_ms = old.rebalance_timeout_ms
@@ -239,30 +239,30 @@ class ClassicGroup(Rebalance):
             self.pending_sync.add(member_id)
         return member
 
-    def _static_rejoin_kept(self, context: StaticRejoin, effects: Effects) -> None:
-        """The takeover is durable. Nobody rebalances: the member gets the generation that it was part of."""
+    def _complete_static_rejoin(self, context: StaticRejoinContext, effects: Effects) -> None:
+        """The record is durable. The member gets the current generation, without a rebalance."""
         member = self.members.by_id.get(context.member_id)
         if member is None or member.joining is None:
             return
-        answer = self._joined(member, list_members=context.can_skip_assignment)
+        reply = self._joined(member, list_members=context.can_skip_assignment)
         if context.can_skip_assignment:
-            answer = answer._replace(skip_assignment=member.member_id == self.leader_id)
+            reply = reply._replace(skip_assignment=member.member_id == self.leader_id)
         else:
-            # An old client that finds itself the leader would assign anew: let it see its former id there (KIP-814).
-            answer = answer._replace(leader=context.old_leader_id or "")
-        effects.answer(self.members.take_join(member), answer)
-        if member.session.due_ms is None:  # it rang while the join was parked; otherwise Kafka lets it run on
+            # An old client would compute a new assignment if it found itself the leader: send the old id (KIP-814).
+            reply = reply._replace(leader=context.old_leader_id or "")
+        effects.answer(self.members.pop_join(member), reply)
+        if member.session.due_ms is None:  # it expired while the join was parked; otherwise, as in Kafka, it continues
             self._renew_session(member, effects)
 
-    def _static_rejoin_failed(self, context: StaticRejoin, error: ErrorCode, effects: Effects) -> None:
+    def _revert_static_rejoin(self, context: StaticRejoinContext, error: ErrorCode, effects: Effects) -> None:
         member = self.members.by_id.get(context.member_id)
         if member is None or member.joining is None or self.state is not State.STABLE:
-            return  # a rebalance has begun: its join phase answers, with the member as it is now
-        refusal = self._joined(member, list_members=False)._replace(
+            return  # a rebalance has begun: the reply is sent at the end of its join phase
+        reply = self._joined(member, list_members=False)._replace(
             error=error, member_id="", leader=context.old_leader_id or ""
         )
-        effects.answer(self.members.take_join(member), refusal)
-        old = self._succeed(member, context.old_member_id, effects)
+        effects.answer(self.members.pop_join(member), reply)
+        old = self._replace_member(member, context.old_member_id, effects)
         old.rebalance_timeout_ms = context.old_rebalance_timeout_ms
         old.session_timeout_ms = context.old_session_timeout_ms
         self.members.restore(old, context.old_protocols)
@@ -273,7 +273,7 @@ class ClassicGroup(Rebalance):
     # SyncGroup -------------------------------------------------------------------------------------------------------
 
     def sync(self, request: SyncGroup, reply: ReplyTo, effects: Effects) -> None:
-        """Kafka's ``classicGroupSync``. Answered when the leader's assignment is durable."""
+        """Kafka's ``classicGroupSync``. The reply is sent when the leader's assignment is durable."""
         error = self._sync_error(request)
         answer = self.answers[Request.SYNC] if error is ErrorCode.NONE else error
         member = self.members.by_id.get(request.member_id)
@@ -288,10 +288,10 @@ class ClassicGroup(Rebalance):
             return
         member.syncing = reply
         if member.member_id == self.leader_id and self.assigned_generation != self.generation:
-            # The first counts: a second one would be in the log, but not what the members have heard.
+            # Only the first assignment is used: members might already have got it when a second one is appended.
             self.assigned_generation = self.generation
             value = self._value(request.assignments)
-            effects.keep(GroupRecord(self.group_id, value), AssignmentKept(self.generation))
+            effects.append_record(GroupRecord(self.group_id, value), AssignmentContext(self.generation))
 
     def _sync_error(self, request: SyncGroup) -> ErrorCode:
         error = self._check_sender(request.member_id, request.group_instance_id, request.generation_id)
@@ -301,30 +301,30 @@ class ClassicGroup(Rebalance):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ErrorCode.NONE
 
-    def _assignment_of(self, member: Member) -> Synced:
+    def _assignment_of(self, member: GroupMember) -> Synced:
         return Synced(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
-    # Records are durable, or failed ----------------------------------------------------------------------------------
+    # Outcomes of appends ---------------------------------------------------------------------------------------------
 
     def appended(self, value: GroupValue, context: object, effects: Effects) -> None:
-        """A record of ours is durable: what was decided takes effect."""
-        if isinstance(context, StaticRejoin):
-            self._static_rejoin_kept(context, effects)
-        elif isinstance(context, AssignmentKept) and self._awaits(context):
+        """A record of this group is durable: apply the decision."""
+        if isinstance(context, StaticRejoinContext):
+            self._complete_static_rejoin(context, effects)
+        elif isinstance(context, AssignmentContext) and self._awaits(context):
             self.replay(value)
             for member in self.members:
                 self._answer_sync(member, self._assignment_of(member), effects)
-            self._move(State.STABLE)
+            self._transition_to(State.STABLE)
 
     def append_failed(self, context: object, error: ErrorCode, effects: Effects) -> None:
-        """A record of ours could not be kept: take back what waits for it."""
-        if isinstance(context, StaticRejoin):
-            self._static_rejoin_failed(context, error, effects)
-        elif isinstance(context, AssignmentKept) and self._awaits(context):
+        """A record of this group could not be appended: revert the decision."""
+        if isinstance(context, StaticRejoinContext):
+            self._revert_static_rejoin(context, error, effects)
+        elif isinstance(context, AssignmentContext) and self._awaits(context):
             self._drop_assignments(error, effects)
             self._start_rebalance(effects)
 
-    def _awaits(self, context: AssignmentKept) -> bool:
+    def _awaits(self, context: AssignmentContext) -> bool:
         return self.state is State.COMPLETING_REBALANCE and self.generation == context.generation
 
     # Heartbeat, LeaveGroup, OffsetCommit -----------------------------------------------------------------------------
@@ -334,21 +334,21 @@ class ClassicGroup(Rebalance):
         if error is not NO_ERROR:
             return error
         answer = self.answers[HEARTBEAT]
-        assert isinstance(answer, ErrorCode), "the table has only errors here"
+        assert isinstance(answer, ErrorCode), "the table has only error codes for heartbeats"
         self._renew_session(self.members.by_id[request.member_id], effects)
         return answer
 
     def leave(self, request: LeaveGroup, effects: Effects) -> Left:
-        """Kafka's ``classicGroupLeave``: every identity has its own answer, the group decides once after all."""
+        """Kafka's ``classicGroupLeave``. Each member has its own result; the group rebalances once, at the end."""
         answer = self.answers[Request.LEAVE]
         if isinstance(answer, ErrorCode):
             return Left(answer)
-        left = tuple(self._leave_one(leaving, effects) for leaving in request.members)
-        if any(one.error is ErrorCode.NONE for one in left) and self.state is not State.EMPTY:
+        results = tuple(self._remove_leaving(leaving, effects) for leaving in request.members)
+        if any(result.error is ErrorCode.NONE for result in results) and self.state is not State.EMPTY:
             self._rebalance(effects)
-        return Left(ErrorCode.NONE, left)
+        return Left(ErrorCode.NONE, results)
 
-    def _leave_one(self, leaving: Leaving, effects: Effects) -> LeftMember:
+    def _remove_leaving(self, leaving: LeavingMember, effects: Effects) -> LeftMember:
         member_id, instance_id = leaving.member_id, leaving.group_instance_id
         if not member_id and instance_id is not None:
             member_id = self.members.static.get(instance_id, "")
@@ -358,16 +358,16 @@ class ClassicGroup(Rebalance):
         error = self._identify(member_id, instance_id)
         member = self.members.by_id.get(member_id)
         if error is ErrorCode.NONE and member is not None:
-            self._expel(member, effects)
+            self._remove_and_reply(member, effects)
         return LeftMember(leaving.member_id, instance_id, error)
 
-    def _expel(self, member: Member, effects: Effects) -> None:
-        effects.answer(self.members.take_join(member), Joined(ErrorCode.UNKNOWN_MEMBER_ID))
+    def _remove_and_reply(self, member: GroupMember, effects: Effects) -> None:
+        effects.answer(self.members.pop_join(member), Joined(ErrorCode.UNKNOWN_MEMBER_ID))
         effects.answer(member.syncing, Synced(ErrorCode.UNKNOWN_MEMBER_ID))
         self._remove(member, effects)
 
     def commit_error(self, request: OffsetCommit, effects: Effects) -> ErrorCode:
-        """Whether the sender may commit. A simple consumer, without a generation, may while the group is empty."""
+        """The error code for a commit. A simple consumer (without a generation) may commit while the group is empty."""
         is_simple = request.generation_id < 0
         if is_simple and self.state is State.EMPTY:
             return NO_ERROR
@@ -383,12 +383,12 @@ class ClassicGroup(Rebalance):
         return NO_ERROR
 
     def txn_commit_error(self, request: TxnOffsetCommit) -> ErrorCode:
-        """The same in a transaction: open rebalances do not matter, and old producers do not say who they are."""
+        """The same in a transaction: allowed during a rebalance, and old producers send no member id."""
         answer = self.answers[Request.TXN_COMMIT]
         if isinstance(answer, ErrorCode):
             return answer
-        is_nobody = not request.member_id and request.group_instance_id is None
-        if request.generation_id < 0 and (is_nobody or self.state is State.EMPTY):
+        is_anonymous = not request.member_id and request.group_instance_id is None
+        if request.generation_id < 0 and (is_anonymous or self.state is State.EMPTY):
             return ErrorCode.NONE
         return self._check_sender(request.member_id, request.group_instance_id, request.generation_id)
 
@@ -416,9 +416,9 @@ class ClassicGroup(Rebalance):
     # Deadlines -------------------------------------------------------------------------------------------------------
 
     def expired(self, name: tuple[str, ...], effects: Effects) -> None:
-        """The alarm of a deadline rang."""
+        """Handle the alarm of a deadline."""
         deadline = self._deadline(name)
-        if deadline is None or not deadline.rang(self.clock.monotonic_ms(), effects):
+        if deadline is None or not deadline.handle_alarm(self.clock.monotonic_ms(), effects):
             return
         if deadline is self.join_deadline:
             self._join_deadline_passed(effects)
@@ -426,12 +426,12 @@ class ClassicGroup(Rebalance):
             self._sync_deadline_passed(effects)
         elif name[0] == "pending":
             del self.members.pending[name[1]]
-            self._complete_join_even_early(effects)
+            self._complete_join_if_all_joined_early(effects)
         else:
             self._session_expired(name[1], effects)
 
     def _deadline(self, name: tuple[str, ...]) -> Deadline | None:
-        """The deadline of a name; None if its member has gone meanwhile."""
+        """The deadline of a name; None if its member has been removed meanwhile."""
         match name:
             case ("session", member_id):
                 member = self.members.by_id.get(member_id)
@@ -444,39 +444,39 @@ class ClassicGroup(Rebalance):
                 return self.sync_deadline
 
     def _session_expired(self, member_id: str, effects: Effects) -> None:
-        """A member that waits for us is alive, unless it is new and has waited for five minutes."""
+        """A member with a parked request is alive, unless it is new and has waited for five minutes."""
         member = self.members.by_id.get(member_id)
         if member is None or (not member.is_new and (member.joining or member.syncing)):
             return
-        self._expel(member, effects)
-        effects.counts.expired_sessions += 1
+        self._remove_and_reply(member, effects)
+        effects.counters.expired_sessions += 1
         if self.state is State.PREPARING_REBALANCE:
-            self._complete_join_even_early(effects)
+            self._complete_join_if_all_joined_early(effects)
         else:
             self._rebalance(effects)
 
-    def _complete_join_even_early(self, effects: Effects) -> None:
-        """After an expiry Kafka asks only whether all have joined: this may end even the initial delay."""
+    def _complete_join_if_all_joined_early(self, effects: Effects) -> None:
+        """After an expiry Kafka only checks whether all have joined. This may end the initial delay."""
         if self.state is State.PREPARING_REBALANCE and self.members.all_joined():
             self._complete_join(effects)
 
-    # The end, and the view -------------------------------------------------------------------------------------------
+    # Closing and description -----------------------------------------------------------------------------------------
 
     def close(self, error: ErrorCode, effects: Effects) -> None:
-        """Everybody who waits is answered; the group is dead."""
+        """Reply to all parked requests with ``error``, and enter Dead."""
         for member in self.members:
-            effects.answer(self.members.take_join(member), Joined(error, member_id=member.member_id))
+            effects.answer(self.members.pop_join(member), Joined(error, member_id=member.member_id))
             effects.answer(member.syncing, Synced(error))
             member.syncing = None
         sessions = [member.session for member in self.members]
         for deadline in (*sessions, *self.members.pending.values(), self.join_deadline, self.sync_deadline):
             deadline.cancel(effects)
-        self.members = Members()  # nobody is known any more, so nobody's session is renewed
-        self._move(State.DEAD)
+        self.members = Members()  # so that no session is renewed
+        self._transition_to(State.DEAD)
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether nobody is here or about to come."""
+    def has_no_members(self) -> bool:
+        """Whether there are neither members nor pending member ids."""
         return not self.members.by_id and not self.members.pending
 
     def describe(self) -> Described:
@@ -489,8 +489,8 @@ class ClassicGroup(Rebalance):
         )
 
 
-def _differ(asked: str | None, ours: str | None) -> bool:
-    return asked is not None and ours is not None and asked != ours
+def _differ(requested: str | None, current: str | None) -> bool:
+    return requested is not None and current is not None and requested != current
 
 
 def _error_in(answer: Action | ErrorCode) -> ErrorCode:

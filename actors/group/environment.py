@@ -1,4 +1,4 @@
-"""GroupEnvironment: what every group's actor and its fallback are given."""
+"""GroupEnvironment: dependencies of GroupActor and FailedGroup."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 from ..base import ActorRef
 from ..engine_ports import Clock
 from ..ports import GroupSettings, Random
-from .effects import Counts
+from .effects import GroupCounters
 
 
 class GroupEnvironment(NamedTuple):
-    """Settings, clock, random numbers and the actors that a group sends to."""
+    """Settings, clock, source of member ids, and the actors that a group sends messages to."""
 
     settings: GroupSettings
     clock: Clock
@@ -19,4 +19,4 @@ class GroupEnvironment(NamedTuple):
     coordinator: ActorRef
     timer: ActorRef
     writer: ActorRef
-    counts: Counts
+    counters: GroupCounters

@@ -1,15 +1,16 @@
-"""Which offsets have had their time, exactly as KIP-211 and Kafka's OffsetMetadataManager (4.x) say. Pure.
+"""Which offsets have expired, exactly as defined by KIP-211 and Kafka's OffsetMetadataManager (4.x). Pure.
 
-Age is counted from
+The age of an offset begins
 
 =====================================================  ================================================================
-an Empty group                                         when it became Empty; from the commit if that is not known
-a Stable group of consumers, topics not subscribed to  the commit
-a simple group (offsets, and never a member)           the commit
+in an Empty group                                      when it became Empty; at the commit if that is unknown
+in a Stable consumer group, topics not subscribed to   at the commit
+in a simple group (offsets, never a member)            at the commit
 =====================================================  ================================================================
 
-and nothing expires elsewhere: while a rebalance is open, in groups whose subscriptions cannot be read, and what a
-member subscribes to. An offset with a time of its own (OffsetCommit v2-v4) goes at that time, where anything does.
+Nothing expires during a rebalance, in groups whose subscriptions cannot be parsed, and for topics that a member
+subscribes to. An offset with an explicit expiry time (OffsetCommit v2-v4) expires at that time, under the same
+conditions.
 """
 
 from __future__ import annotations
@@ -25,29 +26,30 @@ from .states import State
 from .subscription import CONSUMER
 
 BATCH = 500
-"""Tombstones in one batch of records: it stays far below Kafka's default limit of a mebibyte."""
+"""Tombstones per batch of records; far below Kafka's default limit of 1 MiB."""
 
 MINUTE_MS = 60_000
 
 
-class OldOffsets(NamedTuple):
-    """What deletes the first so many of a group's old offsets; ``is_all``: there are no more to delete now."""
+class TombstoneBatch(NamedTuple):
+    """Tombstones that are appended together. ``is_last``: nothing more is to be deleted afterwards."""
 
     records: tuple[Record, ...]
-    is_all: bool
+    is_last: bool
 
 
-def expired(group: Rebalance, data: GroupData, now_ms: int, retention_ms: int) -> OldOffsets:
-    """``now_ms`` is the wall clock's. The group itself goes with its last offset if it is Empty, however young it is.
+def find_expired(group: Rebalance, data: GroupData, now_ms: int, retention_ms: int) -> TombstoneBatch:
+    """Tombstones of expired offsets. An Empty group is deleted with its last offset, whatever its own age.
 
-    An offset that a transaction is about to replace stays, and so does a group with an open transaction.
+    ``now_ms`` is wall-clock time. Offsets with a pending transactional offset do not expire, and a group with an open
+    transaction is not deleted.
     """
-    found = tuple(islice(_expired_offsets(group, data, now_ms, retention_ms), BATCH + 1))
-    if len(found) > BATCH:
-        return OldOffsets(found[:BATCH], False)
-    if group.state is State.EMPTY and len(found) == len(data.offsets) and not data.pending:
-        return OldOffsets((*found, GroupRecord(group.group_id, None)), True)
-    return OldOffsets(found, True)
+    records = tuple(islice(_expired_offsets(group, data, now_ms, retention_ms), BATCH + 1))
+    if len(records) > BATCH:
+        return TombstoneBatch(records[:BATCH], False)
+    if group.state is State.EMPTY and len(records) == len(data.offsets) and not data.pending:
+        return TombstoneBatch((*records, GroupRecord(group.group_id, None)), True)
+    return TombstoneBatch(records, True)
 
 
 def _expired_offsets(group: Rebalance, data: GroupData, now_ms: int, retention_ms: int) -> Iterator[OffsetRecord]:
@@ -59,8 +61,8 @@ def _expired_offsets(group: Rebalance, data: GroupData, now_ms: int, retention_m
         if topic in subscribed:
             continue
         for partition, value in partitions.items():
-            is_replaced = (topic, partition) in data.pending.places
-            if not is_replaced and _is_old(value, since_ms, now_ms, retention_ms):
+            is_replaced = (topic, partition) in data.pending.by_partition
+            if not is_replaced and _is_expired(value, since_ms, now_ms, retention_ms):
                 yield OffsetRecord(group.group_id, topic, partition, None)
 
 
@@ -70,8 +72,8 @@ def _may_expire(group: Rebalance) -> bool:
     return group.state is State.STABLE and group.protocol_type == CONSUMER and group.subscribed_topics() is not None
 
 
-def _is_old(value: OffsetValue, since_ms: int, now_ms: int, retention_ms: int) -> bool:
-    """``since_ms`` -1: the commit's own time counts."""
+def _is_expired(value: OffsetValue, since_ms: int, now_ms: int, retention_ms: int) -> bool:
+    """``since_ms`` -1: the age begins at the commit."""
     if value.expire_timestamp_ms != -1:
         return now_ms >= value.expire_timestamp_ms
     return now_ms - (value.commit_timestamp_ms if since_ms == -1 else since_ms) >= retention_ms

@@ -1,8 +1,8 @@
-"""FailedGroup: stands in for a group whose actor had too many bugs. It refuses, keeps its records, and ends by itself.
+"""FailedGroup: the placeholder of a group whose actor had too many bugs. It refuses requests for 60 s.
 
-Clients hear COORDINATOR_NOT_AVAILABLE, which makes them come again. What was on its way to the log still arrives and is
-answered. After a minute the first request lets the group have its next chance: the stand-in falls asleep, and who comes
-back behind the same reference is the group, from what is durable.
+Clients get COORDINATOR_NOT_AVAILABLE and retry. Records in flight are still applied and their requests get replies.
+The first request after 60 s passivates the placeholder. The next one activates the group again, behind the same
+reference, with its durable state.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, get_args
 
-from ..base import SteadfastActor
+from ..base import ResilientActor
+from ..error_reply import error_reply
 from ..errors import ErrorCode
-from ..messages import ExpireOffsets, ForgetTopics, GroupRequest, Shutdown, Written
+from ..messages import DeleteTopicOffsets, ExpireOffsets, GroupRequest, Shutdown, Written
 from ..records import MarkerRecord
-from ..refusal import refusal
 from ..timer.messages import Expired
-from .in_flight import Kept
+from .in_flight import GroupSnapshot
 from .offsets import GroupData
 
 if TYPE_CHECKING:
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("callboard.actors")
 
 FAILED_FOR_MS = 60_000
-"""How long a group with too many bugs is left alone: its clients come again every second or so, and wait that long."""
+"""How long a group with too many bugs stays unavailable. Its clients retry about every second."""
 
 
-class FailedGroup(SteadfastActor):
-    """Made with the arguments of the GroupActor in whose place it stands."""
+class FailedGroup(ResilientActor):
+    """Has the same constructor arguments as the GroupActor that it replaces."""
 
-    may_sleep = True
+    may_passivate = True
     handlers = {
         **dict.fromkeys(get_args(GroupRequest), "refuse"),
         ExpireOffsets: "ignore",
-        ForgetTopics: "ignore",
-        Written: "written",
-        MarkerRecord: "transaction_ended",
+        DeleteTopicOffsets: "ignore",
+        Written: "handle_written",
+        MarkerRecord: "apply_marker",
         Expired: "ignore",
-        Shutdown: "ignore",
+        Shutdown: "ignore",  # no requests are parked
     }
 
     def __init__(self, group_id: str, partition: int, data: GroupData, environment: GroupEnvironment) -> None:
@@ -47,33 +47,38 @@ class FailedGroup(SteadfastActor):
         self._data = data
         self._clock = environment.clock
         self._until_ms = self._clock.monotonic_ms() + FAILED_FOR_MS
-        self._kept: Kept
+        self._snapshot: GroupSnapshot
 
-    def on_return(self, kept: Kept) -> None:
-        self._kept = kept
-        log.error("group %r is left alone for %d s: too many bugs, %r", kept.group_id, FAILED_FOR_MS // 1000, kept.bug)
-        kept.underway.give_up(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    def restore_state(self, snapshot: GroupSnapshot) -> None:
+        self._snapshot = snapshot
+        log.error(
+            "group %r is unavailable for %d s after too many bugs: %r",
+            snapshot.group_id,
+            FAILED_FOR_MS // 1000,
+            snapshot.bug,
+        )
+        snapshot.in_flight.fail_pending(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def on_leave(self, error: Exception | None) -> Kept:
-        return self._kept
+    def save_state(self, error: Exception | None) -> GroupSnapshot:
+        return self._snapshot
 
     def refuse(self, request: GroupRequest) -> Any:
-        if self._clock.monotonic_ms() >= self._until_ms and self._kept.underway.is_quiet:
-            self.sleep()
-        return refusal(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if self._clock.monotonic_ms() >= self._until_ms and self._snapshot.in_flight.is_idle:
+            self.passivate()
+        return error_reply(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def written(self, message: Written) -> None:
-        """A record of the group that failed has reached the log, or not."""
-        self._kept.underway.appends_done += 1
+    def handle_written(self, message: Written) -> None:
+        """The outcome of an append by the group that failed."""
+        self._snapshot.in_flight.appends_done += 1
         if message.outcome.error is ErrorCode.NONE:
             for record in message.records:
                 self._data.replay(record)
-        answer = getattr(message.context, "answer", None)
-        if answer is not None:
-            answer(message.outcome.error)
+        send_reply = getattr(message.context, "answer", None)
+        if send_reply is not None:
+            send_reply(message.outcome.error)
 
-    def transaction_ended(self, marker: MarkerRecord) -> None:
+    def apply_marker(self, marker: MarkerRecord) -> None:
         self._data.replay(marker)
 
     def ignore(self, _message: Any) -> None:
-        """Alarms of members that are not here, the sweep, and the end: nobody is parked."""
+        """Deadlines of the failed instance, scans and shutdown need no action."""

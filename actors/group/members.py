@@ -1,4 +1,4 @@
-"""The members of one classic group: who they are, who waits for what, and what they vote for."""
+"""The members of one classic group, with their parked requests and their votes for a protocol."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from ..records import MemberValue
 from .effects import Deadline
 
 SIZE_MAX = 2**28
-"""Names and metadata of all members together. The leader is sent nearly all of it, and an answer has 2**31 bytes."""
+"""Maximum size (bytes) of names and metadata of all members together. The leader gets nearly all of it in one response,
+which is limited to 2**31 bytes."""
 
 
-class Member:
-    """A member, with the requests of it that are parked."""
+class GroupMember:
+    """A member, with its parked requests."""
 
     __slots__ = (
         "assignment",
@@ -48,20 +49,20 @@ class Member:
         self.is_new = False
 
     @classmethod
-    def of_request(cls, member_id: str, request: JoinGroup) -> Member:
+    def from_request(cls, member_id: str, request: JoinGroup) -> GroupMember:
         member = cls(member_id, request.group_instance_id, request.client_id, request.client_host)
         member.is_new = True
         member.update(request)
         return member
 
     @classmethod
-    def of_record(cls, value: MemberValue, protocol: str | None) -> Member:
-        """A member as the log knows it: it supports the one protocol that was chosen."""
+    def from_record(cls, value: MemberValue, protocol: str | None) -> GroupMember:
+        """A member from its record, which contains only the chosen protocol."""
         member = cls(value.member_id, value.group_instance_id, value.client_id, value.client_host)
         member.session_timeout_ms = value.session_timeout_ms
-        # Records of version 0 have no rebalance timeout; the session timeout was it.
-        has_one = value.rebalance_timeout_ms >= 0
-        member.rebalance_timeout_ms = value.rebalance_timeout_ms if has_one else value.session_timeout_ms
+        # Records of version 0 have no rebalance timeout; the session timeout is used instead.
+        has_timeout = value.rebalance_timeout_ms >= 0
+        member.rebalance_timeout_ms = value.rebalance_timeout_ms if has_timeout else value.session_timeout_ms
         member.protocols = (Protocol(protocol or "", value.subscription),)
         member.assignment = value.assignment
         return member
@@ -72,8 +73,8 @@ class Member:
         self.rebalance_timeout_ms = request.rebalance_timeout_ms
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Its subscription for a protocol; nothing if it does not offer that one."""
-        for offer in self.protocols:  # a loop, not next(): it is asked twice a member in one turn of the group
+        """Its subscription for a protocol; empty if it does not offer that protocol."""
+        for offer in self.protocols:  # faster than next(); called twice per member and rebalance
             if offer.name == protocol:
                 return offer.metadata
         return b""
@@ -102,31 +103,31 @@ class Member:
 
 
 def size_of(protocols: tuple[Protocol, ...]) -> int:
-    """What a member's protocols take in an answer, about."""
+    """The approximate size (bytes) of a member's protocols in a response."""
     return sum(len(protocol.name) + len(protocol.metadata) for protocol in protocols)
 
 
 class Members:
-    """All members by id, static ones also by instance id, and the ids that were handed out but have not joined yet.
+    """All members by id, static members also by instance id, and pending member ids (assigned, not joined yet).
 
-    Counts are kept as members come and go, so that nothing here costs more the more members there are, apart from the
-    vote and the longest timeout, which are asked for once a rebalance.
+    Counts are updated when members are added or removed. So every method takes constant time, except the vote and the
+    maximum timeout, which are needed once per rebalance.
     """
 
     def __init__(self) -> None:
-        # Not a dict: when its first entries have been deleted, it takes ever longer to find the first that is left, a
-        # leader's heir. When the sessions of 20,000 members end at once this was half a second.
-        self.by_id: OrderedDict[str, Member] = OrderedDict()
+        # Not a dict: after its first entries are deleted, finding the first remaining entry (the new leader) takes
+        # linear time. When the sessions of 20,000 members end together, this adds up to half a second.
+        self.by_id: OrderedDict[str, GroupMember] = OrderedDict()
         self.static: dict[str, str] = {}  # instance id -> member id
-        self.pending: dict[str, Deadline] = {}  # member id -> until when it may join
+        self.pending: dict[str, Deadline] = {}  # member id -> deadline for its JoinGroup
         self._supporters: dict[str, int] = {}  # protocol name -> members that offer it
         self._joining = 0
-        self._size = 0  # of all members, as ``fits`` counts
+        self._size = 0  # sum for ``fits``
 
     def __len__(self) -> int:
         return len(self.by_id)
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[GroupMember]:
         return iter(self.by_id.values())
 
     @property
@@ -137,7 +138,7 @@ class Members:
     def all_joined(self) -> bool:
         return self._joining == len(self.by_id) and not self.pending
 
-    def add(self, member: Member) -> None:
+    def add(self, member: GroupMember) -> None:
         self.by_id[member.member_id] = member
         self.pending.pop(member.member_id, None)
         if member.group_instance_id is not None:
@@ -146,61 +147,62 @@ class Members:
         self._joining += member.joining is not None
 
     def fits(self, request: JoinGroup) -> bool:
-        """Whether the leader's list stays within ``SIZE_MAX`` if a member joins, or joins again, with this request."""
+        """Whether the members stay within ``SIZE_MAX`` if a member joins or rejoins with this request."""
         member = self.by_id.get(request.member_id)
         size = self._size - (0 if member is None else size_of(member.protocols))
         return size + size_of(request.protocols) <= SIZE_MAX
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: GroupMember) -> None:
         del self.by_id[member.member_id]
         if member.group_instance_id is not None and self.static.get(member.group_instance_id) == member.member_id:
             del self.static[member.group_instance_id]
         self._count(member, -1)
         self._joining -= member.joining is not None
 
-    def update(self, member: Member, request: JoinGroup) -> None:
+    def update(self, member: GroupMember, request: JoinGroup) -> None:
         self._count(member, -1)
         member.update(request)
         self._count(member, 1)
 
-    def restore(self, member: Member, protocols: tuple[Protocol, ...]) -> None:
-        """Give a member back the protocols that it had."""
+    def restore(self, member: GroupMember, protocols: tuple[Protocol, ...]) -> None:
+        """Restore the previous protocols of a member."""
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)
 
-    def park_join(self, member: Member, reply: ReplyTo) -> None:
-        """Keep a JoinGroup. An older one of the same member is forgotten: its client has given it up (as in Kafka)."""
+    def park_join(self, member: GroupMember, reply: ReplyTo) -> None:
+        """Park a JoinGroup. It replaces an earlier one, which the client has abandoned (as in Kafka)."""
         self._joining += member.joining is None
         member.joining = reply
 
-    def take_join(self, member: Member) -> ReplyTo | None:
-        """The parked JoinGroup, which is about to be answered."""
+    def pop_join(self, member: GroupMember) -> ReplyTo | None:
+        """Remove and return the parked JoinGroup."""
         reply, member.joining = member.joining, None
         self._joining -= reply is not None
         return reply
 
     def supports(self, offers: tuple[Protocol, ...]) -> bool:
         """Whether at least one of the protocols is offered by all members."""
-        everyone = len(self.by_id)
-        return any(self._supporters.get(offer.name, 0) == everyone for offer in offers)
+        member_count = len(self.by_id)
+        return any(self._supporters.get(offer.name, 0) == member_count for offer in offers)
 
     def vote(self) -> str:
-        """The protocol that all offer and most put first; a tie goes as Kafka's hash map has it."""
-        everyone = len(self.by_id)
-        common = {name for name, count in self._supporters.items() if count == everyone}
+        """The protocol that all members offer and most prefer. A tie is decided by the order of Kafka's hash map."""
+        member_count = len(self.by_id)
+        common = {name for name, count in self._supporters.items() if count == member_count}
         votes: dict[str, int] = {}
         for member in self:
             choice = next(offer.name for offer in member.protocols if offer.name in common)
             votes[choice] = votes.get(choice, 0) + 1
-        most = max(votes.values())
-        return first_in_hash_map([name for name, count in votes.items() if count == most], entries=len(votes))
+        max_votes = max(votes.values())
+        winners = [name for name, count in votes.items() if count == max_votes]
+        return first_in_hash_map(winners, entries=len(votes))
 
     def max_rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self), default=0)
 
     def joined(self, protocol: str | None) -> tuple[JoinedMember, ...]:
-        """The list that the leader gets."""
+        """The list of members in the leader's response."""
         return tuple(JoinedMember(m.member_id, m.group_instance_id, m.metadata(protocol)) for m in self)
 
     def check(self) -> None:
@@ -209,12 +211,12 @@ class Members:
         offered = [offer.name for m in self for offer in {o.name: o for o in m.protocols}.values()]
         assert self._supporters == {name: offered.count(name) for name in offered}, "supporters are miscounted"
         statics = {m.group_instance_id: m.member_id for m in self if m.group_instance_id is not None}
-        assert self.static == statics, "static members are misfiled"
+        assert self.static == statics, "the map of static members is wrong"
         sizes = [size_of(m.protocols) + len(m.member_id) + len(m.client_id) for m in self]
         assert self._size == sum(sizes), "the members' size is miscounted"
         assert not self.pending.keys() & self.by_id.keys(), "a member is pending"
 
-    def _count(self, member: Member, step: int) -> None:
+    def _count(self, member: GroupMember, step: int) -> None:
         self._size += step * (size_of(member.protocols) + len(member.member_id) + len(member.client_id))
         for name in {offer.name for offer in member.protocols}:
             count = self._supporters.get(name, 0) + step

@@ -1,4 +1,4 @@
-"""One group's committed offsets: what is durable, and what a commit would make of it. Pure."""
+"""One group's durable data, and the records of commits. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ NO_OFFSET = -1
 NO_LEADER_EPOCH = -1
 
 _HEAD = struct.Struct(">qqI")
-"""Before what is packed: when the oldest offset's age began, when the first with a time of its own goes, and the length
-of the protocol type, which follows."""
+"""Header of packed data: start of the oldest offset's age (ms), earliest explicit expiry time (ms), and the length of
+the protocol type, which follows the header."""
 
 _NEVER = 2**63 - 1
 
 
 class Offsets:
-    """Durable offsets by topic and partition. ``replay`` is the only way in, when loading and when running."""
+    """Durable offsets by topic and partition. Changed only by ``replay``, both at loading and at run time."""
 
     __slots__ = ("_topics",)
 
@@ -33,7 +33,7 @@ class Offsets:
         return sum(len(partitions) for partitions in self._topics.values())
 
     def __iter__(self) -> Iterator[tuple[str, int, OffsetValue]]:
-        """Topic, partition and what is committed for it."""
+        """Topic, partition and committed offset."""
         for topic, partitions in self._topics.items():
             for partition, value in partitions.items():
                 yield topic, partition, value
@@ -42,7 +42,7 @@ class Offsets:
         return self._topics.items()
 
     def restore(self, topic: str, partitions: dict[int, OffsetValue]) -> None:
-        """Put back what ``topics`` gave."""
+        """Set the offsets of a topic, as returned by ``topics``."""
         self._topics[topic] = partitions
 
     def replay(self, record: OffsetRecord) -> None:
@@ -55,32 +55,32 @@ class Offsets:
             self._topics.pop(record.topic, None)
 
     def fetch(self, request: OffsetFetch) -> Fetched:
-        """What is asked for, in the order that it was asked in; what was never committed is -1, without an error."""
+        """The requested offsets, in the order of the request. Without a commit the offset is -1, without an error."""
         topics = request.topics
         if topics is None:
             topics = tuple((topic, tuple(partitions)) for topic, partitions in self._topics.items())
-        return Fetched(ErrorCode.NONE, tuple((topic, self._fetch_topic(topic, asked)) for topic, asked in topics))
+        return Fetched(ErrorCode.NONE, tuple((topic, self._fetch_topic(topic, ids)) for topic, ids in topics))
 
-    def _fetch_topic(self, topic: str, asked: tuple[int, ...]) -> tuple[FetchedOffset, ...]:
-        known = self._topics.get(topic, {})
-        return tuple(_fetched(partition, known.get(partition)) for partition in asked)
+    def _fetch_topic(self, topic: str, partitions: tuple[int, ...]) -> tuple[FetchedOffset, ...]:
+        values = self._topics.get(topic, {})
+        return tuple(_fetched(partition, values.get(partition)) for partition in partitions)
 
     def has(self, topic: str, partition: int) -> bool:
         return partition in self._topics.get(topic, {})
 
     def partitions(self, topic: str) -> Iterable[int]:
-        """Those of a topic that have an offset."""
+        """The partitions of a topic that have an offset."""
         return self._topics.get(topic, {})
 
     def tombstones(self, group_id: str) -> Iterator[OffsetRecord]:
-        """The records that delete everything here."""
+        """The records that delete all offsets."""
         for topic, partitions in self._topics.items():
             for partition in partitions:
                 yield OffsetRecord(group_id, topic, partition, None)
 
 
 class GroupData:
-    """What is durable about one group, made by nothing but its records in the order of the log."""
+    """The durable data of one group, built only from its records in the order of the log."""
 
     __slots__ = ("offsets", "pending", "value")
 
@@ -92,24 +92,24 @@ class GroupData:
     def replay(self, record: Record) -> None:
         if isinstance(record, OffsetRecord):
             self.offsets.replay(record)
-            if self.pending.places:
-                self._overtake(record)
+            if self.pending.by_partition:
+                self._supersede(record)
         elif isinstance(record, GroupRecord):
             self.value = record.value
         elif isinstance(record, PendingOffsetRecord):
             self._replay_pending(record)
         elif isinstance(record, MarkerRecord):
-            for (topic, partition), value in self.pending.end(record.producer_id, record.committed):
+            for (topic, partition), value in self.pending.end_transaction(record.producer_id, record.committed):
                 self.offsets.replay(OffsetRecord("", topic, partition, value))
 
-    def _overtake(self, record: OffsetRecord) -> None:
+    def _supersede(self, record: OffsetRecord) -> None:
         if record.value is None:
-            self.pending.forget(record.topic, record.partition)
+            self.pending.remove(record.topic, record.partition)
         else:
-            self.pending.overtake(record.topic, record.partition)
+            self.pending.supersede(record.topic, record.partition)
 
     def _replay_pending(self, record: PendingOffsetRecord) -> None:
-        """A tombstone is one at once, in a transaction or not."""
+        """A tombstone takes effect at once, even in a transaction."""
         if record.value is None:
             self.replay(OffsetRecord(*record[:4]))
         else:
@@ -117,29 +117,31 @@ class GroupData:
 
     def fetch(self, request: OffsetFetch) -> Fetched:
         fetched = self.offsets.fetch(request)
-        return self.pending.hide(fetched) if request.require_stable and self.pending else fetched
+        return self.pending.mask_unstable(fetched) if request.require_stable and self.pending else fetched
 
     def has(self, topic: str, partition: int) -> bool:
-        """Whether there is something to delete: an offset, or one that a transaction is about to commit."""
-        return self.offsets.has(topic, partition) or (topic, partition) in self.pending.places
+        """Whether there is a committed or pending offset."""
+        return self.offsets.has(topic, partition) or (topic, partition) in self.pending.by_partition
 
     def topic_tombstones(self, group_id: str, topics: Iterable[str]) -> tuple[OffsetRecord, ...]:
-        """The records that delete what is committed of some topics, and what transactions are about to commit."""
-        places = dict.fromkeys((topic, partition) for topic in topics for partition in self.offsets.partitions(topic))
-        places |= dict.fromkeys(place for place in self.pending.places if place[0] in topics)
-        return tuple(OffsetRecord(group_id, topic, partition, None) for topic, partition in places)
+        """The records that delete the committed and pending offsets of topics."""
+        by_partition = dict.fromkeys(
+            (topic, partition) for topic in topics for partition in self.offsets.partitions(topic)
+        )
+        by_partition |= dict.fromkeys(key for key in self.pending.by_partition if key[0] in topics)
+        return tuple(OffsetRecord(group_id, topic, partition, None) for topic, partition in by_partition)
 
-    def is_gone(self) -> bool:
-        """Whether nothing is left: no group record and no offset, not even one of an open transaction."""
+    def is_empty(self) -> bool:
+        """Whether there is no group record, no offset and no pending offset."""
         return self.value is None and not len(self.offsets) and not self.pending
 
-    def may_sleep(self) -> bool:
-        """Whether nobody waits for a session or a transaction to end."""
+    def is_packable(self) -> bool:
+        """Whether the group can be passivated: it has no members and no open transactions."""
         return (self.value is None or not self.value.members) and not self.pending
 
     def pack(self) -> bytes:
-        """All of it in a tenth of the memory, for ``unpack`` in the same process. Of groups that ``may_sleep`` only."""
-        assert self.may_sleep(), "a group with members has deadlines, and an open transaction will end"
+        """Serialize to a tenth of the memory, for ``unpack`` in the same process. The group must be packable."""
+        assert self.is_packable(), "a group with members or open transactions has to stay active"
         topics = [
             (topic, [(partition, *offset) for partition, offset in partitions.items()])
             for topic, partitions in self.offsets.topics()
@@ -156,20 +158,20 @@ class GroupData:
         return data
 
     def tombstones(self, group_id: str) -> Iterator[Record]:
-        """What deletes the group: first its offsets, then itself. A simple group gets both too, as in Kafka."""
+        """The records that delete the offsets and then the group, even if it is a simple group (as in Kafka)."""
         yield from self.offsets.tombstones(group_id)
-        for topic, partition in self.pending.places:
+        for topic, partition in self.pending.by_partition:
             if not self.offsets.has(topic, partition):
                 yield OffsetRecord(group_id, topic, partition, None)
         yield GroupRecord(group_id, None)
 
 
 PackedOffset = tuple[int, int, int, str, int, int]
-"""A partition, and what an ``OffsetValue`` has."""
+"""A partition and the fields of its ``OffsetValue``."""
 
 
 def pack(value: GroupValue | None, topics: list[tuple[str, list[PackedOffset]]]) -> bytes:
-    """What ``GroupData.unpack`` makes a group of, straight from its parts: a start packs a million of them."""
+    """The input of ``GroupData.unpack``, made without a ``GroupData``: a start packs up to a million groups."""
     if value is None:
         since_ms, protocol_type, fields = -1, b"", None
     else:
@@ -180,9 +182,9 @@ def pack(value: GroupValue | None, topics: list[tuple[str, list[PackedOffset]]])
 
 
 def _oldest_ms(topics: list[tuple[str, list[PackedOffset]]], since_ms: int) -> tuple[int, int]:
-    """What ``packed_is_due`` needs; the rules are those of ``expiry.expired`` for a group without members."""
+    """Times for ``packed_may_have_expired``, by the rules of ``expiry.find_expired`` for a group without members."""
     if not topics:
-        return -1, -1  # the group itself is to go
+        return -1, -1  # the group itself is deleted
     oldest_ms = expire_ms = _NEVER
     for _topic, offsets in topics:
         for offset in offsets:
@@ -195,13 +197,13 @@ def _oldest_ms(topics: list[tuple[str, list[PackedOffset]]], since_ms: int) -> t
 
 
 def packed_protocol_type(packed: bytes) -> str:
-    """What a listing shows of a group that ``GroupData.pack`` has packed, without unpacking it."""
+    """The protocol type of a packed group, for listings."""
     size: int = _HEAD.unpack_from(packed)[2]
     return packed[_HEAD.size : _HEAD.size + size].decode("utf-8", "surrogatepass")
 
 
-def packed_is_due(packed: bytes, now_ms: int, retention_ms: int) -> bool:
-    """Whether something of a group that ``GroupData.pack`` has packed could be old, without unpacking it."""
+def packed_may_have_expired(packed: bytes, now_ms: int, retention_ms: int) -> bool:
+    """Whether offsets of a packed group may have expired."""
     oldest_ms, expire_ms, _ = _HEAD.unpack_from(packed)
     return bool(now_ms - oldest_ms >= retention_ms or now_ms >= expire_ms)
 
@@ -209,10 +211,10 @@ def packed_is_due(packed: bytes, now_ms: int, retention_ms: int) -> bool:
 def commit_records(
     request: OffsetCommit, now_ms: int, metadata_max: int
 ) -> tuple[tuple[ErrorCode, ...], tuple[OffsetRecord, ...]]:
-    """What a commit appends, and what each of its partitions is answered.
+    """The error code of each partition of a commit, and the records to append.
 
-    Metadata that is longer than ``metadata_max`` UTF-16 units (Kafka counts characters, whatever the setting's name
-    says) is refused for its partition alone.
+    Metadata of more than ``metadata_max`` UTF-16 code units is refused for its partition only. (Despite the name of the
+    setting, Kafka counts characters, not bytes.)
     """
     expire_ms = now_ms + request.retention_ms if request.retention_ms != -1 else -1
     errors, records = [], []
@@ -230,8 +232,8 @@ def txn_commit_records(
     request: TxnOffsetCommit, now_ms: int, metadata_max: int
 ) -> tuple[tuple[ErrorCode, ...], tuple[PendingOffsetRecord, ...]]:
     """The same for a commit in a transaction."""
-    plain = OffsetCommit(request.group_id, request.member_id, None, -1, request.commits)
-    errors, records = commit_records(plain, now_ms, metadata_max)
+    plain_commit = OffsetCommit(request.group_id, request.member_id, None, -1, request.commits)
+    errors, records = commit_records(plain_commit, now_ms, metadata_max)
     producer = (request.producer_id, request.producer_epoch)
     return errors, tuple(PendingOffsetRecord(*record, *producer) for record in records)
 

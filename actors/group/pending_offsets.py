@@ -1,8 +1,8 @@
-"""Offsets that transactions are about to commit: durable, and not valid until a marker says so. Pure.
+"""Offsets of open transactions: durable, but only valid after a COMMIT marker. Pure.
 
-A marker concerns all that its producer has committed in a partition of the log. Where a transaction and others commit
-the same partition of a topic, what lies later in the log counts, whenever the marker comes (Kafka's
-OffsetMetadataManager). So what came later overtakes: it is noted here, and a COMMIT does not go back behind it.
+A marker ends the transaction of its producer in one partition of the log. If a transaction and other commits write the
+offset of the same partition, the later record wins, whenever the marker arrives (Kafka's OffsetMetadataManager). So a
+pending offset that is followed by a plain commit is marked as superseded.
 """
 
 from __future__ import annotations
@@ -13,52 +13,56 @@ from ..errors import ErrorCode
 from ..messages import Fetched, FetchedOffset
 from ..records import OffsetValue, PendingOffsetRecord
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 NO_OFFSET = -1
 
 
 class PendingOffsets:
-    """Of one group. ``places`` is empty most of the time; for each place the producers in the order of the log."""
+    """The pending offsets of one group, by partition and producer id, in the order of the log. Usually empty."""
 
-    __slots__ = ("places",)
+    __slots__ = ("by_partition",)
 
     def __init__(self) -> None:
-        self.places: dict[Place, dict[int, OffsetValue | None]] = {}  # None: overtaken
+        self.by_partition: dict[TopicPartition, dict[int, OffsetValue | None]] = {}  # None: superseded
 
     def __bool__(self) -> bool:
-        return bool(self.places)
+        return bool(self.by_partition)
 
     def producers(self) -> set[int]:
-        """Whose transactions are open."""
-        return {producer_id for producers in self.places.values() for producer_id in producers}
+        """The ids of producers with an open transaction."""
+        return {producer_id for producers in self.by_partition.values() for producer_id in producers}
 
     def add(self, record: PendingOffsetRecord) -> None:
-        producers = self.places.setdefault((record.topic, record.partition), {})
-        producers.pop(record.producer_id, None)  # the newest goes to the end
+        producers = self.by_partition.setdefault((record.topic, record.partition), {})
+        producers.pop(record.producer_id, None)  # so that the newest is last
         producers[record.producer_id] = record.value
 
-    def overtake(self, topic: str, partition: int) -> None:
-        """A commit outside of a transaction came later than all that is pending for this place."""
-        producers = self.places.get((topic, partition), {})
+    def supersede(self, topic: str, partition: int) -> None:
+        """A commit outside of a transaction supersedes all pending offsets of a partition."""
+        producers = self.by_partition.get((topic, partition), {})
         for producer_id in producers:
             producers[producer_id] = None
 
-    def forget(self, topic: str, partition: int) -> None:
-        """The offset was deleted, and what was about to replace it goes with it."""
-        self.places.pop((topic, partition), None)
+    def remove(self, topic: str, partition: int) -> None:
+        """Remove the pending offsets of a partition whose offset was deleted."""
+        self.by_partition.pop((topic, partition), None)
 
-    def end(self, producer_id: int, committed: bool) -> list[tuple[Place, OffsetValue]]:
-        """A transaction has ended: what it leaves, where nobody has overtaken it."""
-        kept = []
-        for place in [place for place, producers in self.places.items() if producer_id in producers]:
-            value = self._end_at(place, producer_id, committed)
+    def end_transaction(self, producer_id: int, committed: bool) -> list[tuple[TopicPartition, OffsetValue]]:
+        """End a transaction. Returns the offsets that become valid: those that were not superseded."""
+        committed_offsets = []
+        for topic_partition in [
+            topic_partition for topic_partition, producers in self.by_partition.items() if producer_id in producers
+        ]:
+            value = self._end_in_partition(topic_partition, producer_id, committed)
             if committed and value is not None:
-                kept.append((place, value))
-        return kept
+                committed_offsets.append((topic_partition, value))
+        return committed_offsets
 
-    def _end_at(self, place: Place, producer_id: int, committed: bool) -> OffsetValue | None:
-        producers = self.places[place]
+    def _end_in_partition(
+        self, topic_partition: TopicPartition, producer_id: int, committed: bool
+    ) -> OffsetValue | None:
+        producers = self.by_partition[topic_partition]
         if committed and producers[producer_id] is not None:
             for earlier in producers:
                 if earlier == producer_id:
@@ -66,18 +70,18 @@ class PendingOffsets:
                 producers[earlier] = None
         value = producers.pop(producer_id)
         if not producers:
-            del self.places[place]
+            del self.by_partition[topic_partition]
         return value
 
-    def hide(self, fetched: Fetched) -> Fetched:
-        """What a fetch that wants stable offsets hears instead: come again, where a transaction is open (KIP-447)."""
+    def mask_unstable(self, fetched: Fetched) -> Fetched:
+        """Replace offsets with an open transaction by UNSTABLE_OFFSET_COMMIT, so that the client retries (KIP-447)."""
         return Fetched(
-            fetched.error, tuple((topic, tuple(self._hide(topic, found))) for topic, found in fetched.topics)
+            fetched.error, tuple((topic, tuple(self._mask_topic(topic, offsets))) for topic, offsets in fetched.topics)
         )
 
-    def _hide(self, topic: str, found: Iterable[FetchedOffset]) -> Iterator[FetchedOffset]:
-        for one in found:
-            if (topic, one.partition) in self.places:
-                yield FetchedOffset(one.partition, NO_OFFSET, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    def _mask_topic(self, topic: str, offsets: Iterable[FetchedOffset]) -> Iterator[FetchedOffset]:
+        for offset in offsets:
+            if (topic, offset.partition) in self.by_partition:
+                yield FetchedOffset(offset.partition, NO_OFFSET, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
             else:
-                yield one
+                yield offset

@@ -1,8 +1,8 @@
-"""How a classic group gets from one generation to the next: pure, with every wait on a named deadline.
+"""The steps of a classic group from one generation to the next. Pure; every wait has a named deadline.
 
 Names of deadlines: ``("session", member id)``, ``("pending", member id)``, ``("join",)`` and ``("sync",)``. The join
-deadline is the initial delay of an empty group, else the longest rebalance timeout; by the sync deadline every member
-must have asked for its assignment.
+deadline is the initial delay for an empty group, otherwise the maximum rebalance timeout. By the sync deadline every
+member must have sent SyncGroup.
 Source of the rules: Kafka's GroupMetadataManager (4.x), ClassicGroup.
 """
 
@@ -14,19 +14,19 @@ from ..messages import Joined, Synced
 from ..ports import GroupSettings
 from ..records import GroupRecord, GroupValue
 from .effects import Deadline, Effects
-from .members import Member, Members
-from .states import ANSWERS, CAME_FROM, State
+from .members import GroupMember, Members
+from .states import ALLOWED_PREVIOUS_STATES, ANSWERS, State
 from .subscription import CONSUMER, subscribed_topics
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""A member that joins for the first time is given up after this, parked or not (Kafka's constant, KAFKA-7610)."""
+"""A member that joins for the first time is removed after this time, parked or not (Kafka's constant, KAFKA-7610)."""
 
-NOBODY_CAME_WAIT_MS = 1000
-"""While none of a group's static members rejoins, we look again after this at the earliest. Kafka looks after each
-rebalance timeout, so a client whose timeout is nothing at all keeps it busy; here that would keep the loop busy."""
+NO_REJOIN_WAIT_MS = 1000
+"""Minimum time between checks while no static member rejoins. Kafka checks after each rebalance timeout; here a timeout
+of 0 would keep the event loop busy."""
 
-GENERATIONS_BEGAN_S = 1_577_836_800
-"""The first second of 2020. Generations have 31 bits, so those that begin at the clock's seconds last until 2088."""
+GENERATION_EPOCH_S = 1_577_836_800
+"""The first second of 2020. Generations have 31 bits, so they can begin at the clock's seconds until 2088."""
 
 
 class Rebalance:
@@ -38,57 +38,57 @@ class Rebalance:
         self.clock = clock
         self.state = State.EMPTY
         self.previous_state = State.DEAD
-        self.answers = ANSWERS[State.EMPTY]  # the state's row of the table
+        self.answers = ANSWERS[State.EMPTY]  # the row of the state in the table
         self.state_timestamp_ms = clock.wall_ms()
         self.generation = self._generation_of_clock() if settings.group_generation_from_clock else 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
         self.members = Members()
-        self._subscriptions: tuple[bytes, ...] | None = None  # of the last generation that began, until they are read
-        self._topics: frozenset[str] | None = None  # what they say
+        self._subscriptions: tuple[bytes, ...] | None = None  # of the last generation, until they are parsed
+        self._topics: frozenset[str] | None = None  # the parsed subscriptions
         self.pending_sync: set[str] = set()
-        self.assigned_generation = -1  # the last one whose assignment was handed to the log
+        self.assigned_generation = -1  # the last one whose assignment was appended
         self.join_deadline = Deadline(("join",))
         self.sync_deadline = Deadline(("sync",))
         self._new_member_added = False
         self._initial_delay_ms = 0
         self._initial_remaining_ms = 0
-        self._look_again_ms: int | None = None  # nobody has come, and this is how soon Kafka would look again
+        self._retry_ms: int | None = None  # until Kafka's next check, if no member joined
 
     def _generation_of_clock(self) -> int:
-        """More than any that a group of this name has had, unless it had more than one a second."""
-        return max(self.state_timestamp_ms // 1000 - GENERATIONS_BEGAN_S, 0)
+        """Higher than the generations of a deleted group of this name, if those were at most one per second."""
+        return max(self.state_timestamp_ms // 1000 - GENERATION_EPOCH_S, 0)
 
     # Deadlines -------------------------------------------------------------------------------------------------------
 
     def _set(self, deadline: Deadline, in_ms: int, effects: Effects) -> None:
         deadline.set(self.clock.monotonic_ms() + in_ms, effects)
 
-    def _renew_session(self, member: Member, effects: Effects) -> None:
+    def _renew_session(self, member: GroupMember, effects: Effects) -> None:
         member.session.set(self.clock.monotonic_ms() + member.session_timeout_ms, effects)
 
     # From state to state ---------------------------------------------------------------------------------------------
 
-    def _move(self, state: State) -> None:
-        if self.state not in CAME_FROM[state]:
-            came_from = sorted(s.value for s in CAME_FROM[state])
+    def _transition_to(self, state: State) -> None:
+        if self.state not in ALLOWED_PREVIOUS_STATES[state]:
+            came_from = sorted(s.value for s in ALLOWED_PREVIOUS_STATES[state])
             raise IllegalTransition(
                 f"group {self.group_id!r}: {state.value} is entered from {came_from}, it was {self.state.value}"
             )
         self.previous_state = self.state
-        self._enter(state)
+        self._set_state(state)
         self.state_timestamp_ms = self.clock.wall_ms()
 
-    def _enter(self, state: State) -> None:
+    def _set_state(self, state: State) -> None:
         self.state = state
         self.answers = ANSWERS[state]
 
     def _rebalance(self, effects: Effects) -> None:
-        """Members have changed: begin the join phase, or see whether the one that is open is complete."""
+        """Handle a change of the members: begin the join phase, or check whether the current one is complete."""
         if self.state is State.PREPARING_REBALANCE:
-            self._complete_join_if_all_are_there(effects)
-            self._look_again_soon(effects)
+            self._complete_join_if_all_joined(effects)
+            self._schedule_retry(effects)
         else:
             self._start_rebalance(effects)
 
@@ -100,24 +100,24 @@ class Rebalance:
         if self.state is State.EMPTY:
             self._start_initial_delay(effects)
             return
-        self._move(State.PREPARING_REBALANCE)
+        self._transition_to(State.PREPARING_REBALANCE)
         if self.members.all_joined():
             self._complete_join(effects)
         else:
             self._set(self.join_deadline, self.members.max_rebalance_timeout_ms(), effects)
 
     def _start_initial_delay(self, effects: Effects) -> None:
-        """A new group waits a little, so that members that start together get one generation and not one each."""
+        """Delay the first generation, so that members that start together are in the same one."""
         self._initial_delay_ms = self.settings.group_initial_rebalance_delay_ms
         self._initial_remaining_ms = max(self.members.max_rebalance_timeout_ms() - self._initial_delay_ms, 0)
         self._set(self.join_deadline, self._initial_delay_ms, effects)
-        self._move(State.PREPARING_REBALANCE)
+        self._transition_to(State.PREPARING_REBALANCE)
 
     def _in_initial_delay(self) -> bool:
         return self.state is State.PREPARING_REBALANCE and self.previous_state is State.EMPTY
 
     def _join_deadline_passed(self, effects: Effects) -> None:
-        """The time to join is over. The initial delay is extended while new members keep coming."""
+        """End the join phase. The initial delay is extended while new members keep joining."""
         if self.state is not State.PREPARING_REBALANCE:
             return
         if not (self._in_initial_delay() and self._new_member_added and self._initial_remaining_ms):
@@ -129,29 +129,29 @@ class Rebalance:
         self._initial_remaining_ms = max(self._initial_remaining_ms - used_ms, 0)
         self._set(self.join_deadline, self._initial_delay_ms, effects)
 
-    def _complete_join_if_all_are_there(self, effects: Effects) -> None:
+    def _complete_join_if_all_joined(self, effects: Effects) -> None:
         if self.state is State.PREPARING_REBALANCE and not self._in_initial_delay() and self.members.all_joined():
             self._complete_join(effects)
 
-    def _look_again_soon(self, effects: Effects) -> None:
-        """Somebody may have come where nobody was: that is noticed as soon as Kafka would notice it."""
-        if self._look_again_ms is not None and self.state is State.PREPARING_REBALANCE:
-            self._set(self.join_deadline, self._look_again_ms, effects)
+    def _schedule_retry(self, effects: Effects) -> None:
+        """After the first member has rejoined, check again as soon as Kafka would."""
+        if self._retry_ms is not None and self.state is State.PREPARING_REBALANCE:
+            self._set(self.join_deadline, self._retry_ms, effects)
 
-    def _wait_for_anybody(self, effects: Effects) -> None:
+    def _wait_for_any_member(self, effects: Effects) -> None:
         timeout_ms = self.members.max_rebalance_timeout_ms()
-        self._look_again_ms = max(timeout_ms, 0) if timeout_ms < NOBODY_CAME_WAIT_MS else None
-        self._set(self.join_deadline, max(timeout_ms, NOBODY_CAME_WAIT_MS), effects)
+        self._retry_ms = max(timeout_ms, 0) if timeout_ms < NO_REJOIN_WAIT_MS else None
+        self._set(self.join_deadline, max(timeout_ms, NO_REJOIN_WAIT_MS), effects)
 
     def _complete_join(self, effects: Effects) -> None:
-        """The join phase is over: those who came form the next generation."""
+        """End the join phase: the members that joined form the next generation."""
         self.join_deadline.cancel(effects)
         self._new_member_added = False
-        self._look_again_ms = None
+        self._retry_ms = None
         for member in [m for m in self.members if m.joining is None and m.group_instance_id is None]:
             self._remove(member, effects)
         if not self._elect_leader():
-            self._wait_for_anybody(effects)
+            self._wait_for_any_member(effects)
             return
         self.generation += 1
         self.pending_sync.clear()
@@ -161,35 +161,35 @@ class Rebalance:
             self._become_empty(effects)
 
     def _elect_leader(self) -> bool:
-        """See to it that the leader is one who came. False if only absent static members are left."""
+        """Ensure that the leader has joined. False if only absent static members are left."""
         leader = self.members.by_id.get(self.leader_id) if self.leader_id is not None else None
         if not len(self.members) or (leader is not None and leader.joining is not None):
             return True
-        came = next((member for member in self.members if member.joining is not None), None)
-        if came is not None:
-            self.leader_id = came.member_id
-        return came is not None
+        new_leader = next((member for member in self.members if member.joining is not None), None)
+        if new_leader is not None:
+            self.leader_id = new_leader.member_id
+        return new_leader is not None
 
     def _become_empty(self, effects: Effects) -> None:
         self.protocol_name = None
-        self._move(State.EMPTY)
-        self._note_subscriptions()
-        effects.keep(GroupRecord(self.group_id, self._value(())))
+        self._transition_to(State.EMPTY)
+        self._store_subscriptions()
+        effects.append_record(GroupRecord(self.group_id, self._value(())))
 
     def _begin_generation(self, effects: Effects) -> None:
         self.protocol_name = self.members.vote()
-        self._move(State.COMPLETING_REBALANCE)
-        effects.counts.rebalances += 1
-        self._note_subscriptions()
+        self._transition_to(State.COMPLETING_REBALANCE)
+        effects.counters.rebalances += 1
+        self._store_subscriptions()
         for member in self.members:
-            effects.answer(self.members.take_join(member), self._joined(member))
+            effects.answer(self.members.pop_join(member), self._joined(member))
             self._renew_session(member, effects)
             member.is_new = False
             self.pending_sync.add(member.member_id)
         self._set(self.sync_deadline, self.members.max_rebalance_timeout_ms(), effects)
 
-    def _joined(self, member: Member, *, list_members: bool = True) -> Joined:
-        """The current generation, as the answer to a JoinGroup; the leader gets the list of members."""
+    def _joined(self, member: GroupMember, *, list_members: bool = True) -> Joined:
+        """The reply to a JoinGroup for the current generation. The leader gets the list of members."""
         is_leader = member.member_id == self.leader_id
         return Joined(
             ErrorCode.NONE,
@@ -202,53 +202,55 @@ class Rebalance:
         )
 
     def _sync_deadline_passed(self, effects: Effects) -> None:
-        """Members that never asked for their assignment are out, static ones too (KAFKA-12890)."""
+        """Remove members that have not sent SyncGroup, static ones too (KAFKA-12890)."""
         if self.state not in (State.COMPLETING_REBALANCE, State.STABLE) or not self.pending_sync:
             return
         for member_id in list(self.pending_sync):
             member = self.members.by_id.get(member_id)
             if member is not None:
-                effects.answer(self.members.take_join(member), Joined(ErrorCode.UNKNOWN_MEMBER_ID))  # a static one
+                effects.answer(
+                    self.members.pop_join(member), Joined(ErrorCode.UNKNOWN_MEMBER_ID)
+                )  # parked by a static member
                 self._remove(member, effects)
         self._start_rebalance(effects)
 
     # Subscriptions ---------------------------------------------------------------------------------------------------
 
-    def _note_subscriptions(self) -> None:
-        """Keep what the generation's members subscribe to. It is read when somebody asks, and that is rare."""
+    def _store_subscriptions(self) -> None:
+        """Store the subscriptions of the generation. They are parsed on demand, which is rare."""
         self._subscriptions = self._topics = None
         if self.protocol_type == CONSUMER:
             self._subscriptions = tuple(member.metadata(self.protocol_name) for member in self.members)
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics of the last generation's consumers; None if unknown: no such group, no generation, no sense."""
+        """The topics of the last generation; None if unknown: no consumer group, no generation, or invalid bytes."""
         if self._subscriptions is not None:
             self._topics = subscribed_topics(self._subscriptions)
             self._subscriptions = None
         return self._topics
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Kafka's ``isSubscribedToTopic``: consumers whose subscriptions are unknown may subscribe to anything."""
+        """Kafka's ``isSubscribedToTopic``: unknown subscriptions of consumers count as subscribed to every topic."""
         topics = self.subscribed_topics()
         return self.protocol_type == CONSUMER if topics is None else topic in topics
 
     # Members and assignments -----------------------------------------------------------------------------------------
 
-    def _remove(self, member: Member, effects: Effects) -> None:
+    def _remove(self, member: GroupMember, effects: Effects) -> None:
         member.session.cancel(effects)
         self.members.remove(member)
         self.pending_sync.discard(member.member_id)
         if member.member_id == self.leader_id:
-            heir = next(iter(self.members), None)
-            self.leader_id = heir.member_id if heir is not None else None
+            new_leader = next(iter(self.members), None)
+            self.leader_id = new_leader.member_id if new_leader is not None else None
 
     def _drop_assignments(self, error: ErrorCode, effects: Effects) -> None:
-        """The generation is void: whoever waits for an assignment hears so."""
+        """Discard the assignments of this generation; parked SyncGroup requests get ``error``."""
         for member in self.members:
             member.assignment = b""
             self._answer_sync(member, Synced(error), effects)
 
-    def _answer_sync(self, member: Member, answer: Synced, effects: Effects) -> None:
+    def _answer_sync(self, member: GroupMember, answer: Synced, effects: Effects) -> None:
         if member.syncing is None:
             return
         effects.answer(member.syncing, answer)
@@ -256,11 +258,11 @@ class Rebalance:
         self._renew_session(member, effects)
 
     def first_record(self) -> GroupRecord:
-        """What keeps a group in the log that has nobody yet, or only members that are about to come, as in Kafka."""
+        """The record of a group without a generation, as in Kafka: members may still be joining."""
         return GroupRecord(self.group_id, GroupValue("", 0, None, None, self.state_timestamp_ms, ()))
 
     def _value(self, assignments: tuple[tuple[str, bytes], ...] | None = None) -> GroupValue:
-        """The group as its record; ``assignments`` None keeps those that the members have."""
+        """The value of the group's record. ``assignments`` None: the current ones of the members."""
         given = dict(assignments) if assignments is not None else None
         return GroupValue(
             protocol_type=self.protocol_type or "",
@@ -269,7 +271,10 @@ class Rebalance:
             leader=self.leader_id,
             current_state_timestamp_ms=self.state_timestamp_ms,
             members=tuple(
-                m.to_record(self.protocol_name, m.assignment if given is None else given.get(m.member_id, b""))
+                m.to_record(
+                    self.protocol_name,
+                    m.assignment if given is None else given.get(m.member_id, b""),
+                )
                 for m in self.members
             ),
         )

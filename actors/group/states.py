@@ -1,25 +1,23 @@
-"""The states of a classic group, as tables.
+"""The states of a classic group as two tables:
 
-Two tables:
+- ``ALLOWED_PREVIOUS_STATES``: the states from which a group may enter a state. Any other transition is a bug.
+- ``ANSWERS``: for each state and kind of request an error code for the client, or the action of the group. It applies
+  after the identity of the sender was checked (unknown member, fenced instance, old generation).
 
-- ``CAME_FROM``: the arrows. A group may enter a state only from those named; anything else is a bug of ours.
-- ``ANSWERS``: what each request gets in each state: an error code for the client, or the name of what the group does.
-  It is looked at after the identity of the sender was checked (unknown member, fenced instance, old generation).
-
-What leads out of a state:
+Transitions:
 
 ====================  ==================================================================================================
-Empty                 a first member -> PreparingRebalance, where it waits ``group_initial_rebalance_delay_ms``
-PreparingRebalance    all have joined, or the time is over -> CompletingRebalance with the next generation;
-                      nobody is left -> Empty, with the next generation
-CompletingRebalance   the leader's assignment is durable -> Stable; a member joins with other metadata, leaves,
-                      expires or never syncs -> PreparingRebalance
-Stable                the leader rejoins, a member joins, leaves, expires, changes its metadata or never synced
+Empty                 a first member joins -> PreparingRebalance, for ``group_initial_rebalance_delay_ms``
+PreparingRebalance    all members have joined, or the deadline has passed -> CompletingRebalance, next generation;
+                      no member is left -> Empty, next generation
+CompletingRebalance   the leader's assignment is durable -> Stable; a member joins with new metadata, leaves,
+                      expires or does not sync -> PreparingRebalance
+Stable                the leader rejoins, a member joins, leaves, expires, changes its metadata or does not sync
                       -> PreparingRebalance
-Dead                  the end: the group was deleted, or its partition was handed away
+Dead                  final: the group was deleted, or the server stops
 ====================  ==================================================================================================
 
-``ABSENT`` is no state but a row: what a group gets that the coordinator does not know.
+``ABSENT`` is the row for groups that do not exist.
 
 Source: Kafka's ClassicGroupState and GroupMetadataManager (4.x).
 """
@@ -57,38 +55,38 @@ class Request(IntEnum):
 
 
 ALWAYS_SERVED = frozenset({Request.FETCH, Request.DESCRIBE})
-"""What no state refuses, so that only ``ABSENT`` has a column for it.
+"""Requests that no state refuses, so that only ``ABSENT`` has a column for them.
 
-Dead included: a group that was closed still has its offsets, and one that was deleted is absent.
+This includes Dead: a closed group still has its offsets, and a deleted group is absent.
 """
 
-HEARTBEAT, COMMIT = Request.HEARTBEAT, Request.COMMIT  # for the hot paths, see ``NO_ERROR``
+HEARTBEAT, COMMIT = Request.HEARTBEAT, Request.COMMIT  # for hot paths, see ``NO_ERROR``
 
 
 class Action(Enum):
-    """What a group does with a request that it does not refuse."""
+    """The action of a group for a request that it accepts."""
 
-    CREATE = auto()  # make the group, then ask it
-    CREATE_IF_SIMPLE = auto()  # a commit without a generation makes a simple group
+    CREATE = auto()  # create the group, then pass the request to it
+    CREATE_IF_SIMPLE = auto()  # a commit without a generation creates a simple group
     ADD_MEMBER = auto()
-    REJOIN = auto()  # park it, the others are coming too
-    ANSWER_IF_UNCHANGED = auto()  # the current generation again; a rebalance if the metadata changed
-    ANSWER_FOLLOWER_IF_UNCHANGED = auto()  # the same, but a leader's join always rebalances
+    REJOIN = auto()  # park it until the join phase ends
+    ANSWER_IF_UNCHANGED = auto()  # with the current generation; rebalance if the metadata changed
+    ANSWER_FOLLOWER_IF_UNCHANGED = auto()  # the same, but a join of the leader always rebalances
     PARK_SYNC = auto()  # until the leader's assignment is durable
     ANSWER_SYNC = auto()
     REMOVE = auto()
-    NOBODY_LEAVES = auto()  # each identity is unknown
+    NOBODY_LEAVES = auto()  # each member is unknown
     ACCEPT = auto()
     READ_NOTHING = auto()
     DELETE_OFFSETS = auto()
-    DELETE_OFFSETS_OF_CONSUMERS = auto()  # with members only where their subscriptions can be read
+    DELETE_OFFSETS_OF_CONSUMERS = auto()  # with members only if their subscriptions can be parsed
     DESCRIBE = auto()
     DELETE = auto()
 
 
 Row = Mapping[Request, Action | ErrorCode]
 
-CAME_FROM: Mapping[State, frozenset[State]] = {
+ALLOWED_PREVIOUS_STATES: Mapping[State, frozenset[State]] = {
     State.EMPTY: frozenset({State.PREPARING_REBALANCE}),
     State.PREPARING_REBALANCE: frozenset({State.EMPTY, State.COMPLETING_REBALANCE, State.STABLE}),
     State.COMPLETING_REBALANCE: frozenset({State.PREPARING_REBALANCE}),
@@ -121,7 +119,7 @@ ANSWERS: Mapping[State, Row] = {
     },
     State.COMPLETING_REBALANCE: {
         Request.JOIN_NEW: Action.ADD_MEMBER,
-        Request.JOIN_KNOWN: Action.ANSWER_IF_UNCHANGED,  # its answer was lost
+        Request.JOIN_KNOWN: Action.ANSWER_IF_UNCHANGED,  # its response was lost
         Request.SYNC: Action.PARK_SYNC,
         Request.HEARTBEAT: ErrorCode.NONE,
         Request.LEAVE: Action.REMOVE,

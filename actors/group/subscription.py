@@ -1,7 +1,7 @@
-"""What the members of a consumer group subscribe to, read from the bytes that they send. Pure.
+"""Parser of the subscriptions of consumer groups. Pure.
 
-Every version of the consumer protocol's subscription begins as version 0 does: a version, the topics, user data. So
-the beginning is all that is read, and later versions of clients change nothing here (Kafka does the same).
+Every version of the consumer protocol's subscription begins with the fields of version 0: version, topics, user data.
+Only these are parsed, as in Kafka, so newer clients need no change here.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import struct
 from collections.abc import Iterable
 
 CONSUMER = "consumer"
-"""The protocol type whose subscriptions can be read. Kafka Connect's and Schema Registry's cannot."""
+"""The protocol type whose subscriptions can be parsed; those of Kafka Connect and Schema Registry cannot."""
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all the subscriptions together; None if one of them cannot be read."""
+    """The union of the topics; None if one of the subscriptions is invalid."""
     topics: set[str] = set()
     try:
         for subscription in set(subscriptions):
@@ -28,9 +28,9 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 
 
 def read_beginning(subscription: bytes) -> tuple[list[str], bytes | None, int]:
-    """Topics, user data, and where what later versions have begins: what all versions have in common.
+    """Topics, user data, and the position of the fields of later versions.
 
-    Raises struct.error or ValueError for what is no subscription.
+    Raises struct.error or ValueError if the bytes are not a subscription.
     """
     (count,) = _INT32.unpack_from(subscription, _INT16.size)
     position = _INT16.size + _INT32.size

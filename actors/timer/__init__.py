@@ -1,1 +1,1 @@
-"""The timer actor and its timing wheel. Nothing of Kafka."""
+"""The timer actor and its timing wheel. Independent of Kafka."""

@@ -1,4 +1,4 @@
-"""Messages to and from the TimerActor. Any actor may use them; nothing here is Kafka's."""
+"""Messages to and from the TimerActor. Independent of Kafka."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Schedule(NamedTuple):
-    """Send ``Expired`` to ``owner`` at ``due_ms`` on the monotonic clock. Replaces an earlier one of the same name."""
+    """Send ``Expired`` to ``owner`` at ``due_ms`` on the monotonic clock. Replaces a deadline of the same name."""
 
     owner: Any  # ActorRef
     name: Hashable
@@ -15,17 +15,17 @@ class Schedule(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """Drop the deadline that ``owner`` has under this name, if there is one."""
+    """Cancel the deadline of this owner and name, if there is one."""
 
     owner: Any  # ActorRef
     name: Hashable
 
 
 class Expired(NamedTuple):
-    """From the TimerActor to an owner: all its deadlines that are due, in one message."""
+    """From the TimerActor to an owner: the names of all its deadlines that are due."""
 
     names: tuple[Hashable, ...]
 
 
 class Wake(NamedTuple):
-    """From the ``Alarm`` port to the TimerActor."""
+    """From the ``Alarm`` to the TimerActor."""

@@ -1,12 +1,11 @@
-"""Named deadlines of many owners, on a timing wheel, in milliseconds. Pure: the caller brings the time.
+"""Named deadlines of many owners, on a timing wheel, in milliseconds. Pure: the caller supplies the time.
 
-A tick of the wheel is a millisecond, as in Kafka: clients' own tests sleep for a session timeout and then expect the
-member to be gone, and with ticks of 10 ms it was often still there.
+A tick of the wheel is a millisecond, as in Kafka. With ticks of 10 ms, tests of clients fail that sleep for a session
+timeout and then expect that the member is gone.
 
-An owner has at most one deadline under a name. The map is one dict of names for each owner, not one dict of (owner,
-name) pairs: a group has a deadline for each of its members, and what an owner still has is found, and dropped, in one
-step. Measured at a million deadlines, wheel and all: 116 bytes a deadline when owners have ten (pairs: 186), 313 when
-they have one (pairs: 225).
+An owner has at most one deadline of a name. The map has one dict of names per owner instead of one dict of (owner,
+name) pairs, so that all deadlines of an owner can be removed in one step. Memory at a million deadlines, including the
+wheel: 116 bytes per deadline if owners have ten (pairs: 186), 313 if they have one (pairs: 225).
 """
 
 from __future__ import annotations
@@ -18,44 +17,44 @@ from .wheel import Timer, TimingWheel
 
 
 class Timers:
-    """Files deadlines for (owner, name). None expires early, and none late when asked in time."""
+    """Deadlines by owner and name. They never expire early, and not late if ``pop_expired`` is called in time."""
 
     def __init__(self, now_ms: int) -> None:
         self._wheel = TimingWheel(now_ms)
-        self._filed: dict[Any, dict[Hashable, Timer]] = {}
+        self._timers: dict[Any, dict[Hashable, Timer]] = {}
 
     def __len__(self) -> int:
         return len(self._wheel)
 
     def schedule(self, owner: Any, name: Hashable, due_ms: int) -> None:
-        """File a deadline, or move the one that the owner has under this name."""
-        names = self._filed.get(owner)
+        """Schedule a deadline, or move the one of the same owner and name."""
+        names = self._timers.get(owner)
         if names is None:
-            names = self._filed[owner] = {}
+            names = self._timers[owner] = {}
         deadline = names.get(name)
         if deadline is None:
             deadline = names[name] = Timer(owner, name)
         self._wheel.add(deadline, due_ms)
 
     def cancel(self, owner: Any, name: Hashable) -> bool:
-        """False when the owner has nothing under this name (any more)."""
-        deadline = self._filed.get(owner, {}).get(name)
+        """False if there is no deadline of this owner and name."""
+        deadline = self._timers.get(owner, {}).get(name)
         if deadline is None:
             return False
         self._wheel.cancel(deadline)
-        self._strike(deadline)
+        self._remove_from_map(deadline)
         return True
 
-    def forget(self, owner: Any) -> None:
-        """Drop everything that the owner has filed."""
-        for deadline in self._filed.pop(owner, {}).values():
+    def remove_owner(self, owner: Any) -> None:
+        """Cancel all deadlines of an owner."""
+        for deadline in self._timers.pop(owner, {}).values():
             self._wheel.cancel(deadline)
 
-    def expired(self, now_ms: int, limit: int | None = None) -> dict[Any, list[Hashable]]:
-        """Take out what is due, at most ``limit`` deadlines: owners in order of their first, names in order of due."""
+    def pop_expired(self, now_ms: int, limit: int | None = None) -> dict[Any, list[Hashable]]:
+        """Remove and return due deadlines, at most ``limit``: owners by their first deadline, names by due time."""
         found: dict[Any, list[Hashable]] = {}
         for deadline in self._wheel.advance(now_ms, limit):
-            self._strike(deadline)
+            self._remove_from_map(deadline)
             found.setdefault(deadline.owner, []).append(deadline.name)
         return found
 
@@ -66,14 +65,14 @@ class Timers:
     def check(self) -> None:
         """Raise AssertionError unless the map and the wheel hold the same deadlines. For tests."""
         self._wheel.check()
-        assert all(self._filed.values()), "an owner without deadlines is still in the map"
-        mapped = [deadline for names in self._filed.values() for deadline in names.values()]
+        assert all(self._timers.values()), "an owner without deadlines is still in the map"
+        mapped = [deadline for names in self._timers.values() for deadline in names.values()]
         assert all(deadline in self._wheel for deadline in mapped), "the map has a deadline that the wheel has not"
         assert len(mapped) == len(self._wheel), f"{len(mapped)} in the map, {len(self._wheel)} in the wheel"
 
-    def _strike(self, deadline: Timer) -> None:
-        """Take a deadline that has left the wheel off the map."""
-        names = self._filed[deadline.owner]
+    def _remove_from_map(self, deadline: Timer) -> None:
+        """Remove a deadline from the map that is no longer in the wheel."""
+        names = self._timers[deadline.owner]
         del names[deadline.name]
         if not names:
-            del self._filed[deadline.owner]
+            del self._timers[deadline.owner]

@@ -1,4 +1,4 @@
-"""What the transactions' actor is asked, and what it answers. See ``messages.TxnOffsetCommit`` for offsets."""
+"""Requests to TransactionsActor and their replies. ``messages.TxnOffsetCommit`` is the request for offsets."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..errors import ErrorCode
 from ..records import TransactionValue
 
 Partitions = frozenset[tuple[str, int]]
-"""Topics and partitions. The offsets of a group belong to a transaction as a partition of ``__consumer_offsets``."""
+"""Topics and partitions. Offsets of a group are part of a transaction as a partition of ``__consumer_offsets``."""
 
 
 class InitProducerId(NamedTuple):
-    """Of a producer with a transactional id. Producer id and epoch: one that goes on after an error (KIP-360)."""
+    """Sent by transactional producers. With producer id and epoch: the producer recovers from an error (KIP-360)."""
 
     transactional_id: str
     timeout_ms: int
@@ -21,8 +21,8 @@ class InitProducerId(NamedTuple):
     producer_epoch: int = -1
 
 
-class ProducerGiven(NamedTuple):
-    """Answer to InitProducerId, and to EndTransaction, after which a producer of the newer protocol goes on with it."""
+class ProducerIdAssigned(NamedTuple):
+    """Reply to InitProducerId, and to EndTransaction, after which producers of the new protocol use the new epoch."""
 
     error: ErrorCode
     producer_id: int = -1
@@ -30,7 +30,7 @@ class ProducerGiven(NamedTuple):
 
 
 class AddPartitions(NamedTuple):
-    """AddPartitionsToTxn. Answered with a bare ``ErrorCode``."""
+    """AddPartitionsToTxn. The reply is an ``ErrorCode``."""
 
     transactional_id: str
     producer_id: int
@@ -40,7 +40,7 @@ class AddPartitions(NamedTuple):
 
 
 class AddOffsets(NamedTuple):
-    """AddOffsetsToTxn: the group's offsets are to be part of the transaction. Answered with a bare ``ErrorCode``."""
+    """AddOffsetsToTxn: adds the offsets of a group to the transaction. The reply is an ``ErrorCode``."""
 
     transactional_id: str
     producer_id: int
@@ -49,7 +49,7 @@ class AddOffsets(NamedTuple):
 
 
 class VerifyPartitions(NamedTuple):
-    """Whether partitions are part of a transaction. Answered with an ``ErrorCode`` for each."""
+    """Checks whether partitions are part of a transaction. The reply has an ``ErrorCode`` per partition."""
 
     transactional_id: str
     producer_id: int
@@ -68,13 +68,13 @@ class EndTransaction(NamedTuple):
 
 
 class CommitDone(NamedTuple):
-    """From a group's answer to the transactions' actor: offsets that it has sent on are decided and durable, or not."""
+    """From ``CommitReply`` to TransactionsActor: a group has replied to offsets that were passed on to it."""
 
     transactional_id: str
 
 
 class TransactionsLoaded(NamedTuple):
-    """At start: everything was read. ``pending``: for each producer the groups in which its transaction is open."""
+    """At start: all partitions were read. ``pending``: groups with offsets of an open transaction, by producer."""
 
     values: Mapping[str, TransactionValue]
     pending: Mapping[int, Set[str]]

@@ -1,7 +1,7 @@
-"""The concurrency laboratory: one coordinator, serialised in many ways, under the same load, checked by one oracle.
+"""The concurrency laboratory: one coordinator, serialised in eight ways, under the same load, checked by one oracle.
 
-``callboard bench concurrency`` measures every engine in processes of its own (``one.py``) and writes a report. This
-file imports nothing, because the measured process loads it too.
+``callboard bench concurrency`` measures every engine in its own processes (``measured_process.py``) and writes a
+report. This file imports nothing at module level, because the measured process imports it too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Engines with actors: each group's cell is in an actor, whose mailbox serialises. No locks, on either dispatcher.
+"""Engines with actors: each group's cell belongs to an actor, and its mailbox serialises access, without locks.
 
-On the loop, actors, clients and timer share one thread. On threads, a few workers take the mailboxes that have
-messages, and the clients have threads of their own.
+On the loop, actors, clients and timer share one thread. On threads, a few workers run the actors that have messages,
+and the clients have their own threads.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from callboard.runtime.engine.system import System
 from callboard.runtime.engine.threads import ThreadsDispatcher
 
 
-class Reached(NamedTuple):
-    """Answered when everything that was sent before has been handled."""
+class BarrierReached(NamedTuple):
+    """Replied to when all messages sent before are handled."""
 
 
 class CellActor(Actor):
@@ -40,7 +40,7 @@ class CellActor(Actor):
         LeaveGroup: "request",
         Append: "written",
         Expired: "expired",
-        Reached: "reached",
+        BarrierReached: "reached",
     }
 
     def __init__(self, cell: Cell) -> None:
@@ -48,7 +48,7 @@ class CellActor(Actor):
         self.cell = cell
 
     def request(self, request: Request) -> object:
-        assert self.reply_to is not None, "requests are posted with a place for their answer"
+        assert self.reply_to is not None, "requests are posted with a reply_to"
         deliver(self.cell.handle(request, self.reply_to))
         return DEFERRED
 
@@ -58,16 +58,16 @@ class CellActor(Actor):
     def expired(self, message: Expired) -> None:
         deliver(self.cell.expired(message.names))
 
-    def reached(self, _message: Reached) -> None:
-        """The answer itself says it."""
+    def reached(self, _message: BarrierReached) -> None:
+        """The reply is the signal."""
 
 
 class ActorEngine(Engine):
-    """What the two have in common: a reference for each group."""
+    """Common base: an actor reference for each group."""
 
     system: System
 
-    def seat(self, cell: Cell) -> None:
+    def add_cell(self, cell: Cell) -> None:
         self._refs[cell.group_id] = self.system.spawn(CellActor, cell)
 
     def submit(self, request: Request, reply_to: ReplyTo) -> None:
@@ -86,25 +86,25 @@ class ActorEngine(Engine):
         self._refs: dict[str, ActorRef] = {}
 
 
-class ActorLoop(ActorEngine, LoopEngine):
+class LoopActorEngine(ActorEngine, LoopEngine):
     """All actors on one loop's thread."""
 
     def prepare(self) -> None:
         LoopEngine.prepare(self)
         self._begin(System(LoopDispatcher(self.loop)))
 
-    def round_done(self, appends: Sequence[Append]) -> None:
+    def on_round_written(self, appends: Sequence[Append]) -> None:
         self._report(appends)
 
     def barrier(self) -> bool:
         return self.wait_for(self._all_reached())
 
     async def _all_reached(self) -> None:
-        for answer in [ref.ask(Reached(), block=False) for ref in self._refs.values()]:
+        for answer in [ref.ask(BarrierReached(), block=False) for ref in self._refs.values()]:
             await answer
 
 
-class ActorThreads(ActorEngine):
+class ThreadActorEngine(ActorEngine):
     """Actors on worker threads."""
 
     workers = WORKERS
@@ -118,7 +118,7 @@ class ActorThreads(ActorEngine):
         self._report(appends)
 
     def barrier(self) -> bool:
-        answers = [ref.ask(Reached(), block=False) for ref in self._refs.values()]
+        answers = [ref.ask(BarrierReached(), block=False) for ref in self._refs.values()]
         try:
             for answer in answers:
                 answer.get(timeout=BARRIER_S)

@@ -1,11 +1,11 @@
-"""Cell: one whole group, pure. The same for every engine: they differ in how they serialise and in nothing else.
+"""Cell: the complete state of one group, without locks or mailboxes. It is the same for every engine.
 
-It drives ``ClassicGroup`` and ``GroupData`` as ``GroupActor`` does: decide, hand records to the writer and alarms
-to the timer, answer; what records say takes effect when they are written. A cell takes no lock and knows no mailbox:
-that at most one thread is inside of it at a time is the engine's job. A cell notices when it is not.
+It drives ``ClassicGroup`` and ``GroupData`` as ``GroupActor`` does: decide, pass records to the writer and alarms to
+the timer, reply; records are applied when they are written. The engine must ensure that only one thread at a time runs
+a turn; a cell counts violations.
 
-Records and alarms leave inside the turn, because their order matters. Answers are returned instead of given, so that an
-engine with locks can let go of its lock first.
+Records and alarms are passed on during the turn, because their order matters. Replies are returned, so that an engine
+with locks can release its lock before it sends them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Alarms = dict[Hashable, int | None]
 
 
 class Settings(NamedTuple):
-    """``GroupSettings`` of the laboratory: Kafka's, but a new group does not wait for more members to come."""
+    """``GroupSettings`` of the laboratory: Kafka's defaults, without an initial rebalance delay."""
 
     group_initial_rebalance_delay_ms: int = 0
     group_min_session_timeout_ms: int = 1
@@ -53,52 +53,52 @@ SETTINGS = Settings()
 
 
 class Append(NamedTuple):
-    """To the writer; it comes back to the cell when it is written."""
+    """Records for the writer, returned to the cell when they are written."""
 
     cell: Cell
     records: tuple[Record, ...]
     context: Any
 
 
-class Writes(Protocol):
-    """The writer as a cell sees it. Called inside of a turn, from any of the engine's threads."""
+class WriterPort(Protocol):
+    """The writer as a cell sees it. Called during a turn, on any of the engine's threads."""
 
     def append(self, append: Append, /) -> None: ...
 
 
-class Rings(Protocol):
-    """The timer as a cell sees it. Called inside of a turn, from any of the engine's threads."""
+class TimerPort(Protocol):
+    """The timer as a cell sees it. Called during a turn, on any of the engine's threads."""
 
-    def file(self, cell: Cell, alarms: Alarms) -> None: ...
+    def schedule(self, cell: Cell, alarms: Alarms) -> None: ...
 
 
 class CellEnvironment(NamedTuple):
-    """What every cell is given."""
+    """The services that every cell uses."""
 
     clock: Clock
     random: Random
-    writer: Writes
-    timer: Rings
+    writer: WriterPort
+    timer: TimerPort
 
 
 class CommitContext(NamedTuple):
-    """A commit on its way to the log."""
+    """A commit that is being written."""
 
     reply_to: ReplyTo
     errors: tuple[ErrorCode, ...]
 
 
 class Bug(NamedTuple):
-    """The answer to a request that ended in an exception: never right."""
+    """The reply to a request that raised an exception; always an error."""
 
     text: str
 
 
 class Cell:
-    """One group. ``handle``, ``written`` and ``expired`` are turns; each returns the answers that are due now.
+    """One group. ``handle``, ``written`` and ``expired`` are turns; each returns the replies to send.
 
-    Three counts are for the oracle: requests handled (by reading, then writing, so that two threads inside at once lose
-    one), offset records applied, and turns that began while another was not over.
+    It counts for the oracle: requests handled (not atomically, so that concurrent turns lose one), offset records
+    applied, and turns that overlapped with another.
     """
 
     __slots__ = (
@@ -127,27 +127,27 @@ class Cell:
         self._inside = False
 
     def load(self, value: GroupValue) -> None:
-        """Begin where a log would end: with these members, in this generation."""
+        """Load the group with these members and this generation, as from a log."""
         self.data.replay(GroupRecord(self.group_id, value))
         self.group.load(value, self.effects)
-        self._carry_out()
+        self._apply_effects()
 
     # Turns -----------------------------------------------------------------------------------------------------------
 
     def handle(self, request: Request, reply_to: ReplyTo) -> Answers:
-        """A request. Its answer is among those returned, or comes with a later turn."""
+        """Handle a request. Its reply is returned by this turn or by a later one."""
         handled = self.handled
         answers = self._turn(_DECISIONS[type(request)], request, reply_to)
         self.handled = handled + 1
         return answers
 
     def written(self, append: Append) -> Answers:
-        """Records of ours are durable: what they say takes effect."""
+        """Apply records that are durable."""
         return self._turn(Cell._apply, append, None)
 
     def expired(self, names: Sequence[Hashable]) -> Answers:
-        """Alarms of ours rang."""
-        return self._turn(Cell._ring, names, None)
+        """Handle expired timers."""
+        return self._turn(Cell._on_expired, names, None)
 
     def _turn(self, decide: Callable[[Cell, Any, Any], Answers], message: Any, reply_to: ReplyTo | None) -> Answers:
         if self._inside:
@@ -167,20 +167,20 @@ class Cell:
     def _heartbeat(self, request: Heartbeat, reply_to: ReplyTo) -> Answers:
         answer = self.group.heartbeat(request, self.effects)
         if self.effects.alarms:
-            self._carry_out()
+            self._apply_effects()
         return ((reply_to, answer),)
 
     def _join(self, request: JoinGroup, reply_to: ReplyTo) -> Answers:
         self.group.join(request, reply_to, self.effects)
-        return self._carry_out()
+        return self._apply_effects()
 
     def _sync(self, request: SyncGroup, reply_to: ReplyTo) -> Answers:
         self.group.sync(request, reply_to, self.effects)
-        return self._carry_out()
+        return self._apply_effects()
 
     def _leave(self, request: LeaveGroup, reply_to: ReplyTo) -> Answers:
         left = self.group.leave(request, self.effects)
-        return (*self._carry_out(), (reply_to, left))
+        return (*self._apply_effects(), (reply_to, left))
 
     def _fetch(self, request: OffsetFetch, reply_to: ReplyTo) -> Answers:
         return ((reply_to, self.data.offsets.fetch(request)),)
@@ -188,7 +188,7 @@ class Cell:
     def _commit(self, request: OffsetCommit, reply_to: ReplyTo) -> Answers:
         error = self.group.commit_error(request, self.effects)
         if self.effects.alarms:
-            self._carry_out()
+            self._apply_effects()
         if error is not ErrorCode.NONE:
             return ((reply_to, Committed((error,) * len(request.commits))),)
         environment = self.environment
@@ -205,21 +205,21 @@ class Cell:
             return ((context.reply_to, Committed(context.errors)),)
         assert self.data.value is not None, "a group's own record was applied just now"
         self.group.appended(self.data.value, context, self.effects)
-        return self._carry_out()
+        return self._apply_effects()
 
-    def _ring(self, names: Sequence[tuple[str, ...]], _reply_to: None) -> Answers:
+    def _on_expired(self, names: Sequence[tuple[str, ...]], _reply_to: None) -> Answers:
         for name in names:
             self.group.expired(name, self.effects)
-        return self._carry_out()
+        return self._apply_effects()
 
-    def _carry_out(self) -> Answers:
+    def _apply_effects(self) -> Answers:
         effects = self.effects
         if effects.records:
             self.environment.writer.append(Append(self, effects.records, effects.context))
             effects.records, effects.context = (), None
         if effects.alarms:
             alarms, effects.alarms = effects.alarms, {}
-            self.environment.timer.file(self, alarms)
+            self.environment.timer.schedule(self, alarms)
         if not effects.answers:
             return ()
         answers, effects.answers = effects.answers, []
@@ -237,6 +237,6 @@ _DECISIONS: dict[type, Callable[[Cell, Any, Any], Answers]] = {
 
 
 def deliver(answers: Answers) -> None:
-    """Give answers to those who wait."""
+    """Send replies."""
     for reply_to, answer in answers:
         reply_to.set(answer)

@@ -1,12 +1,11 @@
-"""The load: closed-loop clients, each with one request in flight, none with a pause between answer and next request.
+"""The load: closed-loop clients, each with one request in flight and no pause between requests.
 
-A client is a script: a generator that yields requests and is sent the answers. A crew runs the scripts of many clients
-on one thread and keeps the times. Where crews live is what is natural to the engine: on the loop's own thread for
-engines on a loop, which is where their sockets would be; on two threads of their own for engines made of threads, as
-Kafka's network threads stand before its handler threads. So a request to an engine of threads crosses threads twice,
-in the laboratory as in a server, and one to a loop does not. The number in flight is the same for all.
+A client is a script: a generator that yields requests and receives the responses. A runner runs the scripts of many
+clients on one thread and measures latencies. For engines on a loop, runners are on the loop's thread, where sockets
+would be; for threaded engines, on two threads of their own, like Kafka's network threads. So a request to a threaded
+engine crosses threads twice, as in a server, and one to a loop does not. The number in flight is the same for all.
 
-A latency is the time from the hand-over of a request to the arrival of its answer at its client.
+Latency is the time from the submission of a request to the arrival of its response at the client.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from callboard.bench.concurrency.cell import Bug, Request
 
 Script = Generator[Request, Any, None]
 
-BEGINNING_TURNS = 8
-"""In how many steps the clients of a crew begin: not in one, which an engine on the same loop would be blamed for."""
+START_STEPS = 8
+"""The number of steps in which a runner starts its clients. A single step would block an engine on the same loop."""
 
 
-class Stage:
-    """What the clients of one run share."""
+class RunState:
+    """State shared by the clients of one run."""
 
-    def __init__(self, group_ids: Iterable[str], watched: Iterable[int] = ()) -> None:
-        """``watched``: numbers of groups whose requests and answers are kept, for the oracle."""
+    def __init__(self, group_ids: Iterable[str], recorded: Iterable[int] = ()) -> None:
+        """``recorded``: numbers of the groups whose requests and responses are kept for the oracle."""
         self.numbers: Mapping[str, int] = {group_id: number for number, group_id in enumerate(group_ids)}
-        self.watched = frozenset(watched)
+        self.recorded = frozenset(recorded)
         self.over = False
-        """Set when the time is up. Scripts look at it before they begin something new."""
+        """Set when the time is up. Scripts check it before each new step."""
 
 
-class Told(NamedTuple):
-    """One JoinGroup that was answered: what a member knows of its generation."""
+class JoinResult(NamedTuple):
+    """A member's successful JoinGroup response."""
 
     group_id: str
     generation: int
@@ -50,40 +49,40 @@ class Told(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """A request of a watched group, and what it was answered."""
+    """A request of a recorded group, and its response."""
 
     request: Request
     answer: Any
 
 
 class WrongAnswer(Exception):
-    """Ends a script: what it would do next means nothing any more."""
+    """Ends a script after a wrong response."""
 
 
 class Ledger:
-    """What one client was promised: the oracle holds the groups to it."""
+    """The acknowledged results of one client, which the oracle compares with the groups."""
 
     def __init__(self) -> None:
         self.acked: dict[tuple[str, int], int] = {}
-        """The last offset that was acknowledged, by group and partition."""
+        """The last acknowledged offset, by group and partition."""
         self.commits: dict[str, int] = {}
-        """How many offsets were acknowledged, by group."""
+        """The number of acknowledged offsets, by group."""
         self.generations: dict[str, int] = {}
-        """The last generation that a member of this client was told, by group."""
+        """The last generation in a response to this client, by group."""
         self.joined: dict[str, set[str]] = {}
-        """The members of this client that are in, by group; a group where all have left has an empty set."""
-        self.told: list[Told] = []
-        self.strange: list[str] = []
-        """Answers that no right coordinator gives; after the first the client stops."""
+        """The joined members of this client, by group; an empty set if all have left."""
+        self.told: list[JoinResult] = []
+        self.unexpected: list[str] = []
+        """Responses that a correct coordinator never sends; the client stops after the first."""
 
-    def object_to(self, answer: object, request: object) -> NoReturn:
-        """Note an answer that no right coordinator gives. Raises WrongAnswer."""
-        self.strange.append(f"{request} was answered {answer}")
+    def fail_on_response(self, answer: object, request: object) -> NoReturn:
+        """Record an unexpected response. Raises WrongAnswer."""
+        self.unexpected.append(f"{request} was answered {answer}")
         raise WrongAnswer
 
 
 class Client:
-    """A script and what it was promised."""
+    """A script and its ledger."""
 
     __slots__ = ("ledger", "script")
 
@@ -92,18 +91,18 @@ class Client:
         self.script = script(self.ledger)
 
 
-class Ticket:
-    """The place for the answer to one request: a ``ReplyTo`` that can tell a second answer from the first."""
+class ResponseSlot:
+    """Receives the response to one request: a ``ReplyTo`` that detects a second response."""
 
     __slots__ = ("answered", "client", "group", "issued_ns", "request", "sink")
 
-    def __init__(self, client: Client, request: Request, group: int, sink: Callable[[tuple[Ticket, Any]], None]):
+    def __init__(self, client: Client, request: Request, group: int, sink: Callable[[tuple[ResponseSlot, Any]], None]):
         self.client = client
         self.request = request
         self.group = group
         self.sink = sink
         self.answered = False
-        self.issued_ns = 0  # 0: issued after the time was up, and not measured
+        self.issued_ns = 0  # 0: submitted after the time was up, not measured
 
     def set(self, value: Any = None) -> None:
         self.sink((self, value))
@@ -112,13 +111,13 @@ class Ticket:
         self.sink((self, Bug(f"{exc_info[1]!r}" if exc_info else "an unknown error")))
 
 
-Submit = Callable[[Request, Ticket], None]
+Submit = Callable[[Request, ResponseSlot], None]
 
 
-class Crew:
-    """Runs scripts on one thread. Nothing here is touched by another, but for ``settle`` of a ``ThreadCrew``."""
+class ClientRunner:
+    """Runs the scripts of many clients on one thread. Not thread-safe, except ``ThreadClientRunner._inbox``."""
 
-    def __init__(self, stage: Stage, clients: Sequence[Client], submit: Submit) -> None:
+    def __init__(self, run_state: RunState, clients: Sequence[Client], submit: Submit) -> None:
         self.clients = clients
         self.latencies_ns = array("q")
         self.groups = array("l")  # of each latency, its group
@@ -128,81 +127,81 @@ class Crew:
         self.second_answers: list[str] = []
         self.exchanges: list[Exchange] = []
         self.finished = threading.Event()
-        self._stage = stage
+        self._stage = run_state
         self._submit = submit
-        self._sink: Callable[[tuple[Ticket, Any]], None] = self.settle
+        self._sink: Callable[[tuple[ResponseSlot, Any]], None] = self.settle
         self._all_begun = False
         self._held: list[tuple[Client, Any]] = []  # answered before all had begun
         self._beginnings = self._begin_all()
 
     def start(self) -> None:
-        """Begin; ``finished`` is set when every script has ended. Called from another thread."""
+        """Start the clients; ``finished`` is set when every script has ended. Called from another thread."""
         raise NotImplementedError
 
-    def begin_some(self) -> bool:
-        """Start the scripts of the next clients; False when there are no more."""
-        some = list(islice(self._beginnings, len(self.clients) // BEGINNING_TURNS + 1))
+    def start_next_clients(self) -> bool:
+        """Start the scripts of the next clients; False if there are no more."""
+        some = list(islice(self._beginnings, len(self.clients) // START_STEPS + 1))
         for client, answer in some:
             self._go_on(client, answer)
         return bool(some)
 
     def _begin_all(self) -> Iterator[tuple[Client, Any]]:
-        """Everybody's first request comes before anybody's second, so that as many are in flight as was said."""
+        """All clients send their first request before any sends a second, so that the number in flight is reached."""
         for client in self.clients:
             yield client, None
         self._all_begun = True
         yield from self._held
 
-    def settle(self, letter: tuple[Ticket, Any]) -> None:
-        """An answer has arrived: note it, let the script go on."""
-        ticket, answer = letter
+    def settle(self, item: tuple[ResponseSlot, Any]) -> None:
+        """Handle a response: record it and resume the script."""
+        slot, answer = item
         now_ns = perf_counter_ns()
-        if ticket.answered:
-            self.second_answers.append(f"{ticket.request} was answered again: {answer}")
+        if slot.answered:
+            self.second_answers.append(f"{slot.request} was answered again: {answer}")
             return
-        ticket.answered = True
+        slot.answered = True
         self.in_flight -= 1
-        self._note(ticket, answer, now_ns)
+        self._note(slot, answer, now_ns)
         if isinstance(answer, Bug):
-            ticket.client.ledger.strange.append(f"{ticket.request} was answered {answer}")
+            slot.client.ledger.unexpected.append(f"{slot.request} was answered {answer}")
         elif self._all_begun:
-            self._go_on(ticket.client, answer)
+            self._go_on(slot.client, answer)
         else:
-            self._held.append((ticket.client, answer))
+            self._held.append((slot.client, answer))
         if not self.in_flight:
             self._rest()
 
     def _rest(self) -> None:
-        """Nothing is in flight."""
+        """Called when no request is in flight."""
 
-    def _note(self, ticket: Ticket, answer: Any, now_ns: int) -> None:
-        if ticket.issued_ns:
-            self.latencies_ns.append(now_ns - ticket.issued_ns)
-            self.groups.append(ticket.group)
+    def _note(self, slot: ResponseSlot, answer: Any, now_ns: int) -> None:
+        if slot.issued_ns:
+            self.latencies_ns.append(now_ns - slot.issued_ns)
+            self.groups.append(slot.group)
             self.last_answer_ns = now_ns
         else:
-            self.groups_after.append(ticket.group)
-        if ticket.group in self._stage.watched:
-            self.exchanges.append(Exchange(ticket.request, answer))
+            self.groups_after.append(slot.group)
+        if slot.group in self._stage.recorded:
+            self.exchanges.append(Exchange(slot.request, answer))
 
     def _go_on(self, client: Client, answer: Any) -> None:
         try:
             request = client.script.send(answer)
         except (StopIteration, WrongAnswer):
             return
-        stage = self._stage
-        ticket = Ticket(client, request, stage.numbers[request.group_id], self._sink)
+        run_state = self._stage
+        slot = ResponseSlot(client, request, run_state.numbers[request.group_id], self._sink)
         self.in_flight += 1
-        if not stage.over:
-            ticket.issued_ns = perf_counter_ns()
-        self._submit(request, ticket)
+        if not run_state.over:
+            slot.issued_ns = perf_counter_ns()
+        self._submit(request, slot)
 
 
-class LoopCrew(Crew):
-    """On the engine's loop: an answer goes straight on to the next request."""
+class LoopClientRunner(ClientRunner):
+    """Runs on the engine's loop: a response leads directly to the next request."""
 
-    def __init__(self, stage: Stage, clients: Sequence[Client], submit: Submit, loop: AbstractEventLoop) -> None:
-        super().__init__(stage, clients, submit)
+    def __init__(self, run_state: RunState, clients: Sequence[Client], submit: Submit, loop: AbstractEventLoop) -> None:
+        super().__init__(run_state, clients, submit)
         self._loop = loop
         self._is_started = False
 
@@ -210,7 +209,7 @@ class LoopCrew(Crew):
         self._loop.call_soon_threadsafe(self._begin)
 
     def _begin(self) -> None:
-        if self.begin_some():
+        if self.start_next_clients():
             self._loop.call_soon(self._begin)
             return
         self._is_started = True
@@ -221,25 +220,25 @@ class LoopCrew(Crew):
             self.finished.set()
 
 
-class ThreadCrew(Crew):
-    """On a thread of its own, with a queue for the answers."""
+class ThreadClientRunner(ClientRunner):
+    """Runs on its own thread, with a queue for the responses."""
 
-    def __init__(self, stage: Stage, clients: Sequence[Client], submit: Submit) -> None:
-        super().__init__(stage, clients, submit)
-        self._inbox: SimpleQueue[tuple[Ticket, Any]] = SimpleQueue()
+    def __init__(self, run_state: RunState, clients: Sequence[Client], submit: Submit) -> None:
+        super().__init__(run_state, clients, submit)
+        self._inbox: SimpleQueue[tuple[ResponseSlot, Any]] = SimpleQueue()
         self._sink = self._inbox.put
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="clients", daemon=True).start()
 
-    def take_rest(self) -> None:
-        """Look at answers that came after the end; there should be none."""
+    def settle_late_responses(self) -> None:
+        """Handle responses that came after the end; there should be none."""
         while not self._inbox.empty():
             self.settle(self._inbox.get())
 
     def _run(self) -> None:
-        while self.begin_some():
-            self.take_rest()
+        while self.start_next_clients():
+            self.settle_late_responses()
         inbox, settle = self._inbox.get, self.settle
         while self.in_flight:
             settle(inbox())

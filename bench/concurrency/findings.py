@@ -1,7 +1,7 @@
-"""The conclusion of a run, in sentences made from its numbers.
+"""The conclusion of a run, as sentences generated from its figures.
 
-Nothing here knows which engine ought to win. Two engines are compared round by round: one beats the other when it was
-faster in every round that both have; otherwise the run does not decide it, and the sentence says so.
+Two engines are compared round by round: one is called faster if it was faster in every round that both have; otherwise
+the comparison is "not decided".
 """
 
 from __future__ import annotations
@@ -12,18 +12,27 @@ from statistics import median
 from typing import NamedTuple
 
 from callboard.bench.concurrency.plan import Case
-from callboard.bench.concurrency.results import BASE, FAILED, RIGHT, WRONG, Run, Summary, Table, quotients
+from callboard.bench.concurrency.results import (
+    BASE,
+    FAILED,
+    RIGHT,
+    WRONG,
+    LabRun,
+    Summary,
+    SummaryTable,
+    ratios_by_round,
+)
 from callboard.bench.concurrency.styles import ACTORS, count, kb, ms, percent, rate, significant, times
 
 BUYS = (
-    "No lock order. A handler has its group to itself and cannot take a second lock, so there is no order of locks to "
-    "get wrong and no deadlock to look for.",
-    "No lock held across the disk or a reply. A commit that waits for the disk is a message that has not come yet; "
-    "meanwhile its group answers heartbeats.",
-    "Timers as messages. An expiry waits in the same mailbox as the heartbeat that it races with; nobody reasons about "
-    "which thread holds what when a timer fires.",
-    "Simulation under a seed. The same actors run under a seeded choice of the next message and a virtual clock, so an "
-    "order that fails can be run again. Threads and locks take theirs from the operating system.",
+    "No lock order. A handler has exclusive access to its group and takes no second lock, so lock order and deadlocks "
+    "are not an issue.",
+    "No lock held during disk access or a reply. A commit that waits for the disk is a message that has not arrived "
+    "yet; meanwhile its group handles heartbeats.",
+    "Timers as messages. An expiry is in the same mailbox as the heartbeat that it races with, so there is no race "
+    "between threads when a timer fires.",
+    "Simulation under a seed. The same actors run with a seeded choice of the next message and a virtual clock, so a "
+    "failing order can be repeated. With threads and locks the operating system chooses the order.",
 )
 
 
@@ -40,7 +49,7 @@ class Finding(NamedTuple):
     rows: Sequence[tuple[str, ...]] = ()
 
 
-class Match(NamedTuple):
+class EngineComparison(NamedTuple):
     """Two engines on one case: the median of each round's ratio, and in how many rounds the first was faster."""
 
     case: Case
@@ -55,14 +64,14 @@ class Match(NamedTuple):
         return self.won == self.rounds
 
 
-def findings(run: Run, table: Table) -> list[Finding]:
-    """The conclusion, from what matters first to what it does not say."""
+def findings(run: LabRun, table: SummaryTable) -> list[Finding]:
+    """The conclusion, the most important findings first."""
     parts = (_rightness, _fastest, _locks, _buys, _costs)
     return [*(part(run, table) for part in parts), _scope(run)]
 
 
-def in_short(run: Run, table: Table) -> list[str]:
-    """The run in a few sentences, for its beginning."""
+def key_sentences(run: LabRun, table: SummaryTable) -> list[str]:
+    """A summary of the run in a few sentences."""
     first = [ranked[0] for own in table.values() if (ranked := ranking(own))]
     sentences = [*_rightness(run, table).sentences]
     if first:
@@ -71,22 +80,22 @@ def in_short(run: Run, table: Table) -> list[str]:
 
 
 def ranking(own: dict[str, Summary]) -> list[Summary]:
-    """The engines that are right, the fastest first."""
+    """The correct engines, the fastest first."""
     return sorted((each for each in own.values() if each.rounds), key=_median, reverse=True)
 
 
-def match(one: Summary, other: Summary) -> Match | None:
-    """The two compared, the faster by the median of ratios as the winner; None without a common round."""
-    ratios = quotients(one.rounds, other.rounds).values()
+def compare_engines(one: Summary, other: Summary) -> EngineComparison | None:
+    """Compare two engines; the winner is faster by the median of ratios. None without a common round."""
+    ratios = ratios_by_round(one.rounds, other.rounds).values()
     if not ratios:
         return None
     if median(ratios) < 1:
-        return match(other, one)
-    return Match(one.case, one, other, median(ratios), sum(ratio > 1 for ratio in ratios), len(ratios))
+        return compare_engines(other, one)
+    return EngineComparison(one.case, one, other, median(ratios), sum(ratio > 1 for ratio in ratios), len(ratios))
 
 
 def certainty(won: int, rounds: int) -> str:
-    """In how many rounds: only all of them decide anything."""
+    """The number of rounds that the winner won; a comparison is decided only if it won all."""
     if rounds == 1:
         return "the one round"
     return f"each of {rounds} rounds" if won == rounds else f"{won} of {rounds}: not decided"
@@ -104,19 +113,19 @@ def case_name(case: Case) -> str:
     return f"{case.workload}, {count(case.groups, 'group')}"
 
 
-# Right or wrong -------------------------------------------------------------------------------------------------------
+# Correctness ----------------------------------------------------------------------------------------------------------
 
 
-def _rightness(run: Run, table: Table) -> Finding:
+def _rightness(run: LabRun, table: SummaryTable) -> Finding:
     statuses = Counter(each.status for each in run.measurements)
     bad = statuses[WRONG] + statuses[FAILED]
     total = len(run.measurements)
     if not bad:
         text = f"All {count(total, 'measurement')} ended in the state that the oracle computed."
-        return Finding("Right or wrong", [text, *_unfinished(run)])
+        return Finding("Correctness", [text, *_unfinished(run)])
     text = (
         f"Of {count(total, 'measurement')}, {statuses[WRONG]} ended in a wrong state{_who(run, WRONG)} and "
-        f"{statuses[FAILED]} failed{_who(run, FAILED)}. A wrong engine has no numbers and is in no comparison."
+        f"{statuses[FAILED]} failed{_who(run, FAILED)}. A wrong engine has no figures and is not compared."
     )
     points = [
         f"{each.engine} on {case_name(each.case)}: {reason}"
@@ -124,39 +133,39 @@ def _rightness(run: Run, table: Table) -> Finding:
         for each in own.values()
         for reason in each.reasons
     ]
-    return Finding("Right or wrong", [text, *_unfinished(run)], points)
+    return Finding("Correctness", [text, *_unfinished(run)], points)
 
 
-def _who(run: Run, status: str) -> str:
+def _who(run: LabRun, status: str) -> str:
     names = dict.fromkeys(each.step.engine for each in run.measurements if each.status == status)
     return f" ({', '.join(names)})" if names else ""
 
 
-def _unfinished(run: Run) -> list[str]:
+def _unfinished(run: LabRun) -> list[str]:
     missing = run.planned - len(run.measurements)
     if not missing:
         return []
-    return [f"{missing} of {count(run.planned, 'planned measurement')} were not made: the run was ended before."]
+    return [f"{missing} of {count(run.planned, 'planned measurement')} were not made, since the run was interrupted."]
 
 
 # Fastest --------------------------------------------------------------------------------------------------------------
 
 
-def _fastest(run: Run, table: Table) -> Finding:
+def _fastest(run: LabRun, table: SummaryTable) -> Finding:
     columns = ("case", "fastest", "requests/s", f"times {BASE}", "next", "times the next", "faster in", "slowest")
     rows = [(case_name(case), *_fastest_of(ranking(own))) for case, own in table.items()]
     return Finding("Which engine was fastest", _by_chance(run), columns=columns, rows=rows)
 
 
-def _by_chance(run: Run) -> list[str]:
-    """How much a verdict is worth."""
+def _by_chance(run: LabRun) -> list[str]:
+    """The significance of comparisons."""
     rounds = int(run.options.get("rounds") or 1)
     if rounds == 1:
-        return ["There was one round. What it shows may not come again: take at least three to conclude anything."]
+        return ["There was only one round, so the results may be accidental; use at least three."]
     chance = percent(2 / 2**rounds)
     return [
-        f"One engine beats another when it was faster in each of {rounds} rounds. Of two that are equally fast, one "
-        f"does that by chance in {chance} of such comparisons."
+        f"An engine is called faster than another if it was faster in each of {rounds} rounds. Of two equally fast "
+        f"engines, one is called faster by chance in {chance} of comparisons."
     ]
 
 
@@ -167,7 +176,7 @@ def _fastest_of(ranked: Sequence[Summary]) -> tuple[str, ...]:
     head = (first.engine, rate(_median(first)), times(first.ratio))
     if len(ranked) == 1:
         return (*head, "no other was right", "", "", "")
-    found = match(first, ranked[1])
+    found = compare_engines(first, ranked[1])
     last = f"{ranked[-1].engine}, {rate(_median(ranked[-1]))}/s"
     if found is None:
         return (*head, ranked[1].engine, "", "no common round", last)
@@ -179,14 +188,14 @@ def _fastest_of(ranked: Sequence[Summary]) -> tuple[str, ...]:
 # Locks and actors -----------------------------------------------------------------------------------------------------
 
 
-def _fields(run: Run) -> dict[str, list[str]]:
+def _fields(run: LabRun) -> dict[str, list[str]]:
     """Which engines are compared with each other: all, and those of one kind, where clients sit at the same place."""
     on_loop = [engine for engine, about in run.engines.items() if about.get("has_loop")]
     on_threads = [engine for engine in run.engines if engine not in on_loop]
     return {"Of all engines": list(run.engines), "On threads": on_threads, "On a loop": on_loop}
 
 
-def _matches(run: Run, table: Table, field: Container[str]) -> list[Match]:
+def _matches(run: LabRun, table: SummaryTable, field: Container[str]) -> list[EngineComparison]:
     """On each case the best engine with locks against the best of our actors, both from this field."""
     locks = [engine for engine, about in run.engines.items() if about.get("has_locks")]
     found = []
@@ -194,16 +203,16 @@ def _matches(run: Run, table: Table, field: Container[str]) -> list[Match]:
         ranked = [each for each in ranking(own) if each.engine in field]
         lock = next((each for each in ranked if each.engine in locks), None)
         actor = next((each for each in ranked if each.engine in ACTORS), None)
-        if lock and actor and (each := match(lock, actor)):
+        if lock and actor and (each := compare_engines(lock, actor)):
             found.append(each)
     return found
 
 
-def _locks(run: Run, table: Table) -> Finding:
-    title = "Where a lock beats an actor"
+def _locks(run: LabRun, table: SummaryTable) -> Finding:
+    title = "Locks compared with actors"
     fields = {name: found for name, field in _fields(run).items() if (found := _matches(run, table, field))}
     if not fields:
-        return Finding(title, ["Not compared: no case has both a right engine with locks and a right actor."])
+        return Finding(title, ["Not compared: no case has both a correct engine with locks and a correct actor."])
     columns = ("", "case", "faster", "slower", "times", "faster in", "p99 ms", "slower's p99 ms")
     rows = [
         (name, *_match_row(each))
@@ -214,20 +223,20 @@ def _locks(run: Run, table: Table) -> Finding:
     return Finding(title, [_tally(name, found) for name, found in fields.items()], columns=columns, rows=rows)
 
 
-def _tally(name: str, matches: Sequence[Match]) -> str:
+def _tally(name: str, matches: Sequence[EngineComparison]) -> str:
     tally = ", ".join(f"{side} in {len(own)}{_factors(own)}" for side, own in _sides(matches).items() if own)
-    return f"{name}, the best with locks against the best actor, {count(len(matches), 'case')}: {tally}."
+    return f"{name}, the best engine with locks compared with the best actor, {count(len(matches), 'case')}: {tally}."
 
 
-def _sides(matches: Sequence[Match]) -> dict[str, list[Match]]:
-    sides: dict[str, list[Match]] = {LOCK: [], ACTOR: [], OPEN: []}
+def _sides(matches: Sequence[EngineComparison]) -> dict[str, list[EngineComparison]]:
+    sides: dict[str, list[EngineComparison]] = {LOCK: [], ACTOR: [], OPEN: []}
     for each in matches:
         won = ACTOR if each.winner.engine in ACTORS else LOCK
         sides[won if each.decided else OPEN].append(each)
     return sides
 
 
-def _factors(matches: Sequence[Match]) -> str:
+def _factors(matches: Sequence[EngineComparison]) -> str:
     """How much faster, when that is decided: `` (1.20 to 2.30 times)``."""
     ratios = [each.ratio for each in matches if each.decided]
     if not ratios:
@@ -236,48 +245,48 @@ def _factors(matches: Sequence[Match]) -> str:
     return f" ({low} times)" if low == high else f" ({low} to {high} times)"
 
 
-def _match_row(found: Match) -> tuple[str, ...]:
+def _match_row(found: EngineComparison) -> tuple[str, ...]:
     tails = [ms(each.figure("p99_us")) for each in (found.winner, found.loser)]
     names = case_name(found.case), found.winner.engine, found.loser.engine
     return (*names, times(found.ratio), certainty(found.won, found.rounds), *tails)
 
 
-def _buys(run: Run, table: Table) -> Finding:
-    """What an actor is good for besides, and what that cost here."""
+def _buys(run: LabRun, table: SummaryTable) -> Finding:
+    """Other advantages of actors, and their cost in this run."""
     lost = [each for field in _fields(run).values() for each in _sides(_matches(run, table, field))[LOCK]]
     if lost:
-        price = f"Where a lock was faster, that is the actor's price in requests a second{_factors(lost)}. It buys:"
+        price = (
+            f"Where a lock was faster, this is the cost of actors in requests per second{_factors(lost)}. In return:"
+        )
     else:
-        price = "In this run no lock was faster in every round of a case; so these come without a price measured here:"
-    return Finding("What the actor buys for it", [price], [*BUYS, *_lock_waits(table)])
+        price = "In this run no lock was faster in every round of a case. Further advantages:"
+    return Finding("Advantages of actors", [price], [*BUYS, *_lock_waits(table)])
 
 
-def _lock_waits(table: Table) -> list[str]:
+def _lock_waits(table: SummaryTable) -> list[str]:
     worst = _most(table, "lock_wait_us")
     if worst is None:
         return []
     wait = significant(worst.figure("lock_wait_us"))
     where = f"{worst.engine} on {case_name(worst.case)}"
-    return [
-        f"What waiting for locks came to: at most {wait} us for each request ({where}); an actor has none to wait for."
-    ]
+    return [f"Waiting for locks took at most {wait} us per request ({where}); actors do not wait for locks."]
 
 
 # Other costs ----------------------------------------------------------------------------------------------------------
 
 
-def _costs(run: Run, table: Table) -> Finding:
+def _costs(run: LabRun, table: SummaryTable) -> Finding:
     points = [*_tails(run, table), *_memory(table), *_cold(table), *_pause(table)]
-    return Finding("Latency, memory, fairness, pauses", [] if points else ["None of these is known."], points)
+    return Finding("Latency, memory, fairness, pauses", [] if points else ["No figures."], points)
 
 
-def _tails(run: Run, table: Table) -> list[str]:
+def _tails(run: LabRun, table: SummaryTable) -> list[str]:
     best = [each for own in table.values() if (each := _least(own.values(), "p99_us"))]
     return [f"The lowest p99, of {count(len(best), 'case')}: {_winners(best)}."] if best else []
 
 
-def _memory(table: Table) -> list[str]:
-    """Where most engines are known, and then with most groups: a process's own needs disturb least there."""
+def _memory(table: SummaryTable) -> list[str]:
+    """Memory of the case with figures of most engines, and then of most groups, which is most exact."""
     known = {case: _known(own.values(), "bytes_a_group") for case, own in table.items()}
     case = max(known, key=lambda each: (len(known[each]), each.groups), default=None)
     if case is None or not known[case]:
@@ -285,11 +294,11 @@ def _memory(table: Table) -> list[str]:
     own = sorted(known[case], key=lambda each: each.figure("bytes_a_group") or 0)
     least, most = own[0], own[-1]
     sizes = [f"{each.engine} {kb(each.figure('bytes_a_group'))}" for each in (least, most)]
-    return [f"Memory for a group with its members ({case_name(case)}), in kB: from {sizes[0]} to {sizes[1]}."]
+    return [f"Memory per group with its members ({case_name(case)}), in kB: from {sizes[0]} to {sizes[1]}."]
 
 
-def _cold(table: Table) -> list[str]:
-    """On the case where hot groups cost the cold ones most."""
+def _cold(table: SummaryTable) -> list[str]:
+    """The case with the highest p99 of the groups that are not hot."""
     hot = {case: own for case, own in table.items() if _least(own.values(), "hot_p99_us")}
     worst = _most(hot, "cold_p99_us")
     if worst is None:
@@ -298,15 +307,15 @@ def _cold(table: Table) -> list[str]:
     assert least is not None
     figures = [f"{each.engine} {ms(each.figure('cold_p99_us'))} ms" for each in (least, worst)]
     where = case_name(worst.case)
-    return [f"p99 of the groups that are not hot was worst on {where}: from {figures[0]} to {figures[1]}."]
+    return [f"The p99 of the groups that are not hot was highest on {where}: from {figures[0]} to {figures[1]}."]
 
 
-def _pause(table: Table) -> list[str]:
+def _pause(table: SummaryTable) -> list[str]:
     worst = _most(table, "loop_pause_max_ms")
     if worst is None:
         return []
     pause = significant(worst.figure("loop_pause_max_ms"))
-    return [f"The longest time that a loop stood still: {pause} ms, {worst.engine} on {case_name(worst.case)}."]
+    return [f"The longest delay of an event loop: {pause} ms, {worst.engine} on {case_name(worst.case)}."]
 
 
 def _known(own: Iterable[Summary], name: str) -> list[Summary]:
@@ -317,7 +326,7 @@ def _least(own: Iterable[Summary], name: str) -> Summary | None:
     return min(_known(own, name), key=lambda each: each.figure(name) or 0, default=None)
 
 
-def _most(table: Table, name: str) -> Summary | None:
+def _most(table: SummaryTable, name: str) -> Summary | None:
     known = [each for own in table.values() for each in _known(own.values(), name)]
     return max(known, key=lambda each: each.figure(name) or 0, default=None)
 
@@ -325,21 +334,23 @@ def _most(table: Table, name: str) -> Summary | None:
 # Scope ----------------------------------------------------------------------------------------------------------------
 
 
-def _scope(run: Run) -> Finding:
+def _scope(run: LabRun) -> Finding:
     points = [
         f"It was run on {python_name(run)}, {count(run.machine.get('cpus') or 0, 'CPU')}, "
         f"{run.machine.get('system')}. Nothing is claimed for builds not run: {_other_builds(run)}, other versions of "
         "Python, other numbers of CPUs.",
-        "No socket is in the way: the figures are the price of serialising with the hand-overs between threads that it "
-        "needs, not of a server. Clients live where an engine's sockets would be: on the loop's own thread, or on "
-        "threads beside the engine's. So a request to a loop crosses no thread, one to an engine of threads crosses "
-        "twice. For the difference that locks alone make, compare those on threads among themselves, and those on a "
-        "loop.",
+        "There are no sockets: the figures are the cost of serialisation, including the hand-overs between "
+        "threads that "
+        "it needs, and not that of a server. Clients run where an engine's sockets would be: on the loop's "
+        "thread, or on "
+        "threads other than the engine's. So a request to a loop crosses no thread, one to a threaded engine crosses "
+        "twice. To see the difference that locks make, compare threaded engines with each other, and loops with each "
+        "other.",
     ]
-    return Finding("What this does not say", points=[*points, *(f"Left out: {each}." for each in run.left_out)])
+    return Finding("Limits", points=[*points, *(f"Left out: {each}." for each in run.left_out)])
 
 
-def python_name(run: Run) -> str:
+def python_name(run: LabRun) -> str:
     """The interpreter in words: implementation, version, free-threaded or not."""
     about = run.python
     return f"{about.get('implementation', 'Python')} {about.get('version', '?')} ({_threading(about)})"
@@ -351,5 +362,5 @@ def _threading(about: dict[str, object]) -> str:
     return "a free-threaded build, its lock " + ("switched on" if about.get("gil_enabled") else "off")
 
 
-def _other_builds(run: Run) -> str:
+def _other_builds(run: LabRun) -> str:
     return "builds with the global interpreter lock" if run.python.get("free_threaded") else "free-threaded builds"

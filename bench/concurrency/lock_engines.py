@@ -1,8 +1,8 @@
-"""Engines with locks: a pool of threads takes requests from one queue and handles each under a lock.
+"""Engines with locks: a thread pool takes requests from one queue and handles each under a lock.
 
-The three differ in which groups share a lock. To measure the wait without distorting it, a thread first tries without
-waiting, which is all that an uncontended lock costs, and reads the clock only when somebody else is inside.
-Answers are given after the lock is let go.
+The three engines differ in which groups share a lock. To measure waiting times without overhead, a thread first tries
+to acquire the lock without blocking, and reads the clock only if the lock is held. Replies are sent after the lock is
+released.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ STRIPES = 64
 
 
 class Lock(Protocol):
-    """``threading.RLock``, of which the standard library gives no class to name."""
+    """``threading.RLock``, which is a function without a public class."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
 
     def release(self) -> None: ...
 
 
-class Waits:
-    """How long one thread has waited for locks."""
+class LockWaitTimer:
+    """Measures the time that one thread waits for locks."""
 
     __slots__ = ("seconds",)
 
@@ -46,16 +46,16 @@ class Waits:
 
 
 class LockEngine(Engine):
-    """A pool of threads, and for each cell a lock. The writer's and the timer's threads take the locks themselves."""
+    """A thread pool and a lock for each cell. The threads of the writer and the timer take the locks themselves."""
 
     workers = WORKERS
 
     def prepare(self) -> None:
         self.timer = ThreadTimer(self.clock, self.expired)
-        self._seats: dict[str, tuple[Cell, Lock]] = {}
+        self._cells_and_locks: dict[str, tuple[Cell, Lock]] = {}
         self._queue: SimpleQueue[tuple[Request, ReplyTo] | threading.Barrier | None] = SimpleQueue()
-        self._writers_waits, self._timers_waits = Waits(), Waits()
-        self._waits = [self._writers_waits, self._timers_waits, *(Waits() for _ in range(self.workers))]
+        self._writers_waits, self._timers_waits = LockWaitTimer(), LockWaitTimer()
+        self._waits = [self._writers_waits, self._timers_waits, *(LockWaitTimer() for _ in range(self.workers))]
         self._threads = [
             threading.Thread(target=self._work, args=(waits,), name="worker", daemon=True) for waits in self._waits[2:]
         ]
@@ -65,8 +65,8 @@ class LockEngine(Engine):
     def lock_for(self, cell: Cell) -> Lock:
         raise NotImplementedError
 
-    def seat(self, cell: Cell) -> None:
-        self._seats[cell.group_id] = (cell, self.lock_for(cell))
+    def add_cell(self, cell: Cell) -> None:
+        self._cells_and_locks[cell.group_id] = (cell, self.lock_for(cell))
 
     def submit(self, request: Request, reply_to: ReplyTo) -> None:
         self._queue.put((request, reply_to))
@@ -78,9 +78,9 @@ class LockEngine(Engine):
     def expired(self, cell: Cell, names: Sequence[Hashable]) -> None:
         self.turn(cell, self._timers_waits, cell.expired, names)
 
-    def turn(self, cell: Cell, waits: Waits, decide: Callable[..., Answers], *message: Any) -> None:
-        """Inside of the lock, decide; outside of it, answer."""
-        lock = self._seats[cell.group_id][1]
+    def turn(self, cell: Cell, waits: LockWaitTimer, decide: Callable[..., Answers], *message: Any) -> None:
+        """Run a turn with the lock held, and send the replies after it is released."""
+        lock = self._cells_and_locks[cell.group_id][1]
         waits.acquire(lock)
         try:
             answers = decide(*message)
@@ -88,14 +88,14 @@ class LockEngine(Engine):
             lock.release()
         deliver(answers)
 
-    def _work(self, waits: Waits) -> None:
-        take, seats = self._queue.get, self._seats
+    def _work(self, waits: LockWaitTimer) -> None:
+        take, cells_and_locks = self._queue.get, self._cells_and_locks
         while (task := take()) is not None:
             if isinstance(task, threading.Barrier):
                 _wait(task)
                 continue
             request, reply_to = task
-            cell, lock = seats[request.group_id]
+            cell, lock = cells_and_locks[request.group_id]
             waits.acquire(lock)
             try:
                 answers = cell.handle(request, reply_to)
@@ -104,7 +104,7 @@ class LockEngine(Engine):
             deliver(answers)
 
     def barrier(self) -> bool:
-        """Every worker comes to the barrier only when it has done what it took before."""
+        """Each worker reaches the barrier only after finishing its earlier requests."""
         barrier = threading.Barrier(self.workers + 1)
         for _ in range(self.workers):
             self._queue.put(barrier)
@@ -120,7 +120,7 @@ class LockEngine(Engine):
     def lock_wait_s(self) -> float:
         return sum(waits.seconds for waits in self._waits)
 
-    def watch(self) -> None:
+    def reset_counters(self) -> None:
         for waits in self._waits:
             waits.seconds = 0.0
 
@@ -133,15 +133,15 @@ def _wait(barrier: threading.Barrier) -> bool:
     return True
 
 
-class LockGroup(LockEngine):
-    """One RLock a group."""
+class GroupLockEngine(LockEngine):
+    """One RLock per group."""
 
     def lock_for(self, cell: Cell) -> Lock:
         return threading.RLock()
 
 
-class LockGlobal(LockEngine):
-    """One RLock for all."""
+class GlobalLockEngine(LockEngine):
+    """One RLock for all groups."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -151,8 +151,8 @@ class LockGlobal(LockEngine):
         return self._lock
 
 
-class LockStriped(LockEngine):
-    """64 RLocks; a group's is chosen by its name."""
+class StripedLockEngine(LockEngine):
+    """64 RLocks, chosen by the hash of the group's name."""
 
     def prepare(self) -> None:
         super().prepare()

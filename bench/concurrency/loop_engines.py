@@ -1,11 +1,11 @@
-"""Engines on event loops: a lock and a task a request on one loop, and a loop for each partition.
+"""Engines on event loops: one loop with a lock per group and a task per request, and one loop per partition.
 
-``AsyncioLock`` is what a service on asyncio is usually written like. As long as nothing inside of the lock awaits, and
-nothing here does, the lock is never contended; what it costs is its price even so, and the task's.
+``AsyncioLockEngine`` is the usual design of a service on asyncio. Nothing awaits while it holds a lock, so locks are
+never contended; their uncontended cost and the cost of the tasks are measured.
 
-``LoopPartition`` is Kafka's way (its CoordinatorRuntime): several threads, each takes events off a queue of its own and
-alone touches the groups of its partitions. Such a loop waits on a queue and on no socket, so it is a thread with a
-``SimpleQueue`` and no asyncio loop, whose wake-up from another thread costs a system call.
+``PartitionLoopEngine`` is Kafka's design (CoordinatorRuntime): several threads, each of which takes events from its own
+queue and is the only one to access the groups of its partitions. Such a loop waits for a queue and not for sockets, so
+it is a thread with a ``SimpleQueue``; waking an asyncio loop from another thread would cost a system call.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from zlib import crc32
 
 from callboard.actors.engine_ports import ReplyTo
 from callboard.bench.concurrency.cell import Answers, Append, Cell, Request, deliver
-from callboard.bench.concurrency.clients import Client, Crew, LoopCrew, Stage
+from callboard.bench.concurrency.clients import Client, ClientRunner, LoopClientRunner, RunState
 from callboard.bench.concurrency.engines import BARRIER_S, WORKERS, Engine
 from callboard.bench.concurrency.services import LoopTimer, ThreadTimer
 
 PULSE_S = 0.002
-"""How often a loop is asked whether it still turns; a pause shorter than this may go unseen."""
+"""Interval of measuring a loop's delay; shorter pauses may be missed."""
 
 
 class LoopEngine(Engine):
-    """An asyncio loop on a thread of its own: the home of cells, clients and timer."""
+    """An asyncio loop on its own thread, which runs cells, clients and timer."""
 
     def prepare(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -38,30 +38,30 @@ class LoopEngine(Engine):
         self._thread = threading.Thread(target=self._run, name="loop", daemon=True)
         self._thread.start()
         self.timer = LoopTimer(self.loop, self.clock, self.expired)
-        self.on_home(self._pulse)
+        self.run_on_engine_thread(self._pulse)
 
     def _run(self) -> None:
         self.loop.run_forever()
         self.loop.close()
 
-    def on_home(self, work: Callable[[], Any]) -> Any:
+    def run_on_engine_thread(self, work: Callable[[], Any]) -> Any:
         async def call() -> Any:
             return work()
 
         return asyncio.run_coroutine_threadsafe(call(), self.loop).result()
 
-    def crews(self, stage: Stage, clients: Sequence[Client]) -> list[Crew]:
-        return [LoopCrew(stage, clients, self.submit, self.loop)]
+    def runners(self, run_state: RunState, clients: Sequence[Client]) -> list[ClientRunner]:
+        return [LoopClientRunner(run_state, clients, self.submit, self.loop)]
 
     def written(self, appends: Sequence[Append]) -> None:
-        self.loop.call_soon_threadsafe(self.round_done, appends)
+        self.loop.call_soon_threadsafe(self.on_round_written, appends)
 
-    def round_done(self, appends: Sequence[Append]) -> None:
-        """As ``written``, on the loop."""
+    def on_round_written(self, appends: Sequence[Append]) -> None:
+        """As ``written``, but called on the loop."""
         raise NotImplementedError
 
     def wait_for(self, waiting: Coroutine[Any, Any, Any]) -> bool:
-        """Run a coroutine on the loop; False if it takes too long."""
+        """Run a coroutine on the loop; False after a timeout."""
         try:
             asyncio.run_coroutine_threadsafe(waiting, self.loop).result(BARRIER_S)
         except NotInTime:
@@ -76,34 +76,34 @@ class LoopEngine(Engine):
     def loop_pause_s(self) -> float:
         return self._pause_s
 
-    def watch(self) -> None:
+    def reset_counters(self) -> None:
         self._pause_s = 0.0
 
     def _pulse(self) -> None:
-        self.loop.call_later(PULSE_S, self._pulse_came, self.loop.time() + PULSE_S)
+        self.loop.call_later(PULSE_S, self._record_delay, self.loop.time() + PULSE_S)
 
-    def _pulse_came(self, due: float) -> None:
+    def _record_delay(self, due: float) -> None:
         self._pause_s = max(self._pause_s, self.loop.time() - due)
         self._pulse()
 
 
-class AsyncioLock(LoopEngine):
-    """One asyncio.Lock a group, and a task for everything that wants to go inside."""
+class AsyncioLockEngine(LoopEngine):
+    """One asyncio.Lock per group, and a task for each turn."""
 
     def prepare(self) -> None:
         self._seats: dict[str, tuple[Cell, asyncio.Lock]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself holds tasks by weak references only
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop has only weak references to tasks
         self._wait_s = 0.0
         super().prepare()
 
-    def seat(self, cell: Cell) -> None:
+    def add_cell(self, cell: Cell) -> None:
         self._seats[cell.group_id] = (cell, asyncio.Lock())
 
     def submit(self, request: Request, reply_to: ReplyTo) -> None:
         cell, lock = self._seats[request.group_id]
         self._start(lock, cell.handle, request, reply_to)
 
-    def round_done(self, appends: Sequence[Append]) -> None:
+    def on_round_written(self, appends: Sequence[Append]) -> None:
         for append in appends:
             self._start(self._seats[append.cell.group_id][1], append.cell.written, append)
 
@@ -132,7 +132,7 @@ class AsyncioLock(LoopEngine):
         return self.wait_for(self._all_done())
 
     async def _all_done(self) -> None:
-        await asyncio.sleep(0)  # what the writer's thread has called soon begins first
+        await asyncio.sleep(0)  # lets callbacks scheduled by the writer's thread run first
         while self._tasks:
             await asyncio.gather(*self._tasks)
 
@@ -140,8 +140,8 @@ class AsyncioLock(LoopEngine):
     def lock_wait_s(self) -> float:
         return self._wait_s
 
-    def watch(self) -> None:
-        super().watch()
+    def reset_counters(self) -> None:
+        super().reset_counters()
         self._wait_s = 0.0
 
 
@@ -149,7 +149,7 @@ Event = tuple[Callable[..., Answers], tuple[Any, ...]]
 
 
 class PartitionLoop:
-    """A thread that takes events off its queue, one after the other: all of the groups that belong to it."""
+    """A thread that handles the events of its groups from one queue."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Event | None] = SimpleQueue()
@@ -158,19 +158,19 @@ class PartitionLoop:
         self._thread = threading.Thread(target=self._run, name="partition", daemon=True)
         self._thread.start()
 
-    def pulse(self) -> None:
-        """Note how long this event waits for its turn."""
-        self._queue.put((self._pulse_came, (perf_counter(),)))
+    def measure_delay(self) -> None:
+        """Measure how long an event waits in the queue."""
+        self._queue.put((self._record_delay, (perf_counter(),)))
 
-    def reach(self, reached: threading.Event) -> None:
-        """Set ``reached`` when everything that was put before is done."""
+    def signal_when_reached(self, reached: threading.Event) -> None:
+        """Set ``reached`` when all events queued before are handled."""
         self._queue.put((_set, (reached,)))
 
     def close(self) -> None:
         self._queue.put(None)
         self._thread.join(BARRIER_S)
 
-    def _pulse_came(self, sent: float) -> Answers:
+    def _record_delay(self, sent: float) -> Answers:
         self.pause_s = max(self.pause_s, perf_counter() - sent)
         return ()
 
@@ -186,8 +186,8 @@ def _set(reached: threading.Event) -> Answers:
     return ()
 
 
-class LoopPartition(Engine):
-    """As many loops as other engines have workers; a group's is chosen by its name, as its partition is."""
+class PartitionLoopEngine(Engine):
+    """As many loops as other engines have workers. A group's loop depends on the hash of its name."""
 
     loops = WORKERS
 
@@ -199,7 +199,7 @@ class LoopPartition(Engine):
         self._pulses = threading.Thread(target=self._pulse, name="pulse", daemon=True)
         self._pulses.start()
 
-    def seat(self, cell: Cell) -> None:
+    def add_cell(self, cell: Cell) -> None:
         self._seats[cell.group_id] = (cell, self._loops[crc32(cell.group_id.encode()) % self.loops])
 
     def submit(self, request: Request, reply_to: ReplyTo) -> None:
@@ -217,7 +217,7 @@ class LoopPartition(Engine):
     def barrier(self) -> bool:
         waiting = [threading.Event() for _ in self._loops]
         for loop, reached in zip(self._loops, waiting, strict=True):
-            loop.reach(reached)
+            loop.signal_when_reached(reached)
         return all(reached.wait(BARRIER_S) for reached in waiting)
 
     def end(self) -> None:
@@ -229,12 +229,12 @@ class LoopPartition(Engine):
     def _pulse(self) -> None:
         while not self._ending.wait(PULSE_S):
             for loop in self._loops:
-                loop.pulse()
+                loop.measure_delay()
 
     @property
     def loop_pause_s(self) -> float:
         return max(loop.pause_s for loop in self._loops)
 
-    def watch(self) -> None:
+    def reset_counters(self) -> None:
         for loop in self._loops:
             loop.pause_s = 0.0

@@ -1,4 +1,4 @@
-"""Numbers out of what the crews noted: percentiles, the curve of latencies, fairness, memory, switches of context."""
+"""Statistics of the runners' data: percentiles, latency curves, fairness, memory, context switches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOT_SHARE = 0.01  # of the groups
 
 
 class Usage(NamedTuple):
-    """What the process has used so far."""
+    """Resources used by the process so far."""
 
     cpu_s: float
     voluntary: int

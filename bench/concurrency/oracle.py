@@ -1,15 +1,15 @@
-"""The oracle: does the engine's end state agree with what its clients were told? An empty list says yes.
+"""The oracle: checks that the engine's final state agrees with the responses that its clients received.
 
-It looks when nothing moves any more. What it holds a group to:
+It runs when the engine is idle, and checks for each group:
 
-- every request was answered, once, and handled, once; nobody was inside together with somebody else;
-- the offset of each partition is the last that was acknowledged, and as many were applied as acknowledged;
-- the members are those that joined or were loaded, less those that left and those whose session had to run out;
-- the generation is the last that a member was told, or a later one when all have left; in each generation all were
-  told the same leader, and the leader was told exactly those who were told the generation;
-- nobody is parked, the leader is a member, and a stable or empty group is as its durable record says;
-- where what others ask does not change an answer, the requests of some groups are played again to a bare cell, one
-  after the other: it must give the same answers and end the same.
+- every request was handled once and got one response, and no two turns overlapped;
+- the offset of each partition is the last acknowledged one, and as many offsets were applied as acknowledged;
+- the members are those that joined or were loaded, except those that left or whose session must have expired;
+- the generation is the last one in a response, or a later one if all members left; in each generation all members got
+  the same leader, and the leader got the list of exactly these members;
+- no member is waiting, the leader is a member, and a stable or empty group equals its durable record;
+- if responses do not depend on other clients: the requests of some groups are replayed to a reference cell, which must
+  give the same responses and the same final state.
 """
 
 from __future__ import annotations
@@ -21,32 +21,39 @@ from typing import Any, NamedTuple
 from callboard.actors.group.states import State
 from callboard.actors.records import GroupValue
 from callboard.bench.concurrency.cell import Alarms, Append, Cell, CellEnvironment, deliver
-from callboard.bench.concurrency.clients import Crew, Exchange, Told
+from callboard.bench.concurrency.clients import ClientRunner, Exchange, JoinResult
 from callboard.bench.concurrency.engines import Seed
 from callboard.bench.concurrency.services import LabClock
-from callboard.bench.concurrency.workloads import Cast
+from callboard.bench.concurrency.workloads import WorkloadSetup
 from callboard.runtime.engine.clock import SystemRandom
 
 FINDINGS_MAX = 5
-"""What is wrong is wrong after the first; more would fill the report."""
+"""The maximum number of reported violations of a kind."""
 
 
-class Promised(NamedTuple):
-    """What all clients together were told about one group."""
+class ExpectedGroup(NamedTuple):
+    """The expected state of a group, from the responses of all clients."""
 
     acked: dict[int, int]  # partition -> offset
     commits: int
-    generation: int | None  # None: nobody was told one
-    joined: frozenset[str] | None  # None: nobody joined by a request
+    generation: int | None  # None: no response had one
+    joined: frozenset[str] | None  # None: no client joined
     asked: int
 
 
-def judge(cells: Sequence[Cell], cast: Cast, crews: Sequence[Crew], *, is_fixed: bool) -> list[str]:
-    """What is wrong, in words: of each kind ``FINDINGS_MAX`` findings and how many more there are."""
-    seeds = {seed.group_id: seed for seed in cast.seeds()}
-    kinds = [_of_answers(crews), _of_clients(crews), of_generations(told(crews)), _of_cells(cells, seeds, cast, crews)]
+def find_violations(
+    cells: Sequence[Cell], setup: WorkloadSetup, runners: Sequence[ClientRunner], *, is_fixed: bool
+) -> list[str]:
+    """The violations as text; of each kind at most ``FINDINGS_MAX``, and the number of others."""
+    seeds = {seed.group_id: seed for seed in setup.seeds()}
+    kinds = [
+        _check_responses(runners),
+        _check_clients(runners),
+        check_generations(join_results(runners)),
+        _check_cells(cells, seeds, setup, runners),
+    ]
     if is_fixed:
-        kinds.append(_of_replays(cells, seeds, crews))
+        kinds.append(_check_replays(cells, seeds, runners))
     return [finding for kind in kinds for finding in _first(list(kind))]
 
 
@@ -55,27 +62,27 @@ def _first(found: list[str]) -> list[str]:
     return [*found[:FINDINGS_MAX], f"and {more} more like this"] if more > 0 else found
 
 
-# What clients saw ---------------------------------------------------------------------------------------------------
+# Responses ----------------------------------------------------------------------------------------------------------
 
 
-def _of_answers(crews: Sequence[Crew]) -> Iterator[str]:
-    if unanswered := sum(crew.in_flight for crew in crews):
-        yield f"never answered: {unanswered} requests"
-    for crew in crews:
-        yield from crew.second_answers
+def _check_responses(runners: Sequence[ClientRunner]) -> Iterator[str]:
+    if unanswered := sum(runner.in_flight for runner in runners):
+        yield f"requests without a response: {unanswered}"
+    for runner in runners:
+        yield from runner.second_answers
 
 
-def _of_clients(crews: Sequence[Crew]) -> Iterator[str]:
-    return (strange for crew in crews for client in crew.clients for strange in client.ledger.strange)
+def _check_clients(runners: Sequence[ClientRunner]) -> Iterator[str]:
+    return (unexpected for runner in runners for client in runner.clients for unexpected in client.ledger.unexpected)
 
 
-def told(crews: Iterable[Crew]) -> list[Told]:
-    return [each for crew in crews for client in crew.clients for each in client.ledger.told]
+def join_results(runners: Iterable[ClientRunner]) -> list[JoinResult]:
+    return [each for runner in runners for client in runner.clients for each in client.ledger.told]
 
 
-def of_generations(all_told: Iterable[Told]) -> Iterator[str]:
-    """What does not fit together in what members were told of their generations."""
-    generations: dict[tuple[str, int], list[Told]] = defaultdict(list)
+def check_generations(all_told: Iterable[JoinResult]) -> Iterator[str]:
+    """Contradictions between the JoinGroup responses of the same generation."""
+    generations: dict[tuple[str, int], list[JoinResult]] = defaultdict(list)
     for each in all_told:
         generations[each.group_id, each.generation].append(each)
     for (group_id, generation), those in generations.items():
@@ -93,17 +100,17 @@ def of_generations(all_told: Iterable[Told]) -> Iterator[str]:
             yield f"{name}: {len(members)} members, the leader {_few(leaders)} is none of them"
 
 
-def promises(cast: Cast, crews: Sequence[Crew]) -> dict[str, Promised]:
-    """What each group is held to, from all ledgers."""
+def expected_groups(setup: WorkloadSetup, runners: Sequence[ClientRunner]) -> dict[str, ExpectedGroup]:
+    """The expected state of each group, from all ledgers."""
     acked: dict[str, dict[int, int]] = defaultdict(dict)
     commits: Counter[str] = Counter()
     generations: dict[str, int] = {}
     joined: dict[str, set[str]] = {}
     asked: Counter[int] = Counter()
-    for crew in crews:
-        asked.update(crew.groups)
-        asked.update(crew.groups_after)
-        for ledger in (client.ledger for client in crew.clients):
+    for runner in runners:
+        asked.update(runner.groups)
+        asked.update(runner.groups_after)
+        for ledger in (client.ledger for client in runner.clients):
             for (group_id, partition), offset in ledger.acked.items():
                 acked[group_id][partition] = offset
             commits.update(ledger.commits)
@@ -112,102 +119,112 @@ def promises(cast: Cast, crews: Sequence[Crew]) -> dict[str, Promised]:
             for group_id, member_ids in ledger.joined.items():
                 joined.setdefault(group_id, set()).update(member_ids)
     return {
-        group_id: Promised(
+        group_id: ExpectedGroup(
             acked[group_id],
             commits[group_id],
             generations.get(group_id),
             frozenset(joined[group_id]) if group_id in joined else None,
             asked[number],
         )
-        for group_id, number in cast.stage.numbers.items()
+        for group_id, number in setup.run_state.numbers.items()
     }
 
 
-# What a group must be -----------------------------------------------------------------------------------------------
+# State of groups ---------------------------------------------------------------------------------------------------
 
 
-def _of_cells(cells: Sequence[Cell], seeds: dict[str, Seed], cast: Cast, crews: Sequence[Crew]) -> Iterator[str]:
+def _check_cells(
+    cells: Sequence[Cell], seeds: dict[str, Seed], setup: WorkloadSetup, runners: Sequence[ClientRunner]
+) -> Iterator[str]:
     if missing := seeds.keys() - {cell.group_id for cell in cells}:
-        yield f"groups were never made: {_few(missing)}"
-    promised = promises(cast, crews)
+        yield f"groups were never created: {_few(missing)}"
+    expected_group = expected_groups(setup, runners)
     for cell in cells:
         group_id = cell.group_id
-        findings = _of_cell(cell, seeds[group_id].value, promised[group_id], cast.doomed.get(group_id, frozenset()))
+        findings = _check_cell(
+            cell, seeds[group_id].value, expected_group[group_id], setup.expiring_members.get(group_id, frozenset())
+        )
         yield from (f"group {group_id}: {finding}" for finding in findings)
 
 
-def _of_cell(cell: Cell, loaded: GroupValue | None, promised: Promised, doomed: frozenset[str]) -> Iterator[str]:
+def _check_cell(
+    cell: Cell, loaded: GroupValue | None, expected_group: ExpectedGroup, expiring_members: frozenset[str]
+) -> Iterator[str]:
     yield from cell.bugs
-    yield from _of_turns(cell, promised)
-    yield from _of_offsets(cell, promised)
-    yield from _of_members(cell, loaded, promised, doomed)
-    yield from _of_generation(cell, loaded, promised)
-    yield from _of_group(cell)
+    yield from _check_turns(cell, expected_group)
+    yield from _check_offsets(cell, expected_group)
+    yield from _check_members(cell, loaded, expected_group, expiring_members)
+    yield from _check_generation(cell, loaded, expected_group)
+    yield from _check_group(cell)
 
 
-def _of_turns(cell: Cell, promised: Promised) -> Iterator[str]:
+def _check_turns(cell: Cell, expected_group: ExpectedGroup) -> Iterator[str]:
     if cell.overlaps:
-        yield f"{cell.overlaps} turns began inside of another"
-    if cell.handled != promised.asked:
-        yield f"{cell.handled} requests were handled, {promised.asked} answered"
+        yield f"{cell.overlaps} turns overlapped with another"
+    if cell.handled != expected_group.asked:
+        yield f"{cell.handled} requests were handled, {expected_group.asked} got a response"
 
 
-def _of_offsets(cell: Cell, promised: Promised) -> Iterator[str]:
+def _check_offsets(cell: Cell, expected_group: ExpectedGroup) -> Iterator[str]:
     offsets = committed(cell)
-    for partition in sorted(offsets.keys() | promised.acked.keys()):
-        there, acked = offsets.get(partition), promised.acked.get(partition)
-        if there != acked:
-            yield f"partition {partition} has offset {there}, the last that was acknowledged is {acked}"
-    if cell.applied != promised.commits:
-        yield f"{cell.applied} offsets were applied, {promised.commits} acknowledged"
+    for partition in sorted(offsets.keys() | expected_group.acked.keys()):
+        actual, acked = offsets.get(partition), expected_group.acked.get(partition)
+        if actual != acked:
+            yield f"partition {partition} has offset {actual}, the last acknowledged one is {acked}"
+    if cell.applied != expected_group.commits:
+        yield f"{cell.applied} offsets were applied, {expected_group.commits} acknowledged"
 
 
 def committed(cell: Cell) -> dict[int, int]:
-    """Offsets by partition: the laboratory has one topic."""
+    """Committed offsets by partition; actual is only one topic."""
     return {partition: value.offset for _, partition, value in cell.data.offsets}
 
 
-def _of_members(cell: Cell, loaded: GroupValue | None, promised: Promised, doomed: frozenset[str]) -> Iterator[str]:
-    there = cell.group.members.by_id.keys()
-    expected = promised.joined
+def _check_members(
+    cell: Cell, loaded: GroupValue | None, expected_group: ExpectedGroup, expiring_members: frozenset[str]
+) -> Iterator[str]:
+    actual = cell.group.members.by_id.keys()
+    expected = expected_group.joined
     if expected is None:
-        expected = frozenset(member.member_id for member in loaded.members) - doomed if loaded else frozenset()
-    if expired := there & doomed:
-        yield f"their sessions ran out, and they are still members: {_few(expired)}"
-    if strangers := there - expected - doomed:
-        yield f"nobody knows that they are members: {_few(strangers)}"
-    if lost := expected - there:
-        yield f"they should be members and are not: {_few(lost)}"
+        expected = (
+            frozenset(member.member_id for member in loaded.members) - expiring_members if loaded else frozenset()
+        )
+    if expired := actual & expiring_members:
+        yield f"members with expired sessions: {_few(expired)}"
+    if strangers := actual - expected - expiring_members:
+        yield f"unexpected members: {_few(strangers)}"
+    if lost := expected - actual:
+        yield f"missing members: {_few(lost)}"
     if cell.group.members.pending:
-        yield f"ids are pending that nobody asked for: {_few(cell.group.members.pending)}"
+        yield f"unexpected pending member ids: {_few(cell.group.members.pending)}"
 
 
-def _of_generation(cell: Cell, loaded: GroupValue | None, promised: Promised) -> Iterator[str]:
-    there = cell.group.generation
-    known = promised.generation if promised.generation is not None else loaded.generation if loaded else 0
-    all_left = promised.joined is not None and not promised.joined
-    if there < known or (there > known) != all_left:
-        yield f"generation {there}, the last that a member was told is {known}"
+def _check_generation(cell: Cell, loaded: GroupValue | None, expected_group: ExpectedGroup) -> Iterator[str]:
+    actual = cell.group.generation
+    known = expected_group.generation if expected_group.generation is not None else loaded.generation if loaded else 0
+    all_left = expected_group.joined is not None and not expected_group.joined
+    if actual < known or (actual > known) != all_left:
+        yield f"generation {actual}, the last one in a response is {known}"
 
 
-def _of_group(cell: Cell) -> Iterator[str]:
+def _check_group(cell: Cell) -> Iterator[str]:
     group, members = cell.group, list(cell.group.members)
     try:
         group.members.check()
     except AssertionError as error:
         yield str(error)
     if parked := [member.member_id for member in members if member.joining or member.syncing]:
-        yield f"parked, and nobody waits: {_few(parked)}"
+        yield f"members with a pending response but no client: {_few(parked)}"
     if (group.leader_id in group.members.by_id) != bool(members):
         yield f"the leader is {group.leader_id}, of {len(members)} members"
     if (group.state is State.EMPTY) != (not members):
         yield f"{group.state.value} with {len(members)} members"
     if group.state in (State.STABLE, State.EMPTY) and group.generation:
-        yield from _of_record(cell)
+        yield from _check_record(cell)
 
 
-def _of_record(cell: Cell) -> Iterator[str]:
-    """A group that is stable or empty is what its last record says."""
+def _check_record(cell: Cell) -> Iterator[str]:
+    """A stable or empty group equals its last record."""
     value, group = cell.data.value, cell.group
     if value is None:
         yield f"nothing is durable of generation {group.generation}"
@@ -218,11 +235,11 @@ def _of_record(cell: Cell) -> Iterator[str]:
         yield f"generation {soft[0]} with {len(soft[1])} members, durable is {durable[0]} with {len(durable[1])}"
 
 
-# Playing it again ---------------------------------------------------------------------------------------------------
+# Replay -------------------------------------------------------------------------------------------------------------
 
 
-class _Place:
-    """Keeps an answer."""
+class _ResponseHolder:
+    """Holds a response."""
 
     def __init__(self) -> None:
         self.answer: Any = None
@@ -234,8 +251,8 @@ class _Place:
         self.answer = exc_info
 
 
-class BareCell:
-    """A cell alone, on one thread: what it appends is written at once, and time stands still."""
+class ReferenceCell:
+    """A cell on one thread whose appends are written immediately; its clock is paused."""
 
     def __init__(self, seed: Seed) -> None:
         self._appends: list[Append] = []
@@ -246,40 +263,40 @@ class BareCell:
     def append(self, append: Append, /) -> None:
         self._appends.append(append)
 
-    def file(self, cell: Cell, alarms: Alarms) -> None:
-        """Nothing rings here."""
+    def schedule(self, cell: Cell, alarms: Alarms) -> None:
+        """Timers never expire."""
 
     def ask(self, request: Any) -> Any:
-        place = _Place()
-        deliver(self.cell.handle(request, place))
+        holder = _ResponseHolder()
+        deliver(self.cell.handle(request, holder))
         while self._appends:
             deliver(self.cell.written(self._appends.pop(0)))
-        return place.answer
+        return holder.answer
 
 
-def _of_replays(cells: Sequence[Cell], seeds: dict[str, Seed], crews: Sequence[Crew]) -> Iterator[str]:
+def _check_replays(cells: Sequence[Cell], seeds: dict[str, Seed], runners: Sequence[ClientRunner]) -> Iterator[str]:
     played: dict[str, list[Exchange]] = defaultdict(list)
-    for crew in crews:
-        for exchange in crew.exchanges:
+    for runner in runners:
+        for exchange in runner.exchanges:
             played[exchange.request.group_id].append(exchange)
     by_id = {cell.group_id: cell for cell in cells}
     for group_id, exchanges in played.items():
-        yield from _of_replay(by_id[group_id], BareCell(seeds[group_id]), exchanges)
+        yield from _check_replay(by_id[group_id], ReferenceCell(seeds[group_id]), exchanges)
 
 
-def _of_replay(cell: Cell, bare: BareCell, exchanges: Sequence[Exchange]) -> Iterator[str]:
+def _check_replay(cell: Cell, reference: ReferenceCell, exchanges: Sequence[Exchange]) -> Iterator[str]:
     for request, answer in exchanges:
-        expected = bare.ask(request)
+        expected = reference.ask(request)
         if answer != expected:
-            yield f"{request} was answered {answer}, a bare cell answers {expected}"
-    there, expected = picture(cell), picture(bare.cell)
+            yield f"{request} got the response {answer}, from a reference cell {expected}"
+    actual, expected = snapshot(cell), snapshot(reference.cell)
     for name, value in expected.items():
-        if there[name] != value:
-            yield f"group {cell.group_id}: {name} is {there[name]}, of a bare cell {value}"
+        if actual[name] != value:
+            yield f"group {cell.group_id}: {name} is {actual[name]}, of a reference cell {value}"
 
 
-def picture(cell: Cell) -> dict[str, object]:
-    """A cell's state without times."""
+def snapshot(cell: Cell) -> dict[str, object]:
+    """A cell's state, without times."""
     group = cell.group
     return {
         "state": group.state,

@@ -53,12 +53,12 @@ dd { margin-left: 0; }
 _ENGINES = re.compile(rf"(?<![\w-])(?:{'|'.join(sorted(STYLES, key=len, reverse=True))})(?![\w-])")
 
 
-class Cell(str):
+class HtmlCell(str):
     """A table's cell that is HTML already, with the class that it is given."""
 
     kind: str
 
-    def __new__(cls, html: str, kind: str = "") -> Cell:
+    def __new__(cls, html: str, kind: str = "") -> HtmlCell:
         made = super().__new__(cls, html)
         made.kind = kind
         return made
@@ -69,8 +69,8 @@ def text(words: str) -> str:
     return _ENGINES.sub(lambda found: engine(found[0]), escape(words))
 
 
-def engine(name: str) -> Cell:
-    return Cell(f'<span class="engine"><i style="background:{style(name).colour}"></i>{escape(name)}</span>')
+def engine(name: str) -> HtmlCell:
+    return HtmlCell(f'<span class="engine"><i style="background:{style(name).colour}"></i>{escape(name)}</span>')
 
 
 def paragraphs(sentences: Iterable[str]) -> str:
@@ -94,7 +94,7 @@ def table(
     kind: str = "",
     left: Container[int] = (0,),
 ) -> str:
-    """A table; each row with its class, figures to the right. A plain string is escaped, a ``Cell`` is not."""
+    """A table; each row with its class, figures to the right. A plain string is escaped, a ``HtmlCell`` is not."""
     head = "".join(f'<th scope="col"{_side(index, left)}>{escape(each)}</th>' for index, each in enumerate(columns))
     body = "".join(
         f'<tr class="{name}">{"".join(_cell(cell, index in left) for index, cell in enumerate(cells))}</tr>\n'
@@ -108,8 +108,8 @@ def table(
 
 
 def _cell(content: str, left: bool) -> str:
-    kinds = [content.kind if isinstance(content, Cell) else "", "left" if left else ""]
-    html = content if isinstance(content, Cell) else escape(content)
+    kinds = [content.kind if isinstance(content, HtmlCell) else "", "left" if left else ""]
+    html = content if isinstance(content, HtmlCell) else escape(content)
     return f'<td class="{" ".join(filter(None, kinds))}">{html}</td>'
 
 
@@ -117,7 +117,7 @@ def _side(index: int, left: Container[int]) -> str:
     return ' class="left"' if index in left else ""
 
 
-def picture(png: bytes | None, alt: str, caption: str) -> str:
+def snapshot(png: bytes | None, alt: str, caption: str) -> str:
     """A PNG inside the page; nothing for None."""
     if png is None:
         return ""

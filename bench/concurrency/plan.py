@@ -1,8 +1,8 @@
-"""What is run, in which order, and about how long it takes.
+"""The order of the measurements, and an estimate of their duration.
 
-One engine after the other would give the first the cool machine and the last the busy one. So all engines run once,
-then all again: a round. Each round has its own order, drawn from the seed, and its own seed for the requests, which is
-the same for every engine; so what one round's engines did can be compared, and only the ratio within a round is.
+All engines run once in each round, so that changes of the machine's load affect all of them. Each round has its own
+order, drawn from the seed, and its own seed for the requests, the same for every engine. Only ratios within a round are
+compared.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
-START_S = 0.4  # a process with its imports, and its end: about this on a small virtual machine
-SETUP_S_A_GROUP = 0.0001  # making a group with its members, and judging it; measured at 10,000 groups
+START_S = 0.4  # start and end of a process, with imports
+SETUP_S_A_GROUP = 0.0001  # creating and checking a group with its members, measured at 10,000 groups
 REPORT_S = 8.0  # plots and page
-PATIENCE = 10  # a child that takes so many times what was planned hangs
+PATIENCE = 10  # a process hangs if it takes longer than the planned time by this factor
 PATIENCE_MIN_S = 30.0
 
 
 class Case(NamedTuple):
-    """A workload at one number of groups: what engines are compared on."""
+    """A workload with one number of groups."""
 
     workload: str
     groups: int
 
 
-class Step(NamedTuple):
+class MeasurementStep(NamedTuple):
     """One measurement. ``round`` counts from 1; ``seed`` is that of the requests."""
 
     round: int
@@ -47,9 +47,9 @@ class Step(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """``steps`` in their order; ``left_out`` says in words what an engine's limit keeps from being run."""
+    """``steps`` in order. ``left_out``: descriptions of the cases beyond an engine's limit of groups."""
 
-    steps: list[Step]
+    steps: list[MeasurementStep]
     left_out: list[str]
 
 
@@ -59,7 +59,7 @@ def make_plan(cases: Iterable[Case], limits: Mapping[str, int | None], rounds: i
     ``limits`` gives for each engine the most groups that it can have; None: any number.
     """
     chance = Random(seed)
-    steps: list[Step] = []
+    steps: list[MeasurementStep] = []
     beyond: dict[str, list[str]] = {}
     for case in cases:
         able = [engine for engine, most in limits.items() if most is None or case.groups <= most]
@@ -67,7 +67,7 @@ def make_plan(cases: Iterable[Case], limits: Mapping[str, int | None], rounds: i
             beyond.setdefault(engine, []).append(f"{case.workload} with {case.groups:,}")
         for number in range(1, rounds + 1):
             order = shuffled(able, chance)
-            steps += [Step(number, *case, engine, seconds, seed + number) for engine in order]
+            steps += [MeasurementStep(number, *case, engine, seconds, seed + number) for engine in order]
     return Plan(
         steps, [f"{name} (at most {limits[name]:,} groups): {', '.join(where)}" for name, where in beyond.items()]
     )
@@ -77,23 +77,23 @@ def shuffled(engines: Sequence[str], chance: Random) -> list[str]:
     return chance.sample(list(engines), len(engines))
 
 
-def step_s(step: Step) -> float:
-    """About how long a measurement takes, in seconds: its load, and the process round it."""
+def step_duration_s(step: MeasurementStep) -> float:
+    """Estimated duration of a measurement in seconds, including its process."""
     return START_S + SETUP_S_A_GROUP * step.groups + step.seconds
 
 
-def total_s(steps: Iterable[Step]) -> float:
-    """About how long a run takes with its report, in seconds."""
-    return REPORT_S + sum(step_s(step) for step in steps)
+def total_duration_s(steps: Iterable[MeasurementStep]) -> float:
+    """Estimated duration of a run with its report in seconds."""
+    return REPORT_S + sum(step_duration_s(step) for step in steps)
 
 
-def patience_s(step: Step) -> float:
-    """After how many seconds a measurement is taken for hung."""
-    return PATIENCE_MIN_S + PATIENCE * step_s(step)
+def step_timeout_s(step: MeasurementStep) -> float:
+    """The timeout of a measurement in seconds."""
+    return PATIENCE_MIN_S + PATIENCE * step_duration_s(step)
 
 
 def duration(seconds: float) -> str:
-    """A time for people: ``50 s``, ``12 min``, ``1 h 20 min``."""
+    """Format a duration: ``50 s``, ``12 min``, ``1 h 20 min``."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

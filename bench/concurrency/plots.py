@@ -1,7 +1,7 @@
 """The plots of a run, as PNG. matplotlib is loaded when one is drawn.
 
-An engine has one colour, marker and dash in all of them (``styles.py``). What is WRONG or FAILED is not drawn: it has
-no numbers.
+An engine has the same colour, marker and dash in all plots (``styles.py``). Engines that are WRONG or FAILED have no
+figures and are not drawn.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from callboard.bench.concurrency.plan import Case
-from callboard.bench.concurrency.results import BASE, RIGHT, Summary, Table
+from callboard.bench.concurrency.results import BASE, RIGHT, Summary, SummaryTable
 from callboard.bench.concurrency.styles import STYLES, count, rate, significant, style
 from callboard.bench.harness import BenchError
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 WIDTH_IN = 10.0
 DPI = 130
-FEW_TENS = 100  # an axis that spans no more has ticks between its powers of ten
-PANELS_A_LINE = 2  # of those with a scale of their own
+FEW_TENS = 100  # an axis with a smaller span has ticks between powers of ten
+PANELS_A_LINE = 2  # of panels with separate scales
 ROW_IN = 0.34  # an engine's line in a plot of rows
 TEXT = "#222222"
 
-SETTINGS: Any = {  # matplotlib's own type of it changes from version to version
+SETTINGS: Any = {  # matplotlib's type for it differs between versions
     "font.size": 10,
     "axes.titlesize": 10.5,
     "axes.titleweight": "bold",
@@ -51,7 +51,7 @@ SETTINGS: Any = {  # matplotlib's own type of it changes from version to version
 
 
 def require() -> None:
-    """Raises BenchError when matplotlib is missing: better before the measurements than after them."""
+    """Raise BenchError if matplotlib is missing. Called before the measurements."""
     if find_spec("matplotlib") is None:
         raise BenchError(
             "the report's plots need matplotlib, which is not installed; run: pip install 'callboard[bench]' "
@@ -62,12 +62,12 @@ def require() -> None:
 # The four kinds of plot -----------------------------------------------------------------------------------------------
 
 
-def throughput(cases: Sequence[Case], table: Table) -> bytes:
+def throughput(cases: Sequence[Case], table: SummaryTable) -> bytes:
     """Requests a second of one workload: against the number of groups, or a row an engine when there is but one."""
     return _against_groups(cases, table) if len(cases) > 1 else _rates(table[cases[0]])
 
 
-def ccdf(cases: Sequence[Case], table: Table) -> bytes | None:
+def ccdf(cases: Sequence[Case], table: SummaryTable) -> bytes | None:
     """The share of requests that were slower than a latency, one panel a number of groups; None without curves."""
     cases = [case for case in cases if any(each.ccdf for each in table[case].values())]
     if not cases:
@@ -84,14 +84,14 @@ def ccdf(cases: Sequence[Case], table: Table) -> bytes | None:
             low, high = panel.get_xlim()
             _tens(panel.xaxis, "{:,.6g}".format, (1,) if high / low > FEW_TENS else (1, 2, 5))
             _tens(panel.yaxis, lambda share: f"{100 * share:.6g} %")
-        panels[0].set_ylabel("share of requests slower than it")
+        panels[0].set_ylabel("share of slower requests")
         _legend(figure, panels)
 
     return _png(draw, 4.4)
 
 
-def memory(cases: Sequence[Case], table: Table) -> bytes | None:
-    """Resident memory for each group, a row an engine, a panel a case; None when it is not known."""
+def memory(cases: Sequence[Case], table: SummaryTable) -> bytes | None:
+    """Resident memory per group, a row per engine, a panel per case; None without figures."""
     cases = [case for case in cases if _rows(table[case], "bytes_a_group")]
     if not cases:
         return None
@@ -108,7 +108,7 @@ def memory(cases: Sequence[Case], table: Table) -> bytes | None:
                     (each.figure("bytes_a_group") or 0) / 1e3,
                     significant,
                 )
-            panel.set_xlabel("kB a group")
+            panel.set_xlabel("kB per group")
             panel.set_xlim(left=0)
             panel.set_title(count(case.groups, "group"))
             _name_rows(panel, engines)
@@ -116,7 +116,7 @@ def memory(cases: Sequence[Case], table: Table) -> bytes | None:
     return _png(draw, 1.1 + ROW_IN * len(engines))
 
 
-def fairness(cases: Sequence[Case], table: Table) -> bytes | None:
+def fairness(cases: Sequence[Case], table: SummaryTable) -> bytes | None:
     """The 99th percentile of hot and of cold groups, joined by a line, and Jain's index; None when it is not known."""
     cases = [case for case in cases if _rows(table[case], "cold_p99_us")]
     if not cases:
@@ -145,7 +145,7 @@ def fairness(cases: Sequence[Case], table: Table) -> bytes | None:
 # Parts ----------------------------------------------------------------------------------------------------------------
 
 
-def _against_groups(cases: Sequence[Case], table: Table) -> bytes:
+def _against_groups(cases: Sequence[Case], table: SummaryTable) -> bytes:
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         for engine in dict.fromkeys(engine for case in cases for engine in table[case]):
@@ -153,7 +153,7 @@ def _against_groups(cases: Sequence[Case], table: Table) -> bytes:
             if own:
                 _ranges(axes, engine, own)
         sizes = [case.groups for case in cases]
-        axes.set(xscale="log", yscale="log", xlabel="groups", ylabel="requests a second")
+        axes.set(xscale="log", yscale="log", xlabel="groups", ylabel="requests per second")
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
         axes.minorticks_off()
         _few(axes.yaxis, rate)
@@ -198,7 +198,7 @@ def _rates(own: dict[str, Summary]) -> bytes:
             assert each.throughput is not None
             _bar(axes, row, each.engine, each.throughput.median, rate)
             axes.plot(_span(each), [row + 0.34] * 2, color="#555555", linewidth=1.2)
-        axes.set_xlabel("requests a second (thin line: from the slowest round to the fastest)")
+        axes.set_xlabel("requests per second (thin line: from the slowest round to the fastest)")
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_xlim(left=0)
         _name_rows(axes, [each.engine for each in right])
@@ -239,7 +239,7 @@ def _rows(own: dict[str, Summary], name: str) -> list[Summary]:
     return [each for each in own.values() if each.status == RIGHT and (each.figure(name) or 0) > 0]
 
 
-def _engines(cases: Sequence[Case], table: Table, name: str) -> list[str]:
+def _engines(cases: Sequence[Case], table: SummaryTable, name: str) -> list[str]:
     """Those that have this figure on any case, in the order of the tables."""
     found = dict.fromkeys(each.engine for case in cases for each in _rows(table[case], name))
     known = list(STYLES)

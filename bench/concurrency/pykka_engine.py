@@ -1,7 +1,7 @@
-"""The engine that pykka offers by itself: a ThreadingActor, and so a thread of the operating system, for each group.
+"""The engine with pykka's ThreadingActor: an operating-system thread for each group.
 
-Requests are told with a place for their answer. Pykka's own ``ask`` would make a future with a lock and a condition for
-each, and somebody would have to wait for it.
+Requests are sent with ``tell`` and a ``reply_to``. Pykka's ``ask`` would create a future with a lock and a condition
+for each request, and a thread would have to wait for it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from callboard.bench.concurrency.engines import BARRIER_S, Engine
 from callboard.bench.concurrency.services import ThreadTimer
 
 
-class Asked(NamedTuple):
-    """A request and where its answer goes."""
+class PykkaRequest(NamedTuple):
+    """A request and the receiver of its reply."""
 
     request: Request
     reply_to: ReplyTo
 
 
 class CellThread(pykka.ThreadingActor):
-    """A cell on a thread of its own."""
+    """A cell on its own thread."""
 
     use_daemon_thread = True
 
@@ -35,7 +35,7 @@ class CellThread(pykka.ThreadingActor):
         self.cell = cell
 
     def on_receive(self, message: Any) -> None:
-        if type(message) is Asked:
+        if type(message) is PykkaRequest:
             deliver(self.cell.handle(message.request, message.reply_to))
         elif type(message) is Append:
             deliver(self.cell.written(message))
@@ -43,18 +43,18 @@ class CellThread(pykka.ThreadingActor):
             deliver(self.cell.expired(message.names))
 
 
-class PykkaThreads(Engine):
-    """A thread a group."""
+class PykkaEngine(Engine):
+    """A thread per group."""
 
     def prepare(self) -> None:
         self.timer = ThreadTimer(self.clock, self.expired)
         self._refs: dict[str, pykka.ActorRef[CellThread]] = {}
 
-    def seat(self, cell: Cell) -> None:
+    def add_cell(self, cell: Cell) -> None:
         self._refs[cell.group_id] = CellThread.start(cell)
 
     def submit(self, request: Request, reply_to: ReplyTo) -> None:
-        self._refs[request.group_id].tell(Asked(request, reply_to))
+        self._refs[request.group_id].tell(PykkaRequest(request, reply_to))
 
     def written(self, appends: Sequence[Append]) -> None:
         for append in appends:
@@ -64,7 +64,7 @@ class PykkaThreads(Engine):
         self._refs[cell.group_id].tell(Expired(tuple(names)))
 
     def barrier(self) -> bool:
-        """A message of no known kind is answered with None, after all that came before it."""
+        """A message of unknown type gets the reply None, after all earlier messages."""
         answers = [ref.ask(None, block=False) for ref in self._refs.values()]
         try:
             for answer in answers:

@@ -1,7 +1,7 @@
-"""What was measured, and the statistics of it: one measurement, the medians over a case's rounds, a whole run.
+"""Results and their statistics: one measurement, the medians over a case's rounds, a whole run.
 
-A number that is missing, or is no number, is None from the moment that the measured process's line is read. So no NaN
-gets into a median, a file or a plot.
+Missing numbers and NaN are replaced by None when the measured process's line is read, so that no NaN gets into a
+median, a file or a plot.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple, Self
 
-from callboard.bench.concurrency.plan import Case, Step
-from callboard.bench.harness import BenchError, Measured, median_known, summarise
+from callboard.bench.concurrency.plan import Case, MeasurementStep
+from callboard.bench.harness import BenchError, MedianAndSpread, median_or_none, summarise
 
 BASE = "lock-group"  # every ratio is to this engine, in the same round
 
 RIGHT, WRONG, FAILED = "right", "WRONG", "FAILED"
 
-# Where a figure stands in the measured process's line.
-PLACES: dict[str, tuple[str, ...]] = {
+# The path of each figure in the measured process's JSON.
+FIGURE_PATHS: dict[str, tuple[str, ...]] = {
     "members_a_group": ("members_a_group",),
     "clients": ("clients",),
     "requests": ("requests",),
@@ -40,15 +40,15 @@ PLACES: dict[str, tuple[str, ...]] = {
     "cold_p99_us": ("fairness", "cold_p99_us"),
     "hot_p99_us": ("fairness", "hot_p99_us"),
 }
-NEEDED = ("requests", "elapsed_s", "throughput")
+REQUIRED_FIGURES = ("requests", "elapsed_s", "throughput")
 
 Figures = dict[str, float | None]
 
 
 class Measurement(NamedTuple):
-    """One step's result. ``reasons``: what the oracle found, or the last words of a process that failed."""
+    """One step's result. ``reasons``: the oracle's findings, or the end of a failed process's output."""
 
-    step: Step
+    step: MeasurementStep
     status: str
     figures: Figures
     ccdf: list[tuple[float, float]]
@@ -62,16 +62,16 @@ class Measurement(NamedTuple):
         assert value is not None
         return value
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {**self._asdict(), "step": self.step._asdict()}
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        ccdf = [(float(latency_us), float(share)) for latency_us, share in plain["ccdf"]]
-        return cls(**{**plain, "step": Step(**plain["step"]), "ccdf": ccdf})
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        ccdf = [(float(latency_us), float(share)) for latency_us, share in fields["ccdf"]]
+        return cls(**{**fields, "step": MeasurementStep(**fields["step"]), "ccdf": ccdf})
 
 
-class Run(NamedTuple):
+class LabRun(NamedTuple):
     """Everything about one run of the laboratory; ``engines`` and ``workloads`` describe them, by id."""
 
     date: str
@@ -85,57 +85,61 @@ class Run(NamedTuple):
     left_out: list[str]
     measurements: list[Measurement]
 
-    def plain(self) -> dict[str, Any]:
-        return {"bench": "concurrency", **self._asdict(), "measurements": [each.plain() for each in self.measurements]}
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "bench": "concurrency",
+            **self._asdict(),
+            "measurements": [each.to_json() for each in self.measurements],
+        }
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        measurements = [Measurement.from_plain(each) for each in plain["measurements"]]
-        return cls(**{name: plain[name] for name in cls._fields if name != "measurements"}, measurements=measurements)
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        measurements = [Measurement.from_json(each) for each in fields["measurements"]]
+        return cls(**{name: fields[name] for name in cls._fields if name != "measurements"}, measurements=measurements)
 
 
 # Reading a measured process's line ------------------------------------------------------------------------------------
 
 
-def read_line(step: Step, line: str) -> Measurement:
-    """The measurement that a process's line of JSON tells of. Raises BenchError when it is not such a line."""
+def read_line(step: MeasurementStep, line: str) -> Measurement:
+    """Parse a measured process's line of JSON. Raises BenchError."""
     try:
-        told = json.loads(line)
+        result = json.loads(line)
     except ValueError:
         raise BenchError(f"expected one line of JSON, got {line[:200]!r}") from None
-    if not isinstance(told, dict) or not isinstance(told.get("right"), bool):
+    if not isinstance(result, dict) or not isinstance(result.get("right"), bool):
         raise BenchError(f"expected an object with 'right': true or false, got {line[:200]!r}")
-    _check_same(step, told)
-    if not told["right"]:
-        reasons = [str(each) for each in told.get("wrong") or ["the oracle gave no reason"]]
-        return Measurement(step, WRONG, {}, [], reasons, told.get("python") or {})
-    figures = {name: number(told, place) for name, place in PLACES.items()}
-    missing = [name for name in NEEDED if figures[name] is None]
+    _check_same(step, result)
+    if not result["right"]:
+        reasons = [str(each) for each in result.get("wrong") or ["the oracle gave no reason"]]
+        return Measurement(step, WRONG, {}, [], reasons, result.get("python") or {})
+    figures = {name: number(result, path) for name, path in FIGURE_PATHS.items()}
+    missing = [name for name in REQUIRED_FIGURES if figures[name] is None]
     if missing:
         raise BenchError(f"its line has no number for {', '.join(missing)}: {line[:200]!r}")
-    return Measurement(step, RIGHT, figures, _ccdf(told), [], told.get("python") or {})
+    return Measurement(step, RIGHT, figures, _ccdf(result), [], result.get("python") or {})
 
 
-def _check_same(step: Step, told: Mapping[str, Any]) -> None:
+def _check_same(step: MeasurementStep, result: Mapping[str, Any]) -> None:
     for name in ("engine", "workload", "groups"):
-        if told.get(name) != getattr(step, name):
-            raise BenchError(f"asked for {name} {getattr(step, name)!r}, it measured {told.get(name)!r}")
+        if result.get(name) != getattr(step, name):
+            raise BenchError(f"expected {name} {getattr(step, name)!r}, the process measured {result.get(name)!r}")
 
 
-def number(told: Any, place: Sequence[str]) -> float | None:
-    """The finite number at a place in nested objects; None when there is none."""
-    for name in place:
-        told = told.get(name) if isinstance(told, dict) else None
-    is_number = isinstance(told, int | float) and not isinstance(told, bool) and math.isfinite(told)
-    return told if is_number else None
+def number(result: Any, path: Sequence[str]) -> float | None:
+    """The finite number at a path in nested objects; None if there is none."""
+    for name in path:
+        result = result.get(name) if isinstance(result, dict) else None
+    is_number = isinstance(result, int | float) and not isinstance(result, bool) and math.isfinite(result)
+    return result if is_number else None
 
 
-def _ccdf(told: Mapping[str, Any]) -> list[tuple[float, float]]:
-    points = told.get("ccdf") or []
+def _ccdf(result: Mapping[str, Any]) -> list[tuple[float, float]]:
+    points = result.get("ccdf") or []
     return [(float(us), float(share)) for us, share in points if us and share and math.isfinite(us * share)]
 
 
-def failure(step: Step, last_words: str) -> Measurement:
+def failure(step: MeasurementStep, last_words: str) -> Measurement:
     return Measurement(step, FAILED, {}, [], last_words.splitlines(), {})
 
 
@@ -160,7 +164,7 @@ class Summary(NamedTuple):
     reasons: list[str]
 
     @property
-    def throughput(self) -> Measured | None:
+    def throughput(self) -> MedianAndSpread | None:
         return summarise(list(self.rounds.values())) if self.rounds else None
 
     @property
@@ -171,12 +175,12 @@ class Summary(NamedTuple):
         return self.figures.get(name)
 
 
-Table = dict[Case, dict[str, Summary]]  # engines in the order of the run's list
+SummaryTable = dict[Case, dict[str, Summary]]  # engines in the order of the run's list
 
 
-def summaries(run: Run) -> Table:
+def summaries(run: LabRun) -> SummaryTable:
     """Every case with all engines that were measured on it."""
-    table: Table = {}
+    table: SummaryTable = {}
     for case in dict.fromkeys(each.step.case for each in run.measurements):
         own = [each for each in run.measurements if each.step.case == case]
         base = rates(own, BASE)
@@ -196,7 +200,7 @@ def rates(measurements: Iterable[Measurement], engine: str) -> dict[int, float]:
     return {each.step.round: each.throughput for each in own if each.status == RIGHT}
 
 
-def quotients(own: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
+def ratios_by_round(own: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
     """Own over other, in each round that both have."""
     return {number: rate / other[number] for number, rate in own.items() if other.get(number)}
 
@@ -207,7 +211,7 @@ def _summary(case: Case, engine: str, own: Sequence[Measurement], base: Mapping[
     wrong = any(each.status == WRONG for each in own)
     status = WRONG if wrong else RIGHT if right else FAILED
     reasons = _reasons([each for each in own if each.status != RIGHT])
-    ratios = quotients(rounds, base)
+    ratios = ratios_by_round(rounds, base)
     return Summary(case, engine, status, len(own), rounds, ratios, _medians(right), _middle_ccdf(right), reasons)
 
 
@@ -220,10 +224,10 @@ def _reasons(bad: Sequence[Measurement]) -> list[str]:
 
 
 def _medians(right: Sequence[Measurement]) -> Figures:
-    figures = {name: median_known([each.figures[name] for each in right]) for name in PLACES}
-    figures["cpu_us"] = median_known([_each(each, "cpu_s", 1e6) for each in right])
-    figures["lock_wait_us"] = median_known([_each(each, "lock_wait_s", 1e6) for each in right])
-    figures["switches_a_1000"] = median_known([_switches(each) for each in right])
+    figures = {name: median_or_none([each.figures[name] for each in right]) for name in FIGURE_PATHS}
+    figures["cpu_us"] = median_or_none([_each(each, "cpu_s", 1e6) for each in right])
+    figures["lock_wait_us"] = median_or_none([_each(each, "lock_wait_s", 1e6) for each in right])
+    figures["switches_a_1000"] = median_or_none([_switches(each) for each in right])
     return figures
 
 

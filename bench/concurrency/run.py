@@ -1,7 +1,7 @@
 """The laboratory's parent process: options, a fresh process for each measurement, progress, tables, the report.
 
-A process that ends badly, hangs or talks nonsense is a FAILED measurement with its last words, and the run goes on. An
-engine that the oracle finds wrong prints WRONG and makes the exit code 1.
+If a process fails, hangs or prints invalid output, its measurement is FAILED, with the end of its standard error, and
+the run continues. If the oracle finds an error, the engine is WRONG and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -18,44 +18,52 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from callboard.bench.concurrency import plots, report
-from callboard.bench.concurrency.findings import case_name, in_short
-from callboard.bench.concurrency.plan import Case, Plan, Step, duration, make_plan, patience_s, total_s
-from callboard.bench.concurrency.progress import Progress, progress
+from callboard.bench.concurrency.findings import case_name, key_sentences
+from callboard.bench.concurrency.plan import (
+    Case,
+    MeasurementStep,
+    Plan,
+    duration,
+    make_plan,
+    step_timeout_s,
+    total_duration_s,
+)
+from callboard.bench.concurrency.progress import ProgressDisplay, progress
 from callboard.bench.concurrency.report import COLUMNS
 from callboard.bench.concurrency.results import (
     BASE,
     RIGHT,
     WRONG,
+    LabRun,
     Measurement,
-    Run,
     Summary,
-    Table,
+    SummaryTable,
     failure,
     read_line,
     summaries,
 )
 from callboard.bench.concurrency.styles import percent, rate, times
-from callboard.bench.harness import BenchError, Child, machine, print_table
+from callboard.bench.harness import BenchError, ChildProcess, machine, print_table
 
-CHILD = ("-m", "callboard.bench.concurrency.one")
-PURPOSE = "One coordinator, serialised by actors, locks and loops, under the same load; writes a report."
+CHILD = ("-m", "callboard.bench.concurrency.measured_process")
+PURPOSE = "Compare actors, locks and event loops for one coordinator under the same load, and write a report."
 OUT = Path("concurrency-report")
 
 SECONDS, ROUNDS = 2.0, 5
 QUICK_SECONDS, QUICK_ROUNDS = 0.2, 1
 QUICK_GROUPS_MAX = 1000
-QUICK_BUDGET_S = 45.0  # the measurements'; with the start, the plots and the page it stays under a minute
+QUICK_BUDGET_S = 45.0  # for measurements; with start, plots and page the run takes under a minute
 
 
 class Catalogue(NamedTuple):
-    """What can be run: engines and workloads by id, described as the report and the plan need them."""
+    """All engines and workloads, by id."""
 
     engines: dict[str, dict[str, Any]]
     workloads: dict[str, dict[str, Any]]
 
 
 def main(argv: Sequence[str] | None = None, child: Sequence[str] = CHILD) -> int:
-    """Measure, write the files, print the tables; returns 1 when an engine was wrong or nothing could be run.
+    """Measure, write the files, print the tables; returns 1 if an engine was wrong or nothing could be run.
 
     ``child`` is the command of the measured process after ``python``.
     """
@@ -82,8 +90,8 @@ def _run(options: argparse.Namespace, arguments: Sequence[str], child: Sequence[
     return exit_code(run)
 
 
-def exit_code(run: Run) -> int:
-    """1 when an engine was wrong, or nothing at all was right."""
+def exit_code(run: LabRun) -> int:
+    """1 if an engine was wrong, or no measurement was right."""
     statuses = {each.status for each in run.measurements}
     return 1 if WRONG in statuses or RIGHT not in statuses else 0
 
@@ -92,7 +100,7 @@ def exit_code(run: Run) -> int:
 
 
 def catalogue() -> Catalogue:
-    """The engines and workloads that there are."""
+    """All engines and workloads."""
     from callboard.bench.concurrency.engines import ENGINES
     from callboard.bench.concurrency.workloads import WORKLOADS
 
@@ -113,7 +121,7 @@ def catalogue() -> Catalogue:
 
 
 def parse(arguments: Sequence[str], known: Catalogue) -> argparse.Namespace:
-    """The options, checked; ends the process with a message about the first that is wrong."""
+    """Parse and check the options; exits with a message about the first invalid one."""
     parser = _parser(known)
     options = parser.parse_args(arguments)
     if options.seconds is None:
@@ -126,7 +134,7 @@ def parse(arguments: Sequence[str], known: Catalogue) -> argparse.Namespace:
     if options.seed < 0:
         parser.error(f"--seed {options.seed}: expected 0 or more")
     if options.out.exists() and not options.out.is_dir():
-        parser.error(f"--out {options.out}: that is a file; expected a folder, or a name for a new one")
+        parser.error(f"--out {options.out}: found a file, expected a folder")
     options.engines = {name: known.engines[name] for name in options.engines}
     options.workloads = {name: known.workloads[name] for name in options.workloads}
     return options
@@ -145,15 +153,17 @@ def _parser(known: Catalogue) -> argparse.ArgumentParser:
         metavar="A,B",
         help=_choices(all_workloads),
     )
-    parser.add_argument("--groups", type=_sizes, metavar="N,N", help="numbers of groups (default: by the workload)")
-    parser.add_argument("--seconds", type=float, help=f"of each measurement (default {SECONDS:g})")
+    parser.add_argument("--groups", type=_sizes, metavar="N,N", help="numbers of groups (default: the workload's)")
+    parser.add_argument("--seconds", type=float, help=f"seconds of each measurement (default {SECONDS:g})")
     parser.add_argument("--rounds", type=int, help=f"measurements of each kind (default {ROUNDS})")
-    parser.add_argument("--seed", type=int, default=1, help="of the requests and of the order (default 1)")
-    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"for the files (default ./{OUT})")
-    parser.add_argument("--quick", action="store_true", help="less of everything, in under a minute: does it work?")
-    parser.add_argument("--no-html", dest="html", action="store_false", help="no plots, no page; needs no matplotlib")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the requests and of the order (default 1)")
     parser.add_argument(
-        "--from", dest="source", type=Path, metavar="FILE", help="measure nothing: the report of this results.json"
+        "--out", type=Path, default=OUT, metavar="DIR", help=f"folder for the output files (default ./{OUT})"
+    )
+    parser.add_argument("--quick", action="store_true", help="a smoke test of less than a minute")
+    parser.add_argument("--no-html", dest="html", action="store_false", help="write no page; does not need matplotlib")
+    parser.add_argument(
+        "--from", dest="source", type=Path, metavar="FILE", help="only write the report of this results.json"
     )
     return parser
 
@@ -167,7 +177,7 @@ def _names(kind: str, known: Sequence[str]) -> Callable[[str], list[str]]:
         given = [name.strip() for name in text.split(",")]
         unknown = [name for name in given if name not in known]
         if unknown:
-            raise argparse.ArgumentTypeError(f"no {kind} is called {unknown[0]!r}; there are: {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"there is no {kind} {unknown[0]!r}; there are: {', '.join(known)}")
         return list(dict.fromkeys(given))
 
     return names
@@ -177,12 +187,12 @@ def _sizes(text: str) -> list[int]:
     given = [part.strip() for part in text.split(",")]
     wrong = [part for part in given if not part.isdecimal() or int(part) < 1]
     if wrong:
-        raise argparse.ArgumentTypeError(f"{wrong[0]!r} is no number of groups; expected for example 100,1000")
+        raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not a number of groups; expected for example 100,1000")
     return sorted({int(part) for part in given})
 
 
 def cases(options: argparse.Namespace) -> list[Case]:
-    """Workloads at their numbers of groups. A workload of one group keeps it whatever ``--groups`` says."""
+    """The workloads with their numbers of groups. ``--groups`` does not apply to workloads of one group."""
     found = []
     for name, about in options.workloads.items():
         sizes: list[int] = about["groups"]
@@ -197,20 +207,20 @@ def cases(options: argparse.Namespace) -> list[Case]:
 # Measuring ------------------------------------------------------------------------------------------------------------
 
 
-def measure(options: argparse.Namespace, arguments: Sequence[str], child: Sequence[str]) -> Run:
-    """Run the plan of these options. An interrupt ends it early; what was measured until then is kept."""
+def measure(options: argparse.Namespace, arguments: Sequence[str], child: Sequence[str]) -> LabRun:
+    """Run the plan. An interrupt ends it early; finished measurements are kept."""
     limits = {name: about["max_groups"] for name, about in options.engines.items()}
     plan = make_plan(cases(options), limits, options.rounds, options.seconds, options.seed)
     if not plan.steps:
         raise BenchError(f"nothing to run: {'; '.join(plan.left_out)}; give fewer groups or other engines")
     for each in plan.left_out:
         print(f"left out: {each}")
-    print(f"{len(plan.steps)} measurements, about {duration(total_s(plan.steps))} with the report")
+    print(f"{len(plan.steps)} measurements, about {duration(total_duration_s(plan.steps))} with the report")
     budget_s = QUICK_BUDGET_S if options.quick else None
     with progress(plan.steps) as shown:
         measured = list(_until_interrupted(measurements(plan, child, shown, budget_s, time.monotonic)))
     pythons = [each.python for each in measured if each.python]
-    return Run(
+    return LabRun(
         date=datetime.now().astimezone().isoformat(sep=" ", timespec="seconds"),
         command=shlex.join(["callboard", "bench", "concurrency", *arguments]),
         machine=machine(),
@@ -228,29 +238,29 @@ def _until_interrupted(found: Iterator[Measurement]) -> Iterator[Measurement]:
     try:
         yield from found
     except KeyboardInterrupt:
-        print("interrupted; the report has what was measured until now", file=sys.stderr)
+        print("interrupted; the report has the finished measurements", file=sys.stderr)
 
 
 def measurements(
-    plan: Plan, child: Sequence[str], shown: Progress, budget_s: float | None, now_s: Callable[[], float]
+    plan: Plan, child: Sequence[str], shown: ProgressDisplay, budget_s: float | None, now_s: Callable[[], float]
 ) -> Iterator[Measurement]:
-    """Every step's measurement. With a budget, what has not begun when it is spent is not begun."""
+    """The measurement of every step. With a budget, no step starts after it is spent."""
     end_s = None if budget_s is None else now_s() + budget_s
     for step in plan.steps:
         left_s = None if end_s is None else end_s - now_s()
         if left_s is not None and left_s <= 0:
             return
         shown.begin(step)
-        timeout_s = patience_s(step) if left_s is None else min(patience_s(step), left_s)
+        timeout_s = step_timeout_s(step) if left_s is None else min(step_timeout_s(step), left_s)
         measurement = measure_once(step, child, timeout_s)
         shown.end(measurement)
         yield measurement
 
 
-def measure_once(step: Step, child: Sequence[str], timeout_s: float) -> Measurement:
-    """One fresh process, one line of it."""
+def measure_once(step: MeasurementStep, child: Sequence[str], timeout_s: float) -> Measurement:
+    """Run one measurement in a new process."""
     try:
-        with Child([*child, *step.arguments()], f"{step.engine} on {step.workload}") as process:
+        with ChildProcess([*child, *step.arguments()], f"{step.engine} on {step.workload}") as process:
             line = process.read_line(timeout_s)
         return read_line(step, line)
     except BenchError as error:
@@ -258,7 +268,7 @@ def measure_once(step: Step, child: Sequence[str], timeout_s: float) -> Measurem
 
 
 def _build() -> str:
-    """What was built and how, from the interpreter itself; the measured processes run the same one."""
+    """The interpreter's build; the measured processes use the same interpreter."""
     flags = [flag for flag in shlex.split(sysconfig.get_config_var("CONFIG_ARGS") or "") if "/" not in flag]
     return ", ".join([" ".join(platform.python_build()), platform.python_compiler(), *flags])
 
@@ -272,14 +282,14 @@ def _plain(options: argparse.Namespace) -> dict[str, Any]:
 # Tables ---------------------------------------------------------------------------------------------------------------
 
 
-def show(run: Run, table: Table) -> None:
-    """A table a workload, then the run in a few sentences."""
+def show(run: LabRun, table: SummaryTable) -> None:
+    """Print a table for each workload, and a summary."""
     for case, own in table.items():
         print()
         columns = ("engine", "requests/s", "spread", f"of {BASE}", *(column.heading for column in COLUMNS))
         rows = [_row(each) for each in own.values()]
         print_table(case_name(case), [each.replace(" ", "\n") for each in columns], rows, _notes(own))
-    for sentence in in_short(run, table):
+    for sentence in key_sentences(run, table):
         print(sentence)
 
 

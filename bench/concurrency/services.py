@@ -1,8 +1,8 @@
-"""What every engine has beside its groups: a clock, a writer that takes a millisecond a round, a timer on the wheel.
+"""Services of every engine: a clock, a writer that takes 1 ms per round, and a timer based on the timing wheel.
 
-The writer is one thread for every engine, as a disk needs one: it gathers records while it "syncs" (sleeps) and then
-hands the whole round back. So a commit costs each engine the same wait, and group commit is the same. The timer runs
-where its engine's groups run: on the loop without a lock, or on a thread of its own behind a small lock.
+The writer is one thread: it gathers records while it "syncs" (sleeps), and then returns the whole round. So the latency
+of a commit and group commit are the same for each engine. The timer runs on the engine's loop, without a lock, or on
+its own thread with a lock.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from callboard.actors.timer.timers import Timers
 from callboard.bench.concurrency.cell import Alarms, Append, Cell
 
 ROUND_S = 0.001
-"""What a round of the writer takes: a write and a sync on a decent disk."""
+"""Duration of a writer's round: a write and a sync on a good disk."""
 
 EXPIRED_A_TURN = 1000
-"""Deadlines that the timer hands out before others have their turn, as TimerActor does."""
+"""Maximum number of expiries before other work runs, as in TimerActor."""
 
 SETTLE_S = 30.0
-"""How long to wait for a service that has nothing more to do to say so."""
+"""How long to wait for a service to become idle."""
 
 
 class LabClock:
-    """Stands still until ``begin``, so that no session runs out while groups are made."""
+    """A clock that is paused until ``begin``, so that no session expires while groups are created."""
 
     def __init__(self) -> None:
         self._began_ns: int | None = None
@@ -45,7 +45,7 @@ class LabClock:
 
 
 class Writer:
-    """Group commit: what gathers while a round is written goes into the next. ``written`` is called on its thread."""
+    """Group commit: appends during a round go into the next one. ``written`` is called on the writer's thread."""
 
     def __init__(self, written: Callable[[Sequence[Append]], None], round_s: float = ROUND_S) -> None:
         self._queue: SimpleQueue[Append | threading.Event | None] = SimpleQueue()
@@ -56,7 +56,7 @@ class Writer:
         self._thread.start()
 
     def settle(self) -> bool:
-        """Wait until what was appended before is written and handed back; False if that takes too long."""
+        """Wait until earlier appends are written and returned; False after a timeout."""
         reached = threading.Event()
         self._queue.put(reached)
         return reached.wait(SETTLE_S)
@@ -77,7 +77,7 @@ class Writer:
                     each.set()
 
     def _more(self) -> list[Append | threading.Event]:
-        """What else has gathered. The order to end waits for its turn."""
+        """All other queued appends. A request to stop stays in the queue."""
         found: list[Append | threading.Event] = []
         with suppress(Empty):
             while (each := self._queue.get_nowait()) is not None:
@@ -89,7 +89,7 @@ class Writer:
 Expired = Callable[[Cell, Sequence[Hashable]], None]
 
 
-def _file(timers: Timers, cell: Cell, alarms: Alarms) -> None:
+def _schedule(timers: Timers, cell: Cell, alarms: Alarms) -> None:
     for name, due_ms in alarms.items():
         if due_ms is None:
             timers.cancel(cell, name)
@@ -102,7 +102,7 @@ def _earliest(alarms: Alarms) -> int | None:
 
 
 class ThreadTimer:
-    """The wheel behind a lock. Its thread calls ``expired`` without holding it."""
+    """The wheel with a lock, and a thread that calls ``expired`` without holding the lock."""
 
     def __init__(self, clock: LabClock, expired: Expired) -> None:
         self._clock = clock
@@ -115,16 +115,16 @@ class ThreadTimer:
         self._thread = threading.Thread(target=self._run, name="timer", daemon=True)
         self._thread.start()
 
-    def file(self, cell: Cell, alarms: Alarms) -> None:
+    def schedule(self, cell: Cell, alarms: Alarms) -> None:
         due_ms = _earliest(alarms)
         with self._changed:
-            _file(self._timers, cell, alarms)
+            _schedule(self._timers, cell, alarms)
             if due_ms is not None and (self._wake_ms is None or due_ms < self._wake_ms):
                 self._wake_ms = due_ms
                 self._changed.notify()
 
     def settle(self) -> bool:
-        """Wait until everything that is due has been handed out; False if that takes too long."""
+        """Wait until all due timers were delivered; False after a timeout."""
         reached = threading.Event()
         with self._changed:
             self._settling.append(reached)
@@ -140,7 +140,7 @@ class ThreadTimer:
     def _run(self) -> None:
         while not self._closed:
             with self._changed:
-                found = self._timers.expired(self._clock.monotonic_ms(), EXPIRED_A_TURN)
+                found = self._timers.pop_expired(self._clock.monotonic_ms(), EXPIRED_A_TURN)
                 if not found:
                     self._wait()
             for cell, names in found.items():
@@ -160,7 +160,7 @@ class ThreadTimer:
 
 
 class LoopTimer:
-    """The wheel on a loop: one thread touches it, one wake-up of the loop serves all deadlines."""
+    """The wheel on an event loop, with one scheduled callback for all deadlines."""
 
     def __init__(self, loop: AbstractEventLoop, clock: LabClock, expired: Expired) -> None:
         self._loop = loop
@@ -170,13 +170,13 @@ class LoopTimer:
         self._wake_ms: int | None = None
         self._handle: TimerHandle | None = None
 
-    def file(self, cell: Cell, alarms: Alarms) -> None:
-        _file(self._timers, cell, alarms)
+    def schedule(self, cell: Cell, alarms: Alarms) -> None:
+        _schedule(self._timers, cell, alarms)
         self._wake_at(_earliest(alarms))
 
     def settle(self) -> bool:
-        """Hand out everything that is due. Called on the loop."""
-        while found := self._timers.expired(self._clock.monotonic_ms()):
+        """Deliver all due timers. Called on the loop."""
+        while found := self._timers.pop_expired(self._clock.monotonic_ms()):
             self._tell(found)
         return True
 
@@ -184,9 +184,9 @@ class LoopTimer:
         if self._handle is not None:
             self._handle.cancel()
 
-    def _ring(self) -> None:
+    def _on_expired(self) -> None:
         self._wake_ms = None
-        self._tell(self._timers.expired(self._clock.monotonic_ms(), EXPIRED_A_TURN))
+        self._tell(self._timers.pop_expired(self._clock.monotonic_ms(), EXPIRED_A_TURN))
         self._wake_at(self._timers.next_due_ms())
 
     def _tell(self, found: dict[Cell, list[Hashable]]) -> None:
@@ -199,4 +199,4 @@ class LoopTimer:
         if self._handle is not None:
             self._handle.cancel()
         self._wake_ms = due_ms
-        self._handle = self._loop.call_later((due_ms - self._clock.monotonic_ms()) / 1000, self._ring)
+        self._handle = self._loop.call_later((due_ms - self._clock.monotonic_ms()) / 1000, self._on_expired)

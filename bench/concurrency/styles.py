@@ -1,7 +1,7 @@
-"""How an engine looks, in every plot and table alike, and how figures are written.
+"""Styles of the engines in plots and tables, and number formats.
 
-The colours were searched so that any two stay apart for eyes that do not tell red from green, or blue from yellow, and
-each has a contrast of 3 or more on white. No plot leans on colour alone: markers and dashes differ too.
+The colours are distinguishable with red-green and blue-yellow colour blindness, and have a contrast of at least 3 on
+white. Markers and dashes differ too.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ STYLES = {
     "asyncio-lock": Style("#B34BC8", "v", ":"),
     "loop-partition": Style("#808757", "*", "-."),
 }
-OTHER = Style("#6B6B6B", ".", "-")  # an engine that has no style yet
+OTHER = Style("#6B6B6B", ".", "-")  # an engine without a style
 
-ACTORS = ("actor-loop", "actor-threads")  # ours; Pykka's own is another thing
+ACTORS = ("actor-loop", "actor-threads")  # Callboard's, without pykka's own
 
 
 def style(engine: str) -> Style:
@@ -38,10 +38,10 @@ def style(engine: str) -> Style:
 
 
 def significant(value: float | None, digits: int = 3) -> str:
-    """A figure to three digits that count, with commas: ``1,230``, ``0.0123``; nothing for None."""
+    """A figure with three significant digits and commas: ``1,230``, ``0.0123``; empty for None."""
     if value is None:
         return ""
-    rounded = float(f"{value:.{digits - 1}e}")  # before its places are counted: 9.996 is 10.0
+    rounded = float(f"{value:.{digits - 1}e}")  # rounded before counting places: 9.996 is 10.0
     if not rounded:
         return "0"
     places = digits - 1 - math.floor(math.log10(abs(rounded)))
@@ -54,7 +54,7 @@ def ms(us: float | None) -> str:
 
 
 def kb(size: float | None) -> str:
-    """Bytes as kB. Less than nothing is the noise of a process's memory."""
+    """Bytes as kB. Negative values are measurement noise."""
     if size is None:
         return ""
     return "about 0" if size <= 0 else significant(size / 1e3)
@@ -70,12 +70,12 @@ def times(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Requests a second, as far as digits mean something."""
+    """Requests per second, with significant digits."""
     return "" if value is None else f"{value:,.0f}" if value >= 100 else significant(value)
 
 
 def sentence(words: str) -> str:
-    """Words that begin with a capital and end with a full stop."""
+    """The text with a capital first letter and a full stop."""
     return words[:1].upper() + words[1:].rstrip(".") + "." if words else ""
 
 

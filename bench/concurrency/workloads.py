@@ -1,8 +1,7 @@
-"""The workloads: which groups there are, and what the clients do with them. All are closed loops (see ``clients.py``).
+"""The workloads: the groups, and the scripts of the clients. All are closed loops (see ``clients.py``).
 
-A member belongs to one client, which so knows what its requests must be answered; a group belongs to several clients
-where it has several members, so that they meet in it. Everything is drawn from the seed, before the measured time where
-that is possible.
+A member belongs to one client, which therefore knows the expected responses. The members of one group belong to several
+clients, so that their requests compete. Everything is drawn from the seed, before the measured time where possible.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from callboard.actors.messages import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    Leaving,
+    LeavingMember,
     Left,
     LeftMember,
     OffsetCommit,
@@ -30,25 +29,25 @@ from callboard.actors.messages import (
 )
 from callboard.actors.records import GroupValue, MemberValue
 from callboard.bench.concurrency.cell import Request
-from callboard.bench.concurrency.clients import Client, Ledger, Script, Stage, Told
+from callboard.bench.concurrency.clients import Client, JoinResult, Ledger, RunState, Script
 from callboard.bench.concurrency.engines import Seed
 
 PROTOCOL = "range"
 TOPIC = "orders"
-GENERATION = 1  # of a group that is loaded
-SESSION_MS = 1_800_000  # Kafka's largest: whoever has it does not expire in a run
+GENERATION = 1  # of a loaded group
+SESSION_MS = 1_800_000  # Kafka's maximum; such a session does not expire during a run
 REBALANCE_TIMEOUT_MS = 300_000
 SUBSCRIPTION = bytes(32)
-ZIPF_EXPONENT = 1.1  # at 1,000 groups the hottest gets one request in six
-DRAWN = 4096  # groups or steps that a client draws before the measured time; then it begins with them again
-READ_EVERY = 16  # commits of a client from one that is read again to the next
-BEATS, COMMITS, VISITS = 70, 25, 5  # of 100 steps in the mixed workload
-WAVES = 4  # mass expiries in the mixed workload
-WATCHED = 4  # groups that are replayed afterwards, request by request
+ZIPF_EXPONENT = 1.1  # with 1,000 groups the hottest gets one request in six
+PRECOMPUTED_STEPS = 4096  # groups or steps that a client draws in advance and then repeats
+READ_EVERY = 16  # commits of a client between two that are read back
+HEARTBEAT_STEPS, COMMITS, VISIT_STEPS = 70, 25, 5  # of 100 steps in the mixed workload
+WAVES = 4  # of expiries in the mixed workload
+RECORDED_GROUPS = 4  # groups whose requests are replayed afterwards
 
 
 class Plan(NamedTuple):
-    """What is asked for; ``clients`` is the number of requests in flight."""
+    """The size of a run. ``clients``: the number of requests in flight."""
 
     groups: int
     members: int
@@ -57,20 +56,20 @@ class Plan(NamedTuple):
     seed: int
 
 
-class Cast(NamedTuple):
-    """Who plays. ``doomed``: members, by group, whose sessions must have run out at the end."""
+class WorkloadSetup(NamedTuple):
+    """Groups and clients of a run. ``expiring_members``: by group, the members whose sessions must have expired."""
 
-    stage: Stage
+    run_state: RunState
     seeds: Callable[[], Iterator[Seed]]
     clients: list[Client]
-    doomed: dict[str, frozenset[str]]
+    expiring_members: dict[str, frozenset[str]]
 
 
 class WorkloadSpec(NamedTuple):
-    """``groups`` are the numbers of groups it is run with by default, ``members`` that of members in each.
+    """``groups``: the default numbers of groups. ``members``: the number of members in each.
 
-    ``clients`` 0: as many as there are members. ``is_fixed``: what a request is answered, and what it leaves behind,
-    does not depend on what others ask meanwhile, so that it can be replayed.
+    ``clients`` 0: one for each member. ``is_fixed``: responses and states do not depend on concurrent requests, so that
+    the requests can be replayed.
     """
 
     label: str
@@ -79,24 +78,24 @@ class WorkloadSpec(NamedTuple):
     members: int
     clients: int
     is_fixed: bool
-    make: Callable[[Plan], Cast]
+    make: Callable[[Plan], WorkloadSetup]
 
     def plan(self, groups: int, seconds: float, seed: int, members: int = 0, clients: int = 0) -> Plan:
-        """The plan with this workload's own numbers where 0 is given; never more clients than members.
+        """A plan with this workload's defaults for arguments of 0, and at most one client per member.
 
-        A workload of lone members keeps them alone.
+        In a workload with one member per group ``members`` is ignored.
         """
         members = members if members and self.members > 1 else self.members
         everybody = groups * members
         return Plan(groups, members, min(clients or self.clients or everybody, everybody), seconds, seed)
 
 
-class Seat(NamedTuple):
-    """A member that is loaded with its group."""
+class LoadedMember(NamedTuple):
+    """A member of a loaded group."""
 
     group_id: str
     member_id: str
-    partition: int  # of the topic, that it commits
+    partition: int  # the partition that it commits
 
 
 # Groups and members -------------------------------------------------------------------------------------------------
@@ -117,20 +116,25 @@ def seed_of(group_id: str, members: Sequence[MemberValue]) -> Seed:
     return Seed(group_id, GroupValue("consumer", GENERATION, PROTOCOL, leader_id, 0, tuple(members)))
 
 
-def seats_of(plan: Plan) -> list[Seat]:
+def loaded_members(plan: Plan) -> list[LoadedMember]:
     """All members of all groups, group by group."""
     return [
-        Seat(group_id, f"{group_id}-{number}", number) for group_id in group_ids(plan) for number in range(plan.members)
+        LoadedMember(group_id, f"{group_id}-{number}", number)
+        for group_id in group_ids(plan)
+        for number in range(plan.members)
     ]
 
 
-def cast_of(plan: Plan, script: Callable[[Stage, int, list[Seat], Ledger], Script]) -> Cast:
-    """Stable groups with ``plan.members`` members each, dealt out to the clients one after the other."""
+def stable_groups(plan: Plan, script: Callable[[RunState, int, list[LoadedMember], Ledger], Script]) -> WorkloadSetup:
+    """Stable groups with ``plan.members`` members each, distributed evenly over the clients."""
     chance = Random(plan.seed)
-    stage = Stage(group_ids(plan), chance.sample(range(plan.groups), min(plan.groups, WATCHED)))
-    seats = seats_of(plan)
-    clients = [Client(_bound(script, stage, number, seats[number :: plan.clients])) for number in range(plan.clients)]
-    return Cast(stage, lambda: loaded(plan), clients, {})
+    run_state = RunState(group_ids(plan), chance.sample(range(plan.groups), min(plan.groups, RECORDED_GROUPS)))
+    members = loaded_members(plan)
+    clients = [
+        Client(_bind_script(script, run_state, number, members[number :: plan.clients]))
+        for number in range(plan.clients)
+    ]
+    return WorkloadSetup(run_state, lambda: loaded(plan), clients, {})
 
 
 def loaded(plan: Plan) -> Iterator[Seed]:
@@ -138,90 +142,93 @@ def loaded(plan: Plan) -> Iterator[Seed]:
         yield seed_of(group_id, [member_value(f"{group_id}-{number}") for number in range(plan.members)])
 
 
-def _bound(
-    script: Callable[[Stage, int, list[Seat], Ledger], Script], stage: Stage, number: int, seats: list[Seat]
+def _bind_script(
+    script: Callable[[RunState, int, list[LoadedMember], Ledger], Script],
+    run_state: RunState,
+    number: int,
+    members: list[LoadedMember],
 ) -> Callable[[Ledger], Script]:
-    return lambda ledger: script(stage, number, seats, ledger)
+    return lambda ledger: script(run_state, number, members, ledger)
 
 
 # Heartbeats ---------------------------------------------------------------------------------------------------------
 
 
-def heartbeats(plan: Plan) -> Cast:
-    def script(stage: Stage, _number: int, seats: list[Seat], ledger: Ledger) -> Script:
-        requests = [Heartbeat(seat.group_id, seat.member_id, None, GENERATION) for seat in seats]
-        return _beat(stage, requests, ledger)
+def heartbeats(plan: Plan) -> WorkloadSetup:
+    def script(run_state: RunState, _number: int, members: list[LoadedMember], ledger: Ledger) -> Script:
+        requests = [Heartbeat(member.group_id, member.member_id, None, GENERATION) for member in members]
+        return _beat(run_state, requests, ledger)
 
-    return cast_of(plan, script)
+    return stable_groups(plan, script)
 
 
-def hot(plan: Plan) -> Cast:
-    """Who is asked for is drawn by Zipf's law: group 0 most, then group 1. Clients share the members."""
+def hot(plan: Plan) -> WorkloadSetup:
+    """Requests are distributed by Zipf's law: most to group 0, then group 1. Clients share the members."""
     weights = list(accumulate(1 / rank**ZIPF_EXPONENT for rank in range(1, plan.groups + 1)))
-    seats = seats_of(plan)
+    members = loaded_members(plan)
 
-    def script(stage: Stage, number: int, _seats: list[Seat], ledger: Ledger) -> Script:
+    def script(run_state: RunState, number: int, _seats: list[LoadedMember], ledger: Ledger) -> Script:
         chance = Random(f"{plan.seed} {number}")
-        groups = chance.choices(range(plan.groups), cum_weights=weights, k=DRAWN)
-        drawn = [seats[group * plan.members + chance.randrange(plan.members)] for group in groups]
-        requests = [Heartbeat(seat.group_id, seat.member_id, None, GENERATION) for seat in drawn]
-        return _beat(stage, requests, ledger)
+        groups = chance.choices(range(plan.groups), cum_weights=weights, k=PRECOMPUTED_STEPS)
+        drawn = [members[group * plan.members + chance.randrange(plan.members)] for group in groups]
+        requests = [Heartbeat(member.group_id, member.member_id, None, GENERATION) for member in drawn]
+        return _beat(run_state, requests, ledger)
 
-    return cast_of(plan, script)
+    return stable_groups(plan, script)
 
 
-def _beat(stage: Stage, requests: Sequence[Heartbeat], ledger: Ledger) -> Script:
+def _beat(run_state: RunState, requests: Sequence[Heartbeat], ledger: Ledger) -> Script:
     for request in cycle(requests):
-        if stage.over:
+        if run_state.over:
             return
         answer = yield request
         if answer is not ErrorCode.NONE:
-            ledger.object_to(answer, request)
+            ledger.fail_on_response(answer, request)
 
 
 # Commits ------------------------------------------------------------------------------------------------------------
 
 
-def commits(plan: Plan) -> Cast:
-    def script(stage: Stage, _number: int, seats: list[Seat], ledger: Ledger) -> Script:
-        return _commit_all(stage, seats, ledger)
+def commits(plan: Plan) -> WorkloadSetup:
+    def script(run_state: RunState, _number: int, members: list[LoadedMember], ledger: Ledger) -> Script:
+        return _commit_all(run_state, members, ledger)
 
-    return cast_of(plan, script)
+    return stable_groups(plan, script)
 
 
-def _commit_all(stage: Stage, seats: list[Seat], ledger: Ledger) -> Script:
-    """Rising offsets. Now and then what was acknowledged is read again, at once: it must be there."""
-    for offset, seat in enumerate(cycle(seats), start=1):
-        if stage.over:
+def _commit_all(run_state: RunState, members: list[LoadedMember], ledger: Ledger) -> Script:
+    """Commit increasing offsets. Some acknowledged offsets are immediately read back and compared."""
+    for offset, member in enumerate(cycle(members), start=1):
+        if run_state.over:
             return
-        yield from _commit(seat, GENERATION, offset, ledger)
+        yield from _commit(member, GENERATION, offset, ledger)
         if offset % READ_EVERY == 0:
-            yield from _read_again(seat, ledger)
+            yield from _read_again(member, ledger)
 
 
-def _commit(seat: Seat, generation: int, offset: int, ledger: Ledger) -> Generator[Request, Any, None]:
-    commit = Commit(TOPIC, seat.partition, offset, -1, "")
-    request = OffsetCommit(seat.group_id, seat.member_id, None, generation, (commit,))
+def _commit(member: LoadedMember, generation: int, offset: int, ledger: Ledger) -> Generator[Request, Any, None]:
+    commit = Commit(TOPIC, member.partition, offset, -1, "")
+    request = OffsetCommit(member.group_id, member.member_id, None, generation, (commit,))
     answer = yield request
     if answer != Committed((ErrorCode.NONE,)):
-        ledger.object_to(answer, request)
-    ledger.acked[seat.group_id, seat.partition] = offset
-    ledger.commits[seat.group_id] = ledger.commits.get(seat.group_id, 0) + 1
+        ledger.fail_on_response(answer, request)
+    ledger.acked[member.group_id, member.partition] = offset
+    ledger.commits[member.group_id] = ledger.commits.get(member.group_id, 0) + 1
 
 
-def _read_again(seat: Seat, ledger: Ledger) -> Generator[Request, Any, None]:
-    request = OffsetFetch(seat.group_id, ((TOPIC, (seat.partition,)),))
+def _read_again(member: LoadedMember, ledger: Ledger) -> Generator[Request, Any, None]:
+    request = OffsetFetch(member.group_id, ((TOPIC, (member.partition,)),))
     answer = yield request
-    acked = ledger.acked.get((seat.group_id, seat.partition), -1)
+    acked = ledger.acked.get((member.group_id, member.partition), -1)
     if answer.topics[0][1][0].offset != acked:
-        ledger.object_to(answer, f"{request}, after {acked} was acknowledged,")
+        ledger.fail_on_response(answer, f"{request}, after {acked} was acknowledged,")
 
 
 # Joins --------------------------------------------------------------------------------------------------------------
 
 
-class Visitor:
-    """A member that joins and leaves by requests, and notes what it is told."""
+class DynamicMember:
+    """A member that joins and leaves by requests, and records the responses."""
 
     def __init__(self, group_id: str, ledger: Ledger, member_id: str = "", generation: int = -1) -> None:
         self.group_id = group_id
@@ -230,14 +237,14 @@ class Visitor:
         self._ledger = ledger
 
     def join(self, subscription: bytes = SUBSCRIPTION) -> Generator[Request, Any, bool]:
-        """Into a generation, with an assignment. False if another rebalance came between."""
+        """Join a generation and get an assignment. False if another rebalance started meanwhile."""
         request = join_request(self.group_id, self.member_id, subscription)
         joined = yield request
         if joined.error is not ErrorCode.NONE:
-            self._ledger.object_to(joined, request)
+            self._ledger.fail_on_response(joined, request)
         member_ids = tuple(member.member_id for member in joined.members)
         self.member_id, self.generation = joined.member_id, joined.generation_id
-        self._ledger.told.append(Told(self.group_id, self.generation, self.member_id, joined.leader, member_ids))
+        self._ledger.told.append(JoinResult(self.group_id, self.generation, self.member_id, joined.leader, member_ids))
         self._ledger.generations[self.group_id] = self.generation
         self._ledger.joined.setdefault(self.group_id, set()).add(self.member_id)
         return (yield from self._sync(member_ids))
@@ -248,24 +255,24 @@ class Visitor:
         synced = yield request
         if synced.error is ErrorCode.REBALANCE_IN_PROGRESS:
             return False
-        mine = assignment(self.member_id, self.generation)
-        if synced != Synced(ErrorCode.NONE, "consumer", PROTOCOL, mine):
-            self._ledger.object_to(synced, request)
+        own_groups = assignment(self.member_id, self.generation)
+        if synced != Synced(ErrorCode.NONE, "consumer", PROTOCOL, own_groups):
+            self._ledger.fail_on_response(synced, request)
         return True
 
     def beat(self) -> Generator[Request, Any, bool]:
-        """True if the group goes on as it was, False if it asks its members to join again."""
+        """Send a heartbeat. False if the response was REBALANCE_IN_PROGRESS."""
         request = Heartbeat(self.group_id, self.member_id, None, self.generation)
         answer = yield request
         if answer not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
-            self._ledger.object_to(answer, request)
+            self._ledger.fail_on_response(answer, request)
         return answer is not ErrorCode.REBALANCE_IN_PROGRESS
 
     def leave(self) -> Generator[Request, Any, None]:
-        request = LeaveGroup(self.group_id, (Leaving(self.member_id, None),))
+        request = LeaveGroup(self.group_id, (LeavingMember(self.member_id, None),))
         answer = yield request
         if answer != Left(ErrorCode.NONE, (LeftMember(self.member_id, None, ErrorCode.NONE),)):
-            self._ledger.object_to(answer, request)
+            self._ledger.fail_on_response(answer, request)
         self._ledger.joined[self.group_id].discard(self.member_id)
         self.member_id = ""
 
@@ -287,118 +294,122 @@ def join_request(group_id: str, member_id: str, subscription: bytes) -> JoinGrou
 
 
 def assignment(member_id: str, generation: int) -> bytes:
-    """What a leader gives a member: something that nobody else gets, and nobody in another generation."""
+    """An assignment that is unique for the member and generation."""
     return f"{generation} {member_id}".encode()
 
 
-def join_one(plan: Plan) -> Cast:
-    """All members join at once, and as soon as one has its assignment it joins again with another subscription.
+def join_one(plan: Plan) -> WorkloadSetup:
+    """All members join at once, and rejoin with another subscription as soon as they have their assignment.
 
-    So the group is always in a rebalance, and everybody waits for the slowest. At the end all leave, because whoever
-    stayed would wait for the others for ever.
+    So the group is always rebalancing, and all members wait for the slowest. At the end all leave, since a remaining
+    member would wait for the others forever.
     """
-    stage = Stage(group_ids(plan))
+    run_state = RunState(group_ids(plan))
 
     def script(group_id: str) -> Callable[[Ledger], Script]:
-        return lambda ledger: _storm(stage, Visitor(group_id, ledger))
+        return lambda ledger: _rejoin_repeatedly(run_state, DynamicMember(group_id, ledger))
 
     clients = [Client(script(f"group-{number % plan.groups}")) for number in range(plan.groups * plan.members)]
-    return Cast(stage, lambda: (Seed(group_id, None) for group_id in group_ids(plan)), clients, {})
+    return WorkloadSetup(run_state, lambda: (Seed(group_id, None) for group_id in group_ids(plan)), clients, {})
 
 
-def _storm(stage: Stage, visitor: Visitor) -> Script:
+def _rejoin_repeatedly(run_state: RunState, dynamic_member: DynamicMember) -> Script:
     times = 0
-    while not stage.over:
-        times += yield from visitor.join(times.to_bytes(8))
-    if visitor.member_id:
-        yield from visitor.leave()
+    while not run_state.over:
+        times += yield from dynamic_member.join(times.to_bytes(8))
+    if dynamic_member.member_id:
+        yield from dynamic_member.leave()
 
 
-def join_many(plan: Plan) -> Cast:
-    """Each client comes to groups of its own, one after the other: it joins, alone, gets its assignment and leaves."""
+def join_many(plan: Plan) -> WorkloadSetup:
+    """Each client has its own groups. In each it joins as the only member, gets its assignment and leaves."""
     everywhere = group_ids(plan)
-    stage = Stage(everywhere)
+    run_state = RunState(everywhere)
 
     def script(number: int) -> Callable[[Ledger], Script]:
-        mine = everywhere[number :: plan.clients]
-        return lambda ledger: _tour(stage, mine, ledger)
+        own_groups = everywhere[number :: plan.clients]
+        return lambda ledger: _join_and_leave_each(run_state, own_groups, ledger)
 
     clients = [Client(script(number)) for number in range(plan.clients)]
-    return Cast(stage, lambda: (Seed(group_id, None) for group_id in group_ids(plan)), clients, {})
+    return WorkloadSetup(run_state, lambda: (Seed(group_id, None) for group_id in group_ids(plan)), clients, {})
 
 
-def _tour(stage: Stage, mine: Sequence[str], ledger: Ledger) -> Script:
-    """The last visit may end without leaving: then the oracle finds its member there."""
-    for group_id in cycle(mine):
-        visitor = Visitor(group_id, ledger)
-        yield from visitor.join()
-        if stage.over:
+def _join_and_leave_each(run_state: RunState, own_groups: Sequence[str], ledger: Ledger) -> Script:
+    """At the end of the run the last member may remain in its group, which the oracle takes into account."""
+    for group_id in cycle(own_groups):
+        dynamic_member = DynamicMember(group_id, ledger)
+        yield from dynamic_member.join()
+        if run_state.over:
             return
-        yield from visitor.leave()
+        yield from dynamic_member.leave()
 
 
 # Mixed --------------------------------------------------------------------------------------------------------------
 
 
-def mixed(plan: Plan) -> Cast:
-    """Groups with one member that lives and others that say nothing: these expire in waves, thousands in one tick.
+def mixed(plan: Plan) -> WorkloadSetup:
+    """Groups with one active and several silent_members members, which expire in waves, thousands in one tick.
 
-    The living member is then asked to join again. Besides, each client has a group that it visits.
+    The active member then has to rejoin. Each client also joins and leaves an auxiliary group.
     """
     plan = plan._replace(clients=min(plan.clients, plan.groups))
     everywhere = group_ids(plan)
     lobbies = [f"lobby-{number}" for number in range(plan.clients)]
-    stage = Stage([*everywhere, *lobbies])
+    run_state = RunState([*everywhere, *lobbies])
 
     def script(number: int) -> Callable[[Ledger], Script]:
-        mine = everywhere[number :: plan.clients]
-        steps = Random(f"{plan.seed} {number}").choices(("beat", "commit", "visit"), (BEATS, COMMITS, VISITS), k=DRAWN)
-        return lambda ledger: _mix(stage, steps, mine, lobbies[number], ledger)
+        own_groups = everywhere[number :: plan.clients]
+        steps = Random(f"{plan.seed} {number}").choices(
+            ("beat", "commit", "visit"), (HEARTBEAT_STEPS, COMMITS, VISIT_STEPS), k=PRECOMPUTED_STEPS
+        )
+        return lambda ledger: _run_mixed_steps(run_state, steps, own_groups, lobbies[number], ledger)
 
     def seeds() -> Iterator[Seed]:
         for number, group_id in enumerate(everywhere):
             wave_ms = int(plan.seconds * 1000 * (number % WAVES + 1) / (WAVES + 1))
-            silent = [member_value(member_id, wave_ms) for member_id in _silent(plan, group_id)]
-            yield seed_of(group_id, [member_value(f"{group_id}-0"), *silent])
+            silent_members = [member_value(member_id, wave_ms) for member_id in _silent(plan, group_id)]
+            yield seed_of(group_id, [member_value(f"{group_id}-0"), *silent_members])
         yield from (Seed(lobby, None) for lobby in lobbies)
 
-    doomed = {group_id: frozenset(_silent(plan, group_id)) for group_id in everywhere}
-    return Cast(stage, seeds, [Client(script(number)) for number in range(plan.clients)], doomed)
+    expiring_members = {group_id: frozenset(_silent(plan, group_id)) for group_id in everywhere}
+    return WorkloadSetup(run_state, seeds, [Client(script(number)) for number in range(plan.clients)], expiring_members)
 
 
 def _silent(plan: Plan, group_id: str) -> list[str]:
     return [f"{group_id}-{number}" for number in range(1, plan.members)]
 
 
-def _mix(stage: Stage, steps: Sequence[str], mine: Sequence[str], lobby: str, ledger: Ledger) -> Script:
-    members = [Visitor(group_id, ledger, f"{group_id}-0", GENERATION) for group_id in mine]
+def _run_mixed_steps(
+    run_state: RunState, steps: Sequence[str], own_groups: Sequence[str], lobby: str, ledger: Ledger
+) -> Script:
+    members = [DynamicMember(group_id, ledger, f"{group_id}-0", GENERATION) for group_id in own_groups]
     for member in members:
         ledger.joined[member.group_id] = {member.member_id}
     for offset, (step, member) in enumerate(zip(cycle(steps), cycle(members), strict=False), start=1):
-        if stage.over:
+        if run_state.over:
             return
         if step == "commit":
-            yield from _commit(Seat(member.group_id, member.member_id, 0), member.generation, offset, ledger)
+            yield from _commit(LoadedMember(member.group_id, member.member_id, 0), member.generation, offset, ledger)
         elif step == "visit":
-            yield from _visit(Visitor(lobby, ledger))
+            yield from _join_and_leave(DynamicMember(lobby, ledger))
         elif not (yield from member.beat()):
-            yield from _come_back(member)
+            yield from _rejoin(member)
 
 
-def _come_back(member: Visitor) -> Generator[Request, Any, None]:
+def _rejoin(member: DynamicMember) -> Generator[Request, Any, None]:
     while not (yield from member.join()):
-        """Another rebalance came between."""
+        """Another rebalance started meanwhile."""
 
 
-def _visit(visitor: Visitor) -> Generator[Request, Any, None]:
-    yield from visitor.join()
-    yield from visitor.leave()
+def _join_and_leave(dynamic_member: DynamicMember) -> Generator[Request, Any, None]:
+    yield from dynamic_member.join()
+    yield from dynamic_member.leave()
 
 
 WORKLOADS: dict[str, WorkloadSpec] = {
     "heartbeats": WorkloadSpec(
-        "heartbeats, all groups alike",
-        "the price of a turn when hardly anybody meets in a group",
+        "heartbeats, evenly distributed",
+        "the cost of a turn with little contention",
         groups=(100, 1000, 10_000),
         members=2,
         clients=64,
@@ -407,7 +418,7 @@ WORKLOADS: dict[str, WorkloadSpec] = {
     ),
     "hot": WorkloadSpec(
         "heartbeats, one hot group (Zipf)",
-        "what a group that everybody wants costs those who want another",
+        "the effect of a hot group on other groups",
         groups=(1000,),
         members=4,
         clients=64,
@@ -415,8 +426,8 @@ WORKLOADS: dict[str, WorkloadSpec] = {
         make=hot,
     ),
     "join-one": WorkloadSpec(
-        "1,000 members join one group, again and again",
-        "one group's turns cannot run side by side; a turn that answers a thousand members",
+        "1,000 members join one group repeatedly",
+        "turns of one group cannot run in parallel; one turn sends a thousand responses",
         groups=(1,),
         members=1000,
         clients=0,
@@ -424,8 +435,8 @@ WORKLOADS: dict[str, WorkloadSpec] = {
         make=join_one,
     ),
     "join-many": WorkloadSpec(
-        "1 member joins each of many groups, all at once",
-        "many groups in flight, each through timer and writer",
+        "one member joins each of many groups at once",
+        "many groups in flight, each using timer and writer",
         groups=(10_000,),
         members=1,
         clients=0,
@@ -433,8 +444,8 @@ WORKLOADS: dict[str, WorkloadSpec] = {
         make=join_many,
     ),
     "commits": WorkloadSpec(
-        "commits through a writer that takes 1 ms a round",
-        "nobody holds a group while the disk works: records gather, one round answers all",
+        "commits with a writer that takes 1 ms per round",
+        "groups are not blocked during writes; group commit",
         groups=(1000,),
         members=2,
         clients=256,
@@ -442,8 +453,8 @@ WORKLOADS: dict[str, WorkloadSpec] = {
         make=commits,
     ),
     "mixed": WorkloadSpec(
-        "heartbeats, commits and joins while sessions expire in masses",
-        "a timer that comes with thousands of deadlines at once, beside everything else",
+        "heartbeats, commits and joins during mass expiry",
+        "thousands of expiries at once, with other load",
         groups=(1000,),
         members=4,
         clients=256,

@@ -1,7 +1,7 @@
-"""``callboard compact``: the offsets log keeps the newest record of each key, beside a running server or without one.
+"""``callboard compact``: keeps only the newest record of each key of the offsets log, while a server runs or not.
 
-Exit codes: 0 done; 1 a disk failed; 2 the command line or the folder makes no sense, and nothing was done; 3 something
-in a partition is damaged, which was named and left as it was. After 1 and 3 the other partitions are done.
+Exit codes: 0 done; 1 a disk failed; 2 the command line or the folder is invalid, and nothing was done; 3 a partition is
+damaged; the damage was printed and the partition was not changed. After 1 and 3 the other partitions are compacted.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from ..common.errors import StartError
 from ..common.printing import print_error, print_json, print_lines
 from ..disk.disk import Disk, file_size, read_file
 from ..engine.clock import wall_clock_ms
-from ..log.compaction.job import Job, Report, end_with_parent, is_due, run
+from ..log.compaction.job import CompactionJob, CompactionReport, exit_with_parent, is_due, run
 from ..log.compaction.plan import MIN_CLEANABLE_DIRTY_RATIO, make_plan
 from ..log.compaction.publish import GRACE_MS
 from ..log.compaction.seen import KEYS_BYTES_MAX
-from ..log.compaction.swap import DELETE_RETENTION_MS, SEGMENT_BYTES, Settings
+from ..log.compaction.swap import DELETE_RETENTION_MS, SEGMENT_BYTES, CompactionSettings
 from ..log.folder import FORMAT, INFO_NAME, parse_info
 from ..log.manifest import log_files
 from ..log.partition import TOPIC, TRANSACTIONS_TOPIC
-from .groups.show import Column, Table, counted, grouped, print_table
+from .groups.tables import Column, Table, format_count, format_number, print_table
 from .main import make_app
 
 FAILED_EXIT_CODE = 1
 DAMAGED_EXIT_CODE = 3
-ENDED_EXIT_CODE = 0  # with the server: a run may be left anywhere
+PARENT_GONE_EXIT_CODE = 0  # the server has ended; a run may be aborted at any time
 PARTITIONS_MAX = 10_000
 MS_PER_MINUTE = 60_000
-MEMORY_MIN = 1 << 20  # Kafka's least for one cleaner thread
+MEMORY_MIN = 1 << 20  # Kafka's minimum for one cleaner thread
 SPARK_MODULE = "callboard.spark.compaction"
-"""By its name, since the runtime knows no Spark: ``compactor(master)`` there is a ``Runner``."""
+"""Imported by name, since the runtime must not import Spark. ``compactor(master)`` in it returns a ``Runner``."""
 
 _FOLDER = re.compile(rf"({re.escape(TOPIC)}|{re.escape(TRANSACTIONS_TOPIC)})-([0-9]{{1,5}})")
 _EVERY = re.compile(r"([1-9][0-9]{0,5})([smhd])")
@@ -50,7 +50,7 @@ _SIZE = re.compile(r"([1-9][0-9]{0,18})([KMG]?)")
 _BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
-_PLANNED = (
+_PLAN_COLUMNS = (
     Column("partition", "partition"),
     Column("generation", "generation", True),
     Column("clean_bytes", "compacted bytes", True),
@@ -62,8 +62,8 @@ _PLANNED = (
 
 Advance = Callable[[int], None]
 
-Runner = Callable[[Sequence[Job], Mapping[Path, int], Advance], Iterator[Report]]
-"""Runs jobs, the largest first, of which so many bytes will be read; reports come as they are done."""
+Runner = Callable[[Sequence[CompactionJob], Mapping[Path, int], Advance], Iterator[CompactionReport]]
+"""Runs jobs, the largest first; the mapping has the bytes to read of each. Yields reports as jobs finish."""
 
 app = make_app()
 
@@ -73,66 +73,68 @@ def compact(
     data: Annotated[Path, typer.Option(metavar="DIR", help="The data folder of a server, running or not.")],
     partitions: Annotated[
         str | None,
-        typer.Option(metavar="N,A-B,...", help=f"Only these; {TRANSACTIONS_TOPIC}-N by its name.  [default: all]"),
+        typer.Option(metavar="N,A-B,...", help=f"Only these; {TRANSACTIONS_TOPIC}-N by name.  [default: all]"),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="How many at once.  [default: one a processor]")
+        int | None, typer.Option(min=1, max=1024, help="Number of processes.  [default: one for each processor]")
     ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Run it on Spark, a task for each partition.")] = False,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="With --spark: which.  [default: spark-submit's, or this machine]")
+        str | None, typer.Option(metavar="URL", help="Spark's master.  [default: spark-submit's, or this machine]")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Run once and end.  [default]")] = False,
-    every: Annotated[str | None, typer.Option(metavar="10m", help="Run again and again, so far apart.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Compact also what is below the ratio.")] = False,
+    every: Annotated[str | None, typer.Option(metavar="10m", help="Run repeatedly, at this interval.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, change nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Compact also partitions below the ratio.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     min_cleanable_ratio: Annotated[
-        float, typer.Option(min=0, max=1, help="Compact where more than this part of the bytes never was compacted.")
+        float, typer.Option(min=0, max=1, help="Compact partitions with a larger fraction of uncompacted bytes.")
     ] = MIN_CLEANABLE_DIRTY_RATIO,
-    delete_retention_ms: Annotated[int, typer.Option(min=0, help="How long a tombstone stays.")] = DELETE_RETENTION_MS,
-    segment_bytes: Annotated[int, typer.Option(min=1, help="Size of the files that are made.")] = SEGMENT_BYTES,
+    delete_retention_ms: Annotated[
+        int, typer.Option(min=0, help="How long tombstones are kept.")
+    ] = DELETE_RETENTION_MS,
+    segment_bytes: Annotated[int, typer.Option(min=1, help="Size of the compacted files.")] = SEGMENT_BYTES,
     grace_minutes: Annotated[
-        float, typer.Option(min=0, help="Keep old files so long, for whoever is reading them.")
+        float, typer.Option(min=0, help="Keep replaced files so long, for their readers.")
     ] = GRACE_MS / MS_PER_MINUTE,
     memory: Annotated[
         str,
         typer.Option(
-            metavar="512M", help="For keys: of all processes, or of each task of Spark. More keys are kept on disk."
+            metavar="512M", help="Memory for keys: of all processes together, or of each Spark task. More go to disk."
         ),
     ] = f"{KEYS_BYTES_MAX >> 20}M",
-    nice: Annotated[int, typer.Option(min=0, max=19, help="Give way to other programs by so much.")] = 0,
+    nice: Annotated[int, typer.Option(min=0, max=19, help="Niceness of the process.")] = 0,
     end_with_stdin: Annotated[bool, typer.Option("--end-with-stdin", hidden=True)] = False,
 ) -> None:
     """Keep the newest record of each key of the offsets log, as Kafka's log cleaner does.
 
-    The server may go on writing, and several of these may run at once. Only closed segments are compacted.
+    The server may keep writing, and several compactions may run at once. Only closed segments are compacted.
     """
     if end_with_stdin:
-        threading.Thread(target=_end_with_stdin, daemon=True).start()
+        threading.Thread(target=_exit_when_stdin_closes, daemon=True).start()
     os.nice(nice)
     every_s = parse_every(every, once)
     memory_bytes = parse_memory(memory)
     ratio = -1.0 if force else min_cleanable_ratio
     grace_ms = round(grace_minutes * MS_PER_MINUTE)
 
-    def jobs() -> list[Job]:
+    def jobs() -> list[CompactionJob]:
         owner = f"callboard compact, process {os.getpid()}"
-        settings = Settings(
+        settings = CompactionSettings(
             wall_clock_ms(), owner, ratio, delete_retention_ms, segment_bytes, keys_bytes_max=memory_bytes
         )
-        return [Job(folder, settings, grace_ms) for folder in choose(data, partitions)]
+        return [CompactionJob(folder, settings, grace_ms) for folder in choose_folders(data, partitions)]
 
     if dry_run:
-        _show_plans(jobs(), as_json)
+        _print_plans(jobs(), as_json)
         return
-    jobs()  # what makes no sense is refused before Spark starts
+    jobs()  # refuse invalid arguments before Spark starts
     runner = _runner(processes, spark, master)
     raise typer.Exit(repeat(lambda: _run(jobs(), runner, as_json), every_s))
 
 
 def parse_every(text: str | None, once: bool) -> int | None:
-    """Seconds of ``10m``; None for once. StartError."""
+    """Parse ``10m`` to seconds; None: run once. StartError."""
     if text is None:
         return None
     match = _EVERY.fullmatch(text.strip())
@@ -143,7 +145,7 @@ def parse_every(text: str | None, once: bool) -> int | None:
 
 
 def parse_memory(text: str) -> int:
-    """Bytes of ``512M``. StartError."""
+    """Parse ``512M`` to bytes. StartError."""
     match = _SIZE.fullmatch(text.strip().upper())
     size = int(match[1]) * _BYTES[match[2]] if match else 0
     if size < MEMORY_MIN:
@@ -157,23 +159,23 @@ def repeat(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
-    """Work, then again when so many seconds have passed since it began, for ever; once if there are none."""
+    """Run ``work`` every ``every_s`` seconds, counted from start to start; once for None."""
     while True:
-        began = clock()
+        started_s = clock()
         code = work()
         if every_s is None:
             return code
         sys.stdout.flush()
-        sleep(max(0.0, began + every_s - clock()))
+        sleep(max(0.0, started_s + every_s - clock()))
 
 
 def _runner(processes: int | None, spark: bool, master: str | None) -> Runner:
     if not spark:
         if master is not None:
-            raise StartError(f"bad --master '{master}': it says where Spark runs, and --spark was not given")
-        return partial(_on_this_machine, processes or os.cpu_count() or 1)
+            raise StartError(f"bad --master '{master}': it needs --spark")
+        return partial(_run_locally, processes or os.cpu_count() or 1)
     if processes is not None:
-        raise StartError(f"bad --processes {processes}: with --spark it is --master that says how many, as in local[2]")
+        raise StartError(f"bad --processes {processes}: with --spark the number is set by --master, as in local[2]")
     try:
         runner: Runner = import_module(SPARK_MODULE).compactor(master)
     except ModuleNotFoundError as error:
@@ -181,30 +183,30 @@ def _runner(processes: int | None, spark: bool, master: str | None) -> Runner:
     return runner
 
 
-def choose(data: Path, partitions: str | None) -> list[Path]:
-    """The folders of the partitions that are asked for. StartError for a folder or a list that makes no sense."""
+def choose_folders(data: Path, partitions: str | None) -> list[Path]:
+    """The folders of the requested partitions. StartError for an invalid folder or list."""
     if not data.is_dir():
         raise StartError(f"{data}: found no folder, expected the data folder of a server; check the path")
     info = data / INFO_NAME
     if not info.exists():
         raise StartError(
-            f"{data}: found no {INFO_NAME}, expected the data folder of a server of ours; Kafka compacts its own"
+            f"{data}: found no {INFO_NAME}, expected the data folder of a Callboard server; Kafka compacts its own log"
         )
     if parse_info(info, read_file(Disk(), info)).format < FORMAT:
         raise StartError(f"{info}: found an older format than {FORMAT}; start a server of this version on it once")
-    found = {path.name: path for path in sorted(data.iterdir(), key=_place) if _FOLDER.fullmatch(path.name)}
+    folders = {path.name: path for path in sorted(data.iterdir(), key=_partition_key) if _FOLDER.fullmatch(path.name)}
     if partitions is None:
-        return list(found.values())
+        return list(folders.values())
     wanted = parse_partitions(partitions)
-    missing = [name for name in wanted if name not in found]
+    missing = [name for name in wanted if name not in folders]
     if missing:
-        kept = f"{counted(len(found), 'partition')} with records"
-        raise StartError(f"{data}: found no {missing[0]}, which --partitions asks for; it has {kept}")
-    return [found[name] for name in wanted]
+        count = f"{format_count(len(folders), 'partition')} with records"
+        raise StartError(f"{data}: found no {missing[0]}, which --partitions asks for; it has {count}")
+    return [folders[name] for name in wanted]
 
 
 def parse_partitions(text: str) -> list[str]:
-    """Folder names of ``0,3-5,__transaction_state-7``. StartError."""
+    """Parse ``0,3-5,__transaction_state-7`` to folder names. StartError."""
     names: dict[str, None] = {}
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
@@ -220,12 +222,12 @@ def parse_partitions(text: str) -> list[str]:
     return list(names)
 
 
-def _place(path: Path) -> tuple[str, int]:
+def _partition_key(path: Path) -> tuple[str, int]:
     name, _, number = path.name.rpartition("-")
     return name, int(number) if number.isdecimal() else -1
 
 
-def _show_plans(jobs: Sequence[Job], as_json: bool) -> None:
+def _print_plans(jobs: Sequence[CompactionJob], as_json: bool) -> None:
     disk = Disk()
     rows: list[tuple[str | int | None, ...]] = []
     for job in jobs:
@@ -235,30 +237,30 @@ def _show_plans(jobs: Sequence[Job], as_json: bool) -> None:
         name, generation = job.folder.name, plan.manifest.generation
         sizes = plan.clean_bytes, plan.dirty_bytes, _open_bytes(disk, job)
         rows.append((name, generation, *sizes, ratio, due))
-    table = Table(_PLANNED, rows)
+    table = Table(_PLAN_COLUMNS, rows)
     if as_json:
         print_json(table.as_json())
     else:
         print_table(table)
 
 
-def _open_bytes(disk: Disk, job: Job) -> int:
-    """What is still written to and therefore stays as it is."""
+def _open_bytes(disk: Disk, job: CompactionJob) -> int:
+    """The size of the open segments, which are not compacted."""
     return sum(file_size(disk, file.path) for file in log_files(disk, job.folder).files if not file.is_closed)
 
 
-def _run(jobs: Sequence[Job], runner: Runner, as_json: bool) -> int:
-    began = time.perf_counter()
-    sizes = {job.folder: _size(job) for job in jobs}
-    jobs = sorted(jobs, key=lambda job: -sizes[job.folder])  # the largest first, so that none is left for the end
+def _run(jobs: Sequence[CompactionJob], runner: Runner, as_json: bool) -> int:
+    started_s = time.perf_counter()
+    sizes = {job.folder: _bytes_to_read(job) for job in jobs}
+    jobs = sorted(jobs, key=lambda job: -sizes[job.folder])  # the largest first: it must not start last
     with _progress(sum(sizes.values()), as_json) as advance:
         reports = list(runner(jobs, sizes, advance))
-    seconds = time.perf_counter() - began
-    reports.sort(key=lambda report: _place(Path(report.partition)))
+    seconds = time.perf_counter() - started_s
+    reports.sort(key=lambda report: _partition_key(Path(report.partition)))
     if as_json:
         print_json({"seconds": round(seconds, 3), "partitions": [report._asdict() for report in reports]})
     else:
-        print_lines(in_words(reports, seconds))
+        print_lines(describe_reports(reports, seconds))
     for report in reports:
         if report.reason:
             print_error(f"{report.reason}")
@@ -266,8 +268,8 @@ def _run(jobs: Sequence[Job], runner: Runner, as_json: bool) -> int:
     return DAMAGED_EXIT_CODE if "damaged" in statuses else FAILED_EXIT_CODE if "failed" in statuses else 0
 
 
-def _size(job: Job) -> int:
-    """The bytes that will be read; 0 when that cannot be said, for then the run says why."""
+def _bytes_to_read(job: CompactionJob) -> int:
+    """The bytes that will be read; 0 when the plan fails, since the run then reports the reason."""
     try:
         plan = make_plan(Disk(), job.folder)
     except (StartError, OSError):
@@ -275,26 +277,28 @@ def _size(job: Job) -> int:
     return plan.clean_bytes + plan.dirty_bytes if plan.is_due(job.settings.now_ms, job.settings.min_ratio) else 0
 
 
-def _on_this_machine(
-    processes: int, jobs: Sequence[Job], sizes: Mapping[Path, int], advance: Advance
-) -> Iterator[Report]:
+def _run_locally(
+    processes: int, jobs: Sequence[CompactionJob], sizes: Mapping[Path, int], advance: Advance
+) -> Iterator[CompactionReport]:
     processes = min(processes, sum(size > 0 for size in sizes.values()))
     if processes <= 1:
         return (run(job, progress=advance) for job in jobs)
-    return _elsewhere([_with_a_share(job, processes) for job in jobs], processes, sizes, advance)
+    return _run_in_processes([_with_memory_share(job, processes) for job in jobs], processes, sizes, advance)
 
 
-def _with_a_share(job: Job, processes: int) -> Job:
-    """As Kafka's cleaner threads share one buffer."""
+def _with_memory_share(job: CompactionJob, processes: int) -> CompactionJob:
+    """Divide the memory between the processes, as Kafka's cleaner threads share one buffer."""
     settings = job.settings
     return job._replace(settings=settings._replace(keys_bytes_max=settings.keys_bytes_max // processes))
 
 
-def _elsewhere(jobs: Sequence[Job], processes: int, sizes: Mapping[Path, int], advance: Advance) -> Iterator[Report]:
+def _run_in_processes(
+    jobs: Sequence[CompactionJob], processes: int, sizes: Mapping[Path, int], advance: Advance
+) -> Iterator[CompactionReport]:
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from multiprocessing import get_context
 
-    with ProcessPoolExecutor(processes, get_context("spawn"), initializer=end_with_parent) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn"), initializer=exit_with_parent) as pool:
         futures = {pool.submit(run, job): job for job in jobs}
         for future in as_completed(futures):
             advance(sizes[futures[future].folder])
@@ -303,7 +307,7 @@ def _elsewhere(jobs: Sequence[Job], processes: int, sizes: Mapping[Path, int], a
 
 @contextmanager
 def _progress(total: int, as_json: bool) -> Iterator[Advance]:
-    """A bar of bytes on a terminal, nothing anywhere else."""
+    """Show a progress bar of bytes, on a terminal only."""
     if as_json or not sys.stderr.isatty():
         yield lambda size: None
         return
@@ -316,29 +320,29 @@ def _progress(total: int, as_json: bool) -> Iterator[Advance]:
         yield lambda size: progress.advance(task, size)
 
 
-def in_words(reports: Sequence[Report], seconds: float) -> str:
-    """What was done, in a line or two."""
+def describe_reports(reports: Sequence[CompactionReport], seconds: float) -> str:
+    """A summary in one to three lines."""
     done = [report for report in reports if report.status == "compacted"]
-    idle = sum(report.status == "nothing" for report in reports)
+    unchanged = sum(report.status == "nothing" for report in reports)
     before, after = sum(report.bytes_before for report in done), sum(report.bytes_after for report in done)
     waiting = sum(report.status == "waiting" for report in reports)
-    others = f"{idle} had nothing to do" + (f", {waiting} waiting" if waiting else "")
-    lines = [f"{counted(len(done), 'partition')} compacted, {others}, in {seconds:.1f} s"]
+    other_counts = f"{unchanged} had nothing to do" + (f", {waiting} waiting" if waiting else "")
+    lines = [f"{format_count(len(done), 'partition')} compacted, {other_counts}, in {seconds:.1f} s"]
     if before:
         records = [sum(numbers) for numbers in zip(*(report[2:4] for report in done), strict=True)]
         lines.append(
-            f"records {grouped(records[0])} -> {grouped(records[1])}, bytes {grouped(before)} -> {grouped(after)}"
-            f" ({100 * after / before:.1f} %)"
+            f"records {format_number(records[0])} -> {format_number(records[1])},"
+            f" bytes {format_number(before)} -> {format_number(after)} ({100 * after / before:.1f} %)"
         )
     removed = sum(report.files_removed for report in reports)
-    return "\n".join([*lines, *([f"{counted(removed, 'old file')} removed"] if removed else [])])
+    return "\n".join([*lines, *([f"{format_count(removed, 'old file')} removed"] if removed else [])])
 
 
-def _end_with_stdin() -> None:
-    """Who started this holds the other end of the pipe; when it is gone, so are we, in the middle of whatever it is."""
-    while os.read(0, 1):  # not through sys.stdin: its lock, held here, would be missed at the end of the program
+def _exit_when_stdin_closes() -> None:
+    """Exit at once when standard input is closed, that is when the parent process has ended."""
+    while os.read(0, 1):  # not sys.stdin: its lock, held here, would block the exit of the interpreter
         pass
-    os._exit(ENDED_EXIT_CODE)
+    os._exit(PARENT_GONE_EXIT_CODE)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,7 +1,7 @@
-"""The command line. A command is a module with ``main(argv) -> exit code``, loaded by its name when it is called.
+"""The command line. A command is a module with ``main(argv) -> exit code``, imported by name when it is called.
 
-So ``callboard --help`` pays for no server, and a command may live in a folder that the runtime must not import. Help is
-plain text: with rich it takes 130 ms instead of 60.
+So ``callboard --help`` does not import the server, and a command may be in a package that the runtime must not import.
+Help is plain text: with rich it takes 130 ms instead of 60.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ..common.errors import StartError
 from ..common.printing import print_error, print_line
 
 REFUSED_EXIT_CODE = 2  # as for a wrong option: nothing was started, nothing was changed
-EXTRA_IS_MISSING = "pip install 'callboard["
-"""What an import says that knows which extra would have brought the library."""
+MISSING_EXTRA_HINT = "pip install 'callboard["
+"""Part of the message of an import error that names the missing extra."""
 
 
 class Command(NamedTuple):
-    """A line in the list of commands, and the module to load when it is called."""
+    """The help line of a command, and the module to import when it is called."""
 
     module: str
     help: str
@@ -32,13 +32,11 @@ COMMANDS = {
     "groups": Command(
         "callboard.runtime.cli.groups.commands", "List, describe, reset and delete groups on any server."
     ),
-    "log": Command("callboard.runtime.cli.log.commands", "Look at an offsets log, check it, mend it."),
-    "export": Command(
-        "callboard.runtime.cli.exchange.export", "Write committed offsets to a file, or a log to a Kafka."
-    ),
-    "import": Command("callboard.runtime.cli.exchange.imports", "Read offsets from a file, or a log from a Kafka."),
-    "compact": Command("callboard.runtime.cli.compact", "Compact an offsets log, beside a running server or without."),
-    "history": Command("callboard.spark.history.commands", "Keep what compaction drops, see offsets as they were."),
+    "log": Command("callboard.runtime.cli.log.commands", "Show, check and repair an offsets log."),
+    "export": Command("callboard.runtime.cli.exchange.export", "Write committed offsets to a file, or a log to Kafka."),
+    "import": Command("callboard.runtime.cli.exchange.imports", "Read offsets from a file, or a log from Kafka."),
+    "compact": Command("callboard.runtime.cli.compact", "Compact an offsets log, with or without a running server."),
+    "history": Command("callboard.spark.history.commands", "Keep what compaction drops, and show past offsets."),
     "analyse": Command(
         "callboard.spark.analysis.questions", "Ask an offsets log who does what too often, or not at all."
     ),
@@ -49,7 +47,7 @@ COMMANDS = {
 
 
 def make_app(help: str | None = None) -> typer.Typer:
-    """A Typer of our looks: plain help, and Python's own traceback where there is a bug."""
+    """A Typer app with plain help and Python's own tracebacks."""
     return typer.Typer(
         help=help,
         no_args_is_help=True,
@@ -62,8 +60,8 @@ def make_app(help: str | None = None) -> typer.Typer:
 app = make_app("Kafka's group coordinator, built from actors.")
 
 
-def show_version(asked: bool) -> None:
-    if asked:
+def show_version(is_given: bool) -> None:
+    if is_given:
         from callboard import __version__
 
         print_line(f"callboard {__version__}")
@@ -79,27 +77,27 @@ def callboard(
     pass
 
 
-def add(name: str, command: Command) -> None:
-    """Put a command into the list. Its arguments, ``--help`` too, go to its module unread."""
-    unread = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+def add_command(name: str, command: Command) -> None:
+    """Add a command. Its arguments, including ``--help``, are passed to its module unparsed."""
+    pass_through = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 
-    @app.command(name, help=command.help, context_settings=unread, add_help_option=False)
+    @app.command(name, help=command.help, context_settings=pass_through, add_help_option=False)
     def call(ctx: typer.Context) -> None:
         try:
             module = import_module(command.module)
         except ModuleNotFoundError as error:
-            if EXTRA_IS_MISSING not in str(error):
+            if MISSING_EXTRA_HINT not in str(error):
                 raise
             raise StartError(str(error)) from None
         raise typer.Exit(module.main(ctx.args))
 
 
 for name, command in COMMANDS.items():
-    add(name, command)
+    add_command(name, command)
 
 
 def main() -> None:
-    """Run the program; a refusal to start is one line on standard error."""
+    """Run the program. A StartError is printed as one line on standard error."""
     try:
         app()
     except StartError as error:

@@ -1,8 +1,8 @@
-"""``callboard serve``: what stands round the node, from the arguments to the exit code.
+"""``callboard serve``: parses the arguments, runs a node until a signal, and returns the exit code.
 
-The order is: arguments and settings, then the port, then the data folder. So a program that is started twice by
-mistake stops at the port and leaves the folder of the first one alone. Whatever is refused is refused in one line, with
-exit code 2.
+Arguments and settings are checked first, then the port is bound, then the data folder is opened. A second server
+that is started by mistake therefore fails at the port and does not touch the folder of the first. A refused start
+prints one line and exits with code 2.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import typer
 from ..common import logs
 from ..common.printing import print_error, print_line
 from ..node.connection_limit import raise_limit
-from ..node.listening import bind, bind_watch
+from ..node.listening import bind, bind_health
 from ..settings import table as config
 from ..settings.table import Address, Options, Settings
 from .main import make_app
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 GC_THRESHOLD = 20_000  # see serve_until_signal
 SWITCH_INTERVAL_S = 0.0005  # see run_node
 FORCED_EXIT_CODE = 1
-FAILED_EXIT_CODE = 3  # stopped as it should, but the disk had failed before: whoever starts it must look
+FAILED_EXIT_CODE = 3  # a clean stop after the disk had failed: an operator must check the disk
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STATS_SIGNAL = signal.SIGUSR1
 
@@ -42,27 +42,27 @@ DynamicSettingsOption = Annotated[
     str | None,
     typer.Option(
         metavar="local|all|none",
-        help="Whose IncrementalAlterConfigs may change settings of the broker: clients on this machine, all clients, "
-        "nobody.  [default: local]",
+        help="Who may change settings with IncrementalAlterConfigs: clients on this machine, all clients, nobody.  "
+        "[default: local]",
     ),
 ]
 FileModeOption = Annotated[
     str | None,
     typer.Option(
         metavar="MODE",
-        help="Octal permissions of new files in the data folder; 0640 lets the group read them, as Spark may need."
+        help="Octal permissions of new files in the data folder; 0640 lets the group read them, e.g. for Spark."
         "  [default: 0600]",
     ),
 ]
 UnsafeSettingsOption = Annotated[
     bool,
     typer.Option(
-        "--unsafe-settings", help="Allow values that delete offsets early or keep the server busy, as for tests."
+        "--unsafe-settings", help="Allow values that delete offsets early or keep the server busy, for tests."
     ),
 ]
 IgnoreSavedSettingsOption = Annotated[
     bool,
-    typer.Option("--ignore-saved-settings", help="Start without the changed settings that the data folder keeps."),
+    typer.Option("--ignore-saved-settings", help="Ignore the changed settings that are saved in the data folder."),
 ]
 
 app = make_app()
@@ -72,26 +72,26 @@ app = make_app()
 def serve(
     listen: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.  [default: 127.0.0.1:9092]"),
+        typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0: a free one.  [default: 127.0.0.1:9092]"),
     ] = None,
     advertised: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Where clients reach this server, if not where it listens."),
+        typer.Option(metavar="HOST:PORT", help="The address for clients, if they cannot use the one of --listen."),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="DIR", help="The data folder; made if missing.  [default: ./data]")
+        str | None, typer.Option(metavar="DIR", help="The data folder; created if missing.  [default: ./data]")
     ] = None,
     sync: Annotated[
         str | None,
         typer.Option(
             metavar="always|interval|none",
-            help="Answer a commit after its sync; after its write, synced by log_flush_interval_ms; or never sync.  "
+            help="Answer a commit after its sync; after its write, synced every log_flush_interval_ms; or never sync.  "
             "[default: always]",
         ),
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME:PARTITIONS", help="A topic to make at start if missing; may be repeated."),
+        typer.Option(metavar="NAME:PARTITIONS", help="A topic to create at the start if missing; may be repeated."),
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -100,7 +100,7 @@ def serve(
     metrics: Annotated[
         str | None,
         typer.Option(
-            metavar="HOST:PORT", help="Where to serve /metrics, /healthz and /readyz over HTTP; not at all without it."
+            metavar="HOST:PORT", help="The address for /metrics, /healthz and /readyz over HTTP.  [default: none]"
         ),
     ] = None,
     file_mode: FileModeOption = None,
@@ -109,8 +109,8 @@ def serve(
         typer.Option(
             "--config",
             metavar="FILE.toml",
-            help="A file with the same: listen, advertised, data, sync, metrics, dynamic_settings, file_mode, "
-            "[topics], [settings]. Options win over it.",
+            help="A file with the keys listen, advertised, data, sync, metrics, dynamic_settings, file_mode, "
+            "[topics], [settings]. Command-line options override it.",
         ),
     ] = None,
     dynamic_settings: DynamicSettingsOption = None,
@@ -119,9 +119,9 @@ def serve(
 ) -> None:
     """Serve Kafka clients: groups, offsets, and small topics in memory.
 
-    Prints one line on standard output when it listens, and one when it has loaded its log, if there was one; groups
-    that are not loaded yet are refused meanwhile. Logs go to standard error. SIGTERM and Ctrl-C stop it cleanly;
-    SIGUSR1 shows what its actors do.
+    Prints one line on standard output when it listens, and one when it has loaded its log, if there is one. Until then
+    requests for groups that are not loaded are refused. Log lines go to standard error. SIGTERM and Ctrl-C stop it
+    cleanly; SIGUSR1 prints statistics of its actors.
     """
     settings, options = config.load(
         *(listen, advertised, data, sync, topic or (), set_ or (), config_file, metrics),
@@ -132,20 +132,20 @@ def serve(
     )
     with ExitStack() as sockets:
         listening_socket = sockets.enter_context(bind(options))
-        watch_socket = None if options.metrics is None else sockets.enter_context(bind_watch(options.metrics))
+        watch_socket = None if options.metrics is None else sockets.enter_context(bind_health(options.metrics))
         run_node(settings, options, listening_socket, watch_socket)
 
 
 def run_node(
     settings: Settings, options: Options, listening_socket: socket.socket, watch_socket: socket.socket | None = None
 ) -> None:
-    """Run a node until a signal. This process is the node's alone, so its global switches are set here."""
+    """Run a node until a signal. The process belongs to the node alone, so process-wide settings are changed here."""
     logs.configure(sys.stderr)
-    # After its sync the log's thread needs the interpreter at once: every waiting commit waits for that. By default
-    # the busy loop may keep it for 5 ms, which is the time of thirty syncs.
+    # After a sync the log's thread needs the GIL at once, because all waiting commits depend on it. By default a busy
+    # event loop may hold it for 5 ms, the time of thirty syncs.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_limit()
-    import uvloop  # a third more requests than with asyncio's loop
+    import uvloop  # serves a third more requests than asyncio's loop
 
     from ..node.node import Node
 
@@ -160,9 +160,9 @@ def run_node(
 async def serve_until_signal(
     node: Node, options: Options, listening_socket: socket.socket, watch_socket: socket.socket | None
 ) -> None:
-    """Start, say so, wait for a signal, stop. A signal that comes during the start is obeyed after it.
+    """Start, print the ready line, wait for a signal, stop. A signal during the start takes effect after it.
 
-    A server that loses its data folder to somebody else stops by itself.
+    The server also stops when another process takes its data folder.
     """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -170,34 +170,36 @@ async def serve_until_signal(
         loop.add_signal_handler(number, on_signal, number, stopping)
     loop.add_signal_handler(STATS_SIGNAL, show_stats, node)
     node.on_folder_lost = stopping.set
-    with watching(node, watch_socket, loop):
-        await serve_on(node, options, listening_socket, stopping)
+    with serving_health(node, watch_socket, loop):
+        await serve_until_stopped(node, options, listening_socket, stopping)
 
 
-async def serve_on(node: Node, options: Options, listening_socket: socket.socket, stopping: asyncio.Event) -> None:
+async def serve_until_stopped(
+    node: Node, options: Options, listening_socket: socket.socket, stopping: asyncio.Event
+) -> None:
     host, port = listening_socket.getsockname()[:2]
     await node.start(listening_socket)
-    # What was loaded stays: it need not be looked at by every collection. The rest is freed by reference counts, so
-    # collections may be rare: at the default of 700 they are a twelfth of the time of a heartbeat.
+    # Loaded objects stay, so the garbage collector need not scan them again. Nearly everything else is freed by
+    # reference counts, so collections may be rare: at the default of 700 they take a twelfth of a heartbeat's time.
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     print_line(f"callboard ready on {Address(options.listen_host or host, port)}", flush=True)
-    telling = asyncio.get_running_loop().create_task(tell_when_loaded(node, stopping))
+    announcing = asyncio.get_running_loop().create_task(announce_when_loaded(node, stopping))
     await stopping.wait()
-    telling.cancel()
+    announcing.cancel()
     await node.stop()
 
 
 @contextmanager
-def watching(node: Node, watch_socket: socket.socket | None, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """From before the start until after the end, so that whoever watches hears of both."""
+def serving_health(node: Node, watch_socket: socket.socket | None, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Serve health and metrics from before the start of the node until after its end."""
     if watch_socket is None:
         yield
         return
-    from ..node.health import WatchServer
-    from ..node.metrics import pages  # prometheus_client, which a server that nobody watches does not need
+    from ..node.health import HealthServer
+    from ..node.metrics import pages  # imports prometheus_client, which is not needed without --metrics
 
-    server = WatchServer(watch_socket, pages(node), loop)
+    server = HealthServer(watch_socket, pages(node), loop)
     server.start()
     try:
         yield
@@ -205,10 +207,10 @@ def watching(node: Node, watch_socket: socket.socket | None, loop: asyncio.Abstr
         server.close()
 
 
-async def tell_when_loaded(node: Node, stopping: asyncio.Event) -> None:
-    """A second line, unless the log is empty: now all groups are served, and not some of them.
+async def announce_when_loaded(node: Node, stopping: asyncio.Event) -> None:
+    """Print a second line when all groups are loaded, unless the log is empty.
 
-    When a group lies in a partition to which it does not belong, the server stops instead.
+    Stops the server when loading fails because a group is in the wrong partition.
     """
     loaded = await node.wait_until_loaded()
     if loaded.failure:
@@ -220,18 +222,18 @@ async def tell_when_loaded(node: Node, stopping: asyncio.Event) -> None:
 
 
 def on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
-    """The first signal stops the node cleanly; one more, by an impatient person, ends the process at once."""
+    """The first signal stops the node cleanly; a second one ends the process at once."""
     if stopping.is_set():
-        print_error(f"a second {number.name}: ended at once", flush=True)
+        print_error(f"received a second {number.name}: exiting at once", flush=True)
         os._exit(FORCED_EXIT_CODE)
     stopping.set()
 
 
 def show_stats(node: Node) -> None:
-    """What the actors do, as a table on standard error, for whoever asks with ``kill -USR1``."""
-    from ..engine.top import print_stats  # rich, which a server that is never asked does not need
+    """Print a table of actor statistics on standard error, on ``kill -USR1``."""
+    from ..engine.top import print_stats  # imports rich, which is needed only here
 
-    if hasattr(node, "system"):  # not while it still loads
+    if hasattr(node, "system"):  # not before it has started
         print_stats(node.system, sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""``callboard settings``: the table of settings, for people and for programs."""
+"""``callboard settings``: the table of settings, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def cells(setting: Setting) -> tuple[str, str, str, str]:
 
 
 def print_plain() -> None:
-    """Columns of even width, one setting a line, so that grep and cut are of use."""
+    """Print aligned columns, one setting a line, for grep and cut."""
     rows = [("name", "default", "range", "use"), *map(cells, SETTINGS)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for one in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(one, widths, strict=True)).rstrip())
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def print_table() -> None:

@@ -1,7 +1,7 @@
-"""A small synchronous client of Kafka's wire protocol, for commands that ask a few things and end.
+"""A small blocking client of Kafka's wire protocol, for commands.
 
-- ``Wire`` (wire.py) is one connection: requests by kio's schemas in a version that both sides know.
-- ``Cluster`` (cluster.py) knows whom to ask what, and answers in plain values.
+- ``BlockingConnection`` (blocking.py) sends one request at a time to one broker.
+- ``Cluster`` (cluster.py) sends requests to the right brokers, and returns plain values.
 
-Not for consumers: it joins no group, keeps no connection alive and retries little.
+It is not for consumers: it joins no group, keeps no connection alive and retries little.
 """

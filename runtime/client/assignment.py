@@ -1,6 +1,6 @@
-"""What a consumer was assigned, read from the bytes that its group's leader has sent (Kafka's consumer protocol).
+"""Decoding of the assignments that group leaders send to consumers (Kafka's consumer protocol).
 
-Every version begins as version 0 does: a version, then topics with their partitions. The rest is the assignor's.
+Every version begins like version 0: a version, then topics with their partitions. The rest is specific to the assignor.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ _INT32 = struct.Struct(">i")
 
 
 def read_assignment(data: bytes) -> tuple[tuple[str, int], ...] | None:
-    """Topics and partitions, sorted; nothing for no bytes (not assigned yet), None for bytes that make no sense."""
+    """Return the sorted topic partitions; none for no bytes (not assigned yet), None for invalid bytes."""
     if not data:
         return ()
     try:
-        return tuple(sorted(read_places(data, _INT16.size)[0]))
+        return tuple(sorted(read_topic_partitions(data, _INT16.size)[0]))
     except (struct.error, ValueError):
         return None
 
 
-def read_places(data: bytes, position: int) -> tuple[list[tuple[str, int]], int]:
-    """Topics with their partitions, as they stand in several of Kafka's messages, and where they end.
+def read_topic_partitions(data: bytes, position: int) -> tuple[list[tuple[str, int]], int]:
+    """Decode an array of topics with partitions, which several messages of Kafka have; return it and its end.
 
-    Raises struct.error or ValueError for bytes that are nothing of the kind.
+    Raises struct.error or ValueError for invalid bytes.
     """
-    places: list[tuple[str, int]] = []
+    topic_partitions: list[tuple[str, int]] = []
     topics, position = _count(data, position)
     for _ in range(topics):
         (size,) = _INT16.unpack_from(data, position)
@@ -36,9 +36,9 @@ def read_places(data: bytes, position: int) -> tuple[list[tuple[str, int]], int]
         topic = data[start:position].decode("utf-8")
         partitions, position = _count(data, position)
         for _ in range(partitions):
-            places.append((topic, _INT32.unpack_from(data, position)[0]))
+            topic_partitions.append((topic, _INT32.unpack_from(data, position)[0]))
             position += _INT32.size
-    return places, position
+    return topic_partitions, position
 
 
 def _count(data: bytes, position: int) -> tuple[int, int]:

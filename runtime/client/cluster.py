@@ -1,4 +1,4 @@
-"""Cluster: the few things that commands want to know and to change, each asked of the broker whose business it is."""
+"""Cluster: the requests that commands need, each sent to the broker that serves it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Any, NamedTuple, TypeVar
 from ...actors.errors import ErrorCode
 from ..settings.table import Address
 from .assignment import read_assignment
-from .errors import TRY_AGAIN, ClientError, Refused
-from .wire import Wire
+from .blocking import BlockingConnection
+from .errors import RETRIABLE_ERRORS, ClientError, RefusedError
 
-LATEST, EARLIEST = -1, -2  # the timestamps of ListOffsets that are none
+LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
 NO_OFFSET = -1
-CLIENTS = -1  # ListOffsets: the replica id of one who is no broker
-PAUSE_S = 0.2  # before a coordinator is looked for again
+CLIENT_REPLICA_ID = -1  # ListOffsets: the replica id of clients
+RETRY_DELAY_S = 0.2
 CONSUMER = "consumer"  # the protocol type whose assignments can be read
 CLASSIC = "classic"
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic and a partition."""
 
 T = TypeVar("T")
 
 
-class Group(NamedTuple):
-    """A line of the list. ``state`` and ``group_type`` are empty where the server is too old to say."""
+class GroupListing(NamedTuple):
+    """An entry of the list of groups. Old servers do not return ``state`` and ``group_type``; they are then empty."""
 
     group_id: str
     state: str
@@ -37,26 +37,26 @@ class Group(NamedTuple):
     protocol_type: str
 
 
-class Member(NamedTuple):
-    """``assigned`` is None where the group's protocol is not that of consumers."""
+class MemberDescription(NamedTuple):
+    """A member. ``assigned`` is None if the protocol type is not "consumer"."""
 
     member_id: str
     group_instance_id: str | None
     client_id: str
     host: str
-    assigned: tuple[Place, ...] | None
+    assigned: tuple[TopicPartition, ...] | None
 
 
-class Description(NamedTuple):
+class GroupDescription(NamedTuple):
     group_id: str
     state: str
     protocol_type: str
     protocol: str
     coordinator: Address
-    members: tuple[Member, ...]
+    members: tuple[MemberDescription, ...]
 
 
-class Offset(NamedTuple):
+class OffsetAndMetadata(NamedTuple):
     offset: int
     leader_epoch: int
     metadata: str
@@ -68,19 +68,19 @@ class Broker(NamedTuple):
 
 
 class Cluster:
-    """Connections to the brokers of a cluster, made when they are needed; ``close`` ends them.
+    """Connections to the brokers of a cluster, opened on demand.
 
-    Every method raises ClientError where the server is away, and Refused where it says no.
+    Every method raises ClientError if the server cannot be reached, and RefusedError if it answers with an error.
     """
 
     def __init__(self, bootstrap: Address, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._bootstrap = bootstrap
-        self._wires: dict[Address, Wire] = {}
+        self._connections: dict[Address, BlockingConnection] = {}
 
     def close(self) -> None:
-        while self._wires:
-            self._wires.popitem()[1].close()
+        while self._connections:
+            self._connections.popitem()[1].close()
 
     def __enter__(self) -> Cluster:
         return self
@@ -92,109 +92,118 @@ class Cluster:
 
     # Groups ----------------------------------------------------------------------------------------------------------
 
-    def groups(self) -> list[Group]:
-        """All groups, by name."""
-        found: list[Group] = []
+    def groups(self) -> list[GroupListing]:
+        """Return all groups, sorted by id."""
+        listings: list[GroupListing] = []
         for broker in self._brokers(self._metadata([])).values():
-            found += self._patiently(partial(self._groups_of, broker.address))
-        return sorted(found)
+            listings += self._retry(partial(self._list_groups_of, broker.address))
+        return sorted(listings)
 
-    def _groups_of(self, address: Address) -> list[Group]:
-        answer = self._wire(address).ask("list_groups", states_filter=(), types_filter=())
-        _check(f"list the groups of {address}", answer.error_code)
+    def _list_groups_of(self, address: Address) -> list[GroupListing]:
+        response = self._connection_to(address).ask("list_groups", states_filter=(), types_filter=())
+        _check(f"list the groups of {address}", response.error_code)
         return [
-            Group(one.group_id, getattr(one, "group_state", ""), getattr(one, "group_type", ""), one.protocol_type)
-            for one in answer.groups
+            GroupListing(
+                group.group_id, getattr(group, "group_state", ""), getattr(group, "group_type", ""), group.protocol_type
+            )
+            for group in response.groups
         ]
 
-    def describe(self, group_id: str) -> Description:
-        """Raises Refused with GROUP_ID_NOT_FOUND for a group that is not there.
+    def describe(self, group_id: str) -> GroupDescription:
+        """Describe a group. Raises RefusedError with GROUP_ID_NOT_FOUND if it does not exist.
 
-        Groups of a newer protocol (KIP-848) cannot be described this way: that is a ClientError that says so.
+        Raises ClientError for a group of a newer protocol (KIP-848), which this request cannot describe.
         """
 
-        def ask(wire: Wire) -> Description:
-            answer = wire.ask("describe_groups", groups=(group_id,), include_authorized_operations=False)
-            [group] = answer.groups
+        def ask(connection: BlockingConnection) -> GroupDescription:
+            response = connection.ask("describe_groups", groups=(group_id,), include_authorized_operations=False)
+            [group] = response.groups
             dead = ErrorCode.GROUP_ID_NOT_FOUND if group.group_state == "Dead" else ErrorCode.NONE
             _check(f"group '{group_id}'", group.error_code or dead)
             is_consumer = group.protocol_type == CONSUMER
-            members = tuple(_member(one, is_consumer) for one in group.members)
-            return Description(
-                group_id, group.group_state, group.protocol_type, group.protocol_data, wire.address, members
+            members = tuple(_member(member, is_consumer) for member in group.members)
+            return GroupDescription(
+                group_id, group.group_state, group.protocol_type, group.protocol_data, connection.address, members
             )
 
         try:
-            return self._at_coordinator(group_id, ask)
-        except Refused as refused:
-            other = next((one.group_type for one in self.groups() if one.group_id == group_id), CLASSIC)
-            if refused.code != ErrorCode.GROUP_ID_NOT_FOUND or other.lower() == CLASSIC:
+            return self._ask_coordinator(group_id, ask)
+        except RefusedError as refused:
+            group_type = next((group.group_type for group in self.groups() if group.group_id == group_id), CLASSIC)
+            if refused.code != ErrorCode.GROUP_ID_NOT_FOUND or group_type.lower() == CLASSIC:
                 raise
             raise ClientError(
-                f"group '{group_id}' is of type {other}, and only those of type {CLASSIC} can be described; "
+                f"group '{group_id}' is of type {group_type}, and only those of type {CLASSIC} can be described; "
                 f"use the server's own tools for it"
             ) from refused
 
     def delete_group(self, group_id: str) -> None:
-        def ask(wire: Wire) -> None:
-            [result] = wire.ask("delete_groups", groups_names=(group_id,)).results
+        def ask(connection: BlockingConnection) -> None:
+            [result] = connection.ask("delete_groups", groups_names=(group_id,)).results
             _check(f"group '{group_id}'", result.error_code)
 
-        self._at_coordinator(group_id, ask)
+        self._ask_coordinator(group_id, ask)
 
-    def remove_members(self, group_id: str, members: Iterable[Member], reason: str) -> None:
-        """Take members out of their group, as Kafka's admin client does: a static one by its instance id (KIP-345).
+    def remove_members(self, group_id: str, members: Iterable[MemberDescription], reason: str) -> None:
+        """Remove members from a group, like Kafka's admin client: static members by their instance id (KIP-345).
 
-        They notice with their next heartbeat or commit, which is refused, and join anew. Who is gone already is no
-        error. Needs Kafka 2.4; ``reason`` is for the server's log (KIP-800).
+        The next heartbeat or commit of a removed member is refused, and it joins again. Members that have already left
+        are no error. Needs Kafka 2.4; ``reason`` is for the server's log (KIP-800).
         """
         leaving = [
             {
-                "member_id": "" if one.group_instance_id is not None else one.member_id,
-                "group_instance_id": one.group_instance_id,
+                "member_id": "" if member.group_instance_id is not None else member.member_id,
+                "group_instance_id": member.group_instance_id,
                 "reason": reason,
             }
-            for one in members
+            for member in members
         ]
 
-        def ask(wire: Wire) -> None:
-            answer = wire.ask("leave_group", group_id=group_id, members=leaving)
-            _check(f"group '{group_id}'", answer.error_code)
-            for one in answer.members:
-                if one.error_code not in (0, ErrorCode.UNKNOWN_MEMBER_ID):
-                    _check(f"member '{one.group_instance_id or one.member_id}' of group '{group_id}'", one.error_code)
+        def ask(connection: BlockingConnection) -> None:
+            response = connection.ask("leave_group", group_id=group_id, members=leaving)
+            _check(f"group '{group_id}'", response.error_code)
+            for member in response.members:
+                if member.error_code not in (0, ErrorCode.UNKNOWN_MEMBER_ID):
+                    name = member.group_instance_id or member.member_id
+                    _check(f"member '{name}' of group '{group_id}'", member.error_code)
 
-        self._at_coordinator(group_id, ask)
+        self._ask_coordinator(group_id, ask)
 
     # Offsets ---------------------------------------------------------------------------------------------------------
 
-    def committed(self, group_id: str) -> dict[Place, Offset]:
-        """Every offset that the group has, by topic and partition."""
+    def committed(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return all committed offsets of a group."""
 
-        def ask(wire: Wire) -> dict[Place, Offset]:
-            answer = wire.ask("offset_fetch", group_id=group_id, topics=None, require_stable=False)
-            _check(f"group '{group_id}'", answer.error_code)
+        def ask(connection: BlockingConnection) -> dict[TopicPartition, OffsetAndMetadata]:
+            response = connection.ask("offset_fetch", group_id=group_id, topics=None, require_stable=False)
+            _check(f"group '{group_id}'", response.error_code)
             return {
-                (topic.name, one.partition_index): Offset(
-                    one.committed_offset, getattr(one, "committed_leader_epoch", -1), one.metadata or ""
+                (topic.name, partition.partition_index): OffsetAndMetadata(
+                    partition.committed_offset,
+                    getattr(partition, "committed_leader_epoch", -1),
+                    partition.metadata or "",
                 )
-                for topic in answer.topics
-                for one in topic.partitions
-                if one.committed_offset != NO_OFFSET
+                for topic in response.topics
+                for partition in topic.partitions
+                if partition.committed_offset != NO_OFFSET
             }
 
-        return dict(sorted(self._at_coordinator(group_id, ask).items()))
+        return dict(sorted(self._ask_coordinator(group_id, ask).items()))
 
-    def commit(self, group_id: str, offsets: Mapping[Place, int]) -> dict[Place, int]:
-        """Write offsets for a group without members; returns what was refused, with the error code."""
-        return self.commit_offsets(group_id, {place: Offset(offset, -1, "") for place, offset in offsets.items()})
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Commit offsets for a group without members; return the error codes of refused partitions."""
+        return self.commit_offsets(
+            group_id, {key: OffsetAndMetadata(offset, -1, "") for key, offset in offsets.items()}
+        )
 
-    def commit_offsets(self, group_id: str, offsets: Mapping[Place, Offset]) -> dict[Place, int]:
-        """The same with leader epochs and metadata. Servers before Kafka 2.1 know no leader epochs."""
-        topics = _by_topic(offsets, lambda place: _commit_of(place[1], offsets[place]))
+    def commit_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, int]:
+        """Like ``commit``, with leader epochs and metadata. Servers before Kafka 2.1 ignore leader epochs."""
+        topics = _by_topic(offsets, lambda key: _commit_request(key[1], offsets[key]))
 
-        def ask(wire: Wire) -> dict[Place, int]:
-            answer = wire.ask(
+        def ask(connection: BlockingConnection) -> dict[TopicPartition, int]:
+            response = connection.ask(
                 "offset_commit",
                 group_id=group_id,
                 generation_id_or_member_epoch=-1,
@@ -203,62 +212,65 @@ class Cluster:
                 retention_time=_no_retention(),
                 topics=topics,
             )
-            return _errors(answer)
+            return _errors(response)
 
-        return self._at_coordinator(group_id, ask)
+        return self._ask_coordinator(group_id, ask)
 
-    def delete_offsets(self, group_id: str, places: Iterable[Place]) -> dict[Place, int]:
-        """Let a group forget offsets; returns what was refused, with the error code."""
-        topics = _by_topic(places, lambda place: {"partition_index": place[1]})
+    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Delete offsets of a group; return the error codes of refused partitions."""
+        topics = _by_topic(partitions, lambda key: {"partition_index": key[1]})
 
-        def ask(wire: Wire) -> dict[Place, int]:
-            answer = wire.ask("offset_delete", group_id=group_id, topics=topics)
-            _check(f"group '{group_id}'", answer.error_code)
-            return _errors(answer)
+        def ask(connection: BlockingConnection) -> dict[TopicPartition, int]:
+            response = connection.ask("offset_delete", group_id=group_id, topics=topics)
+            _check(f"group '{group_id}'", response.error_code)
+            return _errors(response)
 
-        return self._at_coordinator(group_id, ask)
+        return self._ask_coordinator(group_id, ask)
 
     # Topics ----------------------------------------------------------------------------------------------------------
 
     def partitions(self, topic: str) -> list[int]:
-        """The partitions of a topic. Raises Refused where there is no such topic."""
-        [found] = self._metadata([topic]).topics
-        _check(f"topic '{topic}'", found.error_code)
-        return sorted(one.partition_index for one in found.partitions)
+        """Return the partitions of a topic. Raises RefusedError if it does not exist."""
+        [entry] = self._metadata([topic]).topics
+        _check(f"topic '{topic}'", entry.error_code)
+        return sorted(partition.partition_index for partition in entry.partitions)
 
-    def list_offsets(self, places: Iterable[Place], timestamp: int) -> dict[Place, int]:
-        """The offsets at a time, in milliseconds, or ``LATEST`` or ``EARLIEST``.
+    def list_offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        """Return the offsets at a timestamp in milliseconds, or at ``LATEST`` or ``EARLIEST``.
 
-        Places that do not exist are left out, and so are those with no record at or after the time.
+        Partitions that do not exist, or that have no record at or after the timestamp, are left out.
         """
-        found: dict[Place, int] = {}
-        for address, led in self._by_leader(places).items():
-            topics = _by_topic(led, lambda place: _asked_offset(place[1], timestamp))
-            answer = self._wire(address).ask("list_offsets", replica_id=CLIENTS, isolation_level=0, topics=topics)
-            for topic in answer.topics:
-                for one in topic.partitions:
-                    if not one.error_code and one.offset != NO_OFFSET:
-                        found[topic.name, one.partition_index] = one.offset
-        return found
+        offsets: dict[TopicPartition, int] = {}
+        for address, led in self._by_leader(partitions).items():
+            topics = _by_topic(led, lambda key: _list_offsets_request(key[1], timestamp))
+            response = self._connection_to(address).ask(
+                "list_offsets", replica_id=CLIENT_REPLICA_ID, isolation_level=0, topics=topics
+            )
+            for topic in response.topics:
+                for partition in topic.partitions:
+                    if not partition.error_code and partition.offset != NO_OFFSET:
+                        offsets[topic.name, partition.partition_index] = partition.offset
+        return offsets
 
-    def _by_leader(self, places: Iterable[Place]) -> dict[Address, list[Place]]:
-        wanted = set(places)
-        led: dict[Address, list[Place]] = defaultdict(list)
-        if not wanted:
+    def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[Address, list[TopicPartition]]:
+        requested = set(partitions)
+        led: dict[Address, list[TopicPartition]] = defaultdict(list)
+        if not requested:
             return led
-        metadata = self._metadata(sorted({topic for topic, _ in wanted}))
+        metadata = self._metadata(sorted({topic for topic, _ in requested}))
         brokers = self._brokers(metadata)
         for topic in metadata.topics:
-            for one in topic.partitions:
-                if (topic.name, one.partition_index) in wanted and one.leader_id in brokers:
-                    led[brokers[one.leader_id].address].append((topic.name, one.partition_index))
+            for partition in topic.partitions:
+                key = topic.name, partition.partition_index
+                if key in requested and partition.leader_id in brokers:
+                    led[brokers[partition.leader_id].address].append(key)
         return led
 
     def _metadata(self, topics: Iterable[str]) -> Any:
-        asked = tuple({"name": topic} for topic in topics)
-        return self._wire(self._bootstrap).ask(
+        requested = tuple({"name": topic} for topic in topics)
+        return self._connection_to(self._bootstrap).ask(
             "metadata",
-            topics=asked,
+            topics=requested,
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
@@ -268,47 +280,51 @@ class Cluster:
 
     @staticmethod
     def _brokers(metadata: Any) -> dict[int, Broker]:
-        return {one.node_id: Broker(one.node_id, Address(one.host, one.port)) for one in metadata.brokers}
+        return {
+            broker.node_id: Broker(broker.node_id, Address(broker.host, broker.port)) for broker in metadata.brokers
+        }
 
-    def _wire(self, address: Address) -> Wire:
-        wire = self._wires.get(address)
-        if wire is None:
-            wire = self._wires[address] = Wire(address, self._timeout_s)
-        return wire
+    def _connection_to(self, address: Address) -> BlockingConnection:
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = BlockingConnection(address, self._timeout_s)
+        return connection
 
-    def _at_coordinator(self, group_id: str, ask: Callable[[Wire], T]) -> T:
-        """Ask the group's coordinator."""
-        return self._patiently(lambda: ask(self._wire(self._coordinator(group_id))))
+    def _ask_coordinator(self, group_id: str, ask: Callable[[BlockingConnection], T]) -> T:
+        """Send a request to the coordinator of the group."""
+        return self._retry(lambda: ask(self._connection_to(self._coordinator(group_id))))
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
-        """Ask, and where the answer is what passes by itself, ask again, as long as one waits for an answer."""
-        until_s = time.monotonic() + self._timeout_s
+    def _retry(self, ask: Callable[[], T]) -> T:
+        """Call ``ask``, and again after temporary errors, until the timeout."""
+        deadline_s = time.monotonic() + self._timeout_s
         while True:
             try:
                 return ask()
-            except Refused as refused:
-                if refused.code not in TRY_AGAIN or time.monotonic() + PAUSE_S > until_s:
+            except RefusedError as refused:
+                if refused.code not in RETRIABLE_ERRORS or time.monotonic() + RETRY_DELAY_S > deadline_s:
                     raise
-                time.sleep(PAUSE_S)
+                time.sleep(RETRY_DELAY_S)
 
     def _coordinator(self, group_id: str) -> Address:
-        answer = self._wire(self._bootstrap).ask("find_coordinator", key=group_id, key_type=0)
-        _check(f"group '{group_id}'", answer.error_code)
-        return Address(answer.host, answer.port)
+        response = self._connection_to(self._bootstrap).ask("find_coordinator", key=group_id, key_type=0)
+        _check(f"group '{group_id}'", response.error_code)
+        return Address(response.host, response.port)
 
 
-def _check(what: str, code: int) -> None:
+def _check(subject: str, code: int) -> None:
     if code:
-        raise Refused(what, int(code))
+        raise RefusedError(subject, int(code))
 
 
-def _member(one: Any, is_consumer: bool) -> Member:
-    assigned = read_assignment(one.member_assignment) if is_consumer else None
-    instance_id = getattr(one, "group_instance_id", None)
-    return Member(one.member_id, instance_id, one.client_id, one.client_host.removeprefix("/"), assigned)
+def _member(member: Any, is_consumer: bool) -> MemberDescription:
+    assigned = read_assignment(member.member_assignment) if is_consumer else None
+    instance_id = getattr(member, "group_instance_id", None)
+    return MemberDescription(
+        member.member_id, instance_id, member.client_id, member.client_host.removeprefix("/"), assigned
+    )
 
 
-def _commit_of(partition: int, offset: Offset) -> dict[str, Any]:
+def _commit_request(partition: int, offset: OffsetAndMetadata) -> dict[str, Any]:
     return {
         "partition_index": partition,
         "committed_offset": offset.offset,
@@ -317,33 +333,35 @@ def _commit_of(partition: int, offset: Offset) -> dict[str, Any]:
     }
 
 
-def _asked_offset(partition: int, timestamp: int) -> dict[str, Any]:
+def _list_offsets_request(partition: int, timestamp: int) -> dict[str, Any]:
     return {"partition_index": partition, "current_leader_epoch": -1, "timestamp": timestamp}
 
 
 def _no_retention() -> Any:
-    """OffsetCommit v2 to v4: the server's own retention."""
+    """Return the value for the server's default retention, in OffsetCommit v2 to v4."""
     from datetime import timedelta
 
     return timedelta(milliseconds=-1)
 
 
-def _by_topic(places: Iterable[Place], make: Callable[[Place], dict[str, Any]]) -> list[dict[str, Any]]:
+def _by_topic(
+    partitions: Iterable[TopicPartition], make: Callable[[TopicPartition], dict[str, Any]]
+) -> list[dict[str, Any]]:
     topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for place in places:
-        topics[place[0]].append(make(place))
-    return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+    for key in partitions:
+        topics[key[0]].append(make(key))
+    return [{"name": name, "partitions": entries} for name, entries in topics.items()]
 
 
-def _errors(answer: Any) -> dict[Place, int]:
-    """What is refused of an answer by topics and partitions. What passes by itself is raised, as Refused."""
+def _errors(response: Any) -> dict[TopicPartition, int]:
+    """Return the errors of a response by partition. Raises RefusedError for a temporary error."""
     refused = {
-        (topic.name, one.partition_index): int(one.error_code)
-        for topic in answer.topics
-        for one in topic.partitions
-        if one.error_code
+        (topic.name, partition.partition_index): int(partition.error_code)
+        for topic in response.topics
+        for partition in topic.partitions
+        if partition.error_code
     }
     for (topic, partition), code in refused.items():
-        if code in TRY_AGAIN:
-            raise Refused(f"{topic}-{partition}", code)
+        if code in RETRIABLE_ERRORS:
+            raise RefusedError(f"{topic}-{partition}", code)
     return refused

@@ -1,1 +1,1 @@
-"""What all packages share: errors, log lines, text for people."""
+"""Shared by all packages: errors, logging, and text for terminals."""

@@ -1,4 +1,4 @@
-"""Reading JSON that somebody else may have changed."""
+"""Parsing JSON files that users may have edited."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def parse_json(data: bytes | str) -> Any:
-    """The value of a JSON text. ValueError for all that cannot be read, also for arrays nested too deeply."""
+    """The value of a JSON text. Raises ValueError for any invalid text, and for arrays that are nested too deeply."""
     try:
         return json.loads(data)
     except RecursionError:

@@ -1,10 +1,10 @@
 """Where log lines go.
 
-Of a command: to standard error, for a person on a terminal and as JSON lines anywhere else. The lines of libraries that
-use ``logging`` (pykka, asyncio) take the same way, so that whoever reads the stream reads one format.
+A command writes them to standard error: as text on a terminal, as JSON lines otherwise. Lines of libraries that use
+``logging`` (pykka, asyncio) get the same format.
 
-In somebody else's program: where that program says. One that has configured structlog gets them there, with their
-fields, any other by ``logging``; nothing is configured for it, and structlog is not even imported.
+In a host program the host decides. If it has configured structlog, it gets the lines there, with their fields; else by
+``logging``. Callboard configures neither of them, and does not import structlog.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 
 
 class Logger:
-    """Says what happened, with fields, as structlog's loggers do."""
+    """Logs events with fields, like structlog's loggers."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def info(self, event: str, **fields: object) -> None:
-        self._say("info", event, fields)
+        self._log("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        self._say("warning", event, fields)
+        self._log("warning", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        self._say("error", event, fields)
+        self._log("error", event, fields)
 
     def exception(self, event: str, **fields: object) -> None:
-        """From within an ``except``: with the traceback."""
-        self._say("exception", event, fields)
+        """Log an error with the traceback of the exception that is being handled."""
+        self._log("exception", event, fields)
 
-    def _say(self, method: str, event: str, fields: Mapping[str, object]) -> None:
+    def _log(self, method: str, event: str, fields: Mapping[str, object]) -> None:
         structlog = sys.modules.get("structlog")
         if structlog is not None and structlog.is_configured():
             getattr(structlog.get_logger(), method)(event, **fields)
@@ -52,14 +52,14 @@ class Logger:
 
 
 def get_logger(name: str) -> Logger:
-    """``name`` is that of the logger of ``logging``: "callboard.runtime"."""
+    """``name`` is the name of the ``logging`` logger, for example "callboard.runtime"."""
     return Logger(name)
 
 
 def import_structlog() -> Any:
-    """Import structlog without rich, which it loads for coloured tracebacks: 60 ms of every start, for nothing.
+    """Import structlog without rich, which it would load for coloured tracebacks: this saves 60 ms of every start.
 
-    With rich hidden its plain tracebacks are the default. Who has rich loaded already keeps it.
+    While rich is hidden, structlog selects its plain tracebacks. If rich is loaded already, it stays.
     """
     hidden: Any = None
     sys.modules.setdefault("rich", hidden)
@@ -70,10 +70,10 @@ def import_structlog() -> Any:
             del sys.modules["rich"]
 
 
-class Lossy:
-    """A stream that loses what it cannot write: whoever logs must not fail because the disk is full that the log is on.
+class LossyStream:
+    """A stream that drops text that it cannot write, so that a full disk below the log file does not stop the program.
 
-    The disk of the log lines is often the one that the lines are about.
+    Log lines are often written to the disk that they report about.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -89,7 +89,7 @@ class Lossy:
 
 
 def _make_printable(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Values that do nothing to a terminal: many are names that clients have chosen. JSON escapes them anyway."""
+    """Escape terminal control sequences in values, since many are names chosen by clients. JSON escapes them anyway."""
     for name, value in event.items():
         if isinstance(value, str):
             event[name] = printable(value)
@@ -103,7 +103,7 @@ def _print_traceback(stream: TextIO, exc_info: Any) -> None:
 
 
 def configure(stream: TextIO, level: int = logging.INFO) -> None:
-    """Send everything of ours from ``level`` on, and warnings of the libraries, to ``stream``."""
+    """Send Callboard's log lines from ``level`` on, and warnings of libraries, to ``stream``."""
     structlog = import_structlog()
     shared: list[Processor] = [
         structlog.processors.add_log_level,
@@ -117,7 +117,7 @@ def configure(stream: TextIO, level: int = logging.INFO) -> None:
     structlog.configure(
         processors=[*shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(Lossy(stream)),
+        logger_factory=structlog.WriteLoggerFactory(LossyStream(stream)),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(stream)

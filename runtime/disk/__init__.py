@@ -1,1 +1,1 @@
-"""Files: the real disk, one in memory that fails on demand, threads for blocking work."""
+"""Files: the real disk, a disk in memory with fault injection, and threads for blocking work."""

@@ -1,7 +1,7 @@
-"""A checksum inside a small JSON file: CRC-32C, in hexadecimal, over all its other fields.
+"""A checksum inside a small JSON file: the CRC-32C, in hexadecimal, of all its other fields.
 
-The fields are written as JSON in one fixed way before they are summed, so white space and the order of the fields do
-not count, and every name and value does.
+It is computed over a canonical JSON text of the fields, so it covers every name and value, but neither white space nor
+the order of the fields.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FIELD = "checksum"
 
 
 def checksum_of(fields: Mapping[str, Any]) -> str:
-    """Eight hexadecimal digits for the fields of a JSON object; its field ``checksum`` does not count.
+    """Eight hexadecimal digits for the fields of a JSON object, without its field ``checksum``.
 
     >>> checksum_of({"b": [1], "a": "x"}) == checksum_of({"a": "x", "b": [1], "checksum": "other"})
     True
@@ -25,8 +25,11 @@ def checksum_of(fields: Mapping[str, Any]) -> str:
     return f"{crc32c(json.dumps(others, sort_keys=True, separators=(',', ':')).encode()):08x}"
 
 
-def refuse_wrong(fields: Mapping[str, Any], first_version: int) -> None:
-    """ValueError for a wrong checksum, or for none in a file of ``first_version`` or newer. KeyError, TypeError."""
+def verify_checksum(fields: Mapping[str, Any], first_version: int) -> None:
+    """Raises ValueError for a wrong checksum, or a missing one in a file of ``first_version`` or later.
+
+    Raises KeyError or TypeError if the version is missing or not a number.
+    """
     if FIELD not in fields and fields["version"] < first_version:
         return
     found, expected = fields.get(FIELD), checksum_of(fields)

@@ -1,7 +1,7 @@
-"""The checksum of batches and journal frames: CRC-32C (Castagnoli), as Kafka's format demands it.
+"""The checksum of batches and journal frames: CRC-32C (Castagnoli), as in Kafka's format.
 
-``crc32c(data, value=0)`` continues from ``value``, the checksum of what came before. The ``crc32c`` package is used
-because kio needs it anyway and because it takes any buffer without copying it.
+``crc32c(data, value=0)`` continues from ``value``, the checksum of the preceding bytes. The ``crc32c`` package is used
+because kio requires it anyway and because it accepts any buffer without a copy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Every call of the operating system that the log makes, in one small object, so that a test can put a bad disk in.
+"""All file operations of the log and the other stores in one class, so that tests can replace the disk.
 
-All methods raise OSError as the system does. ``write_all`` is the only place that copes with short writes.
+All methods raise OSError like the system calls. Only ``write_all`` handles short writes.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Literal
 
 FILE_MODE = 0o600
-"""Permissions of new files, unless the user asks for others: they hold what clients commit."""
+"""Default permissions of new files. Only the owner may read them, because they hold data of clients."""
 
 Kind = Literal["file", "folder", "broken link", "nothing"]
-"""What may be found where a path leads."""
+"""The type of the file at a path."""
 
 
 def _sync_data_call() -> Callable[[int], object]:
-    """The cheapest call after which a file's content survives a loss of power."""
+    """The cheapest call after which a file's content survives a power loss."""
     if hasattr(os, "fdatasync"):
         return os.fdatasync
     full_sync = getattr(fcntl, "F_FULLFSYNC", None)
-    if full_sync is not None:  # macOS: its fsync stops at the drive's cache
+    if full_sync is not None:  # on macOS fsync does not flush the drive's cache
         return lambda fd: fcntl.fcntl(fd, full_sync)
     return os.fsync
 
@@ -35,7 +35,7 @@ _sync_data = _sync_data_call()
 
 
 def folder_mode(file_mode: int) -> int:
-    """The permissions of a folder that holds files of this mode: whoever may read a file may enter its folder."""
+    """The permissions of a folder for files of this mode: whoever may read the files may search the folder."""
     return file_mode | (file_mode & 0o444) >> 2
 
 
@@ -46,7 +46,7 @@ class Disk:
     """
 
     is_real = True
-    """Whether other processes find the files too."""
+    """Whether other processes can open the files."""
 
     file_mode = FILE_MODE
     follows_links = False
@@ -56,7 +56,7 @@ class Disk:
         self.follows_links = follows_links
 
     ahead_bytes = 1024 * 1024
-    """How far ahead of its content the journal is allocated: larger steps are no faster."""
+    """By how much the journal is allocated ahead of its content. Larger steps are no faster."""
 
     def open(self, path: Path, flags: int) -> int:
         """A file descriptor; ``flags`` are those of ``os.open``."""
@@ -69,12 +69,12 @@ class Disk:
             raise
 
     def _open_or_create(self, path: Path, flags: int) -> int:
-        """A new file is created exclusively, so that its mode can be set without touching anybody else's file."""
+        """Create a new file exclusively, so that the mode of an existing file is never changed."""
         if flags & os.O_EXCL:
             return self._create_file(path, flags)
         with suppress(FileNotFoundError):
             return os.open(path, flags & ~os.O_CREAT)
-        with suppress(FileExistsError):  # another process was first
+        with suppress(FileExistsError):  # another process has created it
             return self._create_file(path, flags)
         return os.open(path, flags & ~os.O_CREAT)
 
@@ -84,14 +84,16 @@ class Disk:
         return fd
 
     def set_mode(self, fd: int) -> None:
-        """Give an open file the mode of new files. No error on a file system without permissions, or for a file of
-        another owner."""
+        """Give an open file the mode of new files.
+
+        No error on a file system without permissions, or for a file of another owner.
+        """
         if stat.S_IMODE(os.fstat(fd).st_mode) != self.file_mode:
             with suppress(PermissionError):
                 os.fchmod(fd, self.file_mode)
 
     def open_folder(self, path: Path) -> int:
-        """A descriptor of a folder, to lock it and to see whether it is still there."""
+        """A descriptor of a folder, to lock it and to check whether it still exists."""
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def duplicate(self, fd: int) -> int:
@@ -109,18 +111,18 @@ class Disk:
         return os.pread(fd, size, position)
 
     def write(self, fd: int, data: bytes | memoryview, position: int) -> int:
-        """How many of the bytes were written; fewer than given is no error."""
+        """Returns how many bytes were written, which may be fewer than given."""
         return os.pwrite(fd, data, position)
 
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
 
     def sync(self, fd: int) -> None:
-        """After this the file's content is durable; its name is when ``sync_folder`` was called too."""
+        """Make the file's content durable. Its name is durable after ``sync_folder``."""
         _sync_data(fd)
 
     def sync_folder(self, path: Path) -> None:
-        """After this the names in a folder are durable."""
+        """Make the names in a folder durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -128,7 +130,7 @@ class Disk:
             os.close(fd)
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder, and those above it, unless it is there."""
+        """Create a folder and its missing parents. No error if it exists."""
         missing = [path] if not path.is_dir() else []
         while missing and not os.path.lexists(missing[-1].parent):
             missing.append(missing[-1].parent)
@@ -143,13 +145,13 @@ class Disk:
             if not path.is_dir():
                 raise
             return
-        found = stat.S_IMODE(os.stat(path).st_mode)
-        if found & 0o777 != mode:
+        actual = stat.S_IMODE(os.stat(path).st_mode)
+        if actual & 0o777 != mode:
             with suppress(PermissionError):
-                os.chmod(path, mode | found & ~0o777)  # setgid comes from the folder above
+                os.chmod(path, mode | actual & ~0o777)  # keeps setgid, which is inherited from the parent
 
     def names(self, path: Path) -> list[str]:
-        """The names in a folder; none when there is no such folder."""
+        """The names in a folder, sorted; empty if there is no such folder."""
         return sorted(os.listdir(path)) if path.is_dir() else []
 
     def kind(self, path: Path) -> Kind:
@@ -160,38 +162,38 @@ class Disk:
         return "broken link" if path.is_symlink() else "nothing"
 
     def lock(self, fd: int) -> None:
-        """Lock an open file for this process until it is closed; BlockingIOError when another process has it."""
+        """Lock an open file for this process until it is closed. BlockingIOError if another process has locked it."""
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def rename(self, source: Path, target: Path) -> None:
         os.rename(source, target)
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name, which must be free: FileExistsError, so that of two who try one succeeds."""
+        """Give a file a second name. FileExistsError if it exists, so only one of several attempts succeeds."""
         os.link(source, target)
 
     def remove(self, path: Path) -> None:
         os.unlink(path)
 
     def is_named(self, fd: int, path: Path) -> bool:
-        """Whether the path leads to the open file; not so when the file was removed, moved or replaced."""
+        """Whether the path still refers to the open file, which was neither removed, nor moved, nor replaced."""
         try:
             return os.path.samestat(os.fstat(fd), os.stat(path))
         except (FileNotFoundError, NotADirectoryError):
             return False
 
-    def forget(self, fd: int) -> None:
-        """Have the file read from the disk, not from the system's memory, as far as that has no news for the disk.
+    def drop_cached(self, fd: int) -> None:
+        """Drop the clean pages of a file from the page cache, so that the next read comes from the disk.
 
-        After a failed sync Linux keeps what it could not write, and takes it for written: it reads well, and is lost
-        with the power. Does nothing where the system cannot be asked.
+        After a failed sync Linux marks the pages that it could not write as clean: they can still be read, and are lost
+        in a power loss. Does nothing on systems without ``posix_fadvise``.
         """
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-class NoRoom(OSError):
-    """No room, and what was written short has been taken back: all is as it was before, and may be tried again."""
+class NoSpace(OSError):
+    """The disk is full, and a partial write was undone: the file is unchanged, and the write can be retried."""
 
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -199,27 +201,27 @@ NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
 def is_full(error: OSError) -> bool:
-    """Whether there is only no room now: on the disk, in this user's quota, or among the file descriptors.
+    """Whether the error is temporary: no space on the disk or in the user's quota, or no free file descriptor.
 
-    Not for a failed sync of a file: then the system may have dropped what it could not write.
+    Not for the error of a failed sync, after which the system may have dropped data.
     """
-    return error.errno in NO_SPACE or lacks_descriptor(error)
+    return error.errno in NO_SPACE or is_out_of_descriptors(error)
 
 
-def lacks_descriptor(error: OSError) -> bool:
-    """Whether a file could not be opened because this process, or the system, has too many open: nothing was done."""
+def is_out_of_descriptors(error: OSError) -> bool:
+    """Whether a file could not be opened because this process or the system has too many open files."""
     return error.errno in NO_DESCRIPTOR
 
 
-def no_room_reason(error: OSError) -> str:
-    """What an error for which ``is_full`` holds says, for the log file."""
-    if lacks_descriptor(error):
+def no_space_reason(error: OSError) -> str:
+    """The text of an error for which ``is_full`` holds, for log lines."""
+    if is_out_of_descriptors(error):
         return f"no file descriptor is free ({error}); raise the limit of open files (ulimit -n)"
     return str(error)
 
 
 def write_all(disk: Disk, fd: int, data: bytes, position: int) -> None:
-    """Write all of ``data`` at ``position``, in as many calls as the system wants."""
+    """Write all of ``data`` at ``position``, in as many calls as needed."""
     written = disk.write(fd, data, position)
     while written < len(data):
         more = disk.write(fd, memoryview(data)[written:], position + written)
@@ -237,8 +239,8 @@ def is_symlink_error(error: OSError) -> bool:
     return error.errno == errno.ELOOP
 
 
-def open_anew(disk: Disk, path: Path, flags: int = os.O_WRONLY) -> int:
-    """A new file; what has the name already, such as what a crash has left, is removed. OSError."""
+def open_new_file(disk: Disk, path: Path, flags: int = os.O_WRONLY) -> int:
+    """Create a new file. An existing file of that name, for example one that a crash left, is removed. OSError."""
     flags |= os.O_CREAT | os.O_EXCL
     try:
         return disk.open(path, flags)
@@ -248,20 +250,20 @@ def open_anew(disk: Disk, path: Path, flags: int = os.O_WRONLY) -> int:
 
 
 def replace_file(disk: Disk, path: Path, data: bytes) -> None:
-    """Write a small file to the side, sync, rename: whoever reads it finds all of it, or what was there. OSError."""
-    side = path.with_name(path.name + ".new")
-    fd = open_anew(disk, side)
+    """Replace a small file atomically and durably: write to a temporary file, sync, rename. OSError."""
+    temporary = path.with_name(path.name + ".new")
+    fd = open_new_file(disk, temporary)
     try:
         write_all(disk, fd, data, 0)
         disk.sync(fd)
     finally:
         disk.close(fd)
-    disk.rename(side, path)
+    disk.rename(temporary, path)
     disk.sync_folder(path.parent)
 
 
 def read_at(disk: Disk, fd: int, size: int, position: int) -> bytes:
-    """``size`` bytes at ``position``, fewer only where the file ends."""
+    """``size`` bytes at ``position``; fewer only at the end of the file."""
     data = disk.read(fd, size, position)
     while len(data) < size and (more := disk.read(fd, size - len(data), position + len(data))):
         data += more
@@ -278,7 +280,7 @@ def read_file(disk: Disk, path: Path) -> bytes:
 
 
 def file_size(disk: Disk, path: Path) -> int:
-    """How many bytes a file has now."""
+    """The current size of a file in bytes."""
     fd = disk.open(path, os.O_RDONLY)
     try:
         return disk.size(fd)

@@ -1,6 +1,6 @@
-"""Blocking work on files: in a thread of its own, so that the event loop never waits for a disk; or on the caller.
+"""Blocking file operations: in a separate thread, so that the event loop never waits for a disk, or on the caller.
 
-Work is done in the order in which it was submitted, one piece at a time. Its outcome is handed over on the loop.
+Jobs run one at a time, in the order in which they were submitted. Their outcome is reported on the loop's thread.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from ..common.logs import get_logger
 
 log = get_logger("callboard.runtime")
 
-Work = Callable[[], None]
+FileJob = Callable[[], None]
 Done = Callable[[OSError | None], None]
-"""Called with None when the work has succeeded, else with its error."""
+"""Called with None when the job has succeeded, else with its error."""
 
 
 class FileWork(Protocol):
-    """Where blocking work on files is done."""
+    """Runs blocking jobs on files."""
 
-    def submit(self, work: Work, done: Done) -> None:
-        """Do ``work`` behind everything that was submitted before, then call ``done`` on the thread of the loop."""
+    def submit(self, work: FileJob, done: Done) -> None:
+        """Run ``work`` after all jobs that were submitted before, then call ``done`` on the loop's thread."""
 
     async def wait_until_idle(self) -> None:
-        """Until everything that was submitted is done, and what that led to."""
+        """Wait until all submitted jobs are done, including those that their ``done`` callbacks submit."""
 
     def close(self) -> None:
-        """Take nothing new. What is under way goes on, and nobody hears of its outcome."""
+        """Accept no more jobs. Submitted jobs still run, but their outcome is not reported."""
 
     def halt(self) -> None:
-        """Wait for what is under way; drop what has not begun. Nobody hears of any outcome."""
+        """Wait for the running job and drop the others. No outcome is reported."""
 
 
-class OnCaller:
-    """On the thread that submits, before ``submit`` returns: while a server starts, and for disks in memory."""
+class InlineFileWork:
+    """Runs jobs inside of ``submit``, on the same thread: during the start of a server, and for disks in memory."""
 
-    def submit(self, work: Work, done: Done) -> None:
+    def submit(self, work: FileJob, done: Done) -> None:
         try:
             work()
         except OSError as error:
@@ -50,7 +50,7 @@ class OnCaller:
             done(None)
 
     async def wait_until_idle(self) -> None:
-        """It always is."""
+        """Returns at once: no job is ever pending."""
 
     def close(self) -> None:
         pass
@@ -60,7 +60,7 @@ class OnCaller:
 
 
 class FileThread:
-    """In one thread beside the loop, which is started when it is first needed. Belongs to the loop's thread."""
+    """Runs jobs in one separate thread, which starts with the first job. For use on the loop's thread only."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -70,7 +70,7 @@ class FileThread:
         self._idle.set()
         self._is_closed = False
 
-    def submit(self, work: Work, done: Done) -> None:
+    def submit(self, work: FileJob, done: Done) -> None:
         if self._is_closed:
             done(OSError(errno.ESHUTDOWN, "the server is stopping"))
             return
@@ -90,12 +90,12 @@ class FileThread:
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def _finished(self, done: Done, future: Future[OSError | None]) -> None:
-        """In the thread of the work."""
+        """Called on the worker thread."""
         if not future.cancelled():
             with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._hand_over, done, future.result())
+                self._loop.call_soon_threadsafe(self._report, done, future.result())
 
-    def _hand_over(self, done: Done, failure: OSError | None) -> None:
+    def _report(self, done: Done, failure: OSError | None) -> None:
         if self._is_closed:
             return
         try:
@@ -106,12 +106,12 @@ class FileThread:
                 self._idle.set()
 
 
-def _failure_of(work: Work) -> OSError | None:
+def _failure_of(work: FileJob) -> OSError | None:
     try:
         work()
     except OSError as error:
         return error
-    except Exception as error:  # a bug; whoever waits for the outcome must be answered all the same
-        log.exception("work on a file has failed")
+    except Exception as error:  # a bug, but the submitter still needs an outcome
+        log.exception("a file operation has raised an unexpected error")
         return OSError(errno.EIO, repr(error))
     return None

@@ -1,7 +1,7 @@
-"""Group commit for a small file that is replaced as a whole: all changes that wait while it is written share a write.
+"""Group commit for a small file that is replaced as a whole: changes that arrive during a write share the next write.
 
-A change is made to a draft, which becomes what everybody sees when it is durable. A change that is refused leaves the
-draft as it was. If the write fails, all changes in it are taken back and their submitters hear the error.
+Changes are applied to a draft, which becomes visible when it is durable. A rejected change leaves the draft unchanged.
+If the write fails, all its changes are discarded, and their submitters get the error.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ log = get_logger("callboard.runtime")
 Draft = TypeVar("Draft")
 Outcome = TypeVar("Outcome")
 Done = Callable[[Exception | None], None]
-"""Called with None when the change is durable and visible; else with the refusal, or the OSError of the write."""
+"""Called with None when the change is durable and visible; else with the rejection, or the OSError of the write."""
 
 
-class Table(Protocol[Draft]):
-    """What is in the file. All methods but ``write`` are called on the thread of the loop."""
+class ReplacedFile(Protocol[Draft]):
+    """The content of the file. All methods except ``write`` are called on the loop's thread."""
 
     def draft(self) -> Draft:
-        """A copy of what is visible, to be changed."""
+        """A mutable copy of the visible content."""
 
     def write(self, draft: Draft) -> None:
-        """Make a draft durable. Blocks; another thread calls it. Raises OSError."""
+        """Make a draft durable. Blocks, and is called on another thread. Raises OSError."""
 
     def publish(self, draft: Draft) -> None:
-        """The draft is durable: let everybody see it."""
+        """Make a durable draft visible."""
 
     def discard(self, draft: Draft) -> None:
-        """The draft could not be written."""
+        """Drop a draft that could not be written."""
 
 
 class GroupCommit(Generic[Draft]):
-    """The queue of changes before one file. Belongs to the thread of the loop."""
+    """The queue of changes of one file. For use on the loop's thread only."""
 
-    def __init__(self, table: Table[Draft], files: FileWork) -> None:
+    def __init__(self, table: ReplacedFile[Draft], files: FileWork) -> None:
         self.files = files
         self._table = table
         self._waiting: list[tuple[Callable[[Draft], bool], Done]] = []
         self._is_writing = False
 
     def submit(self, change: Callable[[Draft], bool], done: Done) -> None:
-        """Apply ``change`` to the next draft; it returns whether that must be written, or raises its refusal."""
+        """Apply ``change`` to the next draft. It returns whether the draft must be written, or raises to reject."""
         self._waiting.append((change, done))
         if not self._is_writing:
             self._write_next()
@@ -64,8 +64,8 @@ class GroupCommit(Generic[Draft]):
                 try:
                     is_changed = change(draft) or is_changed
                     applied.append(done)
-                except Exception as refusal:
-                    _tell(done, refusal)
+                except Exception as rejection:
+                    _report(done, rejection)
             if is_changed:
                 self.files.submit(partial(self._table.write, draft), partial(self._written, draft, applied))
             else:
@@ -81,19 +81,19 @@ class GroupCommit(Generic[Draft]):
 
     def _finish(self, applied: list[Done], failure: OSError | None) -> None:
         for done in applied:
-            _tell(done, failure)
+            _report(done, failure)
         self._is_writing = False
 
 
-def _tell(done: Done, outcome: Exception | None) -> None:
+def _report(done: Done, outcome: Exception | None) -> None:
     try:
         done(outcome)
-    except Exception:  # the others must hear of theirs
-        log.exception("the outcome of a change could not be handed over")
+    except Exception:  # the other submitters still need their outcome
+        log.exception("the outcome of a change could not be reported")
 
 
-def at_once(submit: Callable[[Callable[[Outcome], None]], None]) -> Outcome:
-    """The outcome of a change where files are written on the caller's thread: at start, and in memory."""
+def immediate_outcome(submit: Callable[[Callable[[Outcome], None]], None]) -> Outcome:
+    """The outcome of a change if files are written on the caller's thread: during the start, and in memory."""
     outcomes: list[Outcome] = []
     submit(outcomes.append)
     if not outcomes:
@@ -102,7 +102,7 @@ def at_once(submit: Callable[[Callable[[Outcome], None]], None]) -> Outcome:
 
 
 async def outcome_of(submit: Callable[[Callable[[Outcome], None]], None]) -> Outcome:
-    """Wait for the outcome of a change. If the wait is cancelled the change is made all the same."""
+    """Wait for the outcome of a change. Cancelling the wait does not cancel the change."""
     future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     def settle(outcome: Outcome) -> None:

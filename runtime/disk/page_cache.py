@@ -1,8 +1,8 @@
-"""Files and folders in memory as a page cache holds them: what is seen, what is durable, what a loss of power leaves.
+"""Files and folders in memory, as a page cache holds them: visible content, durable content, content after a crash.
 
-The changes since the last sync are kept in order. After a loss of power each sector of a file holds what one of them
-left there, or what was durable; its size is one of those that it had meanwhile. Of the changes of names any may have
-arrived, but what builds upon another only with that one.
+The changes since the last sync are kept in order. After a power loss each sector of a file holds its durable content or
+that after one of the changes, and the size is one of the sizes since the last sync. Any change of a name may survive,
+but a change that depends on another one only together with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FileCopy: TypeAlias = "Callable[[CachedFile], CachedFile]"
 
 
 class _Change(NamedTuple):
-    """A write of ``data`` at ``position``; with None a change of the size to ``position``."""
+    """A write of ``data`` at ``position``; if ``data`` is None, a change of the size to ``position``."""
 
     position: int
     data: bytes | None
@@ -28,27 +28,27 @@ class _Change(NamedTuple):
 
 
 class CachedFile:
-    """``seen`` is what is read and written. Only ``sync`` makes it durable."""
+    """``visible`` is the content for reads and writes. Only ``sync`` makes it durable."""
 
-    __slots__ = ("_durable", "_unsynced", "modified_ms", "seen")
+    __slots__ = ("_durable", "_unsynced", "modified_ms", "visible")
 
     def __init__(self, durable: bytes | bytearray = b"", modified_ms: int = 0) -> None:
-        self.seen = bytearray(durable)
+        self.visible = bytearray(durable)
         self.modified_ms = modified_ms
         self._durable = bytearray(durable)
         self._unsynced: list[_Change] = []
 
     def write(self, position: int, data: bytes) -> None:
         if data:
-            _write(self.seen, position, data)
+            _write(self.visible, position, data)
             self._unsynced.append(_Change(position, data))
 
     def truncate(self, size: int) -> None:
-        _resize(self.seen, size)
+        _resize(self.visible, size)
         self._unsynced.append(_Change(size, None))
 
     def sync(self) -> None:
-        """All changes become durable; not what a sync before has lost."""
+        """Make all changes durable, except for those that a failed sync has lost."""
         for position, data in self._unsynced:
             if data is None:
                 _resize(self._durable, position)
@@ -56,45 +56,45 @@ class CachedFile:
                 _write(self._durable, position, data)
         self._unsynced.clear()
 
-    def lose(self, random: Random, chance: float, sector_bytes: int) -> None:
-        """A sync has failed: what did not arrive is still seen, but counts as written. Only the size is not lost."""
-        self._durable = self._left(random, chance, sector_bytes)
+    def fail_sync(self, random: Random, chance: float, sector_bytes: int) -> None:
+        """A sync has failed: lost data stays visible but counts as written. The size is not lost."""
+        self._durable = self._surviving_content(random, chance, sector_bytes)
         self._unsynced.clear()
-        if len(self._durable) != len(self.seen):
-            self._unsynced.append(_Change(len(self.seen), None))
+        if len(self._durable) != len(self.visible):
+            self._unsynced.append(_Change(len(self.visible), None))
 
-    def forget(self) -> None:
-        """What counts as written is seen as it arrived; what is still to be written stays."""
-        self.seen = bytearray(self._durable)
+    def drop_cached(self) -> None:
+        """Reread data that counts as written from the durable content; keep the unsynced changes."""
+        self.visible = bytearray(self._durable)
         for position, data in self._unsynced:
             if data is None:
-                _resize(self.seen, position)
+                _resize(self.visible, position)
             else:
-                _write(self.seen, position, data)
+                _write(self.visible, position, data)
 
     def after_power_loss(self, random: Random, chance: float, sector_bytes: int) -> CachedFile:
-        """The file as it is found. ``chance``: how likely a change arrived, from 0 to 1."""
-        return CachedFile(self._left(random, chance, sector_bytes), self.modified_ms)
+        """The file after a power loss. ``chance``: the probability that a change survives."""
+        return CachedFile(self._surviving_content(random, chance, sector_bytes), self.modified_ms)
 
-    def _left(self, random: Random, chance: float, sector_bytes: int) -> bytearray:
-        left = bytearray(self._durable)
+    def _surviving_content(self, random: Random, chance: float, sector_bytes: int) -> bytearray:
+        content = bytearray(self._durable)
         if not self._unsynced:
-            return left
-        reached, size = self._size_left(random, chance, sector_bytes)
+            return content
+        reached, size = self._surviving_size(random, chance, sector_bytes)
         stopped: set[int] = set()  # sectors that were written out for the last time
         for number, (position, data) in enumerate(self._unsynced):
             if data is not None:
-                _write_some(left, position, data, stopped, random, chance, sector_bytes)
+                _write_some(content, position, data, stopped, random, chance, sector_bytes)
             elif number < reached:
-                _resize(left, position)
+                _resize(content, position)
                 stopped = {sector for sector in stopped if sector * sector_bytes < position}
-            else:  # its blocks are not freed yet, so what is written behind it later is nowhere to be seen
-                stopped.update(range(-(-position // sector_bytes), len(left) // sector_bytes + 1))
-        _resize(left, size)
-        return left
+            else:  # a lost truncation has not freed its blocks, so later writes behind it do not survive either
+                stopped.update(range(-(-position // sector_bytes), len(content) // sector_bytes + 1))
+        _resize(content, size)
+        return content
 
-    def _size_left(self, random: Random, chance: float, sector_bytes: int) -> tuple[int, int]:
-        """How many changes of the size arrived, and the size, which may lie inside of the next write."""
+    def _surviving_size(self, random: Random, chance: float, sector_bytes: int) -> tuple[int, int]:
+        """How many changes of the size survive, and the size, which may be inside of the next write."""
         count = len(self._unsynced)
         reached = {0.0: 0, 1.0: count}.get(chance, random.randint(0, count))
         size = len(self._durable)
@@ -122,7 +122,7 @@ def _resize(content: bytearray, size: int) -> None:
 def _write_some(
     content: bytearray, position: int, data: bytes, stopped: set[int], random: Random, chance: float, sector_bytes: int
 ) -> None:
-    """Those sectors of a write that arrive. Where one does not, nothing later does: that would hold this one too."""
+    """Apply the sectors of a write that survive. After a lost sector no later write of it survives either."""
     end = position + len(data)
     for sector in range(position // sector_bytes, -(-end // sector_bytes)):
         if sector in stopped or random.random() >= chance:
@@ -133,77 +133,77 @@ def _write_some(
 
 
 class CachedFolder:
-    """The names in a folder: as everybody sees them, and as they are durable."""
+    """The names in a folder: the visible ones and the durable ones."""
 
-    __slots__ = ("durable", "seen")
+    __slots__ = ("durable", "visible")
 
     def __init__(self) -> None:
-        self.seen: dict[str, Node] = {}
-        self.durable: dict[str, Node] = {}
+        self.visible: dict[str, CachedNode] = {}
+        self.durable: dict[str, CachedNode] = {}
 
 
-Node = CachedFile | CachedFolder
-Place = tuple[CachedFolder, str]
-"""A folder, and a name in it, of which there need not be anything."""
+CachedNode = CachedFile | CachedFolder
+FolderEntry = tuple[CachedFolder, str]
+"""A folder, and a name in it that need not exist."""
 
 
 class _NameChange(NamedTuple):
-    """What a name stands for from now on, None for nothing; several names when they change together."""
+    """An atomic change of one or more names: folder, name, and the new node, or None for no node."""
 
-    names: tuple[tuple[CachedFolder, str, Node | None], ...]
+    names: tuple[tuple[CachedFolder, str, CachedNode | None], ...]
 
-    def places(self) -> set[Place]:
+    def entries(self) -> set[FolderEntry]:
         return {(folder, name) for folder, name, _ in self.names}
 
 
 class CachedNames:
-    """All folders, below a root that is always there. Errors are the system's."""
+    """The tree of all folders, below a root that always exists. Errors are those of the operating system."""
 
     def __init__(self, root: CachedFolder | None = None) -> None:
         self.root = root or CachedFolder()
         self._unsynced: list[_NameChange] = []
 
-    def place(self, path: Path) -> Place:
-        """The folder that the last name of a path is in, and that name."""
-        *above, name = parts_of(path)
-        return self._walk(above, path), name
+    def locate(self, path: Path) -> FolderEntry:
+        """The folder of a path's last name, and that name."""
+        *parents, name = parts_of(path)
+        return self._walk(parents, path), name
 
     def folder(self, path: Path) -> CachedFolder:
         return self._walk(parts_of(path), path)
 
-    def node(self, path: Path) -> Node:
-        folder, name = self.place(path)
+    def node(self, path: Path) -> CachedNode:
+        folder, name = self.locate(path)
         return _existing(folder, name, path)
 
-    def change(self, *names: tuple[CachedFolder, str, Node | None]) -> None:
-        """Let names stand for something else, all of them together; not durable yet."""
+    def change(self, *names: tuple[CachedFolder, str, CachedNode | None]) -> None:
+        """Change names atomically; not durable yet."""
         for folder, name, node in names:
-            _put(folder.seen, name, node)
+            _put(folder.visible, name, node)
         self._unsynced.append(_NameChange(names))
 
     def sync(self, folder: CachedFolder) -> None:
-        """The names in a folder become durable, and with them whatever they build upon."""
-        wanted: set[Place] = set()
-        left: list[_NameChange] = []
+        """Make the names in a folder durable, and all earlier changes that they depend on."""
+        required: set[FolderEntry] = set()
+        unsynced: list[_NameChange] = []
         synced: list[_NameChange] = []
         for change in reversed(self._unsynced):
-            places = change.places()
-            if wanted & places or any(each is folder for each, _ in places):
-                wanted |= places
+            entries = change.entries()
+            if required & entries or any(parent is folder for parent, _ in entries):
+                required |= entries
                 synced.append(change)
             else:
-                left.append(change)
+                unsynced.append(change)
         for change in reversed(synced):
-            for where, name, node in change.names:
-                _put(where.durable, name, node)
-        self._unsynced = left[::-1]
+            for parent, name, node in change.names:
+                _put(parent.durable, name, node)
+        self._unsynced = unsynced[::-1]
 
     def after_power_loss(self, random: Random, chance: float, copy: FileCopy) -> CachedNames:
-        """The folders as they are found. ``copy``: what becomes of a file, which is asked once for each."""
-        return CachedNames(_Copier(self._arrived(random, chance), copy).folder(self.root))
+        """The folders after a power loss. ``copy``: makes the file after the power loss; called once for each file."""
+        return CachedNames(_Copier(self._surviving_names(random, chance), copy).folder(self.root))
 
     def files(self) -> Iterator[CachedFile]:
-        """Those with a name; one with two names comes twice."""
+        """The files with a name. A file with two names is yielded twice."""
         return _files(self.root)
 
     def _walk(self, names: list[str], path: Path) -> CachedFolder:
@@ -215,32 +215,32 @@ class CachedNames:
             folder = node
         return folder
 
-    def _arrived(self, random: Random, chance: float) -> dict[CachedFolder, dict[str, Node]]:
-        """What the folders with unsynced changes hold after a loss of power."""
-        arrived: dict[CachedFolder, dict[str, Node]] = {}
-        lost: set[Place] = set()
+    def _surviving_names(self, random: Random, chance: float) -> dict[CachedFolder, dict[str, CachedNode]]:
+        """The names in all folders with unsynced changes after a power loss."""
+        surviving: dict[CachedFolder, dict[str, CachedNode]] = {}
+        lost: set[FolderEntry] = set()
         for change in self._unsynced:
-            if lost & change.places() or random.random() >= chance:
-                lost |= change.places()
+            if lost & change.entries() or random.random() >= chance:
+                lost |= change.entries()
                 continue
             for folder, name, node in change.names:
-                _put(arrived.setdefault(folder, dict(folder.durable)), name, node)
-        return arrived
+                _put(surviving.setdefault(folder, dict(folder.durable)), name, node)
+        return surviving
 
 
 class _Copier:
-    """Builds the folders that are found after a loss of power; a file of two names stays one file."""
+    """Builds the folders after a power loss. A file with two names stays one file."""
 
-    def __init__(self, arrived: dict[CachedFolder, dict[str, Node]], copy: FileCopy) -> None:
-        self._arrived = arrived
+    def __init__(self, surviving: dict[CachedFolder, dict[str, CachedNode]], copy: FileCopy) -> None:
+        self._surviving = surviving
         self._copy = copy
         self._files: dict[CachedFile, CachedFile] = {}
 
     def folder(self, old: CachedFolder) -> CachedFolder:
         new = CachedFolder()
-        for name, node in self._arrived.get(old, old.durable).items():
-            found = self.folder(node) if isinstance(node, CachedFolder) else self._file(node)
-            new.seen[name] = new.durable[name] = found
+        for name, node in self._surviving.get(old, old.durable).items():
+            copied = self.folder(node) if isinstance(node, CachedFolder) else self._file(node)
+            new.visible[name] = new.durable[name] = copied
         return new
 
     def _file(self, old: CachedFile) -> CachedFile:
@@ -257,21 +257,21 @@ def parts_of(path: Path) -> list[str]:
     return [part for part in str(path).split(os.sep) if part]
 
 
-def _put(names: dict[str, Node], name: str, node: Node | None) -> None:
+def _put(names: dict[str, CachedNode], name: str, node: CachedNode | None) -> None:
     if node is None:
         names.pop(name, None)
     else:
         names[name] = node
 
 
-def _existing(folder: CachedFolder, name: str, path: Path) -> Node:
-    if name not in folder.seen:
+def _existing(folder: CachedFolder, name: str, path: Path) -> CachedNode:
+    if name not in folder.visible:
         raise system_error(errno.ENOENT, path)
-    return folder.seen[name]
+    return folder.visible[name]
 
 
 def _files(folder: CachedFolder) -> Iterator[CachedFile]:
-    for node in folder.seen.values():
+    for node in folder.visible.values():
         if isinstance(node, CachedFolder):
             yield from _files(node)
         else:

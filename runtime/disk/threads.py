@@ -1,8 +1,8 @@
-"""What the log's work runs on: its own thread and a small pool, or, for tests and simulations, the caller alone.
+"""Threads for the log: its own thread and a small pool, or, for tests and simulations, only the caller's thread.
 
-The work itself (``writer.RoundWork``) knows no thread. It is handed calls, one after the other, and hands out jobs,
-which may take long and then report by such a call. So the same work runs in a server, where a sync must not hold up the
-loop, and step by step on one thread, where a seed decides what comes next.
+``writer.RoundWriter`` is independent of threads. It receives calls one after the other, and submits jobs, which may
+take long and report their result by such a call. So the same code runs in a server, where a sync must not block the
+loop, and step by step on one thread, in an order that a seed decides.
 """
 
 from __future__ import annotations
@@ -17,61 +17,61 @@ from typing import Protocol
 
 Call = Callable[[], None]
 
-POOL_THREADS = 8  # more do not make fifty syncs faster
+POOL_THREADS = 8  # more threads do not make fifty syncs faster
 
 
-class Work(Protocol):
-    """What runs in one thread, call by call."""
+class LogWork(Protocol):
+    """The state machine of a log, which runs in one thread, one call after the other."""
 
     @property
     def due(self) -> float:
-        """When it wants a turn even if no call comes, in seconds of its clock; ``inf`` for never."""
+        """When it needs a turn without a call, in seconds of its clock; ``inf`` for never."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether it wants no turn any more."""
+        """Whether it needs no more turns."""
 
     def turn(self, call: Call | None) -> None:
-        """Do a call, or, with None, see what is due. Raises nothing."""
+        """Run a call, or with None the work that is due. Raises nothing."""
 
 
 class Threads(Protocol):
-    """Where a log's work runs. Each log has its own."""
+    """Runs the work of one log."""
 
-    def start(self, work: Work, clock: Callable[[], float]) -> None:
-        """From now on give turns to ``work``."""
+    def start(self, work: LogWork, clock: Callable[[], float]) -> None:
+        """Give turns to ``work`` from now on."""
 
     def put(self, call: Call) -> None:
-        """Have a call done in the thread of the work, behind those before it. From any thread."""
+        """Run a call in the thread of the work, after all earlier calls. May be called from any thread."""
 
     def submit(self, job: Call) -> None:
-        """Have a job done elsewhere. It raises nothing."""
+        """Run a job in another thread. The job raises nothing."""
 
     def each(self, calls: Sequence[Call]) -> list[Exception | None]:
-        """Do all calls, side by side, to their end; what each raised. From within a job, or before ``start``."""
+        """Run all calls concurrently and wait for them. Returns the error of each. For jobs, and before ``start``."""
 
     def wait(self, event: threading.Event) -> None:
-        """Until the work, or a job, has set the event. From outside of both."""
+        """Wait until the work or a job has set the event. Must not be called by either of them."""
 
     def close(self) -> None:
-        """Until the work is closed and all threads have ended. OffsetsLog calls it even if it never started."""
+        """Wait until the work is closed and all threads have ended. OffsetsLog calls it even without ``start``."""
 
     def halt(self) -> None:
-        """Until what is under way is over; nothing that waits is begun any more."""
+        """Wait for running calls and jobs, and drop the others."""
 
 
 class OwnThreads:
-    """A thread for the work and a pool for its jobs; the pool is started when it is needed first."""
+    """A thread for the work and a pool for its jobs. The pool starts with the first job."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[Call] = SimpleQueue()
         self._pool = ThreadPoolExecutor(POOL_THREADS, "callboard-log-files")
-        self._work: Work
+        self._work: LogWork
         self._clock: Callable[[], float]
         self._thread: threading.Thread | None = None
         self._is_halted = False
 
-    def start(self, work: Work, clock: Callable[[], float]) -> None:
+    def start(self, work: LogWork, clock: Callable[[], float]) -> None:
         self._work, self._clock = work, clock
         self._thread = threading.Thread(target=self._run, name="callboard-log", daemon=True)
         self._thread.start()
@@ -96,7 +96,7 @@ class OwnThreads:
 
     def halt(self) -> None:
         self._is_halted = True
-        self._calls.put(_nothing)
+        self._calls.put(_do_nothing)
         if self._thread is not None:
             self._thread.join()
         self._pool.shutdown(cancel_futures=True)
@@ -107,7 +107,7 @@ class OwnThreads:
             work.turn(self._next(work.due))
 
     def _next(self, due: float) -> Call | None:
-        """What comes next; None when something is due before that."""
+        """The next call; None if work is due before it comes."""
         if due == inf:
             return self._calls.get()
         try:
@@ -116,24 +116,24 @@ class OwnThreads:
             return None
 
 
-class Inline:
-    """No thread at all: everything runs on the thread that calls, and in the same order every time.
+class InlineThreads:
+    """No threads: everything runs on the caller's thread, in a deterministic order.
 
-    Without ``choose`` a call is done at once, with all jobs that it leads to. With it, calls and jobs wait for
-    ``step``, and each time ``choose(n)`` says which of the ``n`` that could be next is: 0 is the next call if there is
-    one, then come the jobs in the order in which they were handed out. So ``choose=random.Random(seed).randrange``
-    tries another order with every seed, and rounds go on while a checkpoint is still to run.
+    Without ``choose`` a call runs at once, with all jobs that it submits. With ``choose``, calls and jobs wait for
+    ``step``, and ``choose(n)`` selects one of ``n`` candidates: 0 is the next call if there is one, followed by the
+    jobs in the order of their submission. So ``choose=random.Random(seed).randrange`` tests another order with every
+    seed, in which rounds may run before a pending checkpoint.
     """
 
     def __init__(self, choose: Callable[[int], int] | None = None) -> None:
         self._choose = choose
         self._calls: deque[Call] = deque()
         self._jobs: list[Call] = []
-        self._work: Work | None = None
+        self._work: LogWork | None = None
         self._clock: Callable[[], float]
         self._is_running = False
 
-    def start(self, work: Work, clock: Callable[[], float]) -> None:
+    def start(self, work: LogWork, clock: Callable[[], float]) -> None:
         self._work, self._clock = work, clock
 
     def put(self, call: Call) -> None:
@@ -150,19 +150,19 @@ class Inline:
     def wait(self, event: threading.Event) -> None:
         while not event.is_set():
             if not self.step():
-                raise RuntimeError("the log waits for something that nobody will do")
+                raise RuntimeError("the log waits for an event, but nothing is left to run")
 
     def close(self) -> None:
         while self._work is not None and not self._work.is_closed:
             if not self.step():
-                raise RuntimeError("the log has nothing left to do and is not closed")
+                raise RuntimeError("nothing is left to run, and the log is not closed")
 
     def halt(self) -> None:
         self._calls.clear()
         self._jobs.clear()
 
     def step(self) -> bool:
-        """Do one thing: a call, a job, or what is due by the clock. False when there is nothing."""
+        """Run one call, one job, or the work that is due. False if there is nothing to run."""
         work = self._work
         ready = len(self._jobs) + bool(self._calls)
         if not ready:
@@ -179,7 +179,7 @@ class Inline:
         return True
 
     def _run_at_once(self) -> None:
-        """Unless ``step`` does it, or one that is under way will."""
+        """Run everything now, unless ``step`` controls the order or an outer call already does it."""
         if self._choose is not None or self._is_running:
             return
         self._is_running = True
@@ -190,8 +190,8 @@ class Inline:
             self._is_running = False
 
 
-def _nothing() -> None:
-    """Wakes a thread, so that it sees what has changed."""
+def _do_nothing() -> None:
+    """A call that only wakes the thread, so that it checks its state."""
 
 
 def _failure_of(call: Callable[[], object]) -> Exception | None:

@@ -27,7 +27,7 @@ from ...actors.messages import (
     Fetched,
     GroupRequest,
     LeaveGroup,
-    Leaving,
+    LeavingMember,
     Left,
     ListGroups,
     OffsetCommit,
@@ -41,8 +41,8 @@ from ..client.assignment import read_assignment
 from ..common.errors import StartError
 from ..disk.group_commit import outcome_of
 from ..kafka.services import Origin
-from ..member.named import shard_name
-from ..settings.dynamic import BadValue
+from ..member.resources import shard_name
+from ..settings.dynamic import InvalidSetting
 from ..settings.table import check_range, find_setting
 from .results import (
     CommittedOffset,
@@ -63,20 +63,20 @@ if TYPE_CHECKING:
 
 ORIGIN = Origin("callboard-admin", "/127.0.0.1", 0)
 
-ASKED_AT_ONCE = 100
+CONCURRENT_GROUPS_MAX = 100
 """Groups that are queried concurrently, so that other requests are not delayed."""
 
-TIMESTAMP_UNKNOWN = -1  # of a commit without a leader epoch, as the protocol has it
+NO_LEADER_EPOCH = -1  # for a commit without a leader epoch
 
 STATES = tuple(state.value for state in State if state is not State.DEAD)
-TYPES = ("classic", "consumer", "share", "streams")  # of Kafka; here all groups are of the first
+TYPES = ("classic", "consumer", "share", "streams")  # Kafka's group types; all groups here are classic
 
 ADVICE = {
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.NON_EMPTY_GROUP: "it has members: stop them, or use remove_members() first",
     ErrorCode.UNKNOWN_MEMBER_ID: "there is no such member, or the group has members, and only they may commit",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "its members subscribe to the topic, and only they may commit",
-    ErrorCode.INVALID_GROUP_ID: "a group has a name",
+    ErrorCode.INVALID_GROUP_ID: "expected a non-empty group id",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata is longer than offset_metadata_max_bytes",
 }
 
@@ -84,7 +84,7 @@ ADVICE = {
 class Admin:
     """The admin methods of a coordinator. Call them on its event loop; they wait until its log is loaded."""
 
-    def _present(self) -> Node:
+    def _running_node(self) -> Node:
         """The running node. Raises RuntimeError if there is none, or on another event loop."""
         raise NotImplementedError
 
@@ -96,7 +96,7 @@ class Admin:
         _check(answer.error, f"group {group!r}", answer.message)
         if answer.state == State.DEAD.value:
             raise _error(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r}", answer.message)
-        members = tuple(map(_member, answer.members))
+        members = tuple(map(_describe_member, answer.members))
         return GroupDescription(group, answer.state, answer.protocol_type, answer.protocol, members)
 
     async def groups(
@@ -110,16 +110,16 @@ class Admin:
     ) -> GroupPage:
         """List groups, sorted by id, with these states ("Stable", "Empty", ...) and types ("classic"); default all.
 
-        ``limit``: at most so many. ``after``: the value of the previous page.
+        ``limit``: the greatest number of groups to return. ``after``: the value of the previous page.
         """
         if limit is not None and (type(limit) is not int or limit < 1):
-            raise ValueError(f"limit={limit!r}: expected a whole number from 1 on, or None for all")
-        found = await self._list(_known_words("states", states, STATES), _known_words("types", types, TYPES))
-        fits = (group for group in found if group.group_id.startswith(prefix) and group.group_id > after)
+            raise ValueError(f"limit={limit!r}: expected a whole number >= 1, or None for all")
+        listed = await self._list(_check_filter("states", states, STATES), _check_filter("types", types, TYPES))
+        matching = (group for group in listed if group.group_id.startswith(prefix) and group.group_id > after)
         by_id = attrgetter("group_id")
         if limit is None:
-            return GroupPage(tuple(sorted(fits, key=by_id)), None)
-        groups = nsmallest(limit + 1, fits, key=by_id)
+            return GroupPage(tuple(sorted(matching, key=by_id)), None)
+        groups = nsmallest(limit + 1, matching, key=by_id)
         is_last = len(groups) <= limit
         return GroupPage(tuple(groups[:limit]), None if is_last else groups[limit - 1].group_id)
 
@@ -127,14 +127,14 @@ class Admin:
         """Ids of the groups with offsets of a topic or members that subscribe to it, sorted."""
         node = await self._loaded()
         names = [group.group_id for group in await self._list()]
-        asleep = node.groups.asleep
-        found = {name for name in names if name in asleep and _packed_has(asleep[name], topic)}
-        awake = [name for name in names if name not in asleep]
-        for first in range(0, len(awake), ASKED_AT_ONCE):
-            some = awake[first : first + ASKED_AT_ONCE]
-            answers = await asyncio.gather(*(self._uses(name, topic) for name in some))
-            found.update(name for name, uses in zip(some, answers, strict=True) if uses)
-        return tuple(sorted(found))
+        passivated = node.groups.passivated
+        group_ids = {name for name in names if name in passivated and _packed_has_topic(passivated[name], topic)}
+        awake = [name for name in names if name not in passivated]
+        for first in range(0, len(awake), CONCURRENT_GROUPS_MAX):
+            chunk = awake[first : first + CONCURRENT_GROUPS_MAX]
+            answers = await asyncio.gather(*(self._uses_topic(name, topic) for name in chunk))
+            group_ids.update(name for name, uses_topic in zip(chunk, answers, strict=True) if uses_topic)
+        return tuple(sorted(group_ids))
 
     async def delete(self, group: str) -> None:
         """Delete a group without members, with its offsets."""
@@ -154,11 +154,11 @@ class Admin:
         A running consumer joins again.
         """
         members = (await self.describe(group)).members
-        ids = {one.instance_id: one.member_id for one in members if one.instance_id is not None}
-        leaving = [Leaving(one, None, reason) for one in member_ids]
-        leaving += [Leaving("", one, reason) for one in instance_ids]
+        ids = {member.instance_id: member.member_id for member in members if member.instance_id is not None}
+        leaving = [LeavingMember(member_id, None, reason) for member_id in member_ids]
+        leaving += [LeavingMember("", instance_id, reason) for instance_id in instance_ids]
         if not leaving:
-            leaving = [Leaving(one.member_id, one.instance_id, reason) for one in members]
+            leaving = [LeavingMember(member.member_id, member.instance_id, reason) for member in members]
         answer: Left = await self._ask(LeaveGroup(group, tuple(leaving)))
         _check(answer.error, f"group {group!r}")
         for left in answer.members:
@@ -172,38 +172,38 @@ class Admin:
         answer: Fetched = await self._ask(OffsetFetch(group, None))
         _check(answer.error, f"group {group!r}")
         return {
-            (topic, one.partition): CommittedOffset(one.offset, one.metadata, one.leader_epoch)
-            for topic, found in answer.topics
-            for one in found
+            (topic, row.partition): CommittedOffset(row.offset, row.metadata, row.leader_epoch)
+            for topic, rows in answer.topics
+            for row in rows
         }
 
     async def progress(self, group: str, resource: str) -> dict[int | str, CommittedOffset]:
         """Committed offsets of one resource, by the number or name of the shard, sorted."""
         offsets = await self.offsets(group)
-        found = {
+        progress = {
             name: offset
             for partition, offset in offsets.items()
             if (name := shard_name(resource, partition)) is not None
         }
-        return dict(sorted(found.items(), key=lambda one: (isinstance(one[0], str), one[0])))
+        return dict(sorted(progress.items(), key=lambda item: (isinstance(item[0], str), item[0])))
 
     async def reset(self, group: str, targets: Targets) -> dict[TopicPartition, int]:
         """Set offsets of a group without members; an unknown group is created. Returns the new offsets."""
-        wanted = _wanted(await self._loaded(), targets)
-        commits = tuple(Commit(*partition, offset, TIMESTAMP_UNKNOWN, "") for partition, offset in wanted.items())
+        offsets = _resolve_targets(await self._loaded(), targets)
+        commits = tuple(Commit(*partition, offset, NO_LEADER_EPOCH, "") for partition, offset in offsets.items())
         if commits:
             answer: Committed = await self._ask(OffsetCommit(group, "", None, -1, commits))
-            for partition, error in zip(wanted, answer.errors, strict=True):
+            for partition, error in zip(offsets, answer.errors, strict=True):
                 _check(error, f"{partition[0]}-{partition[1]} of group {group!r}")
-        return wanted
+        return offsets
 
     async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete offsets of a group. Offsets that it does not have are ignored."""
         topics: dict[str, list[int]] = {}
         for topic, partition in partitions:
             topics.setdefault(topic, []).append(partition)
-        asked = tuple((topic, tuple(numbers)) for topic, numbers in topics.items())
-        answer: OffsetsDeleted = await self._ask(OffsetDelete(group, asked))
+        request = OffsetDelete(group, tuple((topic, tuple(numbers)) for topic, numbers in topics.items()))
+        answer: OffsetsDeleted = await self._ask(request)
         _check(answer.error, f"group {group!r}")
         for topic, error in zip(topics, answer.topics, strict=True):
             _check(error, f"topic {topic!r} of group {group!r}")
@@ -213,8 +213,8 @@ class Admin:
     async def topics(self, *, with_internal: bool = False) -> tuple[TopicDescription, ...]:
         """All topics, by name."""
         topics = (await self._loaded()).topics
-        found = (_described(_known(topics.get(name), name)) for name in sorted(topics.names()))
-        return tuple(one for one in found if with_internal or not one.is_internal)
+        described = (_describe_topic(_require_topic(topics.get(name), name)) for name in sorted(topics.names()))
+        return tuple(topic for topic in described if with_internal or not topic.is_internal)
 
     async def create_topic(self, name: str, partitions: int = 1) -> TopicDescription:
         """Create a topic. Its records are in memory; its name and end offsets are durable."""
@@ -223,63 +223,65 @@ class Admin:
         [topic] = await outcome_of(partial(topics.create_many, [(name, partitions)]))
         if isinstance(topic, CoordinatorError):
             raise topic
-        return _described(topic)
+        return _describe_topic(topic)
 
     async def grow_topic(self, name: str, partitions: int) -> TopicDescription:
         """Add partitions to a topic. ``partitions``: the new total."""
         _check_count(name, partitions)
         topics = (await self._loaded()).topics
-        topic = _known(topics.get(name), name)
-        has = len(topic.partitions)
-        if partitions <= has:
-            raise CoordinatorError(ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has {has} partitions: expected more")
+        topic = _require_topic(topics.get(name), name)
+        count = len(topic.partitions)
+        if partitions <= count:
+            raise CoordinatorError(
+                ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has {count} partitions, expected more"
+            )
         topics.check_growable(topic, partitions)
-        _raise(await outcome_of(partial(topics.grow, topic, partitions)))
-        return _described(topic)
+        _raise_if_error(await outcome_of(partial(topics.grow, topic, partitions)))
+        return _describe_topic(topic)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic. The offsets that groups committed for it are deleted soon after."""
         node = await self._loaded()
-        topic = _known(node.topics.get(name), name)
+        topic = _require_topic(node.topics.get(name), name)
         node.topics.check_deletable(topic)
 
         def delete(done: Callable[[CoordinatorError | None], None]) -> None:
-            node.topics.delete_many([topic], lambda refusals: finish(refusals[0], done))
+            node.topics.delete_many([topic], lambda errors: finish(errors[0], done))
 
-        def finish(refusal: CoordinatorError | None, done: Callable[[CoordinatorError | None], None]) -> None:
-            if refusal is None:  # told before anybody can make the topic anew and commit
+        def finish(error: CoordinatorError | None, done: Callable[[CoordinatorError | None], None]) -> None:
+            if error is None:  # sent before anyone can create the topic again and commit
                 node.groups.coordinator.tell(TopicsDeleted(frozenset((name,))))
-            done(refusal)
+            done(error)
 
-        _raise(await outcome_of(delete))
+        _raise_if_error(await outcome_of(delete))
 
     # Settings --------------------------------------------------------------------------------------------------------
 
     async def set(self, **settings: float | bool | None) -> None:
         """Change dynamic settings; None restores the start value. Changes are kept over a restart.
 
-        Raises StartError for a name or value that makes no sense, or for a value below its safe minimum unless the
-        coordinator was made with ``unsafe_settings=True``.
+        Raises StartError for an unknown name or an invalid value, and for a value below its safe minimum unless the
+        coordinator was created with ``unsafe_settings=True``.
         """
         node = await self._loaded()
         for name, value in settings.items():
             setting = find_setting(name)
             if not setting.is_dynamic:
-                raise StartError(f"setting '{name}' does not change while the coordinator runs: give it when it starts")
+                raise StartError(f"setting '{name}' cannot change while the coordinator runs: set it at the start")
             if value is not None:
                 check_range(setting, value)
         try:
-            _raise(await outcome_of(partial(node.configs.change, partial(_with_changes, settings))))
-        except BadValue as error:
+            _raise_if_error(await outcome_of(partial(node.configs.change, partial(_with_changes, settings))))
+        except InvalidSetting as error:
             raise StartError(str(error)) from error
         except OSError as error:
             raise CoordinatorError(ErrorCode.KAFKA_STORAGE_ERROR, f"settings: {error.strerror}") from error
         node.groups.coordinator.tell(SettingsChanged())
 
-    # How it is done --------------------------------------------------------------------------------------------------
+    # Implementation --------------------------------------------------------------------------------------------------
 
     async def _loaded(self) -> Node:
-        node = self._present()
+        node = self._running_node()
         if node.is_loading:
             await node.wait_until_loaded()
         return node
@@ -291,28 +293,28 @@ class Admin:
         self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()
     ) -> Sequence[ListedGroup]:
         node = await self._loaded()
-        asked: Awaitable[Any] = node.groups.coordinator.ask(ListGroups(states, types), block=False)
-        listed = await asked
+        answer: Awaitable[Any] = node.groups.coordinator.ask(ListGroups(states, types), block=False)
+        listed = await answer
         if isinstance(listed, ErrorCode):
             raise _error(listed, "the groups")
-        return [ListedGroup(one.group_id, one.state, one.protocol_type, one.group_type) for one in listed]
+        return [ListedGroup(row.group_id, row.state, row.protocol_type, row.group_type) for row in listed]
 
-    async def _uses(self, group: str, topic: str) -> bool:
+    async def _uses_topic(self, group: str, topic: str) -> bool:
         fetched: Fetched = await self._ask(OffsetFetch(group, None))
         if any(name == topic for name, _ in fetched.topics):
             return True
         described: Described = await self._ask(DescribeGroup(group))
-        return topic in (subscribed_topics(one.metadata for one in described.members) or ())
+        return topic in (subscribed_topics(member.metadata for member in described.members) or ())
 
 
-def _known_words(what: str, words: Iterable[str], known: Sequence[str]) -> frozenset[str]:
+def _check_filter(argument: str, words: Iterable[str], allowed: Sequence[str]) -> frozenset[str]:
     """Lower-case the words, as Kafka does. Raises ValueError for an unknown word, which would match no group."""
     if isinstance(words, str):
-        raise TypeError(f"{what}={words!r}: expected several words, as in [{words!r}]")
+        raise TypeError(f"{argument}={words!r}: expected a list of words, as in [{words!r}]")
     lower = {word.lower(): word for word in words}
-    unknown = lower.keys() - {word.lower() for word in known}
+    unknown = lower.keys() - {word.lower() for word in allowed}
     if unknown:
-        raise ValueError(f"{what}: {lower[min(unknown)]!r} is none; expected some of {', '.join(known)}")
+        raise ValueError(f"{argument}: unknown {lower[min(unknown)]!r}; expected some of {', '.join(allowed)}")
     return frozenset(lower)
 
 
@@ -321,16 +323,17 @@ def _check_count(topic: str, partitions: object) -> None:
         raise TypeError(f"topic {topic!r} with {partitions!r} partitions: expected a name and a whole number")
 
 
-def _error(code: ErrorCode, what: str, message: str | None = None) -> CoordinatorError:
-    return CoordinatorError(code, f"{what}: {code.name}, {message or ADVICE.get(code, 'see the code')}")
+def _error(code: ErrorCode, subject: str, message: str | None = None) -> CoordinatorError:
+    detail = message or ADVICE.get(code)
+    return CoordinatorError(code, f"{subject}: {code.name}" + (f", {detail}" if detail else ""))
 
 
-def _check(code: ErrorCode, what: str, message: str | None = None) -> None:
+def _check(code: ErrorCode, subject: str, message: str | None = None) -> None:
     if code is not ErrorCode.NONE:
-        raise _error(code, what, message)
+        raise _error(code, subject, message)
 
 
-def _member(member: DescribedMember) -> GroupMember:
+def _describe_member(member: DescribedMember) -> GroupMember:
     topics = subscribed_topics([member.metadata]) if member.metadata else frozenset()
     return GroupMember(
         member.member_id,
@@ -344,56 +347,55 @@ def _member(member: DescribedMember) -> GroupMember:
     )
 
 
-def _packed_has(packed: bytes, topic: str) -> bool:
-    """Looked at as bytes first: to unpack a group costs a hundred times as much."""
+def _packed_has_topic(packed: bytes, topic: str) -> bool:
+    """Search the bytes first: to unpack a group takes a hundred times as long."""
     return topic.encode() in packed and bool(list(GroupData.unpack(packed).offsets.partitions(topic)))
 
 
-def _known(topic: Topic | None, name: str) -> Topic:
+def _require_topic(topic: Topic | None, name: str) -> Topic:
     if topic is None:
         raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}: create_topic() it")
     return topic
 
 
-def _raise(failure: Exception | None) -> None:
-    if failure is not None:
-        raise failure
+def _raise_if_error(error: Exception | None) -> None:
+    if error is not None:
+        raise error
 
 
 def _with_changes(
     settings: Mapping[str, Any], broker: Mapping[str, Any], all_brokers: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The settings of this broker with changes; None takes one back."""
-    changed = {name: value for name, value in {**broker, **settings}.items() if value is not None}
-    return changed, all_brokers
+    """The settings of this broker with changes; None removes a setting."""
+    return {name: value for name, value in {**broker, **settings}.items() if value is not None}, all_brokers
 
 
-def _described(topic: Topic) -> TopicDescription:
-    logs = (topic.partitions.look(index) for index in range(len(topic.partitions)))
+def _describe_topic(topic: Topic) -> TopicDescription:
+    logs = (topic.partitions.peek(index) for index in range(len(topic.partitions)))
     partitions = tuple(PartitionRange(log.start_offset, log.end_offset) for log in logs)
     return TopicDescription(topic.name, topic.topic_id, partitions, topic.is_internal)
 
 
-def _wanted(node: Node, targets: Targets) -> dict[TopicPartition, int]:
+def _resolve_targets(node: Node, targets: Targets) -> dict[TopicPartition, int]:
     """The offset of each partition; a partition's own target wins over its topic's."""
-    wanted: dict[TopicPartition, int] = {}
-    for where in sorted(targets, key=lambda one: not isinstance(one, str)):
-        name, index = (where, None) if isinstance(where, str) else where
-        logs = _known(node.topics.get(name), name).partitions
+    offsets: dict[TopicPartition, int] = {}
+    for key in sorted(targets, key=lambda key: not isinstance(key, str)):  # topics first: partitions override them
+        name, index = (key, None) if isinstance(key, str) else key
+        logs = _require_topic(node.topics.get(name), name).partitions
         if index is not None and not 0 <= index < len(logs):
             raise CoordinatorError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} has partitions 0 to {len(logs) - 1}, not {index}"
             )
         for number in range(len(logs)) if index is None else (index,):
-            wanted[name, number] = _offset(targets[where], logs.look(number))
-    return wanted
+            offsets[name, number] = _resolve_offset(targets[key], logs.peek(number))
+    return offsets
 
 
-def _offset(target: object, log: PartitionLog) -> int:
+def _resolve_offset(target: object, log: PartitionLog) -> int:
     if target == "earliest":
         return log.start_offset
     if target == "latest":
         return log.end_offset
     if type(target) is not int or target < 0:
-        raise ValueError(f"offset {target!r}: expected a whole number from 0 on, 'earliest' or 'latest'")
+        raise ValueError(f"offset {target!r}: expected a whole number >= 0, 'earliest' or 'latest'")
     return target

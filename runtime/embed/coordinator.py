@@ -4,7 +4,7 @@
         ...                                             # Kafka's clients connect to coordinator.bootstrap
         async with coordinator.member("resize-images", resources={"jobs": 12}) as member: ...
 
-Options and settings are those of ``callboard serve``, and are checked as there.
+Options and settings are those of ``callboard serve``, with the same checks.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ..settings import table as config
 from ..settings.dynamic import OURSELVES
 from ..settings.file_mode import parse_file_mode
 from ..settings.table import Address, Options, Settings
-from .forked import leave_behind
-from .lifecycle import AsyncCoordinator, End
+from .forked import close_in_forked_children
+from .lifecycle import AsyncCoordinator, EndMode
 from .thread import ThreadCoordinator
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..kafka.interceptor import Interceptor
     from ..member.local import LocalConnector
     from ..member.member import Member
-    from ..member.terms import MemberArguments
+    from ..member.options import MemberArguments
     from ..node.node import Node
 
 log = logging.getLogger("callboard.runtime")
@@ -45,17 +45,17 @@ log = logging.getLogger("callboard.runtime")
 class Coordinator(AsyncCoordinator):
     """One coordinator, used once: ``async with``, or ``start`` and ``stop``.
 
-    ``data``: its folder, made if missing; None keeps everything in memory, and nothing outlives the object, which is
-    meant for tests: such a log is never compacted. ``listen``: "host:port" for Kafka's clients, port 0 takes a free
-    one; None for nobody. ``advertised``: where clients find it if not there. ``sync``: as ``--sync``. ``topics``:
-    partitions by name, made where missing. ``file_mode``: permissions of new files, as in 0o640. ``environment``: for
-    tests, see ``Environment``. ``unsafe_settings``: changes while it runs may go below a safe minimum.
-    Everything else is a setting (``callboard settings`` lists them; ``DEFAULTS`` are its own). Raises StartError for
-    what makes no sense.
+    ``data``: its folder, created if missing. None keeps everything in memory: nothing outlives the object, and the log
+    is never compacted, so this is meant for tests. ``listen``: "host:port" for Kafka's clients, where port 0 is any
+    free port; None: no socket. ``advertised``: the address for clients if it differs from ``listen``. ``sync``: as
+    ``--sync``. ``topics``: partition counts by name; missing topics are created. ``file_mode``: permissions of new
+    files, as in 0o640. ``environment``: for tests, see ``Environment``. ``unsafe_settings``: ``set`` accepts values
+    below their safe minimum. Other arguments are settings (``callboard settings`` lists them; ``DEFAULTS`` has the
+    defaults that differ). Raises StartError for an invalid argument.
     """
 
     DEFAULTS: ClassVar[Mapping[str, float | bool]] = {
-        "group_initial_rebalance_delay_ms": 0,  # few members, so the first should not wait
+        "group_initial_rebalance_delay_ms": 0,  # groups are often small, so the first member should not wait
         "group_generation_from_clock": True,  # tokens grow even if the group is deleted
         "offsets_retention_minutes": config.INT_MAX,  # offsets are kept until they are deleted
     }
@@ -80,7 +80,7 @@ class Coordinator(AsyncCoordinator):
             unsafe_settings=unsafe_settings,
             given=dict.fromkeys(settings, OURSELVES),
         )
-        self._listens = listen is not None
+        self._is_listening = listen is not None
         self._environment = environment or (
             in_memory() if data is None else Environment(disk=Disk(self._options.file_mode))
         )
@@ -116,7 +116,7 @@ class Coordinator(AsyncCoordinator):
         if self._loop is not None:
             raise RuntimeError("this Coordinator was started before: make another one")
         self._loop = asyncio.get_running_loop()
-        await self._begin()
+        await self._start_node()
 
     async def stop(self) -> None:
         """Make this coordinator's members leave, refuse new requests, answer accepted ones, sync and close the log.
@@ -126,63 +126,63 @@ class Coordinator(AsyncCoordinator):
         that task.
         """
         if self._node is not None:
-            self._present()
+            self._running_node()
             if any(member.is_run_by(asyncio.current_task()) for member in self._members):
                 raise RuntimeError(
                     "stop() waits for the end of the task that it is called from: call it after `async with "
                     "assignment`, or from a task that is not a handler"
                 )
-            await self._to_the_end(self._stop())
+            await self._run_to_completion(self._stop())
 
     async def _stop(self) -> None:
-        outcomes = await asyncio.gather(*(member.leave() for member in self._members), return_exceptions=True)
-        for error in filter(None, outcomes):
+        results = await asyncio.gather(*(member.leave() for member in self._members), return_exceptions=True)
+        for error in filter(None, results):
             log.warning("a member could not leave: %r", error)
-        await self._end()
+        await self._stop_node()
 
-    async def _end(self) -> None:
-        """Of the node alone."""
-        node, self._node = self._present(), None
+    async def _stop_node(self) -> None:
+        node, self._node = self._running_node(), None
         try:
             await node.stop()
         finally:
-            self._lead_to(None)  # after stop(): pending requests of members are answered first
+            self._connect_members_to(None)  # after stop(): pending requests of members are answered first
 
-    async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
-        stopping = asyncio.ensure_future(work)
+    async def _run_to_completion(self, coro: Coroutine[Any, Any, None]) -> None:
+        """Await a coroutine to its end, even if the caller is cancelled."""
+        stopping = asyncio.ensure_future(coro)
         try:
             await asyncio.shield(stopping)
         except asyncio.CancelledError:
             await asyncio.wait({stopping})
             raise
 
-    async def restart(self, end: End = "stopped") -> None:
+    async def restart(self, end: EndMode = "stopped") -> None:
         """End the coordinator and start another one on the same data and address, for tests.
 
         ``killed``: as by ``kill -9``; pending requests are not answered. ``power lost``, in memory only: writes that
         were not synced may be lost.
         """
-        node = self._present()
-        if end not in get_args(End):
-            raise ValueError(f"end {end!r}: expected one of {', '.join(map(repr, get_args(End)))}")
+        node = self._running_node()
+        if end not in get_args(EndMode):
+            raise ValueError(f"end {end!r}: expected one of {', '.join(map(repr, get_args(EndMode)))}")
         if end == "power lost" and self._environment.disk.is_real:
             raise ValueError("power lost: expected a Coordinator in memory (data=None), not on a real disk")
         if end == "stopped":
-            await self._to_the_end(self._end())
+            await self._run_to_completion(self._stop_node())
         else:
             self._node = None
             node.halt()
-            self._lead_to(None)
-            self._environment = replace(self._environment, disk=_disk_after(self._environment, end))
-        await self._begin()
+            self._connect_members_to(None)
+            self._environment = replace(self._environment, disk=_disk_after_end(self._environment, end))
+        await self._start_node()
 
-    async def _begin(self) -> None:
+    async def _start_node(self) -> None:
         from ..node.node import Node
 
         listening = self._listen()
         node = Node(self._settings, self._options, self._environment)
         node.interceptor = self._interceptor
-        leave_behind(node)
+        close_in_forked_children(node)
         try:
             await node.start(listening)
         except BaseException:
@@ -190,10 +190,10 @@ class Coordinator(AsyncCoordinator):
                 listening.close()
             raise
         self._node = node
-        self._lead_to(node)
+        self._connect_members_to(node)
 
     def _listen(self) -> socket | None:
-        if not self._listens:
+        if not self._is_listening:
             return None
         from ..node.listening import bind
 
@@ -201,21 +201,21 @@ class Coordinator(AsyncCoordinator):
         self._options = replace(self._options, listen_port=listening.getsockname()[1])  # for a restart
         return listening
 
-    def _lead_to(self, node: Node | None) -> None:
+    def _connect_members_to(self, node: Node | None) -> None:
         """Connect members in this process to ``node``."""
         if self._connector is not None:
             self._connector.node = node
 
-    # While it runs ---------------------------------------------------------------------------------------------------
+    # While running ---------------------------------------------------------------------------------------------------
 
     @property
     def node(self) -> Node:
-        """The node, for tests and tools. Its methods are not a stable API."""
-        return self._present()
+        """The node, for tests and tools. Its methods are no stable API."""
+        return self._running_node()
 
     @property
     def interceptor(self) -> Interceptor | None:
-        """Sees and may change every request and answer. It stays over a restart."""
+        """Observes and may change every request and answer. It is kept over a restart."""
         return self._interceptor
 
     @interceptor.setter
@@ -227,13 +227,13 @@ class Coordinator(AsyncCoordinator):
     @property
     def bootstrap(self) -> str:
         """The address for Kafka's clients, "host:port". Raises RuntimeError if it does not listen."""
-        if not self._listens:
-            raise RuntimeError("this Coordinator does not listen: make it with listen='127.0.0.1:0'")
+        if not self._is_listening:
+            raise RuntimeError("this Coordinator does not listen: create it with listen='127.0.0.1:0'")
         return str(self._address())
 
     def _address(self) -> Address:
         if self._node is None:
-            raise RuntimeError(self._why_absent())
+            raise RuntimeError(self._not_running_message())
         return Address(self._node.advertised_host, self._node.advertised_port)
 
     async def loaded(self) -> None:
@@ -258,27 +258,27 @@ class Coordinator(AsyncCoordinator):
         """A member of a group, in this process. See ``Member`` for its options."""
         from ..member.member import Member
 
-        self._present()
+        self._running_node()
         member = Member(self.connector, group, **options)
         self._members.add(member)
         return member
 
-    def _present(self) -> Node:
+    def _running_node(self) -> Node:
         if self._node is None:
-            raise RuntimeError(self._why_absent())
+            raise RuntimeError(self._not_running_message())
         running = None
         with suppress(RuntimeError):
             running = asyncio.get_running_loop()
         if running is not self._loop:
             raise RuntimeError(
-                "this Coordinator lives on another event loop: call it there, or make it with Coordinator.in_thread(),"
-                " which any thread may call"
+                "this Coordinator runs on another event loop: call it there, or create it with "
+                "Coordinator.in_thread(), which any thread may call"
             )
         return self._node
 
-    def _why_absent(self) -> str:
+    def _not_running_message(self) -> str:
         if self._loop is None:
-            return "this Coordinator does not run yet: use it inside `async with`, or await start() first"
+            return "this Coordinator is not running yet: use it inside `async with`, or await start() first"
         return "this Coordinator has stopped: make another one"
 
 
@@ -290,14 +290,14 @@ def _options(
     topics: Mapping[str, int],
     file_mode: int,
 ) -> Options:
-    """As ``config.load`` makes them of a command line. Raises StartError."""
+    """The options, as ``config.load`` creates them from a command line. Raises StartError."""
     if data == "":
         raise StartError("bad data '': expected the path of a folder, '.' for this one, or None to keep all in memory")
     if not isinstance(topics, Mapping):
-        raise StartError(f"bad topics {topics!r}: expected names and how many partitions, as in {{'jobs': 3}}")
+        raise StartError(f"bad topics {topics!r}: expected partition counts by name, as in {{'jobs': 3}}")
     if data is not None and not isinstance(data, str | Path):
         raise StartError(f"bad data {data!r}: expected the path of a folder, or None to keep all in memory")
-    _check_text("listen", listen, "HOST:PORT, as in '127.0.0.1:9092', or None for nobody")
+    _check_text("listen", listen, "HOST:PORT, as in '127.0.0.1:9092', or None not to listen")
     _check_text("advertised", advertised, "HOST:PORT, as in 'example.org:9092'")
     for name in topics:
         _check_text("topic name", name, "text, as in {'jobs': 3}")
@@ -313,15 +313,15 @@ def _options(
     )
 
 
-def _check_text(what: str, value: object, expected: str) -> None:
+def _check_text(name: str, value: object, expected: str) -> None:
     if value is not None and not isinstance(value, str):
-        raise StartError(f"bad {what} {value!r}: expected {expected}")
+        raise StartError(f"bad {name} {value!r}: expected {expected}")
 
 
-def _disk_after(environment: Environment, end: End) -> Any:
-    """What a process that ended so has left."""
+def _disk_after_end(environment: Environment, end: EndMode) -> Any:
+    """The disk as a process that ended this way leaves it."""
     disk: Any = environment.disk
     if disk.is_real:
         return disk
-    left: FaultyDisk = disk.kill() if end == "killed" else disk.crash()
-    return left
+    disk_after_end: FaultyDisk = disk.kill() if end == "killed" else disk.crash()
+    return disk_after_end

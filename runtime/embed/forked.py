@@ -1,8 +1,8 @@
-"""What a forked child of the program must let go of, so that only the coordinator's own process has it.
+"""Closes the coordinator's files in forked child processes, so that only the coordinator's own process has them open.
 
-``multiprocessing`` forks on Linux (before Python 3.14). A worker made so inherits the listening socket, the connections
-and the lock of the data folder. If its parent is then killed, that socket goes on taking connections which nobody
-serves, and the next coordinator finds port and folder in use, for as long as such a worker lives.
+``multiprocessing`` forks on Linux (before Python 3.14). Such a worker inherits the listening socket, the connections
+and the lock of the data folder. If its parent were killed, the socket would still accept connections without serving
+them, and while the worker runs the next coordinator could neither bind the port nor lock the folder.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 _nodes: WeakSet[Node] = WeakSet()
 
 
-def leave_behind(node: Node) -> None:
-    """Children that are forked from now on have nothing of this node."""
+def close_in_forked_children(node: Node) -> None:
+    """Children that are forked from now on do not keep the files of this node open."""
     _nodes.add(node)
 
 
-def _let_go() -> None:
-    """In the child. The numbers lead to nothing from now on, but are not free: objects that were copied have them."""
+def _close_inherited_files() -> None:
+    """Runs in the child. Replaces the files by /dev/null: copied objects still use the descriptor numbers."""
     if not _nodes:
         return
-    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    null_fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for node in _nodes:
-        for fd in node.own_files():
-            os.dup2(nothing, fd, inheritable=False)
-    os.close(nothing)
+        for fd in node.exclusive_fds():
+            os.dup2(null_fd, fd, inheritable=False)
+    os.close(null_fd)
     _nodes.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_close_inherited_files)

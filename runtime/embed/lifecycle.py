@@ -1,4 +1,4 @@
-"""What a coordinator on an event loop offers besides the admin methods: begin, end, and its members."""
+"""The interface of a coordinator on an event loop: start, stop, members, and the admin methods."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .admin import Admin
 if TYPE_CHECKING:
     from ..member.local import LocalConnector
     from ..member.member import Member
-    from ..member.terms import MemberArguments
+    from ..member.options import MemberArguments
 
-End = Literal["stopped", "killed", "power lost"]
-"""How a process ends, before the next one takes its place."""
+EndMode = Literal["stopped", "killed", "power lost"]
+"""How the old process ends in a restart."""
 
 
 class AsyncCoordinator(Admin, ABC):
@@ -28,7 +28,7 @@ class AsyncCoordinator(Admin, ABC):
     async def stop(self) -> None: ...
 
     @abstractmethod
-    async def restart(self, end: End = "stopped") -> None: ...
+    async def restart(self, end: EndMode = "stopped") -> None: ...
 
     @abstractmethod
     async def loaded(self) -> None: ...

@@ -1,4 +1,4 @@
-"""A coordinator on a thread and an event loop of its own, for programs that have no loop; any thread may call it."""
+"""A coordinator on its own thread and event loop, for programs without a loop. Any thread may call it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from ..engine.waiting import LoopClosed, run_on_loop
 from ..settings.table import Settings
-from .lifecycle import AsyncCoordinator, End
+from .lifecycle import AsyncCoordinator, EndMode
 from .results import CommittedOffset, GroupDescription, GroupPage, Targets, TopicDescription, TopicPartition
 
 if TYPE_CHECKING:
     from ..member.blocking import BlockingMember
-    from ..member.terms import MemberArguments
+    from ..member.options import MemberArguments
 
 STOPPED = "this Coordinator has stopped: make another one"
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class ThreadCoordinator:
         """See ``Coordinator.start``. Raises StartError."""
         if self._thread is not None:
             raise RuntimeError("this Coordinator was started before: make another one")
-        self._thread = threading.Thread(target=self._serve, name="callboard-coordinator", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="callboard-coordinator", daemon=True)
         self._thread.start()
         self._started.result()
 
@@ -48,7 +48,7 @@ class ThreadCoordinator:
         """See ``Coordinator.stop``. From any thread but the coordinator's own."""
         if self._thread is None or self._loop is None:
             return
-        self._refuse_own_thread()
+        self._check_other_thread()
         if not self._ended.done():
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
@@ -63,23 +63,23 @@ class ThreadCoordinator:
     ) -> None:
         self.stop()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine of yours on the coordinator's loop, and wait for its result."""
+    def run(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the coordinator's loop, and wait for its result."""
         try:
-            loop = self._present()
+            loop = self._running_loop()
         except RuntimeError:
-            work.close()
+            coro.close()
             raise
         try:
-            return run_on_loop(work, loop)
+            return run_on_loop(coro, loop)
         except (CancelledError, LoopClosed) as error:
             raise RuntimeError(STOPPED) from error
 
     # On the coordinator's thread -------------------------------------------------------------------------------------
 
-    def _serve(self) -> None:
+    def _run_thread(self) -> None:
         try:
-            asyncio.run(self._live())
+            asyncio.run(self._serve_until_stopped())
         except BaseException as error:
             if self._started.done():
                 self._ended.set_exception(error)
@@ -89,26 +89,26 @@ class ThreadCoordinator:
         else:
             self._ended.set_result(None)
 
-    async def _live(self) -> None:
+    async def _serve_until_stopped(self) -> None:
         self._stopping = asyncio.Event()
         async with self._coordinator:
             self._loop = asyncio.get_running_loop()
             self._started.set_result(None)
             await self._stopping.wait()
 
-    def _present(self) -> asyncio.AbstractEventLoop:
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            raise RuntimeError("this Coordinator does not run yet: use it inside `with`, or call start() first")
+            raise RuntimeError("this Coordinator is not running yet: use it inside `with`, or call start() first")
         if self._stopping.is_set() or self._ended.done():
             raise RuntimeError(STOPPED)
-        self._refuse_own_thread()
+        self._check_other_thread()
         return self._loop
 
-    def _refuse_own_thread(self) -> None:
+    def _check_other_thread(self) -> None:
         if threading.current_thread() is self._thread:
-            raise RuntimeError("a blocking call on the coordinator's own thread waits for itself: use `asynchronous`")
+            raise RuntimeError("a blocking call on the coordinator's own thread would deadlock: use `asynchronous`")
 
-    # As Coordinator has them -----------------------------------------------------------------------------------------
+    # Methods of Coordinator ------------------------------------------------------------------------------------------
 
     @property
     def asynchronous(self) -> AsyncCoordinator:
@@ -125,7 +125,7 @@ class ThreadCoordinator:
         """The current settings."""
         return self._coordinator.settings
 
-    def restart(self, end: End = "stopped") -> None:
+    def restart(self, end: EndMode = "stopped") -> None:
         """See ``Coordinator.restart``."""
         self.run(self._coordinator.restart(end))
 
@@ -137,7 +137,7 @@ class ThreadCoordinator:
         """A member of a group, in this process, for use in the calling thread. Options as ``Member``'s."""
         from ..member.blocking import BlockingMember
 
-        return BlockingMember(self._coordinator.connector, group, loop=self._present(), **options)
+        return BlockingMember(self._coordinator.connector, group, loop=self._running_loop(), **options)
 
     def describe(self, group: str) -> GroupDescription:
         """See ``Coordinator.describe``."""
@@ -153,8 +153,7 @@ class ThreadCoordinator:
         after: str = "",
     ) -> GroupPage:
         """See ``Coordinator.groups``."""
-        asked = self._coordinator.groups(states=states, types=types, prefix=prefix, limit=limit, after=after)
-        return self.run(asked)
+        return self.run(self._coordinator.groups(states=states, types=types, prefix=prefix, limit=limit, after=after))
 
     def groups_of_topic(self, topic: str) -> tuple[str, ...]:
         """See ``Coordinator.groups_of_topic``."""
@@ -173,8 +172,9 @@ class ThreadCoordinator:
         reason: str | None = None,
     ) -> tuple[str, ...]:
         """See ``Coordinator.remove_members``."""
-        asked = self._coordinator.remove_members(group, member_ids=member_ids, instance_ids=instance_ids, reason=reason)
-        return self.run(asked)
+        return self.run(
+            self._coordinator.remove_members(group, member_ids=member_ids, instance_ids=instance_ids, reason=reason)
+        )
 
     def offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         """See ``Coordinator.offsets``."""

@@ -1,4 +1,4 @@
-"""The TimerActor's one wake-up: on an event loop, or on a thread of its own."""
+"""The alarm of a TimerActor: one time at which the actor gets ``Wake``. On an event loop, or on a thread."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import pykka
 from ...actors.base import ActorRef
 from ...actors.engine_ports import Clock
 from ...actors.timer.messages import Wake
-from .clock import PULSE_MS, SystemClock
+from .clock import CLOCK_CHECK_INTERVAL_MS, SystemClock
 
 
 class Alarm:
-    """``actors.engine_ports.Alarm``. Its actor is set once, after both are made."""
+    """``actors.engine_ports.Alarm``. ``actor`` is set once, after both are created."""
 
     actor: ActorRef
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._watched = clock if isinstance(clock, SystemClock) else None
+        self._system_clock = clock if isinstance(clock, SystemClock) else None
         self._is_set = False
 
-    def _note(self, is_set: bool) -> None:
-        """The clock should know whether somebody looks at it."""
+    def _mark_set(self, is_set: bool) -> None:
+        """Register with the clock while the alarm is set, because it then reads the clock regularly."""
         if is_set is not self._is_set:
             self._is_set = is_set
-            if self._watched is not None:
-                (self._watched.watch if is_set else self._watched.unwatch)()
+            if self._system_clock is not None:
+                (self._system_clock.add_watcher if is_set else self._system_clock.remove_watcher)()
 
     def set(self, due_ms: int) -> None:
         raise NotImplementedError
@@ -37,8 +37,8 @@ class Alarm:
     def clear(self) -> None:
         raise NotImplementedError
 
-    def ring(self) -> None:
-        with suppress(pykka.ActorDeadError):  # it has stopped meanwhile
+    def fire(self) -> None:
+        with suppress(pykka.ActorDeadError):  # the actor has stopped
             self.actor.tell(Wake())
 
 
@@ -54,51 +54,51 @@ class LoopAlarm(Alarm):
     def set(self, due_ms: int) -> None:
         if self._handle is not None:
             self._handle.cancel()
-        self._note(True)
+        self._mark_set(True)
         self._due_ms = due_ms
         self._wait(due_ms - self._clock.monotonic_ms())
 
     def clear(self) -> None:
-        self._note(False)
+        self._mark_set(False)
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
 
     def _wait(self, left_ms: int) -> None:
-        """In pulses, so that the clock can tell a stall from a long wait."""
-        self._handle = self._loop.call_later(min(max(left_ms, 0), PULSE_MS) / 1000, self._look)
+        """Wait in short intervals, so that the clock can tell a stall from a long wait."""
+        self._handle = self._loop.call_later(min(max(left_ms, 0), CLOCK_CHECK_INTERVAL_MS) / 1000, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         left_ms = self._due_ms - self._clock.monotonic_ms()
         if left_ms > 0:
             self._wait(left_ms)
         else:
             self._handle = None
-            self._note(False)
-            self.ring()
+            self._mark_set(False)
+            self.fire()
 
 
 class ThreadAlarm(Alarm):
-    """For systems without a loop: a thread that sleeps until the alarm is due, until ``close``."""
+    """For systems without an event loop: a thread that waits until the alarm is due. ``close`` ends it."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self._changed = threading.Condition()
         self._due_ms: int | None = None
         self._is_closed = False
-        self._thread = threading.Thread(target=self._watch, name="callboard-alarm", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="callboard-alarm", daemon=True)
         self._thread.start()
 
     def set(self, due_ms: int) -> None:
         with self._changed:
             self._due_ms = due_ms
-            self._note(True)
+            self._mark_set(True)
             self._changed.notify()
 
     def clear(self) -> None:
         with self._changed:
             self._due_ms = None
-            self._note(False)
+            self._mark_set(False)
             self._changed.notify()
 
     def close(self) -> None:
@@ -107,18 +107,18 @@ class ThreadAlarm(Alarm):
             self._changed.notify()
         self._thread.join()
 
-    def _watch(self) -> None:
+    def _run(self) -> None:
         while self._wait():
-            self.ring()
+            self.fire()
 
     def _wait(self) -> bool:
-        """Until the alarm is due. False when it is closed."""
+        """Wait until the alarm is due. False when it is closed."""
         with self._changed:
             while not self._is_closed:
                 left_ms = None if self._due_ms is None else self._due_ms - self._clock.monotonic_ms()
                 if left_ms is not None and left_ms <= 0:
                     self._due_ms = None
-                    self._note(False)
+                    self._mark_set(False)
                     return True
-                self._changed.wait(None if left_ms is None else min(left_ms, PULSE_MS) / 1000)
+                self._changed.wait(None if left_ms is None else min(left_ms, CLOCK_CHECK_INTERVAL_MS) / 1000)
         return False

@@ -1,4 +1,4 @@
-"""Letters to the dead: messages that no actor will read. All are counted, a few are kept, the log stays readable."""
+"""Dead letters: messages that no actor will handle. All are counted, some are kept as samples, few are logged."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ SAMPLE_CHARS = 200  # a message may be as large as a request
 
 
 class DeadLetter(NamedTuple):
-    """A sample: whom it was for, and how the message begins."""
+    """A sample: the label of the receiver, and the beginning of the message's repr."""
 
     receiver: str
     message: str
 
 
 class DeadLetters:
-    """Counts every letter by the class of its message; writes a line a second at most, and keeps what it wrote of."""
+    """Counts dead letters by message class. Logs at most one line per second, and keeps the logged ones as samples."""
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self.by_class: Counter[str] = Counter()
         self.samples: deque[DeadLetter] = deque(maxlen=SAMPLES_KEPT)
         self._monotonic_ms = monotonic_ms
-        self._silent_until_ms: int | None = None
-        self._since = 0
+        self._next_log_ms: int | None = None
+        self._unlogged = 0
 
     @property
     def count(self) -> int:
@@ -37,20 +37,20 @@ class DeadLetters:
 
     def add(self, receiver: Any, message: Any) -> None:
         self.by_class[type(message).__name__] += 1
-        self._since += 1
+        self._unlogged += 1
         now_ms = self._monotonic_ms()
-        if self._silent_until_ms is not None and now_ms < self._silent_until_ms:
+        if self._next_log_ms is not None and now_ms < self._next_log_ms:
             return
-        self._silent_until_ms = now_ms + LOG_INTERVAL_MS
-        letter = DeadLetter(str(receiver), _beginning(message))
+        self._next_log_ms = now_ms + LOG_INTERVAL_MS
+        letter = DeadLetter(str(receiver), _short_repr(message))
         self.samples.append(letter)
-        count, self._since = self._since, 0
+        count, self._unlogged = self._unlogged, 0
         log.warning("%d messages to dead actors; the last: %s to %s", count, letter.message, letter.receiver)
 
 
-def _beginning(message: Any) -> str:
+def _short_repr(message: Any) -> str:
     try:
         text = repr(message)
-    except Exception as error:  # somebody else's class; it must not spoil a refusal
+    except Exception as error:  # a user's class; its error must not prevent the rejection of the message
         text = f"<{type(message).__name__}, whose repr fails: {error!r}>"
     return text if len(text) <= SAMPLE_CHARS else text[:SAMPLE_CHARS] + "..."

@@ -1,7 +1,7 @@
-"""Dispatchers run actors. This one runs them on an event loop's own thread, between the callbacks of its sockets.
+"""Dispatchers run actors. ``LoopDispatcher`` runs them on an event loop's thread, between the callbacks of its sockets.
 
-One thread for sockets and actors is the fastest form that CPython allows: a message costs no hand-over between threads
-(8 us against 70 us a round trip), and more workers are slower. See docs/runtime.md.
+One thread for sockets and actors is the fastest design that CPython allows: a message needs no hand-over between
+threads (8 us instead of 70 us per round trip), and more workers are slower. See docs/runtime.md.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from typing import Any
 
 import pykka
 
-from ...actors.base import Actor, Envelope, MailboxFull, belong_to
+from ...actors.base import Actor, Envelope, MailboxFull, set_current_dispatcher
 from ...actors.engine_ports import Clock
 from .alarm import Alarm, LoopAlarm
 from .dead_letters import DeadLetters
 from .mailbox import Mailbox, mailbox_of
 from .registry import Registry
-from .reply import ASK_TIMEOUT_S, Reply, WouldDeadlock, wait_blocking
-from .stats import Tally
+from .reply import ASK_TIMEOUT_S, Reply, WouldDeadlock, block_until_done
+from .stats import TurnCounters
 from .trace import Tracer
 
 log = logging.getLogger("callboard.runtime")
 
 MESSAGES_A_TURN = 64
-"""How many messages a mailbox may handle before the next one has its turn: batches pay, and waits stay short."""
+"""How many messages a mailbox handles before the next mailbox runs: large enough to pay, small enough to be fair."""
 
 SLICE_NS = 2_000_000
-"""How long actors run before the sockets are looked at again."""
+"""How long actors run before the loop polls its sockets again."""
 
-WATCH_S = 24 * 3600
-"""How often a watchman looks whether his dispatcher is still there. Seldom: he is there for the end of the loop."""
+CLOSE_DETECTOR_INTERVAL_S = 24 * 3600
+"""How often ``_LoopCloseDetector`` reschedules itself. Any long time will do: only the end of the loop matters."""
 
 
 class Dispatcher:
-    """What all dispatchers share: who lives, what is counted, and how one waits."""
+    """What all dispatchers share: the registry, counters, and blocking waits."""
 
     def __init__(self) -> None:
         self.registry = Registry()
         self.dead_letters = DeadLetters(self.monotonic_ms)
         self.tracer: Tracer | None = None
-        self.tallies: list[Tally] = []
+        self.turn_counters: list[TurnCounters] = []
         self.restarts = 0
-        self.late_replies = 0  # answers that came when nobody waited any more
+        self.late_replies = 0  # answers that came after the timeout of their ask
         self.ask_timeout_s = ASK_TIMEOUT_S
         self._serials = itertools.count(1)
 
@@ -63,25 +63,25 @@ class Dispatcher:
         """Whether the caller runs on a thread that the actors need."""
         raise NotImplementedError
 
-    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+    def tell_after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
         """See ``actors.base.Dispatcher``."""
         raise NotImplementedError
 
     def new_alarm(self, clock: Clock) -> Alarm:
-        """The one wake-up of a TimerActor on this dispatcher."""
+        """The alarm of a TimerActor on this dispatcher."""
         raise NotImplementedError
 
-    def is_end(self, error: BaseException) -> bool:
-        """See ``actors.base.Dispatcher``. A cancelled task is the trouble of whoever looked at its result."""
+    def ends_program(self, error: BaseException) -> bool:
+        """See ``actors.base.Dispatcher``. CancelledError is an error of the actor that read the task's result."""
         return not isinstance(error, Exception | CancelledError)
 
     def end(self, error: BaseException) -> None:
         """See ``actors.base.Dispatcher``."""
-        log.warning("all actors are told to stop, after %r in one of them", error)
+        log.warning("stopping all actors: one of them raised %r", error)
         self.registry.stop_all(block=False)
 
     def close(self, *, wait: bool = True) -> None:
-        """Give back what the dispatcher itself has: threads. The actors should have stopped."""
+        """Release the dispatcher's threads. The actors should have stopped."""
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
@@ -98,59 +98,59 @@ class Dispatcher:
     def new_serial(self) -> int:
         return next(self._serials)
 
-    def new_tally(self) -> Tally:
-        """For one worker."""
-        tally = Tally()
-        self.tallies.append(tally)
-        return tally
+    def new_turn_counters(self) -> TurnCounters:
+        """Counters for one worker."""
+        counters = TurnCounters()
+        self.turn_counters.append(counters)
+        return counters
 
-    def enter(self, ref: Any) -> None:
+    def register(self, ref: Any) -> None:
         self.registry.register(ref)
 
-    def forget(self, ref: Any) -> None:
+    def unregister(self, ref: Any) -> None:
         self.registry.unregister(ref)
 
-    def check_wait(self) -> None:
-        """Raises WouldDeadlock where a blocking wait would keep the answer from coming."""
+    def check_blocking_wait(self) -> None:
+        """Raises WouldDeadlock where a blocking wait would prevent the answer."""
         if self.is_own_thread():
             raise WouldDeadlock("a blocking wait on the actors' own thread: await the reply, or use on_done()")
 
     def wait_for(self, reply: Reply, timeout_s: float) -> None:
-        """Block until the reply is settled. Raises pykka.Timeout, and WouldDeadlock where that could never be."""
-        self.check_wait()
-        wait_blocking(reply, timeout_s)
+        """Block until the reply is settled. Raises pykka.Timeout, or WouldDeadlock if it could never be settled."""
+        self.check_blocking_wait()
+        block_until_done(reply, timeout_s)
 
-    def break_down(self, mailbox: Mailbox, error: BaseException) -> bool:
-        """Something got out of a turn, from ``on_start`` perhaps: that actor is lost, the others are not."""
-        log.error("%s is lost: its turn broke down", mailbox.label, exc_info=error)
+    def handle_broken_turn(self, mailbox: Mailbox, error: BaseException) -> bool:
+        """An exception escaped from a turn, for example from ``on_start``: drop that actor and keep the others."""
+        log.error("%s is dropped: an exception escaped from its turn", mailbox.label, exc_info=error)
         mailbox.abandon()
-        if self.is_end(error):
+        if self.ends_program(error):
             self.end(error)
         return False
 
     def abandon_all(self) -> None:
-        """Nobody runs actors here any more: whoever asks them hears so at once."""
-        for ref in self.registry.own():
+        """Drop all actors: nothing runs them any more, so pending and later asks fail at once."""
+        for ref in self.registry.engine_refs():
             mailbox_of(ref).abandon()
 
-    def cause_now(self) -> Context | None:
-        """What a message that is sent later is caused by, if somebody wants to know."""
+    def current_cause(self) -> Context | None:
+        """The context that a delayed message is sent in, for the tracer; None without one."""
         return None if self.tracer is None else copy_context()
 
     def dead_letter(self, mailbox: Mailbox, envelope: Envelope[Any]) -> None:
-        """Nobody will read this message."""
+        """Record a message that no actor will handle."""
         self.dead_letters.add(mailbox.label, envelope.message)
         if self.tracer is not None:
             self.tracer.dead(envelope)
 
     def trace(self, tracer: Tracer | None) -> None:
-        """From now on (or no longer) every message passes the tracer."""
+        """Pass every message through the tracer from now on; None disables tracing."""
         self.tracer = tracer
-        for ref in self.registry.own():
-            mailbox_of(ref).door = self.door_of(ref.actor_class)
+        for ref in self.registry.engine_refs():
+            mailbox_of(ref).admission_threshold = self.admission_threshold_of(ref.actor_class)
 
-    def door_of(self, actor_class: type[Actor]) -> int:
-        """The number of unread messages from which on a mailbox takes a second look at the next."""
+    def admission_threshold_of(self, actor_class: type[Actor]) -> int:
+        """With at least so many unread messages a mailbox calls ``_admit`` for the next one."""
         return actor_class.high_water if self.tracer is None else 0
 
 
@@ -164,19 +164,19 @@ class LoopDispatcher(Dispatcher):
         self._queue: deque[Mailbox] = deque()
         self._pumping = False
         self._end: BaseException | None = None
-        self._tally = self.new_tally()
-        # Turns run in a context of their own, where actors that are made belong here; entering it costs nothing.
+        self._turn_counters = self.new_turn_counters()
+        # Turns run in this context, so that actors made in a turn belong to this dispatcher. Entering it costs nothing.
         self._context = copy_context()
-        self._context.run(belong_to, self)
-        with suppress(RuntimeError):  # it is closed already: ``ready`` will find out
-            loop.call_soon_threadsafe(_Watchman(self), context=Context())
+        self._context.run(set_current_dispatcher, self)
+        with suppress(RuntimeError):  # the loop is closed already: ``ready`` will notice
+            loop.call_soon_threadsafe(_LoopCloseDetector(self), context=Context())
 
     def ready(self, mailbox: Mailbox) -> None:
         self._queue.append(mailbox)
         if not self._pumping:
             self._pumping = True
             try:
-                if _get_running_loop() is self.loop:  # not the thread's number: a loop may move to another thread
+                if _get_running_loop() is self.loop:  # not the thread id: a loop may move to another thread
                     self.loop.call_soon(self._pump, context=self._context)
                 else:
                     self.loop.call_soon_threadsafe(self._pump, context=self._context)
@@ -185,17 +185,17 @@ class LoopDispatcher(Dispatcher):
                 if not self.loop.is_closed():
                     raise
                 self.abandon_all()
-        elif self.loop.is_closed():  # and has forgotten the pump that was on its list
+        elif self.loop.is_closed():  # and has dropped the callback that was scheduled
             self.abandon_all()
 
     def abandon_all(self) -> None:
         self._pumping = False
-        with suppress(IndexError):  # another thread may be here too
+        with suppress(IndexError):  # another thread may run this too
             while True:
                 self._queue.popleft().abandon()
         super().abandon_all()
 
-    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+    def tell_after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
         self.loop.call_soon(tell_if_alive, ref, message)
 
     def new_alarm(self, clock: Clock) -> Alarm:
@@ -203,21 +203,21 @@ class LoopDispatcher(Dispatcher):
 
     def end(self, error: BaseException) -> None:
         super().end(error)
-        if isinstance(error, KeyboardInterrupt | SystemExit):  # a loop lets no other out of a callback
+        if isinstance(error, KeyboardInterrupt | SystemExit):  # the only exceptions that a loop lets out of a callback
             self._end = error
 
     def is_own_thread(self) -> bool:
-        """The thread on which the loop runs; while it does not run, the last one. Nobody needs a closed one's."""
+        """Whether this thread runs the loop; while the loop does not run, whether it was the last to run it."""
         if _get_running_loop() is self.loop:
             return True
-        is_last = threading.get_ident() == self._thread_id
-        return is_last and not self.loop.is_running() and not self.loop.is_closed()
+        is_last_thread = threading.get_ident() == self._thread_id
+        return is_last_thread and not self.loop.is_running() and not self.loop.is_closed()
 
     def _pump(self) -> None:
         self._thread_id = threading.get_ident()
         try:
             self._run_for(SLICE_NS)
-        finally:  # whatever got out of a turn, the others have theirs
+        finally:  # even if an exception escaped, the other mailboxes must run
             self._pumping = False
             if self._queue and not self._pumping:
                 self._pumping = True
@@ -227,25 +227,25 @@ class LoopDispatcher(Dispatcher):
             raise end
 
     def _run_for(self, slice_ns: int) -> None:
-        queue, tally, clock = self._queue, self._tally, time.perf_counter_ns
-        now = clock()
-        deadline = now + slice_ns
-        while queue and now < deadline:
-            mailbox, began = queue.popleft(), now
+        queue, counters, clock = self._queue, self._turn_counters, time.perf_counter_ns
+        now_ns = clock()
+        deadline_ns = now_ns + slice_ns
+        while queue and now_ns < deadline_ns:
+            mailbox, began_ns = queue.popleft(), now_ns
             try:
-                again = mailbox.run(MESSAGES_A_TURN, tally)
+                must_requeue = mailbox.run(MESSAGES_A_TURN, counters)
             except BaseException as error:
-                again = self.break_down(mailbox, error)
-            if again:
+                must_requeue = self.handle_broken_turn(mailbox, error)
+            if must_requeue:
                 queue.append(mailbox)
-            now = clock()
-            tally.turn(now - began)
+            now_ns = clock()
+            counters.count_turn(now_ns - began_ns)
 
 
-class _Watchman:
-    """Sees that a loop is closed, at no cost for the messages: it sits on the loop's list of timers.
+class _LoopCloseDetector:
+    """Detects that a loop was closed, without any cost per message: it is always one of the loop's timers.
 
-    A loop that is closed tells nobody, but it drops its list, and whoever is on it goes.
+    A loop has no hook for its end, but closing it drops its timers, so the detector is garbage-collected.
     """
 
     def __init__(self, dispatcher: LoopDispatcher) -> None:
@@ -254,7 +254,7 @@ class _Watchman:
     def __call__(self) -> None:
         dispatcher = self._dispatcher()
         if dispatcher is not None:
-            dispatcher.loop.call_later(WATCH_S, self, context=Context())
+            dispatcher.loop.call_later(CLOSE_DETECTOR_INTERVAL_S, self, context=Context())
 
     def __del__(self) -> None:
         dispatcher = self._dispatcher()
@@ -262,8 +262,8 @@ class _Watchman:
             dispatcher.abandon_all()
 
 
-def tell_because(cause: Context | None, ref: pykka.ActorRef[Any], message: Any) -> None:
-    """``tell_if_alive``, with what a tracer shows as the message's cause."""
+def tell_with_cause(cause: Context | None, ref: pykka.ActorRef[Any], message: Any) -> None:
+    """Like ``tell_if_alive``, in the context of ``cause``, so that a tracer shows the cause of the message."""
     if cause is None:
         tell_if_alive(ref, message)
     else:
@@ -271,11 +271,11 @@ def tell_because(cause: Context | None, ref: pykka.ActorRef[Any], message: Any) 
 
 
 def tell_if_alive(ref: pykka.ActorRef[Any], message: Any) -> None:
-    """For messages that one's own past has sent. Nobody is there to hear of a refusal."""
+    """Tell, for a message whose sender cannot handle an error: a refused message becomes a dead letter."""
     try:
         ref.tell(message)
     except pykka.ActorDeadError:
-        pass  # it has stopped meanwhile
+        pass  # the actor has stopped
     except MailboxFull:
         inbox = ref.actor_inbox
         inbox.dispatcher.dead_letter(inbox, Envelope(message))  # type: ignore[attr-defined]

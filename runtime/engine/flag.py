@@ -1,14 +1,14 @@
-"""Flag: what pykka needs of ``threading.Event``, in 48 bytes instead of 1 kB."""
+"""Flag: the part of ``threading.Event`` that pykka uses, in 48 bytes instead of 1 kB."""
 
 from __future__ import annotations
 
 import threading
 
-_making = threading.Lock()
+_creation_lock = threading.Lock()
 
 
 class Flag:
-    """Set once. Whoever waits makes the event that it waits on."""
+    """A flag that is set once. The first ``wait`` creates the event to wait on."""
 
     __slots__ = ("_event", "_is_set")
 
@@ -25,9 +25,9 @@ class Flag:
             self._event.set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """As ``threading.Event.wait``: blocks its thread, so it is for other threads than the actors'."""
-        with _making:  # two who wait at once wait on the same
+        """Like ``threading.Event.wait``: blocks the thread, so it must not be called on a thread that runs actors."""
+        with _creation_lock:  # concurrent waits must share one event
             event = self._event = self._event or threading.Event()
-        if self._is_set:  # after the event was there to see: ``set`` looks at them in the opposite order
+        if self._is_set:  # checked after the event is stored; ``set`` accesses them in the opposite order
             event.set()
         return event.wait(timeout)

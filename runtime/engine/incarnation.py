@@ -1,7 +1,8 @@
-"""Life: what of an actor outlives its instance. Restarts, sleep and failure are one thing: leave memory, come back.
+"""Incarnations of an actor: one instance after the other behind the same reference.
 
-An instance leaves because of a bug or to sleep; what it hands over stays here, and the next is made by the constructor
-with the same arguments. After too many bugs nobody comes back, and the reference says why.
+An instance leaves memory because of a bug (restart) or because it is idle (passivation). The snapshot that it leaves is
+kept here, and the next instance is created by the constructor with the same arguments. After too many bugs the actor
+has failed, and every ask of its reference raises the reason.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from typing import Any, Protocol
 
 import pykka
 
-from ...actors.base import Actor, ActorFailed, ActorRef, ChildAsleep, ChildFailed, Supervision
+from ...actors.base import Actor, ActorFailed, ActorRef, ChildFailed, ChildPassivated, Supervision
 
 log = logging.getLogger("callboard.runtime")
 
 
 class RestartCounter(Protocol):
-    """What a restart needs of the dispatcher: the time, and a place to count it."""
+    """The part of a dispatcher that a restart uses: the time, and the counter of restarts."""
 
     restarts: int
 
@@ -26,99 +27,103 @@ class RestartCounter(Protocol):
 
 
 class ActorHolder(Protocol):
-    """What a life needs of the mailbox of its actor."""
+    """The part of a mailbox that ``Incarnations`` uses."""
 
     actor: Actor | None
 
     @property
     def dispatcher(self) -> RestartCounter: ...
 
-    def has_stopped(self, ref: ActorRef) -> None:
+    def mark_stopped(self, ref: ActorRef) -> None:
         """The actor will handle no more messages."""
 
 
-class Life:
-    """Of one reference. Made for actors that are supervised, sleep or have a parent; others need none."""
+class Incarnations:
+    """The incarnations of one actor. Only for actors that are supervised, may be passivated or have a parent."""
 
-    __slots__ = ("_args", "_asleep_now", "_bugs_ms", "_kept", "_kwargs", "_parent", "bug", "failure", "sleeper")
+    __slots__ = (
+        *("_args", "_bugs_ms", "_kwargs", "_newly_passivated", "_parent", "_snapshot", "bug", "failure"),
+        "passivated_ref",
+    )
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], parent: ActorRef | None) -> None:
-        self.bug: Exception | None = None  # not attended to yet
+        self.bug: Exception | None = None  # a restart is still to come
         self.failure: ActorFailed | None = None
-        self.sleeper: ActorRef | None = None  # set while no instance is there; a cycle, so no longer than that
-        self._asleep_now: ActorRef | None = None
+        self.passivated_ref: ActorRef | None = None  # set only while there is no instance: it is a reference cycle
+        self._newly_passivated: ActorRef | None = None
         self._args = args
         self._kwargs = kwargs
         self._parent = parent
-        self._kept: Any = None
+        self._snapshot: Any = None
         self._bugs_ms: tuple[int, ...] = ()
 
     def restart(self, mailbox: ActorHolder, actor: Actor) -> Actor | None:
-        """After a bug: another instance in the place of this one; None if there were too many."""
+        """Replace an instance after a bug. None if there were too many bugs."""
         bug, self.bug = self.bug, None
         assert bug is not None
-        log.error("%s begins anew after a bug", actor, exc_info=bug)
-        self._kept = _leave(actor, bug)
-        return self._come_back(mailbox, actor._actor_ref, bug, actor)
+        log.error("%s restarts after a bug", actor, exc_info=bug)
+        self._snapshot = _snapshot_after_bug(actor, bug)
+        return self._reincarnate(mailbox, actor._actor_ref, bug, actor)
 
-    def sleep(self, mailbox: ActorHolder, actor: Actor) -> None:
-        """The instance leaves; its reference stays. A bug on the way out counts as any other."""
+    def passivate(self, mailbox: ActorHolder, actor: Actor) -> None:
+        """Drop the instance and keep its reference. An error in ``save_state`` counts as a bug."""
         try:
-            self._kept = actor.on_leave(None)
+            self._snapshot = actor.save_state(None)
         except Exception as error:
-            log.exception("%s could not fall asleep", actor)
-            self._kept = None
-            mailbox.actor = self._come_back(mailbox, actor._actor_ref, error, actor)
+            log.exception("%s could not be passivated", actor)
+            self._snapshot = None
+            mailbox.actor = self._reincarnate(mailbox, actor._actor_ref, error, actor)
             return
-        self.sleeper = self._asleep_now = actor._actor_ref
+        self.passivated_ref = self._newly_passivated = actor._actor_ref
         mailbox.actor = None
 
-    def asleep_now(self) -> ActorRef | None:
-        """Who has fallen asleep in this turn; asked once, at its end."""
-        sleeper, self._asleep_now = self._asleep_now, None
-        return sleeper
+    def take_newly_passivated(self) -> ActorRef | None:
+        """The actor if it was passivated in this turn. Returns it once."""
+        passivated_ref, self._newly_passivated = self._newly_passivated, None
+        return passivated_ref
 
-    def tell_of_sleep(self, sleeper: ActorRef) -> None:
-        self._tell_parent(ChildAsleep, sleeper)
+    def notify_parent_of_passivation(self, passivated_ref: ActorRef) -> None:
+        self._tell_parent(ChildPassivated, passivated_ref)
 
-    def wake(self, mailbox: ActorHolder) -> Actor | None:
-        """There is a message for somebody who sleeps; None if he cannot come back."""
-        ref, self.sleeper = self.sleeper, None
-        return None if ref is None else self._come_back(mailbox, ref, None, None)
+    def activate(self, mailbox: ActorHolder) -> Actor | None:
+        """A new instance of a passivated actor. None if there were too many bugs."""
+        ref, self.passivated_ref = self.passivated_ref, None
+        return None if ref is None else self._reincarnate(mailbox, ref, None, None)
 
     def retire(self) -> Any:
-        """The sleeper will not be woken again; returns what it left."""
-        self.sleeper = None
-        return self._kept
+        """Forget a passivated actor and return its snapshot."""
+        self.passivated_ref = None
+        return self._snapshot
 
-    def _come_back(
-        self, mailbox: ActorHolder, ref: ActorRef, bug: Exception | None, last: Actor | None
+    def _reincarnate(
+        self, mailbox: ActorHolder, ref: ActorRef, bug: Exception | None, previous: Actor | None
     ) -> Actor | None:
-        """Try until an instance stands or there were too many bugs; each counts, those of coming back too."""
+        """Try until there is a new instance or the restart limit is reached. Bugs of these attempts count too."""
         while True:
-            if bug is not None and self._is_too_much(mailbox, ref):
-                stand_in = self._stand_in(ref, bug)
-                if stand_in is None:
-                    self._fail(mailbox, ref, bug, last)
-                return stand_in
-            made = self._instance(ref.actor_class, ref)
-            if not isinstance(made, Exception):
-                self._kept = None
-                return made
-            log.error("%s could not come back", ref, exc_info=made)
-            bug = made.with_traceback(None)  # it would keep the frames of all who try, which keep it
+            if bug is not None and self._exceeds_restart_limit(mailbox, ref):
+                placeholder = self._create_placeholder(ref, bug)
+                if placeholder is None:
+                    self._fail(mailbox, ref, bug, previous)
+                return placeholder
+            created = self._create_instance(ref.actor_class, ref)
+            if not isinstance(created, Exception):
+                self._snapshot = None
+                return created
+            log.error("%s could not be restored", ref, exc_info=created)
+            bug = created.with_traceback(None)  # its frames refer to the error: a cycle
 
-    def _instance(self, actor_class: type[Actor], ref: ActorRef) -> Actor | Exception:
-        """A new instance behind the reference, or the bug that kept it from standing."""
+    def _create_instance(self, actor_class: type[Actor], ref: ActorRef) -> Actor | Exception:
+        """A new instance behind the reference, or the error that its constructor or hooks raised."""
         try:
-            actor: Actor = actor_class._take_place(ref, self._args, self._kwargs)
-            actor.on_return(self._kept)
+            actor: Actor = actor_class._replace_instance(ref, self._args, self._kwargs)
+            actor.restore_state(self._snapshot)
             actor.on_start()
         except Exception as error:
             return error
         return actor
 
-    def _is_too_much(self, mailbox: ActorHolder, ref: ActorRef) -> bool:
+    def _exceeds_restart_limit(self, mailbox: ActorHolder, ref: ActorRef) -> bool:
+        """Count a bug. True if the actor may not be restarted after it."""
         rule: Supervision | None = ref.actor_class.supervision
         if rule is None:
             return True
@@ -129,30 +134,30 @@ class Life:
         mailbox.dispatcher.restarts += 1
         return False
 
-    def _stand_in(self, ref: ActorRef, bug: Exception) -> Actor | None:
-        """Somebody who answers in the place of the actor that has failed, if its class names one."""
-        stand_in = ref.actor_class.stand_in
-        if stand_in is None:
+    def _create_placeholder(self, ref: ActorRef, bug: Exception) -> Actor | None:
+        """The actor that answers instead of the failed one, if its class names one."""
+        placeholder_class = ref.actor_class.placeholder
+        if placeholder_class is None:
             return None
-        made = self._instance(stand_in, ref)
-        if isinstance(made, Exception):
-            log.error("nobody could stand in for %s", ref, exc_info=made)
+        created = self._create_instance(placeholder_class, ref)
+        if isinstance(created, Exception):
+            log.error("the placeholder of %s could not be created", ref, exc_info=created)
             return None
         self._bugs_ms = ()
         self._tell_parent(ChildFailed, ref, bug)
-        return made
+        return created
 
-    def _fail(self, mailbox: ActorHolder, ref: ActorRef, bug: Exception, last: Actor | None) -> None:
-        count = len(self._bugs_ms)  # of an actor without a rule none are counted
+    def _fail(self, mailbox: ActorHolder, ref: ActorRef, bug: Exception, previous: Actor | None) -> None:
+        count = len(self._bugs_ms)  # 0 for an actor without supervision
         bugs = f"{count} bugs in a row; the last was {bug!r}" if count > 1 else f"one bug was too much: {bug!r}"
         self.failure = ActorFailed(f"{ref} has failed: {bugs}")
         log.error("%s", self.failure)
-        mailbox.has_stopped(ref)
-        if last is not None:
+        mailbox.mark_stopped(ref)
+        if previous is not None:
             try:
-                last.on_failure(type(bug), bug, bug.__traceback__)
+                previous.on_failure(type(bug), bug, bug.__traceback__)
             except Exception:
-                log.exception("on_failure of %s has a bug too", last)
+                log.exception("on_failure of %s has raised an error too", previous)
         self._tell_parent(ChildFailed, ref, bug)
 
     def _tell_parent(self, message: type, *values: Any) -> None:
@@ -161,12 +166,12 @@ class Life:
             try:
                 parent.tell(message(*values))
             except pykka.ActorDeadError:
-                self._parent = None  # it is gone: nobody is left to hear
+                self._parent = None  # it has stopped
 
 
-def _leave(actor: Actor, bug: Exception) -> Any:
+def _snapshot_after_bug(actor: Actor, bug: Exception) -> Any:
     try:
-        return actor.on_leave(bug)
+        return actor.save_state(bug)
     except Exception:
-        log.error("%s could not hand anything over to the instance after it", actor, exc_info=sys.exc_info())
+        log.error("%s could not leave a snapshot for its next instance", actor, exc_info=sys.exc_info())
         return None

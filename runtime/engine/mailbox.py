@@ -1,8 +1,8 @@
 """Mailbox: a pykka inbox that is queued on a dispatcher while it has messages.
 
-No lock is needed with one worker: ``put`` appends and then looks at ``scheduled``, ``run`` clears ``scheduled`` and
-then looks at the queue, so one of the two sees the message. A mailbox that is queued twice costs an empty turn, never
-two turns at once. With several workers ``SharedMailbox`` makes a test-and-set of the flag.
+With one worker no lock is needed: ``put`` appends and then reads ``scheduled``; ``run`` clears ``scheduled`` and then
+checks the queue. So one of the two sees the message. A mailbox that is queued twice costs an empty turn, and never runs
+twice at the same time. With several workers ``SharedMailbox`` replaces the flag by a test-and-set.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ...actors.base import (
     Actor,
     ActorFailed,
     ActorRef,
-    ChildAsleep,
     ChildFailed,
+    ChildPassivated,
     Dispatcher,
     Envelope,
     MailboxFull,
@@ -31,21 +31,21 @@ from ...actors.base import (
 )
 from ...actors.timer.messages import Expired
 from .flag import Flag
-from .incarnation import Life
+from .incarnation import Incarnations
 from .reply import Reply
-from .stats import Tally
+from .stats import TurnCounters
 from .trace import Tracer
 
 log = logging.getLogger("callboard.runtime")
 
-ALWAYS_TAKEN = (messages._ActorStop, ChildFailed, ChildAsleep, Expired)
-"""What no mailbox is too full for: the runtime says it once, and to nobody else."""
+ALWAYS_ADMITTED = (messages._ActorStop, ChildFailed, ChildPassivated, Expired)
+"""Messages that are admitted above ``high_water`` too: the engine sends each of them once, and to one actor."""
 
-_making = threading.Lock()  # held while a mailbox makes what it has not needed before
+_creation_lock = threading.Lock()  # held while a mailbox creates an attribute on first use
 
 
 class MailboxHost(Dispatcher, Protocol):
-    """What a mailbox needs of the dispatcher that runs it, besides what its actor needs."""
+    """The part of a dispatcher that a mailbox uses, in addition to the part that its actor uses."""
 
     tracer: Tracer | None
     restarts: int
@@ -61,42 +61,42 @@ class MailboxHost(Dispatcher, Protocol):
 
     def new_urn(self) -> str: ...
 
-    def door_of(self, actor_class: type[Actor]) -> int:
-        """The number of unread messages from which on a mailbox takes a second look at the next."""
+    def admission_threshold_of(self, actor_class: type[Actor]) -> int:
+        """With at least so many unread messages a mailbox calls ``_admit`` for the next one."""
 
     def dead_letter(self, mailbox: Mailbox, envelope: Envelope[Any]) -> None:
-        """Nobody will read this message."""
+        """Record a message that no actor will handle."""
 
 
-class Attention(IntEnum):
-    """Why the run of messages must look up."""
+class TurnInterrupt(IntEnum):
+    """Set while a message is handled: what ``run`` must do before the next message."""
 
-    NOTHING = 0
+    NONE = 0
     STOPPED = 1
     BUG = 2
-    SLEEPY = 3
+    PASSIVATE = 3
 
 
 class Mailbox:
-    """An actor's inbox; it holds the actor, since pykka's reference is a weak one."""
+    """An actor's inbox. It holds the actor, because pykka's reference to it is weak."""
 
     __slots__ = (
-        *("actor", "actor_class", "attention", "closed", "dispatcher", "door", "life", "queue", "rooms", "scheduled"),
-        *("serial", "started", "stopped", "_urn"),
+        *("actor", "actor_class", "admission_threshold", "closed", "dispatcher", "incarnations", "interrupt", "queue"),
+        *("room_waiters", "scheduled", "serial", "started", "stopped", "_urn"),
     )
 
     def __init__(self, dispatcher: MailboxHost) -> None:
         self.dispatcher = dispatcher
         self.queue: deque[Envelope[Any]] = deque()
         self.actor: Actor | None = None
-        self.actor_class: type[Actor] = Actor  # until it is bound to one
+        self.actor_class: type[Actor] = Actor  # until ``bind``
         self.serial = 0
-        self.life: Life | None = None
+        self.incarnations: Incarnations | None = None
         self.stopped = Flag()
-        self.door = sys.maxsize  # with so many messages unread, ``_admit`` decides about the next
-        self.rooms: deque[Reply] | None = None  # of those who wait until there is room
-        self.attention = Attention.NOTHING
-        self.scheduled = True  # held back until the actor starts
+        self.admission_threshold = sys.maxsize  # with so many messages unread, ``_admit`` decides about the next
+        self.room_waiters: deque[Reply] | None = None  # futures of ``room``
+        self.interrupt = TurnInterrupt.NONE
+        self.scheduled = True  # so that it is not queued before the actor starts
         self.started = False
         self.closed = False
         self._urn: str | None = None
@@ -104,22 +104,22 @@ class Mailbox:
     @property
     def urn(self) -> str:
         if self._urn is None:
-            with _making:
+            with _creation_lock:
                 self._urn = self._urn or self.dispatcher.new_urn()
         return self._urn
 
     @property
     def label(self) -> str:
-        """A short name, the same in each run of the same program: "GroupActor-17"."""
+        """A short name that is the same in each run of a program: "GroupActor-17"."""
         return f"{self.actor_class.__name__}-{self.serial}"
 
     @property
-    def is_asleep(self) -> bool:
-        return self.life is not None and self.life.sleeper is not None
+    def is_passivated(self) -> bool:
+        return self.incarnations is not None and self.incarnations.passivated_ref is not None
 
     def put(self, envelope: Envelope[Any], /) -> None:
         queue = self.queue
-        if len(queue) >= self.door:
+        if len(queue) >= self.admission_threshold:
             admitted = self._admit(envelope)
             if admitted is None:
                 return
@@ -129,7 +129,7 @@ class Mailbox:
             self.scheduled = True
             self.dispatcher.ready(self)
         elif self.closed:
-            self._refuse_all()
+            self._reject_all()
 
     def get(self) -> Envelope[Any]:
         return self.queue.popleft()
@@ -137,229 +137,233 @@ class Mailbox:
     def empty(self) -> bool:
         return not self.queue
 
-    def remember(self, args: tuple[Any, ...], kwargs: dict[str, Any], parent: ActorRef | None) -> None:
-        """How another instance of the actor is made; its parent hears when there cannot be one."""
-        self.life = Life(args, kwargs, parent)
+    def remember_constructor(self, args: tuple[Any, ...], kwargs: dict[str, Any], parent: ActorRef | None) -> None:
+        """Keep what is needed to create another instance of the actor, and the parent to notify if that fails."""
+        self.incarnations = Incarnations(args, kwargs, parent)
 
     def bind(self, actor: Actor) -> None:
-        """Start to deliver to ``actor``; what came before waits until now."""
+        """Start to deliver to ``actor``, including the messages that were put before."""
         self.actor = actor
         self.actor_class = type(actor)
         self.serial = self.dispatcher.new_serial()
-        self.door = self.dispatcher.door_of(type(actor))
+        self.admission_threshold = self.dispatcher.admission_threshold_of(type(actor))
         self.dispatcher.ready(self)
 
-    def run(self, budget: int, tally: Tally) -> bool:
-        """Handle at most ``budget`` messages. True if it is to be queued again."""
+    def run(self, budget: int, counters: TurnCounters) -> bool:
+        """Handle at most ``budget`` messages. True if the mailbox must be queued again."""
         actor = self.actor
-        if (actor is None or not self.started) and (actor := self._enter()) is None:
+        if (actor is None or not self.started) and (actor := self._start_or_activate()) is None:
             return self._end_turn()
         queue, left, tracer = self.queue, budget, self.dispatcher.tracer
         handle = actor.handle if tracer is None else tracer.handler(actor)
         while queue and left:
             left -= 1
             handle(queue.popleft())
-            if self.attention:
-                following = self._attend(actor)
-                if following is None:
+            if self.interrupt:
+                next_actor = self._handle_interrupt(actor)
+                if next_actor is None:
                     break
-                actor = following
+                actor = next_actor
                 handle = actor.handle if tracer is None else tracer.handler(actor)
-        actor.reply_to = None  # who has nothing to do holds no answer
-        tally.handled[type(actor)] += budget - left
-        if self.rooms and len(queue) <= self.actor_class.high_water // 2:
-            self._make_room()
-        if self.actor is not None:  # nearly always, and calls cost
+        actor.reply_to = None  # an idle actor must not keep a reply alive
+        counters.handled[type(actor)] += budget - left
+        if self.room_waiters and len(queue) <= self.actor_class.high_water // 2:
+            self._settle_room_waiters()
+        if self.actor is not None:  # the usual case, without the cost of a call
             return self._release()
         return self._end_turn()
 
     def _end_turn(self) -> bool:
-        """True if the mailbox is to be queued again. Who hears that the actor sleeps finds nobody at work on it."""
-        life = self.life
-        if life is None:
+        """True if the mailbox must be queued again. The parent is notified last, so that it may retire the actor."""
+        incarnations = self.incarnations
+        if incarnations is None:
             return not self.closed and self._release()
-        sleeper = life.asleep_now()
-        again = not self.closed and self._release()
-        if sleeper is not None:
-            life.tell_of_sleep(sleeper)
-        return again
+        passivated_ref = incarnations.take_newly_passivated()
+        must_requeue = not self.closed and self._release()
+        if passivated_ref is not None:
+            incarnations.notify_parent_of_passivation(passivated_ref)
+        return must_requeue
 
     def _release(self) -> bool:
-        """The turn is over. True if there is more to do, and nobody else has taken note of it."""
+        """End the turn. True if messages wait and no other thread has queued the mailbox for them."""
         self.scheduled = False
         if self.queue and not self.scheduled:
             self.scheduled = True
             return True
         return False
 
-    # Beginning and end -----------------------------------------------------------------------------------------------
+    # Start and stop --------------------------------------------------------------------------------------------------
 
-    def _enter(self) -> Actor | None:
-        """The first turn of all, or the first after a sleep. None if nobody is there to take messages."""
+    def _start_or_activate(self) -> Actor | None:
+        """Start the actor in its first turn, or activate it after passivation. None if there is no actor."""
         if self.started:
-            return self._wake()
+            return self._activate()
         self.started = True
         actor = self.actor
-        assert actor is not None, "nobody queues a mailbox before it is bound"
+        assert actor is not None, "a mailbox is not queued before it is bound"
         actor._actor_loop_setup()
-        return self._attend(actor) if self.attention else actor
+        return self._handle_interrupt(actor) if self.interrupt else actor
 
-    def _wake(self) -> Actor | None:
-        """Messages for an actor that is not in memory; a turn without any brings nobody back."""
+    def _activate(self) -> Actor | None:
+        """Create a new instance of a passivated actor, if it has messages."""
         if self.closed:
-            self._refuse_all()
-        elif self.queue and self.life is not None:
-            self.actor = self.life.wake(self)
-            if self.attention is Attention.STOPPED:
+            self._reject_all()
+        elif self.queue and self.incarnations is not None:
+            self.actor = self.incarnations.activate(self)
+            if self.interrupt is TurnInterrupt.STOPPED:
                 self._close()
         return self.actor
 
-    def has_stopped(self, ref: ActorRef) -> None:
-        """The actor has stopped or failed: this was its last message."""
-        self.dispatcher.forget(ref)
-        self.attention = Attention.STOPPED
+    def mark_stopped(self, ref: ActorRef) -> None:
+        """The actor has stopped or failed: it handles no more messages."""
+        self.dispatcher.unregister(ref)
+        self.interrupt = TurnInterrupt.STOPPED
         self.stopped.set()
 
-    def has_bug(self, error: Exception) -> None:
-        """A supervised actor has a bug: another instance handles the next message."""
-        assert self.life is not None, "only actors that were started have bugs"
-        if self.attention is not Attention.STOPPED:
-            self.life.bug = error
-            self.attention = Attention.BUG
+    def replace_after_bug(self, error: Exception) -> None:
+        """A supervised actor has raised an error: another instance handles the next message."""
+        assert self.incarnations is not None, "only started actors handle messages"
+        if self.interrupt is not TurnInterrupt.STOPPED:
+            self.incarnations.bug = error
+            self.interrupt = TurnInterrupt.BUG
 
-    def fall_asleep(self) -> None:
-        """The actor may leave memory when its turn is over."""
-        if self.attention is Attention.NOTHING:
-            self.attention = Attention.SLEEPY
+    def passivate_after_turn(self) -> None:
+        """Passivate the actor when its turn ends."""
+        if self.interrupt is TurnInterrupt.NONE:
+            self.interrupt = TurnInterrupt.PASSIVATE
 
-    def _attend(self, actor: Actor) -> Actor | None:
-        """Something has happened in a message; who handles the next? None: nobody, now."""
-        reason = self.attention
-        if reason is Attention.SLEEPY:
-            self.attention = Attention.NOTHING
-            if self.queue or self.life is None:
+    def _handle_interrupt(self, actor: Actor) -> Actor | None:
+        """The instance that handles the next message; None if there is none now."""
+        reason = self.interrupt
+        if reason is TurnInterrupt.PASSIVATE:
+            self.interrupt = TurnInterrupt.NONE
+            if self.queue or self.incarnations is None:
                 return actor
-            self.life.sleep(self, actor)
-        elif reason is Attention.BUG:
-            self.attention = Attention.NOTHING
-            assert self.life is not None
-            self.actor = self.life.restart(self, actor)
-        if self.attention is Attention.STOPPED:  # a failure comes through here too
+            self.incarnations.passivate(self, actor)
+        elif reason is TurnInterrupt.BUG:
+            self.interrupt = TurnInterrupt.NONE
+            assert self.incarnations is not None
+            self.actor = self.incarnations.restart(self, actor)
+        if self.interrupt is TurnInterrupt.STOPPED:  # also set by a failed restart
             self._close()
         return self.actor
 
     def retire(self) -> Any:
-        """For good, and only if the actor sleeps and nothing has come for it: what it left. Else None."""
-        life = self.life
-        if life is None or life.sleeper is None or self.queue:
+        """Remove a passivated actor for good and return its snapshot. None if it is active or has messages."""
+        incarnations = self.incarnations
+        if incarnations is None or incarnations.passivated_ref is None or self.queue:
             return None
-        self.dispatcher.forget(life.sleeper)
+        self.dispatcher.unregister(incarnations.passivated_ref)
         self.stopped.set()
         self.closed = self.scheduled = True
-        self._refuse_all()
-        return life.retire()
+        self._reject_all()
+        return incarnations.retire()
 
     def abandon(self) -> None:
-        """There is nobody any more who would run this: what waits and what will come is refused."""
-        actor = self.actor  # looked at once: another thread may be here too
+        """Nothing runs this mailbox any more: reject all messages that wait and all that will come."""
+        actor = self.actor  # read once: another thread may run this too
         if actor is not None:
-            self.has_stopped(actor._actor_ref)
-        elif self.life is not None and self.life.sleeper is not None:
-            self.has_stopped(self.life.sleeper)
+            self.mark_stopped(actor._actor_ref)
+        elif self.incarnations is not None and self.incarnations.passivated_ref is not None:
+            self.mark_stopped(self.incarnations.passivated_ref)
         self._close()
 
-    def death(self) -> pykka.ActorDeadError:
-        """Why nobody answers here. A new error each time, since each is raised to somebody else."""
-        failure = self.life.failure if self.life is not None else None
+    def dead_error(self) -> pykka.ActorDeadError:
+        """Why the actor does not answer. A new error each time, because each is raised in another place."""
+        failure = self.incarnations.failure if self.incarnations is not None else None
         if failure is not None:
             return ActorFailed(*failure.args)
         return pykka.ActorDeadError(f"{self.actor_class.__name__} ({self.urn}) not found")
 
     def _close(self) -> None:
-        self.scheduled = True  # for ever: nobody queues it again
+        self.scheduled = True  # for ever, so that it is never queued again
         self.closed = True
         self.actor = None  # breaks the cycle of actor and inbox
-        self._refuse_all()
-        self._make_room()
+        self._reject_all()
+        self._settle_room_waiters()
 
-    def _refuse_all(self) -> None:
+    def _reject_all(self) -> None:
         while True:
             try:
                 envelope = self.queue.popleft()
-            except IndexError:  # asked once, not looked at first: another thread may be here too
+            except IndexError:  # not checked before, because another thread may run this too
                 return
-            if isinstance(envelope.message, messages._ActorStop):  # done already
+            if isinstance(envelope.message, messages._ActorStop):  # the actor has stopped already
                 if envelope.reply_to is not None:
                     self._settle(envelope.reply_to.set, None)
                 continue
             self.dispatcher.dead_letter(self, envelope)
             if envelope.reply_to is not None:
-                death = self.death()
-                self._settle(envelope.reply_to.set_exception, (type(death), death, None))
+                dead_error = self.dead_error()
+                self._settle(envelope.reply_to.set_exception, (type(dead_error), dead_error, None))
 
     def _settle(self, settle: Callable[[Any], object], answer: Any) -> None:
         try:
             settle(answer)
         except Exception:
-            log.exception("a refusal could not be delivered")
+            log.exception("a rejected message could not be answered")
 
-    # Too many messages, or a tracer ----------------------------------------------------------------------------------
+    # Above the admission threshold -----------------------------------------------------------------------------------
 
     def _admit(self, envelope: Envelope[Any]) -> Envelope[Any] | None:
-        """The slow way in. None if the message was refused to who asked; raises MailboxFull where it was told."""
+        """The slow path of ``put``, for a tracer or a full mailbox: the envelope to queue.
+
+        A message to a full mailbox is rejected: an ask gets the error and the result is None, a tell raises
+        MailboxFull.
+        """
         tracer = self.dispatcher.tracer
         if tracer is not None:
             envelope = tracer.sent(self.label, envelope)
-        kind = self.actor_class
-        if self.closed or len(self.queue) < kind.high_water or isinstance(envelope.message, ALWAYS_TAKEN):
+        actor_class = self.actor_class
+        if self.closed or len(self.queue) < actor_class.high_water or isinstance(envelope.message, ALWAYS_ADMITTED):
             return envelope
         reply_to = envelope.reply_to
-        if kind.overflow is Overflow.PAUSE:
-            wait = getattr(reply_to, "wait_for_room", None)
-            if wait is not None:
-                wait(self.room())
+        if actor_class.overflow is Overflow.PAUSE:
+            wait_for_room = getattr(reply_to, "wait_for_room", None)
+            if wait_for_room is not None:
+                wait_for_room(self.room())
             return envelope
-        full = MailboxFull(
-            f"{self.label} has {len(self.queue)} unread messages, and its high_water is {kind.high_water}; "
+        error = MailboxFull(
+            f"{self.label} has {len(self.queue)} unread messages, and its high_water is {actor_class.high_water}; "
             "send less, or wait for ActorRef.room()"
         )
         if tracer is not None:
             tracer.dead(envelope)
         if reply_to is None:
-            raise full
-        reply_to.set_exception((MailboxFull, full, None))
+            raise error
+        reply_to.set_exception((MailboxFull, error, None))
         return None
 
     def room(self) -> Reply:
-        """Settled when the queue is below the high-water mark."""
+        """A future that is settled at once below the high-water mark, else when the queue is half empty."""
         room = self.dispatcher.new_reply()
         if self.closed or len(self.queue) < self.actor_class.high_water:
             room.set()
             return room
-        with _making:
-            if self.rooms is None:
-                self.rooms = deque()
-        self.rooms.append(room)
-        if not self.queue:  # it ran empty meanwhile, on another thread
-            self._make_room()
+        with _creation_lock:
+            if self.room_waiters is None:
+                self.room_waiters = deque()
+        self.room_waiters.append(room)
+        if not self.queue:  # another thread has emptied it meanwhile
+            self._settle_room_waiters()
         return room
 
-    def _make_room(self) -> None:
-        while self.rooms:
+    def _settle_room_waiters(self) -> None:
+        while self.room_waiters:
             try:
-                room = self.rooms.popleft()
-            except IndexError:  # another thread was here for the last
+                room = self.room_waiters.popleft()
+            except IndexError:  # another thread has settled the last one
                 return
             room.set()
 
 
 def mailbox_of(ref: ActorRef) -> Mailbox:
-    """The mailbox of an actor that one of our dispatchers runs."""
+    """The mailbox of an actor that runs on one of these dispatchers."""
     return cast("Mailbox", ref.actor_inbox)
 
 
 class SharedMailbox(Mailbox):
-    """The same for several workers: who gets the gate queues the mailbox. ``scheduled`` is not looked at."""
+    """A mailbox for several workers: the thread that acquires ``_gate`` queues it. ``scheduled`` is not used."""
 
     __slots__ = ("_gate",)
 
@@ -369,7 +373,7 @@ class SharedMailbox(Mailbox):
         self._gate.acquire()
 
     def put(self, envelope: Envelope[Any], /) -> None:
-        if len(self.queue) >= self.door:
+        if len(self.queue) >= self.admission_threshold:
             admitted = self._admit(envelope)
             if admitted is None:
                 return
@@ -378,15 +382,15 @@ class SharedMailbox(Mailbox):
         if self._gate.acquire(False):
             self.dispatcher.ready(self)
         elif self.closed:
-            self._refuse_all()
+            self._reject_all()
 
     def retire(self) -> Any:
         if not self._gate.acquire(False):
-            return None  # somebody has sent it something
-        kept = super().retire()
+            return None  # a message has arrived
+        snapshot = super().retire()
         if not self.closed and self._release():
             self.dispatcher.ready(self)
-        return kept
+        return snapshot
 
     def _release(self) -> bool:
         self._gate.release()

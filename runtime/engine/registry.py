@@ -1,8 +1,8 @@
-"""Registry: who lives in one system. The methods are those of ``pykka.ActorRegistry``, which is one for the process.
+"""Registry: the running actors of one system, with the methods of ``pykka.ActorRegistry``, which is process-wide.
 
-Each system has its own, so that a host program's ``pykka.ActorRegistry.stop_all()`` does not end it by surprise, and
-ten coordinators in one process do not see each other. It is an index where pykka has a list: stopping a hundred
-thousand actors takes less than a second instead of a hundred.
+Each system has its own, so that ``pykka.ActorRegistry.stop_all()`` in the host program does not stop it, and several
+coordinators in one process are independent. It is a dict where pykka has a list: stopping a hundred thousand actors
+takes less than a second instead of a hundred.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ from .reply import Reply
 log = logging.getLogger("pykka")
 
 STOP_ROUNDS = 10
-"""How often a stop of all looks for actors that were born meanwhile. Who has children for ever is not waited for."""
+"""How often a stop of all actors looks for newly started ones. The limit ends it even if actors start for ever."""
 
 
 class Registry:
-    """All living actors of a system, in the order in which they were started."""
+    """All running actors of a system, in the order in which they were started."""
 
     def __init__(self) -> None:
         self._refs: dict[ActorRef, None] = {}
-        self._lock = threading.Lock()  # a dict does not like to be copied while it changes
+        self._lock = threading.Lock()  # a dict must not change while it is copied
 
     def __len__(self) -> int:
         return len(self._refs)
 
     def register(self, ref: ActorRef) -> None:
-        """Done by ``start`` and ``spawn``."""
+        """Called by ``start`` and ``spawn``."""
         with self._lock:
             self._refs[ref] = None
-        log.debug("Registered %s", _Lazily(ref))
+        log.debug("Registered %s", _LazyName(ref))
 
     def unregister(self, ref: ActorRef) -> None:
-        """Done when the actor stops. Somebody who is not here is no error."""
+        """Called when the actor stops. No error if it is not registered."""
         with self._lock:
-            was_here = ref in self._refs
+            was_registered = ref in self._refs
             self._refs.pop(ref, None)
-        log.debug("Unregistered %s%s", _Lazily(ref), "" if was_here else " (not found in registry)")
+        log.debug("Unregistered %s%s", _LazyName(ref), "" if was_registered else " (not found in registry)")
 
     def get_all(self) -> list[Any]:
         with self._lock:
             return list(self._refs)
 
-    def own(self) -> list[ActorRef]:
-        """Without pykka's own actors, which somebody may have registered: they do not live on this dispatcher."""
+    def engine_refs(self) -> list[ActorRef]:
+        """References to this engine's actors, without pykka's own actors that a program may have registered."""
         return [ref for ref in self.get_all() if isinstance(ref, ActorRef)]
 
     def get_by_class(self, actor_class: type[pykka.Actor]) -> list[Any]:
-        """Those of this class or of one derived from it."""
+        """Actors of this class or of a subclass."""
         return [ref for ref in self.get_all() if issubclass(ref.actor_class, actor_class)]
 
     def get_by_class_name(self, actor_class_name: str) -> list[Any]:
@@ -66,7 +66,7 @@ class Registry:
         return next((ref for ref in self.get_all() if ref.actor_urn == actor_urn), None)
 
     def broadcast(self, message: Any, target_class: str | type[pykka.Actor] | None = None) -> None:
-        """Tell all, or all of a class or of a class's name."""
+        """Tell all actors, or those of a class or of a class name."""
         if isinstance(target_class, str):
             targets = self.get_by_class_name(target_class)
         elif target_class is not None:
@@ -77,45 +77,46 @@ class Registry:
             ref.tell(message)
 
     def stop_all(self, *, block: bool = True, timeout: float | None = None) -> list[Any]:
-        """Stop all, youngest first; what was sent to an actor before is handled before.
+        """Stop all actors, youngest first. Each handles the messages that were sent to it before.
 
-        With ``block`` (not on the actors' own thread: ``await stop_in_order()`` there) each has stopped before the next
-        is told to, and the result says of each whether it still lived; ``timeout`` in seconds is for all together.
-        Children that are born meanwhile come after them. Without ``block`` all are told at once, those that live now,
-        and the result is their futures.
+        With ``block`` (not on a thread that runs actors: ``await stop_in_order()`` there) each has stopped before the
+        next is stopped, and the result says for each whether it was running. ``timeout`` is for all together, in
+        seconds. Actors that are started meanwhile are stopped last. Without ``block`` all actors that run now get the
+        stop message at once, and the result is their futures.
         """
-        refs, own = self.get_all(), self.own()
+        refs, engine_refs = self.get_all(), self.engine_refs()
         if not block:
             return [ref.stop(block=False) for ref in reversed(refs)]
-        if len(own) < len(refs):  # somebody registered actors that run elsewhere
+        if len(engine_refs) < len(refs):  # some are pykka's own actors
             results = [ref.stop(block=True, timeout=timeout) for ref in reversed(refs)]
-            self._unregister_strangers(refs)
-            return results + (self._stop_own(timeout) if self.own() else [])
-        if own:
-            own[0].actor_inbox.dispatcher.check_wait()
-        return self._stop_own(timeout)
+            self._unregister_pykka_actors(refs)
+            return results + (self._stop_and_wait(timeout) if self.engine_refs() else [])
+        if engine_refs:
+            engine_refs[0].actor_inbox.dispatcher.check_blocking_wait()
+        return self._stop_and_wait(timeout)
 
-    def _stop_own(self, timeout: float | None) -> list[Any]:
+    def _stop_and_wait(self, timeout: float | None) -> list[Any]:
         results: list[Any] = self.stop_in_order().get(timeout=timeout)
         return results
 
-    def _unregister_strangers(self, refs: Iterable[Any]) -> None:
-        """They take themselves off pykka's list when they stop, not off this one."""
+    def _unregister_pykka_actors(self, refs: Iterable[Any]) -> None:
+        """When pykka's own actors stop they unregister from pykka's registry only."""
         for ref in refs:
             if not isinstance(ref, ActorRef):
                 self.unregister(ref)
 
     def stop_in_order(self) -> Reply:
-        """Begin to stop all, youngest first and one after the other; the future is settled when the oldest has.
+        """Start to stop all actors one after the other, youngest first. The future is settled when the oldest stopped.
 
-        Children that are born meanwhile come after them. Pykka's own actors are told to stop, and not waited for.
+        Actors that are started meanwhile are stopped last. Pykka's own actors get the stop message without a wait.
         """
-        own = self.own()
-        return _InOrder(self, own[0].actor_inbox.dispatcher.new_reply() if own else Reply()).begin()
+        engine_refs = self.engine_refs()
+        done = engine_refs[0].actor_inbox.dispatcher.new_reply() if engine_refs else Reply()
+        return _SequentialStop(self, done).begin()
 
 
-class _InOrder:
-    """A chain of stops. Each answer sends the next, on the thread that answers: no hand-over to the caller between."""
+class _SequentialStop:
+    """A chain of stops. Each answer sends the next stop, on the answering thread, without a hand-over to the caller."""
 
     def __init__(self, registry: Registry, done: Reply) -> None:
         self._registry = registry
@@ -125,20 +126,20 @@ class _InOrder:
         self._results: list[bool] = []
 
     def begin(self) -> Reply:
-        self._go_on()
+        self._stop_next()
         return self._done
 
-    def _go_on(self) -> None:
-        for ref in self._left():
-            asked = self._stop(ref)
-            if not asked.done():
-                asked.on_done(self._note_and_go_on)
+    def _stop_next(self) -> None:
+        for ref in self._remaining():
+            reply = self._stop(ref)
+            if not reply.done():
+                reply.on_done(self._add_result)
                 return
-            self._results.append(asked.get())
+            self._results.append(reply.get())
         self._done.set(self._results)
 
-    def _left(self) -> Iterator[Any]:
-        """What is left of this round, and then whoever was born meanwhile."""
+    def _remaining(self) -> Iterator[Any]:
+        """The rest of this round, then the actors that were started meanwhile."""
         yield from self._refs
         while self._rounds < STOP_ROUNDS and (refs := self._registry.get_all()):
             self._rounds += 1
@@ -147,21 +148,21 @@ class _InOrder:
 
     def _stop(self, ref: Any) -> Reply:
         if isinstance(ref, ActorRef):
-            asked: Reply = ref.stop(block=False)
-            return asked
-        told = Reply()
-        told.set(ref.is_alive())
-        ref.stop(block=False)  # on a thread of its own, which says nothing to a callback
+            stopping: Reply = ref.stop(block=False)
+            return stopping
+        result = Reply()
+        result.set(ref.is_alive())
+        ref.stop(block=False)  # pykka's actor runs on its own thread, and its future has no callbacks
         self._registry.unregister(ref)
-        return told
+        return result
 
-    def _note_and_go_on(self, asked: Reply) -> None:
-        self._results.append(asked.get())
-        self._go_on()
+    def _add_result(self, reply: Reply) -> None:
+        self._results.append(reply.get())
+        self._stop_next()
 
 
-class _Lazily:
-    """A reference's name, made only if a log line is really written: the URN of most actors is never asked for."""
+class _LazyName:
+    """The name of an actor, formatted only if the log line is written: it contains the URN, which is made on demand."""
 
     def __init__(self, ref: ActorRef) -> None:
         self._ref = ref

@@ -1,4 +1,4 @@
-"""Reply: a pykka future that makes a lock only if somebody really blocks on it, and that waits for nothing for ever."""
+"""Reply: a pykka future that creates a lock only for a blocking wait, and whose waits all have a timeout."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ import pykka
 log = logging.getLogger("callboard.runtime")
 
 ASK_TIMEOUT_S = 30.0
-"""How long an answer is waited for where nobody says how long: more than any handler needs, less than for ever."""
+"""The default timeout of an ask: longer than any handler should take."""
 
 
 class WouldDeadlock(RuntimeError):
-    """A wait for an answer on the very thread that would have to produce it."""
+    """A blocking wait for an answer on the thread that would have to produce it."""
 
 
 class ReplyHost(Protocol):
-    """What a reply needs of the dispatcher whose actors settle it."""
+    """The part of a dispatcher that the replies of its actors use."""
 
     ask_timeout_s: float
     late_replies: int
-    """Replies that were settled after their wait had ended; the reply itself counts them."""
+    """Replies that were settled after their timeout. The reply counts itself."""
 
     def wait_for(self, reply: Reply, timeout_s: float) -> None:
-        """Block until the reply is settled. Raises pykka.Timeout, and WouldDeadlock where that could never be."""
+        """Block until the reply is settled. Raises pykka.Timeout, or WouldDeadlock if it could never be settled."""
 
 
 class Reply(pykka.Future[Any]):
@@ -44,8 +44,8 @@ class Reply(pykka.Future[Any]):
         self._dispatcher = dispatcher
         self._outcome: tuple[Any, BaseException | None, TracebackType | None] | None = None
         self._callbacks: list[Callable[[Reply], object]] = []
-        self._sources: tuple[Reply, ...] = ()  # those whose answers a get hook of pykka's will ask for
-        self._is_given_up = False
+        self._sources: tuple[Reply, ...] = ()  # the replies that pykka's get hook reads, if there is one
+        self._has_timed_out = False
 
     def done(self) -> bool:
         return self._outcome is not None
@@ -57,9 +57,9 @@ class Reply(pykka.Future[Any]):
             self._call_back()
 
     def converted(self, convert: Callable[[BaseException | None], Any]) -> Reply:
-        """A future of what ``convert`` makes of this one's error (None if there is none), as soon as it is settled.
+        """A future with the result of ``convert``, which gets this one's error, or None, when this one is settled.
 
-        It is waited for as long as this one.
+        It has the same timeout.
         """
         derived = Reply(self._dispatcher)
         derived.timeout_s = self.timeout_s
@@ -67,9 +67,9 @@ class Reply(pykka.Future[Any]):
         return derived
 
     def get(self, *, timeout: float | None = None) -> Any:
-        """The answer, or its error raised. ``timeout`` in seconds; None means ``timeout_s``. Raises pykka.Timeout.
+        """Return the answer or raise its error. ``timeout`` in seconds; None means ``timeout_s``. Raises pykka.Timeout.
 
-        Raises WouldDeadlock where the wait would keep the answer from coming: ``await`` the reply there.
+        Raises WouldDeadlock where a blocking wait would prevent the answer: ``await`` the reply there.
         """
         if self._get_hook is not None:
             return super().get(timeout=timeout)
@@ -110,31 +110,31 @@ class Reply(pykka.Future[Any]):
 
     def _follow(self, follower: Any, *more: pykka.Future[Any]) -> Any:
         sources = (self, *more)
-        if all(isinstance(one, Reply) and (one._get_hook is None or one._sources) for one in sources):
+        if all(isinstance(source, Reply) and (source._get_hook is None or source._sources) for source in sources):
             follower._sources = sources
         return follower
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait on the event loop, at most ``timeout_s``. (Pykka's own future would block the loop.)"""
-        if self._get_hook is not None and not self._sources:  # somebody's hook: only a thread can wait for it
+        if self._get_hook is not None and not self._sources:  # a user's hook may block, so it runs on a thread
             return (yield from asyncio.get_running_loop().run_in_executor(None, self.get).__await__())
-        for source in self._open():
+        for source in self._unsettled():
             yield from source._wait_on_loop()
         return self.get()
 
     __iter__ = __await__
 
-    def _open(self) -> Iterable[Reply]:
+    def _unsettled(self) -> Iterable[Reply]:
         """The unsettled replies that this one waits for."""
         if self._get_hook is None:
             return () if self._outcome is not None else (self,)
-        return [one for source in self._sources for one in source._open()]
+        return [reply for source in self._sources for reply in source._unsettled()]
 
     def _settle(self, value: Any, error: BaseException | None) -> None:
         if self._outcome is not None or self._get_hook is not None:
             raise Full
         self._outcome = (value, error, None if error is None else error.__traceback__)
-        if self._is_given_up and self._dispatcher is not None:
+        if self._has_timed_out and self._dispatcher is not None:
             self._dispatcher.late_replies += 1
         if self._callbacks:
             self._call_back()
@@ -143,37 +143,37 @@ class Reply(pykka.Future[Any]):
         while self._callbacks:
             try:
                 callback = self._callbacks.pop(0)
-            except IndexError:  # another thread was here for the last
+            except IndexError:  # another thread has taken the last one
                 return
             try:
                 callback(self)
             except (KeyboardInterrupt, SystemExit):
                 raise
-            except BaseException:  # of who waits for the answer; it must not hurt who gives it
+            except BaseException:  # an error of the receiver must not affect the sender of the answer
                 log.exception("a callback of a reply has failed")
 
     def _wait(self, timeout_s: float) -> None:
         if self._dispatcher is None:
-            wait_blocking(self, timeout_s)
+            block_until_done(self, timeout_s)
         else:
             self._dispatcher.wait_for(self, timeout_s)
 
     def _wait_on_loop(self) -> Generator[Any, None, None]:
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
-        self.on_done(lambda _: _wake_on(loop, waiter))
-        timer = None if self.timeout_s == float("inf") else loop.call_later(self.timeout_s, _wake, waiter)
+        self.on_done(lambda _: _complete_on_loop(loop, waiter))
+        timer = None if self.timeout_s == float("inf") else loop.call_later(self.timeout_s, _complete, waiter)
         try:
             yield from waiter
         finally:
             if timer is not None:
                 timer.cancel()
         if self._outcome is None:
-            raise self.give_up(self.timeout_s)
+            raise self.mark_timed_out(self.timeout_s)
 
-    def give_up(self, timeout_s: float) -> pykka.Timeout:
-        """Nobody waits any more; what comes now is late, and counted."""
-        self._is_given_up = True
+    def mark_timed_out(self, timeout_s: float) -> pykka.Timeout:
+        """The wait has timed out: from now on an answer counts as late. Returns the error to raise."""
+        self._has_timed_out = True
         return pykka.Timeout(f"no answer within {timeout_s:g} s")
 
     def _result(self) -> Any:
@@ -184,69 +184,69 @@ class Reply(pykka.Future[Any]):
         try:
             raise error.with_traceback(traceback)
         finally:
-            del self, error, traceback  # the error keeps this frame, which must not keep who keeps the error
+            del self, error, traceback  # the error refers to this frame, so the frame must not refer to the error
 
 
 class _Conversion:
-    """The callback that settles a converted future. A chain of them is settled in a line: the stack stays flat."""
+    """The callback that settles a converted future. A chain of them is settled in a loop, so the stack stays flat."""
 
     def __init__(self, derived: Reply, convert: Callable[[BaseException | None], Any]) -> None:
         self._derived = derived
         self._convert = convert
 
     def __call__(self, source: Reply) -> None:
-        line = [(self, source)]
-        for conversion, settled in line:
+        chain = [(self, source)]
+        for conversion, settled in chain:
             derived = conversion._derived
-            following = _take_conversions(derived)
+            dependents = _take_conversions(derived)
             conversion._settle(settled)
-            line += [(one, derived) for one in following]
+            chain += [(dependent, derived) for dependent in dependents]
 
     def _settle(self, source: Reply) -> None:
         assert source._outcome is not None
         try:
             answer = self._convert(source._outcome[1])
-        except BaseException as error:  # whatever it is, it is the answer
+        except BaseException as error:  # any error is the result of the derived future
             self._settle_derived(self._derived.set_exception, (type(error), error, error.__traceback__))
         else:
             self._settle_derived(self._derived.set, answer)
 
     def _settle_derived(self, settle: Callable[[Any], None], answer: Any) -> None:
-        with suppress(Full):  # somebody has settled it by hand
+        with suppress(Full):  # it was settled directly
             settle(answer)
 
 
 def _take_conversions(reply: Reply) -> list[_Conversion]:
-    """Those that wait for the reply; they are no longer called by it."""
+    """Remove and return the conversions among the reply's callbacks."""
     taken = []
     for callback in tuple(reply._callbacks):
         if isinstance(callback, _Conversion):
-            with suppress(ValueError):  # another thread has it
+            with suppress(ValueError):  # another thread has removed it
                 reply._callbacks.remove(callback)
                 taken.append(callback)
     return taken
 
 
-def wait_blocking(reply: Reply, timeout_s: float) -> None:
+def block_until_done(reply: Reply, timeout_s: float) -> None:
     """Block this thread until the reply is settled. Raises pykka.Timeout."""
     gate = threading.Lock()
     gate.acquire()
     reply.on_done(lambda _: gate.release())
     if not gate.acquire(timeout=min(max(timeout_s, 0), threading.TIMEOUT_MAX)):
-        raise reply.give_up(timeout_s)
+        raise reply.mark_timed_out(timeout_s)
 
 
-def _wake_on(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> None:
-    if asyncio._get_running_loop() is loop:  # most answers come from an actor on the loop; the other way costs 6 us
-        _wake(waiter)
+def _complete_on_loop(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> None:
+    if asyncio._get_running_loop() is loop:  # most answers come from an actor on the loop; call_soon costs 6 us more
+        _complete(waiter)
         return
     try:
-        loop.call_soon_threadsafe(_wake, waiter)
+        loop.call_soon_threadsafe(_complete, waiter)
     except RuntimeError:
-        if not loop.is_closed():  # where nobody waits any more
+        if not loop.is_closed():  # a closed loop has no waiter
             raise
 
 
-def _wake(waiter: asyncio.Future[None]) -> None:
+def _complete(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)

@@ -1,8 +1,8 @@
-"""The simulation: actors on the caller's thread, in an order that a seed decides, on a clock that only tests move.
+"""The simulation dispatcher: actors on the caller's thread, in an order drawn from a seed, on a virtual clock.
 
-Nothing runs but in ``step``, ``run`` and ``advance``, one message a turn, so that every interleaving that a real
-dispatcher could have can come. The same program with the same seed does the same, message by message and byte by byte:
-what is drawn (the order, URNs) comes from the seed, and nothing reads a clock. Without a seed mailboxes have their turn
+Actors run only inside of ``step``, ``run`` and ``advance``, one message per turn, so every interleaving that a real
+dispatcher could produce is possible. The same program with the same seed does the same, message by message and byte by
+byte: the order and the URNs are drawn from the seed, and nothing reads the system clock. Without a seed mailboxes run
 in the order in which they became ready.
 """
 
@@ -22,16 +22,16 @@ import pykka
 from ...actors.base import running_on
 from ...actors.engine_ports import Clock
 from .alarm import Alarm
-from .dispatcher import Dispatcher, tell_because
+from .dispatcher import Dispatcher, tell_with_cause
 from .mailbox import Mailbox
 from .reply import Reply, WouldDeadlock
 
-STEPS_MAX = 1_000_000  # a program that needs more in one go has actors that never come to rest
+STEPS_MAX = 1_000_000  # a run that takes more has actors that never become idle
 START_WALL_MS = 1_700_000_000_000
 
 
 class VirtualClock:
-    """``actors.engine_ports.Clock`` that stands still until somebody moves it; wall and monotonic time run together."""
+    """``actors.engine_ports.Clock`` that moves only when ``now_ms`` is set. Wall time moves with monotonic time."""
 
     def __init__(self, now_ms: int = 0) -> None:
         self.now_ms = now_ms
@@ -44,35 +44,35 @@ class VirtualClock:
 
 
 class Simulation(Dispatcher):
-    """A dispatcher without threads, loops or time of its own. A blocking ``get`` runs it until the answer is there."""
+    """A dispatcher without threads, event loop or real time. A blocking ``get`` runs it until the answer is there."""
 
     def __init__(self, seed: int | None = None, messages_a_turn: int = 1) -> None:
         self.seed = seed
         self.clock = VirtualClock()
         super().__init__()
         self._order = None if seed is None else random.Random(seed)
-        self._names = random.Random(seed or 0)  # apart, so that asking for a URN does not change the order
+        self._urn_random = random.Random(seed or 0)  # separate, so that reading a URN does not change the order
         self._messages_a_turn = messages_a_turn
         self._ready: deque[Mailbox] = deque()
-        self._later: deque[tuple[Context | None, pykka.ActorRef[Any], Any]] = deque()
+        self._after_turn: deque[tuple[Context | None, pykka.ActorRef[Any], Any]] = deque()
         self._alarms: list[tuple[int, int, SimulatedAlarm]] = []
         self._alarm_numbers = itertools.count()
         self._is_in_turn = False
         self._end: BaseException | None = None
         self._thread_id = threading.get_ident()
-        self._tally = self.new_tally()
+        self._turn_counters = self.new_turn_counters()
 
     def ready(self, mailbox: Mailbox) -> None:
         self._ready.append(mailbox)
 
-    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
-        self._later.append((self.cause_now(), ref, message))
+    def tell_after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+        self._after_turn.append((self.current_cause(), ref, message))
 
     def new_alarm(self, clock: Clock) -> Alarm:
         return SimulatedAlarm(self)
 
     def new_urn(self) -> str:
-        return uuid.UUID(int=self._names.getrandbits(128), version=4).urn
+        return uuid.UUID(int=self._urn_random.getrandbits(128), version=4).urn
 
     def monotonic_ms(self) -> int:
         return self.clock.now_ms
@@ -81,24 +81,24 @@ class Simulation(Dispatcher):
         return threading.get_ident() == self._thread_id
 
     def end(self, error: BaseException) -> None:
-        """A test should see who wanted the program to end: it is raised when the turn is over."""
+        """Raise the error from ``step`` when the turn ends, so that a test sees it."""
         super().end(error)
         self._end = error
 
     def step(self) -> bool:
-        """One turn of one mailbox. False when there is nothing to do, short of moving the clock."""
-        if not self._ready and self._later:
-            tell_because(*self._later.popleft())
+        """Run one turn of one mailbox. False if nothing can run before the clock moves."""
+        if not self._ready and self._after_turn:
+            tell_with_cause(*self._after_turn.popleft())
         if not self._ready:
             return False
         mailbox = self._next()
         self._is_in_turn = True
         try:
             with running_on(self):
-                if mailbox.run(self._messages_a_turn, self._tally):
+                if mailbox.run(self._messages_a_turn, self._turn_counters):
                     self._ready.append(mailbox)
         except BaseException as error:
-            self.break_down(mailbox, error)
+            self.handle_broken_turn(mailbox, error)
             self._end = error
         finally:
             self._is_in_turn = False
@@ -108,72 +108,72 @@ class Simulation(Dispatcher):
         return True
 
     def _next(self) -> Mailbox:
-        """The first that became ready, or one that the seed draws."""
+        """The mailbox that became ready first, or with a seed a random one."""
         ready = self._ready
         if self._order is not None:
-            drawn = self._order.randrange(len(ready))
-            ready[drawn], ready[-1] = ready[-1], ready[drawn]
+            index = self._order.randrange(len(ready))
+            ready[index], ready[-1] = ready[-1], ready[index]
             return ready.pop()
         return ready.popleft()
 
     def run(self) -> None:
-        """Until all mailboxes are empty. The clock stands still. Raises AssertionError if that never comes."""
+        """Run until all mailboxes are empty. The clock does not move. Raises AssertionError if that never happens."""
         for _ in range(STEPS_MAX):
             if not self.step():
                 return
-        raise self._restless("did not come to rest")
+        raise self._never_idle_error("did not become idle")
 
-    def _restless(self, what: str) -> AssertionError:
-        return AssertionError(f"the actors {what} in {STEPS_MAX} steps (seed {self.seed})")
+    def _never_idle_error(self, problem: str) -> AssertionError:
+        return AssertionError(f"the actors {problem} in {STEPS_MAX} steps (seed {self.seed})")
 
     def advance(self, ms: int) -> None:
-        """Let so much time pass: run, ring each alarm at its time, run again."""
+        """Move the clock by ``ms``: run, fire each alarm at its time, and run again after each."""
         until_ms = self.clock.now_ms + ms
         self.run()
-        while self._ring_next(until_ms):
+        while self._fire_next_alarm(until_ms):
             self.run()
         self.clock.now_ms = until_ms
 
-    def check_wait(self) -> None:
+    def check_blocking_wait(self) -> None:
         if self._is_in_turn:
-            raise WouldDeadlock("a blocking wait inside of a handler: use on_done(), or answer later")
+            raise WouldDeadlock("a blocking wait inside a handler: use on_done(), or answer later")
 
     def wait_for(self, reply: Reply, timeout_s: float) -> None:
-        """Run until the reply is settled, and let time pass if nothing else helps. Raises as the real ones do.
+        """Run until the reply is settled; when nothing can run, move the clock. Raises like the other dispatchers.
 
-        Raises AssertionError where the answer does not come and the actors do not rest either.
+        Raises AssertionError if there is no answer and the actors do not become idle either.
         """
-        self.check_wait()
+        self.check_blocking_wait()
         until_ms = self.clock.now_ms + max(timeout_s, 0) * 1000
         for _ in range(STEPS_MAX):
             if reply.done():
                 return
-            if self.step() or self._ring_next(until_ms):
+            if self.step() or self._fire_next_alarm(until_ms):
                 continue
             if not self._alarms:
-                raise WouldDeadlock("nothing is left to run and no alarm is set: this answer will never come")
+                raise WouldDeadlock("nothing can run and no alarm is set: this answer will never come")
             self.clock.now_ms = int(until_ms)
-            raise reply.give_up(timeout_s)
+            raise reply.mark_timed_out(timeout_s)
         if not reply.done():
-            raise self._restless("did not answer, and did not come to rest,")
+            raise self._never_idle_error("did not answer, and did not become idle,")
 
     def add_alarm(self, due_ms: int, alarm: SimulatedAlarm) -> None:
         heapq.heappush(self._alarms, (due_ms, next(self._alarm_numbers), alarm))
 
-    def _ring_next(self, until_ms: float) -> bool:
-        """Move the clock to the first alarm that is due by then, and ring it. False if there is none."""
+    def _fire_next_alarm(self, until_ms: float) -> bool:
+        """Move the clock to the first alarm that is due by ``until_ms`` and fire it. False if there is none."""
         while self._alarms and self._alarms[0][0] <= until_ms:
             due_ms, _, alarm = heapq.heappop(self._alarms)
             if alarm.due_ms == due_ms:
                 self.clock.now_ms = max(self.clock.now_ms, due_ms)
                 alarm.due_ms = None
-                alarm.ring()
+                alarm.fire()
                 return True
         return False
 
 
 class SimulatedAlarm(Alarm):
-    """One wake-up on the simulation's clock."""
+    """An alarm on the simulation's clock."""
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__(simulation.clock)

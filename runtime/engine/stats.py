@@ -1,6 +1,6 @@
-"""What a system says about itself: how many live, what they did, how long turns took, what was lost.
+"""Statistics of a system: actors, waiting and handled messages, durations of turns, restarts, lost messages.
 
-Each worker counts on its own tally, so that counting needs no lock; ``collect`` adds them up.
+Each worker has its own counters, so that counting needs no lock; ``collect`` adds them up.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, Protocol
 from .dead_letters import DeadLetters
 from .registry import Registry
 
-TURN_BUCKETS = 64  # for all that 63 bits can count
+TURN_BUCKETS = 64  # one for each bit length of a duration in nanoseconds
 DEEPEST_SHOWN = 10
 
 
-class Tally:
-    """What one worker has done. ``turns[n]`` counts the turns that took less than ``2 ** n`` nanoseconds."""
+class TurnCounters:
+    """Counters of one worker. ``turns[n]`` counts the turns of ``2 ** (n - 1)`` to ``2 ** n`` nanoseconds."""
 
     __slots__ = ("handled", "longest_turn_ns", "turns")
 
@@ -26,23 +26,23 @@ class Tally:
         self.turns = [0] * TURN_BUCKETS
         self.longest_turn_ns = 0
 
-    def turn(self, elapsed_ns: int) -> None:
+    def count_turn(self, elapsed_ns: int) -> None:
         self.turns[elapsed_ns.bit_length()] += 1
         if elapsed_ns > self.longest_turn_ns:
             self.longest_turn_ns = elapsed_ns
 
 
 class ClassStats(NamedTuple):
-    """All actors of one class. ``handled`` counts those that have stopped too."""
+    """All actors of one class. ``handled`` includes the messages of actors that have stopped."""
 
     name: str
     actors: int
-    asleep: int
+    passivated: int
     waiting: int  # messages in their mailboxes
     handled: int
 
 
-class Depth(NamedTuple):
+class MailboxDepth(NamedTuple):
     """A mailbox with unread messages."""
 
     actor: str  # its label, as the tracer shows it
@@ -50,7 +50,7 @@ class Depth(NamedTuple):
 
 
 class TurnStats(NamedTuple):
-    """Times in microseconds. A quantile is the upper end of its bucket, so at most twice the truth."""
+    """Durations in microseconds. A quantile is the upper end of its bucket, so at most twice the exact value."""
 
     turns: int
     p50_us: float
@@ -59,10 +59,10 @@ class TurnStats(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """A moment of a system. Other threads go on while it is taken, so sums may be off by what they do."""
+    """The statistics at one moment. Other threads run meanwhile, so the sums may not match exactly."""
 
-    classes: tuple[ClassStats, ...]  # those with the most messages handled first
-    deepest: tuple[Depth, ...]
+    classes: tuple[ClassStats, ...]  # the class with the most handled messages first
+    deepest: tuple[MailboxDepth, ...]
     turns: TurnStats
     restarts: int
     dead_letters: int
@@ -70,73 +70,73 @@ class Stats(NamedTuple):
 
     @property
     def actors(self) -> int:
-        return sum(one.actors for one in self.classes)
+        return sum(stats.actors for stats in self.classes)
 
     @property
     def waiting(self) -> int:
-        return sum(one.waiting for one in self.classes)
+        return sum(stats.waiting for stats in self.classes)
 
     @property
     def handled(self) -> int:
-        return sum(one.handled for one in self.classes)
+        return sum(stats.handled for stats in self.classes)
 
 
 class StatsSource(Protocol):
-    """What the figures of a system are taken from: its dispatcher."""
+    """The part of a dispatcher that ``collect`` reads."""
 
     registry: Registry
-    tallies: list[Tally]
+    turn_counters: list[TurnCounters]
     dead_letters: DeadLetters
     restarts: int
     late_replies: int
 
 
 def collect(dispatcher: StatsSource) -> Stats:
-    """Counts; walks once through all that live."""
-    refs = dispatcher.registry.own()
-    tallies = dispatcher.tallies
+    """The statistics of a dispatcher's actors. Iterates once over all of them."""
+    refs = dispatcher.registry.engine_refs()
+    turn_counters = dispatcher.turn_counters
     depths = [(len(ref.actor_inbox.queue), ref) for ref in refs]
     deepest = sorted((depth for depth in depths if depth[0]), key=lambda depth: -depth[0])[:DEEPEST_SHOWN]
     return Stats(
-        tuple(_by_class(depths, tallies)),
-        tuple(Depth(ref.actor_inbox.label, waiting) for waiting, ref in deepest),
-        _turns(tallies),
+        tuple(_by_class(depths, turn_counters)),
+        tuple(MailboxDepth(ref.actor_inbox.label, waiting) for waiting, ref in deepest),
+        _turns(turn_counters),
         dispatcher.restarts,
         dispatcher.dead_letters.count,
         dispatcher.late_replies,
     )
 
 
-def _by_class(depths: Sequence[tuple[int, Any]], tallies: Iterable[Tally]) -> list[ClassStats]:
-    alive: Counter[type] = Counter()
-    asleep: Counter[type] = Counter()
+def _by_class(depths: Sequence[tuple[int, Any]], turn_counters: Iterable[TurnCounters]) -> list[ClassStats]:
+    actors: Counter[type] = Counter()
+    passivated: Counter[type] = Counter()
     waiting: Counter[type] = Counter()
     handled: Counter[type] = Counter()
     for depth, ref in depths:
-        kind = ref.actor_class
-        alive[kind] += 1
-        waiting[kind] += depth
-        asleep[kind] += ref.actor_inbox.is_asleep
-    for tally in tallies:
-        handled.update(dict(tally.handled))
-    kinds = sorted(alive | handled, key=lambda kind: (-handled[kind], kind.__qualname__))
-    return [ClassStats(kind.__name__, alive[kind], asleep[kind], waiting[kind], handled[kind]) for kind in kinds]
+        cls = ref.actor_class
+        actors[cls] += 1
+        waiting[cls] += depth
+        passivated[cls] += ref.actor_inbox.is_passivated
+    for counters in turn_counters:
+        handled.update(dict(counters.handled))
+    classes = sorted(actors | handled, key=lambda cls: (-handled[cls], cls.__qualname__))
+    return [ClassStats(cls.__name__, actors[cls], passivated[cls], waiting[cls], handled[cls]) for cls in classes]
 
 
-def _turns(tallies: Iterable[Tally]) -> TurnStats:
-    tallies = tuple(tallies)
-    counts = [sum(column) for column in zip(*(tally.turns for tally in tallies), strict=True)]
-    longest_us = max((tally.longest_turn_ns for tally in tallies), default=0) / 1000
+def _turns(turn_counters: Iterable[TurnCounters]) -> TurnStats:
+    turn_counters = tuple(turn_counters)
+    counts = [sum(column) for column in zip(*(counters.turns for counters in turn_counters), strict=True)]
+    longest_us = max((counters.longest_turn_ns for counters in turn_counters), default=0) / 1000
     p50_us, p99_us = (min(_quantile(counts, share), longest_us) for share in (0.5, 0.99))
     return TurnStats(sum(counts), p50_us, p99_us, longest_us)
 
 
 def _quantile(counts: Sequence[int], share: float) -> float:
-    """The upper end of the bucket in which the turn at ``share`` of all lies, in microseconds."""
-    wanted = share * sum(counts)
-    seen = 0
+    """The upper end of the bucket with the quantile ``share`` of all turns, in microseconds."""
+    rank = share * sum(counts)
+    cumulative = 0
     for bucket, count in enumerate(counts):
-        seen += count
-        if count and seen >= wanted:
+        cumulative += count
+        if count and cumulative >= rank:
             return (1 << bucket) / 1000
     return 0.0

@@ -1,4 +1,4 @@
-"""System: a dispatcher and the actors that live on it. The door to the runtime for programs that embed it.
+"""System: a dispatcher and the actors that run on it. Programs that embed the engine begin here.
 
     async with System.on_loop() as system:              # on the running asyncio or uvloop loop
     with System.on_threads(workers=1) as system:        # on threads of its own
@@ -30,10 +30,10 @@ log = logging.getLogger("callboard.runtime")
 
 
 class System:
-    """Spawns actors, knows them all, stops them in the opposite order. It has a registry of its own."""
+    """Spawns actors, lists them, and stops them in reverse order. Each system has its own registry."""
 
     def __init__(self, dispatcher: Dispatcher, clock: Clock | None = None) -> None:
-        """``clock`` is what ``start_timer`` goes by; None means the machine's, or a simulation's own."""
+        """``clock`` drives ``start_timer``; None means the system clock, or the virtual clock of a simulation."""
         self.dispatcher = dispatcher
         self._alarms: list[Alarm] = []
         self.clock: Clock = clock or (dispatcher.clock if isinstance(dispatcher, Simulation) else SystemClock())
@@ -50,17 +50,17 @@ class System:
 
     @classmethod
     def simulated(cls, seed: int | None = None) -> Self:
-        """Actors on the caller's thread, when it says so; see ``runtime.simulation``."""
+        """Actors that run on the caller's thread, and only when the caller runs them; see ``Simulation``."""
         return cls(Simulation(seed))
 
     @property
     def registry(self) -> Registry:
-        """As ``pykka.ActorRegistry``, for this system alone."""
+        """Like ``pykka.ActorRegistry``, but for this system only."""
         return self.dispatcher.registry
 
     @property
     def ask_timeout_s(self) -> float:
-        """How long an answer is waited for where the ask does not say; ``float("inf")`` for ever."""
+        """Default timeout of ``ask``, in seconds; ``float("inf")`` for none."""
         return self.dispatcher.ask_timeout_s
 
     @ask_timeout_s.setter
@@ -68,15 +68,15 @@ class System:
         self.dispatcher.ask_timeout_s = seconds
 
     def spawn(self, actor_class: type[Actor], *args: Any, **kwargs: Any) -> ActorRef:
-        """Start an actor here. Arguments go to its constructor, on the caller's thread."""
+        """Start an actor on this system. Its constructor gets the arguments and runs on the caller's thread."""
         with running_on(self.dispatcher):
             ref: ActorRef = actor_class.start(*args, **kwargs)
         return ref
 
     def start_timer(self) -> ActorRef:
-        """Start a TimerActor: tell it ``Schedule(ref, name, due_ms)``, and ``ref`` gets ``Expired((name,))``.
+        """Start a TimerActor. After ``Schedule(ref, name, due_ms)`` it sends ``Expired((name,))`` to ``ref``.
 
-        ``due_ms`` is on ``system.clock.monotonic_ms()``, which is virtual in a simulation.
+        ``due_ms`` is a time of ``system.clock.monotonic_ms()``, which is virtual in a simulation.
         """
         alarm = self.dispatcher.new_alarm(self.clock)
         self._alarms.append(alarm)
@@ -84,7 +84,7 @@ class System:
         return timer
 
     def actors(self) -> list[Any]:
-        """References to all that live, oldest first."""
+        """References to all running actors, oldest first."""
         return self.registry.get_all()
 
     def stop_all(self, *, block: bool = True, timeout: float | None = None) -> list[Any]:
@@ -92,26 +92,26 @@ class System:
         return self.registry.stop_all(block=block, timeout=timeout)
 
     async def stop(self) -> list[bool]:
-        """The awaitable twin of ``stop_all()``."""
+        """Like ``stop_all()``, but awaitable."""
         results: list[bool] = await self.registry.stop_in_order()
         return results
 
     def halt(self) -> None:
-        """End as a process does that is killed: no message is handled any more, and whoever asks is told so at once."""
+        """Stop like a killed process: no more messages are handled, and pending and later asks fail at once."""
         for alarm in self._alarms:
             alarm.clear()
         self.dispatcher.abandon_all()
 
     def stats(self) -> Stats:
-        """What lives, what waits, what was done; see ``runtime.stats``. Costs one walk through all actors."""
+        """Counts of actors, waiting and handled messages; see ``Stats``. Iterates once over all actors."""
         return collect(self.dispatcher)
 
     def trace(self, hook: Hook | None) -> None:
-        """Call ``hook(Traced(...))`` for every message from now on; None ends it. See ``runtime.trace``."""
+        """Call ``hook(Traced(...))`` for every message from now on; None disables tracing."""
         self.dispatcher.trace(None if hook is None else Tracer(hook, self._hook_failed))
 
     def _hook_failed(self, error: Exception) -> None:
-        log.error("the tracer is off: its hook raised an error", exc_info=error)
+        log.error("tracing is disabled: its hook raised an error", exc_info=error)
         self.dispatcher.trace(None)
 
     def __enter__(self) -> Self:
@@ -120,12 +120,12 @@ class System:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        is_over = False
+        are_stopped = False
         try:
             self.stop_all()
-            is_over = True
-        finally:  # an actor that does not end must not keep the program from its end
-            self.dispatcher.close(wait=is_over)
+            are_stopped = True
+        finally:  # an actor that does not stop must not block the end of the program
+            self.dispatcher.close(wait=are_stopped)
 
     async def __aenter__(self) -> Self:
         return self
@@ -133,9 +133,9 @@ class System:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        is_over = False
+        are_stopped = False
         try:
             await self.stop()
-            is_over = True
+            are_stopped = True
         finally:
-            await asyncio.to_thread(self.dispatcher.close, wait=is_over)
+            await asyncio.to_thread(self.dispatcher.close, wait=are_stopped)

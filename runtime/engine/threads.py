@@ -1,8 +1,8 @@
-"""The threads dispatcher: a few worker threads take the mailboxes that have messages. For programs without a loop.
+"""The threads dispatcher: worker threads run the mailboxes that have messages. For programs without an event loop.
 
-An actor runs on one thread at a time, perhaps on another the next time. One worker is the default, and on CPython with
-its lock the fastest: more of them hand that lock to each other (0.7 to 0.9 of the rate with four). They pay where
-handlers wait for something outside, and on builds without the lock.
+An actor runs on one thread at a time, but not always on the same. One worker is the default, and with CPython's GIL the
+fastest: four workers reach 0.7 to 0.9 of its rate, because they contend for the GIL. More workers pay where handlers
+block on something outside, and on builds without the GIL.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Any, Protocol
 
 import pykka
 
-from ...actors.base import belong_to
+from ...actors.base import set_current_dispatcher
 from ...actors.engine_ports import Clock
 from .alarm import Alarm, ThreadAlarm
-from .dispatcher import MESSAGES_A_TURN, Dispatcher, tell_because
+from .dispatcher import MESSAGES_A_TURN, Dispatcher, tell_with_cause
 from .mailbox import Mailbox, SharedMailbox
-from .stats import Tally
+from .stats import TurnCounters
 
 _numbers = itertools.count(1)
 
 
 class Runnable(Protocol):
-    """A mailbox, or something that waits in line like one."""
+    """A mailbox, or a delayed message in the same queue."""
 
-    def run(self, budget: int, tally: Tally) -> bool: ...
+    def run(self, budget: int, counters: TurnCounters) -> bool: ...
 
 
 class ThreadsDispatcher(Dispatcher):
-    """``workers`` daemon threads over one queue of ready mailboxes. ``close`` ends them; stop the actors first."""
+    """``workers`` daemon threads with one queue of ready mailboxes. Stop the actors before ``close``."""
 
     def __init__(self, workers: int = 1) -> None:
         if workers < 1:
@@ -46,7 +46,7 @@ class ThreadsDispatcher(Dispatcher):
         number = next(_numbers)
         self._threads = [
             threading.Thread(
-                target=self._work, args=(self.new_tally(),), name=f"callboard-{number}-{index}", daemon=True
+                target=self._work, args=(self.new_turn_counters(),), name=f"callboard-{number}-{index}", daemon=True
             )
             for index in range(workers)
         ]
@@ -58,8 +58,8 @@ class ThreadsDispatcher(Dispatcher):
         if self._is_closed:
             mailbox.abandon()
 
-    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
-        self._queue.put(_Later(self.cause_now(), ref, message))
+    def tell_after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+        self._queue.put(_AfterTurnMessage(self.current_cause(), ref, message))
 
     def new_mailbox(self) -> Mailbox:
         return self._mailbox_class(self)
@@ -73,10 +73,10 @@ class ThreadsDispatcher(Dispatcher):
         return threading.current_thread() in self._threads
 
     def close(self, *, wait: bool = True) -> None:
-        """End the threads when they have done what is queued. Called from outside of them.
+        """End the threads when the queue is empty. Must be called from another thread.
 
-        Actors that are left are dead afterwards: whoever asks them hears so at once. Without ``wait`` a thread that is
-        stuck in a handler is left to itself; it ends with the process.
+        Actors that have not stopped are dead afterwards: asks of them fail at once. Without ``wait`` a thread that is
+        stuck in a handler runs on until the process ends.
         """
         for alarm in self._alarms:
             alarm.close()
@@ -87,28 +87,28 @@ class ThreadsDispatcher(Dispatcher):
         self._is_closed = True
         self.abandon_all()
 
-    def _work(self, tally: Tally) -> None:
-        belong_to(self)
-        take, put, clock = self._queue.get, self._queue.put, time.perf_counter_ns
-        while (one := take()) is not None:
-            began = clock()
+    def _work(self, counters: TurnCounters) -> None:
+        set_current_dispatcher(self)
+        get, put, clock = self._queue.get, self._queue.put, time.perf_counter_ns
+        while (runnable := get()) is not None:
+            began_ns = clock()
             try:
-                again = one.run(MESSAGES_A_TURN, tally)
+                must_requeue = runnable.run(MESSAGES_A_TURN, counters)
             except BaseException as error:
-                again = isinstance(one, Mailbox) and self.break_down(one, error)
-            if again:
-                put(one)
-            tally.turn(clock() - began)
+                must_requeue = isinstance(runnable, Mailbox) and self.handle_broken_turn(runnable, error)
+            if must_requeue:
+                put(runnable)
+            counters.count_turn(clock() - began_ns)
 
 
-class _Later:
-    """A message that waits behind all mailboxes that are ready now."""
+class _AfterTurnMessage:
+    """A message that is sent after the turns of all mailboxes that are ready now."""
 
     def __init__(self, cause: Context | None, ref: pykka.ActorRef[Any], message: Any) -> None:
         self._cause = cause
         self._ref = ref
         self._message = message
 
-    def run(self, budget: int, tally: Tally) -> bool:
-        tell_because(self._cause, self._ref, self._message)
+    def run(self, budget: int, counters: TurnCounters) -> bool:
+        tell_with_cause(self._cause, self._ref, self._message)
         return False

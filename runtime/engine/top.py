@@ -1,10 +1,10 @@
-"""top: a live table of a running system, for people. What it shows comes from ``System.stats``; rich draws it.
+"""top: a live table of a running system, for people. The figures come from ``System.stats``; rich draws the table.
 
     await watch(system)              # on a loop, until it is cancelled
-    watch_blocking(system, 60)       # from a thread that is not one of the actors', for a minute
+    watch_blocking(system, 60)       # for a minute, from a thread that does not run actors
     print_stats(system, sys.stderr)  # once
 
-Only this module knows rich, so a program that never asks for a table never pays for it.
+Only this module imports rich, so a program that shows no table does not load it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from .system import System
 
 FILE_COLUMNS = 120
-"""A table into a file or a pipe: nobody is there to say how wide it may be."""
+"""The width of a table in a file or a pipe."""
 
 HEADER_COLUMNS = 72
-"""The lines above the table are folded to its width, and it may be a narrow one."""
+"""The minimum width of the table, because the lines above it are folded to its width."""
 
 MILLISECOND_US = 1000
 SECOND_US = 1_000_000
@@ -40,32 +40,32 @@ SECOND_US = 1_000_000
 def table(stats: Stats, previous: Stats | None = None, seconds: float = 0.0) -> Table:
     """A line for each class of actors. Rates are since ``previous``, which was taken ``seconds`` before ``stats``.
 
-    Without ``previous`` there are no rates. Times of turns are those since the system began.
+    Without ``previous`` there are no rates. Durations of turns are those since the system began.
     """
     drawn = Table(title=_header(stats), caption=_footer(stats), box=SIMPLE_HEAD, min_width=HEADER_COLUMNS)
     drawn.title_style = drawn.caption_style = ""
     drawn.title_justify = drawn.caption_justify = "left"
     drawn.add_column("class", overflow="fold")
-    for heading in ("actors", "asleep", "waiting", "messages/s", "messages"):
+    for heading in ("actors", "passivated", "waiting", "messages/s", "messages"):
         drawn.add_column(heading, justify="right")
     before = None if previous is None else _handled(previous)
-    for one in stats.classes:
-        rate = "-" if before is None or seconds <= 0 else _number((one.handled - before[one.name]) / seconds)
-        drawn.add_row(Text(printable(one.name)), *map(_number, one[1:4]), rate, _number(one.handled))
+    for row in stats.classes:
+        rate = "-" if before is None or seconds <= 0 else _number((row.handled - before[row.name]) / seconds)
+        drawn.add_row(Text(printable(row.name)), *map(_number, row[1:4]), rate, _number(row.handled))
     if len(stats.classes) > 1:
         _add_sum(drawn, stats, previous, seconds)
     return drawn
 
 
 def _add_sum(drawn: Table, stats: Stats, previous: Stats | None, seconds: float) -> None:
-    asleep = sum(one.asleep for one in stats.classes)
+    passivated = sum(row.passivated for row in stats.classes)
     rate = "-" if previous is None or seconds <= 0 else _number((stats.handled - previous.handled) / seconds)
     drawn.add_section()
-    drawn.add_row("all", *map(_number, (stats.actors, asleep, stats.waiting)), rate, _number(stats.handled))
+    drawn.add_row("all", *map(_number, (stats.actors, passivated, stats.waiting)), rate, _number(stats.handled))
 
 
 def _handled(stats: Stats) -> Counter[str]:
-    return Counter({one.name: one.handled for one in stats.classes})
+    return Counter({row.name: row.handled for row in stats.classes})
 
 
 def _header(stats: Stats) -> Text:
@@ -78,9 +78,8 @@ def _header(stats: Stats) -> Text:
 def _footer(stats: Stats) -> Text:
     if not stats.deepest:
         return Text("no message waits")
-    return Text(
-        "\n".join(["waiting most:", *(f"  {one.waiting:,} for {printable(one.actor)}" for one in stats.deepest)])
-    )
+    lines = [f"  {mailbox.waiting:,} for {printable(mailbox.actor)}" for mailbox in stats.deepest]
+    return Text("\n".join(["waiting most:", *lines]))
 
 
 def _number(value: float) -> str:
@@ -94,13 +93,13 @@ def _time(us: float) -> str:
 
 
 class _Screen:
-    """The table on a terminal, drawn again at each call."""
+    """The table on a terminal. ``draw`` redraws it."""
 
     def __init__(self, system: System, console: Console | None) -> None:
         self._system = system
         self._taken_s = time.monotonic()
         self._stats = system.stats()
-        # Nothing refreshes it but ``draw``: a thread of rich's own would contend with the actors for the interpreter.
+        # Only ``draw`` refreshes the table: a refresh thread of rich would contend with the actors for the GIL.
         self.live = Live(table(self._stats), console=console, auto_refresh=False)
 
     def draw(self) -> None:
@@ -121,7 +120,7 @@ async def watch(system: System, every_s: float = 1.0, console: Console | None = 
 def watch_blocking(
     system: System, seconds: float | None = None, every_s: float = 1.0, console: Console | None = None
 ) -> None:
-    """The same from a thread that is not one of the actors': for so many seconds; None means until Ctrl-C."""
+    """Like ``watch``, from a thread that does not run actors: for ``seconds``, or with None until Ctrl-C."""
     screen = _Screen(system, console)
     try:
         with screen.live:
@@ -143,7 +142,7 @@ def _pauses(seconds: float | None, every_s: float) -> Iterator[float]:
 
 
 def print_stats(system: System, file: TextIO) -> None:
-    """Write the table once, without rates. May be called from any thread, and while the actors work."""
+    """Write the table once, without rates. May be called from any thread, and while the actors run."""
     width = None if file.isatty() else FILE_COLUMNS
     Console(file=file, width=width).print(table(system.stats()))
     file.flush()

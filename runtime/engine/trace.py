@@ -1,8 +1,8 @@
-"""Tracing: every message of a system with its cause, for who wants to see what led to what.
+"""Tracing: every message of a system with its cause.
 
-A message that an actor sends while it handles another is caused by that one; a message from outside has no cause and
-begins a correlation, which all that it leads to inherit. Tracing is off until a hook is set; then every message takes
-the slow way into its mailbox, and nothing else changes.
+A message that an actor sends while it handles another message is caused by that message. A message from outside has no
+cause and starts a correlation, which all messages that follow from it inherit. Tracing is off until a hook is set. With
+a hook every message takes the slow path into its mailbox; nothing else changes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from ...actors.base import Actor, Envelope
 
 
 class Traced(NamedTuple):
-    """A message and its story. ``moment`` is "sent", "handled" or "dead" (nobody will read it).
+    """One event of a message. ``moment`` is "sent", "handled" or "dead" (no actor will handle it).
 
-    ``cause`` is the ``number`` of the message in whose handling it was sent, and ``sender`` that message's receiver;
-    None for a message from outside of the system. ``correlation`` is the number of the first in the chain.
+    ``cause`` is the ``number`` of the message whose handler sent this one, and ``sender`` is the receiver of that
+    message; both are None for a message from outside of the system. ``correlation`` is the number of the first message
+    in the chain of causes.
     """
 
     moment: str
@@ -36,43 +37,43 @@ Hook = Callable[[Traced], object]
 
 
 class TracedEnvelope(Envelope[Any]):
-    """An envelope that remembers why it was sent."""
+    """An envelope with its number, sender and cause."""
 
     __slots__ = ("cause", "correlation", "number", "receiver", "sender", "tracer")
 
-    tracer: Tracer  # whose number it has
+    tracer: Tracer  # the tracer that has assigned the number
     number: int
     cause: int | None
     correlation: int
     sender: str | None
     receiver: str
 
-    def story(self, moment: str) -> Traced:
+    def traced(self, moment: str) -> Traced:
         return Traced(
             *(moment, self.number, self.cause, self.correlation, self.sender, self.receiver),
             *(self.message, self.reply_to is not None),
         )
 
 
-_in_hand: ContextVar[TracedEnvelope | None] = ContextVar("callboard_in_hand", default=None)
+_current_envelope: ContextVar[TracedEnvelope | None] = ContextVar("callboard_current_envelope", default=None)
 
 
 class Tracer:
-    """Calls the hook, on the thread where it happens, at each moment of each message.
+    """Calls the hook for each event of each message, on the thread of the event.
 
-    A hook that raises is taken off: it must not do harm to the actors.
+    A hook that raises is disabled, so that it cannot harm the actors. ``on_error`` then gets the error.
     """
 
-    def __init__(self, hook: Hook, take_off: Callable[[Exception], None]) -> None:
+    def __init__(self, hook: Hook, on_error: Callable[[Exception], None]) -> None:
         self._hook = hook
-        self._take_off = take_off
-        self._is_off = False
+        self._on_error = on_error
+        self._is_disabled = False
         self._numbers = itertools.count(1)
 
     def sent(self, receiver: str, plain: Envelope[Any]) -> Envelope[Any]:
         """``plain``, numbered and with its cause. ``receiver`` is the label of the mailbox."""
-        cause = _in_hand.get()
-        if cause is not None and cause.tracer is not self:  # of another system, or of the tracer before this one
+        cause = _current_envelope.get()
+        if cause is not None and cause.tracer is not self:  # of another system, or of a previous tracer
             cause = None
         envelope = TracedEnvelope(plain.message, plain.reply_to)
         envelope.tracer = self
@@ -85,18 +86,18 @@ class Tracer:
         return envelope
 
     def handler(self, actor: Actor) -> Callable[[Envelope[Any]], None]:
-        """``actor.handle``, with what it sends marked as caused by what it handles."""
+        """``actor.handle``, with the handled message as the cause of all messages that it sends."""
 
         def handle(envelope: Envelope[Any]) -> None:
-            if not isinstance(envelope, TracedEnvelope):  # it was sent before the tracer came
+            if not isinstance(envelope, TracedEnvelope):  # it was sent before tracing began
                 actor.handle(envelope)
                 return
             self._call(envelope, "handled")
-            token = _in_hand.set(envelope)
+            token = _current_envelope.set(envelope)
             try:
                 actor.handle(envelope)
             finally:
-                _in_hand.reset(token)
+                _current_envelope.reset(token)
 
         return handle
 
@@ -105,17 +106,17 @@ class Tracer:
             self._call(envelope, "dead")
 
     def _call(self, envelope: TracedEnvelope, moment: str) -> None:
-        if self._is_off:
+        if self._is_disabled:
             return
         try:
-            self._hook(envelope.story(moment))
+            self._hook(envelope.traced(moment))
         except Exception as error:
-            self._is_off = True  # a turn that has begun keeps its tracer to the end
-            self._take_off(error)
+            self._is_disabled = True  # a turn that has begun still uses this tracer
+            self._on_error(error)
 
 
 def as_line(traced: Traced) -> str:
-    """One line of text, the same for the same story: "7<4 Coordinator-1 -> Group-3 asks JoinGroup(...)"."""
+    """One line of text, equal for equal events: "sent 7<4 Coordinator-1 -> Group-3 asks JoinGroup(...)"."""
     cause = "" if traced.cause is None else f"<{traced.cause}"
     verb = "asks" if traced.is_asked else "tells"
     sender = traced.sender or "outside"

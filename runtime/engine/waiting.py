@@ -1,6 +1,6 @@
-"""A thread waits for what another thread's event loop runs, and does not wait for ever if that loop ends.
+"""Waiting in a thread for a coroutine on another thread's event loop. The wait ends if that loop is closed.
 
-What is handed to a loop in the moment in which it closes is never run, and its future never done.
+A coroutine that is submitted in the moment in which the loop closes never runs, and its future is never done.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-LOOK_S = 0.5
-"""How often a thread that waits looks whether there is still somebody to wait for."""
+CHECK_INTERVAL_S = 0.5
+"""How often a waiting thread checks whether the loop is closed."""
 
 
 class LoopClosed(Exception):
@@ -23,33 +23,33 @@ class LoopClosed(Exception):
 
 
 def wait_for(future: Future[T], loop: asyncio.AbstractEventLoop, timeout_s: float | None = None) -> T:
-    """The result of what ``run_coroutine_threadsafe`` has begun. Raises what that raises, TimeoutError, LoopClosed."""
+    """The result of a future of ``run_coroutine_threadsafe``. Raises its error, TimeoutError or LoopClosed."""
     end_s = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
-        left_s = LOOK_S if end_s is None else max(end_s - time.monotonic(), 0)
+        left_s = CHECK_INTERVAL_S if end_s is None else max(end_s - time.monotonic(), 0)
         try:
-            return future.result(min(left_s, LOOK_S))
+            return future.result(min(left_s, CHECK_INTERVAL_S))
         except TimeoutError:
             if future.done():
-                return future.result()  # it came just now, or is itself a TimeoutError
+                return future.result()  # it has just become done, or its error is a TimeoutError
             if loop.is_closed():
                 raise LoopClosed("the event loop has ended") from None
-            if left_s <= LOOK_S and end_s is not None:
+            if left_s <= CHECK_INTERVAL_S and end_s is not None:
                 raise
 
 
 def run_on_loop(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, timeout_s: float | None = None) -> T:
     """Run a coroutine on the loop of another thread, and wait for its result.
 
-    Raises what the coroutine raises, CancelledError, TimeoutError, LoopClosed. After an interrupt or a timeout the
+    Raises the coroutine's error, CancelledError, TimeoutError or LoopClosed. After an interrupt or a timeout the
     coroutine is cancelled.
     """
-    handed_over = _HandedOver(work)
-    running: Coroutine[Any, Any, T] = handed_over.run()
+    cancellable = _Cancellable(work)
+    running: Coroutine[Any, Any, T] = cancellable.run()
     try:
-        return wait_for(_submitted(running, loop), loop, timeout_s)
+        return wait_for(_submit(running, loop), loop, timeout_s)
     except BaseException:
-        handed_over.give_up(loop)
+        cancellable.cancel(loop)
         raise
     finally:
         if loop.is_closed():  # then neither has ended, or both have
@@ -57,34 +57,34 @@ def run_on_loop(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, t
             work.close()
 
 
-def _submitted(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> Future[T]:
+def _submit(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> Future[T]:
     try:
         return asyncio.run_coroutine_threadsafe(work, loop)
     except RuntimeError:
         raise LoopClosed("the event loop has ended") from None
 
 
-class _HandedOver:
-    """A coroutine on its way to a loop in another thread. An interrupt may come before the thread knows its future."""
+class _Cancellable:
+    """A coroutine that another thread's loop runs. ``cancel`` works even if an interrupt left no future to cancel."""
 
     def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
         self._work = work
         self._task: asyncio.Task[Any] | None = None
-        self._is_given_up = False
+        self._is_cancelled = False
 
     async def run(self) -> Any:
-        if self._is_given_up:
+        if self._is_cancelled:
             self._work.close()
             raise CancelledError
         self._task = asyncio.current_task()
         return await self._work
 
-    def give_up(self, loop: asyncio.AbstractEventLoop) -> None:
+    def cancel(self, loop: asyncio.AbstractEventLoop) -> None:
         """Cancel the coroutine, if it has not ended."""
         with suppress(RuntimeError):  # the loop was closed
-            loop.call_soon_threadsafe(self._cancel)
+            loop.call_soon_threadsafe(self._cancel_on_loop)
 
-    def _cancel(self) -> None:
-        self._is_given_up = True
+    def _cancel_on_loop(self) -> None:
+        self._is_cancelled = True
         if self._task is not None:
             self._task.cancel()

@@ -1,7 +1,7 @@
 """Callboard: Kafka's group coordinator, built from actors.
 
-This folder is the import name ``callboard`` itself. It stays light, because importing any part of the package runs it
-first; what it offers from other folders is imported by name when it is asked for (PEP 562).
+This folder is the package ``callboard`` itself. An import of any part of the package runs this file first, so it
+imports nothing else: the public names of other folders are imported on first use (PEP 562).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from callboard.runtime.member.errors import MemberError as MemberError
     from callboard.runtime.member.errors import ShardLost as ShardLost
     from callboard.runtime.member.member import Member as Member
-    from callboard.runtime.member.work import Assignment as Assignment
-    from callboard.runtime.member.work import CommitResult as CommitResult
-    from callboard.runtime.member.work import Shard as Shard
+    from callboard.runtime.member.shards import Assignment as Assignment
+    from callboard.runtime.member.shards import CommitResult as CommitResult
+    from callboard.runtime.member.shards import Shard as Shard
 
 _HOMES = {
     "Assignor": "callboard.runtime.member.assignors.base",
@@ -48,26 +48,26 @@ _HOMES = {
     "FunctionAssignor": "callboard.runtime.member.assignors.custom",
     "Member": "callboard.runtime.member.member",
     "MemberError": "callboard.runtime.member.errors",
-    "CommitResult": "callboard.runtime.member.work",
-    "Shard": "callboard.runtime.member.work",
+    "CommitResult": "callboard.runtime.member.shards",
+    "Shard": "callboard.runtime.member.shards",
     "StartError": "callboard.runtime.common.errors",
     "ThreadCoordinator": "callboard.runtime.embed.thread",
-    "Assignment": "callboard.runtime.member.work",
+    "Assignment": "callboard.runtime.member.shards",
     "ShardLost": "callboard.runtime.member.errors",
     "connect": "callboard.runtime.member.connect",
     "connect_in_thread": "callboard.runtime.member.connect",
 }
-"""Where the public names live. ``callboard.testing`` is a module of this folder."""
+"""The module of each public name. ``callboard.testing`` is a module of this folder."""
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that there is
+if not TYPE_CHECKING:  # else type checkers would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in _HOMES:
             raise AttributeError(f"module 'callboard' has no attribute {name!r}")
-        found = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = found  # the next time it is there
-        return found
+        value = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = value  # so that the next access does not call this function
+        return value
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""``python -m callboard`` is the command line, for where scripts are not on the path."""
+"""``python -m callboard``: the command line, for environments without the script on the path."""
 
 from callboard.runtime.cli.main import main
 

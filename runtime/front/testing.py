@@ -3,8 +3,8 @@
     with Coordinator.in_thread(topics={"jobs": 3}) as coordinator:     # or: async with Coordinator(...) as coordinator
         coordinator.clock.advance(45)
 
-With pytest nothing need be imported: the fixtures are ``coordinator``, ``kafka_bootstrap`` and ``clock``. What is
-behind a name is loaded when it is asked for.
+With pytest no import is needed: the fixtures are ``coordinator``, ``kafka_bootstrap`` and ``clock``. The names below
+are imported on first use.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from callboard.runtime.testing.plugin.faults import Fault as Fault
     from callboard.runtime.testing.plugin.faults import Faults as Faults
-    from callboard.runtime.testing.plugin.moving import BlockingTime as BlockingTime
-    from callboard.runtime.testing.plugin.moving import VirtualTime as VirtualTime
-    from callboard.runtime.testing.plugin.rigged import RiggedCoordinator as Coordinator
-    from callboard.runtime.testing.plugin.rigged import RiggedThread as ThreadCoordinator
+    from callboard.runtime.testing.plugin.harness_coordinator import HarnessCoordinator as Coordinator
+    from callboard.runtime.testing.plugin.harness_coordinator import HarnessThread as ThreadCoordinator
     from callboard.runtime.testing.plugin.timeline import Event as Event
     from callboard.runtime.testing.plugin.timeline import Timeline as Timeline
+    from callboard.runtime.testing.plugin.virtual_time import BlockingTime as BlockingTime
+    from callboard.runtime.testing.plugin.virtual_time import VirtualTime as VirtualTime
     from callboard.runtime.testing.simulation.chaos import Chaos as Chaos
     from callboard.runtime.testing.simulation.scenario import Sim as Sim
     from callboard.runtime.testing.simulation.simulate import SimulationFailed as SimulationFailed
     from callboard.runtime.testing.simulation.simulate import simulate as simulate
 
 _HOMES = {
-    "BlockingTime": ("callboard.runtime.testing.plugin.moving", "BlockingTime"),
+    "BlockingTime": ("callboard.runtime.testing.plugin.virtual_time", "BlockingTime"),
     "Chaos": ("callboard.runtime.testing.simulation.chaos", "Chaos"),
-    "Coordinator": ("callboard.runtime.testing.plugin.rigged", "RiggedCoordinator"),
+    "Coordinator": ("callboard.runtime.testing.plugin.harness_coordinator", "HarnessCoordinator"),
     "Event": ("callboard.runtime.testing.plugin.timeline", "Event"),
     "Fault": ("callboard.runtime.testing.plugin.faults", "Fault"),
     "Faults": ("callboard.runtime.testing.plugin.faults", "Faults"),
     "Sim": ("callboard.runtime.testing.simulation.scenario", "Sim"),
     "SimulationFailed": ("callboard.runtime.testing.simulation.simulate", "SimulationFailed"),
-    "ThreadCoordinator": ("callboard.runtime.testing.plugin.rigged", "RiggedThread"),
+    "ThreadCoordinator": ("callboard.runtime.testing.plugin.harness_coordinator", "HarnessThread"),
     "Timeline": ("callboard.runtime.testing.plugin.timeline", "Timeline"),
-    "VirtualTime": ("callboard.runtime.testing.plugin.moving", "VirtualTime"),
+    "VirtualTime": ("callboard.runtime.testing.plugin.virtual_time", "VirtualTime"),
     "simulate": ("callboard.runtime.testing.simulation.simulate", "simulate"),
 }
-"""Where the public names live, and what they are called there."""
+"""The module of each public name, and its name there."""
 
 __all__ = [
     "BlockingTime",
@@ -61,6 +61,6 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")
-    module, own_name = _HOMES[name]
-    found = globals()[name] = getattr(import_module(module), own_name)
-    return found
+    module, name_in_module = _HOMES[name]
+    value = globals()[name] = getattr(import_module(module), name_in_module)
+    return value

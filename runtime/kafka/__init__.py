@@ -1,3 +1,3 @@
-"""The front door: Kafka's wire protocol. Bytes are cut into frames and decoded by kio; an API's module turns a request
-into messages for actors and their answers into the version that was asked in.
+"""Kafka's wire protocol. Connections split bytes into frames, which kio decodes. The module of each API converts a
+request into messages for actors, and their replies into a response of the request's version.
 """

@@ -1,4 +1,4 @@
-"""One request on its way through the house: what was asked, by whom, and the place where the answer goes."""
+"""A decoded request and its response slot on the connection."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import struct
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ...actors.error_reply import error_reply
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest, JoinGroup, SyncGroup, TxnOffsetCommit
-from ...actors.refusal import refusal
 from ...actors.transactions.messages import TransactionRequest
 from ..engine.reply import Reply
 from .codec.codes import kafka_error
@@ -18,14 +18,14 @@ from .services import Services
 
 log = logging.getLogger("callboard.kafka")
 
-_HEADER = struct.Struct(">ii")  # size of what follows, correlation id
-_FLEXIBLE_HEADER = struct.Struct(">iib")  # the same and an empty section of tagged fields
+_HEADER = struct.Struct(">ii")  # size of the rest, correlation id
+_FLEXIBLE_HEADER = struct.Struct(">iib")  # the same, and an empty section of tagged fields
 
 Encoder = Callable[["Call", Any], bytes]
 
 
 class ResponseChannel(Protocol):
-    """The connection of a call, as the call sees it."""
+    """The connection of a call."""
 
     client_id: str
     client_host: str
@@ -37,17 +37,17 @@ class ResponseChannel(Protocol):
         """Whether the client is on this machine."""
 
     @property
-    def node(self) -> Services: ...
+    def services(self) -> Services: ...
 
     @property
     def is_open(self) -> bool:
-        """Whether a response can still reach the client, as far as the server knows."""
+        """Whether neither side has closed the connection."""
 
-    def answered(self) -> None:
-        """The payload of one of its calls is set: send what can be sent in the order of the requests."""
+    def on_response_ready(self) -> None:
+        """Send the responses that are ready, in the order of the requests. Called when a call got its payload."""
 
     def pause_until(self, room: Reply) -> None:
-        """Read no more requests until ``room`` is settled."""
+        """Stop reading requests until ``room`` is settled."""
 
     def close(self) -> None: ...
 
@@ -55,8 +55,8 @@ class ResponseChannel(Protocol):
 class Call:
     """A request that an ``api`` module handles. It must be answered exactly once, now or later.
 
-    ``request`` is kio's entity of ``schema.version``. Answers leave the connection in the order of its requests. It is
-    an ``actors.engine_ports.ReplyTo`` too: ``ask`` sends a message to an actor and says how to encode the answer.
+    ``request`` is kio's entity of ``schema.version``. A call is also an ``actors.engine_ports.ReplyTo``: ``ask_group``
+    sends a message to an actor and sets the encoder of its reply.
     """
 
     __slots__ = ("_encode", "_message", "connection", "correlation_id", "payload", "request", "schema")
@@ -71,8 +71,8 @@ class Call:
         self._message: GroupRequest | TransactionRequest
 
     @property
-    def node(self) -> Services:
-        return self.connection.node
+    def services(self) -> Services:
+        return self.connection.services
 
     @property
     def version(self) -> int:
@@ -84,104 +84,106 @@ class Call:
 
     @property
     def client_host(self) -> str:
-        """The peer as Kafka writes it: "/127.0.0.1"."""
+        """The address of the client in Kafka's notation, "/127.0.0.1"."""
         return self.connection.client_host
 
     def make(self, type_name: str, **values: Any) -> Any:
         return self.schema.make(type_name, **values)
 
-    def reply(self, response: Any) -> None:
+    def respond(self, response: Any) -> None:
         """Answer with an entity of kio's response class."""
-        self.reply_bytes(self.schema.write(response))
+        self.respond_with_bytes(self.schema.write(response))
 
-    def reply_bytes(self, body: bytes) -> None:
-        """Answer with a body that is already encoded in this version."""
+    def respond_with_bytes(self, body: bytes) -> None:
+        """Answer with an encoded body."""
         try:
             if self.schema.flexible_header:
                 self.payload = _FLEXIBLE_HEADER.pack(len(body) + 5, self.correlation_id, 0) + body
             else:
                 self.payload = _HEADER.pack(len(body) + 4, self.correlation_id) + body
         except struct.error:
-            log.error("an answer of %d bytes to %s is too large: %s", len(body), self.connection.peer, self.schema.name)
-            self.answer_with_error()
+            log.error(
+                "a response of %d bytes to %s is too large: %s", len(body), self.connection.peer, self.schema.name
+            )
+            self.respond_with_error()
         else:
-            self.connection.answered()
+            self.connection.on_response_ready()
 
-    def reply_nothing(self) -> None:
-        """Produce with acks=0 gets no answer at all."""
+    def respond_with_nothing(self) -> None:
+        """Complete the call without a response: for Produce with acks=0."""
         self.payload = b""
-        self.connection.answered()
+        self.connection.on_response_ready()
 
-    def ask(self, message: GroupRequest, encode: Encoder) -> None:
-        """Send a message to its group; ``encode(call, answer)`` makes the body when the answer comes."""
+    def ask_group(self, message: GroupRequest, encode: Encoder) -> None:
+        """Send a message to its group; ``encode(call, reply)`` makes the response body from the reply."""
         self._message = message
         self._encode = encode
-        self.connection.node.groups.post(message, self)
+        self.connection.services.groups.post(message, self)
 
-    def ask_with_others(self, message: JoinGroup | SyncGroup, encode: Encoder) -> None:
-        """The same for what all members of a group ask, and are answered at once: see ``backlog``."""
+    def ask_group_queued(self, message: JoinGroup | SyncGroup, encode: Encoder) -> None:
+        """Like ``ask_group``, for requests that all members send: the response goes through the response queue."""
         self._message = message
         self._encode = encode
-        self.connection.node.groups.post(message, OneOfMany(self, message.group_id))
+        self.connection.services.groups.post(message, QueuedReplySlot(self, message.group_id))
 
     def ask_transactions(self, message: TransactionRequest | TxnOffsetCommit, encode: Encoder) -> None:
-        """The same for what concerns a transaction."""
+        """Like ``ask_group``, for a message to the TransactionsActor."""
         self._message = message
         self._encode = encode
-        self.connection.node.transactions.post(message, self)
+        self.connection.services.transactions.post(message, self)
 
     def set(self, value: Any = None) -> None:
-        """The group's answer."""
+        """Receive the actor's reply."""
         try:
             body = self._encode(self, value)
         except Exception:
             self.fail()
         else:
-            self.reply_bytes(body)
+            self.respond_with_bytes(body)
 
-    def finish(self, encode: Callable[[], bytes]) -> None:
-        """Answer with what ``encode`` makes, in an actor's turn."""
+    def encode_and_respond(self, encode: Callable[[], bytes]) -> None:
+        """Answer with the body that ``encode`` returns, or UNKNOWN_SERVER_ERROR if it raises."""
         try:
             body = encode()
         except Exception:
             self.fail()
         else:
-            self.reply_bytes(body)
+            self.respond_with_bytes(body)
 
     def fail(self) -> None:
-        """No error of one call's may get into the actor that answers it; the client hears UNKNOWN_SERVER_ERROR."""
+        """Log the current exception and answer UNKNOWN_SERVER_ERROR, so that it does not reach the actor."""
         log.exception("%s version %s cannot be answered", self.schema.name, self.schema.version)
-        self.answer_with_error()
+        self.respond_with_error()
 
-    def answer_with_error(self) -> None:
-        """Answer with an error alone. The connection ends where the version has no place for an error."""
-        from .refusing import error_body  # hardly ever needed
+    def respond_with_error(self) -> None:
+        """Answer UNKNOWN_SERVER_ERROR. Close the connection if the response has no error field in this version."""
+        from .error_response import encode_error_response  # rarely needed
 
         try:
-            body = error_body(self.schema, self.request, kafka_error(ErrorCode.UNKNOWN_SERVER_ERROR))
+            body = encode_error_response(self.schema, self.request, kafka_error(ErrorCode.UNKNOWN_SERVER_ERROR))
         except Exception:
-            log.exception("%s version %s cannot be refused", self.schema.name, self.schema.version)
+            log.exception("no error response can be made for %s version %s", self.schema.name, self.schema.version)
             body = None
         if body is None:
             self.connection.close()
         else:
-            self.reply_bytes(body)
+            self.respond_with_bytes(body)
 
     def set_exception(self, exc_info: Any = None) -> None:
-        """The group could not answer: the client hears an error code, and the log says why."""
+        """Log the exception that the actor raised, and answer with an error code."""
         error = exc_info[1] if exc_info else None
         code = error.code if isinstance(error, CoordinatorError) else ErrorCode.UNKNOWN_SERVER_ERROR
         if self.connection.is_open:
-            log.warning("%s is answered %s", type(self._message).__name__, code.name, exc_info=error)
-        self.set(refusal(self._message, code))
+            log.warning("%s is answered with %s", type(self._message).__name__, code.name, exc_info=error)
+        self.set(error_reply(self._message, code))
 
     def wait_for_room(self, room: Reply) -> None:
-        """The group has too much to do: take no more from this client until it has caught up."""
+        """Read no more requests of this client until ``room`` is settled: the mailbox is full."""
         self.connection.pause_until(room)
 
 
-class OneOfMany:
-    """The place for an answer that comes together with very many others of its group."""
+class QueuedReplySlot:
+    """Receives a reply and puts it into the response queue."""
 
     __slots__ = ("_call", "_group_id")
 
@@ -190,7 +192,7 @@ class OneOfMany:
         self._group_id = group_id
 
     def set(self, value: Any = None) -> None:
-        self._call.node.backlog.add(self._group_id, self._call, value)
+        self._call.services.response_queue.add(self._group_id, self._call, value)
 
     def set_exception(self, exc_info: Any = None) -> None:
         self._call.set_exception(exc_info)

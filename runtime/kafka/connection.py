@@ -1,8 +1,9 @@
-"""One client's connection: frames in, calls out, answers back in the order of the requests.
+"""The connection of one client: splits bytes into frames, handles requests, sends responses in the requests' order.
 
-Kafka takes the next request of a connection only after it has answered the one before. Clients can tell: a heartbeat
-behind a parked JoinGroup is not looked at, a fetch behind a commit sees it. So do we, with one exception that nobody
-can tell apart: heartbeats and commits overlap with each other, so that a pipeline of commits shares one sync.
+Kafka handles the next request of a connection after it has answered the previous one. Clients can observe this: a
+heartbeat that follows a pending JoinGroup is not handled, and a fetch that follows a commit sees it. This server
+does the same, with one exception that clients cannot observe: heartbeats and commits overlap with each other, so
+pipelined commits share one sync.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ..engine.reply import Reply
-from .api import Route, find_route, open_routes
+from .api import Route, find_route, loaded_routes
 from .call import Call
-from .codec.strict import why
-from .codec.tags import is_kios_alone, skip_tagged_fields, without_unknown_tags
+from .codec.tags import is_refused_by_kio_only, skip_tagged_fields, without_unknown_tags
+from .codec.validation import describe_decode_error
 from .interceptor import Interceptor
 from .services import Services
 
@@ -28,89 +29,89 @@ log = logging.getLogger("callboard.kafka")
 
 _SIZE = struct.Struct(">i")
 _FRAME = struct.Struct(">iiih")  # size of what follows, api key and version, correlation id, length of the client id
-_KIND = struct.Struct(">hh")  # api key, version
+_ROUTE_KEY = struct.Struct(">hh")  # api key, version
 MIN_FRAME_BYTES = _FRAME.size - _SIZE.size
 
 MAX_FRAMES_WAITING = 256
-"""Requests of one connection that wait for an earlier one; beyond them its socket is not read."""
+"""Queued requests of one connection. When there are as many, its socket is not read."""
 
 MAX_BYTES_WAITING = 1024 * 1024
-"""The same in bytes: a request may be as large as ``socket_request_max_bytes``, and one such is enough to keep."""
+"""The same limit in bytes. One request may be larger: up to ``socket_request_max_bytes``."""
 
 MAX_CALLS_OPEN = 1024
-"""Heartbeats and commits of one connection on their way; beyond them its socket is not read."""
+"""Unanswered requests of one connection. When there are as many, its socket is not read."""
 
 
 class BadRequest(Exception):
-    """What came is not a request of Kafka's that we serve. Kafka closes the connection then, and so do we."""
+    """The bytes are not a valid request, or its API is not served. The connection is closed, as in Kafka."""
 
 
 class ConnectionLimit(Protocol):
-    """Whether one more connection may be open."""
+    """Limits the number of open connections."""
 
-    def are_taken(self, connections: int, peer: str) -> bool:
-        """Whether ``connections`` open ones are as many as there may be. ``peer``: who wants another, for the log."""
+    def is_reached(self, connections: int, peer: str) -> bool:
+        """Whether ``connections``, the number of open ones, is at the limit. ``peer``: the new client, for the log."""
 
 
 class Server(Services, Protocol):
-    """What a connection needs of the server that has accepted it."""
+    """The server of a connection."""
 
     interceptor: Interceptor | None
 
     @property
-    def places(self) -> ConnectionLimit: ...
+    def connection_limit(self) -> ConnectionLimit: ...
 
     @property
     def connections(self) -> set[Connection]:
-        """All open ones. A connection adds and removes itself."""
+        """All open connections. A connection adds and removes itself."""
 
-    def take_soon(self, connection: Connection) -> None:
-        """Let the connection handle its next request in one of the next turns of the loop."""
+    def schedule_request(self, connection: Connection) -> None:
+        """Let the connection handle its next request in a later iteration of the event loop."""
 
-    def send_soon(self, connection: Connection) -> None:
-        """Send the connection's responses when this turn of the loop is over."""
+    def schedule_responses(self, connection: Connection) -> None:
+        """Send the connection's responses at the end of this iteration of the event loop."""
 
 
 class Connection(asyncio.Protocol):
-    """Bytes from and to one client."""
+    """The connection of one client."""
 
-    def __init__(self, node: Server) -> None:
-        self.node = node
+    def __init__(self, services: Server) -> None:
+        self.services = services
         self.client_id = ""
         self.client_host = ""
         self.peer = "an unknown peer"  # for the log
         self._raw_client_id = b""
         self._transport: asyncio.Transport
-        self._rest = bytearray()  # the beginning of a frame
-        self._needed = 0  # bytes that ``_rest`` must have before it is looked at again
-        self._frames: deque[bytes] = deque()  # complete, but an earlier request comes first
-        self._bytes_waiting = 0  # of ``_frames``
-        self._is_unsent = False  # whether the node will send our answers at the end of this turn
-        self._calls: deque[Call] = deque()  # handled; unanswered, or answered behind an unanswered one
-        self._is_alone = False  # the last call does not overlap with others
-        self._is_due = False  # the first of ``_frames`` waits for nothing but its turn
-        self._is_paused = False  # too much is on its way
-        self._crowds = 0  # groups that have too much to do
-        self._is_unread = False  # the client does not take its answers
+        self._partial_frame = bytearray()
+        self._bytes_needed = 0  # length of ``_partial_frame`` at which it is parsed again
+        self._frames: deque[bytes] = deque()  # complete requests that wait for an earlier one
+        self._queued_bytes = 0  # size of ``_frames``
+        self._is_send_scheduled = False  # the server sends the responses at the end of this iteration
+        self._calls: deque[Call] = deque()  # unanswered, or answered after an unanswered one
+        self._is_blocked = False  # requests wait: the last call does not overlap, or others wait
+        self._is_request_scheduled = False  # the first of ``_frames`` waits only for its iteration
+        self._is_paused = False  # too many requests are queued or unanswered
+        self._full_groups = 0  # groups whose mailbox is full
+        self._is_write_blocked = False  # the client does not read its responses
         self._is_stopping = False
-        self._is_refused = False  # what came is no request: the connection ends behind the answers to those before
-        self._is_heard = True  # something came since the last look, or was to be answered then
-        self._quiet_looks = 0
-        self._is_gone = False  # the client hung up
+        self._has_bad_request = False  # the connection closes after the responses to earlier requests
+        self._had_activity = True  # since the last idle check: bytes arrived, or a request was unanswered
+        self._idle_checks = 0
+        self._is_disconnected = False  # the client closed the connection
         self._is_closed = False
 
     # From the socket -------------------------------------------------------------------------------------------------
 
     def fileno(self) -> int:
-        """The socket's descriptor, -1 when it is closed."""
+        """The file descriptor of the socket, -1 if it is closed."""
         own: socket | None = self._transport.get_extra_info("socket")
         return -1 if own is None else own.fileno()
 
     @property
     def is_local(self) -> bool:
-        """Whether the client is known to be on this machine: it came by the loopback network.
+        """Whether the client is on this machine: its address is a loopback address.
 
-        A client that resets its connection before it is accepted has no address any more, and may be anywhere.
+        False if the client reset the connection before it was accepted, because its address is then unknown.
         """
         peer = self._transport.get_extra_info("peername")
         return isinstance(peer, tuple) and is_loopback(peer[0])
@@ -120,114 +121,114 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.client_host = java_address(peer[0]) if peer else ""
         self.peer = host_and_port(peer[0], peer[1]) if peer else "an unknown peer"
-        if self.node.places.are_taken(len(self.node.connections), self.peer):
+        if self.services.connection_limit.is_reached(len(self.services.connections), self.peer):
             self._is_closed = True
             self._transport.abort()
         else:
-            self.node.connections.add(self)
+            self.services.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """What is parked stays: the member lives on until its session ends, as in Kafka.
+        """Keep pending requests: a member stays in its group until its session expires, as in Kafka.
 
-        What came behind it stays too, and is taken when that is answered: a consumer that closes in the middle of a
-        rebalance sends its LeaveGroup behind its JoinGroup and hangs up.
+        Queued requests are kept too, and handled after the pending one: a consumer that closes during a rebalance sends
+        LeaveGroup after its pending JoinGroup and disconnects.
         """
-        self._is_gone = True
-        self._end_if_gone()
+        self._is_disconnected = True
+        self._finish_if_disconnected()
 
-    def _end_if_gone(self) -> None:
-        """Until then it is one of the node's connections, so that a stop does not leave its requests half done."""
-        if self._is_gone and not (self._calls or (self._is_due and not self._is_unread)):
+    def _finish_if_disconnected(self) -> None:
+        """Stay in ``Server.connections`` until all requests are handled, so that a stop waits for them."""
+        if self._is_disconnected and not (self._calls or (self._is_request_scheduled and not self._is_write_blocked)):
             self._is_closed = True
-            self._forget_waiting()
-            self.node.connections.discard(self)
+            self._clear_queued_frames()
+            self.services.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
-        self._is_heard = True
-        if self._is_refused:
-            return  # still read, so that the peer's end is noticed
-        if self._rest:
-            self._rest += data
-            if len(self._rest) < self._needed:
+        self._had_activity = True
+        if self._has_bad_request:
+            return  # the socket is still read, so that a disconnect is noticed
+        if self._partial_frame:
+            self._partial_frame += data
+            if len(self._partial_frame) < self._bytes_needed:
                 return
-            data = bytes(self._rest)
-            self._rest.clear()
+            data = bytes(self._partial_frame)
+            self._partial_frame.clear()
         try:
-            self._split(data)
+            self._handle_frames(data)
         except BadRequest as error:
-            self._refuse(error)
+            self._reject(error)
 
     def pause_writing(self) -> None:
-        """The client does not read its answers: take no more requests from it."""
-        self._is_unread = True
+        """The client does not read its responses: read no more requests."""
+        self._is_write_blocked = True
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        self._is_unread = False
+        self._is_write_blocked = False
         if self._frames:
-            self.answered()  # to take them up again
-        self._read_on()
+            self.on_response_ready()  # handles the queued frames
+        self._resume_reading()
 
     # Frames ----------------------------------------------------------------------------------------------------------
 
-    def _split(self, data: bytes, *, has_just_come: bool = True) -> None:
-        """Handle the requests that may be handled now, and put aside the others.
+    def _handle_frames(self, data: bytes, *, may_defer: bool = True) -> None:
+        """Handle the requests that may be handled now, and queue the others.
 
-        What comes in crowds has its turn a little later (``Server.take_soon``): while thousands of sockets are read in
-        one turn of the loop, nobody else is answered.
+        JoinGroup and SyncGroup are deferred (``Server.schedule_request``). If the requests of thousands of members were
+        handled in one iteration of the loop, all other clients would wait for them.
         """
         position, end = 0, len(data)
-        limit = self.node.settings.socket_request_max_bytes
+        limit = self.services.settings.socket_request_max_bytes
         while end - position >= _FRAME.size and not self._is_closed:
-            size, kind, correlation_id, id_length = _FRAME.unpack_from(data, position)
-            behind = position + _SIZE.size + size
-            if behind > end or not MIN_FRAME_BYTES <= size <= limit:
+            size, route_key, correlation_id, id_length = _FRAME.unpack_from(data, position)
+            frame_end = position + _SIZE.size + size
+            if frame_end > end or not MIN_FRAME_BYTES <= size <= limit:
                 break
-            route = open_routes.get(kind) or _open_route(kind)
-            if route.overlaps and not self._is_alone:
-                self._handle(route, correlation_id, data, position + _FRAME.size, id_length, behind)
-            elif self._is_alone or self._calls:
-                self._wait(data[position:behind])
-            elif route.in_crowds and has_just_come:
-                self._wait(data[position:behind])
-                self._is_due = True
-                self.node.take_soon(self)
+            route = loaded_routes.get(route_key) or _open_route(route_key)
+            if route.overlaps and not self._is_blocked:
+                self._handle_request(route, correlation_id, data, position + _FRAME.size, id_length, frame_end)
+            elif self._is_blocked or self._calls:
+                self._queue_frame(data[position:frame_end])
+            elif route.comes_in_bursts and may_defer:
+                self._queue_frame(data[position:frame_end])
+                self._is_request_scheduled = True
+                self.services.schedule_request(self)
             else:
-                self._handle(route, correlation_id, data, position + _FRAME.size, id_length, behind)
-            position = behind
+                self._handle_request(route, correlation_id, data, position + _FRAME.size, id_length, frame_end)
+            position = frame_end
         if position < end and not self._is_closed:
-            self._keep_rest(data[position:])
+            self._keep_partial_frame(data[position:])
 
-    def _keep_rest(self, rest: bytes) -> None:
-        """The beginning of a frame: wait for the rest, unless its size alone says that it is none of Kafka's."""
-        self._needed = _SIZE.size
+    def _keep_partial_frame(self, rest: bytes) -> None:
+        """Keep an incomplete frame. Raises BadRequest if its size is out of range."""
+        self._bytes_needed = _SIZE.size
         if len(rest) >= _SIZE.size:
             (size,) = _SIZE.unpack_from(rest)
-            limit = self.node.settings.socket_request_max_bytes
+            limit = self.services.settings.socket_request_max_bytes
             if not MIN_FRAME_BYTES <= size <= limit:
                 raise BadRequest(
                     f"a frame of {size} bytes: expected {MIN_FRAME_BYTES} to {limit} (socket_request_max_bytes)"
                 )
-            self._needed = _SIZE.size + size
-        self._rest += rest
+            self._bytes_needed = _SIZE.size + size
+        self._partial_frame += rest
 
-    def _wait(self, frame: bytes) -> None:
-        """An earlier request comes first."""
-        self._is_alone = True
+    def _queue_frame(self, frame: bytes) -> None:
+        """Queue a request until the earlier ones are answered."""
+        self._is_blocked = True
         self._frames.append(frame)
-        self._bytes_waiting += len(frame)
-        if len(self._frames) >= MAX_FRAMES_WAITING or self._bytes_waiting >= MAX_BYTES_WAITING:
+        self._queued_bytes += len(frame)
+        if len(self._frames) >= MAX_FRAMES_WAITING or self._queued_bytes >= MAX_BYTES_WAITING:
             self._pause()
 
-    def _handle(
-        self, route: Route, correlation_id: int, data: bytes, position: int, id_length: int, behind: int
+    def _handle_request(
+        self, route: Route, correlation_id: int, data: bytes, position: int, id_length: int, frame_end: int
     ) -> None:
-        request = self._read(route, data, position, id_length, behind)
-        interceptor = self.node.interceptor
+        request = self._decode_request(route, data, position, id_length, frame_end)
+        interceptor = self.services.interceptor
         call = (Call if interceptor is None else interceptor.call)(self, route.schema, correlation_id, request)
         self._calls.append(call)
         if not route.overlaps:
-            self._is_alone = True
+            self._is_blocked = True
         elif len(self._calls) >= MAX_CALLS_OPEN:
             self._pause()
         try:
@@ -237,187 +238,191 @@ class Connection(asyncio.Protocol):
                 interceptor.handle(call, route.handle)
         except Exception as error:
             self._calls.pop()
-            log.exception("a bug in %s version %s", route.schema.name, route.schema.version)
+            log.exception("internal error in %s version %s", route.schema.name, route.schema.version)
             raise BadRequest(f"{route.schema.name} version {route.schema.version} could not be handled") from error
 
-    def _read(self, route: Route, data: bytes, position: int, id_length: int, behind: int) -> Any:
-        """The request's entity. ``position`` is that of the client id, ``behind`` the end of the frame."""
+    def _decode_request(self, route: Route, data: bytes, position: int, id_length: int, frame_end: int) -> Any:
+        """Return kio's entity of a request. ``position``: where the client id begins."""
         body = position + id_length if id_length > 0 else position
         if data[position:body] != self._raw_client_id:
-            self._read_client_id(data[position:body])
+            self._update_client_id(data[position:body])
         try:
             if route.schema.flexible:
                 body = skip_tagged_fields(data, body) if data[body] else body + 1
             request, size = route.schema.read(data, body)
         except (KeyError, ValueError, IndexError, OverflowError, route.schema.decode_error) as error:
-            if not is_kios_alone(error):
+            if not is_refused_by_kio_only(error):
                 raise BadRequest(
-                    f"{route.schema.name} version {route.schema.version} cannot be read: {why(error)}"
+                    f"{route.schema.name} version {route.schema.version} cannot be read: {describe_decode_error(error)}"
                 ) from error
-            request, size = self._read_without_unknown_tags(route, data[body:behind])
-        if body + size > behind:
-            raise BadRequest(f"{route.schema.name} version {route.schema.version} is cut off")
+            request, size = self._decode_without_unknown_tags(route, data[body:frame_end])
+        if body + size > frame_end:
+            raise BadRequest(f"{route.schema.name} version {route.schema.version} is truncated")
         return request
 
-    def _read_client_id(self, raw: bytes) -> None:
-        """Client ids are remembered, since they hardly ever change."""
+    def _update_client_id(self, raw: bytes) -> None:
+        """Decode the client id. It is cached because it rarely changes."""
         try:
             self.client_id = raw.decode()
         except UnicodeDecodeError as error:
-            raise BadRequest(f"a client id that is not UTF-8: {raw[:40]!r}") from error
+            raise BadRequest(f"the client id is not UTF-8: {raw[:40]!r}") from error
         self._raw_client_id = raw
 
-    def _read_without_unknown_tags(self, route: Route, body: bytes) -> tuple[Any, int]:
+    def _decode_without_unknown_tags(self, route: Route, body: bytes) -> tuple[Any, int]:
         schema = route.schema
         try:
             return schema.read(without_unknown_tags(schema.request_type, body, 0), 0)[0], 0
         except (KeyError, ValueError, IndexError, OverflowError, schema.decode_error) as error:
-            raise BadRequest(f"{schema.name} version {schema.version} cannot be read: {why(error)}") from error
+            raise BadRequest(
+                f"{schema.name} version {schema.version} cannot be read: {describe_decode_error(error)}"
+            ) from error
 
-    # Answers ---------------------------------------------------------------------------------------------------------
+    # Responses -------------------------------------------------------------------------------------------------------
 
-    def answered(self) -> None:
-        """A call has got its payload. All that a turn answers is sent at the end of it, in one write a connection."""
-        if not self._is_unsent:
-            self._is_unsent = True
-            self.node.send_soon(self)
+    def on_response_ready(self) -> None:
+        """Schedule the responses: those of one iteration of the loop are sent in one write."""
+        if not self._is_send_scheduled:
+            self._is_send_scheduled = True
+            self.services.schedule_responses(self)
 
-    def send_answers(self) -> None:
-        """Send what can be sent in the order of the requests, and take what waited for it."""
-        self._is_unsent = False
+    def send_responses(self) -> None:
+        """Send the responses that are ready, in the order of the requests; then handle queued requests."""
+        self._is_send_scheduled = False
         calls = self._calls
         payloads = []
         while calls and (payload := calls[0].payload) is not None:
             payloads.append(payload)
             calls.popleft()
-        if payloads and not (self._is_closed or self._is_gone):
+        if payloads and not (self._is_closed or self._is_disconnected):
             self._transport.write(payloads[0] if len(payloads) == 1 else b"".join(payloads))
-        if self._is_alone and not calls and not (self._is_unread and self._frames):
-            self._is_alone = self._is_due = False
+        if self._is_blocked and not calls and not (self._is_write_blocked and self._frames):
+            self._is_blocked = self._is_request_scheduled = False
             if self._frames:
-                self._take_waiting()
-        if self._is_refused:
+                self._handle_queued_frames()
+        if self._has_bad_request:
             self._close_when_answered()
         elif self._is_paused and self._has_room():
             self._is_paused = False
-            self._read_on()
-        if self._is_gone:
-            self._end_if_gone()
+            self._resume_reading()
+        if self._is_disconnected:
+            self._finish_if_disconnected()
 
-    def _take_waiting(self) -> None:
-        """Requests that waited for the ones before them, up to one that still has to wait: that one is filed again."""
+    def _handle_queued_frames(self) -> None:
+        """Handle queued requests up to one that has to wait; that one is queued again."""
         frames, self._frames = self._frames, deque()
         try:
-            while frames and not self._is_alone:
+            while frames and not self._is_blocked:
                 frame = frames.popleft()
-                self._bytes_waiting -= len(frame)
-                self._split(frame, has_just_come=False)
+                self._queued_bytes -= len(frame)
+                self._handle_frames(frame, may_defer=False)
         except BadRequest as error:
-            self._refuse(error)
+            self._reject(error)
         else:
             if not self._is_closed:
                 self._frames.extend(frames)
 
     def _has_room(self) -> bool:
         return (
-            not self._crowds
+            not self._full_groups
             and len(self._calls) < MAX_CALLS_OPEN // 2
             and len(self._frames) < MAX_FRAMES_WAITING // 2
-            and self._bytes_waiting < MAX_BYTES_WAITING // 2
+            and self._queued_bytes < MAX_BYTES_WAITING // 2
         )
 
     def pause_until(self, room: Reply) -> None:
-        """Do not read until ``room`` is settled."""
-        self._crowds += 1
+        """Stop reading requests until ``room`` is settled."""
+        self._full_groups += 1
         self._pause()
-        room.on_done(self._has_been_made_room)
+        room.on_done(self._on_room_made)
 
-    def _has_been_made_room(self, _room: Reply) -> None:
-        self._crowds -= 1
+    def _on_room_made(self, _room: Reply) -> None:
+        self._full_groups -= 1
         if self._is_paused and self._has_room():
             self._is_paused = False
-            self._read_on()
+            self._resume_reading()
 
     def _pause(self) -> None:
-        if not (self._is_paused or self._is_closed or self._is_gone):
+        if not (self._is_paused or self._is_closed or self._is_disconnected):
             self._is_paused = True
             self._transport.pause_reading()
 
-    def _read_on(self) -> None:
-        """Read again, unless there is another reason not to."""
-        if not (self._is_paused or self._is_unread or self._is_stopping or self._is_closed or self._is_gone):
+    def _resume_reading(self) -> None:
+        """Read again, unless another condition forbids it."""
+        if not (
+            self._is_paused or self._is_write_blocked or self._is_stopping or self._is_closed or self._is_disconnected
+        ):
             self._transport.resume_reading()
 
-    def _forget_waiting(self) -> None:
+    def _clear_queued_frames(self) -> None:
         self._frames.clear()
-        self._bytes_waiting = 0
+        self._queued_bytes = 0
 
-    # The end ---------------------------------------------------------------------------------------------------------
+    # Closing ---------------------------------------------------------------------------------------------------------
 
-    def _refuse(self, error: BadRequest) -> None:
-        """As in Kafka, the requests before it are answered first: whoever pipelines a bad one hears that much."""
-        if self._is_due:
-            self.send_answers()
-        if self._is_refused:
-            return  # that one was bad, too
+    def _reject(self, error: BadRequest) -> None:
+        """Close the connection after the responses to earlier requests, as in Kafka."""
+        if self._is_request_scheduled:
+            self.send_responses()
+        if self._has_bad_request:
+            return  # the scheduled request was bad too
         log.warning("connection from %s closed: %s", self.peer, error)
-        self._is_refused = True
+        self._has_bad_request = True
         self._is_paused = False
-        self._forget_waiting()
-        self._read_on()
+        self._clear_queued_frames()
+        self._resume_reading()
         self._close_when_answered()
 
     def _close_when_answered(self) -> None:
         if not self._calls:
             self.close()
 
-    def quiet_looks(self) -> int:
-        """How many looks in a row, with this one, have found that nothing came and no answer is owed (``idle.py``)."""
-        is_quiet = not self._is_heard and not self._calls
-        self._quiet_looks = self._quiet_looks + 1 if is_quiet else 0
-        self._is_heard = bool(self._calls)  # its answer will be a sign of life, too
-        return self._quiet_looks
+    def count_idle_checks(self) -> int:
+        """Check for activity; return how many checks in a row, with this one, found none (see ``idle.py``)."""
+        is_idle = not self._had_activity and not self._calls
+        self._idle_checks = self._idle_checks + 1 if is_idle else 0
+        self._had_activity = bool(self._calls)  # its response will count as activity
+        return self._idle_checks
 
     @property
     def is_open(self) -> bool:
-        """Whether the client is there, as far as we know, and hears our answers."""
-        return not (self._is_gone or self._is_closed)
+        """Whether neither side has closed the connection."""
+        return not (self._is_disconnected or self._is_closed)
 
     def stop_reading(self) -> None:
-        """The server is stopping: answers still go out, requests no longer come in."""
+        """Read no more requests, because the server is stopping. Responses are still sent."""
         self._is_stopping = True
-        self._forget_waiting()
+        self._clear_queued_frames()
         self._pause()
 
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._forget_waiting()
+            self._clear_queued_frames()
             self._transport.close()
 
     def abort(self) -> None:
-        """The server dies: what was answered and not sent is lost too."""
+        """Close at once, without sending what is buffered: for a simulated crash."""
         self._is_closed = True
-        self._forget_waiting()
+        self._clear_queued_frames()
         self._transport.abort()
 
 
-def _open_route(kind: int) -> Route:
-    """For the first request of its kind: ``kind`` is the API's key (16 bits) and the version."""
-    key, version = _KIND.unpack(kind.to_bytes(4, "big", signed=True))
+def _open_route(route_key: int) -> Route:
+    """Load the route of an API key (upper 16 bits) and version. Raises BadRequest if it is not served."""
+    key, version = _ROUTE_KEY.unpack(route_key.to_bytes(4, "big", signed=True))
     route = find_route(key, version)
     if route is None:
-        raise BadRequest(f"API key {key} version {version}: this server does not have it")
+        raise BadRequest(f"API key {key} version {version} is not served")
     return route
 
 
 def host_and_port(host: str, port: int) -> str:
-    """A peer's address as people write it: "127.0.0.1:50000", "[::1]:50000"."""
+    """Format an address: "127.0.0.1:50000", "[::1]:50000"."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a peer's address is one of 127.0.0.0/8, also mapped into IPv6, or ::1."""
+    """Whether an address is in 127.0.0.0/8 (also mapped into IPv6), or is ::1."""
     import ipaddress
 
     try:
@@ -429,7 +434,7 @@ def is_loopback(host: str) -> bool:
 
 
 def java_address(host: str) -> str:
-    """A peer's address as Java prints it, since DescribeGroups shows it: "/127.0.0.1", IPv6 in eight plain groups."""
+    """Format an address as Java does, for DescribeGroups: "/127.0.0.1"; IPv6 as eight groups without "::"."""
     if ":" not in host:
         return f"/{host}"
     import ipaddress

@@ -1,8 +1,9 @@
-"""Connections that say nothing are closed after ``connections_max_idle_ms``, as in Kafka.
+"""Close idle connections after ``connections_max_idle_ms``, as in Kafka.
 
-One timer for all of them, and nothing to do for a request but to note that something came: a look at all connections,
-four times in that time, counts how often in a row each was silent. So one is closed between ``connections_max_idle_ms``
-and a quarter more after its last byte, never before. One whose request is parked is not idle: we owe it an answer.
+All connections share one timer, so a request only sets a flag. Four times per ``connections_max_idle_ms``, a check
+visits all connections and counts for each how many checks in a row found no activity. A connection is
+therefore closed between 1 and 1.25 times ``connections_max_idle_ms`` after its last byte, never earlier. A connection
+with an unanswered request is not idle.
 """
 
 from __future__ import annotations
@@ -14,43 +15,45 @@ from typing import Protocol
 
 log = logging.getLogger("callboard.kafka")
 
-LOOKS = 4
-LOOK_PAUSE_MAX_MS = 3_600_000  # event loops do not wait for years, which the setting allows
+CHECKS_PER_TIMEOUT = 4
+CHECK_INTERVAL_MAX_MS = 3_600_000  # one hour; the setting allows years, which event loops cannot wait
 
-Later = Callable[[int, Callable[[], None]], asyncio.TimerHandle]
+Schedule = Callable[[int, Callable[[], None]], asyncio.TimerHandle]
 
 
-class Watched(Protocol):
-    """What a connection says about itself."""
+class IdleCheckable(Protocol):
+    """A connection that can be checked for activity."""
 
     peer: str
 
-    def quiet_looks(self) -> int:
-        """How many looks in a row, with this one, have found that nothing came and no answer is owed."""
+    def count_idle_checks(self) -> int:
+        """Check for activity; return how many checks in a row, with this one, found none."""
 
     def close(self) -> None: ...
 
 
-class IdleWatch:
-    """Looks at ``connections`` from ``start`` to ``stop``."""
+class IdleConnectionCloser:
+    """Checks ``connections`` periodically from ``start`` to ``stop``."""
 
-    def __init__(self, connections: Iterable[Watched], max_idle_ms: int, later: Later) -> None:
+    def __init__(self, connections: Iterable[IdleCheckable], max_idle_ms: int, schedule: Schedule) -> None:
         self._connections = connections
         self._max_idle_ms = max_idle_ms
-        self._pause_ms = min(-(-max_idle_ms // LOOKS), LOOK_PAUSE_MAX_MS)
-        self._looks = -(-max_idle_ms // self._pause_ms)
-        self._later = later
-        self._next: asyncio.TimerHandle
+        self._check_interval_ms = min(-(-max_idle_ms // CHECKS_PER_TIMEOUT), CHECK_INTERVAL_MAX_MS)
+        self._max_idle_checks = -(-max_idle_ms // self._check_interval_ms)
+        self._schedule = schedule
+        self._timer: asyncio.TimerHandle
 
     def start(self) -> None:
-        self._next = self._later(self._pause_ms, self._look)
+        self._timer = self._schedule(self._check_interval_ms, self._check)
 
     def stop(self) -> None:
-        self._next.cancel()
+        self._timer.cancel()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self.start()
-        idle = [connection for connection in self._connections if connection.quiet_looks() >= self._looks]
+        idle = [
+            connection for connection in self._connections if connection.count_idle_checks() >= self._max_idle_checks
+        ]
         for connection in idle:
-            log.info("connection from %s closed: silent for %d ms", connection.peer, self._max_idle_ms)
+            log.info("connection from %s closed: idle for %d ms", connection.peer, self._max_idle_ms)
             connection.close()

@@ -1,7 +1,7 @@
-"""Interceptor: lets a test observe, delay, replace or drop requests and answers.
+"""Interceptor: lets a test observe, delay, replace or drop requests and responses.
 
-``node.interceptor`` is None in production; a request then costs one look at that attribute. If it is set, every request
-of a client and every message from this process goes through it first. ``FaultInterceptor`` implements it.
+``Server.interceptor`` is None in production. If it is set, every request of a client and every message of this process
+goes through it first. ``FaultInterceptor`` implements it.
 """
 
 from __future__ import annotations

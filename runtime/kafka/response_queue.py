@@ -1,9 +1,9 @@
-"""Answers that were decided all at once and leave some a turn of the loop.
+"""A queue of responses of which each iteration of the event loop sends a few.
 
-When a group's generation begins, or its assignments are durable, all its members are answered in one turn of its
-actor. That decision is one step, as in Kafka. But to encode and to send the answers of 5,000 members takes ten times as
-long, and a heartbeat of another group would wait for all of it. So they wait here, and each turn of the loop sends a
-few: first come, first served within a group, and the groups take turns, so a small one does not wait for a large one.
+When a generation begins, or its assignments are durable, a group answers all its members at once, as in Kafka. Encoding
+and sending the responses of 5,000 members takes ten times as long as making them, and a heartbeat of another group
+would wait for all of it. Therefore they are queued here, and each iteration sends ``RESPONSES_PER_TURN``. Each group
+has a FIFO queue, and the queues are served round-robin, so that a small group does not wait for a large one.
 """
 
 from __future__ import annotations
@@ -13,53 +13,53 @@ from collections.abc import Callable
 from typing import Any
 
 from ...actors.engine_ports import ReplyTo
-from ...actors.group.in_flight import deliver
+from ...actors.group.in_flight import deliver_reply
 
-ANSWERS_A_TURN = 32
-"""About a millisecond of encoding and sending: half of what actors have of a turn."""
+RESPONSES_PER_TURN = 32
+"""About a millisecond of encoding and sending: half of the time that actors get per iteration."""
 
 
-class Backlog:
-    """Values on their way to the places that take them. ``soon`` calls back when this turn of the loop is over."""
+class ResponseQueue:
+    """Queued replies. ``call_soon`` calls back at the end of this iteration of the event loop."""
 
-    def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
-        self._soon = soon
-        self._lanes: OrderedDict[str, deque[tuple[ReplyTo, Any]]] = OrderedDict()  # of groups, the next one first
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self._call_soon = call_soon
+        self._queues: OrderedDict[str, deque[tuple[ReplyTo, Any]]] = OrderedDict()  # by group; the first is served next
 
     def __len__(self) -> int:
-        return sum(map(len, self._lanes.values()))
+        return sum(map(len, self._queues.values()))
 
-    def add(self, group_id: str, place: ReplyTo, value: Any) -> None:
-        """An answer for a member of a group."""
-        lane = self._lanes.get(group_id)
-        if lane is None:
-            if not self._lanes:
-                self._soon(self._turn)
-            lane = self._lanes[group_id] = deque()
-        lane.append((place, value))
+    def add(self, group_id: str, reply_to: ReplyTo, value: Any) -> None:
+        """Queue a reply for a member of a group."""
+        queue = self._queues.get(group_id)
+        if queue is None:
+            if not self._queues:
+                self._call_soon(self._deliver_some)
+            queue = self._queues[group_id] = deque()
+        queue.append((reply_to, value))
 
     def deliver_all(self) -> None:
-        """Now, whoever has to wait for it: there will be no other turn."""
-        while self._lanes:
+        """Deliver all replies now: at a stop."""
+        while self._queues:
             self._deliver_next()
 
     def drop(self) -> None:
-        """Nobody is answered any more."""
-        self._lanes.clear()
+        """Discard all replies: at a simulated crash."""
+        self._queues.clear()
 
-    def _turn(self) -> None:
-        for _ in range(ANSWERS_A_TURN):
-            if not self._lanes:
+    def _deliver_some(self) -> None:
+        for _ in range(RESPONSES_PER_TURN):
+            if not self._queues:
                 return
             self._deliver_next()
-        if self._lanes:
-            self._soon(self._turn)
+        if self._queues:
+            self._call_soon(self._deliver_some)
 
     def _deliver_next(self) -> None:
-        group_id, lane = next(iter(self._lanes.items()))
-        place, value = lane.popleft()
-        if lane:
-            self._lanes.move_to_end(group_id)
+        group_id, queue = next(iter(self._queues.items()))
+        reply_to, value = queue.popleft()
+        if queue:
+            self._queues.move_to_end(group_id)
         else:
-            del self._lanes[group_id]
-        deliver(place, value)
+            del self._queues[group_id]
+        deliver_reply(reply_to, value)

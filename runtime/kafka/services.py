@@ -1,4 +1,4 @@
-"""What Kafka's wire needs of the server behind it. ``Node`` is the server; nothing here depends on it."""
+"""Protocols of the services that API handlers use. ``Node`` implements them; this package does not import it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ...actors.transactions.rules import Transaction
 from ..settings.dynamic import DynamicSettings
 from ..settings.table import Options, Settings
 from ..topics.catalogue import TopicCatalogue
-from .response_queue import Backlog
+from .response_queue import ResponseQueue
 
 
 class Origin(NamedTuple):
     """The sender of a request in this process. ``client_host`` as Kafka writes it, "/127.0.0.1".
 
-    ``id`` tells channels apart.
+    ``id`` distinguishes channels.
     """
 
     client_id: str
@@ -29,13 +29,13 @@ class Origin(NamedTuple):
 
 
 class GroupRouter(Protocol):
-    """Whatever sends a request to the actor that handles it."""
+    """Sends a request to the actor that handles it."""
 
     def post(self, message: GroupRequest, reply_to: ReplyTo) -> None: ...
 
 
 class Services(Protocol):
-    """One broker, as the handlers of its APIs see it."""
+    """The services of one broker for its API handlers."""
 
     @property
     def node_id(self) -> int: ...
@@ -45,7 +45,7 @@ class Services(Protocol):
 
     @property
     def advertised_host(self) -> str:
-        """Where clients are told to connect to, with ``advertised_port``."""
+        """The host that Metadata and FindCoordinator return, with ``advertised_port``."""
 
     @property
     def advertised_port(self) -> int: ...
@@ -59,7 +59,7 @@ class Services(Protocol):
 
     @property
     def options(self) -> Options:
-        """What the server was started with, besides the settings."""
+        """Command-line options that are not settings."""
 
     @property
     def configs(self) -> DynamicSettings: ...
@@ -73,18 +73,18 @@ class Services(Protocol):
 
     @property
     def transaction_table(self) -> Mapping[str, Transaction]:
-        """The transactions by transactional id, to read; only the TransactionsActor changes them."""
+        """The transactions by transactional id, read-only: only the TransactionsActor changes them."""
 
     @property
     def topics(self) -> TopicCatalogue: ...
 
     @property
     def is_loading(self) -> bool:
-        """Whether part of the log was not read yet."""
+        """Whether part of the log is not loaded yet."""
 
     @property
-    def backlog(self) -> Backlog:
-        """Takes the answers of a whole group, and delivers a few in each turn of the loop."""
+    def response_queue(self) -> ResponseQueue:
+        """Sends the responses to all members of a group, a few in each iteration of the event loop."""
 
     def later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call back on the loop in so many milliseconds, unless the handle is cancelled."""
+        """Call back on the event loop after ``delay_ms``, unless the handle is cancelled."""

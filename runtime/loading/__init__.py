@@ -1,1 +1,1 @@
-"""From the log to the groups: reads partitions at start, in this process or beside it."""
+"""Loading: reads the partitions of the log at the start, in this process or in subprocesses, and creates the groups."""

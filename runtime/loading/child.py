@@ -5,7 +5,7 @@ as many as there are processors, and sends each one job after the other.
 
 A job is a line of JSON on standard input; what was found goes back on standard output, in pieces: four bytes of length
 and a pickle. Pieces are small, because the server takes each of them between two requests. The last of a job is a
-``Report``; it ends when its input does.
+``LoadReport``; it ends when its input does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,16 @@ from ..log.partition import PARTITION_FOLDER
 from ..log.reading.newest import load_partition
 from ..log.reading.newest_transactions import load_transactions_partition
 from ..log.recovery.misplaced import find_misplaced
-from .pieces import LENGTH, Asleep, Awake, Ends, Ids, Job, Piece, Report
+from .pieces import (
+    LENGTH,
+    CommittedEnds,
+    LoadJob,
+    LoadPiece,
+    LoadReport,
+    PackedGroups,
+    TransactionalIds,
+    UnpackedGroups,
+)
 
 PIECE = 2000  # groups; to unpickle so many takes a millisecond
 
@@ -36,38 +45,38 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-def run(job: Job, disk: Disk | None = None) -> Iterator[Piece]:
+def run(job: LoadJob, disk: Disk | None = None) -> Iterator[LoadPiece]:
     """Do a job, here. What cannot be read is in the report."""
     try:
         yield from _transactions(job, disk) if job.is_transactions else _groups(job, disk)
     except (OSError, StartError, UnsupportedCompression) as error:
-        yield Report(failure=str(error) or repr(error))
+        yield LoadReport(failure=str(error) or repr(error))
 
 
-def _groups(job: Job, disk: Disk | None) -> Iterator[Piece]:
+def _groups(job: LoadJob, disk: Disk | None) -> Iterator[LoadPiece]:
     loaded = load_partition(Path(job.folder), disk, fast=None if job.fast else False)
-    misplaced = _misplaced(job, [*loaded.asleep, *loaded.awake, *loaded.quarantined])
+    misplaced = _misplaced(job, [*loaded.packed_groups, *loaded.unpacked_groups, *loaded.quarantined])
     if misplaced:
-        yield Report(misplaced=misplaced)
+        yield LoadReport(misplaced=misplaced)
         return
-    yield from map(Ends, _pieces(loaded.ends))
-    yield from map(Asleep, _pieces(loaded.asleep))
-    yield from map(Awake, _pieces(loaded.awake))
-    told = tuple(loaded.damages), tuple(loaded.troubles)
-    yield Report(loaded.records, loaded.unknown_keys, loaded.quarantined, *told)
+    yield from map(CommittedEnds, _pieces(loaded.committed_ends))
+    yield from map(PackedGroups, _pieces(loaded.packed_groups))
+    yield from map(UnpackedGroups, _pieces(loaded.unpacked_groups))
+    told = tuple(loaded.damages), tuple(loaded.problems)
+    yield LoadReport(loaded.records, loaded.unknown_keys, loaded.quarantined, *told)
 
 
-def _transactions(job: Job, disk: Disk | None) -> Iterator[Piece]:
+def _transactions(job: LoadJob, disk: Disk | None) -> Iterator[LoadPiece]:
     loaded = load_transactions_partition(Path(job.folder), disk)
     misplaced = _misplaced(job, loaded.values)
     if misplaced:
-        yield Report(misplaced=misplaced)
+        yield LoadReport(misplaced=misplaced)
         return
-    yield from map(Ids, _pieces(loaded.values))
-    yield Report(loaded.records, loaded.unknown_keys, {}, tuple(loaded.damages), tuple(loaded.troubles))
+    yield from map(TransactionalIds, _pieces(loaded.values))
+    yield LoadReport(loaded.records, loaded.unknown_keys, {}, tuple(loaded.damages), tuple(loaded.problems))
 
 
-def _misplaced(job: Job, names: Collection[str]) -> str:
+def _misplaced(job: LoadJob, names: Collection[str]) -> str:
     """Which name belongs to another partition, in words; empty if none does."""
     path = Path(job.folder)
     match = PARTITION_FOLDER.fullmatch(path.name)
@@ -85,7 +94,7 @@ def _pieces(whole: dict[Key, Value]) -> Iterator[dict[Key, Value]]:
 
 def serve(jobs: Iterable[bytes], out: BinaryIO) -> None:
     for line in jobs:
-        for piece in run(Job(*json.loads(line))):
+        for piece in run(LoadJob(*json.loads(line))):
             data = pickle.dumps(piece, pickle.HIGHEST_PROTOCOL)
             out.write(LENGTH.pack(len(data)))
             out.write(data)

@@ -1,8 +1,8 @@
-"""From the log to the groups, while the server listens.
+"""Loads the groups from the log, while the server listens.
 
-A small log is read before anybody is answered. A large one is read by processes beside the server (``child``),
-partition by partition, and what they find arrives in pieces: groups go to the coordinator, which serves a partition
-when all of it is there; what concerns all partitions (transactions, the sweep, where topics end) waits for the last.
+A small log is loaded before the server listens. A large log is loaded by subprocesses (``child``), partition by
+partition, and their results arrive in pieces. Groups go to the coordinator, which serves a partition when it is loaded
+completely. Transactions and the retention scan need all partitions, so they wait for the last one.
 """
 
 from __future__ import annotations
@@ -32,94 +32,94 @@ from ..common.logs import get_logger
 from ..disk.disk import Disk, file_size
 from ..log.manifest import log_files
 from ..log.partition import TRANSACTIONS_TOPIC, folder_name
-from .pieces import LENGTH, Job, Piece, Report, unpack
+from .pieces import LENGTH, LoadJob, LoadPiece, LoadReport, unpack
 
 if TYPE_CHECKING:
     from ..log.offsets_log import OffsetsLog
 
 AT_ONCE_BYTES = 4 * 1024 * 1024
-"""A log up to this size is read before the server listens: that takes less time than to start a process."""
+"""A log up to this size is loaded before the server listens: that takes less time than to start a process."""
 
 FAST_BYTES = 32 * 1024 * 1024
-"""From this size on, of all that there is, it pays to import numpy, which takes as long as to load 100,000 records."""
+"""From this size of the whole log on it pays to import numpy, which takes as long as to load 100,000 records."""
 
 COMMAND = "from {package}.child import main; main()"
 
-Take = Callable[[Job, Piece], None]
+PieceHandler = Callable[[LoadJob, LoadPiece], None]
 
 log = get_logger("callboard.runtime")
 
 
-class Loading:
-    """One partition's groups, while its records are read in the order of the log: what all other ways must equal."""
+class PartitionReplay:
+    """The groups of one partition, replayed record by record. The reference for the faster ways of loading."""
 
     def __init__(self) -> None:
         self.groups: dict[str, GroupData] = {}
         self.skipped = 0
-        self._open: dict[int, set[str]] = {}  # for each producer the groups in which its transaction is open
+        self._open_transactions: dict[int, set[str]] = {}  # by producer id, the groups of its transaction
 
     def replay(self, record: Record) -> None:
         if isinstance(record, MarkerRecord):
-            for group_id in self._open.pop(record.producer_id, ()):
+            for group_id in self._open_transactions.pop(record.producer_id, ()):
                 self.groups[group_id].replay(record)
         elif isinstance(record, UnknownRecord | TransactionRecord):
             self.skipped += 1
         else:
             self.groups.setdefault(record.group_id, GroupData()).replay(record)
             if isinstance(record, PendingOffsetRecord):
-                self._open.setdefault(record.producer_id, set()).add(record.group_id)
+                self._open_transactions.setdefault(record.producer_id, set()).add(record.group_id)
 
 
-def make_job(partition: int, folder: Path, is_transactions: bool, disk: Disk, topic_partitions: int = 0) -> Job:
-    """A partition to load, with its size. What is wrong with its folder the job will say."""
+def make_job(partition: int, folder: Path, is_transactions: bool, disk: Disk, topic_partitions: int = 0) -> LoadJob:
+    """A partition to load, with its size. Errors of its folder are ignored here, and reported by the job."""
     size = 0
     with suppress(OSError, StartError):
         size = sum(file_size(disk, file.path) for file in log_files(disk, folder).files)
-    return Job(partition, str(folder), is_transactions, size, topic_partitions=topic_partitions)
+    return LoadJob(partition, str(folder), is_transactions, size, topic_partitions=topic_partitions)
 
 
-def make_jobs(root: Path, offsets_log: OffsetsLog, disk: Disk) -> list[Job]:
-    """The partitions of an open log that hold something, those of transactions first."""
+def make_jobs(root: Path, offsets_log: OffsetsLog, disk: Disk) -> list[LoadJob]:
+    """The partitions of an open log that have data, those of transactions first."""
     first, counts = offsets_log.first_transactions_partition, offsets_log.counts
     transactions = [
         make_job(number, root / folder_name(number - first, TRANSACTIONS_TOPIC), True, disk, counts.transactions)
-        for number in offsets_log.transactions_with_data()
+        for number in offsets_log.transactions_partitions_with_data()
     ]
     groups = [
         make_job(number, root / folder_name(number), False, disk, counts.offsets)
-        for number in offsets_log.partitions_with_data()
+        for number in offsets_log.offsets_partitions_with_data()
     ]
     return [*transactions, *groups]
 
 
-def load_at_once(jobs: Iterable[Job], take: Take, disk: Disk | None = None) -> None:
-    """Do all jobs here and now; ``take`` gets every piece."""
+def load_inline(jobs: Iterable[LoadJob], take: PieceHandler, disk: Disk | None = None) -> None:
+    """Run all jobs on this thread and pass every piece to ``take``."""
     for job in jobs:
         for piece in _run(job, disk):
             take(job, piece)
 
 
-def _run(job: Job, disk: Disk | None = None) -> Iterator[Piece]:
-    from .child import run  # which nobody needs whose log is empty
+def _run(job: LoadJob, disk: Disk | None = None) -> Iterator[LoadPiece]:
+    from .child import run  # not needed for an empty log
 
     return run(job, disk)
 
 
-async def load_beside(jobs: Iterable[Job], take: Take) -> None:
-    """Do all jobs in processes of their own, as many as there are processors; ``take`` gets every piece, on this loop.
+async def load_in_subprocesses(jobs: Iterable[LoadJob], take: PieceHandler) -> None:
+    """Run all jobs in subprocesses, as many as there are processors, and pass every piece to ``take``, on this loop.
 
-    The largest come first, so that the last to end is not alone for long. When this is cancelled the processes end.
+    The largest jobs come first, so that all subprocesses end at about the same time. Cancelling ends the subprocesses.
     """
     ordered = sorted(jobs, key=lambda job: (not job.is_transactions, -job.log_bytes))
     fast = sum(job.log_bytes for job in ordered) >= FAST_BYTES
     waiting = deque(job._replace(fast=fast) for job in ordered)
     async with asyncio.TaskGroup() as group:
         for _ in range(min(_processors(), len(waiting))):
-            group.create_task(_Worker(take).work(waiting))
+            group.create_task(_LoadWorker(take).work(waiting))
 
 
-class _UntilStopped(Disk):
-    """The disk of a thread that loads. Nobody can end a thread: it does so by itself, with the chunk in hand."""
+class _StoppableDisk(Disk):
+    """The disk of a loading thread. A thread cannot be killed, so its next read raises after ``is_stopped`` is set."""
 
     def __init__(self) -> None:
         self.is_stopped = False
@@ -130,8 +130,8 @@ class _UntilStopped(Disk):
         return super().read(fd, size, position)
 
 
-async def _do_here(job: Job) -> list[Piece]:
-    disk = _UntilStopped()
+async def _run_in_thread(job: LoadJob) -> list[LoadPiece]:
+    disk = _StoppableDisk()
     try:
         return await asyncio.to_thread(lambda: list(_run(job, disk)))
     finally:
@@ -139,33 +139,33 @@ async def _do_here(job: Job) -> list[Piece]:
 
 
 def _processors() -> int:
-    """How many this process may use."""
+    """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class _Worker:
-    """One process, and who does its jobs if it cannot."""
+class _LoadWorker:
+    """One subprocess. Runs its jobs in a thread if the subprocess cannot start or ends early."""
 
-    def __init__(self, take: Take) -> None:
+    def __init__(self, take: PieceHandler) -> None:
         self._take = take
         self._child: Process | None = None
 
-    async def work(self, waiting: deque[Job]) -> None:
+    async def work(self, waiting: deque[LoadJob]) -> None:
         try:
             await self._start()
             while waiting:
                 job = waiting.popleft()
-                pieces = None if self._child is None else await self._ask(self._child, job)
+                pieces = None if self._child is None else await self._run_in_child(self._child, job)
                 if pieces is None:
-                    pieces = await _do_here(job)
-                await self._hand_on(job, pieces)
+                    pieces = await _run_in_thread(job)
+                await self._pass_on(job, pieces)
         finally:
             await self._stop()
 
-    async def _hand_on(self, job: Job, pieces: list[Piece]) -> None:
+    async def _pass_on(self, job: LoadJob, pieces: list[LoadPiece]) -> None:
         for piece in pieces:
             self._take(job, piece)
-            await asyncio.sleep(0)  # others must have their turns
+            await asyncio.sleep(0)  # so that the loop handles requests in between
 
     async def _start(self) -> None:
         command = COMMAND.format(package=__package__)
@@ -175,23 +175,23 @@ class _Worker:
                 sys.executable, "-c", command, stdin=PIPE, stdout=PIPE, env=environment
             )
         except OSError as error:
-            log.warning("no process to load beside the server", reason=str(error), consequence="it loads by itself")
+            log.warning("a subprocess to load the log could not start", reason=str(error), consequence="a thread loads")
 
-    async def _ask(self, child: Process, job: Job) -> list[Piece] | None:
-        """What the child finds; None if it ends before it is done.
+    async def _run_in_child(self, child: Process, job: LoadJob) -> list[LoadPiece] | None:
+        """All pieces of a job; None if the child ends before the last one.
 
-        Nothing is handed on before that: the job will be done again, and a group that has members must not come twice.
+        No piece is passed on before that: the job would run again, and a group with members must not be loaded twice.
         """
         assert child.stdin is not None and child.stdout is not None
-        pieces: list[Piece] = []
+        pieces: list[LoadPiece] = []
         try:
             child.stdin.write(json.dumps(job).encode() + b"\n")
-            while not (pieces and isinstance(pieces[-1], Report)):
+            while not (pieces and isinstance(pieces[-1], LoadReport)):
                 (size,) = LENGTH.unpack(await child.stdout.readexactly(LENGTH.size))
                 pieces.append(unpack(await child.stdout.readexactly(size)))
-                await asyncio.sleep(0)  # what was read ahead must not keep others from their turns
-        except Exception as error:  # uvloop has its own for a pipe that nobody reads
-            log.error("the process that loads has ended", folder=job.folder, reason=repr(error))
+                await asyncio.sleep(0)  # so that the loop handles requests between pieces that are buffered
+        except Exception as error:  # uvloop raises errors of its own for a broken pipe
+            log.error("a subprocess that loads the log has ended", folder=job.folder, reason=repr(error))
             await self._stop()
             return None
         return pieces
@@ -205,14 +205,14 @@ class _Worker:
 
 
 def open_transactions(groups: Mapping[str, GroupData]) -> dict[int, set[str]]:
-    """For each producer the groups that wait for the end of its transaction."""
-    found: dict[int, set[str]] = {}
+    """By producer id, the groups that wait for the end of its transaction."""
+    groups_by_producer: dict[int, set[str]] = {}
     for group_id, data in groups.items():
         for producer_id in data.pending.producers():
-            found.setdefault(producer_id, set()).add(group_id)
-    return found
+            groups_by_producer.setdefault(producer_id, set()).add(group_id)
+    return groups_by_producer
 
 
 def newest_producer_id(transactions: Mapping[str, TransactionValue]) -> int:
-    """The highest that was given to a transactional id, or is about to be; -1 when there is none."""
+    """The highest producer id that is assigned to a transactional id, or is about to be; -1 if there is none."""
     return max((max(value.producer_id, value.next_producer_id) for value in transactions.values()), default=-1)

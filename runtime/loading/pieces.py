@@ -1,6 +1,6 @@
-"""What is asked of loading, and what it finds, piece by piece: the words between a server and who loads for it.
+"""The messages between a server and the subprocesses that load its log: jobs, and pieces of their results.
 
-Apart from ``child``, because a server whose log is empty needs the words and none of the work.
+Separate from ``child``, so that a server with an empty log does not import the code that loads.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from ...actors.records import TransactionValue
 from ..log.format.errors import Damage
 
 LENGTH = struct.Struct(">I")
-"""Before each piece, when it comes from another process."""
+"""The length before each piece in the output of a subprocess."""
 
 
-class Job(NamedTuple):
-    """A partition to load. ``fast``: with numpy if it is there, whose import pays from some size on.
+class LoadJob(NamedTuple):
+    """A partition to load. ``fast``: use numpy if it is installed; its import pays only for large logs.
 
-    ``topic_partitions``: how many its topic has; 0 if it is not known, then names are not checked.
+    ``topic_partitions``: the number of partitions of its topic, to check that each name belongs to this partition; 0 if
+    it is unknown, then nothing is checked.
     """
 
     partition: int
@@ -31,49 +32,49 @@ class Job(NamedTuple):
     topic_partitions: int = 0
 
 
-class Asleep(NamedTuple):
+class PackedGroups(NamedTuple):
     """Some groups of a partition, packed."""
 
     groups: dict[str, bytes]
 
 
-class Awake(NamedTuple):
-    """Some groups that cannot sleep."""
+class UnpackedGroups(NamedTuple):
+    """Some groups that cannot be passivated."""
 
     groups: dict[str, GroupData]
 
 
-class Ends(NamedTuple):
-    """The largest offsets that are committed for some partitions of topics."""
+class CommittedEnds(NamedTuple):
+    """The largest committed offsets of some topic partitions."""
 
     offsets: dict[tuple[str, int], int]
 
 
-class Ids(NamedTuple):
+class TransactionalIds(NamedTuple):
     """Some transactional ids."""
 
     values: dict[str, TransactionValue]
 
 
-class Report(NamedTuple):
-    """The job is done. ``failure``: why it could not be; then nothing of it was found.
+class LoadReport(NamedTuple):
+    """The last piece of a job. ``failure``: why the partition could not be read; then it is the only piece.
 
-    ``misplaced``: a group or transactional id that belongs to another partition; then nothing of it is handed over.
+    ``misplaced``: a group or transactional id that belongs to another partition; then it is the only piece too.
     """
 
     records: int = 0
     unknown_keys: int = 0
     quarantined: dict[str, str] = {}
     damages: tuple[Damage, ...] = ()
-    troubles: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
     failure: str = ""
     misplaced: str = ""
 
 
-Piece = Asleep | Awake | Ends | Ids | Report
+LoadPiece = PackedGroups | UnpackedGroups | CommittedEnds | TransactionalIds | LoadReport
 
 
-def unpack(data: bytes) -> Piece:
-    """A piece, from our own child."""
-    piece: Piece = pickle.loads(data)
+def unpack(data: bytes) -> LoadPiece:
+    """Decode a piece from a subprocess of this server. (Pickle: only for trusted data.)"""
+    piece: LoadPiece = pickle.loads(data)
     return piece

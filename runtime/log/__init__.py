@@ -1,5 +1,6 @@
-"""The offsets log: records, batches and segments in Kafka's own format, the journal that makes a round durable.
+"""The offsets log: records, batches and segments in Kafka's own format, and the journal that makes a round durable.
 
-``offsets_log.OffsetsLog`` is what a server writes through; ``folder.DataFolder`` guards the folder it lives in;
-``reading`` reads a folder from outside, while a server writes or not. Everything else here is a part of these.
+A server writes through ``offsets_log.OffsetsLog``. ``folder.DataFolder`` locks the data folder and checks its format.
+``reading`` reads a folder from another process, whether or not a server is writing to it. The other modules are parts
+of these three.
 """

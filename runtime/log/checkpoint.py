@@ -1,11 +1,11 @@
-"""What is done with the partition files while rounds go on: batches are laid in, files synced, old journals dropped.
+"""Work on the partition files while rounds go on: write batches, sync files, remove old journal files.
 
-All of it is one job at a time, outside of the log's thread, so no round ever waits for a partition file. The syncs of a
-checkpoint run side by side, because fifty of them one after the other take 141 ms and together 6 (the file system's own
-journal merges them).
+One job runs at a time, outside of the log's thread, so no round ever waits for a partition file. The syncs of a
+checkpoint run in parallel: fifty of them take 141 ms one after the other and 6 ms together, because the file system's
+own journal merges them.
 
-A partition whose file fails is left alone from then on, see ``Partition.fail``: the journal files that hold something
-of it stay, so nothing that was answered is lost, and the others go on.
+A partition whose file fails is not written any more, see ``Partition.fail``. The journal files with batches of it stay,
+so nothing acknowledged is lost, and the other partitions go on.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..common.logs import get_logger
-from ..disk.disk import Disk, lacks_descriptor, no_room_reason
+from ..disk.disk import Disk, is_out_of_descriptors, no_space_reason
 from ..disk.threads import Call, Threads
 from .partition import SyncJob
 from .partitions import Partitions
-from .recovery.clean_stop import leave_note
+from .recovery.clean_stop import write_note
 
 log = get_logger("callboard.log")
 
 
 class OldJournal(NamedTuple):
-    """A journal file that is not written any more, and the partitions of which it may hold what they have not."""
+    """A complete journal file, and the partitions for which it may have batches that their files lack."""
 
     path: Path
     size: int
     partitions: frozenset[int]
 
 
-class FileReport(NamedTuple):
-    """How a job went. ``journals`` are those that had to stay, ``no_room`` is what a full disk said."""
+class FileJobResult(NamedTuple):
+    """The result of a job. ``journals``: those that had to stay. ``no_room``: error text of a full disk, or empty."""
 
     waiting_bytes: int = 0
     no_room: str = ""
@@ -42,10 +42,10 @@ class FileReport(NamedTuple):
 
 
 class FileJob:
-    """One such job. ``old``: the journal file that ends here, and its size; None to lay in and no more.
+    """One job. ``old``: the journal file that this checkpoint completes, and its size; None for a flush alone.
 
-    ``syncs``: sync the partition files also where no journal file ends. ``stopping``: the data folder, for the last job
-    of a clean stop. The note is left there before the journal goes; if it cannot be written, the journal stays.
+    ``syncs``: sync the partition files even if ``old`` is None. ``stopping``: the data folder, for the last job of a
+    clean stop. The clean-stop note is written there before the journal is removed; if that fails, the journal stays.
     """
 
     def __init__(
@@ -71,42 +71,42 @@ class FileJob:
         self._syncs = syncs
         self._stopping = stopping
 
-    def run(self) -> FileReport:
+    def run(self) -> FileJobResult:
         try:
             for batches in self._rounds:
-                self._partitions.gather(batches)
-            no_room = self._partitions.lay_in()
-        finally:  # somebody waits for each of them
+                self._partitions.queue_batches(batches)
+            no_room = self._partitions.flush()
+        finally:  # a thread waits for each of them
             for task in self._tasks:
                 task()
         if self._old is not None:
             no_room = self._checkpoint(*self._old) or no_room
         elif self._syncs:
             no_room = sync_partitions(self._disk, self._threads, self._partitions) or no_room
-        return FileReport(self._partitions.waiting_bytes, no_room, self._journals)
+        return FileJobResult(self._partitions.waiting_bytes, no_room, self._journals)
 
     def _checkpoint(self, old: Path, size: int) -> str:
-        """What kept it from syncing all for want of a file descriptor; empty when nothing did."""
-        touched = self._partitions.take_touched()
+        """Returns the error text if there was no file descriptor left to sync a file; else an empty string."""
+        touched = self._partitions.pop_touched()
         no_room = sync_partitions(self._disk, self._threads, self._partitions)
-        unsafe = self._partitions.not_on_disk()
+        unsynced = self._partitions.unsynced_partitions()
         journals = (*self._journals, OldJournal(old, size, touched))
-        self._journals = tuple(journal for journal in journals if journal.partitions & unsafe)
+        self._journals = tuple(journal for journal in journals if journal.partitions & unsynced)
         if self._stopping is not None and not self._journals:
-            is_noted = leave_note(self._disk, self._stopping, self._partitions.clean_ends())
-            self._journals = () if is_noted else journals
+            is_written = write_note(self._disk, self._stopping, self._partitions.clean_stop_note())
+            self._journals = () if is_written else journals
         try:
             remove_journals(self._disk, [journal.path for journal in journals if journal not in self._journals])
-        except OSError as error:  # they only take room: what they hold is in the partition files
-            log.warning("old journal files cannot be removed", reason=str(error), folder=str(old.parent))
+        except OSError as error:  # harmless: the partition files have all of their batches
+            log.warning("cannot remove old journal files", reason=str(error), folder=str(old.parent))
         return no_room
 
 
 def sync_partitions(disk: Disk, threads: Threads, partitions: Partitions) -> str:
-    """Make all that was laid in durable. A partition for which that fails has failed.
+    """Make everything that was written durable. A partition for which that fails has failed.
 
-    Where a file or folder could not be opened for want of a file descriptor, the partition is to be synced again; then
-    the answer is what the system said, else nothing.
+    If a file or folder could not be opened because there was no file descriptor left, the partition stays marked as
+    unsynced and the system's error text is returned; else an empty string.
     """
     jobs, no_room = partitions.sync_jobs()
     errors = dict(zip(jobs, threads.each([_sync_call(disk, job) for job in jobs]), strict=True))
@@ -114,16 +114,16 @@ def sync_partitions(disk: Disk, threads: Threads, partitions: Partitions) -> str
     folder_errors = dict(zip(folders, threads.each([_folder_call(disk, folder) for folder in folders]), strict=True))
     for job in jobs:
         error = next(filter(None, (errors[job], *(folder_errors[folder] for folder in job.folders))), None)
-        if isinstance(error, OSError) and lacks_descriptor(error):
-            partitions[job.partition].not_synced(job)
-            no_room = no_room_reason(error)
+        if isinstance(error, OSError) and is_out_of_descriptors(error):
+            partitions[job.partition].mark_job_unsynced(job)
+            no_room = no_space_reason(error)
         elif error is not None:
             partitions[job.partition].fail(error)
     return no_room
 
 
 def remove_journals(disk: Disk, paths: Sequence[Path]) -> None:
-    """Remove journal files, all of one folder, durably. OSError."""
+    """Remove journal files, all in one folder, durably. Raises OSError."""
     for path in paths:
         disk.remove(path)
     if paths:

@@ -1,9 +1,9 @@
-"""The data folder: one process at a time, and a file that says whose it is and in which format.
+"""The data folder: its lock for one process at a time, and ``callboard.json`` with its cluster id and format.
 
-``callboard.json`` is written once, with a checksum. The folder itself and ``.lock`` in it are locked as long as the
-process lives, so the system frees them after a crash. With ``.lock`` alone a second server could start when that file
-was removed. A folder of a newer format is refused before anything in it is touched; one of an older format is taken
-over, and from then on versions that do not know the newer one refuse it.
+``callboard.json`` is written once, with a checksum. The folder itself and the file ``.lock`` in it are locked while the
+process runs, so the operating system frees the locks after a crash. If only ``.lock`` were locked, a second server
+could start after that file was removed. A folder of a newer format is refused before anything in it is changed. A
+folder of an older format is upgraded; older versions then refuse it.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from ..common.logs import get_logger
 from ..disk.checksum import FIELD as CHECKSUM
 from ..disk.checksum import checksum_of, with_checksum
 from ..disk.disk import Disk, is_full, is_symlink_error, read_file, replace_file, write_all
-from .counts import COUNTS, Counts, repair_command
-from .recovery.adopt import counts_of, refuse_kafkas, refuse_strangers
-from .recovery.clean_stop import NO_NOTE, is_noted, leave_note
-from .recovery.misplaced import check_counts, inferred_counts, partition_folders
+from .partition_counts import COUNT_FIELDS, PartitionCounts, repair_command
+from .recovery.adopt import initial_counts, refuse_kafka_folder, refuse_unrecognized_files
+from .recovery.clean_stop import EMPTY_NOTE, has_note, write_note
+from .recovery.misplaced import check_counts, inferred_counts, list_partition_folders
 
 FORMAT = 3
-"""1: partitions and a journal. 2: also compacted segments with manifests, and the note of a clean stop.
+"""1: partitions and a journal. 2: also compacted segments with manifests, and the clean-stop note.
 
-3: journal files have a salt in their names, tags in their frames, and the numbers of partitions in the first one;
-``callboard.json`` and the note of a clean stop have checksums, and the note has the numbers of partitions, too. The
-format is raised when a folder is opened, before the first file of the new format is made: files of both formats may lie
-side by side then, and are told apart by their names, but a version that knows format 2 alone refuses the folder.
+3: journal files have a salt in their names, tags in their frames, and the numbers of partitions in the first frame.
+``callboard.json`` and the clean-stop note have checksums, and the note also has the numbers of partitions. The format
+is raised when a folder is opened, before the first file of the new format is created. The folder may then have files
+of both formats, which their names distinguish; a version that supports only format 2 refuses the folder.
 """
 
-NOTED_FORMAT = 2
-"""From this format on a clean stop leaves a note."""
+FORMAT_WITH_NOTE = 2
+"""The first format in which a clean stop writes a note."""
 
-CHECKED_FORMAT = 3
-"""From this format on there is a checksum."""
+FORMAT_WITH_CHECKSUM = 3
+"""The first format with a checksum."""
 
 INFO_NAME = "callboard.json"
 TOPICS_NAME = "topics.json"
@@ -60,7 +60,7 @@ NO_FOLDER_LOCK = (
     errno.EOPNOTSUPP,
     errno.EACCES,
 )
-"""What file systems answer that cannot lock a folder: NFS locks only what is open to be written."""
+"""Errors of file systems that cannot lock a folder. NFS, for example, locks only files open for writing."""
 
 CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
@@ -68,41 +68,41 @@ log = get_logger("callboard.log")
 
 
 class FolderInfo(NamedTuple):
-    """What ``callboard.json`` holds."""
+    """The content of ``callboard.json``."""
 
     cluster_id: str
     offsets_partitions: int
-    transactions_partitions: int  # 0 in the file of a version before there were transactions
+    transactions_partitions: int  # 0 in a file of a version without transactions
     format: int = FORMAT
 
     @property
-    def counts(self) -> Counts:
-        return Counts(self.offsets_partitions, self.transactions_partitions)
+    def counts(self) -> PartitionCounts:
+        return PartitionCounts(self.offsets_partitions, self.transactions_partitions)
 
     def as_fields(self) -> dict[str, Any]:
-        """As ``callboard.json`` holds it, in this version's format."""
+        """The fields of ``callboard.json``, in the current format."""
         return with_checksum({"format": FORMAT, "cluster_id": self.cluster_id, **self.counts.as_fields()})
 
 
 def random_cluster_id(draw: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
-    """A UUID in 22 characters of base64url, as Kafka writes it; never with a dash first, for command lines."""
+    """A UUID as 22 characters of base64url, as in Kafka. It never begins with a dash, for use in command lines."""
     while (text := base64.urlsafe_b64encode(draw().bytes)[:22].decode()).startswith("-"):
         pass
     return text
 
 
-def leave_no_topics(disk: Disk, root: Path) -> None:
-    """Say that a folder with partitions from elsewhere has no topics; a served one without the file has lost them."""
+def write_empty_topics(disk: Disk, root: Path) -> None:
+    """Write an empty ``topics.json`` for imported partitions, because a missing file counts as lost topics."""
     if disk.kind(root / TOPICS_NAME) == "nothing":
         replace_file(disk, root / TOPICS_NAME, b"{}\n")
 
 
 class DataFolder:
-    """An open data folder. Making one creates or checks and locks it; ``close`` unlocks it.
+    """An open data folder. The constructor creates or checks it, and locks it; ``close`` unlocks it.
 
-    ``offsets_partitions`` and ``transactions_partitions`` count only when the folder is new: afterwards the stored
-    numbers win, as in Kafka, because a group's partition depends on them. They are checked before anything is written,
-    see ``check_counts``. StartError when the folder cannot be used.
+    ``offsets_partitions`` and ``transactions_partitions`` apply only to a new folder. An existing folder keeps its
+    stored numbers, as in Kafka, because a group's partition depends on them. They are checked before anything is
+    written, see ``check_counts``. Raises StartError when the folder cannot be used.
     """
 
     def __init__(
@@ -120,13 +120,13 @@ class DataFolder:
         try:
             self._refuse_file()
             if self._read_info() is None:
-                refuse_kafkas(self._disk, path)
-                refuse_strangers(self._disk, path)
-            self._make()
+                refuse_kafka_folder(self._disk, path)
+                refuse_unrecognized_files(self._disk, path)
+            self._create()
             self.lock = lock_folder(self._disk, path)
-            self._disk.set_mode(self.lock.file_fd)  # programs beside the server follow it: see modes.py
-            asked = FolderInfo(new_cluster_id(), offsets_partitions, transactions_partitions)
-            info = self._checked(asked)
+            self._disk.set_mode(self.lock.file_fd)  # other programs give their files the same mode, see modes.py
+            requested = FolderInfo(new_cluster_id(), offsets_partitions, transactions_partitions)
+            info = self._checked(requested)
         except OSError as error:
             self.close()
             if is_symlink_error(error):
@@ -141,13 +141,13 @@ class DataFolder:
             self.close()
             raise
         self.cluster_id, self.offsets_partitions, self.transactions_partitions, _ = info
-        self._tell_of_counts(info, asked)
+        self._warn_of_other_counts(info, requested)
 
-    def _tell_of_counts(self, info: FolderInfo, asked: FolderInfo) -> None:
-        for name, stored, setting in zip(COUNTS, info[1:3], asked[1:3], strict=True):
+    def _warn_of_other_counts(self, info: FolderInfo, requested: FolderInfo) -> None:
+        for name, stored, setting in zip(COUNT_FIELDS, info[1:3], requested[1:3], strict=True):
             if stored != setting:
                 log.warning(
-                    "stored number of partitions wins",
+                    "stored number of partitions is used",
                     number=name,
                     stored=stored,
                     setting=setting,
@@ -155,7 +155,7 @@ class DataFolder:
                 )
 
     def close(self) -> None:
-        """Let another process have the folder. A second call does nothing."""
+        """Unlock the folder for other processes. A second call does nothing."""
         if self.lock is not None:
             self.lock.close()
 
@@ -173,45 +173,45 @@ class DataFolder:
             raise StartError(f"{self.path}: found a file, expected a folder; choose another data folder")
         if kind == "broken link":
             raise StartError(
-                f"{self.path}: found a link to {self.path.readlink()}, where nothing is, expected a folder; is its disk"
-                " mounted? Else make that folder"
+                f"{self.path}: found a link to {self.path.readlink()}, which does not exist, expected a folder;"
+                " mount its disk, or create that folder"
             )
 
-    def _make(self) -> None:
-        """The folder's own name must be as durable as what will be in it, and so must those of all above it."""
+    def _create(self) -> None:
+        """Create the folder, with its name and those of all folders above it durable."""
         path = self.path.absolute()
-        missing = [one for one in (path, *path.parents) if self._disk.kind(one) == "nothing"]
+        missing = [folder for folder in (path, *path.parents) if self._disk.kind(folder) == "nothing"]
         if missing:
             self._disk.make_folder(path)
-            for one in reversed(missing):
-                self._disk.sync_folder(one.parent)
+            for folder in reversed(missing):
+                self._disk.sync_folder(folder.parent)
 
-    def _checked(self, asked: FolderInfo) -> FolderInfo:
-        """The folder's description, written anew where it is missing or of an older format."""
+    def _checked(self, requested: FolderInfo) -> FolderInfo:
+        """The folder's checked description. It is written if it is missing or of an older format."""
         stored = self._read_info()
-        info = stored or self._of_new_folder(asked)
-        info = info._replace(transactions_partitions=info.transactions_partitions or asked.transactions_partitions)
+        info = stored or self._describe_new_folder(requested)
+        info = info._replace(transactions_partitions=info.transactions_partitions or requested.transactions_partitions)
         check_counts(self._disk, self.path, info.counts)
         if info == stored and info.format == FORMAT:
             return info
-        if stored is None or info.format < NOTED_FORMAT:
-            self._note_taken_over()
-        if stored is None and partition_folders(self._disk, self.path):
-            leave_no_topics(self._disk, self.path)
+        if stored is None or info.format < FORMAT_WITH_NOTE:
+            self._write_note_of_import()
+        if stored is None and list_partition_folders(self._disk, self.path):
+            write_empty_topics(self._disk, self.path)
         if info.format < FORMAT:
-            log.info("data folder taken over", folder=str(self.path), from_format=info.format, to_format=FORMAT)
+            log.info("data folder upgraded", folder=str(self.path), from_format=info.format, to_format=FORMAT)
         write_info(self._disk, self.path, info)
         return info._replace(format=FORMAT)
 
-    def _note_taken_over(self) -> None:
-        """Partition folders from elsewhere have neither a journal nor a note; of ours that would be damage."""
-        if partition_folders(self._disk, self.path) and not is_noted(self._disk, self.path):
-            leave_note(self._disk, self.path, NO_NOTE)
+    def _write_note_of_import(self) -> None:
+        """Write an empty note for imported partitions; without it, the missing journal would count as damage."""
+        if list_partition_folders(self._disk, self.path) and not has_note(self._disk, self.path):
+            write_note(self._disk, self.path, EMPTY_NOTE)
 
-    def _of_new_folder(self, asked: FolderInfo) -> FolderInfo:
-        """A folder without the file is new, or a copy of Kafka's; one in which we have been has lost it."""
-        offsets, transactions = counts_of(self._disk, self.path, asked.counts)
-        return asked._replace(offsets_partitions=offsets, transactions_partitions=transactions)
+    def _describe_new_folder(self, requested: FolderInfo) -> FolderInfo:
+        """The description of a new folder or a copy of Kafka's. Raises StartError for one that lost the file."""
+        offsets, transactions = initial_counts(self._disk, self.path, requested.counts)
+        return requested._replace(offsets_partitions=offsets, transactions_partitions=transactions)
 
     def _read_info(self) -> FolderInfo | None:
         path = self.path / INFO_NAME
@@ -221,13 +221,15 @@ class DataFolder:
         try:
             return parse_info(path, data)
         except StartError:
-            return parse_info(path, data, *inferred_counts(self._disk, self.path))  # the same error, with the numbers
+            return parse_info(
+                path, data, *inferred_counts(self._disk, self.path)
+            )  # raises the same error, with the numbers in its advice
 
 
 class FolderLock:
-    """Keeps other processes out of a data folder until ``close``.
+    """The lock of a data folder, held until ``close``.
 
-    ``is_folder_locked``: the folder itself is locked, too; then nobody can be in it even if ``.lock`` was removed.
+    ``is_folder_locked``: the folder itself is locked too, so no other process can use it even if ``.lock`` was removed.
     ``folder_fd`` and ``file_fd``: the open folder, and ``.lock`` in it.
     """
 
@@ -242,8 +244,8 @@ class FolderLock:
     def fds(self) -> tuple[int, int]:
         return self.folder_fd, self.file_fd
 
-    def loss(self) -> str:
-        """Why the folder may not be this process's any more; empty as long as ``.lock`` names the locked file."""
+    def loss_reason(self) -> str:
+        """Why another process may own the folder now; empty as long as ``.lock`` is the locked file."""
         path = self._path / LOCK_NAME
         try:
             if self._disk.is_named(self.file_fd, path):
@@ -262,23 +264,23 @@ class FolderLock:
 
 
 def lock_folder(disk: Disk, path: Path) -> FolderLock:
-    """Keep other processes out of a data folder; ``.lock`` in it says who does. StartError when one is in it."""
+    """Lock a data folder and write this process's id to ``.lock``. Raises StartError when another process has it."""
     lock = FolderLock(disk, path, disk.open_folder(path), -1, False)
     try:
-        lock.is_folder_locked = _lock_itself(disk, lock.folder_fd, path)
+        lock.is_folder_locked = _lock_folder_itself(disk, lock.folder_fd, path)
         lock.file_fd = disk.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT)
         disk.lock(lock.file_fd)
-        _note_holder(disk, lock.file_fd)
+        _write_holder(disk, lock.file_fd)
     except BlockingIOError:
         lock.close()
-        raise _in_use(disk, path) from None
+        raise _in_use_error(disk, path) from None
     except OSError:
         lock.close()
         raise
     return lock
 
 
-def _lock_itself(disk: Disk, fd: int, path: Path) -> bool:
+def _lock_folder_itself(disk: Disk, fd: int, path: Path) -> bool:
     try:
         disk.lock(fd)
     except BlockingIOError:
@@ -286,13 +288,13 @@ def _lock_itself(disk: Disk, fd: int, path: Path) -> bool:
     except OSError as error:
         if error.errno not in NO_FOLDER_LOCK:
             raise
-        log.info("this file system cannot lock a folder, so .lock alone counts", folder=str(path), reason=str(error))
+        log.info("file system cannot lock a folder, so only .lock is locked", folder=str(path), reason=str(error))
         return False
     return True
 
 
-def _note_holder(disk: Disk, fd: int) -> None:
-    """Only people read it, so a full disk does not matter."""
+def _write_holder(disk: Disk, fd: int) -> None:
+    """Write the process id for people to read; a full disk does not matter."""
     try:
         disk.truncate(fd, 0)
         write_all(disk, fd, f"{os.getpid()}\n".encode(), 0)
@@ -301,26 +303,26 @@ def _note_holder(disk: Disk, fd: int) -> None:
             raise
 
 
-def _in_use(disk: Disk, path: Path) -> StartError:
+def _in_use_error(disk: Disk, path: Path) -> StartError:
     holder = "unknown"
     if LOCK_NAME in disk.names(path):
         holder = read_file(disk, path / LOCK_NAME)[:20].decode(errors="replace").strip() or holder
     if holder == str(os.getpid()):
-        found = "this one; stop the other coordinator in it"
+        advice = "this one; stop the other coordinator in it"
     else:
-        found = "expected no other process; stop that one"
-    return StartError(f"{path}: in use by process {holder}, {found}, or choose another data folder")
+        advice = "expected no other process; stop that one"
+    return StartError(f"{path}: in use by process {holder}, {advice}, or choose another data folder")
 
 
 def write_info(disk: Disk, root: Path, info: FolderInfo) -> None:
-    """Write ``callboard.json``, durably. OSError."""
+    """Write ``callboard.json``, durably. Raises OSError."""
     replace_file(disk, root / INFO_NAME, json.dumps(info.as_fields()).encode() + b"\n")
 
 
 def parse_info(path: Path, data: bytes, offsets: int | None = None, transactions: int | None = None) -> FolderInfo:
-    """The content of ``callboard.json``; StartError when it is damaged, not ours, or of a newer format.
+    """The content of ``callboard.json``; StartError when it is damaged, not Callboard's, or of a newer format.
 
-    ``offsets`` and ``transactions``: the numbers of partitions, where something else tells, for the error's advice.
+    ``offsets`` and ``transactions``: the numbers of partitions, where other files have them, for the error's advice.
     """
     advice = (
         f"put back the file as it was, or write a new one with {repair_command(path.parent, offsets, transactions)}"
@@ -329,23 +331,23 @@ def parse_info(path: Path, data: bytes, offsets: int | None = None, transactions
         fields = parse_json(data)
     except ValueError as error:
         raise StartError(f"{path}: found no JSON ({error}), expected {_expected()}; {advice}") from None
-    found = fields.get("format") if isinstance(fields, dict) else None
-    if type(found) is int and found > FORMAT:
+    format = fields.get("format") if isinstance(fields, dict) else None
+    if type(format) is int and format > FORMAT:
         raise StartError(
-            f"{path}: found format {found}, expected at most {FORMAT}; a newer version wrote this folder, start that"
+            f"{path}: found format {format}, expected at most {FORMAT}; a newer version wrote this folder, start that"
             " version, or choose another data folder"
         )
-    if type(found) is not int or not _is_complete(fields):
+    if type(format) is not int or not _is_complete(fields):
         raise StartError(f"{path}: found {str(fields)[:300]}, expected {_expected()}; {advice}")
-    if found >= CHECKED_FORMAT or CHECKSUM in fields:
+    if format >= FORMAT_WITH_CHECKSUM or CHECKSUM in fields:
         _refuse_damaged(path, fields, advice)
     counts = fields["offsets_partitions"], fields.get("transactions_partitions", 0)
-    return FolderInfo(fields["cluster_id"], *counts, found)
+    return FolderInfo(fields["cluster_id"], *counts, format)
 
 
 def _refuse_damaged(path: Path, fields: dict[str, Any], advice: str) -> None:
-    found, expected = fields.get(CHECKSUM), checksum_of(fields)
-    if found != expected:
+    stored, expected = fields.get(CHECKSUM), checksum_of(fields)
+    if stored != expected:
         raise StartError(
             f"{path}: found {str(fields)[:300]}, expected {CHECKSUM} {expected!r} of these values; {advice}"
         )
@@ -354,9 +356,9 @@ def _refuse_damaged(path: Path, fields: dict[str, Any], advice: str) -> None:
 def _is_complete(fields: dict[str, Any]) -> bool:
     cluster_id, partitions = fields.get("cluster_id"), fields.get("offsets_partitions")
     transactions = fields.get("transactions_partitions", 0)
-    known_id = isinstance(cluster_id, str) and CLUSTER_ID.fullmatch(cluster_id) is not None
-    known_counts = type(partitions) is int and partitions > 0 and type(transactions) is int and transactions >= 0
-    return 1 <= fields["format"] <= FORMAT and known_id and known_counts
+    is_id_valid = isinstance(cluster_id, str) and CLUSTER_ID.fullmatch(cluster_id) is not None
+    are_counts_valid = type(partitions) is int and partitions > 0 and type(transactions) is int and transactions >= 0
+    return 1 <= fields["format"] <= FORMAT and is_id_valid and are_counts_valid
 
 
 def _expected() -> str:

@@ -1,4 +1,4 @@
-"""Journal files at the edges: the first of a start, one for which there is no room, one that somebody has removed."""
+"""Special cases of journal files: the first one of a start, one that has no room, one that was removed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..common.logs import get_logger
-from ..disk.disk import Disk, NoRoom, replace_file
+from ..disk.disk import Disk, NoSpace, replace_file
 from .journal import Journal, SyncPolicy
 from .recovery.clean_stop import remove_note
 
 log = get_logger("callboard.log")
 
 
-class Settings(NamedTuple):
-    """When the log syncs and when it makes a checkpoint."""
+class JournalSettings(NamedTuple):
+    """When the log syncs and when it makes a checkpoint. Sizes in bytes, intervals in seconds."""
 
     sync: SyncPolicy
     flush_interval_s: float
@@ -25,10 +25,10 @@ class Settings(NamedTuple):
     checkpoint_interval_s: float
 
 
-class NoJournal:
-    """Stands for a journal file for which a start has found no room: nothing can be written to it.
+class UnavailableJournal:
+    """Takes the place of the first journal file when there was no room to create it. Every write fails with NoSpace.
 
-    ``number`` is that of the file before the one that could not be made. See ``journal.Journal`` for the rest.
+    ``number`` is one less than that of the file that could not be created. The interface is ``journal.Journal``'s.
     """
 
     position = 0
@@ -39,13 +39,13 @@ class NoJournal:
         self.number = number
 
     def write(self, frame: bytes) -> None:
-        raise NoRoom(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+        raise NoSpace(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
 
     def probe(self) -> None:
         self.write(b"")
 
-    def give_back(self) -> None:
-        """It has nothing."""
+    def trim(self) -> None:
+        """There is nothing to trim."""
 
     def sync(self) -> None:
         """There is nothing to sync."""
@@ -53,7 +53,7 @@ class NoJournal:
     def is_in_place(self) -> bool:
         return True
 
-    def cut(self) -> str:
+    def truncation(self) -> str:
         return ""
 
     def content(self) -> bytes:
@@ -63,11 +63,11 @@ class NoJournal:
         """There is nothing to close."""
 
 
-def first_journal(disk: Disk, folder: Path, make: Callable[[], Journal]) -> Journal:
-    """The first journal file of a start. It says where all partitions end, so the note of a clean stop goes."""
+def first_journal(disk: Disk, folder: Path, create: Callable[[], Journal]) -> Journal:
+    """Create the first journal file of a start. Its header has all end offsets, so the clean-stop note is removed."""
     disk.make_folder(folder)
     disk.sync_folder(folder.parent)
-    journal = make()
+    journal = create()
     try:
         remove_note(disk, folder.parent)
     except OSError:
@@ -77,21 +77,21 @@ def first_journal(disk: Disk, folder: Path, make: Callable[[], Journal]) -> Jour
     return journal
 
 
-def journal_loss(journal: Journal | NoJournal) -> str:
-    """Why a start would not find all that was written to the file; empty if it would."""
+def journal_loss(journal: Journal | UnavailableJournal) -> str:
+    """Why a start would not find everything that was written to the file; empty if it would."""
     try:
         if not journal.is_in_place():
-            return "it was removed or moved while the log was open; a start would not find what is written now"
-        cut = journal.cut()
+            return "it was removed or moved while the log was open; a start would not find further commits"
+        truncation = journal.truncation()
     except OSError as error:
         return str(error)
-    return f"it was cut while the log was open, {cut}" if cut else ""
+    return f"it was truncated while the log was open, {truncation}" if truncation else ""
 
 
-def restore_journal(disk: Disk, journal: Journal | NoJournal) -> None:
-    """Write a removed file again, from its open descriptor: it has what a failed partition has not. OSError."""
+def restore_journal(disk: Disk, journal: Journal | UnavailableJournal) -> None:
+    """Write a removed file again from its open descriptor: it may have batches of a failed partition. OSError."""
     data = journal.content()
     disk.make_folder(journal.path.parent)
     disk.sync_folder(journal.path.parent.parent)
     replace_file(disk, journal.path, data)
-    log.warning("a journal file that was removed was written again", file=str(journal.path), bytes=len(data))
+    log.warning("removed journal file restored", file=str(journal.path), bytes=len(data))

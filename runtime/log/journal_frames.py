@@ -1,19 +1,19 @@
-"""Journal frames: how a round is written to a journal file, and how good frames are found behind damaged ones.
+"""Journal frames: the encoding of rounds in a journal file, and the search for valid frames after damaged ones.
 
-A frame of this format::
+A frame of the current format is::
 
     length uint32, CRC-32C of the content uint32, tag uint64, content
 
 The tag is a keyed BLAKE2b of the frame's position in the file, its length and its CRC. The key is the file's salt: 64
-random bits, which stand in the file's name. So bytes of a client are never taken for a frame, also when the pages of a
-round reach the disk out of order: without the salt a tag is right with probability 2^-64, and a copy of a real frame
-has the tag of another position or another file. A hash and not a second CRC, because a CRC is linear: whoever knows one
-frame could compute the tag of each other position.
+random bits, which are in the file's name. So bytes of a client are never taken for a frame, even when the pages of a
+round reach the disk out of order: a tag made without the salt is valid with probability 2^-64, and a copy of a real
+frame has the tag of another position or another file. A second CRC would not do, because a CRC is linear: from one
+known frame the tag of every other position could be computed.
 
-The tag covers the head alone. So a frame is encoded and its CRC computed before its position is known, and a damaged
-frame whose head is intact still says where the next one begins.
+The tag covers only the head. So a frame can be encoded, and its CRC computed, before its position is known. And a
+damaged frame with an intact head still gives the position of the next one.
 
-Format 2 and older had ``length uint32, CRC-32C of the content uint32, content``, in files without a salt.
+Format 2 and older used ``length uint32, CRC-32C of the content uint32, content``, in files without a salt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Protocol
 
 from ..disk.crc import crc32c
 from .format.batch import HEADER_BYTES, PREFIX_BYTES, read_size
-from .reading.search import CANDIDATE_BYTES, EFFORT, EFFORT_MIN_BYTES, SearchGivenUp
+from .reading.search import CANDIDATE_COST_BYTES, SEARCH_COST_FACTOR, SEARCH_COST_MIN_BYTES, SearchAborted
 
 SALT_BYTES = 8
 _HEAD = Struct(">II8s")
@@ -39,21 +39,21 @@ _BATCH = Struct(">iI")
 
 
 def encode_frame(batches: Sequence[tuple[int, bytes]]) -> bytes:
-    """The frame of one round's (partition, batch) pairs, without its tag; not empty."""
+    """The frame of one round's (partition, batch) pairs, of which there is at least one; without its tag."""
     parts: list[bytes] = []
     for partition, batch in batches:
         parts.append(_BATCH.pack(partition, len(batch)))
         parts.append(batch)
-    return frame_of(b"".join(parts))
+    return content_frame(b"".join(parts))
 
 
-def frame_of(content: bytes) -> bytes:
-    """A frame without its tag."""
+def content_frame(content: bytes) -> bytes:
+    """The frame of a content, without its tag."""
     return _HEAD.pack(len(content), crc32c(content), NO_TAG) + content
 
 
-def batches_in(content: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The (partition, batch) pairs in the content of a good frame."""
+def frame_batches(content: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """The (partition, batch) pairs in the content of a valid frame."""
     at = 0
     while at < len(content):
         partition, size = _BATCH.unpack_from(content, at)
@@ -63,15 +63,15 @@ def batches_in(content: memoryview) -> Iterator[tuple[int, memoryview]]:
 
 
 class Frames(Protocol):
-    """The frames of one journal file. ``head_bytes``: where in a frame its content begins."""
+    """The frames of one journal file. ``head_bytes``: the size of a frame's head."""
 
     head_bytes: int
 
     def end(self, view: memoryview, at: int) -> int | None:
-        """Where the good frame that begins at ``at`` ends; None when there is none."""
+        """The end of the valid frame that begins at ``at``; None when there is none."""
 
     def next(self, data: bytes, at: int, used: int) -> int | None:
-        """Where the first good frame behind the bad one at ``at`` begins; None when there is none. SearchGivenUp."""
+        """Position of the first valid frame after the invalid one at ``at``; None if none follows. SearchAborted."""
 
 
 class TaggedFrames:
@@ -83,27 +83,27 @@ class TaggedFrames:
         self._hash = blake2b(key=salt, digest_size=8)
 
     def tagged(self, frame: bytes, position: int) -> bytes:
-        """A frame that ``encode_frame`` made, as it is written at a position."""
+        """A frame of ``encode_frame`` with the tag for its position."""
         length, crc, _ = _HEAD.unpack_from(frame)
         return b"".join((frame[:_UNTAGGED_BYTES], self._tag(position, length, crc), memoryview(frame)[_HEAD.size :]))
 
     def end(self, view: memoryview, at: int) -> int | None:
-        end, crc = self._stated(view, at)
+        end, crc = self._read_head(view, at)
         return end if end is not None and crc32c(view[at + _HEAD.size : end]) == crc else None
 
     def next(self, data: bytes, at: int, used: int) -> int | None:
         view = memoryview(data)
         heads: Iterator[int] = _candidates(data, _TAGGED_HEAD, _HEAD.size, at + 1, used)
-        stated, _ = self._stated(view, at)
-        while stated is not None:  # the frame's extent is certain, whatever its content became
-            if self.end(view, stated) is not None:
-                return stated
-            heads = _candidates(data, _TAGGED_HEAD, _HEAD.size, stated, used)
-            stated, _ = self._stated(view, stated)
-        return next((found for found in heads if self.end(view, found) is not None), None)
+        next_at, _ = self._read_head(view, at)
+        while next_at is not None:  # the frame's size is certain, even if its content is damaged
+            if self.end(view, next_at) is not None:
+                return next_at
+            heads = _candidates(data, _TAGGED_HEAD, _HEAD.size, next_at, used)
+            next_at, _ = self._read_head(view, next_at)
+        return next((head for head in heads if self.end(view, head) is not None), None)
 
-    def _stated(self, view: memoryview, at: int) -> tuple[int | None, int]:
-        """Where a frame ends by its own head, and its CRC; None when the head is not one that was written there."""
+    def _read_head(self, view: memoryview, at: int) -> tuple[int | None, int]:
+        """The frame's end and CRC by its head; None when the head was not written at this position."""
         if at + _HEAD.size > len(view):
             return None, 0
         length, crc, tag = _HEAD.unpack_from(view, at)
@@ -117,8 +117,8 @@ class TaggedFrames:
         return tag.digest()
 
 
-class OldFrames:
-    """Frames of format 2 and older: nothing but the content's CRC tells them from other bytes."""
+class UntaggedFrames:
+    """Frames of format 2 and older: only the content's CRC distinguishes them from other bytes."""
 
     head_bytes = _OLD_HEAD.size
 
@@ -133,26 +133,31 @@ class OldFrames:
         return end
 
     def next(self, data: bytes, at: int, used: int) -> int | None:
-        """A bad frame whose batches fit its length is believed about that: what lies within is not looked at, because
-        the bytes of a client may look like a frame, too."""
+        """Skips an invalid frame whose batches match its length as a whole.
+
+        Its content is not searched, because bytes of a client may look like a frame.
+        """
         view = memoryview(data)
         claimed = _claimed_end(view, at, used)
         start = at + 1 if claimed is None else claimed
         if claimed is not None and self.end(view, claimed) is not None:
             return claimed
-        effort = max(EFFORT_MIN_BYTES, EFFORT * (used - at))
-        for found in _candidates(data, _OLD_FRAME_HEAD, _OLD_HEAD.size, start, used):
-            effort -= max(int.from_bytes(view[found : found + 4], "big"), CANDIDATE_BYTES)
+        effort = max(SEARCH_COST_MIN_BYTES, SEARCH_COST_FACTOR * (used - at))
+        for head in _candidates(data, _OLD_FRAME_HEAD, _OLD_HEAD.size, start, used):
+            effort -= max(int.from_bytes(view[head : head + 4], "big"), CANDIDATE_COST_BYTES)
             if effort < 0:
-                raise SearchGivenUp(found)
-            if self.end(view, found) is not None:
-                return found
+                raise SearchAborted(head)
+            if self.end(view, head) is not None:
+                return head
         return None
 
 
 def _head_pattern(head_bytes: int) -> re.Pattern[bytes]:
-    """Magic 2, and in front of it: the frame's length (below 64 MiB) and the rest of its head, a partition, the batch's
-    size, and the batch's own base offset and length."""
+    """Matches magic 2 of a frame's first batch, with a plausible frame head and batch header before it.
+
+    Before the magic are the frame's length (below 64 MiB) and the rest of its head, a partition, the batch's size, and
+    the batch's own base offset and length.
+    """
     return re.compile(
         rb"\x02(?<=[\x00-\x03][\x00-\xff]{%d}\x00[\x00-\xff]{3}[\x00-\x03][\x00-\xff]{3}"
         rb"[\x00-\x7f][\x00-\xff]{7}[\x00-\x03][\x00-\xff]{7}\x02)(?=[\x00-\xff]{4}\x00)" % (head_bytes - 1)
@@ -164,7 +169,7 @@ _OLD_FRAME_HEAD = _head_pattern(_OLD_HEAD.size)
 
 
 def _candidates(data: bytes, pattern: re.Pattern[bytes], head_bytes: int, start: int, used: int) -> Iterator[int]:
-    """Where from ``start`` on a frame may begin, by the lengths that it and its first batch state."""
+    """Positions from ``start`` on where a frame may begin, by the lengths in it and in its first batch."""
     magic_at = head_bytes + _BATCH.size + 16
     size_at = head_bytes + 4
     for match in pattern.finditer(data, start, min(len(data), used + magic_at + 1)):
@@ -178,7 +183,7 @@ def _candidates(data: bytes, pattern: re.Pattern[bytes], head_bytes: int, start:
 
 
 def _claimed_end(view: memoryview, at: int, used: int) -> int | None:
-    """Where a bad frame says that it ends, if its batches say so, too, as far as they were written."""
+    """The end of an invalid frame by its head, if its batches match, as far as they were written; else None."""
     if at + _OLD_HEAD.size > len(view):
         return None
     end = at + _OLD_HEAD.size + int(_OLD_HEAD.unpack_from(view, at)[0])

@@ -1,9 +1,9 @@
-"""A data folder that holds records, and neither a journal nor a note of a clean stop: somebody has removed one of them.
+"""Detects a data folder that has records but neither a journal nor a clean-stop note: one of them was removed.
 
-A start leaves the note before it removes the old journal files, and removes the note when the new journal file is
-durable. A stop leaves the note before it removes the journal. So at every instant there is one of the two, whatever
-crashes, and a folder with neither has lost the journal, with the rounds of the time since the last checkpoint, or the
-note alone. Which one cannot be told. Partition folders that are taken over from elsewhere get a note first.
+A start writes the note before it removes the old journal files, and removes the note once the new journal file is
+durable. A stop writes the note before it removes the journal. So one of the two exists at every instant, also after a
+crash. A folder with neither has lost either the note alone, or the journal with all rounds since the last checkpoint;
+the two cases look the same. Partition folders that are imported from elsewhere get a note first.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..disk.disk import Disk, read_file
-from .folder import INFO_NAME, NOTED_FORMAT, parse_info
+from .folder import FORMAT_WITH_NOTE, INFO_NAME, parse_info
 from .format.errors import UNKNOWN_OFFSET, Damage
-from .journal import FOLDER, journal_names, journal_salt, measure
+from .journal import FOLDER, journal_names, journal_salt, scan_journal
 from .reading.segment import segment_base
-from .recovery.clean_stop import NAME as NOTE
-from .recovery.clean_stop import is_noted
-from .recovery.misplaced import partition_folders
+from .recovery.clean_stop import NOTE_NAME, has_note
+from .recovery.misplaced import list_partition_folders
 
 CONSEQUENCE = (
     "if the server was killed and its journal is gone, commits that were acknowledged since the last checkpoint (a"
@@ -31,35 +30,36 @@ ADVICE = (
 
 
 def journal_damage(root: Path) -> Damage:
-    """What a start and ``log verify`` say of such a folder."""
-    reason = f"it has no used file, there is no {NOTE}, and there are partitions with records"
+    """The damage that a start and ``log verify`` report for such a folder."""
+    reason = f"it has no used file, there is no {NOTE_NAME}, and there are partitions with records"
     return Damage(root / FOLDER, 0, 0, reason, UNKNOWN_OFFSET, None)
 
 
 def find_lost_journal(disk: Disk, root: Path) -> Damage | None:
-    """The same for a folder in which no server may have begun yet. None for a folder of Kafka's. OSError, StartError.
+    """The damage of a folder, None when there is none. Also usable for a folder of Kafka's, or one never served.
 
-    The note is looked for before and after the journal, because a server that starts or stops swaps one for the other.
+    The note is checked before and after the journal, because a server that starts or stops replaces one by the other.
+    Raises OSError and StartError.
     """
     path = root / INFO_NAME
-    if disk.kind(path) != "file" or parse_info(path, read_file(disk, path)).format < NOTED_FORMAT:
+    if disk.kind(path) != "file" or parse_info(path, read_file(disk, path)).format < FORMAT_WITH_NOTE:
         return None
-    if is_noted(disk, root) or _has_journal(disk, root / FOLDER) or is_noted(disk, root):
+    if has_note(disk, root) or _has_journal(disk, root / FOLDER) or has_note(disk, root):
         return None
     return journal_damage(root) if _has_segments(disk, root) else None
 
 
 def _has_journal(disk: Disk, folder: Path) -> bool:
-    """Whether there is a journal file that was ever used."""
+    """Whether there is a journal file that has been used."""
     for name in journal_names(disk.names(folder)):
         try:
-            if measure(read_file(disk, folder / name), journal_salt(name)).is_used:
+            if scan_journal(read_file(disk, folder / name), journal_salt(name)).is_used:
                 return True
-        except FileNotFoundError:  # removed since, by a server that runs
+        except FileNotFoundError:  # removed in the meantime by a running server
             return True
     return False
 
 
 def _has_segments(disk: Disk, root: Path) -> bool:
-    folders = (folder for _, _, folder in partition_folders(disk, root))
+    folders = (folder for _, _, folder in list_partition_folders(disk, root))
     return any(segment_base(name) is not None for folder in folders for name in disk.names(folder))

@@ -1,4 +1,4 @@
-"""What a log says about itself: plain numbers, for metrics and for people."""
+"""Statistics of an open log, for metrics and for people."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 SYNC_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
-"""Upper ends of the classes into which syncs of the journal are counted; the last class is for longer ones."""
+"""Upper bounds of the histogram buckets of journal syncs; longer syncs are counted in one more bucket."""
 
 
 class PartitionStats(NamedTuple):
-    """``name`` is that of its folder; ``open_bytes`` lie in the segment that is written now; ``failure``: why not."""
+    """``name``: the folder's. ``open_bytes``: size of the open segment. ``failure``: why it is not written any more."""
 
     name: str
     end_offset: int
@@ -20,10 +20,10 @@ class PartitionStats(NamedTuple):
 
 
 class LogStats(NamedTuple):
-    """Counts are since the log was opened; sizes are of now, in bytes; ``partitions`` are those that hold records.
+    """Counts since the log was opened; current sizes in bytes; ``partitions`` are those that have records.
 
-    ``sync_counts`` has a count for each of ``SYNC_BOUNDS_S`` and one for longer ones, each for itself. ``failure`` is
-    why all commits are refused, empty while they are not; ``full`` names what has no room at the moment.
+    ``sync_counts`` has one count per bucket of ``SYNC_BOUNDS_S`` and one for longer syncs, not cumulative. ``failure``
+    says why all commits are refused, empty while they are accepted. ``full`` names what has no room at the moment.
     """
 
     records: int = 0
@@ -43,12 +43,12 @@ class LogStats(NamedTuple):
 
     @property
     def failures(self) -> Mapping[str, str]:
-        """Why a partition is not written any more, by its name."""
+        """The reason of each failed partition, by its name."""
         return {partition.name: partition.failure for partition in self.partitions if partition.failure}
 
 
 class Counters:
-    """What the log's thread counts while it works."""
+    """Counters that the log's thread updates."""
 
     def __init__(self) -> None:
         self.rounds = self.refused_rounds = self.syncs = self.checkpoints = 0

@@ -19,32 +19,32 @@ from ..engine.waiting import LoopClosed, run_on_loop
 from .channel import Connector
 from .errors import HasLeft, MemberError, ShardLost
 from .member import Member
-from .terms import MemberArguments
-from .work import Assignment, Body, CommitResult, Shard, ShardState
+from .options import MemberArguments
+from .shards import Assignment, AssignmentBlock, CommitResult, Shard, ShardState
 
 T = TypeVar("T")
 
-ENDED = "the event loop of this member has ended"
+LOOP_ENDED = "the event loop of this member has ended"
 
 
-class Runner:
+class LoopRunner:
     """Runs coroutines on a loop of another thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
-    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+    def run(self, coro: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Wait for a result. Raises TimeoutError, and MemberError when the loop has ended."""
         try:
-            return run_on_loop(work, self._loop, timeout_s)
+            return run_on_loop(coro, self._loop, timeout_s)
         except (CancelledError, LoopClosed) as error:
-            raise MemberError(ENDED) from error
+            raise MemberError(LOOP_ENDED) from error
 
 
 class BlockingShard:
     """The blocking form of ``Shard``. ``revoked`` and ``lost`` are ``threading.Event``s."""
 
-    def __init__(self, shard: Shard, runner: Runner) -> None:
+    def __init__(self, shard: Shard, runner: LoopRunner) -> None:
         self.resource = shard.resource
         self.name = shard.name
         self.token = shard.token
@@ -52,8 +52,8 @@ class BlockingShard:
         self.lost = threading.Event()
         self._shard = shard
         self._runner = runner
-        shard.on_state_change = self._state_changed
-        self._state_changed(shard.state)
+        shard.on_state_change = self._on_state_change
+        self._on_state_change(shard.state)
 
     def __repr__(self) -> str:
         return repr(self._shard)
@@ -80,7 +80,7 @@ class BlockingShard:
         """See ``Shard.commit``."""
         return self._runner.run(self._shard.commit(next_offset, note))
 
-    def _state_changed(self, state: ShardState) -> None:
+    def _on_state_change(self, state: ShardState) -> None:
         if state is not ShardState.OWNED:
             self.revoked.set()
         if state is ShardState.LOST:
@@ -88,12 +88,12 @@ class BlockingShard:
 
 
 class BlockingAssignment:
-    """The blocking form of ``Assignment``. ``with assignment:`` marks the block that works on it.
+    """The blocking form of ``Assignment``. Work on its shards inside ``with assignment:``.
 
     ``over`` is set when the assignment is over.
     """
 
-    def __init__(self, assignment: Assignment, shards: dict[Shard, BlockingShard], runner: Runner) -> None:
+    def __init__(self, assignment: Assignment, shards: dict[Shard, BlockingShard], runner: LoopRunner) -> None:
         self.generation = assignment.generation
         self.shards = tuple(shards[shard] for shard in assignment.shards)
         self.acquired = tuple(shards[shard] for shard in assignment.acquired)
@@ -101,14 +101,14 @@ class BlockingAssignment:
         self.over = threading.Event()
         self._assignment = assignment
         self._runner = runner
-        self._body: Body | None = None
+        self._block: AssignmentBlock | None = None
 
     @property
     def is_over(self) -> bool:
         return self._assignment.is_over
 
     def shard(self, resource: str, name: int | str) -> BlockingShard:
-        """One of the shards. Raises KeyError for what this assignment does not have."""
+        """Find a shard of this assignment. Raises KeyError if it has none with this name."""
         return self.shards[self._assignment.shards.index(self._assignment.shard(resource, name))]
 
     def commit(self, shard: BlockingShard, next_offset: int, note: str = "") -> CommitResult:
@@ -116,21 +116,21 @@ class BlockingAssignment:
         return shard.commit(next_offset, note)
 
     def __enter__(self) -> Self:
-        self._body = self._runner.run(self._enter(threading.current_thread()))
+        self._block = self._runner.run(self._enter(threading.current_thread()))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        assert self._body is not None, "entered before"
-        self._runner.run(self._leave(self._body))
+        assert self._block is not None, "not entered"
+        self._runner.run(self._leave(self._block))
         return isinstance(error, ShardLost) and self._assignment.is_over
 
-    async def _enter(self, worker: threading.Thread) -> Body:
+    async def _enter(self, worker: threading.Thread) -> AssignmentBlock:
         return self._assignment.enter(self.over.set, worker)
 
-    async def _leave(self, body: Body) -> None:
-        self._assignment.leave(body)
+    async def _leave(self, block: AssignmentBlock) -> None:
+        self._assignment.leave(block)
 
 
 class BlockingMember:
@@ -148,7 +148,7 @@ class BlockingMember:
         random: Random | None = None,
         **options: Unpack[MemberArguments],
     ) -> None:
-        self._runner = Runner(loop)
+        self._runner = LoopRunner(loop)
         self._member = Member(connector, group, random=random, **options)
         self._shards: dict[Shard, BlockingShard] = {}
 
@@ -158,12 +158,12 @@ class BlockingMember:
 
     @property
     def member_id(self) -> str:
-        """The id that the coordinator has given; empty before the first join."""
+        """The id that the coordinator assigned; empty before the first join."""
         return self._member.member_id
 
     @property
     def generation(self) -> int:
-        """The generation that this member is in, -1 for none."""
+        """The generation of this member, -1 for none."""
         return self._member.generation
 
     @property

@@ -1,4 +1,4 @@
-"""``callboard.connect("host:port")``: members of groups whose coordinator is reached over TCP."""
+"""``callboard.connect("host:port")``: members that reach their coordinator over TCP."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from weakref import WeakSet
 
 from .blocking import BlockingMember
 from .member import Member
+from .options import MemberArguments
 from .tcp import TcpConnector
-from .terms import MemberArguments
 
 log = logging.getLogger("callboard.member")
 
 STOP_TIMEOUT_S = 10.0
-"""For the end of the loop's thread, after its members have left."""
+"""Limit for the end of the loop's thread."""
 
 
-class Connected:
+class RemoteCoordinator:
     """Returned by ``connect``: use ``async with``, then create any number of members."""
 
     def __init__(self, bootstrap: str) -> None:
@@ -28,17 +28,17 @@ class Connected:
         self._members: WeakSet[Member] = WeakSet()
 
     async def __aenter__(self) -> Self:
-        """Raises ChannelLost if no server can be reached now, so that a wrong address is found at once."""
+        """Raises ChannelLost if no server can be reached, so that a wrong address fails here."""
         await self._connector.check_reachable()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Remaining members leave, all at once."""
-        outcomes = await asyncio.gather(*(member.leave() for member in self._members), return_exceptions=True)
-        for failure in filter(None, outcomes):
-            log.warning("a member could not leave: %r", failure)
+        """All remaining members leave, concurrently."""
+        results = await asyncio.gather(*(member.leave() for member in self._members), return_exceptions=True)
+        for error in filter(None, results):
+            log.warning("a member could not leave: %r", error)
 
     def member(self, group: str, **options: Unpack[MemberArguments]) -> Member:
         """A member of a group. See ``Member`` for its options."""
@@ -47,8 +47,8 @@ class Connected:
         return member
 
 
-class ConnectedThread:
-    """Returned by ``connect_in_thread``: the same for a program without an event loop; one runs in a thread."""
+class RemoteThreadCoordinator:
+    """Returned by ``connect_in_thread``: the same for programs without an event loop. Its own loop runs in a thread."""
 
     def __init__(self, bootstrap: str) -> None:
         self._connector = TcpConnector(bootstrap)
@@ -63,7 +63,7 @@ class ConnectedThread:
         self._thread = threading.Thread(target=self._run, args=(ready,), name="callboard-members", daemon=True)
         self._thread.start()
         ready.wait()
-        assert self._loop is not None, "the thread has set it"
+        assert self._loop is not None, "set by the thread"
         try:
             asyncio.run_coroutine_threadsafe(self._connector.check_reachable(), self._loop).result()
         except BaseException:
@@ -79,7 +79,7 @@ class ConnectedThread:
     def close(self) -> None:
         """End the event loop. Members that have not left lose their shards; their sessions expire."""
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._ending.set)
+            self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(STOP_TIMEOUT_S)
 
     def member(self, group: str, **options: Unpack[MemberArguments]) -> BlockingMember:
@@ -89,19 +89,19 @@ class ConnectedThread:
         return BlockingMember(self._connector, group, loop=self._loop, **options)
 
     def _run(self, ready: threading.Event) -> None:
-        asyncio.run(self._live(ready))
+        asyncio.run(self._serve_until_closed(ready))
 
-    async def _live(self, ready: threading.Event) -> None:
-        self._loop, self._ending = asyncio.get_running_loop(), asyncio.Event()
+    async def _serve_until_closed(self, ready: threading.Event) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         ready.set()
-        await self._ending.wait()
+        await self._stopping.wait()
 
 
-def connect(bootstrap: str) -> Connected:
+def connect(bootstrap: str) -> RemoteCoordinator:
     """``async with callboard.connect("host:port") as coordinator: coordinator.member(...)``. Raises StartError."""
-    return Connected(bootstrap)
+    return RemoteCoordinator(bootstrap)
 
 
-def connect_in_thread(bootstrap: str) -> ConnectedThread:
+def connect_in_thread(bootstrap: str) -> RemoteThreadCoordinator:
     """``with callboard.connect_in_thread("host:port") as coordinator: coordinator.member(...)``. Raises StartError."""
-    return ConnectedThread(bootstrap)
+    return RemoteThreadCoordinator(bootstrap)

@@ -18,7 +18,7 @@ class HasLeft(MemberError):
 
 
 class Fenced(MemberError):
-    """Another process has joined with this ``instance_id``; this one must stop. (KIP-345)"""
+    """Another process has joined with this ``instance_id``, so this one must stop (KIP-345)."""
 
 
 class CommitRefused(MemberError):
@@ -42,14 +42,14 @@ ADVICE = {
         "session_timeout_ms is out of the coordinator's range; change it, or group_min_session_timeout_ms and "
         "group_max_session_timeout_ms"
     ),
-    ErrorCode.INVALID_GROUP_ID: "the coordinator refuses this group id; expected one that is not empty",
+    ErrorCode.INVALID_GROUP_ID: "the coordinator refuses this group id; expected a non-empty one",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: "the note is too long; shorten it, or raise offset_metadata_max_bytes",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "its topic was deleted while the member owned it",
     ErrorCode.MESSAGE_TOO_LARGE: "it does not fit into a batch of the log; make it smaller, or raise message_max_bytes",
 }
 
 
-def refused(what: str, code: ErrorCode) -> str:
+def refusal_message(request: str, code: ErrorCode) -> str:
     """The message for a refused request."""
     advice = ADVICE.get(code)
-    return f"{what} is refused with {code.name}" + (f": {advice}" if advice else "")
+    return f"{request} is refused with {code.name}" + (f": {advice}" if advice else "")

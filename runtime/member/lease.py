@@ -2,8 +2,8 @@
 
 The coordinator reassigns a member's shards if it receives no heartbeat for the session timeout, or if the member does
 not rejoin within the rebalance timeout. It counts from when it handled a request, which is after the member sent it.
-The lease counts from when the request was *sent*, so it always ends first. The margin is the time to stop work. Clocks
-need not agree; they must only run at the same rate.
+The lease counts from when the request was *sent*, so it always ends first. The margin is the time for stopping work.
+Clocks need not agree; they must only run at the same rate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LeaseTimeouts(NamedTuple):
 class Lease:
     """When one member loses its shards.
 
-    ``renewed_s``: when the last request was sent whose answer shows that the session was renewed. ``stable_s``: the
+    ``renewed_s``: the send time of the last request whose answer shows that the session was renewed. ``stable_s``: the
     same for an answer that shows that no rebalance was in progress.
     """
 
@@ -35,19 +35,19 @@ class Lease:
         self.timeouts = timeouts
         self.renewed_s = self.stable_s = NEVER
 
-    def renewed(self, sent_s: float) -> None:
+    def record_renewal(self, sent_s: float) -> None:
         """An answer renewed the session, and a rebalance is in progress."""
         self.renewed_s = max(self.renewed_s, sent_s)
 
-    def rebalanced(self, sent_s: float) -> None:
+    def record_rebalance(self, sent_s: float) -> None:
         """JoinGroup or SyncGroup was answered. This does not renew the session.
 
-        The coordinator renews it only if it held the request back. An immediate answer, because nothing changed, does
-        not renew it, as in Kafka. The answer does not say which of the two happened.
+        The coordinator renews it only if it held the request back. As in Kafka, it does not if it answers at once
+        because nothing has changed. The answer does not tell these cases apart.
         """
         self.stable_s = max(self.stable_s, sent_s)
 
-    def stable(self, sent_s: float) -> None:
+    def record_stable(self, sent_s: float) -> None:
         """An answer renewed the session, and no rebalance is in progress."""
         self.renewed_s = max(self.renewed_s, sent_s)
         self.stable_s = max(self.stable_s, sent_s)
@@ -62,7 +62,7 @@ class Lease:
         return min(self.renewed_s + timeouts.session_s, self.stable_s + timeouts.rebalance_s)
 
     def revoke_deadline_s(self) -> float:
-        """When work on revoked shards must have ended, so that this member rejoins before others lose their shards.
+        """When work on revoked shards must end, so that this member rejoins before other members lose their shards.
 
         Their ``stable_s`` may be one heartbeat interval older, and so their deadline earlier. If the rebalance timeout
         is too short for that, half of it is allowed.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import count
 from typing import Any
 
 from ...actors.errors import CoordinatorError, ErrorCode
@@ -29,31 +29,31 @@ class LocalConnector:
     def __init__(self, node: Node | None = None, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.node = node
         self._loop = loop
-        self._ids = count()
+        self._ids = itertools.count()
 
     async def open(self, client_id: str) -> LocalChannel:
-        return LocalChannel(self._present(), Origin(client_id, CLIENT_HOST, next(self._ids)))
+        return LocalChannel(self._running_node(), Origin(client_id, CLIENT_HOST, next(self._ids)))
 
     async def ensure_topics(self, partitions: Mapping[str, int]) -> None:
-        topics = self._present().topics
-        missing = [(name, number) for name, number in partitions.items() if topics.get(name) is None]
+        topics = self._running_node().topics
+        missing = [(name, count) for name, count in partitions.items() if topics.get(name) is None]
         if missing:
-            for outcome in await outcome_of(partial(topics.create_many, missing)):
-                if isinstance(outcome, CoordinatorError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                    raise outcome
-        for name, number in partitions.items():
+            for created in await outcome_of(partial(topics.create_many, missing)):
+                if isinstance(created, CoordinatorError) and created.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise created
+        for name, count in partitions.items():
             topic = topics.get(name)
-            if topic is not None and len(topic.partitions) < number:
-                refusal = await outcome_of(partial(topics.grow, topic, number))
-                if refusal is not None and len(topic.partitions) < number:  # else another member was faster
-                    raise refusal
+            if topic is not None and len(topic.partitions) < count:
+                error = await outcome_of(partial(topics.grow, topic, count))
+                if error is not None and len(topic.partitions) < count:  # another member may have added them
+                    raise error
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        catalogue = self._present().topics
-        found = ((name, catalogue.get(name)) for name in topics)
-        return {name: len(topic.partitions) for name, topic in found if topic is not None}
+        catalogue = self._running_node().topics
+        topics_by_name = ((name, catalogue.get(name)) for name in topics)
+        return {name: len(topic.partitions) for name, topic in topics_by_name if topic is not None}
 
-    def _present(self) -> Node:
+    def _running_node(self) -> Node:
         if self._loop is not None and asyncio.get_running_loop() is not self._loop:
             raise RuntimeError(
                 "this member was made by a Coordinator of another event loop: use it there, or reach that Coordinator "
@@ -67,13 +67,13 @@ class LocalConnector:
 class LocalChannel:
     """Puts requests into the group's mailbox, in order."""
 
-    __slots__ = ("_is_closed", "_loop", "_node", "_origin", "_waiting")
+    __slots__ = ("_is_closed", "_loop", "_node", "_origin", "_pending")
 
     def __init__(self, node: Node, origin: Origin) -> None:
         self._node = node
         self._origin = origin
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[asyncio.Future[Any], _ReplySlot] = {}
+        self._pending: dict[asyncio.Future[Any], _ReplySlot] = {}
         self._is_closed = False
         node.channels[self] = None
 
@@ -83,12 +83,12 @@ class LocalChannel:
         if type(message) is JoinGroup:
             message = message._replace(client_host=self._origin.client_host)
         answer: asyncio.Future[Any] = self._loop.create_future()
-        slot = _ReplySlot(answer, self._waiting)
+        slot = _ReplySlot(answer, self._pending)
         node = self._node
         if node.interceptor is None:
             node.post(message, slot)
         else:
-            node.ask(message, self._origin).on_done(slot.take)
+            node.ask(message, self._origin).on_done(slot.set_from_reply)
         return answer
 
     def close(self) -> None:
@@ -96,23 +96,23 @@ class LocalChannel:
         self._node.channels.pop(self, None)
         if self._node.interceptor is not None:
             self._node.interceptor.disconnected(self._origin)
-        for slot in tuple(self._waiting.values()):
+        for slot in tuple(self._pending.values()):
             slot.fail(ChannelLost("the channel was closed"))
 
 
 class _ReplySlot:
     """The reply slot of one request (``actors.engine_ports.ReplyTo``). A cancelled request drops its answer."""
 
-    __slots__ = ("_answer", "_waiting")
+    __slots__ = ("_answer", "_pending")
 
-    def __init__(self, answer: asyncio.Future[Any], waiting: dict[asyncio.Future[Any], _ReplySlot]) -> None:
+    def __init__(self, answer: asyncio.Future[Any], pending: dict[asyncio.Future[Any], _ReplySlot]) -> None:
         self._answer = answer
-        self._waiting = waiting
-        waiting[answer] = self
+        self._pending = pending
+        pending[answer] = self
 
     def set(self, value: Any = None) -> None:
         answer = self._answer
-        self._waiting.pop(answer, None)
+        self._pending.pop(answer, None)
         if not answer.done():
             answer.set_result(value)
 
@@ -121,12 +121,12 @@ class _ReplySlot:
         self.fail(ChannelLost(f"the coordinator could not answer: {error!r}"))
 
     def fail(self, error: ChannelLost) -> None:
-        self._waiting.pop(self._answer, None)
+        self._pending.pop(self._answer, None)
         if not self._answer.done():
             self._answer.set_exception(error)
 
-    def take(self, reply: Reply) -> None:
-        """Take an answer that went through the interceptor."""
+    def set_from_reply(self, reply: Reply) -> None:
+        """Set the answer from a reply that went through the interceptor."""
         try:
             self.set(reply.get(timeout=0))
         except Exception as error:

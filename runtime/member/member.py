@@ -1,4 +1,4 @@
-"""Member: one worker of a consumer group, the class that users work with."""
+"""Member: one worker of a consumer group. This is the class that users work with."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from .channel import Connector
-from .commits import commit
 from .errors import HasLeft
 from .membership import Membership
-from .named import check_text, evaluate_resources
-from .terms import MemberArguments, make_options
-from .work import Assignment, CommitResult, Shard
+from .offset_commit import commit_offset
+from .options import MemberArguments, make_options
+from .resources import check_text, evaluate_resources
+from .shards import Assignment, CommitResult, Shard
 
 log = logging.getLogger("callboard.member")
 
-_CHANCE = Random()
+_RANDOM = Random()
 """For the jitter of retries and first heartbeats."""
 
 
 class Member:
     """A member of ``group``: ``async with`` joins, its end releases the shards and leaves.
 
-    ``options`` are those of ``MemberOptions``; a bad one raises ValueError. A member is entered once and belongs to
-    that event loop. ``assignments`` and ``run`` raise the errors of its background tasks. ``random``: for jitter.
+    ``options`` are those of ``MemberOptions``; a bad one raises ValueError. A member is entered once, on one event
+    loop. ``assignments`` and ``run`` raise the errors of its background tasks. ``random``: for jitter.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Member:
             raise ValueError(f"group {group!r}: expected a name that is not empty, as in 'resize-images'")
         check_text("group", group)
         self._options = make_options(options)
-        self._membership = Membership(connector, group, self._options, self, random or _CHANCE)
+        self._membership = Membership(connector, group, self._options, self, random or _RANDOM)
         self._refresher: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._is_entered = False
@@ -49,12 +49,12 @@ class Member:
 
     @property
     def member_id(self) -> str:
-        """The id that the coordinator has given; empty before the first join."""
+        """The id that the coordinator assigned; empty before the first join."""
         return self._membership.identity[0]
 
     @property
     def generation(self) -> int:
-        """The generation that this member is in, -1 for none."""
+        """The generation of this member, -1 for none."""
         return self._membership.identity[1]
 
     @property
@@ -77,7 +77,7 @@ class Member:
             self._is_entered = False
             raise
         if self._leaving is not None:
-            raise HasLeft(f"this member of group {self.group_id!r} left before it had begun; make another one")
+            raise HasLeft(f"this member of group {self.group_id!r} left before it had joined; make another one")
         self._membership.start(resources)
         self._refresher = asyncio.get_running_loop().create_task(self._refresh())
         return self
@@ -88,7 +88,7 @@ class Member:
         await self.leave()
 
     async def leave(self) -> None:
-        """Cancel and await what runs on the shards, release them, leave the group (a static member does not).
+        """Cancel and await the tasks on the shards, release them, leave the group (a static member does not).
 
         A second call waits for the first. It continues if the caller is cancelled. A task on a shard may call it: the
         task is cancelled, and in its cleanup the call returns at once, since it would wait for its own end.
@@ -131,14 +131,14 @@ class Member:
         Tasks of other shards are not interrupted. Returns when the member leaves. If a handler fails, the member leaves
         the group, then its error is raised.
         """
-        served: set[Shard] = set()
+        running: set[Shard] = set()
         try:
             while True:
                 assignment = await self.next_assignment()
                 for shard in assignment.shards:
-                    if shard not in served:
-                        assignment.create_task(_begin(handler, shard), shard)
-                served = set(assignment.shards)
+                    if shard not in running:
+                        assignment.create_task(_start_handler(handler, shard), shard)
+                running = set(assignment.shards)
         except HasLeft:
             return
         finally:
@@ -146,10 +146,10 @@ class Member:
 
     def commit(self, shard: Shard, next_offset: int, note: str = "") -> Coroutine[Any, Any, CommitResult]:
         """See ``Shard.commit``."""
-        return commit(self._membership, shard, next_offset, note)
+        return commit_offset(self._membership, shard, next_offset, note)
 
     def report_failure(self, error: BaseException) -> None:
-        """For Assignment: a task on it has failed."""
+        """Called by Assignment if one of its tasks fails."""
         self._membership.owned.fail(error)
 
     async def _refresh(self) -> None:
@@ -165,9 +165,11 @@ class Member:
                 log.exception("the resources of group %r could not be refreshed; they stay as they are", self.group_id)
 
 
-def _begin(handler: Callable[[Shard], Coroutine[Any, Any, object]], shard: Shard) -> Coroutine[Any, Any, object]:
+def _start_handler(
+    handler: Callable[[Shard], Coroutine[Any, Any, object]], shard: Shard
+) -> Coroutine[Any, Any, object]:
     """Raises TypeError if ``handler`` is not a coroutine function."""
-    begun: object = handler(shard) if callable(handler) else handler
-    if not asyncio.iscoroutine(begun):
+    coro: object = handler(shard) if callable(handler) else handler
+    if not asyncio.iscoroutine(coro):
         raise TypeError(f"handler {handler!r}: expected a coroutine function, as in `async def handle(shard): ...`")
-    return begun
+    return coro

@@ -1,7 +1,7 @@
 """Membership: one member's side of the classic group protocol. Plain asyncio.
 
-One task joins and syncs, another one sends heartbeats. ``protocol.py`` has the reactions to answers, ``lease.py`` the
-rules how long the member may work. An answer is ignored if the member id or the generation has changed since its
+One task joins and syncs, another one sends heartbeats. ``reactions.py`` has the reactions to answers, ``lease.py`` the
+rules for how long the member may work. An answer is ignored if the member id or the generation has changed since its
 request.
 """
 
@@ -15,20 +15,20 @@ from random import Random
 from typing import Any
 
 from ...actors.errors import CoordinatorError, ErrorCode
-from ...actors.messages import Heartbeat, Joined, JoinGroup, LeaveGroup, Leaving, Protocol, Synced, SyncGroup
-from .assignors.base import Own
-from .assignors.wire import read_assignment
+from ...actors.messages import Heartbeat, Joined, JoinGroup, LeaveGroup, LeavingMember, Protocol, Synced, SyncGroup
+from .assignors.base import MemberState
+from .assignors.consumer_protocol import read_assignment
 from .channel import ChannelLost, Connector
-from .errors import Fenced, HasLeft, MemberError, refused
-from .leading import Group, offer, protocol_name
+from .errors import Fenced, HasLeft, MemberError, refusal_message
+from .leader import GroupSubscriptions, make_protocol, protocol_name
 from .lease import Lease
-from .named import ResourceSet
+from .offset_fetch import fetch_committed_offsets
+from .options import MemberOptions
 from .owned_shards import OwnedShards
-from .positions import fetch_committed_offsets
-from .protocol import Reaction, RequestKind, reaction_to
+from .reactions import Reaction, RequestKind, reaction_to
 from .reconnecting_channel import Backoff, ReconnectingChannel
-from .terms import MemberOptions
-from .work import Owner, Shard, TopicPartition
+from .resources import ResourceSet
+from .shards import Shard, ShardOwner, TopicPartition
 
 log = logging.getLogger("callboard.member")
 
@@ -62,7 +62,7 @@ class Membership:
     """The member's state in its group, and the tasks that maintain it."""
 
     def __init__(
-        self, connector: Connector, group_id: str, options: MemberOptions, owner: Owner, random: Random
+        self, connector: Connector, group_id: str, options: MemberOptions, owner: ShardOwner, random: Random
     ) -> None:
         client_id = options.client_id or CLIENT_ID
         self.group_id = group_id
@@ -71,9 +71,8 @@ class Membership:
         self.is_leader = False
         self.lease = Lease(options.timeouts())
         self.owned = OwnedShards(owner)
-        self.channel = ReconnectingChannel(
-            connector, client_id
-        )  # heartbeats, commits, fetches: they must not wait behind a parked join
+        # For heartbeats, commits and fetches, which must not wait behind a JoinGroup that is held back.
+        self.channel = ReconnectingChannel(connector, client_id)
         self.random = random
         self._join_channel = ReconnectingChannel(connector, client_id)
         self._connector = connector
@@ -85,8 +84,8 @@ class Membership:
         self._shard_names: dict[TopicPartition, tuple[str, int | str]] = {}
         self._has_names = False
         self._rejoin = asyncio.Event()  # set: there is a reason to join again
-        self._is_joining = False  # a JoinGroup is on its way, or parked
-        self._is_synced = False  # the generation's assignment is here
+        self._is_joining = False  # a JoinGroup was sent and not answered
+        self._is_synced = False  # the generation's assignment has arrived
         self._last_assignment: tuple[tuple[TopicPartition, ...], int] = (), -1  # and its generation
         self._lease_timer: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -118,9 +117,9 @@ class Membership:
         if self._tasks:
             self._tasks[0].cancel()  # heartbeats continue meanwhile
             await asyncio.wait({self._tasks[0]})
-        held = self.owned.shards
+        owned = self.owned.shards
         try:
-            await self.owned.revoke(tuple(held), self.lease.revoke_deadline_s())
+            await self.owned.revoke(tuple(owned), self.lease.revoke_deadline_s())
             self.owned.end(HasLeft(f"this member of group {self.group_id!r} has left; make another one"))
             await self._send_leave_group()
         finally:
@@ -131,13 +130,12 @@ class Membership:
         member_id = self.identity[0]
         if not member_id or self.options.instance_id is not None:
             return
-        channel = (
-            self.channel if self._is_joining else self._join_channel
-        )  # on the other one it would wait behind the JoinGroup
-        request = LeaveGroup(self.group_id, (Leaving(member_id, None, "the member was closed"),))
+        # On the join channel it would wait behind a pending JoinGroup.
+        channel = self.channel if self._is_joining else self._join_channel
+        request = LeaveGroup(self.group_id, (LeavingMember(member_id, None, "the member was closed"),))
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                await _ask_twice(channel, request)
+                await _ask_with_retry(channel, request)
         except (ChannelLost, TimeoutError) as error:
             log.info("LeaveGroup of member %r failed: %r; its session will expire", member_id, error)
 
@@ -154,8 +152,8 @@ class Membership:
         """Subscribe to these resources. Creates their topics first, with retries until a coordinator is reached."""
         if resources == self._resources:
             return
-        had = self._resources.topics()
-        new = {topic: number for topic, number in resources.topics().items() if had.get(topic) != number}
+        before = self._resources.topics()
+        new = {topic: number for topic, number in resources.topics().items() if before.get(topic) != number}
         backoff = Backoff(self.random)
         while new:
             try:
@@ -168,9 +166,9 @@ class Membership:
                 raise MemberError(
                     f"the topics of group {self.group_id!r} cannot be created: {error}; choose other names", error.code
                 ) from error
-        before = self._resources
-        is_other = resources.names != before.names or set(resources.numbers) != set(before.numbers)
-        if is_other or (self.is_leader and resources.numbers != before.numbers):  # the leader's numbers are used
+        old = self._resources
+        has_other_topics = resources.names != old.names or set(resources.numbers) != set(old.numbers)
+        if has_other_topics or (self.is_leader and resources.numbers != old.numbers):  # the leader's numbers are used
             self._rejoin.set()
         self._resources, self._shard_names = resources, resources.shard_names()
         self._has_names = self._has_names or bool(resources.names)
@@ -188,8 +186,10 @@ class Membership:
 
     async def _revoke_before_join(self) -> None:
         """Revoke what a joining member must not own: all shards, or with a cooperative assignor the unwanted ones."""
-        held = self.owned.shards
-        partitions = [partition for partition in held if not self._is_cooperative or partition not in self._shard_names]
+        owned = self.owned.shards
+        partitions = [
+            partition for partition in owned if not self._is_cooperative or partition not in self._shard_names
+        ]
         await self.owned.revoke(partitions, self.lease.revoke_deadline_s())
 
     async def _join(self) -> Joined:
@@ -232,29 +232,31 @@ class Membership:
             session_timeout_ms=options.session_timeout_ms,
             rebalance_timeout_ms=options.rebalance_timeout_ms,
             protocol_type=CONSUMER,
-            protocols=self._offers(),
+            protocols=self._protocols(),
             needs_member_id=True,
             can_skip_assignment=True,
         )
         self._is_joining, self._is_synced = True, False
         answer: Joined | None = await self._ask(request)
-        self._is_joining = False  # not after a cancellation: the coordinator still has the request
+        self._is_joining = False  # not reset after a cancellation: the coordinator still has the request
         return answer
 
-    def _offers(self) -> tuple[Protocol, ...]:
+    def _protocols(self) -> tuple[Protocol, ...]:
         owned, generation = self._last_assignment
         if self._is_cooperative:
             owned = tuple(self.owned.shards)
         topics = frozenset(self._resources.topics())
-        own = Own(topics, owned, generation, self.options.weight)
-        offers = (offer(one, self._resources, own, self._has_names, self._is_cooperative) for one in self._assignors)
-        return tuple(offers)
+        own = MemberState(topics, owned, generation, self.options.weight)
+        return tuple(
+            make_protocol(assignor, self._resources, own, self._has_names, self._is_cooperative)
+            for assignor in self._assignors
+        )
 
     def _has_joined(self, joined: Joined, sent_s: float) -> None:
         self.identity = joined.member_id, joined.generation_id
         self.is_leader = joined.leader == joined.member_id
         # The rebalance ended after the last heartbeat that reported it, and the next one begins later.
-        self.lease.rebalanced(max(sent_s, self.lease.renewed_s))
+        self.lease.record_rebalance(max(sent_s, self.lease.renewed_s))
 
     async def _sync(self, joined: Joined) -> Sequence[TopicPartition] | None:
         """The assigned partitions; None if there was no answer, or the member must rejoin."""
@@ -278,7 +280,7 @@ class Membership:
             if reaction is not Reaction.REJOIN:
                 await Backoff(self.random).wait()
             return None
-        self.lease.rebalanced(sent_s)
+        self.lease.record_rebalance(sent_s)
         self._is_synced = True
         assigned = read_assignment(synced.assignment)
         if assigned is None:
@@ -289,7 +291,7 @@ class Membership:
         """The assignments of all members, if this member is the leader and must compute them."""
         if not self.is_leader or joined.skip_assignment:
             return ()
-        group = Group(joined.members)
+        group = GroupSubscriptions(joined.members)
         numbers = dict(self._resources.numbers)
         foreign = [topic for topic in group.topics if topic not in numbers]
         if foreign:
@@ -297,7 +299,9 @@ class Membership:
                 numbers.update(await self._connector.partitions(foreign))
             except ChannelLost:
                 log.warning("topics of other members could not be looked up: %s", ", ".join(foreign))
-        assignor = next(one for one in self._assignors if protocol_name(one, self._has_names) == joined.protocol_name)
+        assignor = next(
+            assignor for assignor in self._assignors if protocol_name(assignor, self._has_names) == joined.protocol_name
+        )
         return group.assign(assignor, numbers)
 
     async def _ask(self, request: JoinGroup | SyncGroup) -> Any:
@@ -314,19 +318,19 @@ class Membership:
 
     async def _apply_assignment(self, assigned: Sequence[TopicPartition]) -> bool:
         """Revoke shards that are not assigned any more, add new ones. False: rejoin, so that others get the revoked."""
-        identity, held = self.identity, self.owned.shards
+        identity, owned = self.identity, self.owned.shards
         partitions = [partition for partition in assigned if partition in self._shard_names]
         if len(partitions) < len(assigned):
-            level = logging.INFO if self.needs_rejoin else logging.WARNING  # then its resources have changed meanwhile
+            level = logging.INFO if self.needs_rejoin else logging.WARNING  # its resources have changed
             log.log(
                 level,
-                "%d partitions were assigned that this member has no resource for",
+                "%d assigned partitions belong to no resource of this member",
                 len(assigned) - len(partitions),
             )
         self._last_assignment = tuple(partitions), identity[1]
-        given = set(partitions)
-        taken = [partition for partition in held if partition not in given]
-        await self.owned.revoke(taken, self.lease.revoke_deadline_s())
+        kept = set(partitions)
+        removed = [partition for partition in owned if partition not in kept]
+        await self.owned.revoke(removed, self.lease.revoke_deadline_s())
         await self.owned.wait_for_lost(self.lease.revoke_deadline_s())
         added = [
             self._new_shard(partition, identity[1]) for partition in partitions if partition not in self.owned.shards
@@ -335,12 +339,12 @@ class Membership:
             return False
         self._start_lease_timer()
         self.owned.add(added, identity[1])
-        return not taken
+        return not removed
 
     async def _confirm_membership(self, identity: Identity) -> bool:
         """Whether the member still has this identity: the process may have been stopped, and its shards reassigned.
 
-        Only a heartbeat can confirm it, see ``Lease.rebalanced``.
+        Only a heartbeat can confirm it, see ``Lease.record_rebalance``.
         """
         if (
             _now_s() > self.lease.renewed_s + self.lease.timeouts.interval_s
@@ -397,9 +401,9 @@ class Membership:
             return True
         reaction = reaction_to(RequestKind.HEARTBEAT, error)
         if reaction is Reaction.CONTINUE and self._is_synced:
-            self.lease.stable(sent_s)
+            self.lease.record_stable(sent_s)
         elif reaction in (Reaction.CONTINUE, Reaction.REJOIN):
-            self.lease.renewed(sent_s)
+            self.lease.record_renewal(sent_s)
         if reaction is not Reaction.CONTINUE:
             self.react(reaction, identity, error, "a heartbeat")
         return reaction not in (Reaction.RETRY, Reaction.RECONNECT)
@@ -427,9 +431,9 @@ class Membership:
             self._rejoin.set()
         return False
 
-    def _lose_all(self, why: str) -> None:
+    def _lose_all(self, reason: str) -> None:
         if self.owned.shards:
-            log.warning("member %r of %r loses its shards: %s", self.identity[0], self.group_id, why)
+            log.warning("member %r of %r loses its shards: %s", self.identity[0], self.group_id, reason)
             self.owned.lose_all()
 
     def _reset_channels(self) -> None:
@@ -438,7 +442,7 @@ class Membership:
 
     # Reactions to answers ---------------------------------------------------------------------------------------------
 
-    def react(self, reaction: Reaction, identity: Identity, error: ErrorCode, what: str) -> None:
+    def react(self, reaction: Reaction, identity: Identity, error: ErrorCode, request: str) -> None:
         """Carry out a reaction. For those that only retry, the caller waits."""
         if identity != self.identity:
             return
@@ -449,13 +453,15 @@ class Membership:
             case Reaction.LOSE_SHARDS if self._is_joining:
                 pass  # the answer to JoinGroup is pending; the lease limits the wait
             case Reaction.LOSE_SHARDS | Reaction.JOIN_AS_NEW:
-                self._reset_membership(reaction, error, what)
+                self._reset_membership(reaction, error, request)
             case Reaction.RECONNECT:
                 self._reset_channels()
             case Reaction.FENCED:
                 self.fail(Fenced(FENCED.format(self.options.instance_id, self.group_id), error))
             case Reaction.FAIL:
-                self.fail(MemberError(refused(f"{what} of a member of group {self.group_id!r}", error), error))
+                self.fail(
+                    MemberError(refusal_message(f"{request} of a member of group {self.group_id!r}", error), error)
+                )
 
     def fail(self, error: BaseException) -> None:
         """Stop: all shards are lost, and ``next_assignment`` raises ``error``."""
@@ -463,8 +469,8 @@ class Membership:
         self.identity = NO_IDENTITY
         self._stop_tasks()
 
-    def _reset_membership(self, reaction: Reaction, error: ErrorCode, what: str) -> None:
-        self._lose_all(f"{what} was answered {error.name}")
+    def _reset_membership(self, reaction: Reaction, error: ErrorCode, request: str) -> None:
+        self._lose_all(f"{request} was answered {error.name}")
         self.identity = (self.identity[0] if reaction is Reaction.LOSE_SHARDS else ""), -1
         self._last_assignment = (), -1
         if self._is_joining:
@@ -472,7 +478,7 @@ class Membership:
         self._rejoin.set()
 
 
-async def _ask_twice(channel: ReconnectingChannel, request: LeaveGroup) -> None:
+async def _ask_with_retry(channel: ReconnectingChannel, request: LeaveGroup) -> None:
     """Retry once: a channel that was idle for long may have been lost unnoticed."""
     try:
         await channel.ask(request)

@@ -1,4 +1,4 @@
-"""The shards that a member owns: how they reach the user as an Assignment, and how they are revoked."""
+"""The shards that a member owns. Gives them to the user as an Assignment, and revokes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .work import Assignment, Owner, Shard, ShardState, TopicPartition, unfinished
+from .shards import Assignment, Shard, ShardOwner, ShardState, TopicPartition, unfinished_tasks
 
 log = logging.getLogger("callboard.member")
 
@@ -28,16 +28,16 @@ class OwnedShards:
         "shards",
     )
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: ShardOwner) -> None:
         self.shards: dict[TopicPartition, Shard] = {}
         self.generation = -1
         self._owner = owner
-        self._assignment: Assignment | None = None  # the last that next_assignment() returned
+        self._assignment: Assignment | None = None  # the last one that next_assignment() returned
         self._changed = asyncio.Event()
         self._has_changed = False
-        self._has_released = False  # a shard, since the last change that the user saw
-        self._running_on_lost: set[asyncio.Future[Any]] = set()  # what still runs on lost shards
-        self._failure: BaseException | None = None  # of a task on a shard; raised once
+        self._has_released = False  # a shard was released since the user's last assignment
+        self._running_on_lost: set[asyncio.Future[Any]] = set()  # tasks that still run on lost shards
+        self._failure: BaseException | None = None  # the error of a task on a shard; raised once
         self._end: BaseException | None = None  # why there will be no further assignment
 
     async def next_assignment(self) -> Assignment:
@@ -54,7 +54,7 @@ class OwnedShards:
             await self._changed.wait()
         self._has_changed = False
         before = set() if self._assignment is None else set(self._assignment.shards)
-        shards = tuple(sorted(self.shards.values(), key=_order))
+        shards = tuple(sorted(self.shards.values(), key=_sort_key))
         kept = tuple(shard for shard in shards if shard in before)
         self._assignment = Assignment(self._owner, self.generation, shards, kept)
         return self._assignment
@@ -71,15 +71,15 @@ class OwnedShards:
         self._changed.set()
 
     async def revoke(self, partitions: Iterable[TopicPartition], until_s: float) -> None:
-        """Cancel what runs on these shards, await it until ``until_s`` (the loop's clock) at most, then remove them."""
+        """Cancel the tasks on these shards, await them at most until ``until_s`` (loop time), remove the shards."""
         shards = [self.shards[partition] for partition in partitions if partition in self.shards]
         if not shards:
             return
         self._has_released = True
         for shard in shards:
             shard.set_state(ShardState.REVOKED)
-        pending = unfinished(shards) | self._end_assignment()
-        await self._wait(pending, until_s, "revoked")
+        pending = unfinished_tasks(shards) | self._end_assignment()
+        await self._wait_and_warn(pending, until_s, "revoked")
         for shard in shards:
             shard.set_state(ShardState.LOST)
             if self.shards.get(shard.topic_partition) is shard:
@@ -93,17 +93,17 @@ class OwnedShards:
             shard.set_state(ShardState.LOST)
         if shards:
             self._has_released = True
-            self._running_on_lost |= unfinished(shards) | self._end_assignment()
+            self._running_on_lost |= unfinished_tasks(shards) | self._end_assignment()
 
     async def wait_for_lost(self, until_s: float) -> None:
-        """Wait for what still runs on lost shards, so that nothing runs twice on a shard that returns."""
-        pending = {one for one in self._running_on_lost if not one.done()}
+        """Wait for tasks that still run on lost shards, so that no two run on a shard that returns."""
+        pending = {task for task in self._running_on_lost if not task.done()}
         self._running_on_lost = set()
-        await self._wait(pending, until_s, "lost")
+        await self._wait_and_warn(pending, until_s, "lost")
 
     async def wait_for_lost_until(self, until_s: float) -> None:
         """The same, at most until ``until_s``. A later ``wait_for_lost`` waits for the rest."""
-        self._running_on_lost = {one for one in self._running_on_lost if not one.done()}
+        self._running_on_lost = {task for task in self._running_on_lost if not task.done()}
         if self._running_on_lost:
             await asyncio.wait(self._running_on_lost, timeout=max(until_s - asyncio.get_running_loop().time(), 0))
 
@@ -136,13 +136,13 @@ class OwnedShards:
         self._changed.set()
 
     def _end_assignment(self) -> set[asyncio.Future[Any]]:
-        """End the user's assignment. Returns what still runs on it."""
+        """End the user's assignment. Returns its unfinished tasks."""
         if self._assignment is None:
             return set()
         self._assignment.end()
-        return self._assignment.unfinished()
+        return self._assignment.unfinished_tasks()
 
-    async def _wait(self, pending: set[asyncio.Future[Any]], until_s: float, what: str) -> None:
+    async def _wait_and_warn(self, pending: set[asyncio.Future[Any]], until_s: float, reason: str) -> None:
         if not pending:
             return
         allowed_s = max(until_s - asyncio.get_running_loop().time(), 0)
@@ -151,11 +151,11 @@ class OwnedShards:
             log.warning(
                 "work on %s shards has not ended within %.1f s; the next owner may begin: %s; use code that can be "
                 "cancelled, and let blocking code check shard.is_revoked",
-                what,
+                reason,
                 allowed_s,
                 ", ".join(sorted(map(repr, late))),
             )
 
 
-def _order(shard: Shard) -> tuple[str, bool, int | str]:
+def _sort_key(shard: Shard) -> tuple[str, bool, int | str]:
     return shard.resource, isinstance(shard.name, str), shard.name

@@ -1,4 +1,4 @@
-"""ReconnectingChannel: a channel that is opened again after a loss. Backoff: how long to wait before a retry."""
+"""ReconnectingChannel: a channel that reopens after a loss. Backoff: the wait before a retry."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class ReconnectingChannel:
         return opening.result()
 
     def _opened(self, opening: asyncio.Task[Channel]) -> None:
-        is_wanted, failed = self._opening is opening, opening.cancelled() or opening.exception() is not None
-        if is_wanted:
+        is_current, failed = self._opening is opening, opening.cancelled() or opening.exception() is not None
+        if is_current:
             self._opening = None
         if failed:
             return
-        if is_wanted:
+        if is_current:
             self._channel = opening.result()
         else:
             opening.result().close()

@@ -1,1 +1,1 @@
-"""One server: puts everything together, starts, stops, and watches it."""
+"""One server: assembles its parts, starts, stops and monitors it."""

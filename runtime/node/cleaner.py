@@ -24,8 +24,8 @@ from ..log.partition import TOPIC, TRANSACTIONS_TOPIC
 from ..settings.table import Settings as NodeSettings
 
 if TYPE_CHECKING:
-    from ..log.compaction.job import Job
-    from ..log.compaction.plan import Plan
+    from ..log.compaction.job import CompactionJob
+    from ..log.compaction.plan import CompactionPlan
 from ..common.logs import get_logger
 
 NICENESS = 10
@@ -106,14 +106,14 @@ class Cleaner:
         jobs = [self._job(self._data / name) for name in self._disk.names(self._data) if _is_partition(name)]
         return [job.folder.name for job in jobs if self._is_due(job)]
 
-    def _is_due(self, job: Job) -> bool:
+    def _is_due(self, job: CompactionJob) -> bool:
         from ..log.compaction.job import is_due  # which a server that has no log yet does not need
         from ..log.compaction.plan import make_plan
 
         name, now_s = job.folder.name, self._clock_s()
         before = self._tried.get(name)
         try:
-            plan: Plan | None = make_plan(self._disk, job.folder)
+            plan: CompactionPlan | None = make_plan(self._disk, job.folder)
         except (StartError, OSError) as error:
             plan = None
             if before is None:
@@ -126,14 +126,14 @@ class Cleaner:
         self._tried[name] = mark
         return plan is not None
 
-    def _job(self, folder: Path) -> Job:
-        from ..log.compaction.job import Job
+    def _job(self, folder: Path) -> CompactionJob:
+        from ..log.compaction.job import CompactionJob
         from ..log.compaction.publish import GRACE_MS
-        from ..log.compaction.swap import Settings
+        from ..log.compaction.swap import CompactionSettings
 
         settings = self._settings
         ratio, retention_ms = settings.log_cleaner_min_cleanable_ratio, settings.log_cleaner_delete_retention_ms
-        return Job(folder, Settings(self._clock_ms(), "", ratio, retention_ms), GRACE_MS)
+        return CompactionJob(folder, CompactionSettings(self._clock_ms(), "", ratio, retention_ms), GRACE_MS)
 
     def _call(self, names: list[str]) -> tuple[int, str, str]:
         """Run the child to its end: exit code, what it said, what it said on standard error."""

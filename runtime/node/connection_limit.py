@@ -1,7 +1,7 @@
-"""How many connections there may be, so that there is always a file descriptor for the log.
+"""The limit of connections, which keeps file descriptors free for the log.
 
-A log that cannot open its next file has no room until it can, and then refuses commits. So clients may not have what it
-needs: whoever connects when only that is left is hung up on, and comes again.
+A log that cannot open its next file rejects commits until it can. So some descriptors are reserved for the log. When
+only those are left, the server closes new connections at once, and their clients reconnect later.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from contextlib import suppress
 from ..common.errors import StartError
 
 RESERVE = 64  # the journal, locks, topics, processes that load or compact, the loop itself: about thirty
-HTTP_CONNECTIONS_MAX = 16  # of --metrics: there is always room for one more, since an older one is closed for it
-HTTP_FILES = HTTP_CONNECTIONS_MAX + 5  # its listener, its own loop (three), and one more while an older one is closed
-CONNECTIONS_MIN = 16  # with fewer a server is of no use
-WANTED = 2**20  # Linux refuses more to most, and macOS an unlimited number
-TELL_PAUSE_MS = 60_000  # a crowd that comes again and again is one line in the log
+HTTP_CONNECTIONS_MAX = 16  # of --metrics; the oldest one is closed for a new one
+HTTP_FILES = HTTP_CONNECTIONS_MAX + 5  # its listener, its loop (three), and one more while the oldest one is closed
+CONNECTIONS_MIN = 16  # a server with fewer connections is useless
+DESCRIPTORS_MAX = 2**20  # by default Linux allows no more, and macOS does not allow RLIM_INFINITY
+LOG_INTERVAL_MS = 60_000  # many refused connections are one log line a minute
 
 log = logging.getLogger("callboard.runtime")
 
 
 def raise_limit() -> None:
-    """Have as many as this user may have: the lower limit is for programs that know only 1024 (``select``)."""
+    """Raise the soft limit of open files to the hard limit. The soft limit is low only because of ``select``."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = WANTED if hard == resource.RLIM_INFINITY else min(hard, WANTED)
-    if soft not in (resource.RLIM_INFINITY, wanted) and soft < wanted:
+    target = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    if soft not in (resource.RLIM_INFINITY, target) and soft < target:
         with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
 
 
 def connections_max(partitions: int, *, has_http: bool = False) -> int:
-    """How many there may be beside a log of so many partitions, and HTTP. StartError if that makes no sense."""
+    """The maximum number of connections for a log of so many partitions. StartError if it is too low to be useful."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return sys.maxsize
-    files = 2 * partitions + RESERVE  # each partition's open segment, and a second descriptor while a checkpoint syncs
+    files = 2 * partitions + RESERVE  # each partition's open segment, and its duplicate during a checkpoint
     files += HTTP_FILES if has_http else 0
     if soft < files + CONNECTIONS_MIN:
         raise StartError(
@@ -48,24 +48,25 @@ def connections_max(partitions: int, *, has_http: bool = False) -> int:
     return soft - files
 
 
-class Places:
-    """Whether one more connection may be there. ``monotonic_ms``: the time, for the pace of log lines."""
+class DescriptorLimit:
+    """Limits the number of connections. ``monotonic_ms``: the clock for the interval of log lines."""
 
-    def __init__(self, most: int, monotonic_ms: Callable[[], int]) -> None:
-        self.most = most
+    def __init__(self, maximum: int, monotonic_ms: Callable[[], int]) -> None:
+        self.maximum = maximum
         self._monotonic_ms = monotonic_ms
-        self._told_at_ms: int | None = None
+        self._logged_at_ms: int | None = None
 
-    def are_taken(self, connections: int, peer: str) -> bool:
-        """With ``connections`` there already. Told now and then, with one of those that are refused."""
-        if connections < self.most:
+    def is_reached(self, connections: int, peer: str) -> bool:
+        """Whether one more connection would be too many. Logs a line now and then, with one of the refused peers."""
+        if connections < self.maximum:
             return False
         now_ms = self._monotonic_ms()
-        if self._told_at_ms is None or now_ms - self._told_at_ms >= TELL_PAUSE_MS:
-            self._told_at_ms = now_ms
+        if self._logged_at_ms is None or now_ms - self._logged_at_ms >= LOG_INTERVAL_MS:
+            self._logged_at_ms = now_ms
             log.error(
-                "%d connections are too many beside the log's files: %s is hung up on, and all who come now; raise the"
-                " limit of open files (ulimit -n), or find who keeps so many",
+                "%d connections use all file descriptors that are not reserved for the log: the connection of %s is"
+                " closed, as are all new ones; raise the limit of open files (ulimit -n), or find the client that"
+                " opens so many",
                 connections,
                 peer,
             )

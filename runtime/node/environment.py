@@ -1,7 +1,7 @@
-"""Environment: a node's disk, clock, random numbers, threads, and what runs its actors.
+"""Environment: a node's disk, clock, random numbers, threads and dispatcher.
 
-A server's are the defaults. A test or a simulation gives others: the node reaches the outside by these alone, and by
-the event loop that it lives on.
+The defaults are those of a server. Tests and simulations replace them: the node reaches the outside only through the
+environment and its event loop.
 """
 
 from __future__ import annotations
@@ -16,32 +16,33 @@ from typing import TYPE_CHECKING, Protocol
 from ...actors.engine_ports import Clock
 from ...actors.ports import Random
 from ..disk.disk import Disk
-from ..disk.threads import Inline, OwnThreads, Threads
+from ..disk.threads import InlineThreads, OwnThreads, Threads
 from ..engine.clock import SystemClock, SystemRandom
 from ..engine.dispatcher import Dispatcher, LoopDispatcher
 
 if TYPE_CHECKING:
-    from ..loading.loader import Take
-    from ..loading.pieces import Job
+    from ..loading.loader import PieceHandler
+    from ..loading.pieces import LoadJob
 
 MEMORY = Path("/memory")
 """The data folder of a node whose disk is in memory."""
 
 
 class LocalChannel(Protocol):
-    """A channel of a member in this process, as the node sees it."""
+    """The channel of a member in this process. The node closes it when it stops."""
 
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class Environment:
-    """``threads``: makes what the log's work runs on. ``dispatcher``: makes what runs actors, for a loop.
+    """The node's connections to the outside.
 
-    ``log_clock``: monotonic seconds, for what the log does now and then. ``has_children``: whether there may be other
-    processes and threads, to load what is large, to compact, and for what blocks; else all of that is done on the loop,
-    and nothing is compacted. ``load``: reads the log while the node serves already, in place of processes beside it.
-    A checkpoint is made when the journal has so many bytes, or after so long.
+    ``threads``: creates the threads of the log. ``dispatcher``: creates the dispatcher of the actors, for a loop.
+    ``log_clock``: monotonic seconds, for the log's intervals. ``allows_workers``: whether the node may use other
+    threads and processes, for blocking work, to load large logs and to compact; else all work is done on the loop, and
+    nothing is compacted. ``load``: loads the log in the background, instead of subprocesses. A checkpoint is made when
+    the journal has ``checkpoint_bytes``, or after ``checkpoint_interval_ms``.
     """
 
     disk: Disk = field(default_factory=Disk)
@@ -50,14 +51,14 @@ class Environment:
     threads: Callable[[], Threads] = OwnThreads
     log_clock: Callable[[], float] = time.monotonic
     dispatcher: Callable[[AbstractEventLoop], Dispatcher] = LoopDispatcher
-    has_children: bool = True
-    load: Callable[[Sequence[Job], Take], Awaitable[None]] | None = None
+    allows_workers: bool = True
+    load: Callable[[Sequence[LoadJob], PieceHandler], Awaitable[None]] | None = None
     checkpoint_bytes: int = 64 * 1024 * 1024
     checkpoint_interval_ms: int = 60_000
 
 
 def in_memory(disk: Disk | None = None) -> Environment:
-    """Everything in memory and on one thread; give ``Options(data=MEMORY)`` with it."""
+    """An environment in memory and on one thread. Use it with ``Options(data=MEMORY)``."""
     from ..disk.faulty import FaultyDisk
 
-    return Environment(disk=disk or FaultyDisk(), threads=Inline, has_children=False)
+    return Environment(disk=disk or FaultyDisk(), threads=InlineThreads, allows_workers=False)

@@ -1,10 +1,9 @@
-"""HTTP for whoever watches a node: /metrics for Prometheus, /healthz and /readyz for whoever restarts it.
+"""HTTP endpoints for monitoring: /metrics for Prometheus, /healthz and /readyz for a supervisor or load balancer.
 
-It runs on an event loop and a thread of its own, so that it still answers when the node's loop does not turn any more.
-It speaks plain HTTP to everybody who reaches it and tells counts, never names of groups: give it an address that only
-your own machines see.
+It runs on its own thread and event loop, so that it still answers when the node's loop is blocked. It serves plain HTTP
+without authentication, and shows counts but no names of groups. Bind it to an address in a trusted network.
 
-What clients can take from the node is bounded: so many connections, header bytes and seconds, and no more.
+The resources that clients can use are limited: connections, header bytes and seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from .connection_limit import HTTP_CONNECTIONS_MAX
 
-LOOP_TIMEOUT_S = 2.0  # a loop that does not turn for so long serves nobody
+LOOP_TIMEOUT_S = 2.0  # a node's loop that does not answer for so long counts as blocked
 REQUEST_TIMEOUT_S = 10.0  # from the connection to the end of the answer
 HEADER_BYTES_MAX = 8192  # of the request line and all headers
 ACCEPT_PAUSE_S = 1.0  # when the process has no descriptor left
@@ -29,7 +28,7 @@ TEXT = "text/plain; charset=utf-8"
 
 
 class Page(NamedTuple):
-    """An answer. ``status`` is HTTP's."""
+    """A response. ``status``: the HTTP status code."""
 
     status: int
     content_type: str
@@ -37,9 +36,9 @@ class Page(NamedTuple):
 
 
 class Pages(NamedTuple):
-    """What is shown. All are called on the node's loop.
+    """The functions that create the pages. All are called on the node's loop.
 
-    ``not_ready`` gives the reason why clients should go elsewhere, None if they are served.
+    ``not_ready`` returns the reason why the node does not serve clients, or None if it does.
     """
 
     metrics: Callable[[], Awaitable[bytes]]
@@ -47,18 +46,18 @@ class Pages(NamedTuple):
 
 
 class BadHttp(Exception):
-    """What came is no request: the page is the answer."""
+    """An invalid request. ``page`` is the response."""
 
     def __init__(self, page: Page) -> None:
         super().__init__(page.body.decode().strip())
         self.page = page
 
 
-class WatchServer:
-    """Serves the pages of one node from ``start`` on until ``close``; its socket is bound and listens already.
+class HealthServer:
+    """Serves the pages of one node between ``start`` and ``close``, on a socket that listens already.
 
-    Each connection is a task, which answers one request. When there are ``HTTP_CONNECTIONS_MAX``, the oldest one that
-    has not sent its request yet is closed for a new one (or the oldest of all, if all are being answered).
+    Each connection is a task that answers one request. When there are ``HTTP_CONNECTIONS_MAX``, a new connection closes
+    the oldest one that has not sent its request yet, or the oldest of all if all requests are being answered.
     """
 
     def __init__(self, listening_socket: socket.socket, pages: Pages, loop: asyncio.AbstractEventLoop) -> None:
@@ -66,15 +65,15 @@ class WatchServer:
         self._node_loop = loop
         self._listening = listening_socket
         self._loop = asyncio.SelectorEventLoop()
-        self._reading: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._reading: dict[asyncio.Task[None], None] = {}  # oldest first
         self._answering: dict[asyncio.Task[None], None] = {}
-        self._thread = Thread(target=self._run, name="callboard-watch", daemon=True)
+        self._thread = Thread(target=self._run, name="callboard-health", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
-        """Take no more requests, and drop those that are being answered: the loop that they ask is about to end."""
+        """Accept no more requests, and drop those in progress: the node's loop, which would answer them, will end."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CLOSE_TIMEOUT_S)
 
@@ -98,12 +97,12 @@ class WatchServer:
         self._loop.add_reader(self._listening, self._accept)
 
     def _accept(self) -> None:
-        """One connection a turn of the loop, so that the one that is closed for it is closed before the next comes."""
+        """Accept one connection per turn of the loop, so that the one it replaces is closed before the next accept."""
         try:
             connected, _ = self._listening.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
-        except OSError:  # no descriptor is left
+        except OSError:  # no free file descriptor
             self._loop.remove_reader(self._listening)
             self._loop.call_later(ACCEPT_PAUSE_S, self._listen)
             return
@@ -128,7 +127,7 @@ class WatchServer:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 await self._answer(connected)
         except (OSError, TimeoutError):
-            """A client that goes away, or takes too long, is none of our errors."""
+            """The client has disconnected or is too slow."""
         finally:
             connected.close()
 
@@ -147,7 +146,7 @@ class WatchServer:
         connected.shutdown(socket.SHUT_WR)
 
     async def _read_head(self, connected: socket.socket) -> bytes | None:
-        """The request line and the headers. None if the client hangs up before their end."""
+        """The request line and the headers. None if the client disconnects before their end."""
         task = asyncio.current_task()
         assert task is not None
         head = b""
@@ -158,33 +157,33 @@ class WatchServer:
             if not received:
                 return None
             head += received
-        if self._reading.pop(task, task) is None:  # else it was closed for another one just now
+        if self._reading.pop(task, task) is None:  # else this connection was just closed for a new one
             self._answering[task] = None
         return head
 
     # Pages -----------------------------------------------------------------------------------------------------------
 
     async def page(self, path: str) -> Page:
-        """The answer to a GET."""
-        ways: dict[str, Callable[[], Awaitable[Page]]] = {
+        """The response to a GET."""
+        handlers: dict[str, Callable[[], Awaitable[Page]]] = {
             "/metrics": self._metrics,
             "/healthz": self._healthy,
             "/readyz": self._ready,
         }
-        way = ways.get(path.partition("?")[0])
-        if way is None:
-            return _text(404, f"nothing is at {path[:200]!r}, expected one of {', '.join(ways)}")
-        return await self._on_node_loop(way)
+        handler = handlers.get(path.partition("?")[0])
+        if handler is None:
+            return _text(404, f"nothing is at {path[:200]!r}, expected one of {', '.join(handlers)}")
+        return await self._on_node_loop(handler)
 
-    async def _on_node_loop(self, way: Callable[[], Awaitable[Page]]) -> Page:
+    async def _on_node_loop(self, handler: Callable[[], Awaitable[Page]]) -> Page:
         async def run() -> Page:
-            return await way()
+            return await handler()
 
-        asking = run()
+        running = run()
         try:
-            future = asyncio.run_coroutine_threadsafe(asking, self._node_loop)
-        except RuntimeError:  # it is closed
-            asking.close()
+            future = asyncio.run_coroutine_threadsafe(running, self._node_loop)
+        except RuntimeError:  # the loop is closed
+            running.close()
             return _text(503, "the server is about to end")
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), LOOP_TIMEOUT_S)
@@ -207,7 +206,7 @@ def _text(status: int, text: str) -> Page:
 
 
 def _parse(head: bytes) -> tuple[str, str]:
-    """Method and path of a request. Raises BadHttp."""
+    """The method and path of a request. Raises BadHttp."""
     words = head.decode("latin-1").splitlines()[0].split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
         raise BadHttp(_text(400, "expected a request line such as GET /healthz HTTP/1.1"))

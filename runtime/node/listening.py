@@ -1,4 +1,4 @@
-"""The sockets that a server listens on: bound before anything else is touched, refused in one line."""
+"""The listening sockets of a server. They are bound before any file is touched. Errors are one line for the user."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from ..settings.table import LISTEN_BACKLOG, Address, Options
 
 
 def resolve(option: str, address: Address) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
-    """The family and address to bind; of a name with several addresses the IPv4 one, as Java (and so Kafka) does."""
+    """The family and address to bind. For a name with several addresses the IPv4 one, like Java, and so Kafka."""
     try:
-        found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        infos = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise StartError(
             f"cannot find the host of {option} {address}: expected a name or address of this machine"
         ) from error
-    family, _, _, _, bindable = min(found, key=lambda one: one[0] != socket.AF_INET)
+    family, _, _, _, bindable = min(infos, key=lambda info: info[0] != socket.AF_INET)
     return family, bindable
 
 
 def bind(options: Options, listen: str = "--listen", advertised: str = "--advertised") -> socket.socket:
-    """Bind and listen, so that the port is ours before the data folder is touched. Raises StartError.
+    """Bind and listen, so that the port is reserved before the data folder is touched. Raises StartError.
 
-    ``listen`` and ``advertised``: what the one who reads the error calls these options.
+    ``listen`` and ``advertised``: the names of these options in error messages.
     """
     address = Address(options.listen_host, options.listen_port)
     family, bindable = resolve(listen, address)
     if options.advertised is None and ipaddress.ip_address(bindable[0].partition("%")[0]).is_unspecified:
         raise StartError(
-            f"{listen} {address} listens on all addresses, and clients need one to come back to: "
+            f"{listen} {address} listens on all addresses, but clients need one address to connect to: "
             f"give it with {advertised} HOST:PORT"
         )
     return listen_on(listen, address, family, bindable)
 
 
-def bind_watch(address: Address) -> socket.socket:
-    """The same for --metrics, which may listen on all addresses: nobody is sent there."""
+def bind_health(address: Address) -> socket.socket:
+    """Bind and listen for --metrics, which may listen on all addresses, because it is not advertised to clients."""
     return listen_on("--metrics", address, *resolve("--metrics", address))
 
 
 def listen_on(option: str, address: Address, family: socket.AddressFamily, bindable: tuple[Any, ...]) -> socket.socket:
     listening_socket = socket.socket(family, socket.SOCK_STREAM)
     try:
-        # Connections of a process before us may linger for a minute in TIME_WAIT; they are no reason to refuse.
+        # Connections of a previous process may stay in TIME_WAIT for a minute. They must not prevent a start.
         listening_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening_socket.bind(bindable)
         listening_socket.listen(LISTEN_BACKLOG)
     except OSError as error:
         listening_socket.close()
-        raise StartError(why_not_bound(option, address, error)) from error
+        raise StartError(_bind_error_text(option, address, error)) from error
     return listening_socket
 
 
-def why_not_bound(option: str, address: Address, error: OSError) -> str:
+def _bind_error_text(option: str, address: Address, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
             f"port {address.port} of {address.host or 'this machine'} is in use by another program: stop that one, "

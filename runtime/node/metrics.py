@@ -1,7 +1,7 @@
-"""What /metrics says, in Prometheus' terms. Docs: docs/metrics.md.
+"""The metrics of /metrics, for Prometheus. See docs/metrics.md.
 
-Nothing is counted for its sake: each scrape looks at what the parts count anyway. Labels are states, classes of actors
-and the like, never names of groups or clients, so that their number is bounded whatever the clients do.
+Each scrape reads counters that exist anyway. Labels are states, classes of actors and the like, never names of groups
+or clients, so clients cannot increase the number of time series.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 MICROSECONDS = 1e6
 
 
-class Seen(NamedTuple):
-    """A moment of a node."""
+class NodeSample(NamedTuple):
+    """The figures of a node at one moment."""
 
     groups: Mapping[str, int]  # by state
-    asleep: int
+    passivated: int
     commits: int
     rebalances: int
     expired_sessions: int
@@ -63,144 +63,144 @@ def pages(node: Node) -> Pages:
 
 
 def not_ready(node: Node) -> str | None:
-    """Why clients should go elsewhere; None when they are served."""
+    """Why the node does not serve clients; None if it does."""
     if node.offsets_log is None or not hasattr(node, "transactions"):
         return "the log is being opened"
     if node.is_loading:
-        return f"{len(node.groups.unserved.loading)} partitions of the log are being read"
+        return f"{len(node.groups.availability.loading)} partitions of the log are being read"
     failure = node.offsets_log.stats().failure
     return f"commits are refused, the log has failed: {failure}" if failure else None
 
 
 async def metrics(node: Node) -> bytes:
-    """The page. What takes a while (all actors, the log's folders) is looked at beside the loop."""
+    """The page. The slow parts (all actors, the log's folders) are read in a thread."""
     registry = CollectorRegistry()
-    if node.offsets_log is not None and hasattr(node, "transactions"):  # else it has just begun
-        stats, sizes = await asyncio.to_thread(_look_beside, node)
-        registry.register(_Collector(_look(node, stats, sizes)))
+    if node.offsets_log is not None and hasattr(node, "transactions"):  # else it is still starting
+        stats, sizes = await asyncio.to_thread(_sample_in_thread, node)
+        registry.register(_Collector(_sample(node, stats, sizes)))
     ProcessCollector(registry=registry)  # memory, CPU, files and start of the process, under their usual names
     return generate_latest(registry)
 
 
 class Sizes(NamedTuple):
-    """Bytes of all partitions of the log, and those of them that were never compacted."""
+    """The bytes of all partitions of the log, and of those segments that were never compacted."""
 
     log_bytes: int
     dirty_bytes: int
 
 
-def _look_beside(node: Node) -> tuple[Stats, Sizes]:
+def _sample_in_thread(node: Node) -> tuple[Stats, Sizes]:
     clean = dirty = 0
     disk, data = Disk(), node.options.data
     for name in disk.names(data):
         if PARTITION_FOLDER.fullmatch(name):
-            with suppress(OSError, StartError):  # a file that was compacted meanwhile; damage is told elsewhere
+            with suppress(OSError, StartError):  # a file was compacted meanwhile; damage is reported elsewhere
                 manifest, files = log_files(disk, data / name)
                 clean += sum(segment.size for segment in manifest.segments)
-                dirty += sum(file_size(disk, file.path) for file in files if not file.is_clean)
+                dirty += sum(file_size(disk, file.path) for file in files if not file.is_compacted)
     return node.system.stats(), Sizes(clean + dirty, dirty)
 
 
-def _look(node: Node, stats: Stats, sizes: Sizes) -> Seen:
-    groups, counts = node.groups, node.groups.counts
+def _sample(node: Node, stats: Stats, sizes: Sizes) -> NodeSample:
+    groups, counters = node.groups, node.groups.counters
     assert node.offsets_log is not None
     states = Counter(listed.state for listed in groups.listed.values())
-    states[State.EMPTY.value] += len(groups.asleep)
-    return Seen(
+    states[State.EMPTY.value] += len(groups.passivated)
+    return NodeSample(
         states,
-        len(groups.asleep),
-        counts.commits,
-        counts.rebalances,
-        counts.expired_sessions,
-        counts.expired.offsets,
+        len(groups.passivated),
+        counters.commits,
+        counters.rebalances,
+        counters.expired_sessions,
+        counters.expired.offsets,
         len(node.connections),
         len(node.transaction_table),
-        len(groups.unserved.loading),
-        len(groups.unserved.failed),
-        len(groups.unserved.quarantined),
+        len(groups.availability.loading),
+        len(groups.availability.failed),
+        len(groups.availability.quarantined),
         stats,
         node.offsets_log.stats(),
-        len(node.offsets_log.quarantined()),
+        len(node.offsets_log.damages()),
         sizes,
         node.compactions,
     )
 
 
 class _Collector(Collector):
-    def __init__(self, seen: Seen) -> None:
-        self._seen = seen
+    def __init__(self, sample: NodeSample) -> None:
+        self._node_sample = sample
 
     def collect(self) -> Iterator[Metric]:
-        yield from _of_groups(self._seen)
-        yield from _of_actors(self._seen.stats)
-        yield from _of_loading(self._seen)
-        yield from _of_rounds(self._seen.log)
-        yield from _of_log(self._seen)
+        yield from _of_groups(self._node_sample)
+        yield from _of_actors(self._node_sample.stats)
+        yield from _of_loading(self._node_sample)
+        yield from _of_rounds(self._node_sample.log)
+        yield from _of_log(self._node_sample)
 
 
-def _of_groups(seen: Seen) -> Iterator[Metric]:
-    states = {state.value: seen.groups.get(state.value, 0) for state in State if state is not State.DEAD}
-    yield _gauges("callboard_groups", "Groups by state; those that sleep are Empty.", "state", states)
-    yield _gauge("callboard_groups_asleep", "Groups without members that are kept packed.", seen.asleep)
-    yield _counter("callboard_commits", "Offset commits that were kept, one for each request.", seen.commits)
-    yield _counter("callboard_rebalances", "Generations with members that began.", seen.rebalances)
-    yield _counter("callboard_expired_sessions", "Members that were not heard in time.", seen.expired_sessions)
-    yield _counter("callboard_expired_offsets", "Offsets that were deleted as old.", seen.expired_offsets)
-    yield _gauge("callboard_connections", "Connections of clients.", seen.connections)
-    yield _gauge("callboard_transactional_ids", "Transactional ids that are known.", seen.transactional_ids)
+def _of_groups(sample: NodeSample) -> Iterator[Metric]:
+    states = {state.value: sample.groups.get(state.value, 0) for state in State if state is not State.DEAD}
+    yield _gauges("callboard_groups", "Groups by state; passivated groups are Empty.", "state", states)
+    yield _gauge("callboard_groups_passivated", "Groups without members that are packed in memory.", sample.passivated)
+    yield _counter("callboard_commits", "Requests whose offsets were committed.", sample.commits)
+    yield _counter("callboard_rebalances", "Generations with members that were started.", sample.rebalances)
+    yield _counter("callboard_expired_sessions", "Members whose session has expired.", sample.expired_sessions)
+    yield _counter("callboard_expired_offsets", "Offsets that were deleted by retention.", sample.expired_offsets)
+    yield _gauge("callboard_connections", "Connections of clients.", sample.connections)
+    yield _gauge("callboard_transactional_ids", "Transactional ids that have a state.", sample.transactional_ids)
 
 
 def _of_actors(stats: Stats) -> Iterator[Metric]:
-    alive = {one.name: one.actors for one in stats.classes}
-    handled = {one.name: one.handled for one in stats.classes}
-    deepest = max((one.waiting for one in stats.deepest), default=0)
+    actors = {row.name: row.actors for row in stats.classes}
+    handled = {row.name: row.handled for row in stats.classes}
+    deepest = max((mailbox.waiting for mailbox in stats.deepest), default=0)
     turns = stats.turns
-    yield _gauges("callboard_actors", "Actors that live, by class.", "class", alive)
+    yield _gauges("callboard_actors", "Running actors by class.", "class", actors)
     yield _counters("callboard_actor_messages", "Messages that actors have handled, by class.", "class", handled)
     yield _gauge("callboard_mailbox_messages", "Messages that wait in all mailboxes.", stats.waiting)
     yield _gauge("callboard_mailbox_messages_max", "Messages that wait in the fullest mailbox.", deepest)
-    yield _counter("callboard_actor_restarts", "Actors that began anew after a bug.", stats.restarts)
-    yield _counter("callboard_dead_letters", "Messages to actors that were gone.", stats.dead_letters)
+    yield _counter("callboard_actor_restarts", "Restarts of actors after a bug.", stats.restarts)
+    yield _counter("callboard_dead_letters", "Messages to actors that had stopped.", stats.dead_letters)
     yield _gauges(
         "callboard_turn_seconds",
-        "How long an actor kept the loop, since the start: quantiles (upper ends of buckets), and the longest.",
+        "Durations of actors' turns on the loop since the start: quantiles (upper ends of buckets) and the maximum.",
         "quantile",
         {"0.5": turns.p50_us / MICROSECONDS, "0.99": turns.p99_us / MICROSECONDS, "1": turns.longest_us / MICROSECONDS},
     )
 
 
-def _of_loading(seen: Seen) -> Iterator[Metric]:
-    yield _gauge("callboard_loading_partitions", "Partitions of the log whose groups are not served yet.", seen.loading)
-    yield _gauge("callboard_failed_partitions", "Partitions of the log that could not be read.", seen.failed)
+def _of_loading(sample: NodeSample) -> Iterator[Metric]:
+    yield _gauge("callboard_loading_partitions", "Partitions of the log that are not loaded yet.", sample.loading)
+    yield _gauge("callboard_failed_partitions", "Partitions of the log that could not be read.", sample.failed)
     yield _gauge(
-        "callboard_quarantined_groups", "Groups that are refused: a record of theirs makes no sense.", seen.quarantined
+        "callboard_quarantined_groups", "Groups that are refused because of an invalid record.", sample.quarantined
     )
 
 
 def _of_rounds(log: LogStats) -> Iterator[Metric]:
     yield _counter("callboard_log_records", "Records that were appended.", log.records)
-    yield _counter("callboard_log_rounds", "Rounds: what was written and synced together.", log.rounds)
-    yield _counter("callboard_log_refused_rounds", "Rounds that the disk did not take.", log.refused_rounds)
-    counts = accumulate(log.sync_counts)
+    yield _counter("callboard_log_rounds", "Rounds: records that were written and synced together.", log.rounds)
+    yield _counter("callboard_log_refused_rounds", "Rounds that could not be written.", log.refused_rounds)
+    counters = accumulate(log.sync_counts)
     bounds = [*map(str, SYNC_BOUNDS_S), "+Inf"]
-    buckets = list(zip(bounds, counts, strict=True))
-    doc = "How long a sync of the journal took."
+    buckets = list(zip(bounds, counters, strict=True))
+    doc = "Durations of the journal's syncs."
     yield HistogramMetricFamily("callboard_log_sync_seconds", doc, buckets=buckets, sum_value=log.sync_seconds)
     yield _counter("callboard_log_checkpoints", "Checkpoints that were made.", log.checkpoints)
-    yield _counter("callboard_log_checkpoint_seconds", "Time that checkpoints took.", log.checkpoint_seconds)
+    yield _counter("callboard_log_checkpoint_seconds", "Total duration of checkpoints.", log.checkpoint_seconds)
 
 
-def _of_log(seen: Seen) -> Iterator[Metric]:
-    log, sizes = seen.log, seen.sizes
+def _of_log(sample: NodeSample) -> Iterator[Metric]:
+    log, sizes = sample.log, sample.sizes
     yield _gauge("callboard_log_bytes", "Size of all partitions of the log.", sizes.log_bytes)
     yield _gauge("callboard_log_dirty_bytes", "The part of it that was never compacted.", sizes.dirty_bytes)
-    yield _counter("callboard_compactions", "Runs of compaction that this server has begun.", seen.compactions)
-    yield _gauge("callboard_journal_bytes", "What the journal holds.", log.journal_bytes)
+    yield _counter("callboard_compactions", "Compactions that this server has started.", sample.compactions)
+    yield _gauge("callboard_journal_bytes", "Size of the journal.", log.journal_bytes)
     yield _gauge("callboard_journal_files", "Files of the journal.", log.journal_files)
-    yield _gauge("callboard_log_waiting_bytes", "What is in the journal and not in the partitions.", log.waiting_bytes)
-    yield _gauge("callboard_log_damages", "Places of the log that were found damaged.", seen.damages)
-    yield _gauge("callboard_log_failed", "1 when all commits are refused since the disk failed.", bool(log.failure))
-    yield _gauge("callboard_log_full", "1 while the disk has no room.", bool(log.full))
+    yield _gauge("callboard_log_waiting_bytes", "Bytes in the journal but not yet in partitions.", log.waiting_bytes)
+    yield _gauge("callboard_log_damages", "Damaged positions that were found in the log.", sample.damages)
+    yield _gauge("callboard_log_failed", "1 if all commits are refused after a disk error.", bool(log.failure))
+    yield _gauge("callboard_log_full", "1 while the disk is full.", bool(log.full))
     failed = len(log.failures)
     yield _gauge("callboard_log_failed_partitions", "Partitions whose file could not be written.", failed)
 

@@ -1,8 +1,8 @@
-"""Node: everything of one coordinator, put together: data folder, log, actors, topics, listener.
+"""Node: assembles one coordinator from data folder, log, actors, topics and listener.
 
-Start: folder, log, topics, actors, the listener, groups. A request for a group that was not loaded yet is refused, and
-the log is read meanwhile (``loading``); a small one is read before the server listens. Stop: the opposite way, and
-nothing that was decided is left unanswered.
+The start opens the folder, the log and the topics, starts the actors and the listener, and loads the groups. A small
+log is loaded before the server listens. A large log is loaded in the background (``loading``), and requests to groups
+that are not loaded are refused. The stop runs in reverse order, and answers every request whose decision was made.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from ...actors.transactions.rules import Transaction
 from ...actors.writer import OffsetWriterActor
 from ..common.logs import get_logger
 from ..disk.disk import Disk
-from ..disk.file_work import FileThread, FileWork, OnCaller
+from ..disk.file_work import FileThread, FileWork, InlineFileWork
 from ..engine.system import System
 from ..kafka.connection import Connection
-from ..kafka.idle import IdleWatch
+from ..kafka.idle import IdleConnectionCloser
 from ..kafka.interceptor import Interceptor
-from ..kafka.response_queue import Backlog
+from ..kafka.response_queue import ResponseQueue
 from ..kafka.services import Origin
-from ..loading.loader import AT_ONCE_BYTES, load_at_once, load_beside, make_jobs
-from ..loading.pieces import Job, Report
-from ..loading.sink import Arrival
+from ..loading.loader import AT_ONCE_BYTES, load_in_subprocesses, load_inline, make_jobs
+from ..loading.pieces import LoadJob, LoadReport
+from ..loading.sink import LoadSink
 from ..log.folder import DataFolder, random_cluster_id
 from ..log.journal import random_salt
 from ..log.offsets_log import OffsetsLog
 from ..settings.dynamic import DynamicSettings
 from ..settings.table import LISTEN_BACKLOG
 from ..topics.catalogue import TopicCatalogue
-from .connection_limit import Places, connections_max
+from .connection_limit import DescriptorLimit, connections_max
 from .environment import Environment, LocalChannel
 from .expiry_log import log_expiry
 
@@ -57,15 +57,15 @@ log = get_logger("callboard.runtime")
 
 NODE_ID = 1
 TOPICS_SYNC_INTERVAL_S = 1.0  # end offsets of topics survive a crash of the process at once, a power cut after this
-CROWD_A_TURN = 64  # requests that come in crowds: half a millisecond's
-STOP_TIMEOUT_S = 5.0  # to answer and sync what was decided; then the connections are closed all the same
+BURST_REQUESTS_A_TURN = 64  # joins and syncs per turn of the loop: half a millisecond
+STOP_TIMEOUT_S = 5.0  # for answers and the last sync; then the connections are closed
 
 
 class Node:
-    """One coordinator. ``start``, then ``stop`` or ``halt``, once each, on the loop that it lives on.
+    """One coordinator. Call ``start``, then ``stop`` or ``halt``, once each, on its event loop.
 
-    It serves Kafka's clients by a socket, and whoever is in this process by ``ask``. ``interceptor``:
-    for tests, may observe and change requests and answers.
+    It serves Kafka clients over TCP, and code in this process by ``ask``. ``interceptor``: for tests, may observe and
+    change requests and responses.
     """
 
     node_id = NODE_ID
@@ -79,25 +79,25 @@ class Node:
         self.clock = self.environment.clock
         self.random = self.environment.random
         self.connections: set[Connection] = set()
-        self.places: Places
-        self._idle_watch = IdleWatch(self.connections, settings.connections_max_idle_ms, self.later)
+        self.connection_limit: DescriptorLimit
+        self._idle_closer = IdleConnectionCloser(self.connections, settings.connections_max_idle_ms, self.later)
         self._cleaner: Cleaner | None = None
         self._unsent: list[Connection] = []
-        self._untaken: deque[Connection] = deque()
-        self.backlog = Backlog(self._soon)
-        self._takes_requests = True
-        self._asked: set[Reply] = set()  # in this process, and not answered yet
-        self.channels: dict[LocalChannel, None] = {}  # of members in this process: they are closed at the end
+        self._deferred: deque[Connection] = deque()
+        self.response_queue = ResponseQueue(self._soon)
+        self._accepts_requests = True
+        self._pending_replies: set[Reply] = set()  # of ``ask``
+        self.channels: dict[LocalChannel, None] = {}  # of members in this process; closed by ``stop``
         self._loop: asyncio.AbstractEventLoop
         self.groups = Directory(self.settings)
-        self.groups.on_swept = partial(log_expiry, self.configs)
+        self.groups.on_offsets_expired = partial(log_expiry, self.configs)
         self.advertised_host = ""
         self.advertised_port = 0
         self.cluster_id = ""
         self.topics: TopicCatalogue
-        self._files: FileWork = OnCaller()
+        self._files: FileWork = InlineFileWork()
         self._folder: DataFolder | None = None
-        self.on_folder_lost: Callable[[], None] = lambda: None  # called on the loop; nothing is acknowledged any more
+        self.on_folder_lost: Callable[[], None] = lambda: None  # called on the loop; commits are refused then
         self._log: OffsetsLog | None = None
         self.system: System
         self.transactions: ActorRef
@@ -105,14 +105,14 @@ class Node:
         self._writer: ActorRef
         self._server: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._arrival: Arrival
+        self._load_sink: LoadSink
         self._loading: asyncio.Task[None]
 
     async def start(self, listening_socket: socket.socket | None = None) -> None:
-        """Recover, accept connections, load; a small log is loaded before. StartError where a person can mend it.
+        """Recover, accept connections and load, a small log before. StartError for an error that the user can fix.
 
-        Groups and transactional ids that are not loaded yet are refused, see ``wait_until_loaded``. Without a socket
-        nobody can connect.
+        Requests to groups and transactional ids that are not loaded yet are refused, see ``wait_until_loaded``. Without
+        a socket there are no TCP connections.
         """
         self._loop = asyncio.get_running_loop()
         self._advertise(listening_socket)
@@ -120,33 +120,32 @@ class Node:
             offsets_log, folder = self._open_data()
             jobs = make_jobs(self.options.data, offsets_log, self.environment.disk)
             self._start_actors(offsets_log, folder)
-            self._arrival = Arrival(self.groups, self.topics, offsets_log, self.clock)
+            self._load_sink = LoadSink(self.groups, self.topics, offsets_log, self.clock)
             is_large = sum(job.log_bytes for job in jobs) > AT_ONCE_BYTES
-            loads_beside = (self._has_others and is_large) or self.environment.load is not None
-            if not loads_beside:
-                load_at_once(jobs, self._arrival.take, self.environment.disk)
-                await self._arrival.finish(self.transactions)
-            self._write_files_beside()
+            loads_in_background = (self._may_use_subprocesses and is_large) or self.environment.load is not None
+            if not loads_in_background:
+                load_inline(jobs, self._load_sink.accept, self.environment.disk)
+                await self._load_sink.finish(self.transactions)
+            self._start_file_thread()
             if listening_socket is not None:
                 self._server = await self._loop.create_server(
                     lambda: Connection(self), sock=listening_socket, backlog=LISTEN_BACKLOG
                 )
         except BaseException:
-            self._give_up()
+            self._clean_up_failed_start()
             raise
-        self._idle_watch.start()
-        self._loading = self._start_task(self._load_beside(jobs) if loads_beside else self._start_cleaner())
-        self._start_task(self._keep_topics())
+        self._idle_closer.start()
+        self._loading = self._start_task(self._load(jobs) if loads_in_background else self._start_cleaner())
+        self._start_task(self._sync_topics())
 
-    def _give_up(self) -> None:
-        """The start has failed, or somebody has cancelled it."""
+    def _clean_up_failed_start(self) -> None:
         if hasattr(self, "system"):
             self.system.halt()
         self._files.halt()
         self._close_data()
 
     def _advertise(self, listening_socket: socket.socket | None) -> None:
-        """Where clients are told to go."""
+        """Set the address that clients connect to."""
         if self.options.advertised:
             self.advertised_host, self.advertised_port = self.options.advertised
         elif listening_socket is not None:
@@ -154,14 +153,14 @@ class Node:
             self.advertised_host = self.options.listen_host or host
 
     async def stop(self) -> None:
-        """Take nothing new, answer what was decided, sync, close."""
-        await self._take_nothing_new()
+        """Reject new requests, answer the decided ones, sync and close."""
+        await self._stop_accepting()
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
-                await self._settle()
+                await self._finish_requests()
         except (TimeoutError, pykka.ActorDeadError) as error:
             log.error("not everything could be written in time", timeout_s=STOP_TIMEOUT_S, reason=repr(error))
-        self.backlog.deliver_all()
+        self.response_queue.deliver_all()
         self._send_all()
         for connection in list(self.connections):
             connection.close()
@@ -170,49 +169,49 @@ class Node:
             await self._cleaner.stop()
         self.system.stop_all(block=False)
         self._files.close()
-        await self._beside(self._close_data)
-        self._disappoint()
+        await self._run_blocking(self._close_data)
+        self._fail_pending_requests()
 
-    async def _take_nothing_new(self) -> None:
-        self._takes_requests = False
+    async def _stop_accepting(self) -> None:
+        self._accepts_requests = False
         if self._server is not None:
             self._server.close()
         self._loading.cancel()
-        await asyncio.wait({self._loading})  # what has failed there was told, and is no reason not to stop
+        await asyncio.wait({self._loading})  # its errors were logged, and must not prevent the stop
         for connection in self.connections:
             connection.stop_reading()
 
     def _cancel_tasks(self) -> None:
-        self._idle_watch.stop()
+        self._idle_closer.stop()
         for task in self._tasks:
             task.cancel()
 
     def halt(self) -> None:
-        """End as a process does that is killed: nobody is answered, nothing is tidied, the disk stays as it is.
+        """Stop like a killed process: answer nothing, write nothing.
 
-        Another node on the same disk, or on what ``FaultyDisk.kill`` or ``crash`` left of it, is the next process.
+        Another node on the same disk, or on the disk of ``FaultyDisk.kill`` or ``crash``, acts as the next process.
         """
-        self._takes_requests = False
+        self._accepts_requests = False
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):
             connection.abort()
-        self.backlog.drop()
+        self.response_queue.drop()
         self._cancel_tasks()
         if self._cleaner is not None:
             self._cleaner.halt()
-        with ExitStack() as ending:  # last first; all of them, whatever goes wrong with one
-            ending.callback(self._disappoint)
-            ending.callback(self.system.halt)
+        with ExitStack() as callbacks:  # runs all of them in reverse order, even if one raises
+            callbacks.callback(self._fail_pending_requests)
+            callbacks.callback(self.system.halt)
             if self._folder is not None:
-                ending.callback(self._folder.close)
-            ending.callback(self.topics.halt)
-            ending.callback(self._files.halt)
+                callbacks.callback(self._folder.close)
+            callbacks.callback(self.topics.halt)
+            callbacks.callback(self._files.halt)
             if self._log is not None:
-                ending.callback(self._log.halt)
+                callbacks.callback(self._log.halt)
 
-    def own_files(self) -> list[int]:
-        """Descriptors of what no other process may hold: the listener, the connections, the locks of the folder."""
+    def exclusive_fds(self) -> list[int]:
+        """Descriptors that a forked process must close: the listener, the connections, the locks of the folder."""
         sockets = [] if self._server is None else [listener.fileno() for listener in self._server.sockets]
         sockets += [connection.fileno() for connection in self.connections]
         lock = self._folder.lock if self._folder is not None and self.environment.disk.is_real else None
@@ -221,32 +220,32 @@ class Node:
     # In this process -------------------------------------------------------------------------------------------------
 
     def ask(self, message: GroupRequest, origin: Origin) -> Reply:
-        """Ask a group as a client does, without a socket. The answer comes when it would leave for a client.
+        """Send a request to a group like a client, without a socket. The reply is set when a client would get it.
 
-        It is waited for as long as it takes. pykka.ActorDeadError when the node has stopped before it answered.
+        The reply has no timeout. pykka.ActorDeadError if the node has stopped before it answered.
         """
         reply = self.system.dispatcher.new_reply()
         reply.timeout_s = float("inf")
-        if not self._takes_requests:
+        if not self._accepts_requests:
             reply.set_exception(_stopped())
         elif self.interceptor is None:
             self.post(message, reply)
         else:
             self.interceptor.ask(self, message, origin, reply)
         if not reply.done():
-            self._asked.add(reply)
-            reply.on_done(self._asked.discard)
+            self._pending_replies.add(reply)
+            reply.on_done(self._pending_replies.discard)
         return reply
 
-    def _disappoint(self) -> None:
-        """Nobody will answer any more what was asked in this process."""
+    def _fail_pending_requests(self) -> None:
+        """Fail every unanswered request of this process."""
         for channel in tuple(self.channels):
             channel.close()
-        for reply in tuple(self._asked):
+        for reply in tuple(self._pending_replies):
             reply.set_exception(_stopped())
 
     def post(self, message: GroupRequest, reply_to: ReplyTo) -> None:
-        """Send a request to where it belongs."""
+        """Send a request to its group, or by way of the transactions actor."""
         if isinstance(message, TxnOffsetCommit):
             self.transactions.post(message, reply_to)
         else:
@@ -254,74 +253,74 @@ class Node:
 
     @property
     def is_writing(self) -> bool:
-        """Whether something is on its way to the log. To be asked on the loop, between two turns of actors."""
+        """Whether records are on their way to the log. Read it on the loop, between turns of actors."""
         writer: OffsetWriterActor | None = self._writer.actor_inbox.actor
         return writer is not None and not writer.is_idle
 
     async def drain(self) -> None:
-        """Until nothing is on its way to the log any more."""
+        """Wait until all records that were sent to the log are durable."""
         await self._writer.ask(Drain(), block=False)
 
     @property
     def offsets_log(self) -> OffsetsLog | None:
-        """The log, as soon as it is there."""
+        """The log; None before it is open."""
         return self._log
 
     @property
     def compactions(self) -> int:
-        """How often this server has begun to compact its log."""
+        """How many compactions this server has started."""
         return 0 if self._cleaner is None else self._cleaner.runs
 
     @property
     def log_failure(self) -> str:
-        """Why commits were refused, or kept in the journal alone, since the disk failed; empty when it did not."""
+        """Why commits were refused, or kept in the journal only, after a disk error; empty if there was none."""
         if self._log is None:
             return ""
         stats = self._log.stats()
-        loading = self._arrival.failure if hasattr(self, "_arrival") else ""
+        loading = self._load_sink.failure if hasattr(self, "_arrival") else ""
         return "; ".join(filter(None, (loading, stats.failure, *stats.failures.values())))
 
-    async def _settle(self) -> None:
-        """See every request that came in to its end: decided, durable, answered.
+    async def _finish_requests(self) -> None:
+        """Wait until every received request is decided, durable and answered.
 
-        Each step asks behind all that is in a mailbox already: transactions and coordinator hand on what they have, the
-        groups decide and give up what is parked, the writer drains, and groups and transactions answer what has become
-        durable.
+        Each step comes after all messages that are in a mailbox already: transactions and coordinator pass on their
+        requests, the groups decide and fail parked requests, the writer drains, and groups and transactions answer the
+        requests that have become durable.
         """
         await self.transactions.ask(Shutdown(), block=False)
         await self.groups.coordinator.ask(Shutdown(), block=False)
-        await self._shut_groups()
+        await self._shut_down_groups()
         await self.drain()
-        await self._shut_groups()
+        await self._shut_down_groups()
         await self.transactions.ask(Shutdown(), block=False)
         await self._files.wait_until_idle()
 
-    async def _shut_groups(self) -> None:
+    async def _shut_down_groups(self) -> None:
         replies = [ref.ask(Shutdown(), block=False) for ref in self.groups.groups.values()]
         for reply in replies:
             with suppress(pykka.ActorDeadError):
                 await reply
 
     def later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call back on the loop in so many milliseconds, unless the handle is cancelled."""
+        """Call ``callback`` on the loop after ``delay_ms``, unless the handle is cancelled."""
         return self._loop.call_later(delay_ms / 1000, callback)
 
     def _soon(self, callback: Callable[[], None]) -> object:
         return self._loop.call_soon(callback)
 
-    def take_soon(self, connection: Connection) -> None:
+    def schedule_request(self, connection: Connection) -> None:
         """Let a connection handle its next request in one of the next turns of the loop."""
-        self._untaken.append(connection)
-        if len(self._untaken) == 1:
-            self._soon(self._take_some)
+        self._deferred.append(connection)
+        if len(self._deferred) == 1:
+            self._soon(self._handle_deferred)
 
-    def _take_some(self) -> None:
-        self._send([self._untaken.popleft() for _ in range(min(CROWD_A_TURN, len(self._untaken)))])
-        if self._untaken:
-            self._soon(self._take_some)
+    def _handle_deferred(self) -> None:
+        self._send([self._deferred.popleft() for _ in range(min(BURST_REQUESTS_A_TURN, len(self._deferred)))])
+        if self._deferred:
+            self._soon(self._handle_deferred)
 
-    def send_soon(self, connection: Connection) -> None:
-        """Send a connection's answers when this turn of the loop is over."""
+    def schedule_responses(self, connection: Connection) -> None:
+        """Send a connection's responses at the end of this turn of the loop."""
         self._unsent.append(connection)
         if len(self._unsent) == 1:
             self._loop.call_soon(self._send_all)
@@ -333,9 +332,9 @@ class Node:
     def _send(self, connections: Sequence[Connection]) -> None:
         for connection in connections:
             try:
-                connection.send_answers()
-            except Exception:  # the others behind it must not pay for it
-                log.exception("a connection could not be answered")
+                connection.send_responses()
+            except Exception:  # the other connections must be served
+                log.exception("a connection is closed after an error")
                 connection.close()
 
     # Data ------------------------------------------------------------------------------------------------------------
@@ -350,7 +349,7 @@ class Node:
             new_cluster_id=lambda: random_cluster_id(lambda: UUID(self.random.uuid())),
         )
         self.cluster_id = folder.cluster_id
-        self._count_places(folder.offsets_partitions + folder.transactions_partitions)
+        self._set_connection_limit(folder.offsets_partitions + folder.transactions_partitions)
         self.configs.load(path, environment.disk, ignore=self.options.ignore_saved_settings)
         self._log = OffsetsLog(
             path,
@@ -368,67 +367,67 @@ class Node:
             threads=environment.threads(),
             new_salt=lambda: random_salt(lambda: UUID(self.random.uuid())),
             lock=folder.lock if environment.disk.is_real else None,
-            on_lost=self._tell_folder_lost,
+            on_lost=self._report_folder_lost,
         )
-        own = folder.offsets_partitions, folder.transactions_partitions
-        self.topics = TopicCatalogue(path, settings, self.random, own, environment.disk)  # before there is a journal
+        internal = folder.offsets_partitions, folder.transactions_partitions
+        self.topics = TopicCatalogue(path, settings, self.random, internal, environment.disk)  # before the journal
         self._log.open()
         for name, partitions in self.options.topics:
             self.topics.ensure(name, partitions)
         return self._log, folder
 
-    def _tell_folder_lost(self) -> None:
-        """In the log's thread."""
-        with suppress(RuntimeError):  # the loop has ended, and the node with it
+    def _report_folder_lost(self) -> None:
+        """Called in the log's thread."""
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self.on_folder_lost)
 
-    def _count_places(self, partitions: int) -> None:
-        """The log's files take descriptors from the connections; those in memory take none."""
+    def _set_connection_limit(self, partitions: int) -> None:
+        """Reserve descriptors for the files of the log. A log in memory needs none."""
         has_http = self.options.metrics is not None
-        most = connections_max(partitions, has_http=has_http) if self.environment.disk.is_real else sys.maxsize
-        self.places = Places(most, self.clock.monotonic_ms)
+        maximum = connections_max(partitions, has_http=has_http) if self.environment.disk.is_real else sys.maxsize
+        self.connection_limit = DescriptorLimit(maximum, self.clock.monotonic_ms)
 
     def _close_data(self) -> None:
-        with ExitStack() as closing:  # all of them, whatever goes wrong with one
+        with ExitStack() as callbacks:  # runs all of them, even if one raises
             if self._folder is not None:
-                closing.callback(self._folder.close)
+                callbacks.callback(self._folder.close)
             if self._log is not None:
-                closing.callback(self._log.close)
+                callbacks.callback(self._log.close)
             if hasattr(self, "topics"):
-                closing.callback(self.topics.close if self._may_write_folder() else self.topics.halt)
+                callbacks.callback(self.topics.close if self._may_write_folder() else self.topics.halt)
 
-    async def _keep_topics(self) -> None:
+    async def _sync_topics(self) -> None:
         while True:
             await asyncio.sleep(TOPICS_SYNC_INTERVAL_S)
             if self._may_write_folder():
-                self.topics.keep_files()
+                self.topics.check_files()
 
     def _may_write_folder(self) -> bool:
-        """Not when the data folder was moved or deleted, or another server may be in it."""
+        """False if the data folder was moved or deleted, or another server may use it."""
         return self._log is None or self._log.may_write_folder()
 
-    def _write_files_beside(self) -> None:
-        """From now on the loop waits for no disk, if there may be threads."""
-        if self.environment.has_children:
+    def _start_file_thread(self) -> None:
+        """Write files in a thread from now on, if the environment allows it, so that no write blocks the loop."""
+        if self.environment.allows_workers:
             self._files = FileThread(self._loop)
         self.topics.run_on(self._files)
         self.configs.run_on(self._files)
 
-    async def _beside(self, call: Callable[[], object]) -> None:
-        """Do what blocks, in another thread if there may be one."""
-        if self.environment.has_children:
+    async def _run_blocking(self, call: Callable[[], object]) -> None:
+        """Run a blocking call in another thread, if the environment allows it."""
+        if self.environment.allows_workers:
             await asyncio.to_thread(call)
         else:
             call()
 
     @property
-    def _has_others(self) -> bool:
-        """Whether there may be other processes, and they find the files."""
-        return self.environment.has_children and self.environment.disk.is_real
+    def _may_use_subprocesses(self) -> bool:
+        """Whether the environment allows subprocesses, and they can open the files."""
+        return self.environment.allows_workers and self.environment.disk.is_real
 
     async def _start_cleaner(self) -> None:
-        """When everything is loaded, and so known to lie where it belongs."""
-        if self._has_others and self.settings.log_cleaner_enable:
+        """Start it after loading, which has checked that all groups are in the right partitions."""
+        if self._may_use_subprocesses and self.settings.log_cleaner_enable:
             from .cleaner import Cleaner
 
             self._cleaner = Cleaner(self.options.data, self.settings)
@@ -445,7 +444,7 @@ class Node:
         self.system = system = System(self.environment.dispatcher(self._loop), self.clock)
         timer = system.start_timer()
         self._writer = system.spawn(OffsetWriterActor, offsets_log, self.clock)
-        self.groups.unserved.loading.update(offsets_log.partitions_with_data())
+        self.groups.availability.loading.update(offsets_log.offsets_partitions_with_data())
         settings, partitions = self.settings, folder.offsets_partitions
         arguments = self.clock, self.random, settings, timer, self._writer, partitions
         system.spawn(CoordinatorActor, self.groups, *arguments, {})
@@ -469,31 +468,33 @@ class Node:
 
     @property
     def is_loading(self) -> bool:
-        """Whether some of the log was not read yet."""
-        return not self._arrival.is_over
+        """Whether a part of the log is not loaded yet."""
+        return not self._load_sink.is_finished
 
-    async def wait_until_loaded(self) -> Arrival:
-        """Until everything is served that can be; what it took."""
+    async def wait_until_loaded(self) -> LoadSink:
+        """Wait until loading has ended. Returns its statistics."""
         await asyncio.wait({self._loading})
-        return self._arrival
+        return self._load_sink
 
-    async def _load_beside(self, jobs: list[Job]) -> None:
+    async def _load(self, jobs: list[LoadJob]) -> None:
         try:
-            await (self.environment.load or load_beside)(jobs, self._arrival.take)
+            await (self.environment.load or load_in_subprocesses)(jobs, self._load_sink.accept)
         except Exception as error:
-            if self._arrival.failure:
+            if self._load_sink.failure:
                 return
             log.exception("the log could not be loaded")
-            for partition in tuple(self.groups.unserved.loading):
-                self._arrival.take(Job(partition, str(self.options.data), False, 0), Report(failure=repr(error)))
-            self._arrival.take(Job(-1, str(self.options.data), True, 0), Report(failure=repr(error)))
+            for partition in tuple(self.groups.availability.loading):
+                self._load_sink.accept(
+                    LoadJob(partition, str(self.options.data), False, 0), LoadReport(failure=repr(error))
+                )
+            self._load_sink.accept(LoadJob(-1, str(self.options.data), True, 0), LoadReport(failure=repr(error)))
         try:
-            await self._arrival.finish(self.transactions)
+            await self._load_sink.finish(self.transactions)
         except Exception:
-            log.exception("what was loaded could not be taken up")
+            log.exception("loading could not be finished")
         await self._start_cleaner()
 
 
 def _stopped() -> tuple[type[BaseException], BaseException, None]:
-    """As ``sys.exc_info()`` gives it: what is heard by who asks a node that does not answer any more."""
+    """The error of requests to a stopped node, in the form of ``sys.exc_info()``."""
     return pykka.ActorDeadError, pykka.ActorDeadError("the coordinator has stopped"), None

@@ -1,1 +1,1 @@
-"""Settings and options: their table, their parser, changes while the server runs."""
+"""Settings and options: the table of settings, their parser, and changes while the server runs."""

@@ -1,9 +1,9 @@
-"""Settings that change while the server runs, and the file that keeps the changes: ``settings.json``.
+"""Dynamic settings, which change while the server runs, and the file that stores the changes: ``settings.json``.
 
-Where a value comes from is Kafka's: what was set for this broker wins over what was set for all brokers, that over the
-command line and the configuration file, those over the default. So ``--set`` gives the value that holds until somebody
-changes it with IncrementalAlterConfigs, and again when the change is deleted. At the start a saved change that hides
-such a value is logged, and so is each change while the server runs, with whoever made it.
+The precedence is Kafka's: a change for this broker overrides a change for all brokers, which overrides the command line
+and the configuration file, which override the default. So the value of ``--set`` is in effect until a change with
+IncrementalAlterConfigs, and again after that change is deleted. A saved change that overrides such a value is logged at
+the start. Every change while the server runs is logged with its author.
 """
 
 from __future__ import annotations
@@ -18,32 +18,33 @@ from typing import Any, NamedTuple
 from ..common.errors import StartError
 from ..common.json_files import parse_json
 from ..common.logs import get_logger
-from ..disk.checksum import refuse_wrong, with_checksum
+from ..disk.checksum import verify_checksum, with_checksum
 from ..disk.disk import Disk, read_file, replace_file
-from ..disk.file_work import FileWork, OnCaller
+from ..disk.file_work import FileWork, InlineFileWork
 from ..disk.group_commit import GroupCommit
-from .table import BY_NAME, LONG_MAX, SETTINGS, Setting, Settings, has_type, is_unsafe, parse_value, shown
+from .table import BY_NAME, LONG_MAX, SETTINGS, Setting, Settings, format_value, has_type, is_unsafe, parse_value
 
 FILE_NAME = "settings.json"
 VERSION = 2
-"""1: without a checksum. 2: with one; without it one changed digit would be another setting."""
+"""1: without a checksum. 2: with a checksum, which detects a changed digit of a value."""
 
 ALL_BROKERS = "default"  # and "broker": the keys in the file
 
 NOT_SET = "not set"
 OURSELVES = "the program itself"
+"""The source of a setting, or the author of a change, that is the host program."""
 
 log = get_logger("callboard.runtime")
 
-Table = Mapping[str, float | bool]
-"""Values by the names that they have here, with underscores."""
+SettingValues = Mapping[str, float | bool]
+"""Values by the name of their setting, with underscores."""
 
-Change = Callable[[Table, Table], tuple[Table, Table]]
-"""From the changes for this broker and for all brokers to others. It may raise its refusal."""
+Change = Callable[[SettingValues, SettingValues], tuple[SettingValues, SettingValues]]
+"""Maps the current changes for this broker and for all brokers to the new ones. It may raise to reject the change."""
 
 
-class Source(IntEnum):
-    """Where a value comes from; the numbers are Kafka's (ConfigSource)."""
+class ConfigSource(IntEnum):
+    """Where a value comes from. The numbers are those of Kafka's ConfigSource."""
 
     TOPIC = 1
     BROKER = 2
@@ -52,8 +53,8 @@ class Source(IntEnum):
     DEFAULT = 5
 
 
-class Type(IntEnum):
-    """What a value is; the numbers are Kafka's (ConfigType)."""
+class ConfigType(IntEnum):
+    """The type of a value. The numbers are those of Kafka's ConfigType."""
 
     BOOLEAN = 1
     STRING = 2
@@ -65,58 +66,58 @@ class Type(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """One of the values that a setting has, under Kafka's name for it."""
+    """One of the values of a setting, in effect or overridden, under Kafka's name for it."""
 
     name: str
     value: str
-    source: Source
+    source: ConfigSource
 
 
-class BadValue(Exception):
-    """A change that cannot be: the text says why."""
+class InvalidSetting(Exception):
+    """An invalid change of a setting. The text says why."""
 
 
 class LiveSettings(Settings):
-    """Settings that change in place, so that whoever holds them sees the change."""
+    """Settings that change in place, so that all their users see the change."""
 
     __slots__ = ()
 
-    def become(self, other: Settings) -> None:
+    def update_from(self, other: Settings) -> None:
         for field in fields(other):
             object.__setattr__(self, field.name, getattr(other, field.name))
 
 
 class SettingsChange(NamedTuple):
-    """One change, for the log: who made it, and the tables before and after it."""
+    """One change, for the log: its author, and the values before and after it."""
 
     changed_by: str
-    broker: Table
-    all_brokers: Table
-    new_broker: Table
-    new_all_brokers: Table
+    broker: SettingValues
+    all_brokers: SettingValues
+    new_broker: SettingValues
+    new_all_brokers: SettingValues
 
 
 class SettingsDraft:
-    """Changes that share a write."""
+    """The values after several changes that share one write of the file."""
 
-    def __init__(self, broker: Table, all_brokers: Table) -> None:
+    def __init__(self, broker: SettingValues, all_brokers: SettingValues) -> None:
         self.broker = broker
         self.all_brokers = all_brokers
         self.changes: list[SettingsChange] = []
 
 
-class Saved(NamedTuple):
-    """The changes that ``settings.json`` keeps."""
+class SavedSettings(NamedTuple):
+    """The content of ``settings.json``."""
 
-    broker: Table
-    all_brokers: Table
+    broker: SettingValues
+    all_brokers: SettingValues
 
 
 class DynamicSettings:
-    """The changes, on top of what the server was started with. ``settings`` is always what holds now.
+    """The changes, on top of the settings of the start. ``settings`` are always the values that are in effect.
 
-    ``given``: where each setting of the start was given, by its name ("--set"). ``allows_unsafe``: changes may go below
-    a safe minimum.
+    ``given``: by name, where a setting of the start was given ("--set"). ``allows_unsafe``: changes may go below a safe
+    minimum.
     """
 
     def __init__(
@@ -127,19 +128,19 @@ class DynamicSettings:
         self._allows_unsafe = allows_unsafe
         self._path = Path()
         self._disk = Disk()
-        self.broker: Table = {}
-        self.all_brokers: Table = {}
+        self.broker: SettingValues = {}
+        self.all_brokers: SettingValues = {}
         self.settings = LiveSettings(**_values(static))
-        self._changes: GroupCommit[SettingsDraft] = GroupCommit(self, OnCaller())
+        self._changes: GroupCommit[SettingsDraft] = GroupCommit(self, InlineFileWork())
 
     def run_on(self, files: FileWork) -> None:
-        """From now on write the file there; until then it is done on the caller's thread."""
+        """Write the file with ``files`` from now on. Before, it is written on the caller's thread."""
         self._changes.files = files
 
     def load(self, folder: Path, disk: Disk | None = None, *, ignore: bool = False) -> None:
-        """Read the changes that are kept in a data folder. Raises StartError when the file is damaged or too new.
+        """Read the saved changes of a data folder. Raises StartError if the file is damaged or too new.
 
-        ``ignore``: log what the file says, and use none of it. The file stays until the next change replaces it.
+        ``ignore``: log the saved changes, but use none of them. The file stays until the next change replaces it.
         """
         self._path = folder / FILE_NAME
         self._disk = disk or self._disk
@@ -150,33 +151,33 @@ class DynamicSettings:
         try:
             self._check_safe(saved.broker, saved.all_brokers)
             self._apply(saved.broker, saved.all_brokers)
-        except BadValue as error:
-            raise self._no_sense(error) from error
-        self._warn_of_hidden()
+        except InvalidSetting as error:
+            raise self._invalid_file_error(error) from error
+        self._warn_of_overridden()
 
-    def _read(self) -> Saved:
+    def _read(self) -> SavedSettings:
         try:
             content = parse_json(read_file(self._disk, self._path))
             _check_object(content)
             self._check_version(content["version"])
-            refuse_wrong(content, VERSION)
-            return Saved(_checked(content["broker"]), _checked(content[ALL_BROKERS]))
+            verify_checksum(content, VERSION)
+            return SavedSettings(_checked(content["broker"]), _checked(content[ALL_BROKERS]))
         except FileNotFoundError:
-            return Saved({}, {})
+            return SavedSettings({}, {})
         except OSError as error:
             raise StartError(f"cannot read the changed settings '{self._path}': {error.strerror}") from error
-        except (ValueError, KeyError, BadValue) as error:
-            raise self._no_sense(error) from error
+        except (ValueError, KeyError, InvalidSetting) as error:
+            raise self._invalid_file_error(error) from error
 
-    def _no_sense(self, error: Exception) -> StartError:
+    def _invalid_file_error(self, error: Exception) -> StartError:
         return StartError(
-            f"the changed settings '{self._path}' make no sense: {_reason(error)}; correct the file and its checksum, "
-            f"or start with --ignore-saved-settings to go back to what --set and the configuration file say"
+            f"the changed settings '{self._path}' are invalid: {_reason(error)}; correct the file and its checksum, "
+            f"or start with --ignore-saved-settings to use the values of --set and the configuration file"
         )
 
     def _check_version(self, version: object) -> None:
         if type(version) is not int or version < 1:
-            raise BadValue(f"version {shown(version)}, expected {VERSION}")
+            raise InvalidSetting(f"version {format_value(version)}, expected {VERSION}")
         if version > VERSION:
             raise StartError(
                 f"'{self._path}' has version {version}: expected at most {VERSION}; a later Callboard wrote it, use "
@@ -191,32 +192,32 @@ class DynamicSettings:
             return
         for resource, table in (("broker", saved.broker), ("all brokers", saved.all_brokers)):
             for name, value in table.items():
-                log.warning("a saved setting is ignored", setting=name, saved=shown(value), saved_for=resource)
+                log.warning("a saved setting is ignored", setting=name, saved=format_value(value), saved_for=resource)
 
-    def _warn_of_hidden(self) -> None:
-        """Whoever gives ``--set`` and finds another value at work should not have to search for the reason."""
+    def _warn_of_overridden(self) -> None:
+        """Log each given value that a saved change overrides, so that users find the reason."""
         for name, where in self._given.items():
             given, value = getattr(self._static, name), getattr(self.settings, name)
             if (name in self.broker or name in self.all_brokers) and value != given:
                 log.warning(
-                    "a saved setting hides the one that was given; delete the change with IncrementalAlterConfigs, or"
+                    "a saved setting overrides the given one; delete the change with IncrementalAlterConfigs, or"
                     " start with --ignore-saved-settings",
                     setting=name,
-                    saved=shown(value),
-                    given=shown(given),
+                    saved=format_value(value),
+                    given=format_value(given),
                     given_by=where,
                 )
 
-    def check(self, broker: Table, all_brokers: Table) -> None:
-        """Raise BadValue unless these could take the place of the changes that hold."""
+    def check(self, broker: SettingValues, all_brokers: SettingValues) -> None:
+        """Raise InvalidSetting if these values cannot replace the current changes."""
         self._check_safe(broker, all_brokers)
         self._effective(broker, all_brokers)
 
     def change(self, make: Change, done: Callable[[Exception | None], None], *, changed_by: str = OURSELVES) -> None:
-        """Take what ``make`` returns in place of the changes that hold, durably, then call ``done``.
+        """Replace the current changes durably by the result of ``make``, then call ``done``.
 
-        ``changed_by``: for the log. ``done`` gets None, or the error: what ``make`` has raised, BadValue, or OSError
-        when the file cannot be written. After an error nothing has changed.
+        ``changed_by``: the author, for the log. ``done`` gets None or an error: that of ``make``, InvalidSetting, or
+        OSError if the file cannot be written. After an error nothing has changed.
         """
 
         def apply(draft: SettingsDraft) -> bool:
@@ -229,7 +230,7 @@ class DynamicSettings:
         self._changes.submit(apply, done)
 
     def draft(self) -> SettingsDraft:
-        """See ``group_commit.Table``, as for the following three."""
+        """See ``group_commit.ReplacedFile``, also for the next three methods."""
         return SettingsDraft(self.broker, self.all_brokers)
 
     def write(self, draft: SettingsDraft) -> None:
@@ -245,17 +246,17 @@ class DynamicSettings:
     def discard(self, draft: SettingsDraft) -> None:
         pass
 
-    def _check_safe(self, *tables: Table) -> None:
+    def _check_safe(self, *tables: SettingValues) -> None:
         for name, value in [] if self._allows_unsafe else [item for table in tables for item in table.items()]:
             setting = BY_NAME[name]
             if is_unsafe(setting, value):
-                raise BadValue(
-                    f"invalid value {written(value)} for configuration {kafka_name(name)}: value must be at least"
+                raise InvalidSetting(
+                    f"invalid value {kafka_text(value)} for configuration {kafka_name(name)}: value must be at least"
                     f" {setting.safe_minimum} (a server that is started with --unsafe-settings takes less)"
                 )
 
     def _log_change(self, change: SettingsChange, effective: Mapping[str, Any]) -> None:
-        """One line for each setting of each resource, with the values before and what holds now."""
+        """Log one line per setting and resource, with the values before and after the change."""
         pairs = (change.broker, change.new_broker), (change.all_brokers, change.new_all_brokers)
         for resource, (old, new) in zip(("broker", "all brokers"), pairs, strict=True):
             for name in sorted(old.keys() | new.keys()):
@@ -266,13 +267,13 @@ class DynamicSettings:
                         changed_for=resource,
                         old=_shown_or_not(old.get(name)),
                         new=_shown_or_not(new.get(name)),
-                        in_effect_before=shown(effective[name]),
-                        in_effect_now=shown(getattr(self.settings, name)),
+                        in_effect_before=format_value(effective[name]),
+                        in_effect_now=format_value(getattr(self.settings, name)),
                         changed_by=change.changed_by,
                     )
 
     def origin(self, name: str) -> str:
-        """Where the value that holds comes from, for the log."""
+        """Where the value in effect comes from, for the log."""
         if name in self.broker:
             return "changed for this broker"
         if name in self.all_brokers:
@@ -280,71 +281,75 @@ class DynamicSettings:
         return self._given.get(name, "default")
 
     def synonyms(self, setting: Setting) -> list[Synonym]:
-        """All values that a setting has, the one that holds first."""
+        """All values of a setting, the one in effect first."""
         name = setting.name
-        found: list[tuple[Any, Source]] = [(self.broker[name], Source.BROKER)] if name in self.broker else []
-        found += [(self.all_brokers[name], Source.ALL_BROKERS)] if name in self.all_brokers else []
-        static = getattr(self._static, name)
-        found += [(static, Source.STATIC)] if name in self._given else []
-        found.append((setting.default, Source.DEFAULT))
-        return [Synonym(kafka_name(name), written(value), source) for value, source in found]
+        values: list[tuple[Any, ConfigSource]] = []
+        if name in self.broker:
+            values.append((self.broker[name], ConfigSource.BROKER))
+        if name in self.all_brokers:
+            values.append((self.all_brokers[name], ConfigSource.ALL_BROKERS))
+        if name in self._given:
+            values.append((getattr(self._static, name), ConfigSource.STATIC))
+        values.append((setting.default, ConfigSource.DEFAULT))
+        return [Synonym(kafka_name(name), kafka_text(value), source) for value, source in values]
 
-    def _effective(self, broker: Table, all_brokers: Table) -> Settings:
+    def _effective(self, broker: SettingValues, all_brokers: SettingValues) -> Settings:
         try:
             return Settings(**{**_values(self._static), **all_brokers, **broker})
-        except StartError as error:  # of their own each is fine: two contradict each other
-            raise BadValue(str(error)) from error
+        except StartError as error:  # each value is valid, but two contradict each other
+            raise InvalidSetting(str(error)) from error
 
-    def _apply(self, broker: Table, all_brokers: Table) -> None:
-        self.settings.become(self._effective(broker, all_brokers))
+    def _apply(self, broker: SettingValues, all_brokers: SettingValues) -> None:
+        self.settings.update_from(self._effective(broker, all_brokers))
         self.broker, self.all_brokers = dict(broker), dict(all_brokers)
 
 
 def kafka_name(name: str) -> str:
-    """A setting's name as Kafka writes it: with dots."""
+    """Kafka's name of a setting, with dots."""
     return name.replace("_", ".")
 
 
 def find_dynamic(name: str) -> Setting | None:
-    """The setting of Kafka's name that may change while the server runs; None if there is no such."""
+    """The dynamic setting with this name of Kafka's; None if there is none."""
     setting = BY_NAME.get(name.replace(".", "_"))
     return setting if setting is not None and setting.is_dynamic else None
 
 
-def type_of(setting: Setting) -> Type:
+def config_type_of(setting: Setting) -> ConfigType:
     if setting.type is bool:
-        return Type.BOOLEAN
+        return ConfigType.BOOLEAN
     if setting.type is float:
-        return Type.DOUBLE
-    return Type.LONG if setting.maximum == LONG_MAX else Type.INT
+        return ConfigType.DOUBLE
+    return ConfigType.LONG if setting.maximum == LONG_MAX else ConfigType.INT
 
 
-def written(value: float | bool) -> str:
+def kafka_text(value: float | bool) -> str:
     return str(value).lower()
 
 
 def parse(setting: Setting, text: str) -> float | bool:
-    """A value as Kafka's clients write it. Raises BadValue."""
-    what = f"invalid value {text[:80]} for configuration {kafka_name(setting.name)}"
+    """Parse a value from a request of a Kafka client. Raises InvalidSetting."""
+    message = f"invalid value {text[:80]} for configuration {kafka_name(setting.name)}"
     value = parse_value(setting, text.strip())
     if value is None:
-        expected = "expected true or false" if setting.type is bool else f"not a number of type {type_of(setting).name}"
-        raise BadValue(f"{what}: {expected}")
-    _check_range(setting, value, what)
+        type_name = config_type_of(setting).name
+        expected = "expected true or false" if setting.type is bool else f"not a number of type {type_name}"
+        raise InvalidSetting(f"{message}: {expected}")
+    _check_range(setting, value, message)
     return value
 
 
-def _check_range(setting: Setting, value: Any, what: str) -> None:
-    """NaN, which JSON may have, is in no range."""
+def _check_range(setting: Setting, value: Any, message: str) -> None:
+    """Raise InvalidSetting, with ``message`` before the reason. NaN, which JSON may contain, is out of every range."""
     if setting.minimum is not None and not value >= setting.minimum:
-        raise BadValue(f"{what}: value must be at least {setting.minimum}")
+        raise InvalidSetting(f"{message}: value must be at least {setting.minimum}")
     if setting.maximum is not None and not value <= setting.maximum:
-        raise BadValue(f"{what}: value must be no more than {setting.maximum}")
+        raise InvalidSetting(f"{message}: value must be no more than {setting.maximum}")
 
 
 def _check_object(value: object) -> None:
     if not isinstance(value, dict):
-        raise BadValue(f"found a {type(value).__name__}, expected a JSON object")
+        raise InvalidSetting(f"found a {type(value).__name__}, expected a JSON object")
 
 
 def _reason(error: Exception) -> str:
@@ -360,17 +365,17 @@ def _not_default(settings: Settings) -> list[str]:
 
 
 def _shown_or_not(value: float | bool | None) -> str:
-    return NOT_SET if value is None else shown(value)
+    return NOT_SET if value is None else format_value(value)
 
 
-def _checked(table: Mapping[str, Any]) -> Table:
-    """A table as it stands in the file. Raises BadValue."""
+def _checked(table: Mapping[str, Any]) -> SettingValues:
+    """The values of a table in the file, checked. Raises InvalidSetting."""
     _check_object(table)
     for name, value in table.items():
         setting = BY_NAME.get(name)
         if setting is None or not setting.is_dynamic:
-            raise BadValue(f"'{name}' is no setting that changes while the server runs")
+            raise InvalidSetting(f"'{name}' is not a dynamic setting")
         if not has_type(setting, value):
-            raise BadValue(f"{name} is {shown(value)}, expected {setting.expected}")
-        _check_range(setting, value, f"{name} is {shown(value)}")
+            raise InvalidSetting(f"{name} is {format_value(value)}, expected {setting.expected}")
+        _check_range(setting, value, f"{name} is {format_value(value)}")
     return table

@@ -1,4 +1,4 @@
-"""The permissions of new files, as a user writes them."""
+"""Parsing of ``--file-mode``, the permissions of new files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FILE_MODES = frozenset(0o600 | group << 3 | other for group in (0, 4, 6) for oth
 
 
 def parse_file_mode(value: str | int) -> int:
-    """Read the octal permissions of new files, as in 0640. Raises StartError for those that cannot work."""
+    """Parse octal permissions of new files, such as 0640. Raises StartError for modes that cannot work."""
     text = f"{value:04o}" if type(value) is int and value >= 0 else str(value)
     mode = int(text, 8) if OCTAL.fullmatch(text) else -1
     if mode not in FILE_MODES:

@@ -1,8 +1,8 @@
-"""Every setting in one table, and where its value comes from: the command line, then the file, then the default.
+"""The table of all settings and options, and their values: the command line overrides the file, that the default.
 
-Names are Kafka's with underscores, and so are the defaults and the ranges where Kafka has them, so that what a person
-knows about ``server.properties`` holds here. A wrong name or value stops the program before it touches anything: a
-coordinator that runs with a setting it silently ignored is worse than one that does not start.
+Names are Kafka's with underscores, and so are defaults and ranges, so that knowledge of ``server.properties`` applies
+here. A wrong name or value stops the program before it touches any file: a coordinator that silently ignores a setting
+is worse than one that does not start.
 """
 
 from __future__ import annotations
@@ -22,20 +22,18 @@ from .file_mode import parse_file_mode
 INT_MAX = 2**31 - 1  # Kafka's INT settings
 LONG_MAX = 2**63 - 1  # Kafka's LONG settings
 PORT_MAX = 65535
-LISTEN_BACKLOG = 1024  # after a restart all members come back at once
-PARTITIONS_MAX = 10_000  # Kafka's controller creates no more in one request (ReplicationControlManager)
-TOPIC_NAME_MAX = (
-    249  # with "-" and the partition it must be a file name of 255 (org.apache.kafka.common.internals.Topic)
-)
+LISTEN_BACKLOG = 1024  # after a restart all members reconnect at the same time
+PARTITIONS_MAX = 10_000  # Kafka's limit for one request (ReplicationControlManager)
+TOPIC_NAME_MAX = 249  # "NAME-PARTITION" must be a file name of at most 255 (org.apache.kafka.common.internals.Topic)
 TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_MAX}}}")
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
-NUMBER = re.compile(r"-?[0-9]{1,20}")  # more digits than any setting takes; int() itself refuses 4300
+NUMBER = re.compile(r"-?[0-9]{1,20}")  # at most 20 digits, since int() raises ValueError from 4300 digits on
 
 Sync = Literal["always", "interval", "none"]
 DynamicPeers = Literal["local", "all", "none"]
-"""Who may change settings of the broker over a connection: clients on this machine, all clients, nobody."""
+"""Clients that may change settings of the broker: those on this machine, all, or none."""
 
 Value = TypeVar("Value", int, float, bool)
 
@@ -55,14 +53,16 @@ DYNAMIC = frozenset(
         "log_cleaner_min_cleanable_ratio",
     }
 )
-"""What may change while the server runs (``dynamic.py``): groups and the cleaner look these up each time. The others
-are looked at when the server starts, or, like Kafka's own, when nobody expects a change."""
+"""Settings that may change while the server runs (``dynamic.py``): groups and the cleaner read them at each use.
+
+The others are read at the start only, or are read-only in Kafka too.
+"""
 
 
 class Setting(NamedTuple):
-    """One row of the table. ``minimum`` and ``maximum`` belong to a number and are None for a truth value.
+    """One row of the table. ``minimum`` and ``maximum`` are None for a Boolean.
 
-    ``safe_minimum``: values below it delete offsets early or keep the server busy, and need ``--unsafe-settings``.
+    ``safe_minimum``: values below it delete offsets early or overload the server, and need ``--unsafe-settings``.
     """
 
     name: str
@@ -91,7 +91,7 @@ def row(
     maximum: float | None = None,
     safe_minimum: int | None = None,
 ) -> Value:
-    """A field of Settings; typed as its value, because that is what a reader of the attribute gets."""
+    """A dataclass field of Settings. The annotation is the type of the attribute's value."""
     limits = {"minimum": minimum, "maximum": maximum, "safe_minimum": safe_minimum}
     made: Any = field(default=default, metadata={**limits, "doc": doc})
     value: Value = made
@@ -100,85 +100,88 @@ def row(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What ``--set`` and ``[settings]`` can change. The rows below are the whole table."""
+    """The settings for ``--set`` and ``[settings]``. The rows below are the whole table."""
 
     group_initial_rebalance_delay_ms: int = row(
         3000, "An empty group waits this long for more members before its first rebalance.", 0, INT_MAX
     )
     group_min_session_timeout_ms: int = row(
-        6000, "The shortest session timeout that a classic member may ask for.", 1, INT_MAX
+        6000, "The shortest session timeout that a classic member may request.", 1, INT_MAX
     )
     group_max_session_timeout_ms: int = row(
-        1_800_000, "The longest session timeout that a classic member may ask for.", 1, INT_MAX
+        1_800_000, "The longest session timeout that a classic member may request.", 1, INT_MAX
     )
-    group_max_size: int = row(INT_MAX, "Members that one group may have.", 1, INT_MAX)
+    group_max_size: int = row(INT_MAX, "The maximum number of members of a group.", 1, INT_MAX)
     group_generation_from_clock: bool = row(
         False,
-        "A group that is made anew begins at the wall clock's seconds, so that its generations, which fence what its"
-        " members write elsewhere, go on growing when it was deleted in between; Kafka begins at 0.",
+        "A new group starts its generations at the wall clock (seconds), so that fencing tokens keep growing when a"
+        " group is deleted and created again; Kafka starts at 0.",
     )
     offset_metadata_max_bytes: int = row(
-        4096, "Longest metadata of one committed offset; Kafka counts characters, and so do we.", 0, INT_MAX
+        4096, "The maximum length of an offset's metadata, in characters as in Kafka.", 0, INT_MAX
     )
     offsets_topic_num_partitions: int = row(
-        50, "Partitions of the offsets log; fixed when the data folder is made.", 1, PARTITIONS_MAX
+        50, "Partitions of the offsets log; fixed when the data folder is created.", 1, PARTITIONS_MAX
     )
     offsets_retention_minutes: int = row(
-        10_080, "Offsets that nobody needs are deleted after so long (KIP-211): 7 days by default.", 1, INT_MAX, 60
+        10_080, "Unused offsets are deleted after this time (KIP-211): 7 days by default.", 1, INT_MAX, 60
     )
     offsets_retention_check_interval_ms: int = row(
-        600_000, "Pause between two looks for offsets and empty groups that are to be deleted.", 1, LONG_MAX, 1000
+        600_000, "Interval of the check for expired offsets and groups.", 1, LONG_MAX, 1000
     )
     offsets_topic_segment_bytes: int = row(
         104_857_600, "A partition of the offsets log starts a new segment at this size.", 1, INT_MAX
     )
     log_roll_ms: int = row(
-        604_800_000, "A partition of either log starts a new segment after so long: 7 days by default.", 1, LONG_MAX
+        604_800_000, "A partition of either log starts a new segment after this time: 7 days by default.", 1, LONG_MAX
     )
     transaction_state_log_num_partitions: int = row(
-        50, "Partitions of the transactions log; fixed when the data folder is made.", 1, PARTITIONS_MAX
+        50, "Partitions of the transactions log; fixed when the data folder is created.", 1, PARTITIONS_MAX
     )
     transaction_max_timeout_ms: int = row(
-        900_000, "The longest time that a producer may ask for each of its transactions.", 1, INT_MAX
+        900_000, "The longest transaction timeout that a producer may request.", 1, INT_MAX
     )
     transactional_id_expiration_ms: int = row(
-        604_800_000, "A transactional id that nobody has used for so long is forgotten: 7 days by default.", 1, INT_MAX
+        604_800_000, "An unused transactional id is removed after this time: 7 days by default.", 1, INT_MAX
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = row(
-        3_600_000, "Pause between two looks for transactional ids that are to be forgotten.", 1, INT_MAX
+        3_600_000, "Interval of the check for unused transactional ids.", 1, INT_MAX
     )
-    message_max_bytes: int = row(1_048_588, "Largest record batch that is taken.", 0, INT_MAX)
+    message_max_bytes: int = row(1_048_588, "The largest record batch that is accepted.", 0, INT_MAX)
     log_flush_interval_ms: int = row(
-        1000, "Pause between two syncs with --sync interval. Ours: Kafka leaves it unset.", 1, INT_MAX
+        1000, "Interval of syncs with --sync interval. Kafka has no default for it.", 1, INT_MAX
     )
-    log_cleaner_enable: bool = row(True, "The log is compacted while the server runs, by a process beside it.")
+    log_cleaner_enable: bool = row(True, "The log is compacted while the server runs, by a child process.")
     log_cleaner_min_cleanable_ratio: float = row(
-        0.5, "A partition is compacted when more than this part of its bytes never was compacted.", 0, 1
+        0.5, "A partition is compacted when more than this fraction of its bytes was never compacted.", 0, 1
     )
     log_cleaner_delete_retention_ms: int = row(
-        86_400_000, "A tombstone stays in the log for so long after compaction first met it.", 0, LONG_MAX
+        86_400_000, "Time for which a tombstone stays in the log after its first compaction.", 0, LONG_MAX
     )
     log_cleaner_dedupe_buffer_size: int = row(
-        134_217_728, "Memory for the keys of a partition that is compacted; more are kept on disk.", 1_048_576, LONG_MAX
+        134_217_728,
+        "Memory for the keys of the partition that is compacted; more keys go to disk.",
+        1_048_576,
+        LONG_MAX,
     )
-    log_cleaner_backoff_ms: int = row(15_000, "Pause between two looks for what is to be compacted.", 1, LONG_MAX, 1000)
+    log_cleaner_backoff_ms: int = row(15_000, "Interval of the check for partitions to compact.", 1, LONG_MAX, 1000)
     auto_create_topics_enable: bool = row(True, "A Metadata request may create the topics that it names.")
     num_partitions: int = row(1, "Partitions of a topic that is created without a number.", 1, PARTITIONS_MAX)
     max_partitions: int = row(
         20_000,
-        "Partitions that all topics together may have; a folder that has more still starts. Named as in KIP-578, which"
-        " Kafka has not adopted: it has no such bound.",
+        "The maximum number of partitions of all topics together; a folder with more still starts. Named as in KIP-578,"
+        " which Kafka has not adopted: it has no such limit.",
         1,
         INT_MAX,
     )
     topic_retention_bytes: int = row(
-        67_108_864, "Record bytes that one topic may hold in memory; the oldest go first. Ours.", 1, LONG_MAX
+        67_108_864, "Record bytes that one topic may hold in memory; the oldest are dropped. Not in Kafka.", 1, LONG_MAX
     )
     socket_request_max_bytes: int = row(
-        104_857_600, "Largest request; a connection that announces more is closed.", 1, INT_MAX
+        104_857_600, "The largest request; a connection that announces a larger one is closed.", 1, INT_MAX
     )
     connections_max_idle_ms: int = row(
-        600_000, "A connection that says nothing for so long, and waits for no answer, is closed.", 1, LONG_MAX
+        600_000, "A connection without requests for this time, and without a pending response, is closed.", 1, LONG_MAX
     )
 
     def __post_init__(self) -> None:
@@ -191,7 +194,7 @@ class Settings:
             )
 
 
-def table_of(settings: type[Settings]) -> tuple[Setting, ...]:
+def rows_of(settings: type[Settings]) -> tuple[Setting, ...]:
     rows = []
     for made in fields(settings):
         default: Any = made.default
@@ -199,22 +202,22 @@ def table_of(settings: type[Settings]) -> tuple[Setting, ...]:
     return tuple(rows)
 
 
-SETTINGS = table_of(Settings)
+SETTINGS = rows_of(Settings)
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
 def has_type(setting: Setting, value: object) -> bool:
-    """Whether a value is of the setting's type: True is no number, but a whole number is a ratio."""
+    """Whether a value has the setting's type. True is not a number, but an integer is a valid float."""
     return type(value) is setting.type or (setting.type is float and type(value) is int)
 
 
 def check_range(setting: Setting, value: object) -> None:
-    """Refuse a value of another type or out of the row's range."""
+    """Raise StartError for a value of another type or out of range."""
     fits = has_type(setting, value)
     if fits and isinstance(value, int | float) and setting.minimum is not None and setting.maximum is not None:
         fits = setting.minimum <= value <= setting.maximum
     if not fits:
-        raise StartError(f"bad value {shown(value)} for setting '{setting.name}': expected {setting.expected}")
+        raise StartError(f"bad value {format_value(value)} for setting '{setting.name}': expected {setting.expected}")
 
 
 def is_unsafe(setting: Setting, value: float | bool) -> bool:
@@ -228,30 +231,30 @@ def check_safe(settings: Settings) -> None:
         value = getattr(settings, setting.name)
         if is_unsafe(setting, value):
             raise StartError(
-                f"{setting.name}={shown(value)} is dangerous: expected at least {setting.safe_minimum}, or the option"
-                f" --unsafe-settings"
+                f"{setting.name}={format_value(value)} is dangerous: expected at least {setting.safe_minimum}, or the"
+                f" option --unsafe-settings"
             )
 
 
-def shown(value: object) -> str:
-    """A value as its writer wrote it: TOML's and Kafka's truth values are in small letters."""
+def format_value(value: object) -> str:
+    """A value as users write it: TOML and Kafka write Booleans in lower case."""
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """' did you mean ...?' or nothing, for the end of a message about a name that nobody knows."""
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """' did you mean ...?' for the end of a message about an unknown name; empty if no known name is similar."""
     close = get_close_matches(name, list(known), n=1)
     return f" did you mean '{close[0]}'?" if close else ""
 
 
 def find_setting(name: str) -> Setting:
     if name not in BY_NAME:
-        raise StartError(f"unknown setting '{name}':{nearest(name, BY_NAME)} `callboard settings` lists all")
+        raise StartError(f"unknown setting '{name}':{did_you_mean(name, BY_NAME)} `callboard settings` lists all")
     return BY_NAME[name]
 
 
 def parse_setting(text: str) -> tuple[str, object]:
-    """Read ``name=value`` from the command line; what is no number or truth value is left for the range check."""
+    """Parse ``name=value`` from the command line. A value of a wrong type is left to the range check."""
     name, equals, value = text.partition("=")
     if not equals:
         raise StartError(f"bad setting '{text}': expected name=value, as in group_max_size=100")
@@ -262,9 +265,9 @@ def parse_setting(text: str) -> tuple[str, object]:
 
 
 def parse_value(setting: Setting, word: str) -> int | float | bool | None:
-    """A setting's value from text, whoever sends it; None if it is not of the setting's type. The range is not checked.
+    """A setting's value from text; None if it does not have the setting's type. Does not check the range.
 
-    ``--set`` and IncrementalAlterConfigs both read values by this, so that what one of them takes the other takes too.
+    The only parser of values, so that ``--set`` and IncrementalAlterConfigs accept the same values.
     """
     if setting.type is bool:
         return {"true": True, "false": False}.get(word.lower())
@@ -274,10 +277,9 @@ def parse_value(setting: Setting, word: str) -> int | float | bool | None:
 
 
 def load_settings(table: Mapping[str, object], overrides: Sequence[str] = ()) -> Settings:
-    """Settings from a file's ``[settings]`` and from the command line's ``name=value``, which win.
+    """Settings from a file's ``[settings]``, overridden by ``name=value`` of the command line.
 
-    Raises StartError for an unknown name, a value of the wrong type or out of range, and settings that contradict
-    each other.
+    Raises StartError for an unknown name, a value of the wrong type or out of range, and contradicting settings.
     """
     values: dict[str, Any] = {find_setting(name).name: value for name, value in table.items()}
     values.update(parse_setting(text) for text in overrides)
@@ -285,7 +287,7 @@ def load_settings(table: Mapping[str, object], overrides: Sequence[str] = ()) ->
 
 
 class Address(NamedTuple):
-    """A host as it was given (a name, an address, or empty for all addresses) and a TCP port."""
+    """A host (a name, an address, or empty for all addresses) and a TCP port."""
 
     host: str
     port: int
@@ -300,14 +302,13 @@ DEFAULT_DATA = Path("data")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Where one server listens and keeps its data.
+    """The options of one server: addresses, data folder and others.
 
-    ``advertised`` is None when clients use the listening address, ``metrics`` when nobody watches.
-    ``dynamic_settings``: who may change settings of the broker. ``unsafe_settings``: dynamic changes may go below a
-    safe minimum. ``ignore_saved_settings``: start without the changes that the data folder keeps. ``given``: the
-    settings that the server was started with, by name, and where each was given ("--set").
-    ``file_mode``: permissions of the files that are made in the data folder; its folders may be searched by whoever may
-    read the files.
+    ``advertised`` is None if clients use the listening address, ``metrics`` if metrics are not served.
+    ``dynamic_settings``: clients that may change settings of the broker. ``unsafe_settings``: dynamic changes may go
+    below a safe minimum. ``ignore_saved_settings``: start without the changes that are saved in the data folder.
+    ``given``: the settings that were given at the start, by name, with their source ("--set"). ``file_mode``:
+    permissions of new files in the data folder; whoever may read the files may also search the folders.
     """
 
     listen_host: str = DEFAULT_LISTEN.host
@@ -327,21 +328,21 @@ class Options:
 ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+(?:%[\w.-]+)?)\]|(?P<host>[^\s:\[\]]*)):(?P<port>[0-9]{1,5})")
 
 
-def parse_address(what: str, text: str, lowest_port: int = 0) -> Address:
-    """Read HOST:PORT, with an IPv6 address in brackets. ``what`` names the option in the error."""
+def parse_address(option: str, text: str, lowest_port: int = 0) -> Address:
+    """Parse HOST:PORT, with an IPv6 address in brackets. ``option`` is the name of the option in the error."""
     match = ADDRESS.fullmatch(text)
     if match is None:
         raise StartError(
-            f"bad {what} '{text}': expected HOST:PORT, as in 127.0.0.1:9092 or [::1]:9092 (IPv6 in brackets)"
+            f"bad {option} '{text}': expected HOST:PORT, as in 127.0.0.1:9092 or [::1]:9092 (IPv6 in brackets)"
         )
     port = int(match["port"])
     if not lowest_port <= port <= PORT_MAX:
-        raise StartError(f"bad {what} '{text}': expected a port from {lowest_port} to {PORT_MAX}, not {port}")
+        raise StartError(f"bad {option} '{text}': expected a port from {lowest_port} to {PORT_MAX}, not {port}")
     return Address(match["v6"] or match["host"], port)
 
 
 def parse_advertised(text: str) -> Address:
-    """Read the address that clients are sent to; all addresses or a free port are nowhere to go."""
+    """Parse the address that clients connect to: neither "all addresses" nor port 0."""
     address = parse_address("advertised", text, lowest_port=1)
     if not address.host:
         raise StartError(
@@ -351,20 +352,22 @@ def parse_advertised(text: str) -> Address:
 
 
 def check_topic(name: str, partitions: object) -> tuple[str, int]:
-    """Hold a topic to Kafka's rules for names and to our range of partitions."""
+    """Check a topic against Kafka's rules for names and the range of partitions. Raises StartError."""
     if name in (".", "..") or not TOPIC_NAME.fullmatch(name):
         raise StartError(
             f"bad topic name '{name}': expected 1 to {TOPIC_NAME_MAX} of the characters a-z A-Z 0-9 . _ - (not . or ..)"
         )
     if name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
-        raise StartError(f"bad topic name '{name}': it is the coordinator's own; expected another name")
+        raise StartError(f"bad topic name '{name}': it is an internal topic of the coordinator; expected another name")
     if type(partitions) is not int or not 1 <= partitions <= PARTITIONS_MAX:
-        raise StartError(f"bad topic '{name}': expected 1 to {PARTITIONS_MAX} partitions, not {shown(partitions)}")
+        raise StartError(
+            f"bad topic '{name}': expected 1 to {PARTITIONS_MAX} partitions, not {format_value(partitions)}"
+        )
     return name, partitions
 
 
 def parse_topic(text: str) -> tuple[str, int]:
-    """Read NAME:PARTITIONS from the command line."""
+    """Parse NAME:PARTITIONS from the command line."""
     name, _, partitions = text.rpartition(":")
     if not name or not NUMBER.fullmatch(partitions):
         raise StartError(f"bad topic '{text}': expected NAME:PARTITIONS, as in orders:6")
@@ -380,7 +383,7 @@ def file_topics(table: Mapping[str, object], path: Path | None) -> dict[str, int
 
 
 def option_topics(texts: Sequence[str]) -> dict[str, int]:
-    """The same from the command line, where a topic may be named once."""
+    """The partitions of each ``--topic`` of the command line. Raises StartError if a topic is given twice."""
     counts: dict[str, int] = {}
     for text in texts:
         name, partitions = parse_topic(text)
@@ -398,15 +401,15 @@ def parse_sync(value: str) -> Sync:
     return checked
 
 
-def parse_choice(what: str, value: str, choices: Any) -> Any:
-    """One of the words of a Literal. ``what`` names the option in the error."""
+def parse_choice(option: str, value: str, choices: Any) -> Any:
+    """One of the values of a Literal. ``option`` is the name of the option in the error."""
     if value in get_args(choices):
         return value
-    raise StartError(f"bad {what} '{value}': expected one of {', '.join(get_args(choices))}")
+    raise StartError(f"bad {option} '{value}': expected one of {', '.join(get_args(choices))}")
 
 
-class File(NamedTuple):
-    """A configuration file, its shape checked but not yet what its words mean."""
+class ConfigFile(NamedTuple):
+    """A configuration file with known keys of the right type. The values are not checked yet."""
 
     listen: str | None = None
     advertised: str | None = None
@@ -419,8 +422,8 @@ class File(NamedTuple):
     settings: Mapping[str, object] = {}
 
 
-def read_file(path: Path) -> File:
-    """Read a TOML file with the keys of File. Raises StartError when it cannot be read or has another shape."""
+def read_file(path: Path) -> ConfigFile:
+    """Read a TOML file with the keys of ConfigFile. StartError if it is unreadable or has other keys or types."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -429,16 +432,16 @@ def read_file(path: Path) -> File:
         raise StartError(f"the config file '{path}' is not TOML: {error}") from error
     for key, value in table.items():
         check_key(path, key, value)
-    return File(**table)
+    return ConfigFile(**table)
 
 
 def check_key(path: Path, key: str, value: object) -> None:
-    if key not in File._fields:
-        hint = " settings belong under [settings];" if key in BY_NAME else nearest(key, File._fields)
-        raise StartError(f"unknown key '{key}' in '{path}':{hint} known are {', '.join(File._fields)}")
+    if key not in ConfigFile._fields:
+        hint = " settings belong under [settings];" if key in BY_NAME else did_you_mean(key, ConfigFile._fields)
+        raise StartError(f"unknown key '{key}' in '{path}':{hint} known are {', '.join(ConfigFile._fields)}")
     expected, word = (dict, "a table") if key in ("topics", "settings") else (str, "a text")
     if not isinstance(value, expected):
-        raise StartError(f"bad value {shown(value)} for '{key}' in '{path}': expected {word}")
+        raise StartError(f"bad value {format_value(value)} for '{key}' in '{path}': expected {word}")
 
 
 def load(
@@ -455,10 +458,10 @@ def load(
     ignore_saved_settings: bool = False,
     file_mode: str | None = None,
 ) -> tuple[Settings, Options]:
-    """Everything that ``serve`` is told, checked. An option of the command line wins over the file's, a topic or a
-    setting by its name. Raises StartError for the first thing that is wrong.
+    """The settings and options of ``serve``, checked. Options of the command line override those of the file, topics
+    and settings by name. Raises StartError for the first error.
     """
-    file = File() if config is None else read_file(config)
+    file = ConfigFile() if config is None else read_file(config)
     listen = file.listen if listen is None else listen
     advertised = file.advertised if advertised is None else advertised
     sync = file.sync if sync is None else sync
@@ -480,7 +483,7 @@ def load(
         dynamic_settings=parse_choice("dynamic settings", dynamic_settings or "local", DynamicPeers),
         unsafe_settings=unsafe_settings,
         ignore_saved_settings=ignore_saved_settings,
-        given=given_by(file.settings, overrides, config),
+        given=setting_sources(file.settings, overrides, config),
         file_mode=FILE_MODE if file_mode is None else parse_file_mode(file_mode),
     )
     settings = load_settings(file.settings, overrides)
@@ -489,7 +492,7 @@ def load(
     return settings, options
 
 
-def given_by(table: Mapping[str, object], overrides: Sequence[str], path: Path | None) -> dict[str, str]:
-    """The settings of a file and of the command line by name, and which of the two gives each."""
-    by_file = dict.fromkeys(table, f"the configuration file '{path}'")
-    return by_file | {text.partition("=")[0].strip(): "--set" for text in overrides}
+def setting_sources(table: Mapping[str, object], overrides: Sequence[str], path: Path | None) -> dict[str, str]:
+    """The given settings by name, each with its source: the configuration file or ``--set``."""
+    from_file = dict.fromkeys(table, f"the configuration file '{path}'")
+    return from_file | {text.partition("=")[0].strip(): "--set" for text in overrides}

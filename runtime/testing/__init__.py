@@ -1,4 +1,4 @@
-"""For tests of programs that use Kafka's consumer groups: virtual time, faults, a timeline, fixtures for pytest.
+"""Tools for tests of programs that use consumer groups: virtual time, faults, a timeline, pytest fixtures.
 
-``callboard.testing`` is the name under which all of it is offered. Nothing here is imported by a server.
+The public names are in ``callboard.testing``. A server imports nothing of this package.
 """

@@ -1,6 +1,6 @@
-"""``python -m callboard.runtime.testing MODULE:SCENARIO SEED [COUNT] [--only 1,2]``: runs of a simulation again.
+"""``python -m callboard.runtime.testing MODULE:SCENARIO SEED [COUNT] [--only 1,2]``: repeats runs of a simulation.
 
-One seed prints everything that happened; several print those that fail.
+For one seed it prints the timeline; for several it prints those that fail.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import time
 
 from .simulation.scenario import Scenario
-from .simulation.simulate import Outcome, name_of, run_seed
+from .simulation.simulate import SeedResult, name_of, run_seed
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,13 +21,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("count", type=int, nargs="?", default=1, help="how many seeds, from this one on")
     parser.add_argument("--only", help="numbers of the faults that may happen; all by default")
     parsed = parser.parse_args(arguments)
-    scenario = find(parsed.scenario)
+    scenario = load_scenario(parsed.scenario)
     only = None if parsed.only is None else [int(number) for number in parsed.only.split(",")]
-    return repeat(scenario, parsed.seed, parsed.count, only)
+    return run_seeds(scenario, parsed.seed, parsed.count, only)
 
 
-def find(name: str) -> Scenario:
-    """The function that MODULE:FUNCTION names. SystemExit when there is none."""
+def load_scenario(name: str) -> Scenario:
+    """The function named by MODULE:FUNCTION. SystemExit when there is none."""
     module, _, function = name.partition(":")
     sys.path.insert(0, "")
     try:
@@ -37,19 +37,19 @@ def find(name: str) -> Scenario:
     return found
 
 
-def repeat(scenario: Scenario, seed: int, count: int, only: list[int] | None) -> int:
-    """Print what happens; 1 when something fails."""
+def run_seeds(scenario: Scenario, seed: int, count: int, only: list[int] | None) -> int:
+    """Run the seeds and print the failures. Returns 1 if any failed."""
     begun_s = time.monotonic()
     failed = 0
     for number in range(seed, seed + count):
-        outcome = run_seed(scenario, number, only, tells=count == 1)
+        outcome = run_seed(scenario, number, only, keeps_timeline=count == 1)
         failed += outcome.failure is not None
         show(scenario, outcome, count == 1)
     print(f"{count} seeds, {failed} failed, {count / (time.monotonic() - begun_s):.1f} seeds/s")
     return min(failed, 1)
 
 
-def show(scenario: Scenario, outcome: Outcome, is_alone: bool) -> None:
+def show(scenario: Scenario, outcome: SeedResult, is_alone: bool) -> None:
     if is_alone:
         print("\n".join(outcome.timeline))
     if outcome.failure is not None:

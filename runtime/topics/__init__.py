@@ -1,4 +1,5 @@
-"""A small topic log in memory: enough for an unchanged consumer to subscribe, poll and receive what a producer sent.
+"""A small topic log in memory: an unchanged consumer can subscribe, poll and receive the records of a producer.
 
-It is a test bench for consumers and no broker: records live as long as the process, names and end offsets longer.
+It is a test bench for consumers, not a broker: records are lost when the process ends; topic names and end offsets are
+durable.
 """

@@ -1,7 +1,7 @@
-"""A record batch (magic 2) as a producer sends it: what must be right before it is taken.
+"""Validates record batches (magic 2) from producers before they are appended.
 
-Records stay as they were sent and are never decompressed. So the count is the header's; what a compressed batch really
-holds is between the producer and the consumer.
+Records are stored as they were sent and never decompressed. So the record count is that of the header; the content of
+a compressed batch is not checked.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from typing import NamedTuple
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ..disk.crc import crc32c
-from ..log.format.batch import CODECS, CRC_FROM, HEADER_BYTES, LEADER_EPOCH, MAGIC, PREFIX_BYTES
+from ..log.format.batch import CRC_FROM, HEADER_BYTES, LEADER_EPOCH, MAGIC, PREFIX_BYTES
+from ..log.format.codecs import CODECS
 
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, key length, value length, headers: a byte each
-LENGTH_MIN = 14  # Kafka's LegacyRecord.RECORD_OVERHEAD_V0: below it, it does not look further
+BATCH_LENGTH_MIN = 14  # Kafka's LegacyRecord.RECORD_OVERHEAD_V0, the minimum that it checks
 KNOWN_CODECS = 5  # none, gzip, snappy, lz4, zstd; CODECS has a name for each of the eight values
 
 _HEADER = Struct(">qiibIhiqqqhii")
-_PLACE = Struct(">qii")
+_OFFSET_LENGTH_EPOCH = Struct(">qii")
 _CODEC_BITS = 0x07
 _TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
 
 
-class SentBatch(NamedTuple):
-    """A checked batch: ``data`` as it was sent, and what the log needs of its header. Times in ms."""
+class ProducerBatch(NamedTuple):
+    """A checked batch: ``data`` as it was sent, and the header fields that the log needs. Times in ms."""
 
     data: bytes
     attributes: int
@@ -38,14 +39,14 @@ class SentBatch(NamedTuple):
     def is_transactional(self) -> bool:
         return bool(self.attributes & _TRANSACTIONAL_BIT)
 
-    def placed_at(self, base_offset: int) -> bytes:
-        """The batch as the log keeps it: offset and leader epoch lie outside the checksum."""
-        head = _PLACE.pack(base_offset, len(self.data) - PREFIX_BYTES, LEADER_EPOCH)
-        return b"".join((head, memoryview(self.data)[_PLACE.size :]))
+    def with_base_offset(self, base_offset: int) -> bytes:
+        """The batch as stored in the log. Offset and leader epoch are not covered by the checksum."""
+        head = _OFFSET_LENGTH_EPOCH.pack(base_offset, len(self.data) - PREFIX_BYTES, LEADER_EPOCH)
+        return b"".join((head, memoryview(self.data)[_OFFSET_LENGTH_EPOCH.size :]))
 
 
-class Stored(NamedTuple):
-    """What searches by time need of a batch that the log keeps. Times in ms."""
+class BatchInfo(NamedTuple):
+    """The header fields of a stored batch that searches by time need. Times in ms."""
 
     base_offset: int
     record_count: int
@@ -54,8 +55,8 @@ class Stored(NamedTuple):
     max_timestamp_ms: int
 
 
-def check_batch(records: bytes | None, max_bytes: int) -> SentBatch:
-    """Take exactly one whole batch of at most ``max_bytes``, or raise CoordinatorError with the code Kafka answers."""
+def check_batch(records: bytes | None, max_bytes: int) -> ProducerBatch:
+    """Accept exactly one whole batch of at most ``max_bytes``, or raise CoordinatorError with Kafka's error code."""
     if records is None or len(records) < HEADER_BYTES:
         raise _invalid(f"{len(records or b'')} bytes of records: expected one batch of at least {HEADER_BYTES}")
     _, length, _, magic, crc, attributes, last_delta, _, _, producer_id, epoch, sequence, count = _HEADER.unpack_from(
@@ -63,30 +64,30 @@ def check_batch(records: bytes | None, max_bytes: int) -> SentBatch:
     )
     _check_magic(magic)
     _check_size(len(records), PREFIX_BYTES + length, max_bytes)
-    found = crc32c(memoryview(records)[CRC_FROM:])
-    if found != crc:
-        raise CoordinatorError(ErrorCode.CORRUPT_MESSAGE, f"checksum {found:#010x}: expected {crc:#010x}")
+    checksum = crc32c(memoryview(records)[CRC_FROM:])
+    if checksum != crc:
+        raise CoordinatorError(ErrorCode.CORRUPT_MESSAGE, f"checksum {checksum:#010x}: expected {crc:#010x}")
     _check_attributes(attributes)
     _check_count(count, last_delta, None if attributes & _CODEC_BITS else len(records))
     if int.from_bytes(records[:8], "big"):
         raise _invalid("a base offset other than 0: the log gives the offsets")
     if producer_id >= 0 and sequence < 0:
         raise _invalid(f"sequence {sequence} of producer {producer_id}: expected 0 or more")
-    return SentBatch(records, attributes, count, producer_id, epoch, sequence)
+    return ProducerBatch(records, attributes, count, producer_id, epoch, sequence)
 
 
-def transaction_of(records: bytes | None) -> tuple[int, int] | None:
-    """Producer id and epoch of a batch that was not checked yet; None when it is in no transaction."""
+def transactional_producer(records: bytes | None) -> tuple[int, int] | None:
+    """Producer id and epoch of an unchecked batch; None if it is not transactional."""
     if records is None or len(records) < HEADER_BYTES:
         return None
     _, _, _, _, _, attributes, _, _, _, producer_id, epoch, _, _ = _HEADER.unpack_from(records)
     return (producer_id, epoch) if attributes & _TRANSACTIONAL_BIT else None
 
 
-def describe(batch: bytes) -> Stored:
-    """Read the header of a batch that ``check_batch`` took."""
+def read_batch_info(batch: bytes) -> BatchInfo:
+    """Read the header of a batch that ``check_batch`` has accepted."""
     base, _, _, _, _, attributes, _, base_ms, max_ms, _, _, _, count = _HEADER.unpack_from(batch)
-    return Stored(base, count, bool(attributes & _CODEC_BITS), base_ms, max_ms)
+    return BatchInfo(base, count, bool(attributes & _CODEC_BITS), base_ms, max_ms)
 
 
 def _invalid(message: str) -> CoordinatorError:
@@ -95,14 +96,14 @@ def _invalid(message: str) -> CoordinatorError:
 
 def _check_magic(magic: int) -> None:
     if magic in (0, 1):
-        raise _invalid(f"message format {magic}: expected {MAGIC}; Kafka 4 takes no older one, use a newer producer")
+        raise _invalid(f"message format {magic}: expected {MAGIC}; Kafka 4 accepts no older one; use a newer producer")
     if magic != MAGIC:
         raise CoordinatorError(ErrorCode.CORRUPT_MESSAGE, f"magic {magic}: expected {MAGIC}")
 
 
 def _check_size(sent: int, claimed: int, max_bytes: int) -> None:
-    if claimed < PREFIX_BYTES + LENGTH_MIN:
-        raise CoordinatorError(ErrorCode.CORRUPT_MESSAGE, f"a batch that says it has {claimed} bytes")
+    if claimed < PREFIX_BYTES + BATCH_LENGTH_MIN:
+        raise CoordinatorError(ErrorCode.CORRUPT_MESSAGE, f"a batch with a length field of {claimed} bytes")
     if claimed != sent:
         raise _invalid(f"a batch of {claimed} bytes in {sent}: expected exactly one batch for a partition")
     if sent > max_bytes:

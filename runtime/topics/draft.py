@@ -1,4 +1,4 @@
-"""Changes to the topics that share one write: the table as it will be, and what to do when that is durable, or not."""
+"""A draft of the topic table: changes that share one write, with callbacks for when it is durable or has failed."""
 
 from __future__ import annotations
 
@@ -6,42 +6,42 @@ from collections.abc import Callable
 from uuid import UUID
 
 from .ends import FreeSlots
-from .store import Table, TopicRow
+from .store import TopicRow, TopicsFile
 from .table import TopicTable
 
-Step = Callable[[], None]
+Callback = Callable[[], None]
 
 
-class Draft:
-    """Begun from the visible table, which stays as it is."""
+class TopicsDraft:
+    """Starts as a copy of the current table, which it does not change."""
 
     def __init__(self, visible: TopicTable, offsets_topic_id: UUID) -> None:
         self.table = visible.copy()
-        self.to_publish: list[Step] = []
-        self.to_discard: list[Step] = []
-        self._visible = visible
+        self.to_publish: list[Callback] = []
+        self.to_discard: list[Callback] = []
+        self._current = visible
         self._offsets_topic_id = offsets_topic_id
         self._free_slots: FreeSlots | None = None
 
-    def take_slots(self, count: int) -> int:
-        """The first of ``count`` free slots. Those of a topic that this draft deletes are in use until it is gone."""
+    def allocate_slots(self, count: int) -> int:
+        """The first of ``count`` adjacent free slots. Slots of a topic that this draft deletes are still in use."""
         if self._free_slots is None:
-            self._free_slots = FreeSlots((row.first_slot, row.partitions) for row in self._visible.rows.values())
-        return self._free_slots.take(count)
+            self._free_slots = FreeSlots((row.first_slot, row.partitions) for row in self._current.rows.values())
+        return self._free_slots.allocate(count)
 
-    def add(self, row: TopicRow, publish: Step) -> None:
+    def add(self, row: TopicRow, publish: Callback) -> None:
         self.table.add(row)
         self.to_publish.append(publish)
 
-    def remove(self, name: str, publish: Step) -> None:
+    def remove(self, name: str, publish: Callback) -> None:
         self.table.remove(name)
         self.to_publish.append(publish)
 
-    def replace(self, row: TopicRow, publish: Step, discard: Step) -> None:
+    def replace(self, row: TopicRow, publish: Callback, discard: Callback) -> None:
         self.table.replace(row)
         self.to_publish.append(publish)
         self.to_discard.append(discard)
 
-    def content(self) -> Table:
-        """What is written to ``topics.json``."""
-        return Table(self._offsets_topic_id, self.table.next_producer_id, tuple(self.table.rows.values()))
+    def content(self) -> TopicsFile:
+        """The content for ``topics.json``."""
+        return TopicsFile(self._offsets_topic_id, self.table.next_producer_id, tuple(self.table.rows.values()))

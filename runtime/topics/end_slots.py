@@ -1,7 +1,7 @@
-"""The bytes of ``topics.ends``: a header, then a slot of 16 bytes for each partition: its end offset and a checksum.
+"""The format of ``topics.ends``: a header, then for each partition a slot of 16 bytes with end offset and checksum.
 
-The checksum covers the number of the slot, so a slot that was copied to another place is damaged there. An aligned slot
-lies in one page and one sector: neither a killed process nor a power cut leaves half of it.
+The checksum covers the slot number, so a slot that was copied to another position is detected as damaged. Slots are
+aligned, so each is within one page and one sector: neither a killed process nor a power cut leaves it half written.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def decode_slots(first: int, data: bytes) -> list[int | None]:
 
 
 def decode_old_slots(data: bytes) -> list[int | None]:
-    """The same of a file of format 1, from its header on; slot 0, which is the header, counts as damaged."""
+    """The end offsets of a file of format 1, header included; slot 0, which is the header, counts as damaged."""
     whole = memoryview(data)[: len(data) // OLD_SLOT_BYTES * OLD_SLOT_BYTES]
     offsets: list[int | None] = [offset if offset >= 0 else None for offset in whole.cast("q")]
     return [None, *offsets[1:]]
 
 
 def decode_file(data: bytes) -> list[int | None] | None:
-    """All slots of a file of either format, by their numbers; None when it is no such file."""
+    """All slots of a file of either format, by slot number; None if it has neither format."""
     if data.startswith(OLD_HEADER):
         return decode_old_slots(data)
     return [None, *decode_slots(FIRST_SLOT, data[SLOT_BYTES:])] if data.startswith(HEADER) else None

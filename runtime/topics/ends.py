@@ -1,12 +1,12 @@
-"""``topics.ends``: where every partition ends, which must outlive the process although the records do not.
+"""``topics.ends``: the end offset of every partition, which is durable although the records are not.
 
-All end offsets are held in memory, 8 bytes each, and each change is written to the file before the producer is
-answered. So a killed process loses nothing; a power cut takes back what was stored since the last sync. There is no
-mapping of the file, so another process that truncates it cannot kill this one: the next check finds it, and the file is
-written anew from memory.
+All end offsets are in memory, 8 bytes each. Each change is written to the file before the producer gets its response,
+so a killed process loses nothing; a power cut loses the changes since the last sync. The file is not memory-mapped, so
+another process that truncates it cannot crash this one: the next check finds that, and the file is rewritten from
+memory.
 
-One file for all topics, because a file each would cost a descriptor each. Which slots belong to which topic stands in
-``topics.json``; the others are free.
+There is one file for all topics, because a file per topic would need a descriptor per topic. ``topics.json`` has the
+slots of each topic; the others are free.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from .failures import storage_error
 GROW_SLOTS = 256  # 4096 bytes
 
 
-class EndOffsets:
-    """The open file. Everything but ``sync`` and ``put_in_place`` belongs to the thread of the loop.
+class EndOffsetsFile:
+    """The open file. All methods but ``sync`` and ``put_in_place`` must be called on the event loop's thread.
 
-    The file is always longer than its last slot in use, so a size below ``_size`` says that somebody has cut it, even
-    if a slot behind the cut was written since.
+    The file is always longer than its last used slot. So a size below ``_size`` shows that it was truncated, even if a
+    slot after the cut has been written since.
     """
 
     def __init__(self, path: Path, disk: Disk) -> None:
-        """Open ``path``. Raises OSError, and StartError if it is no such file of the present format."""
+        """Open ``path``. Raises OSError, and StartError if it is not a file of the current format."""
         self._path = path
-        self._side_path = path.with_name(path.name + ".new")
+        self._temporary_path = path.with_name(path.name + ".new")
         self._disk = disk
         self._is_dirty = False
         self._is_broken = False  # a write has failed
         self._is_closed = False
-        self._guard = threading.Lock()  # who closes the file waits for a sync of it in another thread
+        self._file_lock = threading.Lock()  # closing waits for a sync in another thread
         self._file = disk.open(path, os.O_RDWR)
         self._offsets = array("q", bytes(8 * (disk.size(self._file) // SLOT_BYTES)))
         header = disk.read(self._file, SLOT_BYTES, 0)
@@ -51,18 +51,18 @@ class EndOffsets:
 
     @property
     def _size(self) -> int:
-        """How many bytes the file must have."""
+        """The size in bytes that the file must have."""
         return len(self._offsets) * SLOT_BYTES
 
-    def loaded(self, first: int, offsets: Sequence[int]) -> None:
-        """Take what was read of a topic's slots."""
+    def set_loaded(self, first: int, offsets: Sequence[int]) -> None:
+        """Set offsets in memory only, as read from the file."""
         self._offsets[first : first + len(offsets)] = array("q", offsets)
 
     def __getitem__(self, slot: int) -> int:
         return self._offsets[slot]
 
     def store(self, slot: int, offset: int) -> None:
-        """Raises OSError; then the offset counts all the same, and ``sync`` says that the file must be rewritten."""
+        """Store an end offset. After an OSError it is in effect in memory, and ``sync`` reports a problem."""
         self._offsets[slot] = offset
         self._is_dirty = True
         try:
@@ -72,94 +72,94 @@ class EndOffsets:
             raise
 
     def reserve(self, first: int, offsets: Sequence[int]) -> None:
-        """Set free slots, and make the file long enough for them. Raises OSError when the disk is full."""
+        """Write free slots, extending the file as needed. Raises OSError, for example if the disk is full."""
         missing = first + len(offsets) + 1 - len(self._offsets)
         if missing > 0:
-            if self._disk.size(self._file) < self._size:  # longer, it would look whole
-                raise OSError(errno.EIO, f"{self._path.name} was cut and is about to be written anew")
+            if self._disk.size(self._file) < self._size:  # once extended, it would look complete
+                raise OSError(errno.EIO, f"{self._path.name} was truncated and is about to be rewritten")
             added = bytes(-(-missing // GROW_SLOTS) * GROW_SLOTS * SLOT_BYTES)
             write_all(self._disk, self._file, added, self._size)
             self._offsets.frombytes(bytes(len(added) // SLOT_BYTES * 8))
-        self.loaded(first, offsets)
+        self.set_loaded(first, offsets)
         self._is_dirty = True
         write_all(self._disk, self._file, encode_slots(first, offsets), first * SLOT_BYTES)
 
     def sync(self) -> str:
-        """Make what was stored survive a power cut, and say what is wrong with the file; "" if nothing is.
+        """Sync the file; returns what is wrong with the file, or "".
 
-        Blocks; any thread may call it. Raises OSError. A file with something wrong is not synced but must be written
-        anew: ``rewrite``, then ``put_in_place``.
+        Blocks; any thread may call it. Raises OSError. A file with a problem is not synced; it must be rewritten with
+        ``rewrite`` and ``put_in_place``.
         """
-        with self._guard:
+        with self._file_lock:
             if self._is_closed:
                 return ""
             problem = self._problem()
             if self._is_dirty and not problem:
-                self._is_dirty = False  # first: what is stored meanwhile is for the next sync
+                self._is_dirty = False  # before the sync: concurrent stores are for the next one
                 try:
                     self._disk.sync(self._file)
                 except OSError:
-                    self._is_broken = True  # the system may have dropped what it could not write
+                    self._is_broken = True  # the system may have dropped pages that it could not write
                     raise
             return problem
 
     def _problem(self) -> str:
         size = self._disk.size(self._file)
         if size < self._size:
-            return f"it has {size} bytes, expected {self._size}: somebody has cut it"
+            return f"it has {size} bytes, expected {self._size}: it was truncated"
         if not self._disk.is_named(self._file, self._path):
             return "it was removed, moved or replaced"
         return "it could not be written" if self._is_broken else ""
 
     def rewrite(self) -> None:
-        """Write all offsets to a new file beside the old one, and store there from now on. Raises OSError."""
-        new = self._disk.open(self._side_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        """Write all offsets to a new file beside the old one, and use the new file from now on. Raises OSError."""
+        new_file = self._disk.open(self._temporary_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
-            write_all(self._disk, new, _image(self._offsets), 0)
+            write_all(self._disk, new_file, _encode_file(self._offsets), 0)
         except OSError:
-            self._disk.close(new)
+            self._disk.close(new_file)
             raise
-        with self._guard:
-            old, self._file = self._file, new
+        with self._file_lock:
+            old_file, self._file = self._file, new_file
             self._is_broken = False
-        self._disk.close(old)
+        self._disk.close(old_file)
 
     def put_in_place(self) -> None:
-        """Give the new file its name, durably. Blocks; any thread may call it. Raises OSError."""
-        with self._guard:
+        """Rename the new file into place, durably. Blocks; any thread may call it. Raises OSError."""
+        with self._file_lock:
             if not self._is_closed:
                 self._disk.sync(self._file)
-                self._disk.rename(self._side_path, self._path)
+                self._disk.rename(self._temporary_path, self._path)
                 self._disk.sync_folder(self._path.parent)
 
     def close(self) -> None:
-        with self._guard:
+        with self._file_lock:
             if not self._is_closed:
                 self._is_closed = True
                 self._disk.close(self._file)
 
 
 class TopicEnds:
-    """The end offsets of one topic's partitions, which lie side by side."""
+    """The end offsets of one topic's partitions, in adjacent slots."""
 
     __slots__ = ("_count", "_ends", "_first_slot", "_moving_to")
 
-    def __init__(self, ends: EndOffsets, first_slot: int, count: int) -> None:
+    def __init__(self, ends: EndOffsetsFile, first_slot: int, count: int) -> None:
         self._ends = ends
         self._first_slot = first_slot
         self._count = count
-        self._moving_to = 0  # a growing topic's next slots: until they count, or never will, both places are written
+        self._moving_to = 0  # next slots of a growing topic; both are written until the move ends
 
-    def move(self, first_slot: int) -> None:
-        """Store at these slots too, which have what was stored up to now."""
+    def begin_move(self, first_slot: int) -> None:
+        """From now on also store to these slots, which have the current offsets already."""
         self._moving_to = first_slot
 
-    def moved(self, first_slot: int, count: int) -> None:
-        """From now on these slots count."""
+    def finish_move(self, first_slot: int, count: int) -> None:
+        """Use the new slots only."""
         self._first_slot, self._count, self._moving_to = first_slot, count, 0
 
-    def stay(self) -> None:
-        """The move is given up."""
+    def cancel_move(self) -> None:
+        """Use the old slots only."""
         self._moving_to = 0
 
     def __len__(self) -> int:
@@ -168,8 +168,8 @@ class TopicEnds:
     def __getitem__(self, index: int) -> int:
         return self._ends[self._first_slot + index]
 
-    def keep(self, index: int, offset: int) -> None:
-        """Store where a partition ends. Raises CoordinatorError (KAFKA_STORAGE_ERROR)."""
+    def store(self, index: int, offset: int) -> None:
+        """Store the end offset of a partition. Raises CoordinatorError (KAFKA_STORAGE_ERROR)."""
         try:
             self._ends.store(self._first_slot + index, offset)
             if self._moving_to:
@@ -178,8 +178,8 @@ class TopicEnds:
             raise storage_error(error) from error
 
 
-class NoEnds:
-    """Those of the coordinator's own topics, which take no records here."""
+class InternalTopicEnds:
+    """The end offsets, all 0, of the coordinator's own topics, whose records are not stored by this package."""
 
     __slots__ = ("_count",)
 
@@ -192,12 +192,12 @@ class NoEnds:
     def __getitem__(self, index: int) -> int:
         return 0
 
-    def keep(self, index: int, offset: int) -> None:
+    def store(self, index: int, offset: int) -> None:
         pass
 
 
 class FreeSlots:
-    """The slots that no topic has. ``spans`` are those in use, as (first, count)."""
+    """The free slots. ``spans``: the used ones, as (first, count)."""
 
     def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
         self._gaps: list[tuple[int, int]] = []
@@ -207,21 +207,21 @@ class FreeSlots:
                 self._gaps.append((self._end, first - self._end))
             self._end = max(self._end, first + count)
 
-    def take(self, count: int) -> int:
-        """The first of ``count`` slots side by side, which are no longer free."""
-        for place, (first, free) in enumerate(self._gaps):
-            if free >= count:
-                self._gaps[place] = (first + count, free - count)
+    def allocate(self, count: int) -> int:
+        """Allocate ``count`` adjacent slots; returns the first."""
+        for gap_index, (first, free_count) in enumerate(self._gaps):
+            if free_count >= count:
+                self._gaps[gap_index] = (first + count, free_count - count)
                 return first
         self._end += count
         return self._end - count
 
 
 def create_file(path: Path, offsets: Sequence[int], disk: Disk) -> None:
-    """Write a file with these end offsets, by slot from 0 on, durably. Raises OSError."""
+    """Write a file with these end offsets, from slot 0 on, durably. Raises OSError."""
     length = -(-(len(offsets) + 1) // GROW_SLOTS) * GROW_SLOTS
-    replace_file(disk, path, _image([*offsets, *[0] * (length - len(offsets))]))
+    replace_file(disk, path, _encode_file([*offsets, *[0] * (length - len(offsets))]))
 
 
-def _image(offsets: Sequence[int]) -> bytes:
+def _encode_file(offsets: Sequence[int]) -> bytes:
     return HEADER + encode_slots(FIRST_SLOT, offsets[FIRST_SLOT:])

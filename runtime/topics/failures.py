@@ -1,4 +1,4 @@
-"""What a client is told of a change to the topics that was not made."""
+"""Errors for clients when a change of the topics fails."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ def storage_error(error: OSError) -> CoordinatorError:
     return CoordinatorError(ErrorCode.KAFKA_STORAGE_ERROR, f"the topics cannot be written: {error.strerror}")
 
 
-def as_refusal(failure: Exception) -> CoordinatorError:
-    """A refusal as it is; an OSError, or a bug, as the code that Kafka has for it."""
+def to_coordinator_error(failure: Exception) -> CoordinatorError:
+    """A CoordinatorError unchanged; an OSError, or a bug, with Kafka's error code for it."""
     if isinstance(failure, CoordinatorError):
         return failure
     if isinstance(failure, OSError):
         return storage_error(failure)
-    return CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the change has failed: {failure!r}")
+    return CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the change failed: {failure!r}")

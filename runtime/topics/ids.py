@@ -1,4 +1,4 @@
-"""Ids of topics, as Kafka draws them."""
+"""Generates topic ids as Kafka does."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from .store import id_text
 
 
 def new_topic_id(random: Random) -> UUID:
-    while not _is_like_kafkas(topic_id := UUID(random.uuid())):
+    while not _is_valid_in_kafka(topic_id := UUID(random.uuid())):
         pass
     return topic_id
 
 
 def transactions_topic_id(offsets_topic_id: UUID) -> UUID:
-    """Another id of this data folder's own that stays the same; only one of the two is kept."""
+    """The id of the transactions topic, derived from that of the offsets topic, which is the one that is stored."""
     ids = (uuid5(offsets_topic_id, f"{TRANSACTIONS_TOPIC}-{number}") for number in count())
-    return next(topic_id for topic_id in ids if _is_like_kafkas(topic_id))
+    return next(topic_id for topic_id in ids if _is_valid_in_kafka(topic_id))
 
 
-def _is_like_kafkas(topic_id: UUID) -> bool:
-    """Kafka's ids never begin with "-", so that no tool takes one for an option."""
+def _is_valid_in_kafka(topic_id: UUID) -> bool:
+    """Kafka's ids never begin with "-", so tools cannot mistake them for options."""
     return not id_text(topic_id).startswith("-")

@@ -1,4 +1,4 @@
-"""Which topic names Kafka refuses (``org.apache.kafka.common.internals.Topic``), and which are its own."""
+"""Kafka's rules for topic names (``org.apache.kafka.common.internals.Topic``), and the names of internal topics."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from ...actors.errors import CoordinatorError, ErrorCode
 from ..settings.table import OFFSETS_TOPIC, TOPIC_NAME, TOPIC_NAME_MAX, TRANSACTIONS_TOPIC
 
 INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
-METADATA_TOPIC = "__cluster_metadata"  # Kafka's controller log; no topic may be made in its name
+METADATA_TOPIC = "__cluster_metadata"  # Kafka's controller log; the name is reserved
 
 
 def check_name(name: str) -> None:
-    """Raise CoordinatorError (INVALID_TOPIC_EXCEPTION) unless Kafka would take ``name`` for a topic."""
+    """Raise CoordinatorError (INVALID_TOPIC_EXCEPTION) unless ``name`` is a valid topic name in Kafka."""
     if name in (".", "..") or not TOPIC_NAME.fullmatch(name):
         raise CoordinatorError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -20,10 +20,10 @@ def check_name(name: str) -> None:
 
 
 def is_internal(name: str) -> bool:
-    """Whether clients may not produce to it, and listings mark it."""
+    """Whether the topic is internal: clients may not produce to it."""
     return name in INTERNAL_TOPICS
 
 
 def metric_name(name: str) -> str:
-    """Names that are equal here collide: Kafka's metrics write a dot as an underscore, so it refuses the second."""
+    """The name in Kafka's metrics, with underscores for dots. Kafka refuses a topic whose metric name exists."""
     return name.replace(".", "_")

@@ -1,8 +1,8 @@
-"""``topics.json`` and ``topics.ends`` at a start: both are there, or the folder is new, or the start is refused.
+"""Opens ``topics.json`` and ``topics.ends`` at start. Either both exist, or the folder is new, or the start is refused.
 
-``topics.json`` is made first, then ``topics.ends``, then the journal. So a journal, or ends, without ``topics.json``
-mean that it was lost, and so do topics without ``topics.ends``. A folder that was copied from a Kafka, or imported, has
-none of them.
+``topics.json`` is created first, then ``topics.ends``, then the journal. So a journal, or end offsets, without
+``topics.json`` mean that this file was lost; topics without ``topics.ends`` mean that that one was. A folder that was
+copied from Kafka, or imported, has none of the files.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from ..common.logs import get_logger
 from ..disk.disk import Disk, read_file
 from ..log.folder import TOPICS_NAME
 from ..log.journal import FOLDER as JOURNAL
-from ..log.recovery.clean_stop import NAME as CLEAN_STOP
+from ..log.recovery.clean_stop import NOTE_NAME as CLEAN_STOP
 from .end_slots import FIRST_SLOT, HEADER, decode_file
-from .ends import EndOffsets, create_file
-from .store import START_WITHOUT, Table, TopicRow, encode_table, load_table, save_table
+from .ends import EndOffsetsFile, create_file
+from .store import START_WITHOUT, TopicRow, TopicsFile, encode_table, load_table, save_table
 
 log = get_logger("callboard.runtime")
 
-UNKNOWN = -1
+UNKNOWN_SIZE = -1
 ENDS_NAME = "topics.ends"
 DAMAGED_NAME = "topics.ends.damaged"
 SALVAGED_NAME = "topics.ends.salvaged"
 
 Slots = list[int | None]
-"""End offsets by slot; None where a slot is damaged."""
+"""End offsets by slot; None for a damaged slot."""
 
 
-class Opened(NamedTuple):
+class OpenedFiles(NamedTuple):
     """``table_bytes``: the size of ``topics.json``; UNKNOWN if it has an old format and could not be replaced."""
 
-    table: Table
-    ends: EndOffsets
+    table: TopicsFile
+    ends: EndOffsetsFile
     table_bytes: int
 
 
-def open_files(folder: Path, disk: Disk, new_id: Callable[[], UUID]) -> Opened:
-    """Read both files, and bring them to the present format. Raises StartError."""
+def open_files(folder: Path, disk: Disk, new_id: Callable[[], UUID]) -> OpenedFiles:
+    """Read both files, and convert them to the current format. Raises StartError."""
     path = folder / TOPICS_NAME
     loaded = load_table(path, disk)
     if loaded is None:
         _refuse_lost_table(folder, disk)
-    table = (loaded.table if loaded else None) or Table(new_id(), 0, ())
+    table = (loaded.table if loaded else None) or TopicsFile(new_id(), 0, ())
     size = len(encode_table(table))
     if loaded is None:
-        _save_first(path, table, disk)
+        _create_table(path, table, disk)
     try:
         ends = _open_ends(folder, table, disk)
     except OSError as error:
@@ -60,11 +60,11 @@ def open_files(folder: Path, disk: Disk, new_id: Callable[[], UUID]) -> Opened:
             save_table(path, table, disk)
         except OSError as error:
             log.warning("the topics keep their old format for now", file=str(path), reason=str(error))
-            size = UNKNOWN
-    return Opened(table, ends, size)
+            size = UNKNOWN_SIZE
+    return OpenedFiles(table, ends, size)
 
 
-def _save_first(path: Path, table: Table, disk: Disk) -> None:
+def _create_table(path: Path, table: TopicsFile, disk: Disk) -> None:
     try:
         save_table(path, table, disk)
     except OSError as error:
@@ -85,7 +85,7 @@ def _refuse_lost_table(folder: Path, disk: Disk) -> None:
 
 
 def _read_slots(path: Path, disk: Disk) -> Slots | None:
-    """None when there is no such file, or when it is none of ours. Raises StartError."""
+    """The slots of a file; None if it does not exist or has an unknown format. Raises StartError."""
     try:
         return decode_file(read_file(disk, path))
     except FileNotFoundError:
@@ -94,23 +94,23 @@ def _read_slots(path: Path, disk: Disk) -> Slots | None:
         raise StartError(f"cannot read the end offsets '{path}': {error.strerror}; check its owner and mode") from error
 
 
-def _open_ends(folder: Path, table: Table, disk: Disk) -> EndOffsets:
+def _open_ends(folder: Path, table: TopicsFile, disk: Disk) -> EndOffsetsFile:
     path = folder / ENDS_NAME
     slots = _read_slots(path, disk)
     if not table.topics and slots is None:
         create_file(path, [], disk)
-        return EndOffsets(path, disk)
+        return EndOffsetsFile(path, disk)
     if disk.kind(path) == "nothing" and disk.kind(folder / DAMAGED_NAME) == "file":
         slots = _salvage(folder, table, disk)
     else:
-        _check(path, table, slots, disk)
+        _check_slots(path, table, slots, disk)
     assert slots is not None
     if read_head(path, disk) != HEADER:
         create_file(path, [offset or 0 for offset in slots], disk)
-        log.info("the end offsets of topics were brought to the present format", file=str(path))
-    ends = EndOffsets(path, disk)
+        log.info("the end offsets of topics were converted to the current format", file=str(path))
+    ends = EndOffsetsFile(path, disk)
     for row in table.topics:
-        ends.loaded(row.first_slot, [offset or 0 for offset in _slots_of(row, slots)])
+        ends.set_loaded(row.first_slot, [offset or 0 for offset in _slots_of(row, slots)])
     return ends
 
 
@@ -118,27 +118,27 @@ def read_head(path: Path, disk: Disk) -> bytes:
     return read_file(disk, path)[: len(HEADER)]
 
 
-def _check(path: Path, table: Table, slots: Slots | None, disk: Disk) -> None:
-    """Raise StartError unless the file has a good slot for each partition."""
+def _check_slots(path: Path, table: TopicsFile, slots: Slots | None, disk: Disk) -> None:
+    """Raise StartError unless the file has a valid slot for each partition."""
     topics = f"{len(table.topics)} topics in '{TOPICS_NAME}'"
     if disk.kind(path) == "nothing":
         raise StartError(
             f"found {topics} and no '{path}', expected it there, with the ends of their partitions; put it back, or"
-            f" make an empty file '{DAMAGED_NAME}' to {_BEGIN_AT}, or {START_WITHOUT}"
+            f" make an empty file '{DAMAGED_NAME}' to {_SALVAGE_EFFECT}, or {START_WITHOUT}"
         )
-    way_out = f"restore it from a copy, or rename it to '{DAMAGED_NAME}' to {_BEGIN_AT}, or {START_WITHOUT}"
+    remedy = f"restore it from a copy, or rename it to '{DAMAGED_NAME}' to {_SALVAGE_EFFECT}, or {START_WITHOUT}"
     if slots is None:
         found = read_head(path, disk)
-        raise StartError(f"the end offsets '{path}' begin with {found!r}: expected {HEADER!r}; {way_out}")
-    damaged = _damaged(table, slots)
+        raise StartError(f"the end offsets '{path}' begin with {found!r}: expected {HEADER!r}; {remedy}")
+    damaged = _damaged_partitions(table, slots)
     if damaged:
         raise StartError(
-            f"the end offsets '{path}' are damaged: no good slot for partition {damaged[0]}, and for"
-            f" {len(damaged) - 1} others; {way_out}"
+            f"the end offsets '{path}' are damaged: no valid slot for partition {damaged[0]}, and for"
+            f" {len(damaged) - 1} others; {remedy}"
         )
 
 
-def _damaged(table: Table, slots: Slots) -> list[str]:
+def _damaged_partitions(table: TopicsFile, slots: Slots) -> list[str]:
     """The partitions whose slot is missing or damaged."""
     return [
         f"{row.name}-{index}"
@@ -153,10 +153,10 @@ def _slots_of(row: TopicRow, slots: Slots) -> Sequence[int | None]:
     return found + [None] * (row.partitions - len(found))
 
 
-def _salvage(folder: Path, table: Table, disk: Disk) -> Slots:
-    """Somebody has asked for it: take the good slots of a damaged file. The log raises the others at start."""
+def _salvage(folder: Path, table: TopicsFile, disk: Disk) -> Slots:
+    """Take the valid slots of a damaged file, as the user has requested. Loading the log raises the others."""
     slots = _read_slots(folder / DAMAGED_NAME, disk) or []
-    damaged = _damaged(table, slots)
+    damaged = _damaged_partitions(table, slots)
     slots += [None] * (max(row.first_slot + row.partitions for row in table.topics) - len(slots))
     create_file(folder / ENDS_NAME, [offset or 0 for offset in slots], disk)
     disk.rename(folder / DAMAGED_NAME, folder / SALVAGED_NAME)
@@ -169,4 +169,4 @@ def _salvage(folder: Path, table: Table, disk: Disk) -> Slots:
     return slots
 
 
-_BEGIN_AT = "begin the damaged partitions at the highest offset that a group has committed"
+_SALVAGE_EFFECT = "begin the damaged partitions at the highest offset that a group has committed"

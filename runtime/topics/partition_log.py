@@ -1,7 +1,7 @@
-"""One partition in memory: whole batches as producers sent them, found by offset or by time. Pure: no file, no clock.
+"""The log of one partition in memory: whole batches as producers sent them. Pure: no file, no clock.
 
-The oldest batches can be dropped; offsets never start again. After a restart the log is empty and begins where it
-ended.
+The oldest batches can be dropped; offsets are never reused. After a restart the log is empty and begins at its former
+end offset.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ...actors.records import MarkerRecord
 from ..log.format.batch import Producer, encode_batch, frame_record, read_batch
 from ..log.format.errors import DamagedBatch
 from ..log.format.transaction_records import encode_marker
-from .batch import check_batch, describe
-from .producers import Producers
+from .batch import check_batch, read_batch_info
+from .producers import ProducerStates
 from .transactions import PartitionTransactions
 
 Waiter = Callable[[int], None]
-"""Called with the bytes of each batch that the partition takes. It may remove itself."""
+"""Called with the size in bytes of each batch that is appended. It may remove itself."""
 
 
-class Located(NamedTuple):
-    """A record that was searched by time."""
+class TimestampAndOffset(NamedTuple):
+    """A record found by a search for a timestamp."""
 
     timestamp_ms: int
     offset: int
@@ -33,159 +33,163 @@ class Located(NamedTuple):
 class PartitionLog:
     """The log of one partition. ``start_offset`` is the oldest record's, ``end_offset`` the next one's.
 
-    ``waiters`` are those who want to hear of appends; whoever appends calls them.
+    ``waiters``: callbacks for appends. The caller of ``append`` must call them.
     """
 
     __slots__ = (
-        *("_bases", "_batches", "_deleted_to", "_head", "_max_bytes", "_producers"),
+        *("_base_offsets", "_batches", "_deleted_before", "_head", "_max_bytes", "_producers"),
         *("end_offset", "size_bytes", "transactions", "waiters"),
     )
 
     def __init__(self, message_max_bytes: int, end_offset: int = 0) -> None:
         self._max_bytes = message_max_bytes
-        self._producers = Producers()
+        self._producers = ProducerStates()
         self.transactions = PartitionTransactions()
-        self._bases: list[int] = []
+        self._base_offsets: list[int] = []
         self._batches: list[bytes] = []
-        self._head = 0  # what lies before is dropped; the lists are cut when half of them is
-        self._deleted_to = 0  # records before it are gone, though their batch may be there
+        self._head = 0  # entries before it are dropped; the lists are shortened when half of them is
+        self._deleted_before = 0  # records before it are deleted, even if their batch is retained
         self.end_offset = end_offset
         self.size_bytes = 0
         self.waiters: set[Waiter] = set()
 
     @property
     def start_offset(self) -> int:
-        return max(self._bases[self._head], self._deleted_to) if self.size_bytes else self.end_offset
+        return max(self._base_offsets[self._head], self._deleted_before) if self.size_bytes else self.end_offset
 
     def append(self, records: bytes | None) -> int:
-        """Store one batch and return its base offset, of old if the same producer sent the same batch before.
+        """Store one batch and return its base offset. A duplicate is not stored; its original offset is returned.
 
-        Raises CoordinatorError with the code Kafka answers when the batch or its sequence is not right.
+        Raises CoordinatorError, with Kafka's error code, if the batch or its sequence number is invalid.
         """
         batch = check_batch(records, self._max_bytes)
-        known = self._producers.check(batch)
-        if known is not None:
-            return known
+        duplicate_offset = self._producers.check(batch)
+        if duplicate_offset is not None:
+            return duplicate_offset
         base_offset = self.end_offset
-        self._producers.stored(batch, base_offset)
+        self._producers.add_batch(batch, base_offset)
         if batch.is_transactional:
-            self.transactions.wrote(batch.producer_id, base_offset)
-        self._store(batch.placed_at(base_offset), batch.record_count)
+            self.transactions.add_batch(batch.producer_id, base_offset)
+        self._store(batch.with_base_offset(base_offset), batch.record_count)
         return base_offset
 
     def end_transaction(self, marker: MarkerRecord, timestamp_ms: int) -> None:
-        """Store a control batch, which is one offset long and no consumer shows."""
+        """Append a control batch with the marker, which takes one offset and is not shown by consumers."""
         record = frame_record(0, 0, *encode_marker(marker))
         producer = Producer(marker.producer_id, marker.producer_epoch, is_control=True)
-        self.transactions.ended(marker.producer_id, marker.committed, self.end_offset)
+        self.transactions.end(marker.producer_id, marker.committed, self.end_offset)
         self._store(encode_batch(self.end_offset, timestamp_ms, timestamp_ms, [record], producer), 1)
 
     def _store(self, data: bytes, record_count: int) -> None:
-        self._bases.append(self.end_offset)
+        self._base_offsets.append(self.end_offset)
         self._batches.append(data)
         self.size_bytes += len(data)
         self.end_offset += record_count
 
     @property
-    def stable_end(self) -> int:
-        """Up to where all transactions are decided; the end if none is open. Never before the start."""
-        return max(self.transactions.stable_end(self.end_offset), self.start_offset)
+    def last_stable_offset(self) -> int:
+        """Kafka's last stable offset: where the oldest open transaction begins, or the end. At least the start."""
+        return max(self.transactions.last_stable_offset(self.end_offset), self.start_offset)
 
-    def read(self, offset: int, max_bytes: int, oversized: bool = True, *, only_stable: bool = False) -> bytes:
-        """Whole batches of at most ``max_bytes``, the first being the one that contains ``offset``.
+    def read(self, offset: int, max_bytes: int, allow_oversized: bool = True, *, committed_only: bool = False) -> bytes:
+        """Whole batches of at most ``max_bytes`` in total, beginning with the batch that contains ``offset``.
 
-        ``only_stable``: none from the first open transaction on. The first batch is given even if it is larger when
-        ``oversized`` (KIP-74: a consumer must get on). Empty at the end.
+        ``committed_only``: stop before the first open transaction. ``allow_oversized``: return the first batch even if
+        it is larger (KIP-74: a consumer must make progress). Empty at the end of the log.
         Raises CoordinatorError (OFFSET_OUT_OF_RANGE) outside of the log.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise CoordinatorError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}: expected {self.start_offset} to {self.end_offset}"
             )
-        end_offset = self.stable_end if only_stable else self.end_offset
+        end_offset = self.last_stable_offset if committed_only else self.end_offset
         if offset >= end_offset:
             return b""
-        first = last = bisect_right(self._bases, offset, lo=self._head) - 1
-        left = max_bytes
-        while last < len(self._bases) and self._bases[last] < end_offset:
+        first = last = bisect_right(self._base_offsets, offset, lo=self._head) - 1
+        remaining_bytes = max_bytes
+        while last < len(self._base_offsets) and self._base_offsets[last] < end_offset:
             size = len(self._batches[last])
-            if size > left and not (oversized and last == first):
+            if size > remaining_bytes and not (allow_oversized and last == first):
                 break
-            left -= size
+            remaining_bytes -= size
             last += 1
         return b"".join(self._batches[first:last])
 
     def drop_oldest(self) -> int:
-        """Forget the oldest batch and return its size in bytes; there must be one."""
+        """Drop the oldest batch and return its size in bytes. The log must not be empty."""
         size = len(self._batches[self._head])
         self._batches[self._head] = b""
         self._head += 1
         self.size_bytes -= size
-        self.transactions.forget(self.start_offset)
-        if self._head * 2 > len(self._bases):
-            del self._bases[: self._head], self._batches[: self._head]
+        self.transactions.drop_before(self.start_offset)
+        if self._head * 2 > len(self._base_offsets):
+            del self._base_offsets[: self._head], self._batches[: self._head]
             self._head = 0
         return size
 
     def delete_before(self, offset: int) -> int:
-        """Let the log begin at ``offset``, unless it begins later, and return the size of the batches that went.
+        """Delete the records before ``offset`` and return the size in bytes of the dropped batches.
 
-        A batch that reaches beyond stays whole, as in Kafka; what it has below is not found any more.
-        Raises CoordinatorError (OFFSET_OUT_OF_RANGE) unless the offset lies between 0 and the end.
+        A batch that also has later records is retained as a whole, as in Kafka; its deleted records are not found.
+        Raises CoordinatorError (OFFSET_OUT_OF_RANGE) unless the offset is between 0 and the end.
         """
         if not 0 <= offset <= self.end_offset:
             raise CoordinatorError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}: expected 0 to {self.end_offset}")
-        held = self.size_bytes
-        self._deleted_to = max(self._deleted_to, offset)
+        size_before = self.size_bytes
+        self._deleted_before = max(self._deleted_before, offset)
         while self.size_bytes and self._oldest_end() <= offset:
             self.drop_oldest()
-        self.transactions.forget(self.start_offset)
-        return held - self.size_bytes
+        self.transactions.drop_before(self.start_offset)
+        return size_before - self.size_bytes
 
     def _oldest_end(self) -> int:
-        """Where the oldest batch ends."""
-        following = self._head + 1
-        return self._bases[following] if following < len(self._bases) else self.end_offset
+        """The end offset of the oldest batch."""
+        next_index = self._head + 1
+        return self._base_offsets[next_index] if next_index < len(self._base_offsets) else self.end_offset
 
     def raise_end(self, offset: int) -> None:
-        """Begin and end at ``offset`` if the log ended before it. Only for a log without records."""
+        """Raise the end offset, and with it the start offset, to ``offset``. Only for a log without records."""
         if self.size_bytes:
             raise ValueError(f"cannot raise the end to {offset}: the log holds records up to {self.end_offset}")
         self.end_offset = max(self.end_offset, offset)
 
-    def first_since(self, timestamp_ms: int) -> Located | None:
-        """The first record with this timestamp or a later one; of a compressed batch, its first record."""
+    def find_first_since(self, timestamp_ms: int) -> TimestampAndOffset | None:
+        """The first record with this timestamp or a later one. A compressed batch counts as its first record."""
         start = self.start_offset
-        for batch in self._kept():
-            found = describe(batch)
-            if found.max_timestamp_ms < timestamp_ms:
+        for batch in self._retained_batches():
+            info = read_batch_info(batch)
+            if info.max_timestamp_ms < timestamp_ms:
                 continue
-            inside = list(located(batch)) or [Located(found.max_timestamp_ms, max(found.base_offset, start))]
-            late = (one for one in inside if one.timestamp_ms >= timestamp_ms and one.offset >= start)
-            first = next(late, None)
+            records = list(record_timestamps(batch)) or [
+                TimestampAndOffset(info.max_timestamp_ms, max(info.base_offset, start))
+            ]
+            matching = (record for record in records if record.timestamp_ms >= timestamp_ms and record.offset >= start)
+            first = next(matching, None)
             if first is not None:
                 return first
         return None
 
-    def newest(self) -> Located | None:
-        """The record with the highest timestamp, the first of them; of a compressed batch, its last record."""
-        batch = max(self._kept(), key=lambda kept: describe(kept).max_timestamp_ms, default=None)
+    def find_newest(self) -> TimestampAndOffset | None:
+        """The first record with the highest timestamp. A compressed batch counts as its last record."""
+        batch = max(
+            self._retained_batches(), key=lambda retained: read_batch_info(retained).max_timestamp_ms, default=None
+        )
         if batch is None:
             return None
-        found = describe(batch)
-        inside = (record for record in located(batch) if record.timestamp_ms == found.max_timestamp_ms)
-        return next(inside, Located(found.max_timestamp_ms, found.base_offset + found.record_count - 1))
+        info = read_batch_info(batch)
+        records = (record for record in record_timestamps(batch) if record.timestamp_ms == info.max_timestamp_ms)
+        return next(records, TimestampAndOffset(info.max_timestamp_ms, info.base_offset + info.record_count - 1))
 
-    def _kept(self) -> Iterator[bytes]:
+    def _retained_batches(self) -> Iterator[bytes]:
         return (self._batches[index] for index in range(self._head, len(self._batches)))
 
 
-def located(batch: bytes) -> Iterator[Located]:
-    """The records of a batch as far as they can be read: none if it is compressed."""
-    if describe(batch).is_compressed:
+def record_timestamps(batch: bytes) -> Iterator[TimestampAndOffset]:
+    """Timestamps and offsets of the readable records of a batch; none if it is compressed."""
+    if read_batch_info(batch).is_compressed:
         return
     try:
         for offset, timestamp_ms, _, _ in read_batch(memoryview(batch)).records():
-            yield Located(timestamp_ms, offset)
-    except DamagedBatch:  # the producer's checksum is right and its records are not: the header has to do
+            yield TimestampAndOffset(timestamp_ms, offset)
+    except DamagedBatch:  # records that do not fit the batch despite its valid checksum: use the header
         return

@@ -1,7 +1,7 @@
-"""Idempotent producers of one partition: a batch that is sent again is stored once (KIP-98).
+"""State of the idempotent producers of one partition: a batch that is sent again is stored once (KIP-98).
 
-As in Kafka, the last five batches of a producer are remembered, which is as many as a client keeps in flight, and a
-producer that nobody remembers may begin at any sequence number.
+As in Kafka, the last five batches of a producer are remembered, the number that a client may have in flight, and an
+unknown producer may begin at any sequence number.
 """
 
 from __future__ import annotations
@@ -10,55 +10,57 @@ from collections import deque
 from typing import NamedTuple
 
 from ...actors.errors import CoordinatorError, ErrorCode
-from .batch import SentBatch
+from .batch import ProducerBatch
 
 REMEMBERED_BATCHES = 5  # Kafka's ProducerStateEntry; clients keep at most five batches in flight
-PRODUCERS_MAX = 10_000  # the one that was quiet longest is forgotten; Kafka forgets by time instead, after a day
-SEQUENCES = 2**31  # sequence numbers start again at 0 behind the largest int32
+PRODUCERS_MAX = 10_000  # the least recently active is dropped; Kafka drops by time, after a day
+SEQUENCES = 2**31  # sequence numbers wrap to 0 after the largest int32
 
 
-class Sequence(NamedTuple):
-    """A batch's first and last sequence number, and where the log put it."""
+class BatchSequence(NamedTuple):
+    """A batch's first and last sequence number, and its base offset in the log."""
 
     first: int
     last: int
     base_offset: int
 
 
-class Producer:
-    """One producer id in its newest epoch."""
+class ProducerState:
+    """The state of one producer id in its newest epoch."""
 
     __slots__ = ("batches", "epoch")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.batches: deque[Sequence] = deque(maxlen=REMEMBERED_BATCHES)
+        self.batches: deque[BatchSequence] = deque(maxlen=REMEMBERED_BATCHES)
 
-    def duplicate_of(self, batch: SentBatch) -> int | None:
-        """The base offset under which this very batch was stored before, if it is remembered."""
-        wanted = (batch.base_sequence, last_sequence(batch))
-        return next((known.base_offset for known in self.batches if known[:2] == wanted), None)
+    def duplicate_of(self, batch: ProducerBatch) -> int | None:
+        """The base offset of the same batch if it was stored before and is remembered."""
+        sequence_range = (batch.base_sequence, last_sequence(batch))
+        return next(
+            (batch_sequence.base_offset for batch_sequence in self.batches if batch_sequence[:2] == sequence_range),
+            None,
+        )
 
     def expected_sequence(self, epoch: int) -> int | None:
-        """What the next batch in ``epoch`` must begin with; None when anything goes."""
+        """The first sequence number that the next batch in ``epoch`` must have; None if any is valid."""
         if epoch != self.epoch:
             return 0
         return (self.batches[-1].last + 1) % SEQUENCES if self.batches else None
 
 
-class Producers:
-    """The producers that a partition remembers, the quietest first."""
+class ProducerStates:
+    """The known producers of a partition, least recently active first."""
 
     __slots__ = ("_producers",)
 
     def __init__(self) -> None:
-        self._producers: dict[int, Producer] = {}
+        self._producers: dict[int, ProducerState] = {}
 
-    def check(self, batch: SentBatch) -> int | None:
-        """The base offset of the batch when it is a duplicate, None when it is to be stored.
+    def check(self, batch: ProducerBatch) -> int | None:
+        """The base offset of the stored batch if this one is a duplicate, None if it must be stored.
 
-        Raises CoordinatorError: INVALID_PRODUCER_EPOCH for an epoch that is over, OUT_OF_ORDER_SEQUENCE_NUMBER for a
-        gap.
+        Raises CoordinatorError: INVALID_PRODUCER_EPOCH for an old epoch, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap.
         """
         producer = self._producers.get(batch.producer_id)
         if producer is None:
@@ -70,7 +72,7 @@ class Producers:
             )
         return self._check_order(producer, batch)
 
-    def _check_order(self, producer: Producer, batch: SentBatch) -> int | None:
+    def _check_order(self, producer: ProducerState, batch: ProducerBatch) -> int | None:
         if batch.producer_epoch == producer.epoch:
             base_offset = producer.duplicate_of(batch)
             if base_offset is not None:
@@ -83,18 +85,18 @@ class Producers:
             )
         return None
 
-    def stored(self, batch: SentBatch, base_offset: int) -> None:
-        """Remember a batch that the log took; one without a producer id is nobody's."""
+    def add_batch(self, batch: ProducerBatch, base_offset: int) -> None:
+        """Remember a stored batch. A batch without a producer id is ignored."""
         if batch.producer_id < 0:
             return
         producer = self._producers.pop(batch.producer_id, None)
         if producer is None or producer.epoch != batch.producer_epoch:
-            producer = Producer(batch.producer_epoch)
-        producer.batches.append(Sequence(batch.base_sequence, last_sequence(batch), base_offset))
+            producer = ProducerState(batch.producer_epoch)
+        producer.batches.append(BatchSequence(batch.base_sequence, last_sequence(batch), base_offset))
         self._producers[batch.producer_id] = producer
         if len(self._producers) > PRODUCERS_MAX:
             del self._producers[next(iter(self._producers))]
 
 
-def last_sequence(batch: SentBatch) -> int:
+def last_sequence(batch: ProducerBatch) -> int:
     return (batch.base_sequence + batch.record_count - 1) % SEQUENCES

@@ -1,7 +1,7 @@
-"""``topics.json``: the names, ids and partition counts of the topics, and the producer ids that were given away.
+"""``topics.json``: names, ids and partition counts of the topics, and which producer ids are allocated.
 
 The file is small and replaced as a whole: temporary file, sync, rename, sync of the folder. Its first line has a
-checksum of all that follows. Format 1 had none; such a file is read, and replaced at the next change.
+checksum of the rest. Files of format 1, without a checksum, are read, and replaced at the next change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ START_WITHOUT = "put {} into topics.json to start without topics"
 
 
 class TopicRow(NamedTuple):
-    """A topic as it is kept. ``first_slot`` is its first partition's slot in ``topics.ends``."""
+    """A stored topic. ``first_slot``: the slot of its first partition in ``topics.ends``."""
 
     name: str
     topic_id: UUID
@@ -38,37 +38,37 @@ class TopicRow(NamedTuple):
     first_slot: int
 
 
-class Table(NamedTuple):
-    """The whole file. Producer ids below ``next_producer_id`` may have been given away."""
+class TopicsFile(NamedTuple):
+    """The content of the file. Producer ids below ``next_producer_id`` may be allocated."""
 
     offsets_topic_id: UUID
     next_producer_id: int
     topics: tuple[TopicRow, ...]
 
 
-class LoadedTable(NamedTuple):
-    """A file that was read. ``table`` is None for ``{}``, with which somebody asks for a start without topics."""
+class LoadedTopicsFile(NamedTuple):
+    """A file as read. ``table`` is None for ``{}``, the request for a start without topics."""
 
-    table: Table | None
+    table: TopicsFile | None
     is_current: bool
-    """Whether it has the present format."""
+    """Whether it has the current format."""
 
 
-def load_table(path: Path, disk: Disk) -> LoadedTable | None:
-    """Read the file; None when there is none. Raises StartError when it is damaged or of a later version."""
+def load_table(path: Path, disk: Disk) -> LoadedTopicsFile | None:
+    """Read the file; None if it does not exist. Raises StartError if it is damaged or of a later version."""
     try:
         data = read_file(disk, path)
-        found = parse_json(data)
-        if found == {}:
-            return LoadedTable(None, False)
-        version = _whole(found["version"], 1)
+        fields = parse_json(data)
+        if fields == {}:
+            return LoadedTopicsFile(None, False)
+        version = _checked_int(fields["version"], 1)
         if version > VERSION:
             raise StartError(
                 f"'{path}' has version {version}: expected at most {VERSION}; a later Callboard wrote it, use that one"
             )
-        if version >= CHECKED_SINCE or "checksum" in found:
-            _check(data)
-        return LoadedTable(_table(found), version == VERSION)
+        if version >= CHECKED_SINCE or "checksum" in fields:
+            _verify_table_checksum(data)
+        return LoadedTopicsFile(_parse_table(fields), version == VERSION)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -79,7 +79,7 @@ def load_table(path: Path, disk: Disk) -> LoadedTable | None:
         ) from error
 
 
-def _check(data: bytes) -> None:
+def _verify_table_checksum(data: bytes) -> None:
     match = _CHECKSUM.search(data)
     if match is None:
         raise ValueError("no checksum of 8 hexadecimal digits in the first line")
@@ -88,12 +88,12 @@ def _check(data: bytes) -> None:
         raise ValueError(f"checksum {match[1].decode()}, expected {checksum}")
 
 
-def save_table(path: Path, table: Table, disk: Disk) -> None:
-    """Replace the file, durably. Raises OSError; then the old one is there, or the new one if its name is not safe."""
+def save_table(path: Path, table: TopicsFile, disk: Disk) -> None:
+    """Replace the file durably. After an OSError the old content or, not durably, the new one is there."""
     replace_file(disk, path, encode_table(table))
 
 
-def encode_table(table: Table) -> bytes:
+def encode_table(table: TopicsFile) -> bytes:
     body = "".join(
         (
             f' "offsets_topic_id": "{id_text(table.offsets_topic_id)}",\n',
@@ -120,27 +120,27 @@ def id_text(topic_id: UUID) -> str:
     return urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
-def _id(text: str) -> UUID:
+def _parse_id(text: str) -> UUID:
     return UUID(bytes=urlsafe_b64decode(text + "=="))
 
 
-def _whole(value: object, low: int, high: int = 2**63 - 1) -> int:
+def _checked_int(value: object, low: int, high: int = 2**63 - 1) -> int:
     if type(value) is not int or not low <= value <= high:
         raise ValueError(f"{value!r}: expected a whole number from {low} to {high}")
     return value
 
 
-def _table(found: Mapping[str, Any]) -> Table:
-    rows = tuple(_row(row) for row in found["topics"])
+def _parse_table(fields: Mapping[str, Any]) -> TopicsFile:
+    rows = tuple(_parse_row(row) for row in fields["topics"])
     if len({row.name for row in rows}) < len(rows):
-        raise ValueError("a topic stands there twice")
+        raise ValueError("a topic is listed twice")
     spans = sorted((row.first_slot, row.first_slot + row.partitions) for row in rows)
     if any(end > start for (_, end), (start, _) in pairwise(spans)):
         raise ValueError("two topics have the same slots")
-    return Table(_id(found["offsets_topic_id"]), _whole(found["next_producer_id"], 0), rows)
+    return TopicsFile(_parse_id(fields["offsets_topic_id"]), _checked_int(fields["next_producer_id"], 0), rows)
 
 
-def _row(found: Mapping[str, Any]) -> TopicRow:
-    check_name(found["name"])
-    partitions = _whole(found["partitions"], 1, PARTITIONS_MAX)
-    return TopicRow(found["name"], _id(found["id"]), partitions, _whole(found["first_slot"], 1))
+def _parse_row(fields: Mapping[str, Any]) -> TopicRow:
+    check_name(fields["name"])
+    partitions = _checked_int(fields["partitions"], 1, PARTITIONS_MAX)
+    return TopicRow(fields["name"], _parse_id(fields["id"]), partitions, _checked_int(fields["first_slot"], 1))

@@ -1,4 +1,4 @@
-"""Which topics there are and what may be done to them, as a value: one copy is visible, others are drafts. Pure."""
+"""The table of topics and the rules for changing it. One copy is visible to clients, others are drafts. Pure."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from .store import TopicRow
 class TopicTable:
     """The rows of ``topics.json``, and the rules for changing them. All checks raise CoordinatorError."""
 
-    def __init__(self, own_names: frozenset[str], next_producer_id: int) -> None:
-        """``own_names``: the coordinator's own topics, which are in no row."""
+    def __init__(self, internal_names: frozenset[str], next_producer_id: int) -> None:
+        """``internal_names``: the coordinator's own topics, which have no rows."""
         self.rows: dict[str, TopicRow] = {}
         self.partitions = 0
         self.next_producer_id = next_producer_id
-        self._own_names = own_names
-        self._metric_names = {metric_name(name): name for name in own_names}
+        self._internal_names = internal_names
+        self._metric_names = {metric_name(name): name for name in internal_names}
 
     def copy(self) -> TopicTable:
-        made = TopicTable(self._own_names, self.next_producer_id)
-        made.rows = dict(self.rows)
-        made.partitions = self.partitions
-        made._metric_names = dict(self._metric_names)
-        return made
+        copy = TopicTable(self._internal_names, self.next_producer_id)
+        copy.rows = dict(self.rows)
+        copy.partitions = self.partitions
+        copy._metric_names = dict(self._metric_names)
+        return copy
 
     def add(self, row: TopicRow) -> None:
         self.rows[row.name] = row
@@ -38,13 +38,13 @@ class TopicTable:
         del self._metric_names[metric_name(name)]
 
     def replace(self, row: TopicRow) -> None:
-        """Give a topic another number of partitions, or other slots."""
+        """Change the number of partitions or the slots of a topic."""
         self.partitions += row.partitions - self.rows[row.name].partitions
         self.rows[row.name] = row
 
     def find(self, name: str, topic_id: UUID) -> TopicRow:
-        """The row of a topic that a client has seen and that may be changed."""
-        if name in self._own_names:
+        """The row of a topic with this name and id, which clients may change."""
+        if name in self._internal_names:
             raise CoordinatorError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r} is the coordinator's own and cannot be changed"
             )
@@ -53,37 +53,40 @@ class TopicTable:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return row
 
-    def check_new(self, name: str, partitions: int, partitions_max: int, beside: int = 0) -> None:
-        """Whether such a topic could be created, with Kafka's codes, if it gets ``beside`` other partitions with it."""
+    def check_new(self, name: str, partitions: int, partitions_max: int, other_partitions: int = 0) -> None:
+        """Check that such a topic can be created, with Kafka's error codes.
+
+        ``other_partitions``: partitions of other topics that are about to be created too.
+        """
         check_name(name)
         if name == METADATA_TOPIC:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"topic {name!r}: the name is Kafka's own")
-        if name in self.rows or name in self._own_names:
+        if name in self.rows or name in self._internal_names:
             raise CoordinatorError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
         other = self._metric_names.get(metric_name(name))
         if other is not None:
             raise CoordinatorError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"topic name {name!r} collides with topic {other!r}: Kafka does not tell dots from underscores",
+                f"topic name {name!r} collides with topic {other!r}: Kafka's metrics replace dots by underscores",
             )
         if partitions < 1:
             raise CoordinatorError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions: expected 1 or more")
         self.check_count(partitions)
-        self.check_room(partitions, partitions_max, beside)
+        self.check_room(partitions, partitions_max, other_partitions)
 
     def check_count(self, partitions: int) -> None:
-        """Whether one topic may have so many partitions."""
+        """Check that a topic may have so many partitions."""
         if partitions > PARTITIONS_MAX:
             raise CoordinatorError(
                 ErrorCode.POLICY_VIOLATION, f"{partitions} partitions: expected at most {PARTITIONS_MAX}"
             )
 
-    def check_room(self, added: int, partitions_max: int, beside: int = 0) -> None:
-        """Whether all topics together may have so many partitions more."""
-        others = self.partitions + beside
-        if others + added > partitions_max:
+    def check_room(self, added: int, partitions_max: int, other_partitions: int = 0) -> None:
+        """Check that all topics together may have ``added`` more partitions."""
+        existing_partitions = self.partitions + other_partitions
+        if existing_partitions + added > partitions_max:
             raise CoordinatorError(
                 ErrorCode.POLICY_VIOLATION,
-                f"{added} more partitions: all topics together have {others}, expected at most"
+                f"{added} more partitions: all topics together have {existing_partitions}, expected at most"
                 f" max_partitions={partitions_max}; delete topics, or start the server with a larger max_partitions",
             )

@@ -1,4 +1,4 @@
-"""A topic: its partitions, the bound on what they hold together, and where their ends are kept."""
+"""A topic: its partitions, their common retention limit, and their durable end offsets."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from uuid import UUID
 from ...actors.records import MarkerRecord
 from .partition_log import PartitionLog
 
-GONE = sys.maxsize
-"""What waiters hear when the topic is deleted: more bytes than anybody waits for."""
+TOPIC_DELETED = sys.maxsize
+"""The size that waiters are called with when the topic is deleted: larger than any size they wait for."""
 
 
-class Ends(Protocol):
-    """Where the partitions of a topic end, as it outlives the process."""
+class EndOffsets(Protocol):
+    """The durable end offsets of a topic's partitions."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> int: ...
 
-    def keep(self, index: int, offset: int) -> None:
-        """Store the end of a partition. Raises CoordinatorError; then the offset counts all the same."""
+    def store(self, index: int, offset: int) -> None:
+        """Store the end offset of a partition. After a CoordinatorError it is in effect, but not durable."""
 
 
-class Partitions(Sequence[PartitionLog]):
-    """The partitions of a topic. One that nobody has used has no state but its end offset."""
+class PartitionLogs(Sequence[PartitionLog]):
+    """The partitions of a topic. An unused partition has no state but its end offset."""
 
     __slots__ = ("_count", "_ends", "_logs", "_message_max_bytes")
 
-    def __init__(self, ends: Ends, message_max_bytes: int) -> None:
+    def __init__(self, ends: EndOffsets, message_max_bytes: int) -> None:
         self._ends = ends
         self._message_max_bytes = message_max_bytes
         self._logs: dict[int, PartitionLog] = {}
@@ -46,16 +46,16 @@ class Partitions(Sequence[PartitionLog]):
     def __getitem__(self, index: slice) -> Sequence[PartitionLog]: ...
 
     def __getitem__(self, index: int | slice) -> PartitionLog | Sequence[PartitionLog]:
-        """A partition to be used; its state is made if it has none."""
+        """A partition for use; its state is created if it has none."""
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(self._count))]
         log = self._logs.get(index)
         if log is None:
-            log = self._logs[index] = self.look(index)
+            log = self._logs[index] = self.peek(index)
         return log
 
-    def look(self, index: int) -> PartitionLog:
-        """A partition to be read only: one that nobody has used gets no state that stays. Raises IndexError."""
+    def peek(self, index: int) -> PartitionLog:
+        """A partition for reading only: an unused one gets only temporary state. Raises IndexError."""
         log = self._logs.get(index)
         if log is None:
             if not 0 <= index < self._count:
@@ -63,20 +63,21 @@ class Partitions(Sequence[PartitionLog]):
             log = PartitionLog(self._message_max_bytes, self._ends[index])
         return log
 
-    def used(self) -> Iterator[PartitionLog]:
+    def active(self) -> Iterator[PartitionLog]:
+        """The partitions that have state."""
         return iter(self._logs.values())
 
-    def recount(self) -> None:
-        """The topic has more partitions now."""
+    def refresh_count(self) -> None:
+        """Update the number of partitions after the topic has grown."""
         self._count = len(self._ends)
 
 
 class Topic:
     """A topic in memory.
 
-    Retention: when the partitions hold more than ``retention_bytes`` together, the partition that holds most drops its
-    oldest batch, until it is enough. So a busy partition does not drive out a quiet one, and the batch that has just
-    come stays, however large.
+    Retention: while the partitions together have more than ``retention_bytes``, the largest partition drops its oldest
+    batch. So a busy partition does not displace the records of a quiet one, and the newest batch stays, whatever its
+    size.
     """
 
     __slots__ = ("ends", "held_bytes", "is_internal", "name", "partitions", "retention_bytes", "topic_id")
@@ -85,7 +86,7 @@ class Topic:
         self,
         name: str,
         topic_id: UUID,
-        ends: Ends,
+        ends: EndOffsets,
         message_max_bytes: int,
         retention_bytes: int,
         is_internal: bool = False,
@@ -93,7 +94,7 @@ class Topic:
         self.name = name
         self.topic_id = topic_id
         self.ends = ends
-        self.partitions = Partitions(ends, message_max_bytes)
+        self.partitions = PartitionLogs(ends, message_max_bytes)
         self.retention_bytes = retention_bytes
         self.is_internal = is_internal
         self.held_bytes = 0
@@ -102,64 +103,64 @@ class Topic:
         return 0 <= index < len(self.partitions)
 
     def partition(self, index: int) -> PartitionLog | None:
-        """A partition to be used: one that was not gets its state now."""
+        """A partition for use; its state is created if it has none. None if it does not exist."""
         return self.partitions[index] if self.has_partition(index) else None
 
-    def look(self, index: int) -> PartitionLog | None:
-        """A partition to be read only."""
-        return self.partitions.look(index) if self.has_partition(index) else None
+    def peek(self, index: int) -> PartitionLog | None:
+        """A partition for reading only. None if it does not exist."""
+        return self.partitions.peek(index) if self.has_partition(index) else None
 
     def append(self, index: int, records: bytes | None) -> int:
-        """Store a producer's batch in an existing partition, wake those who wait for it, return its base offset.
+        """Append a producer's batch to an existing partition, call its waiters, and return the base offset.
 
-        Raises CoordinatorError as ``PartitionLog.append`` does, and if the new end cannot be stored.
+        Raises CoordinatorError as ``PartitionLog.append`` does, and if the new end offset cannot be stored.
         """
         log = self.partitions[index]
-        held = log.size_bytes
+        size_before = log.size_bytes
         base_offset = log.append(records)
-        self._has_grown(index, log.size_bytes - held)
+        self._after_append(index, log.size_bytes - size_before)
         return base_offset
 
     def end_transaction(self, index: int, marker: MarkerRecord, timestamp_ms: int) -> None:
-        """Put a marker behind a producer's records in an existing partition. CoordinatorError as for ``append``."""
+        """Append a transaction marker to an existing partition. Raises CoordinatorError as ``append`` does."""
         log = self.partitions[index]
-        held = log.size_bytes
+        size_before = log.size_bytes
         log.end_transaction(marker, timestamp_ms)
-        self._has_grown(index, log.size_bytes - held)
+        self._after_append(index, log.size_bytes - size_before)
 
-    def _has_grown(self, index: int, added: int) -> None:
-        """By so many bytes; by none if what came was known."""
+    def _after_append(self, index: int, added: int) -> None:
+        """Store the new end offset, enforce retention and call waiters. ``added`` is 0 for a duplicate batch."""
         log = self.partitions[index]
         if added:
             try:
-                self.ends.keep(index, log.end_offset)
+                self.ends.store(index, log.end_offset)
             finally:
-                self._make_room(log, added)
+                self._enforce_retention(log, added)
                 for waiter in tuple(log.waiters):
                     waiter(added)
 
-    def _make_room(self, newest: PartitionLog, added: int) -> None:
+    def _enforce_retention(self, newest: PartitionLog, added: int) -> None:
         self.held_bytes += added
         while self.held_bytes > max(self.retention_bytes, added):
-            # The new batch does not count for its partition, so the partition that is chosen has an older one.
-            biggest = max(self.partitions.used(), key=lambda log: log.size_bytes - (added if log is newest else 0))
-            self.held_bytes -= biggest.drop_oldest()
+            # The new batch is not counted, so the partition that is chosen has an older batch.
+            largest = max(self.partitions.active(), key=lambda log: log.size_bytes - (added if log is newest else 0))
+            self.held_bytes -= largest.drop_oldest()
 
     def delete_records(self, index: int, offset: int) -> None:
-        """Let an existing partition begin at ``offset``. Raises CoordinatorError as ``PartitionLog.delete_before``."""
+        """Delete the records of a partition before ``offset``. Raises as ``PartitionLog.delete_before`` does."""
         self.held_bytes -= self.partitions[index].delete_before(offset)
 
     def raise_end(self, index: int, offset: int) -> None:
-        """Let an existing partition without records begin and end at ``offset``, if it ended before.
+        """Raise the end offset of a partition without records to ``offset``, unless it is higher already.
 
-        Raises CoordinatorError if that cannot be stored; then it counts all the same.
+        If it cannot be stored, raises CoordinatorError; the new end offset is in effect nevertheless.
         """
-        if offset > self.partitions.look(index).end_offset:
-            self.partitions.look(index).raise_end(offset)
-            self.ends.keep(index, offset)
+        if offset > self.partitions.peek(index).end_offset:
+            self.partitions.peek(index).raise_end(offset)
+            self.ends.store(index, offset)
 
     def close(self) -> None:
-        """The topic is deleted: nobody need wait for it any longer."""
-        for log in self.partitions.used():
+        """End all waits, because the topic is deleted."""
+        for log in self.partitions.active():
             for waiter in tuple(log.waiters):
-                waiter(GONE)
+                waiter(TOPIC_DELETED)

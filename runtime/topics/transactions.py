@@ -1,7 +1,7 @@
-"""The transactions of one partition in memory: which are open, and which were aborted. Pure.
+"""The open and the aborted transactions of one partition. Pure.
 
-Who reads committed records only is given nothing from the first open transaction on, and is told which of the records
-before it belong to aborted ones; to leave those out is the client's part (KIP-98).
+A consumer that reads only committed records gets the records before the first open transaction, with the list of
+aborted transactions among them; the client leaves out their records (KIP-98).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Aborted(NamedTuple):
-    """A producer's records from ``first_offset`` up to the marker at ``last_offset`` do not count."""
+class AbortedTransaction(NamedTuple):
+    """A producer's records from ``first_offset`` to the marker at ``last_offset`` are aborted."""
 
     producer_id: int
     first_offset: int
@@ -18,32 +18,38 @@ class Aborted(NamedTuple):
 
 
 class PartitionTransactions:
-    """Filled in the order of the log."""
+    """Must be updated in the order of the log."""
 
-    __slots__ = ("_aborted", "_open")
+    __slots__ = ("_aborted_transactions", "_open_first_offsets")
 
     def __init__(self) -> None:
-        self._open: dict[int, int] = {}  # the offset of a producer's first record; the oldest transaction first
-        self._aborted: list[Aborted] = []
+        self._open_first_offsets: dict[int, int] = {}  # by producer id, oldest transaction first
+        self._aborted_transactions: list[AbortedTransaction] = []
 
-    def stable_end(self, end_offset: int) -> int:
-        """Up to where everything is decided: Kafka's last stable offset."""
-        return next(iter(self._open.values()), end_offset)
+    def last_stable_offset(self, end_offset: int) -> int:
+        """The first offset of the oldest open transaction; ``end_offset`` if none is open."""
+        return next(iter(self._open_first_offsets.values()), end_offset)
 
-    def wrote(self, producer_id: int, base_offset: int) -> None:
-        self._open.setdefault(producer_id, base_offset)
+    def add_batch(self, producer_id: int, base_offset: int) -> None:
+        self._open_first_offsets.setdefault(producer_id, base_offset)
 
-    def ended(self, producer_id: int, committed: bool, marker_offset: int) -> None:
-        """A marker without records before it ends nothing."""
-        first_offset = self._open.pop(producer_id, None)
+    def end(self, producer_id: int, committed: bool, marker_offset: int) -> None:
+        """End a producer's transaction. A marker without records before it has no effect."""
+        first_offset = self._open_first_offsets.pop(producer_id, None)
         if first_offset is not None and not committed:
-            self._aborted.append(Aborted(producer_id, first_offset, marker_offset))
+            self._aborted_transactions.append(AbortedTransaction(producer_id, first_offset, marker_offset))
 
-    def aborted(self, start_offset: int, end_offset: int) -> tuple[Aborted, ...]:
-        """Those that have records between two offsets."""
-        return tuple(one for one in self._aborted if one.last_offset >= start_offset and one.first_offset < end_offset)
+    def find_aborted(self, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
+        """The aborted transactions with records between two offsets."""
+        return tuple(
+            transaction
+            for transaction in self._aborted_transactions
+            if transaction.last_offset >= start_offset and transaction.first_offset < end_offset
+        )
 
-    def forget(self, start_offset: int) -> None:
-        """The log begins at this offset now."""
-        if self._aborted and self._aborted[0].last_offset < start_offset:
-            self._aborted = [one for one in self._aborted if one.last_offset >= start_offset]
+    def drop_before(self, start_offset: int) -> None:
+        """Drop the aborted transactions before ``start_offset``, where the log begins now."""
+        if self._aborted_transactions and self._aborted_transactions[0].last_offset < start_offset:
+            self._aborted_transactions = [
+                transaction for transaction in self._aborted_transactions if transaction.last_offset >= start_offset
+            ]

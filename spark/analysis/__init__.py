@@ -1,7 +1,7 @@
-"""Questions that people ask about an offsets log, each a function from records to a DataFrame.
+"""Common questions about an offsets log. Each is a function from records to a DataFrame.
 
-The records are those of the data source, and ``day``: ``records`` reads them from a data folder, from a history, or
-from both. ``callboard analyse`` (questions.py) asks one, ``callboard report`` (report.py) all of them, with plots.
+The records have the data source's columns and ``day``; ``records`` reads them from a data folder, a history, or both.
+``callboard analyse`` (questions.py) answers one question, ``callboard report`` (report.py) all of them, with plots.
 """
 
 from __future__ import annotations

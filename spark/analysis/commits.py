@@ -1,47 +1,47 @@
-"""How groups commit: too often, with gaps, backwards, and some of their partitions behind the others."""
+"""How groups commit: too often, with gaps, backwards, or unevenly over their partitions."""
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ..history.states import KEY, effective
+from ..history.states import KEY_COLUMNS, effective_offsets
 
 GAP_MINUTES = 10.0
-SECONDS_A_MINUTE = 60.0
+SECONDS_PER_MINUTE = 60.0
 
 
-def steps(records: DataFrame) -> DataFrame:
-    """Every commit that counts, with the one before it: ``before``, ``moved``, and ``seconds`` from one to the other.
+def commit_steps(records: DataFrame) -> DataFrame:
+    """Every effective commit with the previous one of its key: ``before`` (offset), ``moved``, and ``seconds`` between.
 
-    After a deletion nothing is before; deletions themselves are left out.
+    Deletions are left out; a commit after a deletion has no previous one.
     """
-    order = Window.partitionBy("log_partition", *KEY).orderBy("log_offset")
+    order = Window.partitionBy("log_partition", *KEY_COLUMNS).orderBy("log_offset")
     previous = F.lag(F.struct("offset", "timestamp", "tombstone")).over(order)
-    both = effective(records).withColumn("previous", previous).where(~F.col("tombstone"))
-    is_after = ~F.col("previous.tombstone")
-    return both.select(
-        *KEY,
+    commits = effective_offsets(records).withColumn("previous", previous).where(~F.col("tombstone"))
+    has_previous = ~F.col("previous.tombstone")
+    return commits.select(
+        *KEY_COLUMNS,
         "log_partition",
         "log_offset",
         "timestamp",
         "offset",
-        F.when(is_after, F.col("previous.offset")).alias("before"),
-        F.when(is_after, F.col("offset") - F.col("previous.offset")).alias("moved"),
-        F.when(is_after, F.col("previous.timestamp")).alias("since"),
-        F.when(is_after, _seconds(F.col("previous.timestamp"), F.col("timestamp"))).alias("seconds"),
+        F.when(has_previous, F.col("previous.offset")).alias("before"),
+        F.when(has_previous, F.col("offset") - F.col("previous.offset")).alias("moved"),
+        F.when(has_previous, F.col("previous.timestamp")).alias("since"),
+        F.when(has_previous, _seconds(F.col("previous.timestamp"), F.col("timestamp"))).alias("seconds"),
     )
 
 
 def frequent_commits(records: DataFrame) -> DataFrame:
-    """Who commits how often, the most first: one row a group.
+    """How often groups commit, the most frequent first: one row for each group.
 
-    ``seconds_between``: from one commit of a partition to its next, on average. ``offsets_a_commit``: how far one goes,
-    on average. ``idle_share``: the part that changed nothing. ``commits_a_minute`` counts every partition.
+    ``seconds_between``: the mean time between two commits of a partition. ``offsets_a_commit``: the mean progress.
+    ``idle_share``: the share of commits without progress. ``commits_a_minute`` counts each partition as a commit.
     """
-    span = _seconds(F.min("timestamp"), F.max("timestamp")) / SECONDS_A_MINUTE
-    found = (
-        steps(records)
+    span = _seconds(F.min("timestamp"), F.max("timestamp")) / SECONDS_PER_MINUTE
+    by_group = (
+        commit_steps(records)
         .groupBy("group")
         .agg(
             F.count("*").alias("commits"),
@@ -55,38 +55,42 @@ def frequent_commits(records: DataFrame) -> DataFrame:
     rate = F.when(F.col("minutes") > 0, F.col("commits") / F.col("minutes"))
     names = ("group", "commits", "partitions", "minutes", rate.alias("commits_a_minute"))
     rest = ("seconds_between", "offsets_a_commit", "idle_share")
-    return found.select(*names, *rest).orderBy(F.desc("commits"), "group")
+    return by_group.select(*names, *rest).orderBy(F.desc("commits"), "group")
 
 
 def gaps(records: DataFrame, minutes: float = GAP_MINUTES) -> DataFrame:
-    """Where a partition had no commit for longer than so many minutes and then one again, the longest first.
+    """Times of more than ``minutes`` between two commits of a partition, the longest first.
 
-    ``moved``: how far it went meanwhile. 0 says that there was nothing to do; much says that it stood, or that commits
-    failed.
+    ``moved``: the progress between the two. 0: there were no records to process. Large: the consumer was stuck, or its
+    commits failed.
     """
-    found = steps(records).where(F.col("seconds") > minutes * SECONDS_A_MINUTE)
-    length = (F.col("seconds") / SECONDS_A_MINUTE).alias("minutes")
-    return found.select(*KEY, "since", F.col("timestamp").alias("until"), length, "moved").orderBy(
-        F.desc("minutes"), *KEY
+    pauses = commit_steps(records).where(F.col("seconds") > minutes * SECONDS_PER_MINUTE)
+    length = (F.col("seconds") / SECONDS_PER_MINUTE).alias("minutes")
+    return pauses.select(*KEY_COLUMNS, "since", F.col("timestamp").alias("until"), length, "moved").orderBy(
+        F.desc("minutes"), *KEY_COLUMNS
     )
 
 
 def rewinds(records: DataFrame) -> DataFrame:
-    """Commits that went backwards, the furthest first: resets, and members that commit what is not theirs any more."""
-    found = steps(records).where(F.col("moved") < 0)
-    return found.select(
-        *KEY, "timestamp", "before", F.col("offset").alias("after"), "moved", "log_partition", "log_offset"
-    ).orderBy("moved", *KEY, "log_offset")
+    """Commits of a smaller offset, the furthest first: resets, or members that commit partitions they have lost."""
+    backwards = commit_steps(records).where(F.col("moved") < 0)
+    return backwards.select(
+        *KEY_COLUMNS, "timestamp", "before", F.col("offset").alias("after"), "moved", "log_partition", "log_offset"
+    ).orderBy("moved", *KEY_COLUMNS, "log_offset")
 
 
 def skew(records: DataFrame) -> DataFrame:
-    """How unevenly a group goes forward in a topic: one row for each where it is uneven, the most uneven first.
+    """Groups and topics whose partitions progress unevenly, the most uneven first.
 
-    ``fastest_moved``, ``median_moved``, ``slowest_moved``: offsets from the first commit to the last, of a partition;
-    what was rewound counts again. ``ratio``: the fastest to the median; empty when the median stood still.
+    ``fastest_moved``, ``median_moved``, ``slowest_moved``: offsets from a partition's first commit to its last; after
+    a rewind offsets count again. ``ratio``: the fastest to the median; null if the median is 0.
     """
-    moved = steps(records).groupBy(*KEY).agg(F.sum(F.greatest(F.lit(0), F.coalesce("moved", F.lit(0)))).alias("moved"))
-    found = moved.groupBy("group", "topic").agg(
+    moved = (
+        commit_steps(records)
+        .groupBy(*KEY_COLUMNS)
+        .agg(F.sum(F.greatest(F.lit(0), F.coalesce("moved", F.lit(0)))).alias("moved"))
+    )
+    by_topic = moved.groupBy("group", "topic").agg(
         F.count("*").alias("partitions"),
         F.min_by("partition", F.struct("moved", "partition")).alias("slowest"),
         F.min("moved").alias("slowest_moved"),
@@ -95,7 +99,7 @@ def skew(records: DataFrame) -> DataFrame:
         F.max("moved").alias("fastest_moved"),
     )
     ratio = F.when(F.col("median_moved") > 0, F.col("fastest_moved") / F.col("median_moved")).alias("ratio")
-    uneven = found.where(F.col("fastest_moved") > F.col("slowest_moved")).select("*", ratio)
+    uneven = by_topic.where(F.col("fastest_moved") > F.col("slowest_moved")).select("*", ratio)
     return uneven.orderBy(F.desc_nulls_last("ratio"), F.desc("fastest_moved"), "group", "topic")
 
 

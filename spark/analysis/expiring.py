@@ -1,4 +1,4 @@
-"""Offsets that will expire: by the rules of KIP-211, as a coordinator applies them."""
+"""Offsets that will expire, by the rules of KIP-211."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ..history.states import KEY
-from .zombies import SECONDS_A_DAY, members, newest_commits
+from ..history.states import KEY_COLUMNS
+from .zombies import SECONDS_PER_DAY, group_members, live_offsets
 
 WITHIN_DAYS = 7.0
 RETENTION_MINUTES = 10_080
@@ -20,13 +20,13 @@ CONSUMER = "consumer"
 def expiring(
     records: DataFrame, now: datetime, days: float = WITHIN_DAYS, retention_minutes: int = RETENTION_MINUTES
 ) -> DataFrame:
-    """Offsets that a coordinator will delete within so many days if nothing changes, or should have; the next first.
+    """Offsets that a coordinator will delete within ``days`` if nothing changes, or that are overdue; the next first.
 
-    ``why``: "empty", the group has no members, which counts from when it became so; "unsubscribed", no member
-    subscribes to the topic, or "simple", it never had members, which both count from the commit; or "asked", when the
-    commit came with a time of its own.
+    ``why``: "empty", the group has no members (the time counts from when it became empty); "unsubscribed", no member
+    subscribes to the topic, or "simple", the group never had members (it counts from the commit); "asked", the commit
+    has an expiry time of its own.
     """
-    live = newest_commits(records).join(members(records), "group", "left")
+    live = live_offsets(records).join(group_members(records), "group", "left")
     is_simple = F.col("members").isNull() | (F.coalesce("protocol_type", F.lit("")) == "")
     is_empty = F.col("members") == 0
     is_consumer = (F.col("protocol_type") == CONSUMER) & ~F.col("is_unreadable")
@@ -35,9 +35,9 @@ def expiring(
     since = F.when(kind == "empty", F.coalesce("state_since", "commit_timestamp")).otherwise(F.col("commit_timestamp"))
     retention = F.lit(timedelta(minutes=retention_minutes))
     why = F.when(F.col("expire_timestamp").isNotNull(), "asked").otherwise(kind)
-    found = live.where(kind.isNotNull()).select(
-        *KEY, "offset", F.coalesce("expire_timestamp", since + retention).alias("expires"), why.alias("why")
+    expiring_offsets = live.where(kind.isNotNull()).select(
+        *KEY_COLUMNS, "offset", F.coalesce("expire_timestamp", since + retention).alias("expires"), why.alias("why")
     )
-    left = (F.unix_micros("expires") - F.unix_micros(F.lit(now))) / F.lit(1e6) / SECONDS_A_DAY
-    named = found.withColumn("days_left", left).where(F.col("days_left") <= days)
-    return named.select(*KEY, "offset", "expires", "days_left", "why").orderBy("expires", *KEY)
+    left = (F.unix_micros("expires") - F.unix_micros(F.lit(now))) / F.lit(1e6) / SECONDS_PER_DAY
+    soon = expiring_offsets.withColumn("days_left", left).where(F.col("days_left") <= days)
+    return soon.select(*KEY_COLUMNS, "offset", "expires", "days_left", "why").orderBy("expires", *KEY_COLUMNS)

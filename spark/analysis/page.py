@@ -1,11 +1,11 @@
-"""The report's page: one file, which needs no other and no network."""
+"""The report as one self-contained HTML file that needs no network."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ...runtime.cli.groups.show import Table, grouped
+from ...runtime.cli.groups.tables import Table, format_number
 from ...runtime.common.printing import printable
 
 CSS = """
@@ -28,28 +28,28 @@ td { border-bottom: 1px solid #e2e2e2; max-width: 22rem; overflow-wrap: anywhere
 """
 
 
-def section(name: str, title: str, words: str, body: str) -> str:
-    return f'<h2 id="{escape(name)}">{escape(title)}</h2>\n<p>{escape(words)}</p>\n{body}'
+def section(name: str, title: str, explanation: str, body: str) -> str:
+    return f'<h2 id="{escape(name)}">{escape(title)}</h2>\n<p>{escape(explanation)}</p>\n{body}'
 
 
 def figure(svg: str, alt: str) -> str:
     return f'<figure role="img" aria-label="{escape(alt)}">{svg}</figure>\n'
 
 
-def table(found: Table, rest: str) -> str:
-    """A table, and a line below it about the rows that are not shown."""
-    kinds = [' class="number"' if column.is_number else "" for column in found.columns]
-    head = "".join(f"<th{kind}>{escape(one.title)}</th>" for one, kind in zip(found.columns, kinds, strict=True))
+def table(content: Table, rest: str) -> str:
+    """A table, and below it a line about the rows that are not shown."""
+    kinds = [' class="number"' if column.is_number else "" for column in content.columns]
+    head = "".join(f"<th{kind}>{escape(col.title)}</th>" for col, kind in zip(content.columns, kinds, strict=True))
     lines = "".join(
         "<tr>" + "".join(f"<td{kind}>{_cell(cell)}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>\n"
-        for row in found.rows
+        for row in content.rows
     )
     below = f'<p class="rest">{escape(rest)}</p>\n' if rest else ""
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{lines}</tbody></table></div>\n{below}'
 
 
 def page(title: str, facts: Iterable[str], contents: Sequence[tuple[str, str]], body: str) -> str:
-    links = "".join(f'<a href="#{escape(name)}">{escape(words)}</a> ' for name, words in contents)
+    links = "".join(f'<a href="#{escape(name)}">{escape(text)}</a> ' for name, text in contents)
     lines = "".join(f'<p class="sub">{escape(fact)}</p>\n' for fact in facts)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -62,4 +62,4 @@ def page(title: str, facts: Iterable[str], contents: Sequence[tuple[str, str]], 
 def _cell(cell: str | int | None) -> str:
     if cell is None or cell == "":
         return "-"
-    return grouped(cell) if isinstance(cell, int) else escape(printable(cell))
+    return format_number(cell) if isinstance(cell, int) else escape(printable(cell))

@@ -1,6 +1,6 @@
-"""``callboard analyse NAME``: one question about an offsets log, answered as a table, JSON, CSV or Parquet.
+"""``callboard analyse NAME``: answers one question about an offsets log, as a table, JSON, CSV or Parquet.
 
-Exit codes: 0 done; 1 a disk or Spark failed; 2 the command line or the folder makes no sense.
+Exit codes: 0 done; 1 a disk or Spark failed; 2 the command line or the folder is invalid.
 """
 
 from __future__ import annotations
@@ -18,26 +18,30 @@ from ...runtime.cli.main import make_app
 from ...runtime.common.errors import StartError
 from ...runtime.disk.disk import Disk
 from ...runtime.log.manifest import log_files
-from ..history.commands import Master, call
+from ..history.commands import Master, run_app
 from ..history.table import HistoryTable
-from ..moments import parse_moment
-from ..output import AsCsv, AsJson, Output, SafeCsv, check_output, show
+from ..output import AsCsv, AsJson, Output, SafeCsv, check_output, output_frame
 from ..session import session
+from ..time_options import parse_time
 from .commits import GAP_MINUTES, frequent_commits, gaps, rewinds, skew
 from .expiring import RETENTION_MINUTES, WITHIN_DAYS, expiring
 from .growth import FORECAST_DAYS, forecast, growth
 from .rebalances import STORM_GENERATIONS, STORM_MINUTES, generations, storms
-from .sources import folders, records
-from .zombies import OLD_DAYS, zombie_groups, zombie_topics
+from .sources import log_partitions, records
+from .zombies import ZOMBIE_DAYS, zombie_groups, zombie_topics
 
-Ask = Callable[..., DataFrame]
+QuestionFunction = Callable[..., DataFrame]
 
-DataOption = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="A data folder, of ours or of Kafka's.")]
-HistoryOption = Annotated[Path | None, typer.Option("--history", metavar="TABLE", help="What history keep has kept.")]
+DataOption = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="A data folder, Callboard's or Kafka's.")
+]
+HistoryOption = Annotated[Path | None, typer.Option("--history", metavar="TABLE", help="A table made by history keep.")]
 SinceOption = Annotated[str | None, typer.Option(metavar="ISO|7d", help="Only records of this time or later.")]
-NowOption = Annotated[str | None, typer.Option(metavar="ISO", help="Answer as at this time.  [default: now]")]
+NowOption = Annotated[
+    str | None, typer.Option(metavar="ISO", help="Use this time as the current time.  [default: now]")
+]
 
-COMMON: dict[str, tuple[Any, Any]] = {
+COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
     "data": (DataOption, None),
     "history": (HistoryOption, None),
     "since": (SinceOption, None),
@@ -49,85 +53,88 @@ COMMON: dict[str, tuple[Any, Any]] = {
     "master": (Master, None),
 }
 
-app = make_app("Ask an offsets log: who commits too often, what is dead, who rebalances, what goes back, what grows.")
+app = make_app("Answer questions about an offsets log: frequent commits, dead groups, rebalances, rewinds, growth.")
 
 
 class Question(NamedTuple):
-    """``ask`` gets the records, and by name what it asks for: ``now``, and its own options with their defaults."""
+    """``answer`` is called with the records, and by keyword with the question's options and, if needed, ``now``.
+
+    ``empty_message``: printed if there are no rows.
+    """
 
     name: str
     help: str
-    ask: Ask
-    nothing: str
+    answer: QuestionFunction
+    empty_message: str
     options: dict[str, tuple[Any, Any]] = {}
     needs_now: bool = False
 
 
-def in_days(help: str, default: float) -> tuple[Any, Any]:
+def number_option(help: str, default: float) -> tuple[Any, Any]:
     return Annotated[float, typer.Option(min=0, help=help)], default
 
 
-def at_least(help: str, default: int) -> tuple[Any, Any]:
+def count_option(help: str, default: int) -> tuple[Any, Any]:
     return Annotated[int, typer.Option(min=1, help=help)], default
 
 
-def grown(records: DataFrame, now: datetime, ahead: int = FORECAST_DAYS) -> DataFrame:
+def forecast_frame(records: DataFrame, now: datetime, ahead: int = FORECAST_DAYS) -> DataFrame:
     """``forecast`` as a DataFrame."""
     spark, days = records.sparkSession, forecast(growth(records).collect(), now, ahead)
     schema = "day date, records double, low double, high double, is_forecast boolean"
-    return spark.createDataFrame([(one.day, *map(float, one[1:4]), one.is_forecast) for one in days], schema)
+    return spark.createDataFrame([(day.day, *map(float, day[1:4]), day.is_forecast) for day in days], schema)
 
 
 QUESTIONS = (
-    Question("commits", "Who commits how often.", frequent_commits, "nobody has committed"),
+    Question("commits", "How often groups commit.", frequent_commits, "no group has committed"),
     Question(
         "zombie-groups",
         "Groups that have offsets and do not commit.",
         zombie_groups,
-        "every group has committed lately",
-        {"days": in_days("Without a commit for so many days.", OLD_DAYS)},
+        "every group has committed recently",
+        {"days": number_option("Days without a commit.", ZOMBIE_DAYS)},
         needs_now=True,
     ),
     Question(
         "zombie-topics",
-        "Topics for which nobody commits.",
+        "Topics for which no group commits.",
         zombie_topics,
-        "every topic has a group that committed lately",
-        {"days": in_days("Without a commit for so many days.", OLD_DAYS)},
+        "every topic has a group that committed recently",
+        {"days": number_option("Days without a commit.", ZOMBIE_DAYS)},
         needs_now=True,
     ),
-    Question("rebalances", "Each generation of each group: who came, who went.", generations, "no group had members"),
+    Question("rebalances", "Generations of groups, with joins and leaves.", generations, "no group had members"),
     Question(
         "storms",
-        "Where a group had too many generations.",
+        "Times with too many generations of a group.",
         storms,
-        "there was no storm",
+        "there was no rebalance storm",
         {
-            "minutes": in_days("Within so many minutes.", STORM_MINUTES),
-            "at_least": at_least("So many generations.", STORM_GENERATIONS),
+            "minutes": number_option("The length of the time window in minutes.", STORM_MINUTES),
+            "at_least": count_option("Generations in the window.", STORM_GENERATIONS),
         },
     ),
     Question(
         "gaps",
-        "Where commits stopped for a while.",
+        "Times without a commit of a partition.",
         gaps,
         "there was no gap",
-        {"minutes": in_days("For longer than so many minutes.", GAP_MINUTES)},
+        {"minutes": number_option("Minimum length in minutes.", GAP_MINUTES)},
     ),
-    Question("rewinds", "Commits that went backwards.", rewinds, "no commit went backwards"),
+    Question("rewinds", "Commits of smaller offsets than before.", rewinds, "no commit went backwards"),
     Question(
         "skew",
-        "Groups some of whose partitions are ahead of the others.",
+        "Groups whose partitions progress unevenly.",
         skew,
-        "in no group is a partition ahead of another",
+        "all partitions of each group and topic progressed evenly",
     ),
-    Question("growth", "How the log grew, day by day.", growth, "the log is empty"),
+    Question("growth", "The log's growth by day.", growth, "the log is empty"),
     Question(
         "forecast",
-        "How many records there will be a day.",
-        grown,
+        "Forecast of records by day.",
+        forecast_frame,
         "the log is empty",
-        {"ahead": at_least("For so many days.", FORECAST_DAYS)},
+        {"ahead": count_option("Number of days.", FORECAST_DAYS)},
         needs_now=True,
     ),
     Question(
@@ -136,16 +143,16 @@ QUESTIONS = (
         expiring,
         "nothing expires",
         {
-            "days": in_days("Within so many days.", WITHIN_DAYS),
-            "retention_minutes": at_least("The server's offsets.retention.minutes.", RETENTION_MINUTES),
+            "days": number_option("Days from now.", WITHIN_DAYS),
+            "retention_minutes": count_option("The server's offsets.retention.minutes.", RETENTION_MINUTES),
         },
         needs_now=True,
     ),
 )
 
 
-class Asked(NamedTuple):
-    """Where to look, from which time on, and up to which; and what now is."""
+class QueryInput(NamedTuple):
+    """The sources of the records, the time range, and the time that counts as now."""
 
     data: Path | None
     history: Path | None
@@ -157,32 +164,35 @@ class Asked(NamedTuple):
         return records(spark, self.data, self.history, self.since, self.until)
 
 
-def asked(data: Path | None, history: Path | None, since: str | None, now: str | None) -> Asked:
-    """What was asked for, checked before Spark starts, which takes seconds. StartError."""
+def parse_query_input(data: Path | None, history: Path | None, since: str | None, now: str | None) -> QueryInput:
+    """Check the options before Spark starts, which takes seconds. Raises StartError."""
     if data is None and history is None:
-        raise StartError("found nothing to look at, expected --data DIR, --history TABLE, or both")
+        raise StartError("found no source, expected --data DIR, --history TABLE, or both")
     clock = datetime.now(UTC)
-    moment = clock if now is None else parse_moment("--now", now, clock)
+    time = clock if now is None else parse_time("--now", now, clock)
     if data is not None:
-        for folder in folders(data).values():
-            log_files(Disk(), folder)  # which refuses what a newer version has compacted
+        for folder in log_partitions(data).values():
+            log_files(Disk(), folder)  # raises for a log that was compacted by a newer version
     if history is not None:
         HistoryTable.open(history)
-    first = None if since is None else parse_moment("--since", since, moment)
-    return Asked(data, history, first, None if now is None else moment, moment)
+    first = None if since is None else parse_time("--since", since, time)
+    return QueryInput(data, history, first, None if now is None else time, time)
 
 
-def add(question: Question) -> None:
-    """A command for a question, with its own options and those that all have."""
-    options = {**question.options, **COMMON}
+def add_command(question: Question) -> None:
+    """Add a command for a question, with its own options and the common ones."""
+    options = {**question.options, **COMMON_OPTIONS}
 
-    def command(**given: Any) -> None:
-        check_output(given["output"], given["as_json"], given["as_csv"], given["safe_csv"])
-        wanted = asked(given["data"], given["history"], given["since"], given["now"])
-        own = {name: given[name] for name in question.options} | ({"now": wanted.now} if question.needs_now else {})
-        with session(f"callboard analyse {question.name}", given["master"]) as spark:
-            frame = question.ask(wanted.records(spark), **own)
-            show(frame, given["as_json"], given["as_csv"], given["output"], question.nothing, given["safe_csv"])
+    def command(**values: Any) -> None:
+        as_json, as_csv, output, safe_csv = (values[name] for name in ("as_json", "as_csv", "output", "safe_csv"))
+        check_output(output, as_json, as_csv, safe_csv)
+        query = parse_query_input(values["data"], values["history"], values["since"], values["now"])
+        arguments = {name: values[name] for name in question.options}
+        if question.needs_now:
+            arguments["now"] = query.now
+        with session(f"callboard analyse {question.name}", values["master"]) as spark:
+            frame = question.answer(query.records(spark), **arguments)
+            output_frame(frame, as_json, as_csv, output, question.empty_message, safe_csv)
 
     parameters = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
@@ -194,8 +204,8 @@ def add(question: Question) -> None:
 
 
 for each in QUESTIONS:
-    add(each)
+    add_command(each)
 
 
 def main(argv: Sequence[str]) -> int:
-    return call(app, argv, "callboard analyse")
+    return run_app(app, argv, "callboard analyse")

@@ -1,4 +1,4 @@
-"""Rebalances: who came and who went with each generation, and when there were too many of them."""
+"""Rebalances: the members that joined and left with each generation, and times with too many generations."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ STORM_MINUTES = 1.0
 
 
 def generations(records: DataFrame) -> DataFrame:
-    """Each generation of each group: its members, who came and who went since the one before, and after how long.
+    """Each generation of each group: its members, those that joined and left, and the time since the previous one.
 
-    A static member is known by its instance id, so one that restarts neither comes nor goes; a dynamic one that joins
-    anew is another member. ``came`` and ``went`` have member ids, or instance ids. Compaction leaves only the last
-    generation of a group: keep a history for more.
+    ``came`` and ``went`` have instance ids of static members, else member ids. So a static member that restarts is in
+    neither; a dynamic member that rejoins is a new member. Compaction keeps only the last generation of a group; a
+    history has all.
     """
     order = Window.partitionBy("log_partition", "group").orderBy("log_offset")
-    names = F.transform("members", lambda one: F.coalesce(one["group_instance_id"], one["member_id"]))
-    living = records.where((F.col("kind") == "group") & ~F.col("tombstone")).withColumn("names", names)
+    names = F.transform("members", lambda member: F.coalesce(member["group_instance_id"], member["member_id"]))
+    group_records = records.where((F.col("kind") == "group") & ~F.col("tombstone")).withColumn("names", names)
     before = F.lag("names").over(order)
-    found = living.withColumn("before", F.coalesce(before, F.array())).withColumn(
+    rows = group_records.withColumn("before", F.coalesce(before, F.array())).withColumn(
         "last", F.lag("timestamp").over(order)
     )
-    found = found.withColumn("last_generation", F.lag("generation").over(order))
+    rows = rows.withColumn("last_generation", F.lag("generation").over(order))
     is_new = F.col("last_generation").isNull() | (F.col("generation") != F.col("last_generation"))
     return (
-        found.where(is_new)
+        rows.where(is_new)
         .select(
             "group",
             "timestamp",
@@ -44,25 +44,27 @@ def generations(records: DataFrame) -> DataFrame:
 
 
 def storms(records: DataFrame, minutes: float = STORM_MINUTES, at_least: int = STORM_GENERATIONS) -> DataFrame:
-    """Where a group had at least so many generations within so many minutes, the worst first.
+    """Time windows in which a group had at least ``at_least`` generations within ``minutes``, the worst first.
 
-    One row for each such stretch of time, on a fixed grid: ``generations`` in it, of which ``a_minute``; how many
-    members came and went, and who did so most often (``restless``).
+    Windows are on a fixed grid. ``a_minute``: generations per minute. ``came``, ``went``: members that joined and left.
+    ``restless``: the member that joined and left most often.
     """
     seconds = max(1, round(minutes * 60))
     window = F.window("timestamp", f"{seconds} seconds")
-    found = generations(records)
-    changed = found.select("group", window.alias("window"), F.explode(F.concat("came", "went")).alias("member"))
+    all_generations = generations(records)
+    changed = all_generations.select(
+        "group", window.alias("window"), F.explode(F.concat("came", "went")).alias("member")
+    )
     counts = changed.groupBy("group", "window", "member").count()
     restless = counts.groupBy("group", "window").agg(F.max_by("member", F.struct("count", "member")).alias("restless"))
-    stretches = found.groupBy("group", window.alias("window")).agg(
+    windows = all_generations.groupBy("group", window.alias("window")).agg(
         F.count("*").alias("generations"),
         F.sum(F.size("came")).alias("came"),
         F.sum(F.size("went")).alias("went"),
         F.min("members").alias("members_min"),
         F.max("members").alias("members_max"),
     )
-    joined = stretches.where(F.col("generations") >= at_least).join(restless, ["group", "window"], "left")
+    joined = windows.where(F.col("generations") >= at_least).join(restless, ["group", "window"], "left")
     rate = (F.col("generations") / F.lit(seconds / 60)).alias("a_minute")
     names = ("came", "went", "members_min", "members_max", "restless")
     return joined.select("group", F.col("window.start").alias("since"), "generations", rate, *names).orderBy(

@@ -1,4 +1,4 @@
-"""``callboard report``: all questions about an offsets log, answered in one page with plots.
+"""``callboard report``: answers all questions about an offsets log in one HTML page with plots.
 
 Exit codes as for ``callboard analyse``.
 """
@@ -15,77 +15,80 @@ import typer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ...runtime.cli.groups.show import Table, counted, grouped
+from ...runtime.cli.groups.tables import Table, format_count, format_number
 from ...runtime.cli.main import make_app
 from ...runtime.common.errors import StartError
-from ...runtime.common.printing import print_line, tell_on_terminal
-from ..history.commands import Master, call
-from ..output import as_table
+from ...runtime.common.printing import print_hint, print_line
+from ..history.commands import Master, run_app
+from ..output import text_table
 from ..session import session
 from . import page, plots
-from .questions import QUESTIONS, Asked, DataOption, HistoryOption, NowOption, SinceOption, asked
+from .questions import QUESTIONS, DataOption, HistoryOption, NowOption, QueryInput, SinceOption, parse_query_input
 from .sources import log_bytes
 
 ROWS_FETCHED, ROWS_SHOWN = 2000, 20
 
-Picture = Callable[[plots.Rows], tuple[plots.Draw, float] | None]
+Plot = Callable[[plots.Rows], tuple[plots.Draw, float] | None]
 
 
-class Part(NamedTuple):
-    """A section of the page: a question by its name, what its answer says, its plot, and which end of it to show."""
+class ReportSection(NamedTuple):
+    """A section of the page: the name of its question, an explanation, its plot, and whether to show the last rows."""
 
     question: str
     title: str
-    words: str
-    picture: Picture | None = None
+    explanation: str
+    plot: Plot | None = None
     is_last_first: bool = False
 
 
-PARTS = (
-    Part(
+SECTIONS = (
+    ReportSection(
         "forecast",
         "How the log grows",
-        "Records written on each day (UTC), and a straight line through the last four weeks of them. A forecast needs "
-        "three whole days to learn from.",
+        "Records written on each day (UTC), and a linear forecast from the last four weeks. A forecast needs at least "
+        "three complete days.",
         plots.growth,
         is_last_first=True,
     ),
-    Part(
+    ReportSection(
         "commits",
-        "Who commits too often",
-        "A commit that changes nothing is pure cost, and so is one for every record. Consumers that commit every "
-        "second or less often lose little when they restart.",
+        "Frequent commits",
+        "A commit without progress is wasted work, and so is a commit for every record. A consumer that commits once a "
+        "second or less often repeats little work after a restart.",
         plots.commits,
     ),
-    Part(
+    ReportSection(
         "storms",
         "Rebalance storms",
-        "Minutes with three generations or more. Look at the restless member first: it may be slow "
-        "(max.poll.interval.ms), restarted again and again, or without an instance id where it could have one.",
+        "Minutes with three generations or more. Check the restless member first: it may be slow "
+        "(max.poll.interval.ms), restart repeatedly, or lack an instance id.",
     ),
-    Part("rebalances", "Rebalances", "Each generation of each group, and who came and went.", plots.rebalances),
-    Part(
+    ReportSection(
+        "rebalances",
+        "Rebalances",
+        "Each generation of each group, and the members that joined and left.",
+        plots.rebalances,
+    ),
+    ReportSection(
         "gaps",
-        "Where commits stopped",
-        "Ten minutes and more from one commit of a partition to its next. With nothing moved the topic was silent, or "
-        "its consumer idle; with much moved, commits failed or the consumer stood.",
+        "Gaps between commits",
+        "Ten minutes and more between two commits of a partition. Without progress the topic had no new records, or "
+        "the consumer was idle; with much progress, commits failed or the consumer was stuck.",
         plots.gaps,
     ),
-    Part(
-        "rewinds", "What went backwards", "A reset by somebody, or a member that committed what was not its any more."
-    ),
-    Part(
+    ReportSection("rewinds", "Rewinds", "The group was reset, or a member committed a partition that it had lost."),
+    ReportSection(
         "skew",
-        "Partitions that are ahead of others",
-        "An uneven key, or a slow member. The ratio is that of the fastest partition to the median.",
+        "Uneven partitions",
+        "Caused by uneven keys or a slow member. The ratio is that of the fastest partition to the median.",
         plots.skew,
     ),
-    Part("zombie-groups", "Zombie groups", "They have offsets, and made no commit for a week."),
-    Part("zombie-topics", "Zombie topics", "No group has committed for them for a week."),
-    Part(
+    ReportSection("zombie-groups", "Zombie groups", "Groups with committed offsets, but no commit for a week."),
+    ReportSection("zombie-topics", "Zombie topics", "Topics for which no group has committed for a week."),
+    ReportSection(
         "expiring",
-        "What expires this week",
-        "By Kafka's rules, if nothing changes: a consumer that comes back later begins at its auto.offset.reset.",
+        "Offsets that expire this week",
+        "By Kafka's rules, if nothing changes. A consumer that returns later starts at its auto.offset.reset.",
         plots.expiring,
     ),
 )
@@ -103,63 +106,70 @@ def report(
     since: SinceOption = None,
     now: NowOption = None,
     pictures: Annotated[
-        Path | None, typer.Option("--pictures", metavar="DIR", help="Write each plot as a PNG, too.")
+        Path | None, typer.Option("--pictures", metavar="DIR", help="Also write each plot as a PNG file.")
     ] = None,
     master: Master = None,
 ) -> None:
-    """Answer all questions about an offsets log in one page, which needs no network to be read."""
+    """Answer all questions about an offsets log in one self-contained HTML page."""
     plots.require()
     if output.is_dir():
         raise StartError(f"bad --output '{output}': found a folder, expected the name of a file")
     for folder, name in ((output.absolute().parent, "--output"), (pictures, "--pictures")):
         if folder is not None and not folder.is_dir():
-            raise StartError(f"bad {name}: found no folder {folder}; make it first")
-    wanted = asked(data, history, since, now)
+            raise StartError(f"bad {name}: found no folder {folder}; create it first")
+    query = parse_query_input(data, history, since, now)
     with session("callboard report", master) as spark:
-        output.write_text(make(spark, wanted, pictures), encoding="utf-8")
-    print_line(f"{output}: {grouped(output.stat().st_size)} bytes")
+        output.write_text(render_report(spark, query, pictures), encoding="utf-8")
+    print_line(f"{output}: {format_number(output.stat().st_size)} bytes")
 
 
-def make(
-    spark: SparkSession, wanted: Asked, pictures: Path | None = None, tell: Callable[[str], None] = tell_on_terminal
+def render_report(
+    spark: SparkSession,
+    query: QueryInput,
+    pictures: Path | None = None,
+    report_progress: Callable[[str], None] = print_hint,
 ) -> str:
-    """The page. OSError for the folder of ``pictures``."""
-    found = wanted.records(spark).cache()
+    """The page as HTML. Raises OSError if ``pictures`` cannot be written to."""
+    records = query.records(spark).cache()
     try:
-        facts = _facts(found, wanted)
+        facts = _facts(records, query)
         body = ""
-        for number, part in enumerate(PARTS, start=1):
-            tell(f"{number} of {len(PARTS)}: {part.title.lower()}")
-            body += _section(part, found, wanted, pictures)
+        for number, section in enumerate(SECTIONS, start=1):
+            report_progress(f"{number} of {len(SECTIONS)}: {section.title.lower()}")
+            body += _render_section(section, records, query, pictures)
     finally:
-        found.unpersist()
-    contents = [(part.question, part.title) for part in PARTS]
+        records.unpersist()
+    contents = [(section.question, section.title) for section in SECTIONS]
     return page.page("An offsets log", facts, contents, body)
 
 
-def _section(part: Part, records: DataFrame, wanted: Asked, pictures: Path | None) -> str:
-    question = next(one for one in QUESTIONS if one.name == part.question)
-    own = {"now": wanted.now} if question.needs_now else {}
-    answer = question.ask(records, **own).limit(ROWS_FETCHED).toArrow()
+def _render_section(section: ReportSection, records: DataFrame, query: QueryInput, pictures: Path | None) -> str:
+    question = next(question for question in QUESTIONS if question.name == section.question)
+    arguments = {"now": query.now} if question.needs_now else {}
+    answer = question.answer(records, **arguments).limit(ROWS_FETCHED).toArrow()
     if not answer.num_rows:
-        return page.section(part.question, part.title, part.words, f'<p class="rest">{question.nothing}</p>\n')
-    body, drawn = "", part.picture and part.picture(answer.to_pylist())
+        body = f'<p class="rest">{question.empty_message}</p>\n'
+        return page.section(section.question, section.title, section.explanation, body)
+    body, drawn = "", section.plot and section.plot(answer.to_pylist())
     if drawn:
-        body = page.figure(plots.svg(part.question, *drawn), part.title)
+        body = page.figure(plots.svg(section.question, *drawn), section.title)
         if pictures is not None:
-            (pictures / f"{part.question}.png").write_bytes(plots.png(*drawn))
-    return page.section(part.question, part.title, part.words, body + _table(answer, part.is_last_first))
+            (pictures / f"{section.question}.png").write_bytes(plots.png(*drawn))
+    body += _table(answer, section.is_last_first)
+    return page.section(section.question, section.title, section.explanation, body)
 
 
 def _table(answer: pa.Table, is_last_first: bool) -> str:
-    rest = answer.num_rows - ROWS_SHOWN
-    first = answer.take(list(range(answer.num_rows))[::-1]) if is_last_first else answer
-    shown: Table = as_table(first.slice(0, ROWS_SHOWN))
-    more = f"{grouped(rest)} more" if answer.num_rows < ROWS_FETCHED else f"{grouped(rest)} more, and perhaps others"
-    return page.table(shown, more if rest > 0 else "")
+    hidden = answer.num_rows - ROWS_SHOWN
+    ordered = answer.take(list(range(answer.num_rows))[::-1]) if is_last_first else answer
+    shown: Table = text_table(ordered.slice(0, ROWS_SHOWN))
+    rest = (
+        f"{format_number(hidden)} more" if answer.num_rows < ROWS_FETCHED else f"at least {format_number(hidden)} more"
+    )
+    return page.table(shown, rest if hidden > 0 else "")
 
 
-def _facts(records: DataFrame, wanted: Asked) -> list[str]:
+def _facts(records: DataFrame, query: QueryInput) -> list[str]:
     [row] = records.agg(
         F.count_if(F.col("kind") != "damage").alias("records"),
         F.count_if(F.col("kind") == "damage").alias("damages"),
@@ -168,22 +178,22 @@ def _facts(records: DataFrame, wanted: Asked) -> list[str]:
         F.unix_millis(F.min("timestamp")).alias("first"),
         F.unix_millis(F.max("timestamp")).alias("last"),
     ).collect()
-    places = [f"data folder {wanted.data}", f"history {wanted.history}"]
-    given = [words for words, path in zip(places, (wanted.data, wanted.history), strict=True) if path is not None]
-    size = f", {grouped(log_bytes(wanted.data))} bytes of log now" if wanted.data is not None else ""
-    spans = f", from {_instant(row.first)} to {_instant(row.last)}" if row.first is not None else ""
-    counts = (counted(row.records, "record"), counted(row.groups, "group"), counted(row.topics, "topic"))
+    names = [f"data folder {query.data}", f"history {query.history}"]
+    sources = [name for name, path in zip(names, (query.data, query.history), strict=True) if path is not None]
+    size = f", {format_number(log_bytes(query.data))} bytes of log now" if query.data is not None else ""
+    span = f", from {_format_time(row.first)} to {_format_time(row.last)}" if row.first is not None else ""
+    counts = (format_count(row.records, "record"), format_count(row.groups, "group"), format_count(row.topics, "topic"))
     return [
-        f"From {' and '.join(given)}, as of {_instant(int(wanted.now.timestamp() * 1000))}.",
-        f"{', '.join(counts)}{spans}{size}.",
-        *([] if wanted.history else ["Without a history: what compaction has dropped is not in it."]),
-        *([f"Not counted: {counted(row.damages, 'damaged place')} of the log."] if row.damages else []),
+        f"From {' and '.join(sources)}, as of {_format_time(int(query.now.timestamp() * 1000))}.",
+        f"{', '.join(counts)}{span}{size}.",
+        *([] if query.history else ["Without a history: records that compaction has removed are not included."]),
+        *([f"Not counted: records in {format_count(row.damages, 'damaged place')} of the log."] if row.damages else []),
     ]
 
 
-def _instant(time_ms: int) -> str:
+def _format_time(time_ms: int) -> str:
     return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def main(argv: Sequence[str]) -> int:
-    return call(app, argv, "callboard report")
+    return run_app(app, argv, "callboard report")

@@ -1,4 +1,4 @@
-"""Where the records of a question come from: a data folder, a history, or a history and what it has not taken yet."""
+"""Reads the records of a question: from a data folder, a history table, or both."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from ...runtime.common.errors import StartError
 from ...runtime.disk.disk import Disk, file_size
 from ...runtime.log.manifest import log_files
-from ...runtime.log.reading.transactions import partition_folders
-from ..history.states import fresh
+from ...runtime.log.reading.partition_reader import partition_folders
+from ..history.states import read_log_partitions
 from ..history.states import records as records_of_history
 from ..history.table import HistoryTable
 
@@ -24,23 +24,26 @@ def records(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> DataFrame:
-    """All records, or those from a time on and up to one. Without a history, what compaction has left.
+    """The records between two times. Without a history, only those that compaction has not removed.
 
-    ValueError when neither is given; StartError for a folder that is not what it should be.
+    With both, the table's records and those that are not in it yet. Raises ValueError if neither is given, StartError
+    for an invalid folder.
     """
     if data is None and history is None:
-        raise ValueError("found neither data nor history, expected a data folder, a table, or both")
+        raise ValueError("rows neither data nor history, expected a data folder, a table, or both")
     if history is not None:
-        found = records_of_history(spark, HistoryTable.open(history), data)
+        rows = records_of_history(spark, HistoryTable.open(history), data)
     else:
-        found = fresh(spark, {number: (folder, 0) for number, folder in folders(data or "").items()})
+        rows = read_log_partitions(
+            spark, {number: (folder, 0) for number, folder in log_partitions(data or "").items()}
+        )
     if since is not None:
-        found = found.where(F.col("timestamp") >= F.lit(since))
-    return found if until is None else found.where(F.col("timestamp") <= F.lit(until))
+        rows = rows.where(F.col("timestamp") >= F.lit(since))
+    return rows if until is None else rows.where(F.col("timestamp") <= F.lit(until))
 
 
-def folders(data: str | Path) -> dict[int, Path]:
-    """The log partitions of a data folder of ours or of Kafka's. StartError."""
+def log_partitions(data: str | Path) -> dict[int, Path]:
+    """The log partitions of a data folder, Callboard's or Kafka's. Raises StartError."""
     try:
         return partition_folders(Path(data).absolute())
     except FileNotFoundError as error:
@@ -48,6 +51,8 @@ def folders(data: str | Path) -> dict[int, Path]:
 
 
 def log_bytes(data: str | Path) -> int:
-    """What the log takes now."""
+    """The current size of the log's files."""
     disk = Disk()
-    return sum(file_size(disk, file.path) for each in folders(data).values() for file in log_files(disk, each).files)
+    return sum(
+        file_size(disk, file.path) for each in log_partitions(data).values() for file in log_files(disk, each).files
+    )

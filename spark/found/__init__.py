@@ -1,4 +1,4 @@
-"""Installed as ``pyspark_callboard``: Spark looks for modules of such names, and registers what it finds in them."""
+"""Installed as ``pyspark_callboard``: Spark imports modules with this prefix and registers their ``DefaultSource``."""
 
 from __future__ import annotations
 

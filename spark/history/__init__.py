@@ -1,17 +1,17 @@
-"""What Kafka throws away, kept: every record of the offsets log in a table, and what can be asked and done with it.
+"""History: keeps every record of the offsets log in a table before compaction removes it, and queries that table.
 
-- table.py: the table's folder, what it says about itself, and how far it has taken the log.
-- keep.py: records of closed segments into the table, each exactly once.
-- states.py: all offsets as they were at a time, whose they were, and what changed between two times.
-- restore.py: offsets written back through a running coordinator, and taken back again.
-- changes.py: the notes of that: what it was, by whom, and why.
+- table.py: the table's folder, its metadata, and its progress for each log partition.
+- keep.py: copies the records of closed segments into the table, each exactly once.
+- states.py: all offsets and their owners at a point in time, and the differences between two points.
+- restore.py: writes earlier offsets back through a running coordinator, and undoes that.
+- changes.py: the journal of restores: what was changed, by whom, and why.
 - commands.py: ``callboard history``.
 """
 
 from __future__ import annotations
 
-from .keep import Kept, keep
+from .keep import KeepResult, keep
 from .states import as_of, diff
 from .table import HistoryTable
 
-__all__ = ["HistoryTable", "Kept", "as_of", "diff", "keep"]
+__all__ = ["HistoryTable", "KeepResult", "as_of", "diff", "keep"]

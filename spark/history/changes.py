@@ -1,7 +1,7 @@
-"""The notes of what was restored from a table: who did it, when and why, and what was there before.
+"""The journal of restores from a table: who restored what, when and why, and the offsets before.
 
-JSON lines beside the table. The first line of a change is written, durably, before anything is changed, so that it can
-be taken back however it ended; a second one says how that was.
+It is a file of JSON lines in the table's folder. The first line of a change is durable before any offset is changed, so
+that every change can be undone, even an interrupted one. A second line records the result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...runtime.client.cluster import Offset, Place
+from ...runtime.client.cluster import OffsetAndMetadata, TopicPartition
 from ...runtime.common.errors import StartError
 from ...runtime.disk.disk import write_all
 from ...runtime.disk.modes import disk_like
@@ -25,18 +25,20 @@ ID_CHARS = 8
 RESTORE, UNDO = "restore", "undo"
 
 
-class Written(NamedTuple):
-    """One partition of a change; None for no offset."""
+class OffsetChange(NamedTuple):
+    """The offset of one partition before and after a change; None for no offset."""
 
-    place: Place
-    before: Offset | None
-    after: Offset | None
+    topic_partition: TopicPartition
+    before: OffsetAndMetadata | None
+    after: OffsetAndMetadata | None
 
 
 class Change(NamedTuple):
-    """A restore, or its undo. ``of``: of what it is the undo. ``as_of``: the time that was restored, in ISO 8601.
+    """A restore, or an undo. The fields are the keys of the file.
 
-    ``ended``: empty while it is under way, or where it died; otherwise "done", or what went wrong.
+    ``what``: "restore" or "undo". ``of``: the id of the change that an undo reverts. ``as_of``: the restored time, in
+    ISO 8601. ``at``, ``who``: when and by whom the change was made. ``ended``: "done", or the error; empty while the
+    change runs, or if it was interrupted.
     """
 
     change_id: str
@@ -49,72 +51,77 @@ class Change(NamedTuple):
     reason: str
     server: str
     of: str
-    offsets: tuple[Written, ...]
+    offsets: tuple[OffsetChange, ...]
     ended: str = ""
 
 
-def who_am_i() -> str:
-    """User and machine."""
+def current_user() -> str:
+    """USER@HOST of this process."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name
+    except (KeyError, OSError):  # the user id has no name
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"
 
 
-def begin(table: HistoryTable, change: Change) -> None:
-    """Note a change that is about to be made. OSError; then it must not be made."""
-    offsets = [{"topic": one.place[0], "partition": one.place[1], **_values(one)} for one in change.offsets]
+def record_start(table: HistoryTable, change: Change) -> None:
+    """Record a change before it is made. Raises OSError; the change must then not be made."""
+    offsets = [
+        {"topic": offset.topic_partition[0], "partition": offset.topic_partition[1], **_values_as_json(offset)}
+        for offset in change.offsets
+    ]
     fields = {name: value for name, value in change._asdict().items() if name != "ended"}
-    _append(path_of(table), {**fields, "offsets": offsets})
+    _append(changes_path(table), {**fields, "offsets": offsets})
 
 
-def finish(table: HistoryTable, change_id: str, ended: str) -> None:
-    """Note how it ended. OSError."""
-    _append(path_of(table), {"change_id": change_id, "ended": ended})
+def record_end(table: HistoryTable, change_id: str, ended: str) -> None:
+    """Record the result of a change. Raises OSError."""
+    _append(changes_path(table), {"change_id": change_id, "ended": ended})
 
 
-def read(table: HistoryTable) -> dict[str, Change]:
-    """All changes by their ids, oldest first. StartError for a file that is none of ours.
+def read_changes(table: HistoryTable) -> dict[str, Change]:
+    """All changes by their ids, oldest first. Raises StartError if the file cannot be parsed.
 
-    A line that a crash has cut off at the end is passed over: its change was not begun.
+    A torn last line is ignored: its change was not started.
     """
-    path, found = path_of(table), dict[str, Change]()
+    path, changes = changes_path(table), dict[str, Change]()
     lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            _take(found, json.loads(line))
+            _apply_line(changes, json.loads(line))
         except (ValueError, KeyError, TypeError) as error:
-            raise StartError(f"{path}: line {number} is no note of a change ({error!r}); put back a copy") from None
-    return found
+            raise StartError(
+                f"{path}: line {number} is not a change ({error!r}); restore a copy of this file"
+            ) from None
+    return changes
 
 
-def path_of(table: HistoryTable) -> Path:
+def changes_path(table: HistoryTable) -> Path:
     return table.path / FOLDER / FILE_NAME
 
 
-def _take(found: dict[str, Change], fields: dict[str, Any]) -> None:
+def _apply_line(changes: dict[str, Change], fields: dict[str, Any]) -> None:
     if "ended" in fields:
-        found[fields["change_id"]] = found[fields["change_id"]]._replace(ended=fields["ended"])
+        changes[fields["change_id"]] = changes[fields["change_id"]]._replace(ended=fields["ended"])
         return
     offsets = tuple(
-        Written((one["topic"], one["partition"]), _offset(one["before"]), _offset(one["after"]))
-        for one in fields.pop("offsets")
+        OffsetChange((item["topic"], item["partition"]), _offset(item["before"]), _offset(item["after"]))
+        for item in fields.pop("offsets")
     )
     change = Change(**fields, offsets=offsets)
-    found[change.change_id] = change
+    changes[change.change_id] = change
 
 
-def _values(one: Written) -> Mapping[str, Any]:
-    return {"before": one.before and one.before._asdict(), "after": one.after and one.after._asdict()}
+def _values_as_json(offset: OffsetChange) -> Mapping[str, Any]:
+    return {"before": offset.before and offset.before._asdict(), "after": offset.after and offset.after._asdict()}
 
 
-def _offset(fields: dict[str, Any] | None) -> Offset | None:
-    return None if fields is None else Offset(**fields)
+def _offset(fields: dict[str, Any] | None) -> OffsetAndMetadata | None:
+    return None if fields is None else OffsetAndMetadata(**fields)
 
 
 def _append(path: Path, fields: Mapping[str, Any]) -> None:
-    """One line, durable. What a crash has left of the last one is ended first."""
+    """Append one line durably. A torn last line, left by a crash, is removed first."""
     disk, line = disk_like(path.parent), json.dumps(fields, ensure_ascii=False).encode() + b"\n"
     fd = disk.open(path, os.O_RDWR | os.O_CREAT)
     try:

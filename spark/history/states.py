@@ -1,8 +1,8 @@
-"""All offsets as they were at a time, with whose they were; and what changed between two times.
+"""All committed offsets and their owners at a point in time, and the differences between two points.
 
-A time is that of the log: when the coordinator wrote a record. Of each key the record counts that was the newest then.
-An offset in a transaction counts from when its transaction was committed, at the place in the log where it lies. Who
-owned a partition is what the group's record before the commit says; simple consumers have no owner.
+Times are those of the log: when the coordinator wrote a record. The state at a time has the newest record of each key.
+An offset in a transaction is effective once the transaction is committed; its position in the log decides which offset
+is newest. A partition's owner is taken from the last group record before the commit; simple consumers have none.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from pyspark.sql import functions as F
 from ...runtime.common.errors import StartError
 from ...runtime.disk.disk import Disk, read_file
 from ...runtime.log.folder import INFO_NAME, FolderInfo, parse_info
-from ...runtime.log.reading.transactions import partition_of
-from ..columns import ALL, ddl
+from ...runtime.log.reading.partition_reader import partition_of
+from ..columns import ALL_COLUMNS, spark_schema
 from ..options import Options
-from ..scan import Scan
-from ..tasks import freeze_once
-from .keep import KINDS, folders_of
+from ..scan import PartitionScan
+from ..tasks import freeze_gc_once
+from .keep import HISTORY_KINDS, log_partition_folders
 from .table import DAY, HistoryTable
 
-KEY = ("group", "topic", "partition")
-VALUE = ("offset", "leader_epoch", "metadata", "commit_timestamp", "expire_timestamp")
-OWNER = ("owner", "owner_instance", "owner_client", "owner_host", "owner_generation")
-RECORD = ("log_partition", "log_offset", "timestamp")
-COMMIT = (*KEY, *VALUE, *RECORD, "tombstone")
-AS_OF = (*KEY, *VALUE, *OWNER, *RECORD)
+KEY_COLUMNS = ("group", "topic", "partition")
+VALUE_COLUMNS = ("offset", "leader_epoch", "metadata", "commit_timestamp", "expire_timestamp")
+OWNER_COLUMNS = ("owner", "owner_instance", "owner_client", "owner_host", "owner_generation")
+RECORD_COLUMNS = ("log_partition", "log_offset", "timestamp")
+COMMIT_COLUMNS = (*KEY_COLUMNS, *VALUE_COLUMNS, *RECORD_COLUMNS, "tombstone")
+AS_OF_COLUMNS = (*KEY_COLUMNS, *VALUE_COLUMNS, *OWNER_COLUMNS, *RECORD_COLUMNS)
 """The columns of ``as_of``."""
 
 PARTITIONS_PER_TASK = 4
@@ -45,13 +45,13 @@ def as_of(
     groups: Collection[str] | None = None,
     data: str | Path | None = None,
 ) -> DataFrame:
-    """The committed offsets as they were at a time, of some groups or of all; columns as in ``AS_OF``.
+    """The committed offsets at a time, of some groups or of all; columns as in ``AS_OF_COLUMNS``.
 
-    ``at``: with a zone, or ms since 1970. ``data``: the data folder, for what the table has not taken yet; a log
-    partition's newest records lie there only. StartError when a folder is not what it should be.
+    ``at``: a datetime with a zone, or ms since 1970. ``data``: the data folder, to include the records that are not in
+    the table yet. Raises StartError if a folder is not as expected.
     """
-    made = table if isinstance(table, HistoryTable) else HistoryTable.open(table)
-    return state_of(until(records(spark, made, data), at), groups)
+    history_table = table if isinstance(table, HistoryTable) else HistoryTable.open(table)
+    return committed_state(until(records(spark, history_table, data), at), groups)
 
 
 def diff(
@@ -63,18 +63,22 @@ def diff(
     groups: Collection[str] | None = None,
     data: str | Path | None = None,
 ) -> DataFrame:
-    """What is different at a second time: for each key both offsets and both owners, and ``change``.
+    """The keys that differ between two times, with the offsets and owners at both, and ``change``.
 
-    ``change``: new, gone, forward, back, or again for one that was committed anew. Other arguments as for ``as_of``.
+    ``change``: new, gone, forward, back, or again for the same offset committed again. Other arguments as ``as_of``.
     """
-    made = table if isinstance(table, HistoryTable) else HistoryTable.open(table)
-    rows = records(spark, made, data)
+    history_table = table if isinstance(table, HistoryTable) else HistoryTable.open(table)
+    rows = records(spark, history_table, data)
     names = ("offset", "timestamp", "owner", "log_offset")
-    one, other = (
-        state_of(until(rows, at), groups).select(*KEY, *(F.col(name).alias(f"{side}_{name}") for name in names))
+    first, second = (
+        committed_state(until(rows, at), groups).select(
+            *KEY_COLUMNS, *(F.col(name).alias(f"{side}_{name}") for name in names)
+        )
         for side, at in (("before", before), ("after", after))
     )
-    both = one.join(other, list(KEY), "full").where(~F.col("before_log_offset").eqNullSafe(F.col("after_log_offset")))
+    both = first.join(second, list(KEY_COLUMNS), "full").where(
+        ~F.col("before_log_offset").eqNullSafe(F.col("after_log_offset"))
+    )
     moved = F.col("after_offset") - F.col("before_offset")
     change = (
         F.when(F.col("before_offset").isNull(), "new")
@@ -84,14 +88,14 @@ def diff(
         .otherwise("again")
     )
     shown = (f"{side}_{name}" for name in names[:3] for side in ("before", "after"))
-    return both.select(*KEY, change.alias("change"), moved.alias("moved"), *shown).orderBy(*KEY)
+    return both.select(*KEY_COLUMNS, change.alias("change"), moved.alias("moved"), *shown).orderBy(*KEY_COLUMNS)
 
 
 def damaged_files(
     spark: SparkSession, table: HistoryTable, data: str | Path, groups: Collection[str] | None = None
 ) -> list[str]:
-    """The damaged files of what the table has not taken yet, where records of some groups, or of any, can be."""
-    rows = _fresh(spark, table, Path(data).absolute()).where(F.col("kind") == "damage")
+    """The damaged files, among those not in the table yet, that may hold records of these groups, or of any."""
+    rows = _records_not_in_table(spark, table, Path(data).absolute()).where(F.col("kind") == "damage")
     if groups is not None:
         total = _info(Path(data)).offsets_partitions
         rows = rows.where(F.col("log_partition").isin(*{partition_of(group, total) for group in groups}))
@@ -99,70 +103,73 @@ def damaged_files(
 
 
 def records(spark: SparkSession, table: HistoryTable, data: str | Path | None = None) -> DataFrame:
-    """Every record that the table has, and with ``data`` those that it has not yet; the data source's columns."""
+    """The table's records, and with ``data`` those that are not in it yet; columns as in the data source."""
     rows = table.rows(spark)
-    return rows if data is None else rows.unionByName(_fresh(spark, table, Path(data).absolute()))
+    return rows if data is None else rows.unionByName(_records_not_in_table(spark, table, Path(data).absolute()))
 
 
 def until(rows: DataFrame, at: datetime | int) -> DataFrame:
-    """The records up to a time; one whose own time no calendar holds is taken for old."""
-    moment = at if isinstance(at, datetime) else datetime.fromtimestamp(at / 1000, UTC)
-    if moment.tzinfo is None:
-        raise ValueError(
-            f"{moment}: found a time without a zone, expected one with it, as in datetime(..., tzinfo=UTC)"
-        )
-    limit = F.timestamp_millis(F.lit(int(moment.timestamp() * 1000)))
-    day = F.lit(moment.astimezone(UTC).date())
-    is_known = (F.col("timestamp") <= limit) & (F.col(DAY) <= day)
-    return rows.where(F.col("timestamp").isNull() | is_known)
+    """The records up to a time. Records whose timestamp is out of range (null) count as older."""
+    time = at if isinstance(at, datetime) else datetime.fromtimestamp(at / 1000, UTC)
+    if time.tzinfo is None:
+        raise ValueError(f"{time}: found a time without a zone, expected one with it, as in datetime(..., tzinfo=UTC)")
+    limit = F.timestamp_millis(F.lit(int(time.timestamp() * 1000)))
+    day = F.lit(time.astimezone(UTC).date())
+    is_before = (F.col("timestamp") <= limit) & (F.col(DAY) <= day)
+    return rows.where(F.col("timestamp").isNull() | is_before)
 
 
-def state_of(known: DataFrame, groups: Collection[str] | None = None) -> DataFrame:
-    """What is committed after some records, and whose it is."""
-    counted = effective(known)
+def committed_state(rows: DataFrame, groups: Collection[str] | None = None) -> DataFrame:
+    """The committed offsets and their owners after these records."""
+    offsets = effective_offsets(rows)
     if groups is not None:
-        counted = counted.where(F.col("group").isin(*groups))
-    newest = counted.groupBy(*KEY).agg(F.max_by(F.struct(*COMMIT), "log_offset").alias("newest")).select("newest.*")
-    return _with_owners(newest.where(~F.col("tombstone")), known.where(F.col("kind") == "group")).select(*AS_OF)
+        offsets = offsets.where(F.col("group").isin(*groups))
+    newest = (
+        offsets.groupBy(*KEY_COLUMNS)
+        .agg(F.max_by(F.struct(*COMMIT_COLUMNS), "log_offset").alias("newest"))
+        .select("newest.*")
+    )
+    return _add_owners(newest.where(~F.col("tombstone")), rows.where(F.col("kind") == "group")).select(*AS_OF_COLUMNS)
 
 
-def effective(known: DataFrame) -> DataFrame:
-    """The offsets of some records that count, tombstones too: without transactions that were aborted or are open."""
-    offsets = known.where(F.col("kind") == "offset")
+def effective_offsets(rows: DataFrame) -> DataFrame:
+    """The offset records, with tombstones, except those of aborted or open transactions."""
+    offsets = rows.where(F.col("kind") == "offset")
     is_pending = F.col("transactional") & ~F.col("tombstone")
-    pending = _committed(offsets.where(is_pending), known)
-    return offsets.where(~is_pending).select(*COMMIT).unionByName(pending.select(*COMMIT))
+    pending = _committed(offsets.where(is_pending), rows)
+    return offsets.where(~is_pending).select(*COMMIT_COLUMNS).unionByName(pending.select(*COMMIT_COLUMNS))
 
 
-def _committed(pending: DataFrame, known: DataFrame) -> DataFrame:
-    """Those of some offsets whose transaction was committed: by the next marker of their producer."""
-    markers = known.where(F.col("kind") == "marker")
+def _committed(pending: DataFrame, rows: DataFrame) -> DataFrame:
+    """The transactional offsets whose transaction was committed, by the next marker of their producer."""
+    markers = rows.where(F.col("kind") == "marker")
     later = Window.partitionBy("log_partition", "producer_id").orderBy("log_offset")
     later = later.rowsBetween(Window.currentRow, Window.unboundedFollowing)
     both = pending.unionByName(markers).withColumn("ended", F.first("committed", ignorenulls=True).over(later))
     return both.where((F.col("kind") == "offset") & F.col("ended"))
 
 
-def _with_owners(offsets: DataFrame, groups: DataFrame) -> DataFrame:
-    """With who had the partition by the group's last record before each offset."""
+def _add_owners(offsets: DataFrame, groups: DataFrame) -> DataFrame:
+    """Add each offset's owner according to the last group record before it."""
     before = Window.partitionBy("log_partition", "group").orderBy("log_offset")
     before = before.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    places = groups.select("log_partition", "group", "log_offset", F.col("log_offset").alias("group_offset"))
-    both = offsets.unionByName(places, allowMissingColumns=True)
-    found = both.withColumn("group_offset", F.last("group_offset", ignorenulls=True).over(before))
-    found = found.where(F.col("topic").isNotNull())
-    return found.join(owners(groups), ["log_partition", "group_offset", "topic", "partition"], "left")
+    group_offsets = groups.select("log_partition", "group", "log_offset", F.col("log_offset").alias("group_offset"))
+    both = offsets.unionByName(group_offsets, allowMissingColumns=True)
+    joined = both.withColumn("group_offset", F.last("group_offset", ignorenulls=True).over(before))
+    return joined.where(F.col("topic").isNotNull()).join(
+        owners(groups), ["log_partition", "group_offset", "topic", "partition"], "left"
+    )
 
 
 def owners(groups: DataFrame) -> DataFrame:
-    """Of records of groups: which member has which partition, with the record's place as ``group_offset``."""
+    """The member that each partition is assigned to, by group record (``group_offset`` is the record's log offset)."""
     members = groups.select("log_partition", "log_offset", "generation", F.explode("members").alias("member"))
-    places = members.select("*", F.explode("member.assigned").alias("place"))
-    return places.select(
+    assigned = members.select("*", F.explode("member.assigned").alias("assigned"))
+    return assigned.select(
         "log_partition",
         F.col("log_offset").alias("group_offset"),
-        "place.topic",
-        "place.partition",
+        "assigned.topic",
+        "assigned.partition",
         F.col("member.member_id").alias("owner"),
         F.col("member.group_instance_id").alias("owner_instance"),
         F.col("member.client_id").alias("owner_client"),
@@ -171,36 +178,36 @@ def owners(groups: DataFrame) -> DataFrame:
     )
 
 
-def _fresh(spark: SparkSession, table: HistoryTable, data: Path) -> DataFrame:
+def _records_not_in_table(spark: SparkSession, table: HistoryTable, data: Path) -> DataFrame:
     taken_to = table.progress().taken_to
-    found = folders_of(data)
+    folders = log_partition_folders(data)
     cluster_id = _info(data).cluster_id
     if cluster_id != table.info.cluster_id:
         raise StartError(
-            f"{data}: found the data of cluster {cluster_id}, expected that of {table.info.cluster_id}, whose history"
-            f" {table.path} is"
+            f"{data}: found the data of cluster {cluster_id}, expected that of {table.info.cluster_id}, since"
+            f" {table.path} is the history of that cluster"
         )
-    return fresh(spark, {number: (folder, taken_to.get(number, 0)) for number, folder in found.items()})
+    return read_log_partitions(spark, {number: (folder, taken_to.get(number, 0)) for number, folder in folders.items()})
 
 
 def _info(data: Path) -> FolderInfo:
     return parse_info(data / INFO_NAME, read_file(Disk(), data / INFO_NAME))
 
 
-def fresh(spark: SparkSession, places: dict[int, tuple[Path, int]]) -> DataFrame:
-    """The records of log partitions, given by their folders, from an offset of each on; as ``records``."""
-    listed = list(places.items())
-    options = Options("", kinds=KINDS, is_patient=True)
+def read_log_partitions(spark: SparkSession, partitions: dict[int, tuple[Path, int]]) -> DataFrame:
+    """The records of log partitions, each given by its folder and first offset; columns as in ``records``."""
+    listed = list(partitions.items())
+    options = Options("", kinds=HISTORY_KINDS, is_permissive=True)
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        freeze_once()
+        freeze_gc_once()
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 number, (folder, first) = listed[index]
-                for found in Scan(Disk(), folder, number, options).since(first):
-                    days = found.column("timestamp").cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
-                    yield pa.RecordBatch.from_arrays([*found.columns, days], names=[*found.schema.names, DAY])
+                for rows in PartitionScan(Disk(), folder, number, options).since(first):
+                    days = rows.column("timestamp").cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
+                    yield pa.RecordBatch.from_arrays([*rows.columns, days], names=[*rows.schema.names, DAY])
 
     tasks = max(1, -(-len(listed) // PARTITIONS_PER_TASK))
     indexes = spark.range(0, len(listed), numPartitions=tasks)
-    return indexes.mapInArrow(read, f"{ddl(list(ALL))}, {DAY} date")
+    return indexes.mapInArrow(read, f"{spark_schema(list(ALL_COLUMNS))}, {DAY} date")

@@ -1,15 +1,15 @@
-"""The table that a history is kept in: a folder that Spark writes, and beside the rows what says which of them count.
+"""The table of a history: a folder of rows written by Spark, and metadata that says which rows are committed.
 
 ::
 
     TABLE/day=2026-11-21/log_partition=7/from_offset=1200/part-....parquet
-    TABLE/_callboard/table.json                    whose it is: the cluster's id, the format, an id of its own
-    TABLE/_callboard/commits/%020d.json            how far each log partition was taken; the newest counts
-    TABLE/_callboard/changes.jsonl                 what was restored from it, by whom and why
-    TABLE/_callboard/lock                          held by who writes
+    TABLE/_callboard/table.json                    the cluster's id, the format, the table's id
+    TABLE/_callboard/commits/%020d.json            the end offset of each log partition; the newest file is valid
+    TABLE/_callboard/changes.jsonl                 restores from the table: what, by whom and why
+    TABLE/_callboard/lock                          held by the writer
 
-``from_offset`` is where the log partition had been taken to before. So a run that was killed and the next one write to
-the same folders, the later over the earlier. Spark, and others who read such tables, pass over names with ``_`` first.
+``from_offset`` is the end offset of the log partition before the run. So a run that follows a killed one writes to the
+same folders and replaces its files. Spark and other readers of such tables ignore names that begin with ``_``.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from pyspark.sql import functions as F
 from ...runtime.common.errors import StartError
 from ...runtime.disk.disk import Disk, read_file, replace_file
 from ...runtime.disk.modes import disk_like
-from ..columns import ALL, ddl
+from ..columns import ALL_COLUMNS, spark_schema
 
 FOLDER = "_callboard"
 INFO_NAME = "table.json"
 LOCK_NAME = "lock"
 VERSION = 1
 DAY, FROM_OFFSET, LOG_PARTITION = "day", "from_offset", "log_partition"
-LAYOUT = (DAY, LOG_PARTITION, FROM_OFFSET)
-"""The columns that are folders."""
+PARTITION_COLUMNS = (DAY, LOG_PARTITION, FROM_OFFSET)
+"""The columns that are folder names."""
 
 PLAIN_FORMATS = ("parquet", "orc", "json")
-"""Formats of files alone. Others (delta, iceberg) need their jars in the session, and know their schema themselves."""
+"""Formats without metadata of their own. Others (delta, iceberg) need jars in the session, and store their schema."""
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _STAGING = ".spark-staging-"
-_PLACES = "/".join(f"{name}=*" for name in LAYOUT)
+_ROW_FOLDERS = "/".join(f"{name}=*" for name in PARTITION_COLUMNS)
 
 
 class TableInfo(NamedTuple):
-    """Whose history it is. ``created_ms``: ms since 1970."""
+    """The table's identity. ``cluster_id``: the cluster whose history it has. ``created_ms``: ms since 1970."""
 
     table_id: str
     cluster_id: str
@@ -56,11 +56,11 @@ class TableInfo(NamedTuple):
     created_ms: int
 
 
-class Progress(NamedTuple):
-    """How far the log was taken: for each log partition the first offset that is not in the table.
+class HistoryProgress(NamedTuple):
+    """The state after a commit. ``taken_to``: for each log partition the first offset that is not in the table.
 
-    ``number`` counts the commits. ``complete_since_ms``: of what was superseded before that time, in ms since 1970,
-    something may be missing, because compaction had been there; 0 when nothing is.
+    ``number`` counts the commits. ``complete_since_ms``: the history is complete from this time on, in ms since 1970;
+    compaction had removed records that were superseded earlier. 0 if it is complete from the beginning.
     """
 
     number: int
@@ -69,11 +69,11 @@ class Progress(NamedTuple):
     at_ms: int
 
 
-NOTHING = Progress(0, {}, 0, 0)
+NO_PROGRESS = HistoryProgress(0, {}, 0, 0)
 
 
 class HistoryTable:
-    """A table that exists. Reading needs no lock: rows count once a commit covers them."""
+    """An existing table. Reading needs no lock: rows are visible once a commit covers them."""
 
     def __init__(self, path: Path, info: TableInfo, disk: Disk) -> None:
         self.path = path
@@ -82,7 +82,7 @@ class HistoryTable:
 
     @classmethod
     def open(cls, path: str | Path, disk: Disk | None = None) -> HistoryTable:
-        """StartError when there is none, or when it is of a newer version."""
+        """Raises StartError if there is no table, or one of a newer version."""
         path = Path(path).absolute()
         disk = disk or disk_like(path)
         file = path / FOLDER / INFO_NAME
@@ -90,22 +90,22 @@ class HistoryTable:
             fields = _read(disk, file)
         except FileNotFoundError:
             raise StartError(
-                f"{path}: found no history ({FOLDER}/{INFO_NAME} is missing), expected a table that callboard history"
-                " keep has made; check the path"
+                f"{path}: found no history ({FOLDER}/{INFO_NAME} is missing), expected a table made by callboard"
+                " history keep; check the path"
             ) from None
         return cls(path, _parsed(file, TableInfo, fields), disk)
 
     @classmethod
     def create(cls, path: Path, info: TableInfo, disk: Disk) -> HistoryTable:
-        """A new table in a folder that is empty or not there. StartError otherwise."""
+        """Create a table in a folder that is empty or does not exist. Raises StartError otherwise."""
         path = path.absolute()
         if path.exists() and not path.is_dir():
             raise StartError(f"{path}: found a file, expected the folder of a table, or a new one; choose another")
-        others = [name for name in disk.names(path) if name != FOLDER]
-        if others:
+        other_names = [name for name in disk.names(path) if name != FOLDER]
+        if other_names:
             raise StartError(
-                f"{path}: found {others[0]} and no {FOLDER}/{INFO_NAME}, expected a history or an empty folder; choose"
-                " another"
+                f"{path}: found {other_names[0]} and no {FOLDER}/{INFO_NAME}, expected a history or an empty folder;"
+                " choose another"
             )
         disk.make_folder(path / FOLDER / "commits")
         _write(disk, path / FOLDER / INFO_NAME, info._asdict())
@@ -114,75 +114,76 @@ class HistoryTable:
         return cls(path, info, disk)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Nobody else writes as long as the block lasts. StartError when somebody does."""
+    def exclusive_writer(self) -> Iterator[None]:
+        """Hold the writer's lock. Raises StartError if another process holds it."""
         fd = self._disk.open(self.path / FOLDER / LOCK_NAME, os.O_RDWR | os.O_CREAT)
         try:
             try:
                 self._disk.lock(fd)
             except BlockingIOError:
                 raise StartError(
-                    f"{self.path}: another callboard history writes to it; wait until it has ended"
+                    f"{self.path}: another callboard history process is writing to it; wait until it has ended"
                 ) from None
             yield
         finally:
             self._disk.close(fd)
 
-    def progress(self) -> Progress:
-        """What the newest commit says. StartError when it cannot be read."""
+    def progress(self) -> HistoryProgress:
+        """The newest commit. Raises StartError if it cannot be read."""
         names = sorted(name for name in self._disk.names(self._commits) if _COMMIT.fullmatch(name))
         if not names:
-            return NOTHING
+            return NO_PROGRESS
         file = self._commits / names[-1]
         fields = _read(self._disk, file)
         try:
             fields["taken_to"] = {int(number): int(offset) for number, offset in fields["taken_to"].items()}
         except (KeyError, ValueError, AttributeError, TypeError) as error:
-            raise StartError(
-                f"{file}: found no commit of a history ({error!r}); put back a copy of this file"
-            ) from None
-        progress: Progress = _parsed(file, Progress, fields)
+            raise StartError(f"{file}: found no commit of a history ({error!r}); restore a copy of this file") from None
+        progress: HistoryProgress = _parsed(file, HistoryProgress, fields)
         return progress
 
-    def commit(self, progress: Progress, took: list[dict[str, int]]) -> None:
-        """From now on the rows below these offsets count, durably. ``took`` is for people. The caller is ``alone``."""
+    def commit(self, progress: HistoryProgress, took: list[dict[str, int]]) -> None:
+        """Make the rows before these offsets visible, durably. The caller holds ``exclusive_writer``.
+
+        ``took``: what this run added; stored for information only.
+        """
         self._disk.make_folder(self._commits)
         taken_to = {str(number): offset for number, offset in sorted(progress.taken_to.items())}
         fields = {**progress._asdict(), "taken_to": taken_to, "took": took}
         _write(self._disk, self._commits / f"{progress.number:020d}.json", fields)
 
     def rows(self, spark: SparkSession) -> DataFrame:
-        """The records that count, with the data source's columns and ``day``; empty while nothing was taken."""
+        """The committed records, with the data source's columns and ``day``."""
         taken_to = self.progress().taken_to
-        frame = self._raw(spark).select(*ALL, DAY)
+        frame = self._read_all(spark).select(*ALL_COLUMNS, DAY)
         if not taken_to:
             return frame.where(F.lit(False))
         pairs: list[Column] = [F.lit(each).cast("long") for pair in sorted(taken_to.items()) for each in pair]
         limit = F.create_map(*pairs)[F.col(LOG_PARTITION).cast("long")]
         return frame.where(F.col("log_offset") < limit)
 
-    def _raw(self, spark: SparkSession) -> DataFrame:
+    def _read_all(self, spark: SparkSession) -> DataFrame:
         reader = spark.read.format(self.info.format)
         if self.info.format in PLAIN_FORMATS:
-            names = [name for name in ALL if name != LOG_PARTITION]
-            reader = reader.schema(f"{ddl(names)}, {DAY} date, {LOG_PARTITION} int, {FROM_OFFSET} bigint")
+            names = [name for name in ALL_COLUMNS if name != LOG_PARTITION]
+            reader = reader.schema(f"{spark_schema(names)}, {DAY} date, {LOG_PARTITION} int, {FROM_OFFSET} bigint")
         return reader.load(str(self.path))
 
-    def written(self, spark: SparkSession, firsts: dict[int, int]) -> dict[int, tuple[int, int]]:
-        """What lies there of some log partitions from an offset on: how many records and how many different offsets."""
-        frame = self._raw(spark)
+    def count_rows(self, spark: SparkSession, firsts: dict[int, int]) -> dict[int, tuple[int, int]]:
+        """The rows that were written from an offset of each log partition on: (records, distinct offsets)."""
+        frame = self._read_all(spark)
         pairs: list[Column] = [F.lit(each).cast("long") for pair in sorted(firsts.items()) for each in pair]
-        mine = F.col(FROM_OFFSET) == F.create_map(*pairs)[F.col(LOG_PARTITION).cast("long")]
-        counted = frame.where(mine).groupBy(LOG_PARTITION)
-        found = counted.agg(F.count("log_offset"), F.count_distinct("log_offset")).collect()
-        return {number: (records, different) for number, records, different in found}
+        is_of_run = F.col(FROM_OFFSET) == F.create_map(*pairs)[F.col(LOG_PARTITION).cast("long")]
+        by_partition = frame.where(is_of_run).groupBy(LOG_PARTITION)
+        counts = by_partition.agg(F.count("log_offset"), F.count_distinct("log_offset")).collect()
+        return {number: (records, distinct) for number, records, distinct in counts}
 
     def files(self) -> set[Path]:
-        """Every file of the table."""
+        """All files of the table."""
         return {Path(folder, name) for folder, _, names in os.walk(self.path) for name in names}
 
     def make_durable(self, before: set[Path]) -> None:
-        """Sync the files that came since, and the folders that they lie in: Spark does not. OSError."""
+        """Sync the files that are not in ``before``, and their folders; Spark does not. Raises OSError."""
         new = self.files() - before
         for path in sorted(new):
             fd = self._disk.open(path, os.O_RDONLY)
@@ -193,16 +194,16 @@ class HistoryTable:
         for folder in sorted({each for path in new for each in path.parents if each.is_relative_to(self.path)}):
             self._disk.sync_folder(folder)
 
-    def remove_leftovers(self, progress: Progress) -> None:
-        """What a run that was killed has left: what no commit covers. The caller is ``alone``.
+    def remove_leftovers(self, progress: HistoryProgress) -> None:
+        """Remove folders that no commit covers, left by a killed run. The caller holds ``exclusive_writer``.
 
-        The next run would write over most of it, but not over all if it finds less: after damage, or when history was
-        off and compaction went on. Table formats that know transactions have files of their own, which are let be.
+        The next run would overwrite most of them, but not all if it finds fewer records: after damage, or if history
+        was off and compaction continued. The files of transactional table formats are not touched.
         """
-        found = list(self.path.glob(f"{_STAGING}*"))
+        leftovers = list(self.path.glob(f"{_STAGING}*"))
         if self.info.format in PLAIN_FORMATS:
-            found += (path for path in self.path.glob(_PLACES) if not _is_covered(path, progress))
-        for path in found:
+            leftovers += (path for path in self.path.glob(_ROW_FOLDERS) if not _is_covered(path, progress))
+        for path in leftovers:
             with suppress(FileNotFoundError):
                 shutil.rmtree(path)
 
@@ -211,9 +212,9 @@ class HistoryTable:
         return self.path / FOLDER / "commits"
 
 
-def _is_covered(path: Path, progress: Progress) -> bool:
-    """Whether some commit has gone on from the offset that a folder of rows begins at."""
-    number, first = (int(one.name.partition("=")[2]) for one in (path.parent, path))
+def _is_covered(path: Path, progress: HistoryProgress) -> bool:
+    """Whether a commit covers the rows in a folder, which start at its ``from_offset``."""
+    number, first = (int(folder.name.partition("=")[2]) for folder in (path.parent, path))
     return first < progress.taken_to.get(number, 0)
 
 
@@ -222,7 +223,7 @@ def _read(disk: Disk, path: Path) -> dict[str, Any]:
         fields = json.loads(read_file(disk, path))
         version = fields["version"]
     except (ValueError, RecursionError, KeyError, TypeError) as error:
-        raise StartError(f"{path}: found no JSON of a history ({error!r}); put back a copy of this file") from None
+        raise StartError(f"{path}: found no JSON of a history ({error!r}); restore a copy of this file") from None
     if version != VERSION:
         raise StartError(f"{path}: found version {version}, expected {VERSION}; use the newer version of Callboard")
     return dict(fields)
@@ -236,4 +237,4 @@ def _parsed(path: Path, kind: Any, fields: dict[str, Any]) -> Any:
     try:
         return kind(**{name: fields[name] for name in kind._fields})
     except KeyError as missing:
-        raise StartError(f"{path}: found no {missing}, expected it there; put back a copy of this file") from None
+        raise StartError(f"{path}: the field {missing} is missing; restore a copy of this file") from None

@@ -1,1 +1,1 @@
-"""What a real Kafka answered, kept in files, and our server held to it in every test run, without Java."""
+"""Recorded responses of a real Kafka, compared with those of Callboard in every test run, without Java."""

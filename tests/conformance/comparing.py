@@ -1,4 +1,4 @@
-"""Our server held to what was recorded: a script is played, and the first answer that differs is shown.
+"""Plays a script to Callboard, compares the responses with the recorded ones, and shows the first difference.
 
 Who waits for what is part of it: an answer that comes after another step than Kafka's is a difference too.
 """
@@ -8,28 +8,28 @@ from __future__ import annotations
 import json
 from pprint import pformat
 
-from .golden import Came
-from .playing import Answered, Play, Stage
+from .golden import Responses
+from .playing import ConformanceServer, Play, StepResponse
 from .script import Script
 
-SHOWN_STEPS = 12  # before the one that went wrong
+SHOWN_STEPS = 12  # before the different one
 
 
-async def compare(stage: Stage, name: str, script: Script, recorded: Came) -> None:
-    """Raise AssertionError at the first step after which other answers come than came from Kafka."""
+async def compare(server: ConformanceServer, name: str, script: Script, recorded: Responses) -> None:
+    """Raise AssertionError at the first step whose responses differ from Kafka's."""
     assert len(script) == len(recorded), f"{name} has changed since it was recorded: record it again"
-    run = Play(stage)
+    run = Play(server)
     try:
         for number, (step, theirs) in enumerate(zip(script, recorded, strict=True)):
             ours = await run.take(step, expected=len(theirs))
             if ours != theirs:
                 raise AssertionError(_shown(name, script, recorded, number, ours))
     finally:
-        await stage.leave()
+        await server.leave()
 
 
-def _shown(name: str, script: Script, recorded: Came, number: int, ours: list[Answered]) -> str:
-    """The sequence up to the step, and both answers."""
+def _shown(name: str, script: Script, recorded: Responses, number: int, ours: list[StepResponse]) -> str:
+    """Format the sequence up to the step, and both responses."""
     first = max(number - SHOWN_STEPS, 0)
     before = [
         line

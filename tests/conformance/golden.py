@@ -1,4 +1,4 @@
-"""The files of what a real Kafka answered: readable JSON for scenarios, a compressed file a kind of random scripts."""
+"""The recorded responses of a real Kafka: JSON for scenarios, a compressed file per kind of random scripts."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import lzma
 from pathlib import Path
 from typing import Any
 
-from .playing import Answered
+from .playing import StepResponse
 from .script import Step
 
 GOLDEN = Path(__file__).parent / "golden"
 
-Came = list[list[Answered]]
+Responses = list[list[StepResponse]]
 
 
-def write_chapter(name: str, kafka: str, scenarios: dict[str, Came]) -> None:
-    """A line an answer, so that a difference is a line's difference."""
+def write_chapter(name: str, kafka: str, scenarios: dict[str, Responses]) -> None:
+    """Write one response per line, for readable diffs."""
     lines = ["{", f' "kafka": {json.dumps(kafka)},', ' "scenarios": {']
     written = [f"  {json.dumps(scenario)}: [\n{_steps(came)}\n  ]" for scenario, came in sorted(scenarios.items())]
     text = "\n".join([*lines, ",\n".join(written), " }", "}"])
@@ -24,18 +24,18 @@ def write_chapter(name: str, kafka: str, scenarios: dict[str, Came]) -> None:
     (GOLDEN / f"{name}.json").write_text(text + "\n")
 
 
-def _steps(came: Came) -> str:
+def _steps(came: Responses) -> str:
     return ",\n".join(f"   [{_answers(answers)}]" for answers in came)
 
 
-def _answers(answers: list[Answered]) -> str:
+def _answers(answers: list[StepResponse]) -> str:
     return ",\n    ".join(json.dumps(answer, ensure_ascii=False, sort_keys=True) for answer in answers)
 
 
-def read_chapter(name: str) -> dict[str, Came]:
-    """What came, by scenario and step; nothing where the chapter was not recorded."""
+def read_chapter(name: str) -> dict[str, Responses]:
+    """Return the responses by scenario and step; empty if the chapter was not recorded."""
     path = GOLDEN / f"{name}.json"
-    scenarios: dict[str, Came] = json.loads(path.read_text())["scenarios"] if path.exists() else {}
+    scenarios: dict[str, Responses] = json.loads(path.read_text())["scenarios"] if path.exists() else {}
     return scenarios
 
 
@@ -48,8 +48,8 @@ class Played(dict[str, Any]):
         return steps
 
     @property
-    def came(self) -> Came:
-        came: Came = self["came"]
+    def came(self) -> Responses:
+        came: Responses = self["came"]
         return came
 
 
@@ -63,6 +63,6 @@ def write_seeds(kind: str, kafka: str, played: list[Played]) -> None:
 
 
 def read_seeds(kind: str) -> list[Played]:
-    """A kind's scripts; none where it was not recorded."""
+    """Return the scripts of a kind; empty if it was not recorded."""
     path = seeds_file(kind)
     return [Played(one) for one in json.loads(lzma.decompress(path.read_bytes()))["seeds"]] if path.exists() else []

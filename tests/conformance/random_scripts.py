@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from . import steps
-from .playing import Answered, Play
+from .playing import Play, StepResponse
 from .script import Script, Step, client_of
 
 STEPS = (15, 45)
@@ -108,7 +108,7 @@ class Author:
             return self._note(self._good_move(self._chance.choice(patient or self._clients)))
         return self._note(self._chance.choice(self.odd_moves)(self, self._chance.choice(self._clients)))
 
-    def hear(self, answers: list[Answered]) -> None:
+    def hear(self, answers: list[StepResponse]) -> None:
         for number, answer in answers:
             if isinstance(number, int):
                 line, api, _, values, *_ = self.script[number]
@@ -193,7 +193,9 @@ class Author:
         )
 
     def _beat(self, client: Client, member_id: str, seat: str | None, generation: int) -> Step:
-        return steps.beat(self._line(client), member_id, generation, seat, self._version(4, oldest=3 if seat else 0))
+        return steps.heartbeat(
+            self._line(client), member_id, generation, seat, self._version(4, oldest=3 if seat else 0)
+        )
 
     def _commit(self, client: Client, member_id: str, seat: str | None, generation: int) -> Step:
         topic, index = self._chance.choice((("t", 0), ("t", 2), ("u", 0)))
@@ -266,10 +268,10 @@ class Author:
         self._waits -= 1
         return steps.wait(self._chance.choice(WAITS_MS))
 
-    def hang_up(self, client: Client) -> Step:
+    def disconnect(self, client: Client) -> Step:
         """On a request that is parked. What else lies behind it, Kafka may read or not: that is the network's doing."""
         parked = [line for line, asked in self._run.outstanding.items() if len(asked) == 1]
-        return steps.hang_up(self._chance.choice(parked)) if parked else self.look(client)
+        return steps.disconnect(self._chance.choice(parked)) if parked else self.look(client)
 
     odd_moves: Moves = (
         odd_join,
@@ -284,14 +286,14 @@ class Author:
         look,
         look,
         wait,
-        hang_up,
+        disconnect,
     )
     ending: Sequence[Step] = (steps.describe("Z"), steps.fetch("Z"))
 
 
-async def write(seed: int, run: Play, new: type[Author] = Author) -> tuple[Script, list[list[Answered]]]:
+async def write(seed: int, run: Play, new: type[Author] = Author) -> tuple[Script, list[list[StepResponse]]]:
     """Write and play the script of a seed: its steps, and what came after each."""
-    author, came = new(seed, run), list[list[Answered]]()
+    author, came = new(seed, run), list[list[StepResponse]]()
     while (step := author.next_step()) is not None:
         came.append(await run.take(step))
         author.hear(came[-1])

@@ -4,7 +4,7 @@
     record [--broker HOST:PORT] seeds [KIND ...]           random scripts, into golden/seeds-KIND.json.xz
 
 It starts a Kafka for each kind of settings (Java and Maven are needed), or takes one that runs with those settings.
-Every script is played at three paces (``kafka_stage.PACES``). A scenario that does not come out the same is an
+Every script is played at three speeds (``kafka_server.SPEEDS``). A scenario that does not come out the same is an
 error of the scenario, and nothing is written; a random script is dropped.
 """
 
@@ -24,8 +24,8 @@ from uuid import UUID
 
 from real_kafka.kafka import TEST_SETTINGS, VERSION, RealKafka
 
-from .golden import Came, Played, write_chapter, write_seeds
-from .kafka_stage import CAREFUL_PACES, PACES, KafkaStage, Pace, get_ready
+from .golden import Played, Responses, write_chapter, write_seeds
+from .kafka_server import CAREFUL_SPEEDS, SPEEDS, KafkaServer, Speed, prepare_broker
 from .kinds import KINDS, Kind
 from .playing import Play, play
 from .random_scripts import write
@@ -37,8 +37,8 @@ AT_ONCE = 24  # scripts that are played at the same time; more, and the broker a
 
 WARM_UP: Script = [*pair(), leave("C", "$A1", "$B1"), commit("A"), fetch("A"), describe("A"), delete("A")]
 WARM_UP_ROUNDS = 4
-SLOW = Pace(1.0, 0.0, 1.0)
-SEED_PACES = (PACES[0], PACES[1], PACES[2]._replace(pause_s=0.06))
+SLOW = Speed(1.0, 0.0, 1.0)
+SEED_SPEEDS = (SPEEDS[0], SPEEDS[1], SPEEDS[2]._replace(pause_s=0.06))
 """One takes its steps so slowly that a script is dropped whose answers depend on how long they take."""
 
 
@@ -47,25 +47,25 @@ class Broker:
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
-        self._topics: dict[str, UUID] = get_ready(host, port)
+        self._topics: dict[str, UUID] = prepare_broker(host, port)
         self.places = asyncio.Semaphore(AT_ONCE)
 
-    def stage(self, pace: Pace) -> KafkaStage:
-        return KafkaStage(*self._address, self._topics, pace)
+    def server(self, speed: Speed) -> KafkaServer:
+        return KafkaServer(*self._address, self._topics, speed)
 
     async def warm_up(self) -> None:
         """A broker that has just started takes long for what it does for the first time."""
         for _ in range(WARM_UP_ROUNDS):
             await asyncio.gather(*(self.play("warm-up", WARM_UP, SLOW) for _ in range(AT_ONCE)))
 
-    async def play_thrice(self, name: str, script: Script) -> list[Came]:
+    async def play_at_each_speed(self, name: str, script: Script) -> list[Responses]:
         """What came, once at each pace."""
-        return list(await asyncio.gather(*(self.play(name, script, pace) for pace in CAREFUL_PACES)))
+        return list(await asyncio.gather(*(self.play(name, script, speed) for speed in CAREFUL_SPEEDS)))
 
-    async def play(self, name: str, script: Script, pace: Pace) -> Came:
+    async def play(self, name: str, script: Script, speed: Speed) -> Responses:
         async with self.places:
             try:
-                return await play(self.stage(pace), script)
+                return await play(self.server(speed), script)
             except Exception as error:
                 error.add_note(f"in {name}")
                 raise
@@ -87,11 +87,11 @@ def kafka(settings: Settings, broker: str | None) -> Iterator[tuple[str, int]]:
             server.stop()
 
 
-async def record(address: tuple[str, int], scripts: Mapping[str, Script]) -> dict[str, Came]:
+async def record(address: tuple[str, int], scripts: Mapping[str, Script]) -> dict[str, Responses]:
     """Each script's answers. Raises AssertionError where Kafka does not agree with itself."""
     broker = Broker(*address)
     await broker.warm_up()
-    results = await asyncio.gather(*(broker.play_thrice(name, script) for name, script in scripts.items()))
+    results = await asyncio.gather(*(broker.play_at_each_speed(name, script) for name, script in scripts.items()))
     recorded = dict(zip(scripts, results, strict=True))
     unsteady = [_difference(name, scripts[name], runs) for name, runs in recorded.items() if runs.count(runs[0]) != 3]
     assert not unsteady, "Kafka does not agree with itself:\n" + "\n".join(unsteady)
@@ -101,22 +101,22 @@ async def record(address: tuple[str, int], scripts: Mapping[str, Script]) -> dic
 async def record_seed(broker: Broker, kind: Kind, seed: int) -> Played | None:
     """A random script that Kafka answers in the same way each time; None if it does not."""
     async with broker.places:
-        stage = broker.stage(SEED_PACES[0])
+        server = broker.server(SEED_SPEEDS[0])
         try:
-            script, came = await write(seed, Play(stage), kind.author)
+            script, came = await write(seed, Play(server), kind.author)
         finally:
-            await stage.leave()
-    paces = [*SEED_PACES[1:], *(SEED_PACES * 2 if _leader_is_chance(came) else ())]
-    for pace in paces:
+            await server.leave()
+    paces = [*SEED_SPEEDS[1:], *(SEED_SPEEDS * 2 if _leader_is_chance(came) else ())]
+    for speed in paces:
         try:
-            if await broker.play(f"seed {seed}", script, pace) != came:
+            if await broker.play(f"seed {seed}", script, speed) != came:
                 return None
         except KeyError:  # a member id that came the first time did not come
             return None
     return Played(seed=seed, steps=script, came=came)
 
 
-def _leader_is_chance(came: Came) -> bool:
+def _leader_is_chance(came: Responses) -> bool:
     """Whether a group of two or more has got another leader: Kafka's choice is that of a hash map over random ids."""
     answers = [answer for answers in came for number, answer in answers if isinstance(number, int)]
     led = [answer for answer in answers if answer.get("leader")]
@@ -153,7 +153,7 @@ def seeds(names: list[str], broker: str | None) -> None:
             print(f"{name}: {len(played)} of {together[name].seeds} random scripts are kept")
 
 
-def _difference(name: str, script: Script, runs: list[Came]) -> str:
+def _difference(name: str, script: Script, runs: list[Responses]) -> str:
     number = next(number for number, each in enumerate(zip(*runs, strict=True)) if each.count(each[0]) != len(each))
     answers = "\n".join(f"    {json.dumps(run[number])}" for run in runs)
     return f"{name}, step {number}: {script[number]}\n{answers}"

@@ -33,7 +33,7 @@ Script = Sequence[Step]
 Plain = Any
 
 WAIT = "wait"
-HANG_UP = "hang up"
+DISCONNECT = "hang up"
 MORE = "more"
 LEFT_OUT = frozenset({"throttle_time", "configs"})
 MEMBER_ID = re.compile(r"(?P<prefix>.*)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -76,12 +76,12 @@ class Names:
 
     # From scripts to servers -----------------------------------------------------------------------------------------
 
-    def concrete(self, value: Plain) -> Plain:
+    def to_request(self, value: Plain) -> Plain:
         """A request's values as this run sends them. Raises KeyError for a name that no answer has brought yet."""
         if isinstance(value, dict):
-            return {name: self.concrete(item) for name, item in value.items()}
+            return {name: self.to_request(item) for name, item in value.items()}
         if isinstance(value, list):
-            return [self.concrete(item) for item in value]
+            return [self.to_request(item) for item in value]
         if isinstance(value, str) and value.startswith("$"):
             return self._meant(value)
         return value
@@ -128,22 +128,24 @@ class Names:
         self._topics[name if not count else f"{name}#{count + 1}"] = topic_id
         self._topic_names[topic_id] = f"$topic {name}" if not count else f"$topic {name}#{count + 1}"
 
-    def common(self, answer: Plain, unordered: frozenset[str]) -> Plain:
+    def to_script(self, answer: Plain, unordered: frozenset[str]) -> Plain:
         """An answer in the words of scripts; the load, and what a topic may be set to, are left out."""
         if isinstance(answer, dict):
             return {
                 name: self._common_field(name, item, unordered) for name, item in answer.items() if name not in LEFT_OUT
             }
         if isinstance(answer, list):
-            return [self.common(item, unordered) for item in answer]
+            return [self.to_script(item, unordered) for item in answer]
         return self._common_value(answer)
 
     def _common_field(self, name: str, items: Plain, unordered: frozenset[str]) -> Plain:
         if name == "producer_id":
             return self._producers.get(items, items)
         if name not in unordered or not isinstance(items, list):
-            return self.common(items, unordered)
-        return sorted((self.common(item, unordered) for item in items), key=lambda item: json.dumps(item, default=str))
+            return self.to_script(items, unordered)
+        return sorted(
+            (self.to_script(item, unordered) for item in items), key=lambda item: json.dumps(item, default=str)
+        )
 
     def _common_value(self, value: Plain) -> Plain:
         if isinstance(value, str):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from .script import HANG_UP, WAIT, Step, client_of
+from .script import DISCONNECT, WAIT, Step, client_of
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 LONG_MS = 60_000  # a timeout that no scenario outlives, unless it says so
@@ -53,15 +53,17 @@ def sync(
     return [line, "sync_group", v, {**values, **changes}]
 
 
-def beat(line: str, who: str, generation: int = 1, seat: str | None = None, v: int = 4, group: str = "$group") -> Step:
-    values = {"group_id": group, "generation_id": generation, "member_id": who, "group_instance_id": seat}
+def heartbeat(
+    line: str, who: str, generation: int = 1, instance_id: str | None = None, v: int = 4, group: str = "$group"
+) -> Step:
+    values = {"group_id": group, "generation_id": generation, "member_id": who, "group_instance_id": instance_id}
     return [line, "heartbeat", v, values]
 
 
 def leave(line: str, *leaving: str | tuple[str, str], v: int = 5, group: str = "$group") -> Step:
     """Who leaves: member ids, or pairs of a member id (or nothing) and an instance id. Before v3 it is the first."""
     pairs = [(one, None) if isinstance(one, str) else one for one in leaving]
-    members = [{"member_id": one, "group_instance_id": seat, "reason": "enough"} for one, seat in pairs]
+    members = [{"member_id": one, "group_instance_id": instance_id, "reason": "enough"} for one, instance_id in pairs]
     return [line, "leave_group", v, {"group_id": group, "member_id": pairs[0][0] if pairs else "", "members": members}]
 
 
@@ -127,19 +129,19 @@ def wait(ms: int) -> Step:
     return [WAIT, ms]
 
 
-def hang_up(line: str) -> Step:
-    return [HANG_UP, line]
+def disconnect(line: str) -> Step:
+    return [DISCONNECT, line]
 
 
 def member(line: str, v: int = 9, **changes: Any) -> list[Step]:
     """The only member of a stable group, generation 1: it leads and has the assignment 'all'."""
-    seat = changes.get("group_instance_id")
-    who = f"${seat or client_of(line)}1"
+    instance_id = changes.get("group_instance_id")
+    who = f"${instance_id or client_of(line)}1"
     joining = [join(line, v=v, **changes)]
-    if v >= 4 and seat is None:
+    if v >= 4 and instance_id is None:
         joining.append(join(line, who, v=v, **changes))
     protocol = changes.get("protocols", RANGE)[0]["name"]
-    synced = sync(line, who, 1, {who: "all"}, group_instance_id=seat, protocol_name=protocol)
+    synced = sync(line, who, 1, {who: "all"}, group_instance_id=instance_id, protocol_name=protocol)
     synced[3]["protocol_type"] = changes.get("protocol_type", "consumer")
     return [*joining, synced]
 

@@ -1,4 +1,4 @@
-"""docs/conformance.md names tests: they are there; and every row names one, or says why not."""
+"""The tests that docs/conformance.md names exist, and every row names one or gives a reason."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ REASONS = ("not applicable: ", "not covered: ", "differs", "the same: ", "no req
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if ".py" not in name and "/" in name])
-def test_a_scenario_that_is_named_is_there(name: str) -> None:
+def test_named_scenario_exists(name: str) -> None:
     chapter, _, scenario = name.partition("/")
     assert scenario in CHAPTERS[chapter].scenarios
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if ".py" in name])
-def test_a_test_that_is_named_is_there(name: str) -> None:
+def test_named_test_exists(name: str) -> None:
     file, _, test = name.partition("::")
     assert f"def {test}(" in (TESTS / file).read_text() if test else (TESTS / file).exists()
 
 
-def test_every_test_of_kafkas_has_its_answer_once() -> None:
-    """A row of the checklist names what covers it here, or gives the reason why nothing does."""
+def test_every_kafka_test_is_listed_once() -> None:
+    """Each row names a test, or a reason why there is none."""
     checklist = LINES[LINES.index("## Kafka's own tests, one by one") :]
     rows = [line.strip("|").strip().split(" | ") for line in checklist if line.startswith("| ") and "---" not in line]
     silent = [row for row in rows if len(row) != 2 or not ("`" in row[1] or row[1].startswith(REASONS))]

@@ -1,27 +1,27 @@
-"""Every scenario, answered by our node as by the real Kafka that was recorded."""
+"""Every scenario has the same responses as the recorded ones of a real Kafka."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from door import on_a_loop
+from harness import async_test
 
 from callboard.runtime.kafka.api import APIS
 from callboard.runtime.settings.table import BY_NAME
 
+from .callboard_server import open_server
 from .comparing import compare
 from .golden import read_chapter
-from .our_stage import open_stage
 from .scenarios import CHAPTERS, Settings
-from .script import HANG_UP, WAIT, Script
+from .script import DISCONNECT, WAIT, Script
 
 SERVED = {api.name for api in APIS}
 GOLDEN = {name: read_chapter(name) for name in CHAPTERS}
 
 
 def our_settings(settings: Settings) -> dict[str, int]:
-    """Kafka's settings by our names."""
+    """Convert Kafka's settings to Callboard's names."""
     return {name.replace(".", "_"): value for name, value in settings.items()}
 
 
@@ -30,7 +30,7 @@ def all_scenarios() -> list[tuple[str, str]]:
 
 
 def not_served(script: Script) -> set[str]:
-    return {step[1] for step in script if step[0] not in (WAIT, HANG_UP)} - SERVED
+    return {step[1] for step in script if step[0] not in (WAIT, DISCONNECT)} - SERVED
 
 
 @pytest.mark.parametrize(("chapter", "scenario"), all_scenarios())
@@ -40,16 +40,16 @@ def test_scenario(chapter: str, scenario: str, tmp_path: Path) -> None:
     if missing := not_served(script) | (settings.keys() - BY_NAME.keys()):
         pytest.skip(f"this server does not have {sorted(missing)} yet")
 
-    @on_a_loop
+    @async_test
     async def play() -> None:
-        async with open_stage(tmp_path, settings) as stage:
-            await compare(stage, scenario, script, GOLDEN[chapter][scenario])
+        async with open_server(tmp_path, settings) as server:
+            await compare(server, scenario, script, GOLDEN[chapter][scenario])
 
     play()
 
 
-def test_what_is_recorded_is_what_is_played() -> None:
-    """``make golden`` was run since the tables were changed."""
+def test_golden_files_match_scenarios() -> None:
+    """Fails if ``make golden`` was not run after a change of the tables."""
     assert {name: golden.keys() for name, golden in GOLDEN.items()} == {
         name: chapter.scenarios.keys() for name, chapter in CHAPTERS.items()
     }

@@ -1,4 +1,4 @@
-"""Hundreds of random request sequences, answered by our node as by the real Kafka that was recorded."""
+"""Hundreds of random scripts have the same responses as the recorded ones of a real Kafka."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from door import on_a_loop
+from harness import async_test
 
+from .callboard_server import STEP_MS, open_server
 from .comparing import compare
 from .golden import Played, read_seeds
 from .kinds import KINDS
-from .our_stage import STEP_MS, open_stage
-from .script import HANG_UP, WAIT
+from .script import DISCONNECT, WAIT
 from .test_scenarios import our_settings
 
 PLAYED = {kind: read_seeds(kind) for kind in KINDS}
@@ -29,38 +29,40 @@ def batches() -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(("kind", "first"), batches())
-def test_random_scripts(kind: str, first: int, tmp_path: Path) -> None:
-    """One node a batch; what differs is shown with its seed and the sequence up to there."""
+def test_random_script_equals_recording(kind: str, first: int, tmp_path: Path) -> None:
+    """One node per batch. A difference is shown with its seed and the sequence up to it."""
     _play(kind, PLAYED[kind][first : first + A_BATCH], tmp_path)
 
 
 def _play(kind: str, batch: Sequence[Played], folder: Path) -> None:
-    @on_a_loop
+    @async_test
     async def play() -> None:
-        async with open_stage(folder, our_settings(KINDS[kind].settings)) as stage:
+        async with open_server(folder, our_settings(KINDS[kind].settings)) as server:
             for played in batch:
-                await compare(stage, f"{kind}, seed {played['seed']}", played.steps, played.came)
+                await compare(server, f"{kind}, seed {played['seed']}", played.steps, played.came)
 
     play()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_groups_that_sleep_whenever_they_may(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaving memory and coming back is nothing that a client could see."""
+def test_random_script_with_early_passivation_equals_recording(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients cannot observe that a group is passivated and activated."""
     monkeypatch.setattr("callboard.actors.group.actor.IDLE_MS", SLEEPY_MS)
     _play(kind, PLAYED[kind][::SLEEPERS], tmp_path)
 
 
-def test_there_are_enough() -> None:
+def test_number_of_recorded_seeds() -> None:
     counts = {kind: len({played["seed"] for played in each}) for kind, each in PLAYED.items()}
     assert sum(counts.values()) >= SEEDS_MIN, counts
     assert min(counts.values()) >= KIND_MIN, counts
 
 
-def test_they_see_much() -> None:
-    """A generator that got stuck would agree with anything."""
+def test_recorded_seeds_contain_pending_requests_and_generations() -> None:
+    """The scripts cover enough, so that agreement means something."""
     all_played = [played for each in PLAYED.values() for played in each]
-    requests = Counter(step[1] for played in all_played for step in played.steps if step[0] not in (WAIT, HANG_UP))
+    requests = Counter(step[1] for played in all_played for step in played.steps if step[0] not in (WAIT, DISCONNECT))
     late = sum(_late(played) for played in all_played)
     generations = Counter(
         answer["generation_id"]
@@ -75,5 +77,5 @@ def test_they_see_much() -> None:
 
 
 def _late(played: Played) -> int:
-    """Answers that came after another step than that of their request."""
+    """Count responses that arrived after a later step than that of their request."""
     return sum(number != at for at, answers in enumerate(played.came) for number, _ in answers)

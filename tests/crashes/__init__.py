@@ -1,1 +1,1 @@
-"""Seeded lives of the log on a disk that crashes: ``life`` lives them, ``model`` knows what must be there then."""
+"""Crash tests of the log: ``crash_run`` runs it on a disk that crashes, by a seed; ``model`` checks its content."""

@@ -1,11 +1,11 @@
-"""``python -m crashes SEED [COUNT]``: one run again, with everything that happened; or many, and which of them fail."""
+"""``python -m crashes SEED [COUNT]``: repeat one run and print its events; or do many and list the failures."""
 
 from __future__ import annotations
 
 import sys
 import time
 
-from .life import Run
+from .crash_run import CrashRun
 
 
 def main() -> int:
@@ -13,7 +13,7 @@ def main() -> int:
     failed = 0
     started_s = time.monotonic()
     for number in range(seed, seed + count):
-        run = Run(number)
+        run = CrashRun(number)
         try:
             run.run()
         except BaseException as error:

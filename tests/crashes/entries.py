@@ -1,4 +1,4 @@
-"""Entries of every kind that a coordinator appends, by a seed, with few keys, so that they replace one another."""
+"""Generates entries of every kind that a coordinator appends, by a seed; with few keys, so records are superseded."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ LARGE_CHARS = 2000
 HOSTILE_SHARE = 0.15
 
 
-class Entries:
-    """``offsets`` and ``transactions``: how many partitions of each topic there are; those of the first come first.
+class EntryGenerator:
+    """``offsets`` and ``transactions``: the partitions of each topic; those of the offsets topic are numbered first.
 
-    ``hostile`` gives bytes that look like the log's own.
+    ``hostile`` returns bytes that look like the log's own.
     """
 
     def __init__(self, random: Random, offsets: int, transactions: int, hostile: Callable[[], bytes]) -> None:

@@ -1,7 +1,7 @@
-"""What a client may put into a record so that it is taken for the log's own bytes: batches, and frames of the journal.
+"""Hostile record contents: bytes that look like the log's own batches and journal frames.
 
-It guesses the offsets rightly, and has got hold of a copy of what is in the journal by now. What it cannot know is the
-salt of a file that is being written.
+The attacker guesses offsets correctly and has a copy of the current journal, but does not know the salt of a file that
+is being written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from callboard.runtime.disk.disk import read_file
 from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log.format.batch import encode_batch
 from callboard.runtime.log.format.encoder import RecordEncoder
-from callboard.runtime.log.journal import journal_names, journal_salt, measure
+from callboard.runtime.log.journal import journal_names, journal_salt, scan_journal
 from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES, encode_frame
 
 FORGED = "forged"
@@ -24,12 +24,12 @@ BATCHES_MAX = 4
 
 
 def forged_batch(base_offset: int) -> bytes:
-    """A batch with a commit that nobody has made."""
+    """A batch with a commit that no client has sent."""
     record = OffsetRecord(FORGED, "t", 0, OffsetValue(666, -1, "", 5))
     return encode_batch(base_offset, 1, 1, [RecordEncoder().frame(record, 0)])
 
 
-class Hostile:
+class HostilePayloads:
     """``journal``: the folder of the journal."""
 
     def __init__(self, random: Random, journal: Path) -> None:
@@ -37,10 +37,10 @@ class Hostile:
         self._journal = journal
 
     def payload(self, disk: FaultyDisk, ends: Sequence[int]) -> bytes:
-        """Bytes for a client's field. ``ends``: where each partition ends now."""
-        kind = self._random.choice((self._batches, self._frames, self._frames))
-        leaked = self._leaked(disk) if self._random.random() < 0.3 else b""
-        return leaked or kind(ends)
+        """Bytes for a client's field. ``ends``: the end offset of each partition."""
+        make = self._random.choice((self._batches, self._frames, self._frames))
+        copied_frame = self._copied_frame(disk) if self._random.random() < 0.3 else b""
+        return copied_frame or make(ends)
 
     def _batches(self, ends: Sequence[int]) -> bytes:
         count = self._random.randint(1, BATCHES_MAX)
@@ -53,11 +53,11 @@ class Hostile:
         partition = self._random.randrange(len(ends))
         return partition, forged_batch(ends[partition] + self._random.randint(0, AHEAD_MAX))
 
-    def _leaked(self, disk: FaultyDisk) -> bytes:
-        """A frame that was written to one of the files, as it lies there."""
+    def _copied_frame(self, disk: FaultyDisk) -> bytes:
+        """A copy of a frame in one of the journal files; empty if there is none."""
         try:
             frames = self._frames_on(disk)
-        except OSError:  # one of the faults that are meant for the log
+        except OSError:  # an injected fault, meant for the log
             frames = []
         return self._random.choice(frames) if frames else b""
 
@@ -65,6 +65,6 @@ class Hostile:
         frames: list[bytes] = []
         for name in journal_names(disk.names(self._journal)):
             data = read_file(disk, self._journal / name)
-            extent = measure(data, journal_salt(name))
-            frames += [data[start - FRAME_HEAD_BYTES : end] for start, end in extent.rounds]
+            scan = scan_journal(data, journal_salt(name))
+            frames += [data[start - FRAME_HEAD_BYTES : end] for start, end in scan.rounds]
         return frames

@@ -1,6 +1,6 @@
-"""Mistakes that a log can make, planted one at a time: the crash tests must find each of them.
+"""Mistakes that are planted in the log one at a time: the crash tests must find each of them.
 
-Most of them are a call that was forgotten: the disk does not do it, for some paths, from within some function.
+Most of them skip one operation of the disk, for some paths, when it is called from a certain function.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from callboard.runtime.log.recovery import recovery
 from callboard.runtime.log.recovery.recovery import Recovery
 from callboard.runtime.log.recovery.tail import Tail
 
-Plant = Callable[[pytest.MonkeyPatch], None]
+PlantMistake = Callable[[pytest.MonkeyPatch], None]
 
 
-def forgotten(operation: str, inside: str, path: str = "") -> Plant:
-    """A method of the disk does nothing for paths that hold ``path`` when it is called from within a function."""
+def skip_call(operation: str, inside: str, path: str = "") -> PlantMistake:
+    """Skip a disk operation for paths that contain ``path`` when it is called from within the function ``inside``."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         original = getattr(FaultyDisk, operation)
@@ -45,7 +45,7 @@ def forgotten(operation: str, inside: str, path: str = "") -> Plant:
 
 
 def called_from(function: str) -> bool:
-    """Whether a function of that name, as ``Class.method`` or ``function``, is being run further up."""
+    """Whether the function, as ``Class.method`` or ``function``, is on the call stack."""
     frame = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_qualname == function:
@@ -54,7 +54,7 @@ def called_from(function: str) -> bool:
     return False
 
 
-def answered_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+def journal_is_not_synced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Journal, "sync", lambda self: None)
 
 
@@ -73,18 +73,18 @@ def journal_removed_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(checkpoint, "sync_partitions", later)
     patch.setattr(checkpoint, "remove_journals", removed_first)
-    patch.setattr(Partitions, "not_on_disk", lambda self: {each.number for each in self if each.failure})
+    patch.setattr(Partitions, "unsynced_partitions", lambda self: {each.number for each in self if each.failure})
 
 
-def a_good_batch_is_cut(patch: pytest.MonkeyPatch) -> None:
-    """What is torn is cut a byte too early, and so the batch before it is torn and cut as well."""
-    open_partition, cut = Partition.open, Partition._cut
+def valid_batch_is_cut(patch: pytest.MonkeyPatch) -> None:
+    """A torn tail is cut a byte too early, so the batch before it becomes torn and is cut as well."""
+    open_partition, cut = Partition.open, Partition._cut_torn_tail
     has_cut: set[int] = set()
 
     def cut_more(self: Partition, path: Path, tail: Tail, *rest: Any) -> None:
         again = self.number in has_cut
         has_cut.add(self.number)
-        cut(self, path, tail if again else tail._replace(good_bytes=max(0, tail.good_bytes - 1)), *rest)
+        cut(self, path, tail if again else tail._replace(valid_bytes=max(0, tail.valid_bytes - 1)), *rest)
 
     def open_twice(self: Partition, *arguments: Any) -> None:
         has_cut.clear()
@@ -93,15 +93,15 @@ def a_good_batch_is_cut(patch: pytest.MonkeyPatch) -> None:
             self.close()
             open_partition(self, *arguments)
 
-    patch.setattr(Partition, "_cut", cut_more)
+    patch.setattr(Partition, "_cut_torn_tail", cut_more)
     patch.setattr(Partition, "open", open_twice)
 
 
 def torn_tails_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Partition, "_cut", lambda self, *arguments: None)
+    patch.setattr(Partition, "_cut_torn_tail", lambda self, *arguments: None)
 
 
-def a_torn_frame_is_believed(patch: pytest.MonkeyPatch) -> None:
+def torn_frame_is_accepted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(journal_frames, "crc32c", lambda data: crc32c(data[:4]))
 
 
@@ -110,47 +110,47 @@ def frames_have_no_tag(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TaggedFrames, "_tag", lambda self, position, length, crc: bytes(8))
 
 
-def the_tag_leaves_out_the_position(patch: pytest.MonkeyPatch) -> None:
+def tag_ignores_position(patch: pytest.MonkeyPatch) -> None:
     tag = TaggedFrames._tag
     patch.setattr(TaggedFrames, "_tag", lambda self, position, length, crc: tag(self, 0, length, crc))
 
 
-def what_lies_in_a_record_is_salvaged(patch: pytest.MonkeyPatch) -> None:
-    """A good batch behind a flaw in a segment counts, whatever the journal says of the bytes there."""
-    patch.setattr(recovery, "_known_bytes", lambda tail, pieces: 0)
+def batch_in_record_is_salvaged(patch: pytest.MonkeyPatch) -> None:
+    """A valid batch after damage in a segment is accepted, even if the journal has other bytes there."""
+    patch.setattr(recovery, "_journaled_bytes", lambda tail, pieces: 0)
 
 
-def what_was_not_synced_may_have_holes(patch: pytest.MonkeyPatch) -> None:
-    """A policy that syncs later than it answers is recovered as if it were damage that good rounds lie behind."""
-    patch.setattr(recovery, "measure", lambda data, salt, is_newest: journal.measure(data, salt))
+def unsynced_holes_are_damage(patch: pytest.MonkeyPatch) -> None:
+    """With a policy that syncs after acknowledging, a hole before valid rounds is recovered as damage."""
+    patch.setattr(recovery, "scan_journal", lambda data, salt, is_newest: journal.scan_journal(data, salt))
 
 
-def the_start_trusts_what_it_finds(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Partition, "distrust", lambda self: None)
+def start_takes_files_for_synced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "mark_unsynced", lambda self: None)
 
 
-def short_writes_count_as_whole(patch: pytest.MonkeyPatch) -> None:
+def short_writes_count_as_complete(patch: pytest.MonkeyPatch) -> None:
     for module in (journal, partition):
         patch.setattr(module, "write_all", lambda disk, fd, data, position: disk.write(fd, data, position))
 
 
-def laid_in_twice(patch: pytest.MonkeyPatch) -> None:
+def journal_is_replayed_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Recovery, "_missing", lambda self, partition, pieces: iter(pieces))
 
 
-def not_laid_in_at_the_end(patch: pytest.MonkeyPatch) -> None:
-    """A stop that drops the journal and forgets what waits in memory."""
-    original = writer.RoundWork._finish
+def stop_drops_batches_in_memory(patch: pytest.MonkeyPatch) -> None:
+    """A stop drops the journal without flushing the batches in memory."""
+    original = writer.RoundWriter._finish
 
-    def finish(self: writer.RoundWork) -> None:
+    def finish(self: writer.RoundWriter) -> None:
         self._waiting.clear()
         original(self)
 
-    patch.setattr(writer.RoundWork, "_finish", finish)
+    patch.setattr(writer.RoundWriter, "_finish", finish)
 
 
-def old_files_go_first(patch: pytest.MonkeyPatch) -> None:
-    """The plain names are removed before the compacted files have taken their place."""
+def old_files_are_removed_first(patch: pytest.MonkeyPatch) -> None:
+    """The plain names are removed before the compacted files replace them."""
     remove = publish._remove_covered
     publish_all = publish.publish
 
@@ -163,48 +163,48 @@ def old_files_go_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(garbage, "publish", removed_first)
 
 
-def the_manifest_comes_before_the_files(patch: pytest.MonkeyPatch) -> None:
-    """The files that it names are written, but neither they nor their names are synced."""
-    forgotten("sync", "Joiner.write")(patch)
+def compacted_files_are_not_synced(patch: pytest.MonkeyPatch) -> None:
+    """The files of a manifest are written but not synced."""
+    skip_call("sync", "SegmentJoiner.write")(patch)
 
 
-def the_manifest_can_be_lost_after_the_old_files(patch: pytest.MonkeyPatch) -> None:
-    forgotten("sync_folder", "put_if_absent")(patch)
-    forgotten("sync_folder", "publish", "manifest")(patch)
+def manifest_name_is_not_synced(patch: pytest.MonkeyPatch) -> None:
+    skip_call("sync_folder", "put_if_absent")(patch)
+    skip_call("sync_folder", "publish", "manifest")(patch)
 
 
-MUTATIONS: dict[str, Plant] = {
-    "the journal is not synced": answered_before_the_sync,
-    "the answer comes before the sync": forgotten("sync", "RoundWork._write_journal"),
-    "a new journal's name is not synced": forgotten("sync_folder", "Journal.__init__"),
-    "a checkpoint forgets the old journal's sync": forgotten("sync", "RoundWork._checkpoint", ".journal"),
+MUTATIONS: dict[str, PlantMistake] = {
+    "the journal is not synced": journal_is_not_synced,
+    "entries are acknowledged before the sync": skip_call("sync", "RoundWriter._write_journal"),
+    "a new journal's name is not synced": skip_call("sync_folder", "Journal.__init__"),
+    "a checkpoint does not sync the old journal": skip_call("sync", "RoundWriter._checkpoint", ".journal"),
     "the journal is removed before the partition files are synced": journal_removed_before_the_sync,
-    "a checkpoint forgets the partition files": forgotten("sync", "FileJob._checkpoint"),
-    "a checkpoint forgets the folders of new partitions": forgotten("sync_folder", "FileJob._checkpoint", "__"),
-    "a checkpoint forgets the folder above them": forgotten("sync_folder", "sync_partitions"),
-    "a roll forgets the old segment": forgotten("sync", "Partition._next_segment"),
-    "a roll forgets the folder": forgotten("sync_folder", "Partition._next_segment"),
-    "a start forgets to sync what it laid in": forgotten("sync", "Recovery.run"),
-    "a start trusts what it finds": the_start_trusts_what_it_finds,
-    "the flush of an interval is forgotten": forgotten("sync", "RoundWork._catch_up", ".journal"),
-    "a cut takes a good batch": a_good_batch_is_cut,
+    "a checkpoint does not sync the partition files": skip_call("sync", "FileJob._checkpoint"),
+    "a checkpoint does not sync the folders of new partitions": skip_call("sync_folder", "FileJob._checkpoint", "__"),
+    "a checkpoint does not sync the data folder": skip_call("sync_folder", "sync_partitions"),
+    "a roll does not sync the old segment": skip_call("sync", "Partition._next_segment"),
+    "a roll does not sync the folder": skip_call("sync_folder", "Partition._next_segment"),
+    "a start does not sync replayed records": skip_call("sync", "Recovery.run"),
+    "a start takes unsynced files for synced": start_takes_files_for_synced,
+    "the sync of an interval is skipped": skip_call("sync", "RoundWriter._run_due_work", ".journal"),
+    "a cut removes a valid batch": valid_batch_is_cut,
     "torn tails are not cut": torn_tails_stay,
-    "a torn frame is believed": a_torn_frame_is_believed,
-    "what was not synced may have holes": what_was_not_synced_may_have_holes,
-    "short writes count as whole": short_writes_count_as_whole,
-    "the journal is laid in twice": laid_in_twice,
-    "a stop forgets what waits": not_laid_in_at_the_end,
-    "a compacted file is not synced": the_manifest_comes_before_the_files,
-    "the names of compacted files are not synced": forgotten("sync_folder", "commit", "segments"),
-    "a manifest is not synced": forgotten("sync", "put_if_absent"),
-    "a manifest's name is not synced before the old files go": the_manifest_can_be_lost_after_the_old_files,
-    "published names are not synced before the old files go": forgotten("sync_folder", "publish"),
-    "old files go before the new ones are there": old_files_go_first,
+    "a torn frame is believed": torn_frame_is_accepted,
+    "holes in unsynced journals are taken for damage": unsynced_holes_are_damage,
+    "short writes count as complete": short_writes_count_as_complete,
+    "the journal is replayed twice": journal_is_replayed_twice,
+    "a stop drops batches in memory": stop_drops_batches_in_memory,
+    "a compacted file is not synced": compacted_files_are_not_synced,
+    "the names of compacted files are not synced": skip_call("sync_folder", "commit_draft", "segments"),
+    "a manifest is not synced": skip_call("sync", "put_if_absent"),
+    "a manifest's name is not synced before the old files go": manifest_name_is_not_synced,
+    "published names are not synced before the old files go": skip_call("sync_folder", "publish"),
+    "old files go before the new ones are there": old_files_are_removed_first,
 }
 
-MUTATIONS_WITH_HOSTILE_BYTES: dict[str, Plant] = {
+MUTATIONS_WITH_HOSTILE_BYTES: dict[str, PlantMistake] = {
     "frames have no tag": frames_have_no_tag,
-    "the tag leaves out the position": the_tag_leaves_out_the_position,
-    "what lies in a record is salvaged": what_lies_in_a_record_is_salvaged,
+    "the tag leaves out the position": tag_ignores_position,
+    "a batch within a record is salvaged": batch_in_record_is_salvaged,
 }
-"""What only shows where bytes of a client look like the log's own, see ``test_hostile``."""
+"""Mistakes that only show with hostile record contents, see ``test_hostile``."""

@@ -1,4 +1,4 @@
-"""What the records of one partition mean, key by key: the plainest replay there is, to hold others against it."""
+"""A minimal replay of one partition, key by key, as the reference for others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ State = dict[Key, tuple[int, object]]
 
 
 def live(records: Iterable[tuple[int, Record]]) -> State:
-    """The newest value of each key with its log offset, and those that open transactions are about to commit."""
+    """The newest value of each key with its log offset, and the pending values of open transactions."""
     newest: State = {}
     pending: dict[int, State] = {}
     for offset, record in records:
@@ -29,17 +29,17 @@ def live(records: Iterable[tuple[int, Record]]) -> State:
             pending.setdefault(record.producer_id, {})[_key(record)] = offset, record.value
         else:
             newest[_key(record)] = offset, getattr(record, "value", None)
-    about_to = {
-        ("about to", producer, *key): value
+    pending_values = {
+        ("pending", producer, *key): value
         for producer, values in pending.items()
         for key, value in values.items()
         if newest.get(key, (-1,))[0] < value[0]
     }
-    return {key: value for key, value in newest.items() if value[1] is not None} | about_to
+    return {key: value for key, value in newest.items() if value[1] is not None} | pending_values
 
 
 def _commit(newest: State, ended: Mapping[Key, tuple[int, object]]) -> None:
-    """What lies later in the log counts, whenever the marker comes."""
+    """A committed value does not replace one that is later in the log."""
     for key, (offset, value) in ended.items():
         if newest.get(key, (-1,))[0] < offset:
             newest[key] = offset, value
@@ -50,5 +50,5 @@ def _key(record: Record) -> Key:
         return "offset", record.group_id, record.topic, record.partition
     if isinstance(record, GroupRecord):
         return "group", record.group_id
-    assert isinstance(record, TransactionRecord), f"nobody has appended {record}"
+    assert isinstance(record, TransactionRecord), f"unexpected {record}"
     return "transaction", record.transactional_id

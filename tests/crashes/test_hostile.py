@@ -1,8 +1,8 @@
-"""Power cuts under a log whose clients send bytes that look like the log's own: none of them becomes a record.
+"""Power cuts while clients send bytes that look like the log's own: these never become records.
 
-The power goes while a round is written or synced. Its pages, and those of the partition files that are not synced yet,
-reach the disk in any order: the page with the head of a frame or a batch may be missing, while those with a client's
-bytes are there.
+The power is lost while a round is written or synced. Its pages, and the unsynced pages of partition files, reach the
+disk in any order: the page with the header of a frame or a batch may be missing while those with a client's bytes are
+there.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from structlog.testing import capture_logs
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import GroupRecord, GroupValue, MemberValue, OffsetRecord, Record
 from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
-from callboard.runtime.disk.threads import Inline
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log import journal
 from callboard.runtime.log.journal_frames import SALT_BYTES
 from callboard.runtime.log.offsets_log import OffsetsLog
 
-from .hostile import FORGED, Hostile
+from .hostile import FORGED, HostilePayloads
 from .mutations import MUTATIONS_WITH_HOSTILE_BYTES
 
 ROOT = Path("/data")
@@ -31,20 +31,20 @@ PARTITIONS = 2
 ROUNDS_MAX = 8
 IMAGES = 6  # outcomes of one power cut
 STEP_BYTES = 4096
-LAY_IN_S, CHECKPOINT_S = 0.3, 70.0
+FLUSH_S, CHECKPOINT_S = 0.3, 70.0
 
 
 class HostileRun:
-    """One log until its power goes, by a seed; ``check`` judges the outcomes."""
+    """One log until a power loss, by a seed; ``check`` checks the outcomes."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
         self._disk = FaultyDisk(seed, sector_bytes=self._random.choice((16, 64, 512)))
         self._disk.make_folder(ROOT)
         self._disk.sync_folder(ROOT.parent)
-        self._hostile = Hostile(self._random, ROOT / journal.FOLDER)
+        self._hostile = HostilePayloads(self._random, ROOT / journal.FOLDER)
         self._now_s = 0.0
-        self._threads = Inline()
+        self._threads = InlineThreads()
         self._log = self._opened(self._disk)
         self._sent: dict[int, list[Record]] = {number: [] for number in range(PARTITIONS)}
         self._answered: dict[int, list[Record]] = {number: [] for number in range(PARTITIONS)}
@@ -55,7 +55,7 @@ class HostileRun:
             PARTITIONS,
             disk=disk,
             clock=lambda: self._now_s,
-            threads=Inline(),
+            threads=InlineThreads(),
             new_salt=lambda: self._random.randbytes(SALT_BYTES),
         )
         log.open()
@@ -65,24 +65,24 @@ class HostileRun:
         for _ in range(self._random.randint(1, ROUNDS_MAX)):
             self._append()
             if self._random.random() < 0.3:
-                self._now_s += self._random.choice((LAY_IN_S, LAY_IN_S, CHECKPOINT_S))
+                self._now_s += self._random.choice((FLUSH_S, FLUSH_S, CHECKPOINT_S))
         self._disk.crash_at(self._random.randint(1, 3))
         try:
             while True:
                 self._append()
-                self._now_s += LAY_IN_S
+                self._now_s += FLUSH_S
         except PowerLoss:
             pass
 
     def check(self) -> None:
         for image in range(IMAGES):
-            found = self._disk.crash()
-            log = self._opened(found)
-            assert log.quarantined() == [], f"image {image}: a power cut is no damage"
+            image_disk = self._disk.crash()
+            log = self._opened(image_disk)
+            assert log.damages() == [], f"image {image}: a power cut must not cause damage"
             for number in range(PARTITIONS):
                 records = [record for _, _, record in log.read(number)]
                 forged = [each for each in records if isinstance(each, OffsetRecord) and each.group_id == FORGED]
-                assert forged == [], f"image {image}: a client made a record of partition {number}"
+                assert forged == [], f"image {image}: a client forged a record of partition {number}"
                 assert records[: len(self._answered[number])] == self._answered[number], f"image {image}"
                 assert records == self._sent[number][: len(records)], f"image {image}"
 
@@ -108,7 +108,7 @@ class HostileRun:
 
 
 def failure(seed: int) -> str | None:
-    """What went wrong in a run; None when all is well."""
+    """The error of a run; None if it passes."""
     with capture_logs(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(journal, "ZEROS", bytes(STEP_BYTES))
         run = HostileRun(seed)
@@ -120,11 +120,11 @@ def failure(seed: int) -> str | None:
     return None
 
 
-def test_power_cut_with_hostile_payloads_makes_no_record_of_them() -> None:
-    assert [told for seed in SEEDS if (told := failure(seed))] == []
+def test_power_cut_with_hostile_payloads_creates_no_forged_records() -> None:
+    assert [message for seed in SEEDS if (message := failure(seed))] == []
 
 
 @pytest.mark.parametrize("name", MUTATIONS_WITH_HOSTILE_BYTES)
-def test_power_cut_with_hostile_payloads_finds_a_planted_mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_mistake_is_found_with_hostile_payloads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTATIONS_WITH_HOSTILE_BYTES[name](monkeypatch)
     assert any(failure(seed) for seed in SEEDS)

@@ -1,7 +1,7 @@
-"""Thousands of lives on a disk that loses what was not synced: what was acknowledged is there after each of them.
+"""Thousands of crash runs on a disk that loses unsynced writes: acknowledged records survive each of them.
 
-``CALLBOARD_CRASH_RUNS`` says how many runs there are, ``CALLBOARD_CRASH_SEED`` which seed comes first. A failure prints
-the command that repeats its run with everything that happened in it.
+``CALLBOARD_CRASH_RUNS`` sets the number of runs, ``CALLBOARD_CRASH_SEED`` the first seed. A failure prints the command
+that repeats its run and prints its events.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from .life import Run
+from .crash_run import CrashRun
 from .mutations import MUTATIONS
 
 RUNS = int(os.environ.get("CALLBOARD_CRASH_RUNS", "3000"))
@@ -19,18 +19,18 @@ CHUNKS = 30
 SEEDS = [range(FIRST_SEED + chunk, FIRST_SEED + RUNS, CHUNKS) for chunk in range(min(CHUNKS, RUNS))]
 
 
-BUGS_OF_THE_TEST = (TypeError, AttributeError, NameError)
-WORDS = (
-    *("the power goes", "killed", "closed", "sync='interval'", "sync='none'", "KAFKA_STORAGE_ERROR"),
+TEST_BUGS = (TypeError, AttributeError, NameError)
+EVENTS = (
+    *("power loss", "killed", "closed", "sync='interval'", "sync='none'", "KAFKA_STORAGE_ERROR"),
     *("COORDINATOR_NOT_AVAILABLE", "MESSAGE_TOO_LARGE", "room again", "Fault(", "truncate", " won", "replaced=1"),
 )
 
 
 def failure(seed: int) -> str | None:
-    """What went wrong in a run, and how to see it again; None when all is well."""
+    """The error of a run and the command that repeats it; None if it passes."""
     try:
-        Run(seed).run()
-    except BUGS_OF_THE_TEST:
+        CrashRun(seed).run()
+    except TEST_BUGS:
         raise
     except Exception as error:
         return f"{type(error).__name__}: {error}\nrepeat it: PYTHONPATH=tests python -m crashes {seed}"
@@ -38,29 +38,29 @@ def failure(seed: int) -> str | None:
 
 
 @pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"from {seeds.start}")
-def test_what_was_acknowledged_survives(seeds: range) -> None:
-    failures = [told for seed in seeds if (told := failure(seed))]
+def test_acknowledged_records_survive_crashes(seeds: range) -> None:
+    failures = [message for seed in seeds if (message := failure(seed))]
     assert not failures, "\n\n".join(failures[:5])
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_planted_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within the seeds of a normal run; otherwise the test above proves less than it says."""
+def test_planted_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is found within the seeds of a normal run; otherwise the test above would be too weak."""
     MUTATIONS[name](monkeypatch)
     assert any(failure(seed) for seed in range(RUNS))
 
 
 def story(seed: int) -> list[str]:
-    run = Run(seed)
+    run = CrashRun(seed)
     run.run()
     return run.story
 
 
-def test_a_seed_is_one_story() -> None:
-    """Otherwise nobody could look at a failure again."""
+def test_same_seed_gives_same_story() -> None:
+    """Otherwise a failure could not be repeated."""
     assert [story(seed) for seed in range(20)] == [story(seed) for seed in range(20)]
 
 
-def test_among_the_stories_is_all_that_can_happen() -> None:
+def test_seeds_cover_all_events() -> None:
     everything = "\n".join(line for seed in range(200) for line in story(seed))
-    assert [word for word in WORDS if word not in everything] == []
+    assert [word for word in EVENTS if word not in everything] == []

@@ -1,5 +1,4 @@
-"""Tests with real Kafka clients over TCP, and the tools that they share: a server process, peers, a raw wire.
+"""Tests with real Kafka clients over TCP, and their tools: a server process, peers, and raw requests.
 
-A peer is a process, as it is in production: it can be killed without a goodbye, and no library's threads outlive a
-test.
+A peer is a client in its own process, so a test can kill it, and no library's threads outlive a test.
 """

@@ -1,6 +1,6 @@
-"""aiokafka as a peer: its consumer, its producer and its admin client, on an event loop that runs during each turn.
+"""aiokafka as a peer: its consumer, its producer and its admin client, on an event loop that runs only during calls.
 
-The turns follow each other without a pause, so its heartbeats and its fetcher run as in a program that only awaits.
+The calls of ``poll`` follow each other without a pause, so heartbeats and fetches run as in an asyncio program.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from aiokafka.coordinator.protocol import (  # type: ignore[import-untyped, unus
     ConsumerProtocolMemberAssignment,
 )
 
-from .script import (
+from .peer_main import (
     HEARTBEAT_INTERVAL_MS,
     PARTITIONS_PER_TOPIC,
     POLL_S,
     AssignmentWatch,
-    Backstage,
+    CommandClient,
     from_hex,
-    play,
-    say,
-    say_record,
+    print_event,
+    print_record,
+    run_peer,
 )
 
 T = TypeVar("T")
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc, unused-ignore]
-    """Says what the library tells an application about rebalances."""
+    """Prints the rebalance callbacks of the library."""
 
     def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-        say("revoked", partitions=sorted(part.partition for part in revoked))
+        print_event("revoked", partitions=sorted(part.partition for part in revoked))
 
     def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        say("assigned", partitions=sorted(part.partition for part in assigned))
+        print_event("assigned", partitions=sorted(part.partition for part in assigned))
 
 
 class Loop:
-    """The event loop of a part: it runs while somebody waits for a result."""
+    """The event loop of a client. It runs only during ``run``."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -69,14 +69,14 @@ class AiokafkaMember:
         self._topic = options.topic
         self._watch = AssignmentWatch()
         self._loop = Loop()
-        self._consumer: Any = self._loop.run(_started_consumer(options))
+        self._consumer: Any = self._loop.run(_start_consumer(options))
 
-    def turn(self) -> None:
+    def poll(self) -> None:
         batches = self._loop.run(self._consumer.getmany(timeout_ms=int(POLL_S * 1000)))
-        self._watch.see(part.partition for part in self._consumer.assignment())
+        self._watch.update(part.partition for part in self._consumer.assignment())
         for records in batches.values():
             for record in records:
-                say_record(record.partition, record.offset, record.key, record.value, record.headers)
+                print_record(record.partition, record.offset, record.key, record.value, record.headers)
 
     def commit(self, offsets: list[tuple[int, int]]) -> None:
         parts = {TopicPartition(self._topic, partition): offset for partition, offset in offsets}
@@ -87,12 +87,12 @@ class AiokafkaMember:
         self._loop.close()
 
 
-class AiokafkaBackstage(Backstage):
+class AiokafkaProducerAdmin(CommandClient):
     """A producer and an admin client. This library cannot delete groups."""
 
     def __init__(self, options: SimpleNamespace) -> None:
         self._loop = Loop()
-        self._producer, self._admin = self._loop.run(_started_backstage(options))
+        self._producer, self._admin = self._loop.run(_start_producer_and_admin(options))
 
     def create_topic(self, topic: str) -> None:
         new = NewTopic(topic, num_partitions=PARTITIONS_PER_TOPIC, replication_factor=1)
@@ -116,8 +116,8 @@ class AiokafkaBackstage(Backstage):
         return {"state": state, "members": [_member(member) for member in members]}
 
     def group_offsets(self, group: str, topic: str) -> list[tuple[int, int]]:
-        found = self._loop.run(self._admin.list_consumer_group_offsets(group))
-        return [(part.partition, committed.offset) for part, committed in found.items() if part.topic == topic]
+        offsets = self._loop.run(self._admin.list_consumer_group_offsets(group))
+        return [(part.partition, committed.offset) for part, committed in offsets.items() if part.topic == topic]
 
     def close(self) -> None:
         self._loop.run(self._producer.stop())
@@ -125,7 +125,7 @@ class AiokafkaBackstage(Backstage):
         self._loop.close()
 
     async def _send_all(self, topic: str, records: list[dict[str, Any]]) -> list[int]:
-        sent = [
+        futures = [
             await self._producer.send(
                 topic,
                 partition=record["partition"],
@@ -135,16 +135,16 @@ class AiokafkaBackstage(Backstage):
             )
             for record in records
         ]
-        return [done.offset for done in await asyncio.gather(*sent)]
+        return [metadata.offset for metadata in await asyncio.gather(*futures)]
 
 
-class AiokafkaTransactor(Backstage):
+class AiokafkaTransactor(CommandClient):
     """A transactional producer."""
 
     def __init__(self, options: SimpleNamespace) -> None:
         self._topic, self._group = options.topic, options.group
         self._loop = Loop()
-        self._producer: Any = self._loop.run(_made_transactor(options))
+        self._producer: Any = self._loop.run(_create_transactor(options))
         self._is_started = False
 
     def init(self) -> None:
@@ -173,7 +173,7 @@ class AiokafkaTransactor(Backstage):
         self._loop.close()
 
 
-async def _made_transactor(options: SimpleNamespace) -> Any:
+async def _create_transactor(options: SimpleNamespace) -> Any:
     return AIOKafkaProducer(
         bootstrap_servers=options.bootstrap,
         transactional_id=options.transactional_id,
@@ -181,7 +181,7 @@ async def _made_transactor(options: SimpleNamespace) -> Any:
     )
 
 
-async def _started_consumer(options: SimpleNamespace) -> Any:
+async def _start_consumer(options: SimpleNamespace) -> Any:
     consumer = AIOKafkaConsumer(
         bootstrap_servers=options.bootstrap,
         client_id=options.client_id,
@@ -193,7 +193,7 @@ async def _started_consumer(options: SimpleNamespace) -> Any:
         enable_auto_commit=False,
         isolation_level=options.isolation,
         fetch_max_wait_ms=100,
-        # The one strategy that all three libraries know, so that they can share a group.
+        # The only assignor that all three libraries have, so that they can share a group.
         partition_assignment_strategy=(RoundRobinPartitionAssignor,),
     )
     consumer.subscribe([options.topic], listener=Listener())
@@ -201,7 +201,7 @@ async def _started_consumer(options: SimpleNamespace) -> Any:
     return consumer
 
 
-async def _started_backstage(options: SimpleNamespace) -> tuple[Any, Any]:
+async def _start_producer_and_admin(options: SimpleNamespace) -> tuple[Any, Any]:
     producer = AIOKafkaProducer(bootstrap_servers=options.bootstrap)
     await producer.start()
     admin = AIOKafkaAdminClient(bootstrap_servers=options.bootstrap)
@@ -218,4 +218,4 @@ def _member(member: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    play({"member": AiokafkaMember, "backstage": AiokafkaBackstage, "transactor": AiokafkaTransactor})
+    run_peer({"member": AiokafkaMember, "producer_admin": AiokafkaProducerAdmin, "transactor": AiokafkaTransactor})

@@ -11,16 +11,16 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from .script import (
+from .peer_main import (
     HEARTBEAT_INTERVAL_MS,
     PARTITIONS_PER_TOPIC,
     POLL_S,
     AssignmentWatch,
-    Backstage,
+    CommandClient,
     from_hex,
-    play,
-    say,
-    say_record,
+    print_event,
+    print_record,
+    run_peer,
 )
 
 ANSWER_TIMEOUT_S = 30
@@ -36,11 +36,11 @@ class ConfluentMember:
         self._consumer = Consumer(_consumer_settings(options))
         self._consumer.subscribe([options.topic], on_assign=_on_assign, on_revoke=_on_revoke, on_lost=_on_lost)
 
-    def turn(self) -> None:
+    def poll(self) -> None:
         message = self._consumer.poll(POLL_S)
-        self._watch.see(part.partition for part in self._consumer.assignment())
+        self._watch.update(part.partition for part in self._consumer.assignment())
         if message is not None:
-            _say_message(message)
+            _print_message(message)
 
     def commit(self, offsets: list[tuple[int, int]]) -> None:
         parts = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets]
@@ -53,7 +53,7 @@ class ConfluentMember:
         self._consumer.close()
 
 
-class ConfluentBackstage(Backstage):
+class ConfluentProducerAdmin(CommandClient):
     """A producer and an admin client."""
 
     def __init__(self, options: SimpleNamespace) -> None:
@@ -104,8 +104,8 @@ class ConfluentBackstage(Backstage):
         self._producer.flush(ANSWER_TIMEOUT_S)
 
 
-class ConfluentTransactor(Backstage):
-    """A transactional producer. Its consumer is there for the group's metadata only."""
+class ConfluentTransactor(CommandClient):
+    """A transactional producer. Its consumer only provides the group's metadata."""
 
     def __init__(self, options: SimpleNamespace) -> None:
         self._topic = options.topic
@@ -156,7 +156,7 @@ def _consumer_settings(options: SimpleNamespace) -> dict[str, Any]:
         "isolation.level": options.isolation,
         "fetch.wait.max.ms": 100,
         "reconnect.backoff.max.ms": 500,
-        # The one strategy that all three libraries know, so that they can share a group.
+        # The only assignor that all three libraries have, so that they can share a group.
         "partition.assignment.strategy": "roundrobin",
         "error_cb": _on_client_error,
     }
@@ -164,31 +164,31 @@ def _consumer_settings(options: SimpleNamespace) -> dict[str, Any]:
 
 
 def _on_assign(_consumer: Consumer, parts: list[TopicPartition]) -> None:
-    say("assigned", partitions=sorted(part.partition for part in parts))
+    print_event("assigned", partitions=sorted(part.partition for part in parts))
 
 
 def _on_revoke(_consumer: Consumer, parts: list[TopicPartition]) -> None:
-    say("revoked", partitions=sorted(part.partition for part in parts))
+    print_event("revoked", partitions=sorted(part.partition for part in parts))
 
 
 def _on_lost(_consumer: Consumer, parts: list[TopicPartition]) -> None:
-    say("lost", partitions=sorted(part.partition for part in parts))
+    print_event("lost", partitions=sorted(part.partition for part in parts))
 
 
 def _on_client_error(error: KafkaError) -> None:
-    # librdkafka reconnects by itself; it tells of lost connections here.
+    # librdkafka reconnects by itself and reports lost connections here.
     print(f"client: {error}", file=sys.stderr, flush=True)
 
 
-def _say_message(message: Message) -> None:
+def _print_message(message: Message) -> None:
     error = message.error()
     if error is not None:
-        say("error", text=str(error))
+        print_event("error", text=str(error))
         return
     partition, offset = message.partition(), message.offset()
     assert partition is not None and offset is not None
     headers: Any = message.headers() or []
-    say_record(partition, offset, _bytes(message.key()), _bytes(message.value()), headers)
+    print_record(partition, offset, _bytes(message.key()), _bytes(message.value()), headers)
 
 
 def _delivered(offsets: list[int], place: int, error: KafkaError | None, message: Message) -> None:
@@ -210,4 +210,4 @@ def _bytes(data: Any) -> bytes | None:
 
 
 if __name__ == "__main__":
-    play({"member": ConfluentMember, "backstage": ConfluentBackstage, "transactor": ConfluentTransactor})
+    run_peer({"member": ConfluentMember, "producer_admin": ConfluentProducerAdmin, "transactor": ConfluentTransactor})

@@ -1,4 +1,4 @@
-"""Fixtures for tests with real clients: the library, a server (or somebody else's), and the company of one test."""
+"""Fixtures for tests with real clients: the library, a server (or another broker), and the clients of one test."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from .company import Company
+from .group_clients import GroupClients
+from .peer import LIBRARIES
 from .server import ServerProcess
-from .stage import LIBRARIES
 
 # With this set to HOST:PORT the same tests run against that broker, for example a real Kafka, and start no server.
 BOOTSTRAP = os.environ.get("CALLBOARD_TEST_BOOTSTRAP")
@@ -26,9 +26,9 @@ def library(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """A server of our own, which the test may stop, kill and restart."""
+    """A server that the test may stop, kill and restart."""
     if BOOTSTRAP:
-        pytest.skip("needs a server of its own to restart; CALLBOARD_TEST_BOOTSTRAP names another's")
+        pytest.skip("needs a server that it can restart; CALLBOARD_TEST_BOOTSTRAP names another broker")
     with ServerProcess(tmp_path) as server:
         yield server
 
@@ -43,8 +43,8 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def company(bootstrap: str, tmp_path: Path) -> Iterator[Company]:
-    """The clients of one test, with a group and a topic that nobody else has; all are gone when it ends."""
+def clients(bootstrap: str, tmp_path: Path) -> Iterator[GroupClients]:
+    """The clients of one test, with their own group and topic. They are ended after the test."""
     name = uuid.uuid4().hex[:8]
     with ExitStack() as closing:
-        yield Company(bootstrap, tmp_path, f"group-{name}", f"topic-{name}", closing)
+        yield GroupClients(bootstrap, tmp_path, f"group-{name}", f"topic-{name}", closing)

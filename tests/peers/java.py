@@ -1,6 +1,6 @@
 """Java's own client, through two of Kafka's programs: VerifiableConsumer and VerifiableProducer.
 
-Both print an event as a JSON line for whatever their client does. They are part of Kafka's tools, whose jars Maven
+Both print what their client does as JSON lines. They are part of Kafka's tools, whose jars Maven
 finds (``real_kafka/kafka.py``).
 """
 
@@ -9,28 +9,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .script import HEARTBEAT_INTERVAL_MS
-from .stage import Speaker
+from .peer import EventProcess
+from .peer_main import HEARTBEAT_INTERVAL_MS
 
 TOOLS = "org.apache.kafka.tools"
 CLIENTS = "org.apache.kafka.clients.consumer"
-# Small and quick to start: what a JVM optimises in the long run plays no part here.
+# For a quick start: these programs run too briefly to profit from the JIT compiler's optimisations.
 JAVA = ("java", "-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-ENDED_BY_SIGTERM = 128 + 15
+EXIT_CODE_SIGTERM = 128 + 15
 
 CONSUMER_CONFIG = {
-    # Rebalances are heard of with heartbeats, and a server that comes back is looked for often: both make tests short.
+    # Frequent heartbeats and reconnects: a member learns of a rebalance by a heartbeat, so the tests take less time.
     "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
     "fetch.max.wait.ms": 100,
     "reconnect.backoff.max.ms": 200,
-    # With the only broker away, a client would begin from nothing (KIP-1102), find that topics have changed since it
-    # assigned them, and join again: now and then, and with any broker.
+    # While the only broker is down, a client would rebootstrap (KIP-1102), see changed topics and sometimes rejoin.
     "metadata.recovery.strategy": "none",
 }
 
 
-class JavaProgram(Speaker):
-    """One of Kafka's programs in a process of its own."""
+class JavaProgram(EventProcess):
+    """One of Kafka's programs in its own process."""
 
     kind_field = "name"
 
@@ -42,7 +41,7 @@ class JavaProgram(Speaker):
 
 
 class JavaConsumer(JavaProgram):
-    """A consumer that commits whatever it has received, after each poll."""
+    """A consumer that commits after each poll."""
 
     def __init__(self, jars: Path, name: str, folder: Path, **options: Any) -> None:
         config = folder / f"{name}.properties"
@@ -51,27 +50,27 @@ class JavaConsumer(JavaProgram):
 
     @property
     def assignment(self) -> frozenset[int]:
-        """The partitions that it was given and that were not taken away since."""
+        """The partitions that are assigned and not revoked."""
         self.check_alive()
-        held: set[int] = set()
+        owned: set[int] = set()
         for event in self.events():
             if event["name"] == "partitions_assigned":
-                held |= {part["partition"] for part in event["partitions"]}
+                owned |= {part["partition"] for part in event["partitions"]}
             elif event["name"] == "partitions_revoked":
-                held -= {part["partition"] for part in event["partitions"]}
-        return frozenset(held)
+                owned -= {part["partition"] for part in event["partitions"]}
+        return frozenset(owned)
 
     @property
     def rebalances(self) -> int:
-        """How often its listener was told of an assignment."""
+        """How often its listener was called with an assignment."""
         return len(self.events("partitions_assigned"))
 
     def received(self) -> list[tuple[int, int, str]]:
         """Partition, offset and value of each record."""
-        return [_place(event) for event in self.events("record_data")]
+        return [_record_fields(event) for event in self.events("record_data")]
 
     def committed(self) -> dict[int, int]:
-        """The offset by partition that was committed last, as its client was told."""
+        """The last committed offset of each partition, according to the client."""
         return {
             part["partition"]: part["offset"]
             for event in self.events("offsets_committed")
@@ -80,9 +79,9 @@ class JavaConsumer(JavaProgram):
         }
 
     def close(self) -> None:
-        """Let it say goodbye, as a service manager does: it closes its client on SIGTERM."""
+        """Send SIGTERM, on which it closes its client."""
         self._process.terminate()
-        self._end(ENDED_BY_SIGTERM)
+        self._wait_for_exit(EXIT_CODE_SIGTERM)
         assert self.events("shutdown_complete"), f"{self.name} did not close its client"
 
 
@@ -94,9 +93,9 @@ class JavaProducer(JavaProgram):
 
     def sent(self) -> list[tuple[int, int, str]]:
         """Wait until it ends; return partition, offset and value of each record."""
-        self._end(0)
-        return sorted(_place(event) for event in self.events("producer_send_success"))
+        self._wait_for_exit(0)
+        return sorted(_record_fields(event) for event in self.events("producer_send_success"))
 
 
-def _place(event: dict[str, Any]) -> tuple[int, int, str]:
+def _record_fields(event: dict[str, Any]) -> tuple[int, int, str]:
     return event["partition"], event["offset"], event["value"]

@@ -1,4 +1,4 @@
-"""kafka-python as a peer: its consumer, its producer and its admin client, pure Python with threads of their own."""
+"""kafka-python as a peer: its consumer, its producer and its admin client, in pure Python with their own threads."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from kafka.coordinator.assignors.roundrobin import (  # type: ignore[import-unty
 )
 from kafka.errors import KafkaConnectionError  # type: ignore[import-untyped, unused-ignore]
 
-from .script import (
+from .peer_main import (
     HEARTBEAT_INTERVAL_MS,
     PARTITIONS_PER_TOPIC,
     POLL_S,
     AssignmentWatch,
-    Backstage,
+    CommandClient,
     from_hex,
-    play,
-    say,
-    say_record,
+    print_event,
+    print_record,
+    run_peer,
 )
 
 ANSWER_TIMEOUT_S = 30
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc, unused-ignore]
-    """Says what the library tells an application about rebalances."""
+    """Prints the rebalance callbacks of the library."""
 
     def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-        say("revoked", partitions=sorted(part.partition for part in revoked))
+        print_event("revoked", partitions=sorted(part.partition for part in revoked))
 
     def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        say("assigned", partitions=sorted(part.partition for part in assigned))
+        print_event("assigned", partitions=sorted(part.partition for part in assigned))
 
 
 class KafkaPythonMember:
@@ -53,22 +53,22 @@ class KafkaPythonMember:
         self._watch = AssignmentWatch()
         self._consumer = KafkaConsumer(**_consumer_settings(options))
         self._consumer.subscribe([options.topic], listener=Listener())
-        # A leader of version 3.0 that assigns before it has seen the topic that it subscribed to joins once more when
-        # it has, and loses that join for good where it outlasts a poll (`join_group_async` asks need_rejoin() before
-        # its pending task). So let it see the topic first.
+        # If a leader of version 3.0 assigns before it has the metadata of its topic, it rejoins later, and never
+        # completes that join if it takes longer than one poll: `join_group_async` checks need_rejoin() before its
+        # pending task. So fetch the metadata first.
         self._consumer.topics()
 
-    def turn(self) -> None:
+    def poll(self) -> None:
         try:
             batches = self._consumer.poll(timeout_ms=int(POLL_S * 1000))
         except KafkaConnectionError as error:
-            # Where the others reconnect in silence, this one now and then tells the application, which polls again.
+            # The other libraries reconnect without an error; this one sometimes raises it to the application.
             print(f"client: {error}", file=sys.stderr, flush=True)
             return
-        self._watch.see(part.partition for part in self._consumer.assignment())
+        self._watch.update(part.partition for part in self._consumer.assignment())
         for records in batches.values():
             for record in records:
-                say_record(record.partition, record.offset, record.key, record.value, record.headers)
+                print_record(record.partition, record.offset, record.key, record.value, record.headers)
 
     def commit(self, offsets: list[tuple[int, int]]) -> None:
         self._consumer.commit(
@@ -79,7 +79,7 @@ class KafkaPythonMember:
         self._consumer.close()
 
 
-class KafkaPythonBackstage(Backstage):
+class KafkaPythonProducerAdmin(CommandClient):
     """A producer and an admin client."""
 
     def __init__(self, options: SimpleNamespace) -> None:
@@ -126,7 +126,7 @@ class KafkaPythonBackstage(Backstage):
         self._admin.close()
 
 
-class KafkaPythonTransactor(Backstage):
+class KafkaPythonTransactor(CommandClient):
     """A transactional producer."""
 
     def __init__(self, options: SimpleNamespace) -> None:
@@ -176,7 +176,7 @@ def _consumer_settings(options: SimpleNamespace) -> dict[str, Any]:
         "isolation_level": options.isolation,
         "fetch_max_wait_ms": 100,
         "reconnect_backoff_max_ms": 500,
-        # The one strategy that all three libraries know, so that they can share a group.
+        # The only assignor that all three libraries have, so that they can share a group.
         "partition_assignment_strategy": [RoundRobinPartitionAssignor],
     }
 
@@ -188,4 +188,6 @@ def _member(member: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    play({"member": KafkaPythonMember, "backstage": KafkaPythonBackstage, "transactor": KafkaPythonTransactor})
+    run_peer(
+        {"member": KafkaPythonMember, "producer_admin": KafkaPythonProducerAdmin, "transactor": KafkaPythonTransactor}
+    )

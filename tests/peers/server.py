@@ -1,4 +1,4 @@
-"""``callboard serve`` as a process of its own: started, stopped, killed and started again on the same port and data."""
+"""``callboard serve`` in its own process, which can be stopped, killed and restarted on the same port and data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READY = re.compile(r"^callboard ready on (?P<host>\S+):(?P<port>\d+)$", re.MULTI
 STOP_DEADLINE_S = 30.0
 LOG_TAIL_CHARS = 6000
 
-# Groups form at once, and short sessions are allowed: Kafka's own defaults (3 s, 6 s) only make tests slow.
+# No initial rebalance delay, and short sessions: Kafka's defaults (3 s, 6 s) would make the tests slow.
 TEST_SETTINGS: Mapping[str, object] = {
     "group_initial_rebalance_delay_ms": 0,
     "group_min_session_timeout_ms": 500,
@@ -24,7 +24,7 @@ TEST_SETTINGS: Mapping[str, object] = {
 
 
 class ServerProcess:
-    """A server in ``folder``: its data, what it printed (``stdout.txt``) and what it logged (``stderr.txt``)."""
+    """A server in ``folder``, which has its data, its output (``stdout.txt``) and its log (``stderr.txt``)."""
 
     def __init__(
         self,
@@ -47,53 +47,53 @@ class ServerProcess:
         return f"{self.host}:{self.port}"
 
     def start(self) -> None:
-        """Start on a free port the first time, on the same port ever after; return when it says that it is ready."""
+        """Start on a free port, later on the same port again; return when the server prints that it is ready."""
         self.launch()
         ready = wait_until(self._ready_line, lambda line: line is not None, "the server's ready line")
         assert ready is not None
         self.host, self.port = ready["host"], int(ready["port"])
 
     def launch(self) -> None:
-        """Start the process and do not wait for anything."""
-        assert self._process is None, "the server runs already"
+        """Start the process without waiting until it is ready."""
+        assert self._process is None, "the server is already running"
         with self._stdout.open("wb") as stdout, self._stderr.open("ab") as stderr:
             self._process = subprocess.Popen(self._command(), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
 
     def stop(self) -> int:
         """Ask it to stop (SIGTERM) and return its exit code."""
-        return self._end(signal.SIGTERM)
+        return self._signal_and_wait(signal.SIGTERM)
 
     def wait(self) -> int:
-        """Until it ends by itself; its exit code."""
-        assert self._process is not None, "the server does not run"
+        """Wait until it ends; return its exit code."""
+        assert self._process is not None, "the server is not running"
         process, self._process = self._process, None
         return process.wait(DEADLINE_S)
 
     def kill(self) -> None:
-        """End it with ``kill -9``: no goodbye, no sync, no close."""
-        self._end(signal.SIGKILL)
+        """Kill it with SIGKILL: no shutdown, no sync."""
+        self._signal_and_wait(signal.SIGKILL)
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal that does not end it."""
-        assert self._process is not None, "the server does not run"
+        assert self._process is not None, "the server is not running"
         self._process.send_signal(number)
 
     def restart(self) -> None:
-        """Stop it in order and start it again on the same port and data."""
+        """Stop it with SIGTERM and start it again on the same port and data."""
         code = self.stop()
         assert code == 0, f"the server ended with {code} on SIGTERM\n{self.log()}"
         self.start()
 
     def log(self) -> str:
-        """The end of what it logged since it was first started."""
+        """The end of its log since the first start."""
         return self._stderr.read_text(errors="replace")[-LOG_TAIL_CHARS:] if self._stderr.exists() else ""
 
     def log_size(self) -> int:
-        """How long the log is now, in characters: a mark for ``log_since``."""
+        """The length of the log in characters, for ``log_since``."""
         return len(self._stderr.read_text(errors="replace"))
 
-    def log_since(self, mark: int) -> str:
-        return self._stderr.read_text(errors="replace")[mark:]
+    def log_since(self, start: int) -> str:
+        return self._stderr.read_text(errors="replace")[start:]
 
     def __enter__(self) -> ServerProcess:
         try:
@@ -109,14 +109,14 @@ class ServerProcess:
         self._show_and_kill()
 
     def _show_and_kill(self) -> None:
-        # pytest shows what was printed only where the test failed.
+        # pytest shows this output only if the test failed.
         print(f"--- the log of the server on {self.bootstrap} ---\n{self.log()}")
         if self._process is not None:
             self.kill()
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "callboard", "serve", "--listen", f"{self.host}:{self.port}"]
-        command += ["--data", str(self.data), "--unsafe-settings"]  # tests do not wait for an hour
+        command += ["--data", str(self.data), "--unsafe-settings"]  # tests use short intervals
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         return [*command, *self._options]
@@ -129,8 +129,8 @@ class ServerProcess:
             raise AssertionError(f"the server ended with {code} before it was ready\n{self.log()}")
         return READY.search(self._stdout.read_text(errors="replace"))
 
-    def _end(self, number: signal.Signals) -> int:
-        assert self._process is not None, "the server does not run"
+    def _signal_and_wait(self, number: signal.Signals) -> int:
+        assert self._process is not None, "the server is not running"
         process, self._process = self._process, None
         process.send_signal(number)
         try:

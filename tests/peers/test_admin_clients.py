@@ -1,4 +1,4 @@
-"""The admin clients of the three libraries: settings, partitions, and what they can do to groups and offsets."""
+"""The admin clients of three libraries: settings, partitions, groups and offsets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE_S = 30
 
 @pytest.fixture
 def admin(bootstrap: str) -> Any:
-    """librdkafka's, and a topic with two partitions."""
+    """librdkafka's admin client, and a topic with two partitions."""
     admin = confluent.AdminClient({"bootstrap.servers": bootstrap})
     settled(admin.create_topics([confluent.NewTopic(TOPIC, 2, 1)]))
     return admin
@@ -49,7 +49,7 @@ def moved(*offsets: int) -> ConsumerGroupTopicPartitions:
     return ConsumerGroupTopicPartitions(GROUP, places)
 
 
-def test_librdkafka_changes_a_setting_and_takes_it_back(admin: Any) -> None:
+def test_librdkafka_changes_and_resets_a_setting(admin: Any) -> None:
     assert settings(admin, "BROKER", "1")["group.max.size"] == "2147483647"
     change(admin, "group.max.size", "250")
     assert settings(admin, "BROKER", "1")["group.max.size"] == "250"
@@ -59,13 +59,13 @@ def test_librdkafka_changes_a_setting_and_takes_it_back(admin: Any) -> None:
         change(admin, "num.partitions", "3")
 
 
-def test_librdkafka_describes_a_topic_and_lets_it_grow(admin: Any) -> None:
+def test_librdkafka_describes_a_topic_and_adds_partitions(admin: Any) -> None:
     assert settings(admin, "TOPIC", TOPIC)["cleanup.policy"] == "delete"
     settled(admin.create_partitions([confluent.NewPartitions(TOPIC, 5)]))
     assert len(admin.list_topics(TOPIC).topics[TOPIC].partitions) == 5
 
 
-def test_librdkafka_lists_and_moves_and_deletes_groups(admin: Any, bootstrap: str) -> None:
+def test_librdkafka_lists_groups_resets_offsets_and_deletes_groups(admin: Any, bootstrap: str) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
     consumer.commit(offsets=[TopicPartition(TOPIC, 0, 5)], asynchronous=False)
     consumer.close()
@@ -79,8 +79,8 @@ def test_librdkafka_lists_and_moves_and_deletes_groups(admin: Any, bootstrap: st
     assert admin.list_consumer_groups().result(PATIENCE_S).valid == []
 
 
-def test_aiokafka_describes_changes_and_lets_grow(admin: Any, bootstrap: str) -> None:
-    async def play() -> None:
+def test_aiokafka_changes_settings_and_adds_partitions(admin: Any, bootstrap: str) -> None:
+    async def scenario() -> None:
         client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
         await client.start()
         try:
@@ -93,14 +93,14 @@ def test_aiokafka_describes_changes_and_lets_grow(admin: Any, bootstrap: str) ->
         finally:
             await client.close()
 
-    asyncio.run(asyncio.wait_for(play(), PATIENCE_S))
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_S))
     assert settings(admin, "BROKER", "1")["offsets.retention.minutes"] == "90"
     assert len(admin.list_topics(TOPIC).topics[TOPIC].partitions) == 4
 
 
 @pytest.mark.filterwarnings("ignore:.*_text is deprecated:DeprecationWarning")
-def test_kafka_python_does_all_of_it(admin: Any, bootstrap: str) -> None:
-    kafka: Any = import_module("kafka")  # not at the top: it uses what Python calls deprecated
+def test_kafka_python_changes_settings_topics_groups_and_offsets(admin: Any, bootstrap: str) -> None:
+    kafka: Any = import_module("kafka")  # not at the top, since it raises deprecation warnings
     resource, client = kafka.admin.ConfigResource, kafka.admin.KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
         client.alter_configs([resource("BROKER", "1", {"group.max.size": "9"})])

@@ -1,4 +1,4 @@
-"""What Java's own consumers expect of a group coordinator, with each of Kafka's four assignors.
+"""Java consumers with each of Kafka's four assignors.
 
 Skipped where there is no Java or no Maven, which brings the jars; in CI that is a failure.
 """
@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from real_kafka.kafka import KafkaUnavailable, jars, missing
 
-from .company import wait_for_shares
+from .group_clients import wait_until_partitions_are_shared
 from .java import CLIENTS, JavaConsumer, JavaProducer
-from .script import PARTITIONS_PER_TOPIC
+from .peer_main import PARTITIONS_PER_TOPIC
 from .server import ServerProcess
 from .waiting import wait_until
 from .wire import Wire
@@ -28,11 +28,11 @@ RECORDS = 300
 LONG_SESSION_TIMEOUT_MS = 45_000
 SHORT_SESSION_TIMEOUT_MS = 2_000
 
-Placed = tuple[int, int, str]
+ReceivedRecord = tuple[int, int, str]
 
 
-class JavaCompany:
-    """One group of Java consumers, those who fill its topic, and the server."""
+class JavaClients:
+    """The server, a group of Java consumers, and producers."""
 
     def __init__(self, class_path: Path, folder: Path, server: ServerProcess, closing: ExitStack) -> None:
         self.server = server
@@ -49,8 +49,8 @@ class JavaCompany:
         self._closing.callback(consumer.finish)
         return consumer
 
-    def produce(self) -> list[Placed]:
-        """Fill the topic; return where each record lies."""
+    def produce(self) -> list[ReceivedRecord]:
+        """Produce records; return their partitions, offsets and values."""
         options: dict[str, Any] = {"topic": TOPIC, "bootstrap_server": self.server.bootstrap}
         # With keys the records go to all partitions.
         options |= {"max_messages": RECORDS, "repeating_keys": 2 * PARTITIONS_PER_TOPIC}
@@ -62,7 +62,7 @@ class JavaCompany:
         return sent
 
     def committed(self) -> dict[int, int]:
-        """The group's offsets by partition, as anybody can ask for them."""
+        """The group's committed offsets by partition."""
         with Wire(self.server.host, self.server.port) as wire:
             answer = wire.ask("offset_fetch", 5, group_id=GROUP, topics=None)
         (topic,) = answer["topics"]
@@ -84,95 +84,95 @@ def class_path() -> Path:
 
 
 @pytest.fixture
-def java(class_path: Path, tmp_path: Path) -> Iterator[JavaCompany]:
+def java(class_path: Path, tmp_path: Path) -> Iterator[JavaClients]:
     options = ("--topic", f"{TOPIC}:{PARTITIONS_PER_TOPIC}")
     with ExitStack() as closing, ServerProcess(tmp_path, options=options) as server:
-        yield JavaCompany(class_path, tmp_path, server, closing)
+        yield JavaClients(class_path, tmp_path, server, closing)
 
 
-def wait_until_received(expected: list[Placed], *consumers: JavaConsumer) -> None:
-    """Wait until they have received that many records between them: those, and none twice."""
+def wait_until_received(expected: list[ReceivedRecord], *consumers: JavaConsumer) -> None:
+    """Wait until the consumers have received these records in total, each once."""
     received = wait_until(
-        lambda: sorted(place for consumer in consumers for place in consumer.received()),
-        lambda places: len(places) >= len(expected),
+        lambda: sorted(record for consumer in consumers for record in consumer.received()),
+        lambda records: len(records) >= len(expected),
         f"{len(expected)} records",
     )
     assert received == sorted(expected)
 
 
-def wait_until_committed(java: JavaCompany, expected: list[Placed], *consumers: JavaConsumer) -> None:
-    """Wait until everything is committed, and see that the consumers were told the same that others can read."""
+def wait_until_committed(java: JavaClients, expected: list[ReceivedRecord], *consumers: JavaConsumer) -> None:
+    """Wait until the server has all commits and the consumers have received their acknowledgements."""
     ends: dict[int, int] = {}
     for partition, offset, _ in expected:
         ends[partition] = max(offset + 1, ends.get(partition, 0))
     wait_until(java.committed, lambda offsets: offsets == ends, f"{ends} to be committed")
     wait_until(
         lambda: {part for consumer in consumers for part in consumer.committed().items()},
-        lambda told: told >= set(ends.items()),
-        f"the consumers to hear that {ends} are committed",
+        lambda committed: committed >= set(ends.items()),
+        f"the consumers to receive the commits of {ends}",
     )
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_a_group_of_javas_consumers_lives(java: JavaCompany, assignor: str) -> None:
-    """A dynamic and a static member share, outlive a third one and the server, and the static one comes back."""
+def test_java_consumers_join_rebalance_and_commit(java: JavaClients, assignor: str) -> None:
+    """A dynamic and a static member, the death of a third, a restart of the server, and a static restart."""
     first = java.consumer(assignor, "first")
-    seat = java.consumer(assignor, "seat", group_instance_id="seat")
-    wait_for_shares(first, seat)
+    static = java.consumer(assignor, "static", group_instance_id="static")
+    wait_until_partitions_are_shared(first, static)
     sent = java.produce()
-    wait_until_received(sent, first, seat)
-    wait_until_committed(java, sent, first, seat)
+    wait_until_received(sent, first, static)
+    wait_until_committed(java, sent, first, static)
 
-    # A third one joins, and is killed: when its session is over, the others have its share.
+    # A third member joins and is killed; when its session expires, the others get its share.
     third = java.consumer(assignor, "third", session_timeout=SHORT_SESSION_TIMEOUT_MS)
-    wait_for_shares(first, seat, third)
+    wait_until_partitions_are_shared(first, static, third)
     third.kill()
-    shares = wait_for_shares(first, seat)
-    rebalances = first.rebalances, seat.rebalances
+    shares = wait_until_partitions_are_shared(first, static)
+    rebalances = first.rebalances, static.rebalances
 
-    # The server stops and comes back: nobody hears of a rebalance, and nothing is read twice.
+    # The server restarts: no rebalance, and no record is received twice.
     java.server.restart()
     sent += java.produce()
-    wait_until_received(sent, first, seat)
-    wait_until_committed(java, sent, first, seat)
-    assert (first.rebalances, seat.rebalances) == rebalances
+    wait_until_received(sent, first, static)
+    wait_until_committed(java, sent, first, static)
+    assert (first.rebalances, static.rebalances) == rebalances
 
-    # The static one is killed and comes back to its share, which disturbs nobody.
-    seat.kill()
-    back = java.consumer(assignor, "back", group_instance_id="seat")
-    assert wait_for_shares(first, back) == shares
+    # The static member is killed and gets its share again without a rebalance.
+    static.kill()
+    back = java.consumer(assignor, "back", group_instance_id="static")
+    assert wait_until_partitions_are_shared(first, back) == shares
     assert first.rebalances == rebalances[0]
 
-    # One that closes leaves, and its session timeout plays no part.
+    # A closed member leaves the group, so its session timeout does not matter.
     first.close()
-    wait_for_shares(back)
+    wait_until_partitions_are_shared(back)
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_a_group_of_static_members_only(java: JavaCompany, assignor: str) -> None:
-    """Each of them, the leader too, closes or dies and comes back to its share, and nobody else hears of it.
+def test_java_static_members_return_without_rebalance(java: JavaClients, assignor: str) -> None:
+    """Each member, also the leader, ends and returns to its share without a rebalance.
 
-    The leader that came back was told its old assignment without making one (KIP-814); it makes the next.
+    The returned leader skips the assignment (KIP-814) and computes the next one.
     """
     lead = java.consumer(assignor, "lead", group_instance_id="lead")
-    wait_for_shares(lead)
-    seat = java.consumer(assignor, "seat", group_instance_id="seat")
-    shares = wait_for_shares(lead, seat)
-    rebalances = seat.rebalances
+    wait_until_partitions_are_shared(lead)
+    static = java.consumer(assignor, "static", group_instance_id="static")
+    shares = wait_until_partitions_are_shared(lead, static)
+    rebalances = static.rebalances
 
     lead.close()
     lead = java.consumer(assignor, "lead-again", group_instance_id="lead")
-    assert wait_for_shares(lead, seat) == shares
-    assert seat.rebalances == rebalances
+    assert wait_until_partitions_are_shared(lead, static) == shares
+    assert static.rebalances == rebalances
 
     rebalances = lead.rebalances
-    seat.kill()
-    seat = java.consumer(assignor, "seat-again", group_instance_id="seat")
-    assert wait_for_shares(lead, seat) == shares
+    static.kill()
+    static = java.consumer(assignor, "static-again", group_instance_id="static")
+    assert wait_until_partitions_are_shared(lead, static) == shares
     assert lead.rebalances == rebalances
 
     third = java.consumer(assignor, "third", group_instance_id="third")
-    wait_for_shares(lead, seat, third)
+    wait_until_partitions_are_shared(lead, static, third)
     sent = java.produce()
-    wait_until_received(sent, lead, seat, third)
-    wait_until_committed(java, sent, lead, seat, third)
+    wait_until_received(sent, lead, static, third)
+    wait_until_committed(java, sent, lead, static, third)

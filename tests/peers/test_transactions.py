@@ -1,16 +1,16 @@
-"""Transactional producers of three libraries: read, process, send the offsets, commit; and what goes wrong with that.
+"""Transactional producers of three libraries: offsets in transactions, timeouts, fencing and restarts.
 
 Each test runs with confluent-kafka, aiokafka and kafka-python; ``CALLBOARD_TEST_BOOTSTRAP`` as in
-``test_real_clients``. What is committed is asked over the wire, as a consumer that needs stable offsets asks.
+``test_real_clients``. Committed offsets are fetched by raw requests with ``require_stable``.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from .company import Company, wait_for_shares
+from .group_clients import GroupClients, wait_until_partitions_are_shared
+from .peer import Peer
 from .server import ServerProcess
-from .stage import Peer
 from .waiting import wait_until
 from .wire import Wire
 
@@ -21,77 +21,83 @@ UNSTABLE = "UNSTABLE_OFFSET_COMMIT"
 
 
 @pytest.fixture
-def staged(company: Company, library: str) -> Company:
-    """With the topic there."""
-    company.backstage(library).ask("create_topic", topic=company.topic)
-    return company
+def clients_with_topic(clients: GroupClients, library: str) -> GroupClients:
+    """The clients, with tsuccessor topic created."""
+    clients.producer_admin(library).ask("create_topic", topic=clients.topic)
+    return clients
 
 
-def look(company: Company, bootstrap: str) -> tuple[int, str]:
-    """The group's offset for the partition, and the error, as they are now."""
+def fetch_offset(clients: GroupClients, bootstrap: str) -> tuple[int, str]:
+    """The group's committed offset of the partition, and the error code."""
     host, _, port = bootstrap.rpartition(":")
     with Wire(host, int(port)) as wire:
-        asked = [{"name": company.topic, "partition_indexes": [PARTITION]}]
-        answer = wire.ask("offset_fetch", 7, group_id=company.group, topics=asked, require_stable=True)
-    [[found]] = [topic["partitions"] for topic in answer["topics"]]
-    return found["committed_offset"], found["error_code"]
+        request = [{"name": clients.topic, "partition_indexes": [PARTITION]}]
+        answer = wire.ask("offset_fetch", 7, group_id=clients.group, topics=request, require_stable=True)
+    [[row]] = [topic["partitions"] for topic in answer["topics"]]
+    return row["committed_offset"], row["error_code"]
 
 
-def stable(company: Company, bootstrap: str) -> int:
-    """The same when no transaction is open any more."""
-    offset, _ = wait_until(lambda: look(company, bootstrap), lambda seen: seen[1] == "NONE", "a stable offset")
+def wait_for_stable_offset(clients: GroupClients, bootstrap: str) -> int:
+    """Wait until no transaction is open; return the committed offset."""
+    offset, _ = wait_until(
+        lambda: fetch_offset(clients, bootstrap), lambda value: value[1] == "NONE", "a stable offset"
+    )
     return offset
 
 
-def begun(company: Company, library: str, offset: int, **options: int) -> Peer:
+def begin_transaction(clients: GroupClients, library: str, offset: int, **options: int) -> Peer:
     """A producer with an open transaction that has committed an offset."""
-    transactor = company.transactor(library, **options)
+    transactor = clients.transactor(library, **options)
     transactor.ask("init")
     transactor.ask("begin")
     transactor.ask("send_offsets", offsets=[(PARTITION, offset)])
     return transactor
 
 
-def test_what_is_committed_counts_and_what_is_aborted_does_not(staged: Company, bootstrap: str, library: str) -> None:
-    transactor = begun(staged, library, 5)
-    assert look(staged, bootstrap) == (NEVER, UNSTABLE)
+def test_offsets_of_committed_transactions_only_are_visible(
+    clients_with_topic: GroupClients, bootstrap: str, library: str
+) -> None:
+    transactor = begin_transaction(clients_with_topic, library, 5)
+    assert fetch_offset(clients_with_topic, bootstrap) == (NEVER, UNSTABLE)
     transactor.ask("commit")
-    assert stable(staged, bootstrap) == 5
+    assert wait_for_stable_offset(clients_with_topic, bootstrap) == 5
     for offset, end, expected in ((7, "abort", 5), (9, "commit", 9)):
         transactor.ask("begin")
         transactor.ask("send", partition=PARTITION, value="record")
         transactor.ask("send_offsets", offsets=[(PARTITION, offset)])
         transactor.ask(end)
-        assert stable(staged, bootstrap) == expected
+        assert wait_for_stable_offset(clients_with_topic, bootstrap) == expected
     transactor.close()
 
 
-def test_a_dead_producers_transaction_ends_by_itself(staged: Company, bootstrap: str, library: str) -> None:
-    """``kill -9`` of the producer: nobody waits for it longer than it has asked for."""
-    transactor = begun(staged, library, 5, timeout_ms=SHORT_TIMEOUT_MS)
+def test_transaction_of_a_dead_producer_is_aborted_after_its_timeout(
+    clients_with_topic: GroupClients, bootstrap: str, library: str
+) -> None:
+    """The producer is killed; its transaction times out."""
+    transactor = begin_transaction(clients_with_topic, library, 5, timeout_ms=SHORT_TIMEOUT_MS)
     transactor.kill()
-    assert stable(staged, bootstrap) == NEVER
-    heir = begun(staged, library, 6)
-    heir.ask("commit")
-    assert stable(staged, bootstrap) == 6
+    assert wait_for_stable_offset(clients_with_topic, bootstrap) == NEVER
+    successor = begin_transaction(clients_with_topic, library, 6)
+    successor.ask("commit")
+    assert wait_for_stable_offset(clients_with_topic, bootstrap) == 6
 
 
-def test_a_zombie_is_fenced(staged: Company, bootstrap: str, library: str) -> None:
-    """A second producer takes over: what the first has begun is aborted, and it can do nothing any more."""
-    zombie = begun(staged, library, 5)
-    heir = begun(staged, library, 6)
-    refused = zombie.try_ask("commit")
+def test_producer_with_an_old_epoch_is_fenced(clients_with_topic: GroupClients, bootstrap: str, library: str) -> None:
+    """A second producer with the same id aborts the transaction of the first, whose requests are refused."""
+    fenced = begin_transaction(clients_with_topic, library, 5)
+    successor = begin_transaction(clients_with_topic, library, 6)
+    refused = fenced.try_ask("commit")
     assert "error" in refused and any(word in refused["error"].lower() for word in ("fenced", "epoch")), refused
-    heir.ask("commit")
-    assert stable(staged, bootstrap) == 6
+    successor.ask("commit")
+    assert wait_for_stable_offset(clients_with_topic, bootstrap) == 6
 
 
-def test_a_reader_of_committed_records_sees_no_others(staged: Company, library: str) -> None:
-    """One transaction is aborted, one committed, one open: only the second is read until the third is committed too."""
-    transactor = staged.transactor(library)
+def test_read_committed_consumer_sees_only_committed_records(clients_with_topic: GroupClients, library: str) -> None:
+    """Of an aborted, a committed and an open transaction only the second is read, until the third is committed."""
+    transactor = clients_with_topic.transactor(library)
     transactor.ask("init")
-    reader = staged.member(library, "reader", isolation="read_committed")
-    wait_for_shares(reader)
+    reader = clients_with_topic.member(library, "reader", isolation="read_committed")
+    wait_until_partitions_are_shared(reader)
     for value, end in (("aborted", "abort"), ("committed", "commit"), ("open", "")):
         transactor.ask("begin")
         transactor.ask("send", partition=PARTITION, value=value)
@@ -104,43 +110,43 @@ def test_a_reader_of_committed_records_sees_no_others(staged: Company, library: 
     wait_until(values, bool, "the committed record")
     assert values() == [b"committed"]
     transactor.ask("commit")
-    wait_until(values, lambda seen: len(seen) > 1, "the record of the transaction that is committed now")
+    wait_until(values, lambda value: len(value) > 1, "the record of the transaction that is committed now")
     assert values() == [b"committed", b"open"]
 
 
 class TestServer:
     """The server is killed and started again on the same port and data."""
 
-    def test_an_open_transaction_outlives_it(
-        self, staged: Company, server: ServerProcess, bootstrap: str, library: str
+    def test_open_transaction_survives_a_restart(
+        self, clients_with_topic: GroupClients, server: ServerProcess, bootstrap: str, library: str
     ) -> None:
-        """``kill -9`` before the end of the transaction: it is still open afterwards, and its producer commits it."""
-        transactor = begun(staged, library, 5)
+        """Killed before the end of a transaction: it is still open after the restart, and its producer commits it."""
+        transactor = begin_transaction(clients_with_topic, library, 5)
         server.kill()
         server.start()
-        assert look(staged, bootstrap) == (NEVER, UNSTABLE)
+        assert fetch_offset(clients_with_topic, bootstrap) == (NEVER, UNSTABLE)
         transactor.ask("commit")
-        assert stable(staged, bootstrap) == 5
+        assert wait_for_stable_offset(clients_with_topic, bootstrap) == 5
 
-    def test_an_end_that_was_answered_holds(
-        self, staged: Company, server: ServerProcess, bootstrap: str, library: str
+    def test_acknowledged_end_of_a_transaction_survives_a_restart(
+        self, clients_with_topic: GroupClients, server: ServerProcess, bootstrap: str, library: str
     ) -> None:
-        """``kill -9`` right behind the answer, markers or not; the next producer goes on with a higher epoch."""
-        transactor = begun(staged, library, 5)
+        """Killed right after the answer, with or without markers; the next producer gets a higher epoch."""
+        transactor = begin_transaction(clients_with_topic, library, 5)
         transactor.ask("commit")
         server.kill()
         server.start()
-        assert stable(staged, bootstrap) == 5
+        assert wait_for_stable_offset(clients_with_topic, bootstrap) == 5
         transactor.kill()
-        heir = begun(staged, library, 6)
-        heir.ask("abort")
-        assert stable(staged, bootstrap) == 5
+        successor = begin_transaction(clients_with_topic, library, 6)
+        successor.ask("abort")
+        assert wait_for_stable_offset(clients_with_topic, bootstrap) == 5
 
-    def test_a_producer_that_died_with_it_is_not_waited_for(
-        self, staged: Company, server: ServerProcess, bootstrap: str, library: str
+    def test_transaction_of_a_producer_that_died_with_the_server_times_out(
+        self, clients_with_topic: GroupClients, server: ServerProcess, bootstrap: str, library: str
     ) -> None:
-        transactor = begun(staged, library, 5, timeout_ms=SHORT_TIMEOUT_MS)
+        transactor = begin_transaction(clients_with_topic, library, 5, timeout_ms=SHORT_TIMEOUT_MS)
         server.kill()
         transactor.kill()
         server.start()
-        assert stable(staged, bootstrap) == NEVER
+        assert wait_for_stable_offset(clients_with_topic, bootstrap) == NEVER

@@ -1,4 +1,6 @@
-"""Kafka's protocol without a client: one socket, requests by kio's schemas, answers as plain dictionaries.
+"""Kafka's protocol without a client: one socket, requests by kio's schemas, responses as plain dictionaries.
+
+The encoding is independent of the product's, so that tests can send what its clients cannot.
 
 Requests are given as plain values too, so that one set of values serves every version: what a version does not have is
 left out. Durations are milliseconds.
@@ -9,68 +11,42 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import io
-import socket
 import struct
 import typing
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
 from importlib import import_module
-from types import TracebackType
 from typing import Any
 
 from kio.serial import entity_reader, entity_writer
 
+from callboard.runtime.client.frame_socket import ConnectionEnded, FrameSocket
+
 ANSWER_TIMEOUT_S = 30.0
 FRAME_SIZE = struct.Struct(">i")
+
+Hangup = ConnectionEnded
+"""The server closed the connection where a response was due."""
 
 Plain = Any
 Reader = Callable[[bytes, int], tuple[Any, int]]
 
 
-class Hangup(ConnectionError):
-    """The other side closed the connection where an answer was due."""
-
-
-class Wire:
+class Wire(FrameSocket):
     """A connection to a broker. ``send`` and ``receive`` may be pipelined; ``ask`` is one after the other."""
 
     def __init__(self, host: str, port: int, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
-        self._socket = socket.create_connection((host, port), timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._file = self._socket.makefile("rb")
+        super().__init__(host, port, timeout_s)
 
     def ask(self, name: str, version: int, **values: Plain) -> dict[str, Plain]:
-        """Send one request and return its answer."""
+        """Send one request and return its response."""
         self.send(encode(name, version, values))
         return decode(name, version, self.receive())
 
     def send(self, payload: bytes) -> None:
         """Send one frame: header and body, without the size."""
-        self._socket.sendall(FRAME_SIZE.pack(len(payload)) + payload)
-
-    def receive(self) -> bytes:
-        """The next frame's payload: header and body. Raises Hangup where the connection ends."""
-        (size,) = FRAME_SIZE.unpack(self._exactly(FRAME_SIZE.size))
-        return self._exactly(size)
-
-    def close(self) -> None:
-        self._file.close()
-        self._socket.close()
-
-    def _exactly(self, size: int) -> bytes:
-        data = self._file.read(size)
-        if len(data) < size:
-            raise Hangup(f"the connection ended after {len(data)} of {size} bytes")
-        return data
-
-    def __enter__(self) -> Wire:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().send(FRAME_SIZE.pack(len(payload)) + payload)
 
 
 def encode(

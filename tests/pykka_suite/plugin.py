@@ -21,7 +21,7 @@ import pykka
 import pytest
 import uvloop
 
-from callboard.actors.base import Actor, belong_to
+from callboard.actors.base import Actor, set_current_dispatcher
 from callboard.runtime.engine.reply import Reply
 from callboard.runtime.engine.system import System
 
@@ -88,7 +88,7 @@ def impatient(system: System) -> dict[str, type]:
     class ImpatientEvent(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
             if not self.is_set():
-                system.dispatcher.check_wait()
+                system.dispatcher.check_blocking_wait()
             return super().wait(timeout)
 
     class ImpatientReply(Reply):
@@ -114,7 +114,7 @@ class Ours:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Before anything of the suite is imported."""
     system = system_on(os.environ[DISPATCHER])
-    belong_to(system.dispatcher)  # the suite knows of no system: it calls Actor.start() and Actor()
+    set_current_dispatcher(system.dispatcher)  # the suite knows of no system: it calls Actor.start() and Actor()
     pykka.ActorRegistry = system.registry  # type: ignore[misc,assignment]
     plugins = early_config.pluginmanager
     plugins.register(Outcomes(Path(os.environ[OUTCOMES])))

@@ -1,1 +1,1 @@
-"""A real Apache Kafka beside ours: what it answers settles how ours has to answer."""
+"""Tests with a real Apache Kafka, whose responses are the reference."""

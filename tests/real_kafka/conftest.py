@@ -1,4 +1,4 @@
-"""Fixtures of the differential tests: a real Kafka, and our server set up the same way."""
+"""Fixtures of the differential tests: a real Kafka, and Callboard with the same settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from peers.server import TEST_SETTINGS, ServerProcess
 
 from .kafka import KafkaUnavailable, RealKafka, jars, missing
-from .twins import Address, Twins
+from .side_by_side import Address, SideBySide
 
 # With this set to HOST:PORT that broker stands where our server would.
 BOOTSTRAP = os.environ.get("CALLBOARD_TEST_BOOTSTRAP")
@@ -51,10 +51,10 @@ def our_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
 
 
 @pytest.fixture
-def twins(real_kafka: RealKafka, our_address: Address) -> Iterator[Twins]:
+def side_by_side(real_kafka: RealKafka, our_address: Address) -> Iterator[SideBySide]:
     """A connection to each, for requests that go to both."""
-    with Twins(our_address, (real_kafka.host, real_kafka.port)) as twins:
-        yield twins
+    with SideBySide(our_address, (real_kafka.host, real_kafka.port)) as side_by_side:
+        yield side_by_side
 
 
 def _do_without(reason: str) -> NoReturn:

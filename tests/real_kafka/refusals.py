@@ -12,12 +12,12 @@ from conformance.script import Step
 from conformance.steps import (
     ALIEN,
     NOWHERE,
-    beat,
     commit,
     delete,
     delete_offsets,
     describe,
     fetch,
+    heartbeat,
     join,
     leave,
     offsets,
@@ -57,7 +57,7 @@ def syncs(version: int) -> Iterator[Step]:
 
 def beats(version: int) -> Iterator[Step]:
     for group, name in product(("$group", ""), (None, "a", "") if version >= 3 else (None,)):
-        yield beat(LINE, "nobody", 1, name, version, group)
+        yield heartbeat(LINE, "nobody", 1, name, version, group)
 
 
 def leaves(version: int) -> Iterator[Step]:

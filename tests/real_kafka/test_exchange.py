@@ -149,7 +149,7 @@ def codecs_in(data: Path) -> set[int]:
     return {batch.attributes & CODEC_BITS for path in files for batch in scan(disk, path)}
 
 
-def test_kafkas_log_becomes_ours(
+def test_import_of_kafka_log(
     from_kafka: tuple[Path, list[list[str]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All codecs, members, and transactions that were committed, aborted and left open."""
@@ -183,7 +183,7 @@ def states(host: str, port: int) -> Mapping[str, str]:
     return {group["group_id"]: group["group_state"] for group in listed}
 
 
-def test_a_copy_of_its_folders_is_served(from_kafka: tuple[Path, list[list[str]]], tmp_path: Path) -> None:
+def test_copied_kafka_folders_are_served(from_kafka: tuple[Path, list[list[str]]], tmp_path: Path) -> None:
     """Without another word: the number of partitions is that of the folders."""
     kafka, told = from_kafka
     server = ServerProcess(tmp_path, settings=OUR_SETTINGS, options=["--topic", "orders:1"])
@@ -216,12 +216,13 @@ def stopped_kafka(folder: Path) -> RealKafka:
 
 
 def filled_data(folder: Path, *options: str) -> tuple[Path, list[list[str]]]:
-    """Our log with many segments, most of them compacted (with options), and what the server had to say last."""
+    """Make a log of many segments, most of them compacted (with options); return it and the server's last offsets."""
     settings = {
         **OUR_SETTINGS,
         "offsets_topic_num_partitions": PARTITIONS,
         "transaction_state_log_num_partitions": TRANSACTION_PARTITIONS,
         "offsets_topic_segment_bytes": 1024,
+        "log_cleaner_enable": "false",  # the server's own cleaner must not compact before the command does
     }
     with ServerProcess(folder, settings=settings) as server:
         make_topic(server.bootstrap)
@@ -245,7 +246,7 @@ def closed_segments(data: Path) -> list[Path]:
     return [path for folder in data.glob(f"{TOPIC}-*") for path in sorted(folder.glob("*.log"))[:-1]]
 
 
-def test_kafka_starts_on_our_log(kafka_jars: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kafka_starts_on_exported_log(kafka_jars: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kafka = stopped_kafka(tmp_path)
     data, told = filled_data(tmp_path)
     assert any(log_files(Disk(), folder).manifest.generation for folder in data.glob(f"{TOPIC}-*"))
@@ -270,12 +271,12 @@ def test_kafka_starts_on_our_log(kafka_jars: Path, tmp_path: Path, capsys: pytes
         kafka.stop()
     assert list(kafka.data.glob(f"{TOPIC}-*/*.txnindex"))  # Kafka knows of the aborted transaction
     assert "stray" not in " ".join(path.name for path in kafka.data.iterdir())
-    with pytest.raises(StartError, match="Kafka has records in it"):
+    with pytest.raises(StartError, match="found Kafka's records in it"):
         main(export, "--data", data, "--kafka-dir", kafka.data)
     assert main(export, "--data", data, "--kafka-dir", kafka.data, "--replace") == 0
     kafka.start()
     try:
-        with pytest.raises(StartError, match="a Kafka runs on it"):
+        with pytest.raises(StartError, match="Kafka is running on it"):
             main(export, "--data", data, "--kafka-dir", kafka.data, "--replace")
         assert table(kafka.bootstrap, tmp_path / "again.csv") == told
     finally:

@@ -17,9 +17,9 @@ from peers.waiting import wait_until
 
 from callboard.runtime.cli.groups.reset import read_offsets
 
-from .asking import commit_values, fetch_all, join_values, leave, metadata_values, sync_values
 from .kafka import RealKafka, jars
-from .twins import Address, Line, Twin, Twins
+from .paired_requests import commit_values, fetch_all, join_values, leave, metadata_values, sync_values
+from .side_by_side import Address, PairedConnection, PairedValue, SideBySide
 
 COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 DEADLINE_S = 120.0
@@ -36,13 +36,13 @@ def addresses(real_kafka: RealKafka, our_address: Address) -> Addresses:
 
 
 @pytest.fixture(scope="module")
-def line(addresses: Addresses) -> Iterator[Line]:
-    with Twins(*addresses) as twins:
-        yield twins.line()
+def line(addresses: Addresses) -> Iterator[PairedConnection]:
+    with SideBySide(*addresses) as side_by_side:
+        yield side_by_side.connection()
 
 
 @pytest.fixture(scope="module")
-def member(addresses: Addresses, line: Line) -> Twin:
+def member(addresses: Addresses, line: PairedConnection) -> PairedValue:
     """On both: a topic with records, the group "idle" with offsets and the group "shop" with one member."""
     for topic in ("orders", "refunds"):
         create(line, topic)
@@ -54,13 +54,15 @@ def member(addresses: Addresses, line: Line) -> Twin:
     return enrol(line, "shop")
 
 
-def create(line: Line, topic: str) -> None:
+def create(line: PairedConnection, topic: str) -> None:
     new = {"name": topic, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
     line.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
-    wait_until(lambda: line.look("metadata", 9, **metadata_values([{"name": topic}])), _has_leaders, "the new topic")
+    wait_until(
+        lambda: line.ask_uncompared("metadata", 9, **metadata_values([{"name": topic}])), _has_leaders, "the new topic"
+    )
 
 
-def _has_leaders(metadata: Twin) -> bool:
+def _has_leaders(metadata: PairedValue) -> bool:
     topics = (metadata.ours["topics"][0], metadata.theirs["topics"][0])
     return [part["error_code"] for topic in topics for part in topic["partitions"]] == ["NONE"] * 4
 
@@ -73,7 +75,7 @@ def fill(bootstrap: str) -> None:
     assert producer.flush(DEADLINE_S) == 0
 
 
-def commit(line: Line, group: str, topic: str, offset: int) -> None:
+def commit(line: PairedConnection, group: str, topic: str, offset: int) -> None:
     values = commit_values(group, topic)
     one = {"partition_index": 0, "committed_offset": offset, "committed_metadata": "", "committed_leader_epoch": -1}
     values["topics"][0]["partitions"] = [one]
@@ -81,7 +83,7 @@ def commit(line: Line, group: str, topic: str, offset: int) -> None:
     fetch_all(line, group)
 
 
-def enrol(line: Line, group: str) -> Twin:
+def enrol(line: PairedConnection, group: str) -> PairedValue:
     """A member that subscribes to orders and is assigned all of it."""
     subscription = struct.pack(">hih6si", 0, 1, 6, b"orders", -1)
     offered = [{"name": "range", "metadata": subscription}]
@@ -129,7 +131,7 @@ STEPS = {
 }
 
 
-def test_the_command_cannot_tell_us_from_kafka(addresses: Addresses, line: Line, member: Twin) -> None:
+def test_group_command_output_equals_kafka(addresses: Addresses, line: PairedConnection, member: PairedValue) -> None:
     """Each step prints the same for both, and what it should."""
     ours, theirs = addresses
     for arguments, expected in STEPS.items():
@@ -142,7 +144,9 @@ def test_the_command_cannot_tell_us_from_kafka(addresses: Addresses, line: Line,
     leave(line, 3, "shop", member)
 
 
-def test_what_is_exported_comes_back(addresses: Addresses, line: Line, member: Twin, tmp_path: Path) -> None:
+def test_reset_offsets_export_is_reimported(
+    addresses: Addresses, line: PairedConnection, member: PairedValue, tmp_path: Path
+) -> None:
     """--export writes a file that --from-file reads, and so does ``callboard groups reset``."""
     assert member
     commit(line, "exported", "orders", 3)

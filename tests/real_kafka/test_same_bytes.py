@@ -1,4 +1,4 @@
-"""Our server and a real Kafka get the same requests; their answers have to be the same.
+"""Callboard and a real Kafka get the same requests and must send the same responses.
 
 A failure prints both answers side by side. Each test runs in the versions of its request that are said to exist.
 """
@@ -11,16 +11,16 @@ import pytest
 from peers.waiting import wait_until
 from peers.wire import decode
 
-from .asking import (
+from .paired_requests import (
     NO_ID,
     SUBSCRIPTION,
     Values,
-    beat,
-    beat_values,
     commit_values,
     describe,
     fetch_all,
     fetch_values,
+    heartbeat,
+    heartbeat_values,
     id_of,
     join,
     join_values,
@@ -31,7 +31,7 @@ from .asking import (
     same_listing,
     sync_values,
 )
-from .twins import HANGUP, Line, Twin, Twins
+from .side_by_side import HANGUP, PairedConnection, PairedValue, SideBySide
 
 # key: (kio's name, lowest version, highest version) of what the classic protocol needs, as Kafka 4.3 serves it.
 APIS = {
@@ -66,8 +66,8 @@ def versions(name: str, lowest: int = 0, highest: int = UNKNOWN_VERSION) -> pyte
 
 
 @pytest.fixture
-def line(twins: Twins) -> Line:
-    return twins.line()
+def connection(side_by_side: SideBySide) -> PairedConnection:
+    return side_by_side.connection()
 
 
 @pytest.fixture
@@ -77,17 +77,17 @@ def group() -> str:
 
 
 @pytest.fixture
-def topic(line: Line) -> str:
+def topic(connection: PairedConnection) -> str:
     """A topic with two partitions that both servers have, and that both show already."""
     name = f"topic-{uuid.uuid4().hex[:8]}"
     new = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
-    line.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
+    connection.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
     asked = metadata_values([{"name": name}])
-    wait_until(lambda: line.look("metadata", 9, **asked), _shows_topic, "the new topic")
+    wait_until(lambda: connection.ask_uncompared("metadata", 9, **asked), _shows_topic, "the new topic")
     return name
 
 
-def _shows_topic(metadata: Twin) -> bool:
+def _shows_topic(metadata: PairedValue) -> bool:
     topics = [topic for answer in (metadata.ours, metadata.theirs) for topic in answer["topics"]]
     parts = [part for topic in topics for part in topic["partitions"]]
     return [topic["error_code"] for topic in topics] == ["NONE"] * 2 and {part["error_code"] for part in parts} == {
@@ -99,9 +99,11 @@ class TestProtocol:
     """What comes before any group: versions, unknown requests."""
 
     @versions("api_versions")
-    def test_versions_of_the_classic_protocol(self, line: Line, version: int) -> None:
+    def test_api_versions_of_classic_protocol(self, connection: PairedConnection, version: int) -> None:
         """We serve every version that Kafka serves, and nothing that Kafka does not have."""
-        answer = line.look("api_versions", version, client_software_name="test", client_software_version="1.0")
+        answer = connection.ask_uncompared(
+            "api_versions", version, client_software_name="test", client_software_version="1.0"
+        )
         ours, theirs = (
             {api["api_key"]: (api["min_version"], api["max_version"]) for api in side["api_keys"]}
             for side in (answer.ours, answer.theirs)
@@ -112,46 +114,48 @@ class TestProtocol:
         beyond = {key: (ours[key], theirs.get(key)) for key in ours if not _within(ours[key], theirs.get(key))}
         assert beyond == {}, "(ours, Kafka's) by key"
 
-    def test_an_unknown_version_of_api_versions(self, line: Line) -> None:
+    def test_api_versions_with_unknown_version(self, connection: PairedConnection) -> None:
         """Answered in version 0 with what would be understood (KIP-511); any other request closes the connection."""
         payload = request_header(API_VERSIONS, UNKNOWN_VERSION) + b"\x00"
-        answer = line.send_raw(payload, "api_versions v99", lambda raw: decode("api_versions", 0, raw))
+        answer = connection.send_raw(payload, "api_versions v99", lambda raw: decode("api_versions", 0, raw))
         assert answer.ours["error_code"] == "UNSUPPORTED_VERSION"
 
     @pytest.mark.parametrize(
         ("name", "software_version"), [("", "1"), ("-dash", "1"), ("good", ""), ("good", "sp ace")]
     )
-    def test_a_client_software_name_that_is_not_allowed(self, line: Line, name: str, software_version: str) -> None:
-        line.ask("api_versions", 3, client_software_name=name, client_software_version=software_version)
+    def test_api_versions_with_invalid_software_name(
+        self, connection: PairedConnection, name: str, software_version: str
+    ) -> None:
+        connection.ask("api_versions", 3, client_software_name=name, client_software_version=software_version)
 
     @pytest.mark.parametrize("key", [*sorted(APIS.keys() - {API_VERSIONS}), 9999])
-    def test_an_unknown_version_or_request_closes_the_connection(self, line: Line, key: int) -> None:
-        answer = line.send_raw(
+    def test_unknown_api_or_version_closes_connection(self, connection: PairedConnection, key: int) -> None:
+        answer = connection.send_raw(
             request_header(key, UNKNOWN_VERSION) + b"\x00", f"key {key} v99", lambda raw: {"raw": raw}
         )
         assert answer.ours == HANGUP
 
     @versions("find_coordinator")
     @pytest.mark.parametrize("key_type", [0, 2, 9])
-    def test_find_coordinator(self, line: Line, version: int, key_type: int) -> None:
+    def test_find_coordinator(self, connection: PairedConnection, version: int, key_type: int) -> None:
         """Every group has a coordinator, unknown and unnamed ones too; 2 are share groups, 9 does not exist."""
         for keys in (["a", "b"], [""]):
-            line.ask("find_coordinator", version, key=keys[0], key_type=key_type, coordinator_keys=keys)
+            connection.ask("find_coordinator", version, key=keys[0], key_type=key_type, coordinator_keys=keys)
 
     @versions("metadata")
-    def test_metadata_of_topics_that_are_not_there(self, line: Line, version: int) -> None:
+    def test_metadata_of_unknown_topics(self, connection: PairedConnection, version: int) -> None:
         """With auto-creation off, an unknown topic and a name that cannot be one."""
         topics = [{"name": name, "topic_id": NO_ID} for name in ("never-made", "bad name", "x" * 250)]
-        line.ask("metadata", version, **metadata_values(topics, allow_auto_topic_creation=True))
+        connection.ask("metadata", version, **metadata_values(topics, allow_auto_topic_creation=True))
 
     @versions("metadata", lowest=12)
-    def test_metadata_by_an_unknown_id(self, line: Line, version: int) -> None:
+    def test_metadata_with_unknown_id(self, connection: PairedConnection, version: int) -> None:
         topics = [{"name": None, "topic_id": uuid.UUID(int=7)}]
-        line.ask("metadata", version, **metadata_values(topics))
+        connection.ask("metadata", version, **metadata_values(topics))
 
     @versions("metadata")
-    def test_metadata_of_a_topic(self, line: Line, version: int, topic: str) -> None:
-        line.ask("metadata", version, **metadata_values([{"name": topic, "topic_id": NO_ID}]))
+    def test_metadata_of_topic(self, connection: PairedConnection, version: int, topic: str) -> None:
+        connection.ask("metadata", version, **metadata_values([{"name": topic, "topic_id": NO_ID}]))
 
 
 class TestJoining:
@@ -171,124 +175,138 @@ class TestJoining:
         ],
         ids=str,
     )
-    def test_refused(self, line: Line, group: str, version: int, changes: Values) -> None:
+    def test_invalid_requests(self, connection: PairedConnection, group: str, version: int, changes: Values) -> None:
         """What a new group refuses. (Whether Kafka then shows an empty group or none is a matter of its timing.)"""
-        line.ask("join_group", version, **{**join_values(group), **changes})
+        connection.ask("join_group", version, **{**join_values(group), **changes})
 
     @versions("join_group")
-    def test_one_member_through_its_life(self, line: Line, group: str, version: int) -> None:
+    def test_join_sync_heartbeat_leave_of_one_member(
+        self, connection: PairedConnection, group: str, version: int
+    ) -> None:
         """Join, sync, beat, rejoin, leave; the group is described at each step."""
-        member = join(line, group, version)["member_id"]
-        describe(line, group)
+        member = join(connection, group, version)["member_id"]
+        describe(connection, group)
         assignments = [{"member_id": member, "assignment": b"everything"}]
-        line.ask("sync_group", min(version, 5), **sync_values(group, member, assignments))
-        describe(line, group)
-        beat(line, group, member)
-        again = line.ask("join_group", version, **join_values(group, member_id=member))
+        connection.ask("sync_group", min(version, 5), **sync_values(group, member, assignments))
+        describe(connection, group)
+        heartbeat(connection, group, member)
+        again = connection.ask("join_group", version, **join_values(group, member_id=member))
         assert again.ours["generation_id"] == 2
-        beat(line, group, member, generation=2)
-        leave(line, min(version, 5), group, member)
-        describe(line, group)
-        join(line, group, version)
+        heartbeat(connection, group, member, generation=2)
+        leave(connection, min(version, 5), group, member)
+        describe(connection, group)
+        join(connection, group, version)
 
     @versions("join_group")
-    def test_a_second_member_that_does_not_fit(self, line: Line, twins: Twins, group: str, version: int) -> None:
+    def test_second_member_with_inconsistent_protocol(
+        self, connection: PairedConnection, side_by_side: SideBySide, group: str, version: int
+    ) -> None:
         """Another protocol type, or no protocol in common with those who are there."""
-        only_member(line, group)
+        only_member(connection, group)
         for changes in ({"protocol_type": "connect"}, {"protocols": [{"name": "alien", "metadata": SUBSCRIPTION}]}):
-            twins.line().ask("join_group", version, **join_values(group, **changes))
+            side_by_side.connection().ask("join_group", version, **join_values(group, **changes))
 
     @versions("join_group", lowest=4)
-    def test_a_second_member_and_the_vote(self, line: Line, twins: Twins, group: str, version: int) -> None:
+    def test_second_member_and_protocol_vote(
+        self, connection: PairedConnection, side_by_side: SideBySide, group: str, version: int
+    ) -> None:
         """The first hears of the rebalance with its heartbeat; the vote takes what both can do."""
-        first = only_member(line, group)
-        other = twins.line()
+        first = only_member(connection, group)
+        other = side_by_side.connection()
         told = other.ask("join_group", version, **join_values(group))
         second = told["member_id"]
         sticky = [{"name": "sticky", "metadata": SUBSCRIPTION}]
         other.send("join_group", version, **join_values(group, member_id=second, protocols=sticky))
-        wait_until(lambda: line.look("heartbeat", 4, **beat_values(group, first)), _both_rebalance, "a rebalance")
-        line.ask("join_group", version, **join_values(group, member_id=first))
+        wait_until(
+            lambda: connection.ask_uncompared("heartbeat", 4, **heartbeat_values(group, first)),
+            _both_rebalance,
+            "a rebalance",
+        )
+        connection.ask("join_group", version, **join_values(group, member_id=first))
         other.receive("join_group", version)
         chosen = {"generation_id": 2, "protocol_name": "sticky"}
         other.send("sync_group", 5, **sync_values(group, second, [], **chosen))
         assignments = [{"member_id": member, "assignment": b"half"} for member in (first, second)]
-        line.ask("sync_group", 5, **sync_values(group, first, assignments, **chosen))
+        connection.ask("sync_group", 5, **sync_values(group, first, assignments, **chosen))
         other.receive("sync_group", 5)
-        describe(line, group)
+        describe(connection, group)
 
     @versions("sync_group")
-    def test_sync_refused(self, line: Line, group: str, version: int) -> None:
+    def test_invalid_sync_group(self, connection: PairedConnection, group: str, version: int) -> None:
         """SyncGroup without a group, without a member, of another generation, of another protocol."""
-        line.ask("sync_group", version, **sync_values(group, "nobody", []))
-        line.ask("sync_group", version, **sync_values("", "nobody", []))
-        member = only_member(line, group)
-        line.ask("sync_group", version, **sync_values(group, "nobody", []))
-        line.ask("sync_group", version, **sync_values(group, member, [], generation_id=9))
-        line.ask("sync_group", version, **sync_values(group, member, [], generation_id=9, protocol_name="x"))
-        line.ask("sync_group", version, **sync_values(group, member, [], protocol_name="sticky"))
-        line.ask("sync_group", version, **sync_values(group, member, [], protocol_type="connect"))
-        line.ask("sync_group", version, **sync_values(group, member, [], group_instance_id="seat"))
-        line.ask("sync_group", version, **sync_values(group, member, []))
+        connection.ask("sync_group", version, **sync_values(group, "nobody", []))
+        connection.ask("sync_group", version, **sync_values("", "nobody", []))
+        member = only_member(connection, group)
+        connection.ask("sync_group", version, **sync_values(group, "nobody", []))
+        connection.ask("sync_group", version, **sync_values(group, member, [], generation_id=9))
+        connection.ask("sync_group", version, **sync_values(group, member, [], generation_id=9, protocol_name="x"))
+        connection.ask("sync_group", version, **sync_values(group, member, [], protocol_name="sticky"))
+        connection.ask("sync_group", version, **sync_values(group, member, [], protocol_type="connect"))
+        connection.ask("sync_group", version, **sync_values(group, member, [], group_instance_id="seat"))
+        connection.ask("sync_group", version, **sync_values(group, member, []))
 
     @versions("join_group", lowest=5)
-    def test_a_static_member_is_replaced(self, line: Line, twins: Twins, group: str, version: int) -> None:
+    def test_static_member_is_replaced(
+        self, connection: PairedConnection, side_by_side: SideBySide, group: str, version: int
+    ) -> None:
         """A restart takes the seat over without a rebalance, and the old holder is fenced."""
-        seat = {"group_instance_id": "seat"}
-        old = only_member(line, group, "seat")
-        new = twins.line()
-        answer = new.ask("join_group", version, **join_values(group, **seat))
+        instance_id = {"group_instance_id": "seat"}
+        old = only_member(connection, group, "seat")
+        new = side_by_side.connection()
+        answer = new.ask("join_group", version, **join_values(group, **instance_id))
         assert answer.ours["generation_id"] == 1
-        beat(line, group, old, seat="seat")
-        beat(new, group, answer["member_id"], seat="seat")
-        new.ask("sync_group", 5, **sync_values(group, answer["member_id"], [], **seat))
-        describe(line, group)
-        line.ask("join_group", version, **join_values(group, member_id=old, **seat))
-        leave(line, 5, group, old, "seat")
-        leave(line, 5, group, "", "seat")
-        describe(line, group)
+        heartbeat(connection, group, old, instance_id="seat")
+        heartbeat(new, group, answer["member_id"], instance_id="seat")
+        new.ask("sync_group", 5, **sync_values(group, answer["member_id"], [], **instance_id))
+        describe(connection, group)
+        connection.ask("join_group", version, **join_values(group, member_id=old, **instance_id))
+        leave(connection, 5, group, old, "seat")
+        leave(connection, 5, group, "", "seat")
+        describe(connection, group)
 
 
 class TestLeaving:
     """Heartbeat and LeaveGroup."""
 
     @versions("heartbeat")
-    def test_heartbeat_refused(self, line: Line, group: str, version: int) -> None:
-        line.ask("heartbeat", version, **beat_values(group, "nobody"))
-        line.ask("heartbeat", version, **beat_values("", "nobody"))
-        member = only_member(line, group)
-        line.ask("heartbeat", version, **beat_values(group, "nobody"))
-        line.ask("heartbeat", version, **beat_values(group, member, generation=9))
-        line.ask("heartbeat", version, **beat_values(group, member, seat="seat"))
-        line.ask("heartbeat", version, **beat_values(group, member))
+    def test_invalid_heartbeat(self, connection: PairedConnection, group: str, version: int) -> None:
+        connection.ask("heartbeat", version, **heartbeat_values(group, "nobody"))
+        connection.ask("heartbeat", version, **heartbeat_values("", "nobody"))
+        member = only_member(connection, group)
+        connection.ask("heartbeat", version, **heartbeat_values(group, "nobody"))
+        connection.ask("heartbeat", version, **heartbeat_values(group, member, generation=9))
+        connection.ask("heartbeat", version, **heartbeat_values(group, member, instance_id="seat"))
+        connection.ask("heartbeat", version, **heartbeat_values(group, member))
 
     @versions("leave_group")
-    def test_leave(self, line: Line, group: str, version: int) -> None:
+    def test_leave_group(self, connection: PairedConnection, group: str, version: int) -> None:
         """Of a group that is not there, of nobody, of a wrong seat, and in the end of the member."""
-        leave(line, version, group, "nobody")
-        leave(line, version, "", "nobody")
-        member = only_member(line, group)
-        leave(line, version, group, "nobody")
-        leave(line, version, group, "")
+        leave(connection, version, group, "nobody")
+        leave(connection, version, "", "nobody")
+        member = only_member(connection, group)
+        leave(connection, version, group, "nobody")
+        leave(connection, version, group, "")
         if version >= 3:
-            leave(line, version, group, "", "seat")
-        leave(line, version, group, member)
-        leave(line, version, group, member)
-        describe(line, group)
+            leave(connection, version, group, "", "seat")
+        leave(connection, version, group, member)
+        leave(connection, version, group, member)
+        describe(connection, group)
 
 
 class TestOffsets:
     """OffsetCommit and OffsetFetch."""
 
     @versions("offset_commit")
-    def test_commit_without_a_group(self, line: Line, group: str, topic: str, version: int) -> None:
+    def test_offset_commit_without_group(
+        self, connection: PairedConnection, group: str, topic: str, version: int
+    ) -> None:
         """A simple consumer: no member, no generation; partition 9 and the second topic do not exist."""
-        values = commit_values(group, topic, id_of(line, topic))
+        values = commit_values(group, topic, id_of(connection, topic))
         unknown = {**values["topics"][0], "name": "never-made", "topic_id": uuid.UUID(int=7)}
-        line.ask("offset_commit", version, **{**values, "topics": [*values["topics"], unknown]})
-        fetch_all(line, group)
-        describe(line, group)
-        same_listing(line, 5, group, states_filter=["Empty"], types_filter=[])
+        connection.ask("offset_commit", version, **{**values, "topics": [*values["topics"], unknown]})
+        fetch_all(connection, group)
+        describe(connection, group)
+        same_listing(connection, 5, group, states_filter=["Empty"], types_filter=[])
 
     @versions("offset_commit")
     @pytest.mark.parametrize(
@@ -302,105 +320,115 @@ class TestOffsets:
         ],
         ids=str,
     )
-    def test_commit_refused(self, line: Line, group: str, topic: str, version: int, changes: Values) -> None:
+    def test_invalid_offset_commit(
+        self, connection: PairedConnection, group: str, topic: str, version: int, changes: Values
+    ) -> None:
         """To a group that is not there, and to one with a member."""
-        topic_id = id_of(line, topic)
+        topic_id = id_of(connection, topic)
         values = {**commit_values(group, topic, topic_id), **changes}
-        line.ask("offset_commit", version, **values)
-        only_member(line, group)
-        line.ask("offset_commit", version, **values)
-        line.ask("offset_commit", version, **commit_values(group, topic, topic_id))
-        fetch_all(line, group)
+        connection.ask("offset_commit", version, **values)
+        only_member(connection, group)
+        connection.ask("offset_commit", version, **values)
+        connection.ask("offset_commit", version, **commit_values(group, topic, topic_id))
+        fetch_all(connection, group)
 
     @versions("offset_commit")
-    def test_commit_of_a_member(self, line: Line, group: str, topic: str, version: int) -> None:
-        topic_id = id_of(line, topic)
-        member = only_member(line, group)
+    def test_offset_commit_of_member(self, connection: PairedConnection, group: str, topic: str, version: int) -> None:
+        topic_id = id_of(connection, topic)
+        member = only_member(connection, group)
         good = {"member_id": member, "generation_id_or_member_epoch": 1}
-        line.ask("offset_commit", version, **commit_values(group, topic, topic_id, **good))
+        connection.ask("offset_commit", version, **commit_values(group, topic, topic_id, **good))
         stale = {**good, "generation_id_or_member_epoch": 9}
-        line.ask("offset_commit", version, **commit_values(group, topic, topic_id, **stale))
-        fetch_all(line, group)
+        connection.ask("offset_commit", version, **commit_values(group, topic, topic_id, **stale))
+        fetch_all(connection, group)
 
     @versions("offset_commit")
-    def test_metadata_that_is_too_large(self, line: Line, group: str, topic: str, version: int) -> None:
+    def test_offset_commit_with_too_large_metadata(
+        self, connection: PairedConnection, group: str, topic: str, version: int
+    ) -> None:
         """A byte too much in one partition is refused there and does not hurt the other."""
-        values = commit_values(group, topic, id_of(line, topic))
+        values = commit_values(group, topic, id_of(connection, topic))
         parts = values["topics"][0]["partitions"]
         parts[0]["committed_metadata"] = "x" * (METADATA_BYTES_MAX + 1)
         parts[1]["committed_metadata"] = "x" * METADATA_BYTES_MAX
-        line.ask("offset_commit", version, **values)
-        fetch_all(line, group)
+        connection.ask("offset_commit", version, **values)
+        fetch_all(connection, group)
 
     @versions("offset_fetch")
-    def test_fetch(self, line: Line, group: str, topic: str, version: int) -> None:
+    def test_offset_fetch(self, connection: PairedConnection, group: str, topic: str, version: int) -> None:
         """Of an unknown group, of a known one, of one partition, of all, of a topic that is not there."""
-        asked = [{"name": topic, "topic_id": id_of(line, topic), "partition_indexes": [0, 1, 9]}]
+        asked = [{"name": topic, "topic_id": id_of(connection, topic), "partition_indexes": [0, 1, 9]}]
         unknown = [{"name": "never-made", "topic_id": uuid.UUID(int=7), "partition_indexes": [0]}]
         shapes = [asked, unknown, []] + ([None] if version >= 2 else [])
         for each in ("", group):
             for shape in shapes:
-                line.ask("offset_fetch", version, **fetch_values(version, each, shape))
-        line.ask("offset_commit", 9, **commit_values(group, topic))
+                connection.ask("offset_fetch", version, **fetch_values(version, each, shape))
+        connection.ask("offset_commit", 9, **commit_values(group, topic))
         for shape in shapes:
-            line.ask("offset_fetch", version, **fetch_values(version, group, shape))
+            connection.ask("offset_fetch", version, **fetch_values(version, group, shape))
 
     @versions("offset_fetch", lowest=8)
-    def test_fetch_of_many_groups(self, line: Line, group: str, topic: str, version: int) -> None:
-        line.ask("offset_commit", 9, **commit_values(group, topic))
+    def test_offset_fetch_of_several_groups(
+        self, connection: PairedConnection, group: str, topic: str, version: int
+    ) -> None:
+        connection.ask("offset_commit", 9, **commit_values(group, topic))
         asked = [{"group_id": each, "topics": None, "member_id": None, "member_epoch": -1} for each in (group, "x", "")]
-        line.ask("offset_fetch", version, groups=asked, require_stable=True)
+        connection.ask("offset_fetch", version, groups=asked, require_stable=True)
 
     @versions("offset_fetch", lowest=9)
-    def test_fetch_with_a_member_of_the_new_protocol(self, line: Line, group: str, version: int) -> None:
+    def test_offset_fetch_with_member_of_consumer_protocol(
+        self, connection: PairedConnection, group: str, version: int
+    ) -> None:
         """Member id and epoch belong to KIP-848; a classic group does not look at them."""
-        only_member(line, group)
-        line.ask("offset_fetch", version, **fetch_values(version, group, [], member_id="nobody", member_epoch=3))
+        only_member(connection, group)
+        connection.ask("offset_fetch", version, **fetch_values(version, group, [], member_id="nobody", member_epoch=3))
 
 
 class TestGroups:
     """DescribeGroups, ListGroups and DeleteGroups."""
 
     @versions("describe_groups")
-    def test_describe(self, line: Line, group: str, version: int) -> None:
+    def test_describe_groups(self, connection: PairedConnection, group: str, version: int) -> None:
         """Unknown, unnamed, stable with a static member, and empty."""
         asked = {"groups": [group, "", "never-made"], "include_authorized_operations": False}
-        line.ask("describe_groups", version, **asked)
-        member = only_member(line, group, "seat")
-        line.ask("describe_groups", version, **asked)
-        leave(line, 5, group, member)
-        line.ask("describe_groups", version, **asked)
+        connection.ask("describe_groups", version, **asked)
+        member = only_member(connection, group, "seat")
+        connection.ask("describe_groups", version, **asked)
+        leave(connection, 5, group, member)
+        connection.ask("describe_groups", version, **asked)
 
     @versions("describe_groups", lowest=3)
-    def test_describe_with_what_is_allowed(self, line: Line, group: str, version: int) -> None:
-        only_member(line, group)
-        line.ask("describe_groups", version, groups=[group, "never-made"], include_authorized_operations=True)
+    def test_describe_groups_with_authorized_operations(
+        self, connection: PairedConnection, group: str, version: int
+    ) -> None:
+        only_member(connection, group)
+        connection.ask("describe_groups", version, groups=[group, "never-made"], include_authorized_operations=True)
 
     @versions("list_groups")
-    def test_list(self, line: Line, group: str, topic: str, version: int) -> None:
+    def test_list_groups(self, connection: PairedConnection, group: str, topic: str, version: int) -> None:
         """A group with a member and one with offsets only; filters do not look at upper and lower case."""
-        only_member(line, group)
-        line.ask("offset_commit", 9, **commit_values(f"{group}-simple", topic))
+        only_member(connection, group)
+        connection.ask("offset_commit", 9, **commit_values(f"{group}-simple", topic))
         for states in ([], ["Stable"], ["stable", "EMPTY"], [" Stable "], ["nonsense"], ["PreparingRebalance", "Dead"]):
             for types in ([], ["classic"], ["Consumer", "CLASSIC"], [" classic"], ["no"]) if version >= 5 else ([],):
-                same_listing(line, version, group, states_filter=states, types_filter=types)
+                same_listing(connection, version, group, states_filter=states, types_filter=types)
 
     @versions("delete_groups")
-    def test_delete(self, line: Line, group: str, topic: str, version: int) -> None:
+    def test_delete_groups(self, connection: PairedConnection, group: str, topic: str, version: int) -> None:
         """Unknown, unnamed, with a member, empty with offsets; then it is gone."""
         asked = {"groups_names": [group, "", "never-made", f"{group}-simple"]}
-        line.ask("delete_groups", version, **asked)
-        member = only_member(line, group)
-        line.ask("offset_commit", 9, **commit_values(f"{group}-simple", topic))
-        line.ask("delete_groups", version, **asked)
-        leave(line, 5, group, member)
-        line.ask("delete_groups", version, **asked)
+        connection.ask("delete_groups", version, **asked)
+        member = only_member(connection, group)
+        connection.ask("offset_commit", 9, **commit_values(f"{group}-simple", topic))
+        connection.ask("delete_groups", version, **asked)
+        leave(connection, 5, group, member)
+        connection.ask("delete_groups", version, **asked)
         for each in (group, f"{group}-simple"):
-            describe(line, each)
-            fetch_all(line, each)
+            describe(connection, each)
+            fetch_all(connection, each)
 
 
-def _both_rebalance(answer: Twin) -> bool:
+def _both_rebalance(answer: PairedValue) -> bool:
     return {answer.ours["error_code"], answer.theirs["error_code"]} == {"REBALANCE_IN_PROGRESS"}
 
 

@@ -14,16 +14,16 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from conformance.kafka_stage import PACES, KafkaStage, get_ready
-from conformance.playing import Asked, Play
+from conformance.kafka_server import SPEEDS, KafkaServer, prepare_broker
+from conformance.playing import PendingRequest, Play
 from conformance.scenarios.transactions import init
 from conformance.script import Step
 from conformance.steps import pair
 
 from .kafka import RealKafka
 from .refusals import refusals
+from .side_by_side import Address
 from .test_same_bytes import APIS
-from .twins import Address
 
 MEMBER_ID = re.compile(rb"[A-Za-z]*-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 VERSIONS = {name: (low, high) for name, low, high in APIS.values()} | {"offset_delete": (0, 0)}
@@ -38,20 +38,20 @@ STAGES: Mapping[str, list[Step]] = {
 class RawPlay(Play):
     """Keeps what came, as bytes that are the same wherever they come from."""
 
-    def __init__(self, stage: KafkaStage, port: int) -> None:
-        super().__init__(stage)
+    def __init__(self, server: KafkaServer, port: int) -> None:
+        super().__init__(server)
         self.came: dict[int, bytes] = {}
         self._port = struct.pack(">i", port)
-        self._group = str(self.names.concrete("$group")).encode()
+        self._group = str(self.names.to_request("$group")).encode()
 
-    def _decode(self, asked: Asked, payload: bytes) -> dict[str, Any]:
+    def _decode(self, asked: PendingRequest, payload: bytes) -> dict[str, Any]:
         answer = super()._decode(asked, payload)
         self.came[asked.number] = self._masked(asked.api, payload, answer)
         return answer
 
     def _masked(self, api: str, payload: bytes, answer: Mapping[str, Any]) -> bytes:
         masked = MEMBER_ID.sub(b"<member>", payload).replace(self._group, b"<group>").replace(self._port, b"PORT")
-        for topic_id in self.stage.topics.values():
+        for topic_id in self.server.topics.values():
             masked = masked.replace(topic_id.bytes, b"<the topic's id>")
         if api in GIVES_PRODUCERS and answer.get("producer_id", -1) >= 0:
             masked = masked.replace(struct.pack(">q", answer["producer_id"]), b"producer")
@@ -59,21 +59,21 @@ class RawPlay(Play):
 
 
 async def play(address: Address, topics: dict[str, UUID], script: list[Step]) -> dict[int, bytes]:
-    stage = KafkaStage(*address, topics, PACES[0])
-    run = RawPlay(stage, address[1])
+    server = KafkaServer(*address, topics, SPEEDS[0])
+    run = RawPlay(server, address[1])
     try:
         for step in script:
             await run.take(step)
     finally:
-        await stage.leave()
+        await server.leave()
     return run.came
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_refusals(real_kafka: RealKafka, our_address: Address, stage: str) -> None:
+def test_invalid_raw_requests(real_kafka: RealKafka, our_address: Address, stage: str) -> None:
     script = [init("P"), *STAGES[stage], *refusals(VERSIONS, has_members=stage != "absent")]
     addresses = our_address, (real_kafka.host, real_kafka.port)
-    topics = [get_ready(*address) for address in addresses]
+    topics = [prepare_broker(*address) for address in addresses]
 
     async def both() -> list[dict[int, bytes]]:
         return await asyncio.gather(*(play(*one, script) for one in zip(addresses, topics, strict=True)))

@@ -11,7 +11,7 @@ import pytest
 from peers.waiting import wait_until
 from pyspark.sql import SparkSession
 
-from callboard.bench.loggen import Shape, write_log
+from callboard.bench.loggen import LogShape, write_log
 from callboard.runtime.cli import compact
 from callboard.runtime.cli.exchange import export
 from callboard.runtime.disk.disk import Disk
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.usefixtures("kafka_jars")
 def generated(folder: Path) -> Path:
     """A log of many segments with transactions, some of them aborted, and tombstones. Groups have no members in it."""
     root = folder / "generated"
-    shape = Shape(20_000, PARTITIONS, groups=80, segment_bytes=100_000, transaction_rate=0.05, death_rate=0.02)
+    shape = LogShape(20_000, PARTITIONS, groups=80, segment_bytes=100_000, transaction_rate=0.05, death_rate=0.02)
     write_log(root, shape._replace(group_record_rate=0.0), seed=11)
     DataFolder(root, PARTITIONS, TRANSACTION_PARTITIONS).close()
     return root
@@ -110,7 +110,7 @@ def cleaned_to(kafka: Path) -> dict[int, int]:
     return {int(line[1]): int(line[2]) for line in lines if len(line) == 3 and line[0] == TOPIC}
 
 
-def test_kafka_starts_on_what_spark_compacted(
+def test_kafka_starts_on_log_compacted_by_spark(
     spark: SparkSession, kafka_jars: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Beside a running server. Kafka's tool prints every file without a complaint, Kafka tells what we told before."""
@@ -129,7 +129,7 @@ def test_kafka_starts_on_what_spark_compacted(
         kafka.stop()
 
 
-def test_kafkas_cleaner_and_ours_keep_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_kafka_cleaner_and_spark_compaction_keep_same_records(spark: SparkSession, tmp_path: Path) -> None:
     """The same keys with the same values, from the same records; and both drop most of the log."""
     data = generated(tmp_path)
     ends = closed_ends(data)

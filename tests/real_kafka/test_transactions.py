@@ -18,9 +18,9 @@ from peers.server import ServerProcess
 from peers.waiting import wait_until
 from peers.wire import Wire
 
-from .asking import metadata_values
 from .kafka import RealKafka
-from .twins import Answer, Line, Twin, Twins
+from .paired_requests import metadata_values
+from .side_by_side import Answer, PairedConnection, PairedValue, SideBySide
 
 BUSY = ("CONCURRENT_TRANSACTIONS", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 NOBODY = {"producer_id": -1, "producer_epoch": -1}
@@ -30,30 +30,30 @@ FIRST, LAST = 0, 5
 class Cast:
     """One transactional id on both sides, with a topic of two partitions and a group."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, connection: PairedConnection) -> None:
         name = uuid.uuid4().hex[:8]
         self.name, self.group, self.topic = f"tx-{name}", f"group-{name}", f"topic-{name}"
-        self.line = line
+        self.connection = connection
         new = {"name": self.topic, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
-        line.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
-        line.ask_until(_shows_topic, "metadata", 9, **metadata_values([{"name": self.topic}]))
+        connection.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
+        connection.ask_until(_shows_topic, "metadata", 9, **metadata_values([{"name": self.topic}]))
         self.ask("find_coordinator", 3, key=self.name, key_type=1)  # Kafka makes its topic now
         self.init()
 
-    def ask(self, name: str, version: int, **values: Any) -> Twin:
+    def ask(self, name: str, version: int, **values: Any) -> PairedValue:
         """Both answers, of each side when it is not busy with the transaction before; they must be the same."""
-        return self.line.ask_until(_is_settled, name, version, **values)
+        return self.connection.ask_until(_is_settled, name, version, **values)
 
     def init(self, version: int = 4, **values: Any) -> None:
         asked = {"transactional_id": self.name, "transaction_timeout": 60_000, **NOBODY, **values}
         answer = self.ask("init_producer_id", version, **asked)
         self.producer = {"producer_id": answer["producer_id"], "producer_epoch": answer["producer_epoch"]}
 
-    def add_offsets(self, version: int = 3, **values: Any) -> Twin:
+    def add_offsets(self, version: int = 3, **values: Any) -> PairedValue:
         asked = {"transactional_id": self.name, "group_id": self.group, **self.producer, **values}
         return self.ask("add_offsets_to_txn", version, **asked)
 
-    def commit_offsets(self, version: int = 3, offset: int = 5, partition: int = 0, **values: Any) -> Twin:
+    def commit_offsets(self, version: int = 3, offset: int = 5, partition: int = 0, **values: Any) -> PairedValue:
         part = {"partition_index": partition, "committed_offset": offset, "committed_leader_epoch": -1}
         asked = {
             "transactional_id": self.name,
@@ -66,7 +66,7 @@ class Cast:
         }
         return self.ask("txn_offset_commit", version, **{**asked, **values})
 
-    def add_partitions(self, version: int = 3, *partitions: int, **values: Any) -> Twin:
+    def add_partitions(self, version: int = 3, *partitions: int, **values: Any) -> PairedValue:
         of = {"transactional_id": self.name, **self.producer, **values}
         topics = values.get("topics", [{"name": self.topic, "partitions": list(partitions)}])
         asked = {f"v3_and_below_{field}": value for field, value in of.items()}
@@ -74,23 +74,23 @@ class Cast:
         asked |= {"transactions": [{"verify_only": False, **of, "topics": topics}]}
         return self.ask("add_partitions_to_txn", version, **asked)
 
-    def end(self, version: int = 3, committed: bool = True, **values: Any) -> Twin:
+    def end(self, version: int = 3, committed: bool = True, **values: Any) -> PairedValue:
         asked = {"transactional_id": self.name, "committed": committed, **self.producer, **values}
         return self.ask("end_txn", version, **asked)
 
-    def fetch(self, stable: bool = True) -> Twin:
+    def fetch(self, stable: bool = True) -> PairedValue:
         topics = [{"name": self.topic, "partition_indexes": [0]}]
-        return self.line.ask("offset_fetch", 7, group_id=self.group, topics=topics, require_stable=stable)
+        return self.connection.ask("offset_fetch", 7, group_id=self.group, topics=topics, require_stable=stable)
 
-    def fetch_when_stable(self) -> Twin:
+    def fetch_when_stable(self) -> PairedValue:
         topics = [{"name": self.topic, "partition_indexes": [0]}]
         asked = {"group_id": self.group, "topics": topics, "require_stable": True}
-        return self.line.ask_until(lambda answer: "UNSTABLE" not in str(answer), "offset_fetch", 7, **asked)
+        return self.connection.ask_until(lambda answer: "UNSTABLE" not in str(answer), "offset_fetch", 7, **asked)
 
     def bumped(self) -> dict[str, Any]:
         """The producer with the next epoch."""
         epoch = self.producer["producer_epoch"]
-        return {**self.producer, "producer_epoch": Twin(epoch.ours + 1, epoch.theirs + 1)}
+        return {**self.producer, "producer_epoch": PairedValue(epoch.ours + 1, epoch.theirs + 1)}
 
 
 def _shows_topic(metadata: Answer) -> bool:
@@ -104,15 +104,15 @@ def _is_settled(answer: Answer) -> bool:
 
 
 @pytest.fixture
-def cast(twins: Twins) -> Cast:
-    return Cast(twins.line())
+def cast(side_by_side: SideBySide) -> Cast:
+    return Cast(side_by_side.connection())
 
 
 each_version = pytest.mark.parametrize("version", range(FIRST, LAST + 1))
 
 
 @each_version
-def test_a_transaction_from_its_beginning_to_its_end(cast: Cast, version: int) -> None:
+def test_whole_transaction(cast: Cast, version: int) -> None:
     for committed in (True, False, True):
         if version < LAST:
             cast.add_offsets(min(version, 4))
@@ -126,14 +126,14 @@ def test_a_transaction_from_its_beginning_to_its_end(cast: Cast, version: int) -
 
 
 @each_version
-def test_offsets_that_are_not_part_of_a_transaction(cast: Cast, version: int) -> None:
+def test_txn_offset_commit_without_transaction(cast: Cast, version: int) -> None:
     cast.commit_offsets(version)
     cast.end(3, committed=False)
 
 
 @each_version
 @pytest.mark.parametrize("committed", [True, False])
-def test_ends_that_are_asked_for_again_or_never_began(cast: Cast, version: int, committed: bool) -> None:
+def test_repeated_end_txn_and_end_txn_without_begin(cast: Cast, version: int, committed: bool) -> None:
     cast.end(version, committed)
     cast.init()
     cast.add_partitions(3, 0)
@@ -147,7 +147,7 @@ def test_ends_that_are_asked_for_again_or_never_began(cast: Cast, version: int, 
 
 
 @each_version
-def test_zombies_and_strangers(cast: Cast, version: int) -> None:
+def test_fenced_and_unknown_producers(cast: Cast, version: int) -> None:
     """An old epoch, a later one, another producer's id, an id that nobody has, and none."""
     old: dict[str, Any] = dict(cast.producer)
     cast.init()
@@ -161,14 +161,14 @@ def test_zombies_and_strangers(cast: Cast, version: int) -> None:
         cast.init(version=max(version, 3), **known)
 
 
-def test_what_a_producer_may_not_ask_for(cast: Cast) -> None:
+def test_invalid_init_producer_id(cast: Cast) -> None:
     for timeout in (0, -1, 900_001):
         cast.init(transaction_timeout=timeout)
     for values in ({"transactional_id": ""}, {"producer_id": 5}, {"producer_epoch": 5}):
         cast.init(**values)
 
 
-def test_a_producer_that_goes_on_after_an_error(cast: Cast) -> None:
+def test_producer_after_error(cast: Cast) -> None:
     """KIP-360: the same request twice is answered alike, also after a transaction that was aborted for it."""
     first: dict[str, Any] = dict(cast.producer)
     for _ in range(2):
@@ -181,7 +181,7 @@ def test_a_producer_that_goes_on_after_an_error(cast: Cast) -> None:
 
 
 @each_version
-def test_partitions_that_cannot_be_added(cast: Cast, version: int) -> None:
+def test_add_partitions_to_txn_with_invalid_partitions(cast: Cast, version: int) -> None:
     cast.add_partitions(version, 0, 1)
     cast.add_partitions(version, 0, 9)
     cast.add_partitions(version, 0, topics=[{"name": "nowhere", "partitions": [0]}])
@@ -191,7 +191,7 @@ def test_partitions_that_cannot_be_added(cast: Cast, version: int) -> None:
 
 
 @each_version
-def test_offsets_that_the_group_refuses(cast: Cast, version: int) -> None:
+def test_txn_offset_commit_refused_by_group(cast: Cast, version: int) -> None:
     cast.add_offsets()
     if version >= 3:
         cast.commit_offsets(version, generation_id=3, member_id="stranger")
@@ -207,11 +207,11 @@ def test_offsets_that_the_group_refuses(cast: Cast, version: int) -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_plain_commit_in_the_middle_of_a_transaction(cast: Cast, committed: bool) -> None:
+def test_offset_commit_during_transaction(cast: Cast, committed: bool) -> None:
     cast.add_offsets()
     cast.commit_offsets(offset=50)
     part = {"partition_index": 0, "committed_offset": 60, "committed_leader_epoch": -1, "committed_metadata": ""}
-    cast.line.ask(
+    cast.connection.ask(
         "offset_commit",
         8,
         group_id=cast.group,
@@ -226,10 +226,10 @@ def test_a_plain_commit_in_the_middle_of_a_transaction(cast: Cast, committed: bo
     cast.fetch_when_stable()
 
 
-def test_a_group_that_is_deleted_in_the_middle_of_a_transaction(cast: Cast) -> None:
+def test_delete_groups_during_transaction(cast: Cast) -> None:
     cast.add_offsets()
     cast.commit_offsets()
-    cast.line.ask("delete_groups", 2, groups_names=[cast.group])
+    cast.connection.ask("delete_groups", 2, groups_names=[cast.group])
     cast.fetch()
     cast.end()
     cast.fetch_when_stable()
@@ -279,7 +279,7 @@ def dumped(kafka: RealKafka, decoder: str, folders: list[Path]) -> str:
     return done.stdout
 
 
-def test_kafka_reads_our_transactions(real_kafka: RealKafka, our_data: Path) -> None:
+def test_kafka_tools_read_our_transactions(real_kafka: RealKafka, our_data: Path) -> None:
     text = dumped(real_kafka, "--transaction-log-decoder", sorted(our_data.glob("__transaction_state-*")))
     assert set(re.findall(r'"transactionalId":"(\w+)"', text)) == {"tx"}
     states = re.findall(r'"transactionStatus":(\d)', text)
@@ -287,7 +287,7 @@ def test_kafka_reads_our_transactions(real_kafka: RealKafka, our_data: Path) -> 
     assert re.findall(r'"version":"(\d)"', text) == ["1"] * len(states)
 
 
-def test_kafka_reads_our_pending_offsets_and_markers(real_kafka: RealKafka, our_data: Path) -> None:
+def test_kafka_tools_read_our_pending_offsets_and_markers(real_kafka: RealKafka, our_data: Path) -> None:
     text = dumped(real_kafka, "--offsets-decoder", sorted(our_data.glob("__consumer_offsets-*")))
     batches = re.findall(r"producerId: (\d+) producerEpoch: (\d+).*?isTransactional: (\w+) isControl: (\w+)", text)
     assert [batch[1:] for batch in batches] == [("0", "true", "false"), ("0", "true", "true")] * 2
@@ -301,7 +301,7 @@ COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 RECORDS = 100
 
 
-def test_java_copies_each_record_once_with_aborts_at_random(real_kafka: RealKafka, tmp_path: Path) -> None:
+def test_java_copies_each_record_once_with_random_aborts(real_kafka: RealKafka, tmp_path: Path) -> None:
     """Read, write and send the offsets in a transaction of ten records; some are aborted and done again."""
     with ServerProcess(tmp_path, options=("--topic", "in:1", "--topic", "out:1")) as server:
         values = [str(number).encode() for number in range(RECORDS)]

@@ -1,4 +1,4 @@
-"""``python -m simulation [SCENARIO] SEED [COUNT] [--only 1,2]``: one run again, or many, and which of them fail."""
+"""``python -m simulation [SCENARIO] SEED [COUNT] [--only 1,2]``: repeats one seed, or runs several."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .scenarios import SCENARIOS
 
 
 def arguments(given: list[str]) -> list[str]:
-    """Without a scenario, the seed chooses one, as in the test suite."""
+    """Add the scenario. By default the seed selects it, as in the test suite."""
     if given and given[0] in SCENARIOS:
         name, *rest = given
     else:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from crashes.mutations import answered_before_the_sync
+from crashes.mutations import journal_is_not_synced
 
 from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.errors import NO_ERROR, ErrorCode
@@ -18,22 +18,22 @@ from callboard.actors.group.actor import GroupActor
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.effects import Deadline, Effects
 from callboard.actors.group.in_flight import CommitContext
-from callboard.actors.group.members import Member, Members
+from callboard.actors.group.members import GroupMember, Members
 from callboard.actors.group.offsets import GroupData, Offsets
-from callboard.actors.messages import Heartbeat, LeaveGroup, Leaving, Left, LeftMember
+from callboard.actors.messages import Heartbeat, LeaveGroup, LeavingMember, Left, LeftMember
 from callboard.actors.records import GroupValue, MarkerRecord, OffsetRecord
 from callboard.actors.transactions.actor import TransactionsActor
 from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.loading import child as load_child
 from callboard.runtime.log.compaction.seen import SeenKeys
 from callboard.runtime.log.reading import backwards, newest
-from callboard.runtime.log.reading.newest import Loaded
+from callboard.runtime.log.reading.newest import LoadedPartition
 from callboard.runtime.log.recovery.recovery import Recovery
 from callboard.runtime.member.assignors import cooperative
 from callboard.runtime.member.lease import Lease
 from callboard.runtime.member.membership import Membership
 from callboard.runtime.member.owned_shards import OwnedShards
-from callboard.runtime.member.work import Shard, TopicPartition
+from callboard.runtime.member.shards import Shard, TopicPartition
 
 from .mutations_log import HOUSEKEEPING, Plant
 
@@ -81,12 +81,14 @@ def changed_when_loaded(change: Callable[[GroupData], None]) -> Plant:
     def plant(patch: pytest.MonkeyPatch) -> None:
         load = newest.load_partition
 
-        def load_and_change(*arguments: Any, **options: Any) -> Loaded:
+        def load_and_change(*arguments: Any, **options: Any) -> LoadedPartition:
             loaded = load(*arguments, **options)
-            groups = loaded.awake | {name: GroupData.unpack(packed) for name, packed in loaded.asleep.items()}
+            groups = loaded.unpacked_groups | {
+                name: GroupData.unpack(packed) for name, packed in loaded.packed_groups.items()
+            }
             for data in groups.values():
                 change(data)
-            return loaded._replace(awake=groups, asleep={})
+            return loaded._replace(unpacked_groups=groups, packed_groups={})
 
         patch.setattr(load_child, "load_partition", load_and_change)
 
@@ -149,7 +151,7 @@ def heartbeats_do_not_count(patch: pytest.MonkeyPatch) -> None:
     """A session ends though its member beats."""
     renew = ClassicGroup._renew_session
 
-    def renew_sometimes(self: ClassicGroup, member: Member, effects: Effects) -> None:
+    def renew_sometimes(self: ClassicGroup, member: GroupMember, effects: Effects) -> None:
         if member.session.due_ms is None:
             renew(self, member, effects)
 
@@ -190,7 +192,7 @@ def instance_ids_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
 
 def who_leaves_stays(patch: pytest.MonkeyPatch) -> None:
     def leave(self: ClassicGroup, request: LeaveGroup, effects: Effects) -> Left:
-        def left(one: Leaving) -> LeftMember:
+        def left(one: LeavingMember) -> LeftMember:
             known = one.member_id in self.members.by_id
             return LeftMember(one.member_id, None, ErrorCode.NONE if known else ErrorCode.UNKNOWN_MEMBER_ID)
 
@@ -258,11 +260,11 @@ def joins_are_complete_too_early(patch: pytest.MonkeyPatch) -> None:
 def dead_alarms_ring(patch: pytest.MonkeyPatch) -> None:
     """A deadline that was moved meanwhile counts all the same."""
 
-    def rang(self: Deadline, now_ms: int, effects: Effects) -> bool:
+    def handle_alarm(self: Deadline, now_ms: int, effects: Effects) -> bool:
         self.due_ms = None
         return True
 
-    patch.setattr(Deadline, "rang", rang)
+    patch.setattr(Deadline, "handle_alarm", handle_alarm)
 
 
 def answered_though_it_failed(patch: pytest.MonkeyPatch) -> None:
@@ -279,14 +281,14 @@ def answered_though_it_failed(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_marker_is_not_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TransactionsActor, "_tell_groups", lambda self, marker: None)
+    patch.setattr(TransactionsActor, "_send_marker_to_groups", lambda self, marker: None)
 
 
 def a_marker_is_not_written(patch: pytest.MonkeyPatch) -> None:
     def finish(self: TransactionsActor, transaction: Any, partitions: Sequence[int]) -> None:
         from callboard.actors.transactions.actor import marker_of
 
-        self._tell_groups(marker_of(transaction))
+        self._send_marker_to_groups(marker_of(transaction))
         self._finish(transaction)
 
     patch.setattr(TransactionsActor, "_append_markers", finish)
@@ -333,7 +335,7 @@ def work_goes_on_while_joining(patch: pytest.MonkeyPatch) -> None:
 
 def what_moves_is_given_at_once(patch: pytest.MonkeyPatch) -> None:
     """The cooperative protocol in one step instead of two."""
-    patch.setattr(cooperative, "hold_back", lambda shards, held: list(shards))
+    patch.setattr(cooperative, "withhold_owned", lambda shards, held: list(shards))
 
 
 def hand_backs_do_not_wait(patch: pytest.MonkeyPatch) -> None:
@@ -356,7 +358,7 @@ def journals_names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS: dict[str, Mutant] = {
-    "the journal is not synced": Mutant(answered_before_the_sync, "crashes"),
+    "the journal is not synced": Mutant(journal_is_not_synced, "crashes"),
     "the journal's name is not synced": Mutant(journals_names_are_not_synced, "crashes"),
     "a commit is answered before it is written": Mutant(answered_before_it_is_written, "commits"),
     "a refused commit is answered as if it was kept": Mutant(answered_though_it_failed, "full_disk"),
@@ -371,9 +373,9 @@ MUTATIONS: dict[str, Mutant] = {
     "the rebalance timeout is forgotten": Mutant(the_rebalance_timeout_is_forgotten, "static_members"),
     "heartbeats do not count": Mutant(heartbeats_do_not_count, "members"),
     "an old alarm counts": Mutant(dead_alarms_ring, "members"),
-    "old generations are not fenced": Mutant(old_generations_are_not_fenced, "nuisances"),
-    "instance ids are not fenced": Mutant(instance_ids_are_not_fenced, "nuisances"),
-    "who leaves stays": Mutant(who_leaves_stays, "nuisances"),
+    "old generations are not fenced": Mutant(old_generations_are_not_fenced, "invalid_requests"),
+    "instance ids are not fenced": Mutant(instance_ids_are_not_fenced, "invalid_requests"),
+    "who leaves stays": Mutant(who_leaves_stays, "invalid_requests"),
     "a generation is used twice": Mutant(a_generation_is_used_twice, "members"),
     "one gets another's assignment": Mutant(one_gets_anothers_assignment, "members"),
     "an assignment is told before it is written": Mutant(synced_before_it_is_written, "crashes"),

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from callboard.actors.coordinator.availability import Unserved
-from callboard.actors.coordinator.retention import Sweep
+from callboard.actors.coordinator.availability import Availability
+from callboard.actors.coordinator.retention import RetentionScan
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.actor import GroupActor
 from callboard.actors.group.in_flight import DeleteContext, Deletion
@@ -21,7 +21,7 @@ from callboard.runtime.log import checkpoint
 from callboard.runtime.log.compaction import garbage, swap
 from callboard.runtime.log.partitions import Partitions
 from callboard.runtime.log.rounds import Round
-from callboard.runtime.log.writer import RoundWork
+from callboard.runtime.log.writer import RoundWriter
 from callboard.runtime.settings.dynamic import DynamicSettings
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -30,7 +30,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def a_checkpoint_does_not_sync(patch: pytest.MonkeyPatch) -> None:
     """It drops the journal though the partition files may not be on the disk."""
     patch.setattr(checkpoint, "sync_partitions", lambda *arguments: [])
-    patch.setattr(Partitions, "not_on_disk", lambda self: {each.number for each in self if each.failure})
+    patch.setattr(Partitions, "unsynced_partitions", lambda self: {each.number for each in self if each.failure})
 
 
 def a_checkpoint_drops_too_much(patch: pytest.MonkeyPatch) -> None:
@@ -46,18 +46,18 @@ def a_checkpoint_drops_too_much(patch: pytest.MonkeyPatch) -> None:
 
 def the_interval_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """With ``sync="interval"`` nothing is ever synced."""
-    patch.setattr(RoundWork, "_sync_journal", lambda self: None)
+    patch.setattr(RoundWriter, "_sync_journal", lambda self: None)
 
 
 def answered_before_the_write(patch: pytest.MonkeyPatch) -> None:
     """A round is answered, and written when the next call comes."""
-    write = RoundWork._write
+    write = RoundWriter._write
 
-    def later(self: RoundWork, item: Round) -> None:
+    def later(self: RoundWriter, item: Round) -> None:
         item.done(item.outcomes)
         self._threads.put(partial(write, self, item._replace(done=lambda outcomes: None)))
 
-    patch.setattr(RoundWork, "_write", later)
+    patch.setattr(RoundWriter, "_write", later)
 
 
 def deletions_do_not_wait(patch: pytest.MonkeyPatch) -> None:
@@ -65,15 +65,15 @@ def deletions_do_not_wait(patch: pytest.MonkeyPatch) -> None:
 
     def at_once(self: GroupActor, deletion: Deletion) -> None:
         if not deletion.is_sent:
-            found = self._doomed(deletion)
-            context = DeleteContext(deletion.reply, False, found.is_all, len(found.records))
+            found = self._next_batch(deletion)
+            context = DeleteContext(deletion.reply, False, found.is_last, len(found.records))
             if found.records:
                 self._append(found.records, context)
                 deletion.is_sent = True
             else:
-                self._delete_written(context, ErrorCode.NONE)
+                self._handle_tombstones_written(context, ErrorCode.NONE)
 
-    patch.setattr(GroupActor, "_delete_if_all_is_written", at_once)
+    patch.setattr(GroupActor, "_append_tombstones_when_idle", at_once)
 
 
 def deleted_groups_are_answered_early(patch: pytest.MonkeyPatch) -> None:
@@ -82,8 +82,8 @@ def deleted_groups_are_answered_early(patch: pytest.MonkeyPatch) -> None:
 
     def answer_and_append(self: GroupActor, records: Any, context: Any) -> None:
         append(self, records, context)
-        if isinstance(context, DeleteContext) and self._underway.deletion is not None:
-            self._underway.deletion.answer(ErrorCode.NONE)
+        if isinstance(context, DeleteContext) and self._in_flight.deletion is not None:
+            self._in_flight.deletion.answer(ErrorCode.NONE)
 
     patch.setattr(GroupActor, "_append", answer_and_append)
 
@@ -102,7 +102,7 @@ def sleepers_forget(patch: pytest.MonkeyPatch) -> None:
 
 
 def sleepers_are_not_swept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Sweep, "concerns", lambda self, packed: False)
+    patch.setattr(RetentionScan, "may_have_expired", lambda self, packed: False)
 
 
 def minutes_are_seconds(patch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def minutes_are_seconds(patch: pytest.MonkeyPatch) -> None:
 
 
 def served_while_it_loads(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Unserved, "refuse", lambda self, request, partitions: None)
+    patch.setattr(Availability, "error_reply_for", lambda self, request, partitions: None)
 
 
 def settings_are_not_kept(patch: pytest.MonkeyPatch) -> None:
@@ -147,22 +147,22 @@ def compactors_do_not_lock(patch: pytest.MonkeyPatch) -> None:
     def unlocked(disk: Any, folder: Path) -> Iterator[bool]:
         yield True
 
-    patch.setattr(swap, "locked", unlocked)
-    patch.setattr(garbage, "locked", unlocked)
+    patch.setattr(swap, "try_lock", unlocked)
+    patch.setattr(garbage, "try_lock", unlocked)
 
 
 HOUSEKEEPING: dict[str, tuple[Plant, str]] = {
     "a checkpoint does not sync": (a_checkpoint_does_not_sync, "crashes"),
     "a checkpoint drops too much": (a_checkpoint_drops_too_much, "crashes"),
-    "interval: never synced": (the_interval_is_forgotten, "relaxed"),
-    "interval: answered before the write": (answered_before_the_write, "relaxed"),
-    "deletions do not wait for commits": (deletions_do_not_wait, "sleepers"),
+    "interval: never synced": (the_interval_is_forgotten, "unsynced_commits"),
+    "interval: answered before the write": (answered_before_the_write, "unsynced_commits"),
+    "deletions do not wait for commits": (deletions_do_not_wait, "passivated_groups"),
     "a deleted group is answered early": (deleted_groups_are_answered_early, "deletions"),
-    "sleepers forget an offset": (sleepers_forget, "sleepers"),
-    "sleepers are not swept": (sleepers_are_not_swept, "sleepers"),
-    "offsets expire too early": (minutes_are_seconds, "sleepers"),
+    "sleepers forget an offset": (sleepers_forget, "passivated_groups"),
+    "sleepers are not swept": (sleepers_are_not_swept, "passivated_groups"),
+    "offsets expire too early": (minutes_are_seconds, "passivated_groups"),
     "groups are served while they load": (served_while_it_loads, "commits"),
-    "settings are not kept": (settings_are_not_kept, "crowd"),
+    "settings are not kept": (settings_are_not_kept, "shared_partition"),
     "compaction's files are not synced": (not_synced(".compaction/segments"), "crashes"),
     "compaction's manifest is not synced": (not_synced(".compaction"), "crashes"),
     "compactors do not lock": (compactors_do_not_lock, "crashes"),

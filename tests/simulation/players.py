@@ -1,7 +1,7 @@
-"""Clients of a simulated coordinator that speak its messages themselves, as plainly as a correct client can.
+"""Clients of a simulated coordinator that send its messages directly, as simply as a correct client can.
 
-``Worker`` is a member of a group that works on what it is given; ``Committer`` commits and fetches without a group;
-``Producer`` commits in transactions; ``Nuisance`` sends what no correct client would.
+``Worker`` is a member of a group that works on its assignment; ``Committer`` commits and fetches without membership;
+``Producer`` commits in transactions; ``InvalidClient`` sends requests that no correct client sends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from callboard.actors.messages import (
     Joined,
     JoinGroup,
     LeaveGroup,
-    Leaving,
+    LeavingMember,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
@@ -36,19 +36,19 @@ from callboard.runtime.testing.simulation.scenario import Sim
 
 HOST = "/127.0.0.1"
 TOPIC = "t"
-REST_S = 150.0  # a group falls asleep after one to two minutes
-AGAIN_S = 0.3  # before a client that was refused or cut off tries again
-LEASE = 0.8  # of a session, the part in which a member may trust the last answer
-REQUEST_S = 400.0  # a client gives a request up after this, parked ones included
-AWAY = (
+LONG_PAUSE_S = 150.0  # a group is passivated after one to two minutes
+RETRY_S = 0.3  # before a refused or disconnected client retries
+LEASE_FRACTION = 0.8  # the part of a session in which a member may rely on the last answer
+REQUEST_TIMEOUT_S = 400.0  # also for requests that wait for other members
+RETRIABLE_ERRORS = (
     *(ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )
-FORGOTTEN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
+MEMBER_LOST_ERRORS = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 
 
-class Player:
-    """What all of them share: a name, a process of their own, channels."""
+class SimulatedClient:
+    """A client with a name, a process and channels of its own."""
 
     def __init__(self, sim: Sim, name: str) -> None:
         self.sim = sim
@@ -63,29 +63,29 @@ class Player:
         raise NotImplementedError
 
     def unique(self) -> str:
-        """Metadata that nobody else commits."""
+        """Metadata that no other commit has."""
         self._serial += 1
         return f"{self.name}.{self._serial}"
 
-    async def ask(self, message: Any, way: str = "main") -> Any:
-        """On a channel that is opened when there is none. ChannelLost when it is lost."""
-        channel = self._channels.get(way)
+    async def ask(self, message: Any, channel_name: str = "main") -> Any:
+        """Send a request on a channel, which is opened if needed. ChannelLost when it breaks."""
+        channel = self._channels.get(channel_name)
         try:
             if channel is None:
-                channel = self._channels[way] = await self.connector.open(self.name)
-            async with asyncio.timeout(REQUEST_S):
+                channel = self._channels[channel_name] = await self.connector.open(self.name)
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 return await channel.ask(message)
         except (ChannelLost, TimeoutError) as error:
-            if channel is not None and self._channels.get(way) is channel:
-                del self._channels[way]
+            if channel is not None and self._channels.get(channel_name) is channel:
+                del self._channels[channel_name]
             raise ChannelLost(str(error)) from None
 
-    async def pause(self, seconds: float = AGAIN_S) -> None:
+    async def pause(self, seconds: float = RETRY_S) -> None:
         await asyncio.sleep(self.sim.random.random() * seconds * 2)
 
 
-class Worker(Player):
-    """An eager member: it stops all work before it joins again, and when its lease ends."""
+class Worker(SimulatedClient):
+    """A member with the eager protocol: it stops all work before it rejoins, and when its lease ends."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Worker(Player):
         starts: int = 1,
         is_watched: bool = True,
     ) -> None:
-        """``is_watched``: nobody else works on what it works on. Not so where answered generations may be lost."""
+        """``is_watched``: the checker requires that it is the only owner. False if answered generations may be lost."""
         self.is_watched = is_watched
         self.group_id = group_id
         self.partitions = partitions
@@ -112,24 +112,24 @@ class Worker(Player):
         self.held: frozenset[int] = frozenset()
         self.is_leaving = False
         self._lease_end_s = 0.0
-        self._who = instance_id or f"{name}/{starts}"
+        self._owner_name = instance_id or f"{name}/{starts}"
         super().__init__(sim, name)
 
     def leave(self) -> None:
-        """It leaves as soon as it can."""
+        """Leave the group as soon as possible."""
         self.is_leaving = True
 
     async def run(self) -> None:
         while not self.is_leaving:
             try:
-                await self._be_a_member()
+                await self._run_generation()
             except ChannelLost:
                 await self.pause()
         if self.member_id and self.instance_id is None:
             with suppress(ChannelLost):
-                await self.ask(LeaveGroup(self.group_id, (Leaving(self.member_id, None),)))
+                await self.ask(LeaveGroup(self.group_id, (LeavingMember(self.member_id, None),)))
 
-    async def _be_a_member(self) -> None:
+    async def _run_generation(self) -> None:
         joined = await self._join()
         if joined is None:
             return
@@ -138,13 +138,13 @@ class Worker(Player):
             await self._refused(synced.error)
             return
         self.generation_id = joined.generation_id
-        asked_s = self.sim.now_s
+        sent_s = self.sim.now_s
         error = await self.ask(self._heartbeat(), "beat")
         if error is not ErrorCode.NONE:
             await self._refused(error)
             return
-        self._renew(asked_s)  # a join and a sync that are answered at once do not begin the session anew
-        await self._work_as_long_as_it_lasts(json.loads(synced.assignment or b"[]"))
+        self._renew(sent_s)  # joins and syncs that are answered at once do not renew the session
+        await self._work_until_lease_ends(json.loads(synced.assignment or b"[]"))
 
     async def _join(self) -> Joined | None:
         answer: Joined = await self.ask(
@@ -170,40 +170,42 @@ class Worker(Player):
         return None
 
     async def _refused(self, error: ErrorCode) -> None:
-        if error in FORGOTTEN:
+        if error in MEMBER_LOST_ERRORS:
             self.member_id = ""
         if error is not ErrorCode.MEMBER_ID_REQUIRED:
             await self.pause()
 
     def _sync(self, joined: Joined) -> SyncGroup:
-        """The leader deals the partitions out."""
-        shares: dict[str, list[int]] = {member.member_id: [] for member in joined.members}
-        names = sorted(shares)
+        """Make the SyncGroup; the leader's distributes the partitions."""
+        partitions_by_member: dict[str, list[int]] = {member.member_id: [] for member in joined.members}
+        names = sorted(partitions_by_member)
         for partition in range(self.partitions if names else 0):
-            shares[names[partition % len(names)]].append(partition)
-        given = tuple((name, json.dumps(share).encode()) for name, share in shares.items())
+            partitions_by_member[names[partition % len(names)]].append(partition)
+        given = tuple(
+            (name, json.dumps(member_partitions).encode()) for name, member_partitions in partitions_by_member.items()
+        )
         ids = self.group_id, joined.member_id, self.instance_id, joined.generation_id
         return SyncGroup(*ids, "consumer", "plain", given if joined.leader == joined.member_id else ())
 
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(self.group_id, self.member_id, self.instance_id, self.generation_id)
 
-    def _renew(self, heard_s: float) -> None:
-        self._lease_end_s = heard_s + min(self.session_s, self.rebalance_s) * LEASE
+    def _renew(self, sent_s: float) -> None:
+        self._lease_end_s = sent_s + min(self.session_s, self.rebalance_s) * LEASE_FRACTION
 
-    async def _work_as_long_as_it_lasts(self, partitions: Iterable[int]) -> None:
+    async def _work_until_lease_ends(self, partitions: Iterable[int]) -> None:
         self.held = frozenset(partitions)
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._work(partition)) for partition in self.held]
-                await self._beat_as_long_as_it_lasts()
+                await self._send_heartbeats()
                 for task in tasks:
                     task.cancel()
         finally:
             self.held = frozenset()
 
-    async def _beat_as_long_as_it_lasts(self) -> None:
-        """Until a heartbeat says something else than NONE, or the lease ends."""
+    async def _send_heartbeats(self) -> None:
+        """Send heartbeats until one is not answered with NONE, or the lease ends."""
         while not self.is_leaving:
             sent_s = self.sim.now_s
             try:
@@ -212,7 +214,7 @@ class Worker(Player):
                     if error is ErrorCode.NONE:
                         self._renew(sent_s)
                         await asyncio.sleep(self.session_s / 5)
-                    elif error in AWAY:
+                    elif error in RETRIABLE_ERRORS:
                         await self.pause()
                     else:
                         await self._refused(error)
@@ -229,7 +231,7 @@ class Worker(Player):
     async def _work(self, partition: int) -> None:
         token = self.generation_id
         resource = self.group_id, TOPIC, partition
-        with self.sim.works_on(resource, self._who, token) if self.is_watched else nullcontext():
+        with self.sim.works_on(resource, self._owner_name, token) if self.is_watched else nullcontext():
             next_offset = await self._next_offset(partition)
             while True:
                 await self.pause(2.0)
@@ -254,8 +256,8 @@ class Worker(Player):
         return OffsetCommit(*ids, (Commit(TOPIC, partition, next_offset, -1, self.unique()),))
 
 
-class Committer(Player):
-    """Commits and fetches for a group without members; sometimes the same commit twice."""
+class Committer(SimulatedClient):
+    """Commits and fetches for a group without members; sometimes sends a commit twice."""
 
     def __init__(
         self,
@@ -268,9 +270,9 @@ class Committer(Player):
         pause_s: float = 0.5,
         rests: float = 0,
     ) -> None:
-        """``stable``: how many of its fetches wait for transactions; beside producers it must be all.
+        """``stable``: the fraction of fetches that wait for transactions; 1 if there are producers.
 
-        ``pause_s`` on average, or, ``rests`` of them, for so long that its group falls asleep.
+        ``pause_s``: the average pause; a fraction of ``rests`` lasts until the group is passivated.
         """
         self.pause_s = pause_s
         self.rests = rests
@@ -283,7 +285,7 @@ class Committer(Player):
     async def run(self) -> None:
         draw = self.sim.random
         while True:
-            await self.pause(REST_S if draw.random() < self.rests else self.pause_s)
+            await self.pause(LONG_PAUSE_S if draw.random() < self.rests else self.pause_s)
             partitions = sorted(draw.sample(range(self.partitions), draw.randint(1, self.partitions)))
             try:
                 if draw.random() < 0.4:
@@ -299,11 +301,13 @@ class Committer(Player):
         commits = tuple(Commit(TOPIC, one, self.sim.random.randrange(1000), -1, self.unique()) for one in partitions)
         message = OffsetCommit(self.group_id, "", None, -1, commits)
         repeats = self.sim.random.random() < self.repeats
-        await asyncio.gather(*(self.ask(message, way) for way in (("main", "other") if repeats else ("main",))))
+        await asyncio.gather(
+            *(self.ask(message, channel_name) for channel_name in (("main", "other") if repeats else ("main",)))
+        )
 
 
-class Brinkman(Player):
-    """Commits again in the very moment in which what it has committed is old, while everybody looks for what is old."""
+class ExpiryRacer(SimulatedClient):
+    """Commits again at the moment at which its last commit expires, during a retention scan."""
 
     def __init__(self, sim: Sim, name: str, group_id: str, retention_s: float) -> None:
         self.group_id = group_id
@@ -315,10 +319,10 @@ class Brinkman(Player):
             with suppress(ChannelLost):
                 await self._commit()
                 await asyncio.sleep(self.retention_s - 0.01)
-                await self._commit_while_they_look()
+                await self._commit_during_retention_scan()
                 await self.ask(OffsetFetch(self.group_id, ((TOPIC, (0,)),), True))
 
-    async def _commit_while_they_look(self) -> None:
+    async def _commit_during_retention_scan(self) -> None:
         sim = self.sim
         try:
             if sim.set(offsets_retention_check_interval_ms=3):
@@ -333,8 +337,8 @@ class Brinkman(Player):
         await self.ask(OffsetCommit(self.group_id, "", None, -1, (commit,)))
 
 
-class Eraser(Player):
-    """Deletes offsets, and whole groups."""
+class Deleter(SimulatedClient):
+    """Deletes offsets and whole groups."""
 
     def __init__(self, sim: Sim, name: str, group_id: str, partitions: int = 2) -> None:
         self.group_id = group_id
@@ -350,8 +354,8 @@ class Eraser(Player):
                 await self.ask(DeleteGroup(self.group_id) if self.sim.random.random() < 0.3 else delete)
 
 
-class Producer(Player):
-    """Commits offsets in transactions, commits or aborts them, or leaves them open and begins anew."""
+class Producer(SimulatedClient):
+    """Commits offsets in transactions, which it commits, aborts or leaves open."""
 
     def __init__(self, sim: Sim, name: str, groups: tuple[str, ...], partitions: int = 2) -> None:
         self.groups = groups
@@ -376,9 +380,9 @@ class Producer(Player):
             await self.pause()
 
     async def _transaction(self, producer: tuple[int, int]) -> bool:
-        """Whether the producer may go on."""
+        """Run a transaction. Returns whether the producer may continue."""
         for group_id in self.groups:
-            if not await self._agreed(AddOffsets(self.transactional_id, *producer, group_id)):
+            if not await self._is_accepted(AddOffsets(self.transactional_id, *producer, group_id)):
                 return False
             offset = self.sim.random.randrange(1000)
             commits = tuple(Commit(TOPIC, one, offset, -1, self.unique()) for one in range(self.partitions))
@@ -388,10 +392,10 @@ class Producer(Player):
         if self.sim.random.random() < 0.1:
             await self.pause(5.0)
         is_committed = self.sim.random.random() < 0.7
-        return await self._agreed(EndTransaction(self.transactional_id, *producer, is_committed))
+        return await self._is_accepted(EndTransaction(self.transactional_id, *producer, is_committed))
 
-    async def _agreed(self, message: Any) -> bool:
-        """Ask until the last transaction is completed."""
+    async def _is_accepted(self, message: Any) -> bool:
+        """Repeat the request until the previous transaction is completed."""
         while True:
             answer = await self.ask(message)
             error = getattr(answer, "error", answer)
@@ -400,33 +404,35 @@ class Producer(Player):
             await self.pause()
 
 
-class Nuisance(Player, Listener):
-    """Sends again what others have sent, when it harms no correct client, and things that nobody should send."""
+class InvalidClient(SimulatedClient, Listener):
+    """Repeats requests of other clients, where that is harmless, and sends invalid requests."""
 
     def __init__(self, sim: Sim, name: str, group_id: str) -> None:
         self.group_id = group_id
-        self._heard: list[Any] = []
+        self._observed_requests: list[Any] = []
         sim.history.listeners.append(self)
         super().__init__(sim, name)
 
     def arrived(self, exchange: Exchange) -> None:
         message = exchange.message
         if exchange.client != self.name and isinstance(message, Heartbeat | OffsetCommit):
-            self._heard.append(message)
+            self._observed_requests.append(message)
 
     async def run(self) -> None:
         while True:
             await self.pause(1.5)
             with suppress(ChannelLost):
-                await self.ask(self._nonsense(), self.sim.random.choice(("main", "other")))
+                await self.ask(self._draw_request(), self.sim.random.choice(("main", "other")))
 
-    def _nonsense(self) -> Any:
+    def _draw_request(self) -> Any:
         draw = self.sim.random
-        strangers: list[Any] = [
+        invalid_requests: list[Any] = [
             Heartbeat(self.group_id, "nobody", None, draw.randint(-1, 9)),
-            LeaveGroup(self.group_id, (Leaving("nobody", None), Leaving("", "no such instance"))),
+            LeaveGroup(self.group_id, (LeavingMember("nobody", None), LeavingMember("", "no such instance"))),
             SyncGroup(self.group_id, "nobody", None, draw.randint(-1, 9), None, None, (("nobody", b"[0]"),)),
             OffsetCommit(self.group_id, "nobody", None, draw.randint(0, 9), (Commit(TOPIC, 0, 5, -1, self.unique()),)),
             OffsetFetch("", None),
         ]
-        return draw.choice(self._heard[-50:] if self._heard and draw.random() < 0.7 else strangers)
+        return draw.choice(
+            self._observed_requests[-50:] if self._observed_requests and draw.random() < 0.7 else invalid_requests
+        )

@@ -1,4 +1,4 @@
-"""What the coordinator is put through. Each scenario is one kind of life; the seed draws its details and its storms."""
+"""The scenarios of the simulation. Each covers one kind of load; the seed draws its details and its faults."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any
 
 from callboard.runtime.member.channel import ChannelLost
 from callboard.runtime.member.errors import Fenced, ShardLost
-from callboard.runtime.member.work import Shard
+from callboard.runtime.member.shards import Shard
 from callboard.runtime.testing.simulation.chaos import Action, Chaos
 from callboard.runtime.testing.simulation.scenario import Sim
 
-from .players import TOPIC, Brinkman, Committer, Eraser, Nuisance, Producer, Worker
+from .players import TOPIC, Committer, Deleter, ExpiryRacer, InvalidClient, Producer, Worker
 
 GROUP = "work"
 ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 Amount = int | Callable[[], int | list[str]]
 Resources = Mapping[str, Amount]
-POWER = ("power cut", "power cut in a write")
+POWER_LOSSES = ("power cut", "power cut in a write")
 CHANGES: Mapping[str, tuple[int, ...]] = {
     "group_initial_rebalance_delay_ms": (0, 500, 3000),
     "group_max_size": (1, 2, 100),
     "offset_metadata_max_bytes": (100, 4096),
     "offsets_retention_check_interval_ms": (1000, 600_000),
 }
-SETTLE_S = 120.0  # after a storm all shards are owned again within this
+SETTLE_S = 120.0  # after the faults all shards have an owner within this
 
 
-class Crew:
-    """The workers of one group: they come, leave, die; those of them that are static come back under their name."""
+class WorkerGroup:
+    """The workers of one group: they join, leave and die. Static ones restart under their name."""
 
     def __init__(
         self, sim: Sim, partitions: int, is_static: bool = False, group_id: str = GROUP, is_watched: bool = True
@@ -80,12 +80,12 @@ class Crew:
             del self.workers[name]
 
     def restart(self) -> None:
-        """A worker dies, and is there again at once."""
+        """Kill a worker and restart it at once."""
         if self.workers:
             name = self.sim.random.choice(sorted(self.workers))
-            self.die_and_come_back(name)
+            self.kill_and_restart(name)
 
-    def die_and_come_back(self, name: str) -> None:
+    def kill_and_restart(self, name: str) -> None:
         self.sim.kill(name)
         del self.workers[name]
         self.start(name)
@@ -94,13 +94,13 @@ class Crew:
         return {"join": self.join, "leave": self.leave, "die": self.die, "worker restarts": self.restart}
 
     async def settle(self) -> None:
-        """Everybody who is left works, and on everything; and again when one of them has died."""
+        """Wait until the workers own all shards; again after one of them was killed."""
         if not self.workers:
             self.start(f"{self.group_id[0]} last")
-        await self.sim.until(self.is_settled, SETTLE_S, "all shards are worked on, by one worker each")
+        await self.sim.until(self.is_settled, SETTLE_S, "all shards have one owner")
         if len(self.workers) > 1:
             self.die()
-            await self.sim.until(self.is_settled, SETTLE_S, "the shards of one who died are worked on by others")
+            await self.sim.until(self.is_settled, SETTLE_S, "the shards of a killed worker have new owners")
 
     def is_settled(self) -> bool:
         held = self.sim.holders.held(self.group_id)
@@ -108,39 +108,39 @@ class Crew:
 
 
 async def members(sim: Sim) -> None:
-    """Workers join, leave, die and are cut off; the coordinator lives."""
-    crew = Crew(sim, sim.random.randint(1, 6))
-    crew.join()
-    only = (*crew.actions(), "cut off", "hang up", "slow member", "lossy network", "compaction")
-    await Chaos(sim, crew.actions()).run(18, only)
+    """Workers join, leave, die and are disconnected; the coordinator keeps running."""
+    workers_group = WorkerGroup(sim, sim.random.randint(1, 6))
+    workers_group.join()
+    only = (*workers_group.actions(), "cut off", "hang up", "slow member", "lossy network", "compaction")
+    await Chaos(sim, workers_group.actions()).run(18, only)
     await sim.calm()
-    await crew.settle()
+    await workers_group.settle()
 
 
 async def static_members(sim: Sim) -> None:
-    """Workers with an instance id, who come back within their session or later; coordinators that die."""
-    crew = Crew(sim, sim.random.randint(1, 6), is_static=True)
-    crew.join()
-    crew.join()
-    await Chaos(sim, crew.actions()).run(14)
+    """Workers with instance ids, which restart within their session or later; the coordinator crashes."""
+    workers_group = WorkerGroup(sim, sim.random.randint(1, 6), is_static=True)
+    workers_group.join()
+    workers_group.join()
+    await Chaos(sim, workers_group.actions()).run(14)
     await sim.calm()
-    await crew.settle()
+    await workers_group.settle()
 
 
 async def crashes(sim: Sim) -> None:
-    """The coordinator dies in every way, under workers and committers."""
-    crew = Crew(sim, 3)
-    crew.join()
+    """The coordinator ends in every way, with workers and committers."""
+    workers_group = WorkerGroup(sim, 3)
+    workers_group.join()
     Committer(sim, "c1", "simple")
     Committer(sim, "c2", "simple")
     only = ("crash", "power cut", "power cut in a write", "clean restart", "compaction", "join", "leave")
-    await Chaos(sim, crew.actions()).run(10, only)
+    await Chaos(sim, workers_group.actions()).run(10, only)
     await sim.calm()
-    await crew.settle()
+    await workers_group.settle()
 
 
 async def commits(sim: Sim) -> None:
-    """Many commits to few places, by clients that repeat themselves, while everything goes wrong."""
+    """Many commits to few partitions, some sent twice, with all faults."""
     for number in range(3):
         Committer(sim, f"c{number}", "simple", partitions=1 + number)
     await Chaos(sim).run(12)
@@ -149,17 +149,17 @@ async def commits(sim: Sim) -> None:
 
 
 async def full_disk(sim: Sim) -> None:
-    """Disks that fill up and fail."""
-    crew = Crew(sim, 2)
-    crew.join()
+    """Disks fill up and fail."""
+    workers_group = WorkerGroup(sim, 2)
+    workers_group.join()
     Committer(sim, "c1", "simple")
     await Chaos(sim).run(14, ("full disk", "disk error", "compaction", "crash"))
     await sim.calm()
-    await crew.settle()
+    await workers_group.settle()
 
 
 async def transactions(sim: Sim) -> None:
-    """Producers commit offsets in transactions, to groups that are committed to plainly too."""
+    """Producers commit offsets in transactions, to groups with plain commits, too."""
     Producer(sim, "tx1", ("simple",))
     Producer(sim, "tx2", ("simple", "other"))
     Committer(sim, "c1", "simple", stable=1.0)
@@ -173,32 +173,34 @@ async def deletions(sim: Sim) -> None:
     """Offsets and groups are deleted while others commit."""
     Committer(sim, "c1", "simple", repeats=0)
     Committer(sim, "c2", "simple", repeats=0)
-    Eraser(sim, "e1", "simple")
+    Deleter(sim, "e1", "simple")
     only = ("crash", "power cut", "power cut in a write", "clean restart", "compaction", "hang up")
     await Chaos(sim).run(12, only)
     await sim.calm()
     await sim.sleep(1)
 
 
-async def nuisances(sim: Sim) -> None:
-    """Clients that repeat what others have said, and say nonsense."""
-    crew = Crew(sim, 4, is_static=sim.random.random() < 0.5)
-    crew.join()
-    Nuisance(sim, "n1", GROUP)
+async def invalid_requests(sim: Sim) -> None:
+    """A client repeats requests of others and sends invalid ones."""
+    workers_group = WorkerGroup(sim, 4, is_static=sim.random.random() < 0.5)
+    workers_group.join()
+    InvalidClient(sim, "n1", GROUP)
     Committer(sim, "c1", "simple", repeats=0.5)
-    await Chaos(sim, crew.actions()).run(12, (*crew.actions(), "crash", "lossy network", "compaction"))
+    await Chaos(sim, workers_group.actions()).run(
+        12, (*workers_group.actions(), "crash", "lossy network", "compaction")
+    )
     await sim.calm()
-    await crew.settle()
+    await workers_group.settle()
 
 
-def parts_of(amount: Amount) -> Iterable[str | int]:
-    """What there is of a resource now."""
+def current_shards(amount: Amount) -> Iterable[str | int]:
+    """The current shards of a resource."""
     now = amount if isinstance(amount, int) else amount()
     return range(now) if isinstance(now, int) else now
 
 
-class Troupe(Crew):
-    """A crew of the product's own members."""
+class MemberGroup(WorkerGroup):
+    """A group of members of ``callboard.member``."""
 
     def __init__(self, sim: Sim, resources: Resources, is_static: bool = False, **options: Any) -> None:
         super().__init__(sim, 0, is_static)
@@ -216,7 +218,7 @@ class Troupe(Crew):
     async def _live(self, name: str, leaving: asyncio.Event, starts: int) -> None:
         who = name if self.is_static else f"{name}/{starts}"
         while not leaving.is_set():
-            with suppress(Fenced):  # by what its predecessor had sent before it was killed; a supervisor starts it anew
+            with suppress(Fenced):  # by a request of its killed predecessor; a supervisor restarts it
                 await self._serve(name, leaving, who)
         self.ending.discard(name)
 
@@ -271,8 +273,8 @@ class Troupe(Crew):
             del self.leaving[name]
             self.start(name)
 
-    async def stand_still(self) -> None:
-        """A member's process is frozen for a while, perhaps for longer than its session."""
+    async def freeze(self) -> None:
+        """Freeze a member's process for a while, perhaps for longer than its session."""
         if self.leaving:
             name = self._drawn()
             self.sim.freeze(name)
@@ -281,7 +283,7 @@ class Troupe(Crew):
                 self.sim.thaw(name)
 
     def actions(self) -> dict[str, Action]:
-        return {**super().actions(), "freeze": self.stand_still}
+        return {**super().actions(), "freeze": self.freeze}
 
     def _drawn(self) -> str:
         return self.sim.random.choice(sorted(self.leaving))
@@ -289,18 +291,18 @@ class Troupe(Crew):
     async def settle(self) -> None:
         if not self.leaving:
             self.start("last")
-        await self.sim.until(self.is_settled, SETTLE_S, "all shards are worked on, by one member each")
+        await self.sim.until(self.is_settled, SETTLE_S, "all shards have one owner")
 
     def is_settled(self) -> bool:
-        wanted = {(name, part) for name, amount in self.resources.items() for part in parts_of(amount)}
+        wanted = {(name, part) for name, amount in self.resources.items() for part in current_shards(amount)}
         held = self.sim.holders.held(GROUP)
         return set(held) == wanted and all(len(who) == 1 for who in held.values())
 
 
 async def embedded_members(sim: Sim) -> None:
-    """The product's own members, with every assignor; everything goes wrong."""
+    """Members of ``callboard.member`` with every assignor, with all faults."""
     parts = sim.random.randint(1, 6)
-    troupe = Troupe(
+    member_group = MemberGroup(
         sim,
         {"jobs": parts},
         is_static=sim.random.random() < 0.3,
@@ -308,17 +310,17 @@ async def embedded_members(sim: Sim) -> None:
         session_timeout_ms=sim.random.choice((6000, 10_000)),
         rebalance_timeout_ms=sim.random.choice((8000, 20_000)),
     )
-    troupe.join()
-    troupe.join()
-    await Chaos(sim, troupe.actions()).run(18)
+    member_group.join()
+    member_group.join()
+    await Chaos(sim, member_group.actions()).run(18)
     await sim.calm()
-    await troupe.settle()
+    await member_group.settle()
 
 
 async def named_resources(sim: Sim) -> None:
-    """Names that come and go are shared out among members who ask for them again and again."""
+    """Named resources that appear and disappear, and are reassigned."""
     names = {"acme"}
-    troupe = Troupe(
+    member_group = MemberGroup(
         sim,
         {"tenants": lambda: sorted(names)},
         session_timeout_ms=6000,
@@ -330,33 +332,33 @@ async def named_resources(sim: Sim) -> None:
         names.symmetric_difference_update({name})
         names.add("acme")
 
-    troupe.join()
-    troupe.join()
-    await Chaos(sim, {**troupe.actions(), "names change": change}).run(18)
+    member_group.join()
+    member_group.join()
+    await Chaos(sim, {**member_group.actions(), "names change": change}).run(18)
     await sim.calm()
-    await troupe.settle()
+    await member_group.settle()
 
 
-async def relaxed(sim: Sim) -> None:
-    """Commits are answered before they are synced; of them a loss of power may take the last, and nothing else may."""
+async def unsynced_commits(sim: Sim) -> None:
+    """Commits are answered before they are synced: a power loss may drop only the newest."""
     await sim.begin(
         sync=sim.random.choice(("interval", "interval", "none")),
         log_flush_interval_ms=sim.random.choice((50, 1000, 4000)),
         offsets_topic_num_partitions=sim.random.choice((1, 3)),
         offsets_topic_segment_bytes=sim.random.choice((300, 2000)),
     )
-    crew = Crew(sim, 2, is_watched=False)
-    crew.join()
+    workers_group = WorkerGroup(sim, 2, is_watched=False)
+    workers_group.join()
     for number, group_id in enumerate(("simple", "simple", "other")):
         Committer(sim, f"c{number}", group_id, repeats=0, pause_s=0.2)
-    only = (*POWER, "crash", "clean restart", "compaction", "hang up", "join", "die")
-    await Chaos(sim, crew.actions()).run(8, only)
+    only = (*POWER_LOSSES, "crash", "clean restart", "compaction", "hang up", "join", "die")
+    await Chaos(sim, workers_group.actions()).run(8, only)
     await sim.calm()
     await sim.sleep(1)
 
 
-async def sleepers(sim: Sim) -> None:
-    """Days in the life of groups that are seldom used: they fall asleep and wake, and what is old is deleted."""
+async def passivated_groups(sim: Sim) -> None:
+    """Groups that are seldom used are passivated and activated, and old offsets expire."""
     retention_min, check_s = sim.random.choice((1, 4)), sim.random.choice((5, 30))
     await sim.begin(
         offsets_retention_minutes=retention_min,
@@ -366,86 +368,96 @@ async def sleepers(sim: Sim) -> None:
         group_generation_from_clock=True,
     )
     sim.registers.retention_s = retention_min * 60
-    crew = Crew(sim, 2)
+    workers_group = WorkerGroup(sim, 2)
     for number in range(4):
         pause_s, rests = sim.random.choice((3.0, 20.0)), sim.random.choice((0.1, 0.4))
         Committer(sim, f"c{number}", f"simple{number % 3}", pause_s=pause_s, rests=rests)
-    Brinkman(sim, "b", "brink", retention_min * 60)
+    ExpiryRacer(sim, "b", "brink", retention_min * 60)
 
     def set_pause() -> None:
         sim.set(offsets_retention_check_interval_ms=sim.random.choice((5000, 30_000)))
 
-    more: dict[str, Action] = {**crew.actions(), "another pause": set_pause, "delete topic": lambda: delete_topic(sim)}
-    only = (*more, *POWER, "crash", "clean restart", "compaction", "hang up")
+    more: dict[str, Action] = {
+        **workers_group.actions(),
+        "another pause": set_pause,
+        "delete topic": lambda: delete_topic(sim),
+    }
+    only = (*more, *POWER_LOSSES, "crash", "clean restart", "compaction", "hang up")
     await Chaos(sim, more).run(220, only, pause_s=45)
     await sim.calm()
     sim.set(offsets_retention_check_interval_ms=5000)
     sim.kill_all()
     kept_s = retention_min * 60 + 60
-    await sim.until(lambda: not sim.coordinator.groups(), kept_s, "all that is old is deleted")
+    await sim.until(lambda: not sim.coordinator.groups(), kept_s, "all old offsets are deleted")
 
 
-async def crowd(sim: Sim) -> None:
-    """Several groups in one partition, of which some are deleted; topics that go and grow, settings that change."""
+async def shared_partition(sim: Sim) -> None:
+    """Several groups in one partition, some deleted; topics that are deleted and grow; settings that change."""
     await sim.begin(offsets_topic_num_partitions=1, group_generation_from_clock=True)
-    crews = [Crew(sim, 2, group_id=group_id) for group_id in (GROUP, "night")]
-    for crew in crews:
-        crew.join()
+    worker_groups = [WorkerGroup(sim, 2, group_id=group_id) for group_id in (GROUP, "night")]
+    for workers_group in worker_groups:
+        workers_group.join()
     Committer(sim, "c1", "simple", repeats=0)
     Committer(sim, "c2", "other", repeats=0)
-    Eraser(sim, "e1", "simple")
-    Eraser(sim, "e2", "night")
-    kept: dict[str, int] = {}
+    Deleter(sim, "e1", "simple")
+    Deleter(sim, "e2", "night")
+    expected_settings: dict[str, int] = {}
 
     def grow() -> None:
-        life = sim.coordinator.current
-        if life is not None:
+        incarnation = sim.coordinator.current
+        if incarnation is not None:
             with suppress(ChannelLost):
-                life.ensure_topics({TOPIC: sim.random.randint(1, 9)})
+                incarnation.ensure_topics({TOPIC: sim.random.randint(1, 9)})
 
     def change() -> None:
         name = sim.random.choice(sorted(CHANGES))
         value = sim.random.choice(CHANGES[name])
-        kept.pop(name, None)
+        expected_settings.pop(name, None)
         if sim.set(**{name: value}):
-            kept[name] = value
+            expected_settings[name] = value
 
-    def are_kept() -> bool:
-        life = sim.coordinator.current
-        return life is not None and all(getattr(life.node.settings, name) == value for name, value in kept.items())
+    def are_settings_kept() -> bool:
+        incarnation = sim.coordinator.current
+        return incarnation is not None and all(
+            getattr(incarnation.node.settings, name) == value for name, value in expected_settings.items()
+        )
 
     more: dict[str, Action] = {"topic grows": grow, "settings change": change}
     more["delete topic"] = lambda: delete_topic(sim)
-    more |= {f"{crew.group_id} {name}": action for crew in crews for name, action in crew.actions().items()}
-    await Chaos(sim, more).run(10, (*more, *POWER, "crash", "clean restart", "compaction"))
+    more |= {
+        f"{workers_group.group_id} {name}": action
+        for workers_group in worker_groups
+        for name, action in workers_group.actions().items()
+    }
+    await Chaos(sim, more).run(10, (*more, *POWER_LOSSES, "crash", "clean restart", "compaction"))
     await sim.calm()
-    await sim.until(are_kept, 1, f"settings are what they were changed to: {kept}")
-    for crew in crews:
-        await crew.settle()
+    await sim.until(are_settings_kept, 1, f"the changed settings are kept: {expected_settings}")
+    for workers_group in worker_groups:
+        await workers_group.settle()
 
 
 def delete_topic(sim: Sim) -> None:
-    """The one that everybody commits to; those who work on it make it anew."""
+    """Delete the topic of all commits. Its workers create it again."""
     sim.delete_topic(TOPIC)
-    life = sim.coordinator.current
-    if life is not None:
+    incarnation = sim.coordinator.current
+    if incarnation is not None:
         with suppress(ChannelLost):
-            life.ensure_topics({TOPIC: 2})
+            incarnation.ensure_topics({TOPIC: 2})
 
 
-async def growing(sim: Sim) -> None:
-    """A resource gets more and more parts while members work on it."""
+async def growing_resource(sim: Sim) -> None:
+    """A resource gets more shards while members work on it."""
     parts = [1]
 
     def grow() -> None:
         parts[0] = min(parts[0] + sim.random.randint(1, 2), 9)
 
-    troupe = Troupe(sim, {"jobs": lambda: parts[0]}, session_timeout_ms=6000, rebalance_timeout_ms=8000)
-    troupe.join()
-    troupe.join()
-    await Chaos(sim, {**troupe.actions(), "parts are added": grow}).run(16)
+    member_group = MemberGroup(sim, {"jobs": lambda: parts[0]}, session_timeout_ms=6000, rebalance_timeout_ms=8000)
+    member_group.join()
+    member_group.join()
+    await Chaos(sim, {**member_group.actions(), "parts are added": grow}).run(16)
     await sim.calm()
-    await troupe.settle()
+    await member_group.settle()
 
 
 SCENARIOS = {
@@ -458,18 +470,18 @@ SCENARIOS = {
         full_disk,
         transactions,
         deletions,
-        nuisances,
+        invalid_requests,
         embedded_members,
         named_resources,
-        relaxed,
-        sleepers,
-        crowd,
-        growing,
+        unsynced_commits,
+        passivated_groups,
+        shared_partition,
+        growing_resource,
     )
 }
 
 
 async def scenario_of_seed(sim: Sim) -> None:
-    """One of them: so a range of seeds covers all."""
+    """The scenario of a seed, so that a range of seeds covers all scenarios."""
     names = list(SCENARIOS)
     await SCENARIOS[names[sim.loop.seed % len(names)]](sim)

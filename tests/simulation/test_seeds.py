@@ -1,9 +1,9 @@
-"""The simulation itself: it finds mistakes, repeats itself, covers what it should, and leaves out no scenario."""
+"""Tests of the simulation itself: it finds bugs, is reproducible, and covers all events and scenarios."""
 
 from __future__ import annotations
 
 import pytest
-from mutate import judge
+from mutate import run_mutant
 
 from callboard.runtime.testing.simulation.simulate import run_seed
 
@@ -15,7 +15,7 @@ QUICK = ("the journal is not synced", "a commit is lost at a restart", "an old a
 QUICK_LOG = ("a checkpoint does not sync", "interval: never synced", "sleepers are not swept")
 QUICK_MEMBERS = ("tokens are not kept", "work goes on while a member joins")
 QUICK_SEEDS = 40
-WORDS = (
+EVENT_TEXTS = (
     *(
         "is killed",
         "has lost its power",
@@ -39,28 +39,28 @@ WORDS = (
 
 
 @pytest.mark.parametrize("name", QUICK + QUICK_LOG + QUICK_MEMBERS)
-def test_a_planted_mistake_is_found(name: str) -> None:
+def test_planted_bug_is_found(name: str) -> None:
     """``python tests/mutate.py`` plants all of them."""
-    assert judge(name, QUICK_SEEDS).seeds is not None
+    assert run_mutant(name, QUICK_SEEDS).seeds is not None
 
 
-def test_every_mutant_has_its_scenario_and_every_scenario_its_seeds() -> None:
+def test_every_mutation_and_scenario_is_run() -> None:
     assert {mutant.scenario for mutant in MUTATIONS.values()} <= SCENARIOS.keys()
     run = [*test_seeds_apart.NAMES, *test_seeds_groups.NAMES, *test_seeds_log.NAMES]
     assert sorted(run) == sorted(SCENARIOS)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_seed_is_one_story(name: str) -> None:
-    """Otherwise nobody could look at a failure again."""
-    first, second = (run_seed(SCENARIOS[name], 3, tells=True).timeline for _ in range(2))
+def test_seed_is_reproducible(name: str) -> None:
+    """Failures could not be reproduced otherwise."""
+    first, second = (run_seed(SCENARIOS[name], 3, keeps_timeline=True).timeline for _ in range(2))
     assert first == second
 
 
-def test_among_the_stories_is_all_that_can_happen() -> None:
-    missing = list(WORDS)
+def test_timelines_contain_all_events() -> None:
+    missing = list(EVENT_TEXTS)
     for seed in range(60):
         for scenario in SCENARIOS.values() if missing else ():
-            story = "\n".join(run_seed(scenario, seed, tells=True).timeline)
-            missing = [word for word in missing if word not in story]
+            timeline = "\n".join(run_seed(scenario, seed, keeps_timeline=True).timeline)
+            missing = [word for word in missing if word not in timeline]
     assert missing == []

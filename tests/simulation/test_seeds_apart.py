@@ -1,4 +1,4 @@
-"""Transactions, what is seldom used, and the product's own members: see ``seeds``."""
+"""Scenarios with transactions, passivated groups and members of ``callboard.member``: see ``seeds``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 
 from .seeds import run_all
 
-NAMES = ("transactions", "sleepers", "embedded_members", "named_resources")
+NAMES = ("transactions", "passivated_groups", "embedded_members", "named_resources")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_wrong(name: str) -> None:
+def test_scenario_has_no_violation(name: str) -> None:
     run_all(name)

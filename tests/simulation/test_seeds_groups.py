@@ -1,4 +1,4 @@
-"""Groups, their members, and who should not be one: see ``seeds``."""
+"""Scenarios with groups, their members and invalid requests: see ``seeds``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 
 from .seeds import run_all
 
-NAMES = ("members", "static_members", "nuisances", "crowd", "growing")
+NAMES = ("members", "static_members", "invalid_requests", "shared_partition", "growing_resource")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_wrong(name: str) -> None:
+def test_scenario_has_no_violation(name: str) -> None:
     run_all(name)

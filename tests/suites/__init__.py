@@ -1,1 +1,1 @@
-"""Other people's test suites against our server, fetched when they are wanted, and what is not passed, and why."""
+"""Test suites of other projects against this server, downloaded on demand, with a table of expected failures."""

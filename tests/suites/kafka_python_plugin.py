@@ -1,7 +1,7 @@
-"""A pytest plugin for kafka-python's integration tests: it completes what the source distribution has of them.
+"""A pytest plugin for kafka-python's integration tests: it adds modules that its source distribution lacks.
 
-The tests import a package ``test``, which has no ``__init__.py`` there, so that Python would take its own, and
-``test.service``, which is left out. With a server that runs already, they need no more of it than a name.
+The tests import a package ``test``, which has no ``__init__.py`` there, so that Python would import its own ``test``,
+and ``test.service``, which is missing. With a running server the tests only need two names of it.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import pytest
 
 
 class ExternalService:
-    """A broker that somebody else started."""
+    """A broker that is already running."""
 
     def __init__(self, host: str, port: int) -> None:
         self.address = f"{host}:{port}"
 
 
 class SpawnedService:
-    """A broker that the suite starts itself, which it is not to do here."""
+    """A broker that the suite would start itself, which is an error here."""
 
     def __init__(self, *arguments: Any) -> None:
-        raise AssertionError(f"the suite wants to start a server of its own: {arguments}")
+        raise AssertionError(f"the suite tried to start a server: {arguments}")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests() -> None:
-    """Before anything of the suite is imported."""
+    """Runs before any module of the suite is imported."""
     package, service = ModuleType("test"), ModuleType("test.service")
     package.__path__ = [str(Path.cwd() / "test")]
     service.__dict__.update(ExternalService=ExternalService, SpawnedService=SpawnedService)

@@ -1,7 +1,7 @@
-"""kafka-python's own integration tests of groups, offsets and administration against our server.
+"""kafka-python's integration tests of groups, offsets and administration against this server.
 
-They are taken from its source distribution when the test runs. Without the three variables of ``told`` they skip
-themselves silently, so what ran is counted.
+They are unpacked from its source distribution when the test runs. Without the variables of ``suite_environment`` they
+are skipped without a message, so the test counts the outcomes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from source_archive import SourceUnavailable
 from .table import BROKER_VERSION, FAILED_BECAUSE, FILES, KAFKA_PYTHON, LEFT_OUT, NOT_APPLICABLE_BECAUSE, TESTS
 
 HERE = Path(__file__).resolve().parent
-PLUGINS = ("-p", f"{__package__}.kafka_python_plugin", "-p", "kafka_python_hurries")
+PLUGINS = ("-p", f"{__package__}.kafka_python_plugin", "-p", "kafka_python_fast_metadata")
 RUN_DEADLINE_S = 900
 TEST_DEADLINE_S = 60
 SHOWN_CHARS = 6000
@@ -40,24 +40,24 @@ def suite(tmp_path: Path) -> Path:
         return KAFKA_PYTHON.unpack(tmp_path, "test")
     except SourceUnavailable as unavailable:
         if os.environ.get("CI"):
-            pytest.fail(f"in CI kafka-python's own tests are not optional: {unavailable}")
+            pytest.fail(f"in CI kafka-python's tests are not optional: {unavailable}")
         pytest.skip(str(unavailable))
 
 
-def told(bootstrap: str, suite: Path) -> dict[str, str]:
-    """The environment of the run: where the broker is, and that it is there."""
-    ours = {
+def suite_environment(bootstrap: str, suite: Path) -> dict[str, str]:
+    """The environment variables of the run, with the broker's address."""
+    variables = {
         "KAFKA_URI": f"kafka://{bootstrap}",
         "KAFKA_VERSION": BROKER_VERSION,
-        "KAFKA_ROOT": str(suite),  # has to be a folder, and is not looked into
+        "KAFKA_ROOT": str(suite),  # must be a folder; its content is not used
         "PYTHONPATH": str(HERE.parent),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
-    return {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")} | ours
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")} | variables
 
 
 def run(suite: Path, bootstrap: str) -> dict[str, str]:
-    """Each test and how it ended: "passed", or the first line of what went wrong."""
+    """The outcome of each test: "passed", or the first line of the failure."""
     report = suite / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", f"--junitxml={report}"]
     command += ["-p", "pytest_timeout", f"--timeout={TEST_DEADLINE_S}", *PLUGINS]
@@ -65,7 +65,7 @@ def run(suite: Path, bootstrap: str) -> dict[str, str]:
     done = subprocess.run(
         command,
         cwd=suite,
-        env=told(bootstrap, suite),
+        env=suite_environment(bootstrap, suite),
         capture_output=True,
         text=True,
         timeout=RUN_DEADLINE_S,
@@ -73,28 +73,28 @@ def run(suite: Path, bootstrap: str) -> dict[str, str]:
     )
     print(done.stdout[-SHOWN_CHARS:], done.stderr[-SHOWN_CHARS:])
     assert report.exists(), "the suite did not run"
-    return dict(ended(case) for case in ET.parse(report).iter("testcase"))
+    return dict(outcome_of_case(case) for case in ET.parse(report).iter("testcase"))
 
 
-def ended(case: ET.Element) -> tuple[str, str]:
+def outcome_of_case(case: ET.Element) -> tuple[str, str]:
     name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
     faults = [(fault.tag, fault.get("message") or "") for fault in case if fault.tag in ("failure", "error", "skipped")]
     return name, "; ".join(f"{tag}: {message.partition(chr(10))[0]}" for tag, message in faults) or "passed"
 
 
-def test_the_digest_is_that_of_the_pinned_version() -> None:
-    """Who pins another kafka-python brings the digest of its source along."""
+def test_digest_matches_the_pinned_version() -> None:
+    """A change of the pinned version must change the digest too."""
     pins = (HERE.parent.parent / "constraints.txt").read_text().splitlines()
     assert f"kafka-python=={KAFKA_PYTHON.version}" in pins
     assert re.fullmatch("[0-9a-f]{64}", KAFKA_PYTHON.sha256)
 
 
-def test_kafka_pythons_own_tests_pass(suite: Path, tmp_path: Path) -> None:
-    """All that the table does not name; and what it names still fails, so that the table stays true."""
+def test_kafka_pythons_integration_tests_pass(suite: Path, tmp_path: Path) -> None:
+    """Tests in the table must still fail, all others must pass."""
     settings = {**TEST_SETTINGS, "num_partitions": 4}
     with ServerProcess(tmp_path, settings=settings) as server:
         outcomes = run(suite, server.bootstrap)
-    failed = {test: said for test, said in outcomes.items() if said != "passed"}
-    assert {test: said for test, said in failed.items() if test not in REASONS} == {}
-    assert [test for test in REASONS if test not in failed] == [], "these pass: take them off the table"
+    failed = {test: outcome for test, outcome in outcomes.items() if outcome != "passed"}
+    assert {test: outcome for test, outcome in failed.items() if test not in REASONS} == {}
+    assert [test for test in REASONS if test not in failed] == [], "these pass: remove them from the table"
     assert len(outcomes) == TESTS

@@ -1,8 +1,8 @@
-"""``callboard export``: committed offsets as a table, or the whole log into the folders of a stopped Kafka.
+"""``callboard export``: write committed offsets as a table, or the whole log to the folders of a stopped Kafka.
 
-Exit codes: 0 done; 1 the server is away or said no, the disk failed, or a group that was asked for has no offsets; 2
-the command line or a folder makes no sense, and nothing was changed; 3 something in the log is damaged, which was
-named. A table is then written without what could not be read, a Kafka's folders are left as they were.
+Exit codes: 0 done; 1 the server cannot be reached or refused, the disk failed, or a requested group has no offsets; 2
+the command line or a folder is invalid, and nothing was changed; 3 the log is damaged, and each damage was printed.
+With 3 a table is written without the unreadable records, and Kafka's folders are not changed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ...common.printing import Writable, csv_stream, print_error, print_lines
 from ...disk.disk import Disk
 from ...settings.table import parse_address
 from ..main import make_app
-from .kafka_out import give_up, in_words, make_all, prepared, put_in_place
+from .kafka_export import build_folders, describe_result, prepare_export, swap_folders, undo_export
 from .parse import FORMATS
-from .progress import tracked
-from .rows import Row, in_order, write_csv, write_json, write_safe_csv
-from .table import rows_of_folder, rows_of_server, sources
+from .progress import track_progress
+from .row_sources import find_partition_sources, read_folder_rows, read_server_rows
+from .rows import Row, sort_rows, write_csv, write_json, write_safe_csv
 
 FAILED_EXIT_CODE = 1
 DAMAGED_EXIT_CODE = 3
@@ -40,21 +40,21 @@ assert tuple(WRITERS) == FORMATS
 app = make_app()
 
 
-class Complaints:
-    """What could not be read: each is said once, on standard error."""
+class ProblemPrinter:
+    """Prints and counts the problems of an export, on standard error."""
 
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self, what: object) -> None:
+    def __call__(self, problem: object) -> None:
         self.count += 1
-        print_error(what)
+        print_error(problem)
 
 
 @app.command("export")
 def export(
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="A data folder, of a server that runs or not, or of Kafka.")
+        Path | None, typer.Option(metavar="DIR", help="A data folder of a server, running or not, or of Kafka.")
     ] = None,
     bootstrap_server: Annotated[
         str | None,
@@ -63,7 +63,7 @@ def export(
     group: Annotated[
         list[str] | None, typer.Option(metavar="G", help="Only this group; may be repeated.  [default: all]")
     ] = None,
-    form: Annotated[str, typer.Option("--format", metavar="csv|json", help="How to write them.")] = "csv",
+    form: Annotated[str, typer.Option("--format", metavar="csv|json", help="The format of the table.")] = "csv",
     safe_csv: Annotated[
         bool,
         typer.Option(
@@ -72,24 +72,25 @@ def export(
         ),
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to.  [default: standard output]")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write.  [default: standard output]")
     ] = None,
     kafka_dir: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="KDIR",
-            help="Instead of a table: lay the whole log into this log folder of a stopped Kafka; repeat it for each of"
-            " its log.dirs.",
+            help="Instead of a table: write the whole log to this log folder of a stopped Kafka; repeat it for each"
+            " of its log.dirs.",
         ),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="With --kafka-dir: also where Kafka has offsets, which are kept beside.")
+        bool,
+        typer.Option("--replace", help="With --kafka-dir: replace offsets of Kafka, which are kept in another folder."),
     ] = False,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for a server's answer.")] = 10.0,
 ) -> None:
     """Write committed offsets as a table: group, topic, partition, offset, leader_epoch, metadata, commit_time.
 
-    A folder is only read, also while a server runs on it. Transactions that are open have committed nothing.
+    A folder is only read; a server may be running on it. Offsets of open transactions are not exported.
     """
     if (data is None) == (bootstrap_server is None):
         raise StartError("expected what to export: --data DIR or --bootstrap-server HOST:PORT, and only one")
@@ -119,83 +120,85 @@ def export_table(
     output: Path | None,
     timeout_s: float,
 ) -> None:
-    complaints, seen = Complaints(), _Seen()
-    is_shown = output is None and sys.stdout.isatty()
+    problem_printer, seen_groups = ProblemPrinter(), _GroupRecorder()
+    prints_to_terminal = output is None and sys.stdout.isatty()
     if bootstrap is not None:
         with Cluster(parse_address("--bootstrap-server", bootstrap, lowest_port=1), timeout_s) as cluster:
-            names = sorted(groups or (one.group_id for one in cluster.groups()))
-            rows = rows_of_server(cluster, tracked(names, "groups", to_terminal=is_shown))
-            _write(seen.watch(rows), write, output)
+            names = sorted(groups or (group.group_id for group in cluster.groups()))
+            rows = read_server_rows(cluster, track_progress(names, "groups", to_terminal=prints_to_terminal))
+            _write(seen_groups.record(rows), write, output)
     else:
         assert data is not None
         disk = Disk()
-        partitions = tracked(sources(data, disk, complaints), "partitions", to_terminal=is_shown)
-        rows = rows_of_folder(partitions, frozenset(groups), disk, complaints)
-        _write(seen.watch(in_order(rows)), write, output)
-    missing = [name for name in groups if name not in seen.groups]
+        partitions = track_progress(
+            find_partition_sources(data, disk, problem_printer), "partitions", to_terminal=prints_to_terminal
+        )
+        rows = read_folder_rows(partitions, frozenset(groups), disk, problem_printer)
+        _write(seen_groups.record(sort_rows(rows)), write, output)
+    missing = [name for name in groups if name not in seen_groups.groups]
     for name in missing:
         print_error(f"group '{name}' has no offsets")
-    if complaints.count:
+    if problem_printer.count:
         raise typer.Exit(DAMAGED_EXIT_CODE)
     if missing:
         raise typer.Exit(FAILED_EXIT_CODE)
 
 
-class _Seen:
-    """The groups that have rows."""
+class _GroupRecorder:
+    """Records the groups that have rows."""
 
     def __init__(self) -> None:
         self.groups: set[str] = set()
 
-    def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def record(self, rows: Iterable[Row]) -> Iterator[Row]:
         for row in rows:
             self.groups.add(row.group)
             yield row
 
 
 def _write(rows: Iterator[Row], write: Writer, output: Path | None) -> None:
-    with _opened(output) as out:
+    with _open_output(output) as out:
         write(rows, out)
 
 
 @contextmanager
-def _opened(output: Path | None) -> Iterator[Writable]:
-    """Standard output; or a file, which is there when it is whole."""
+def _open_output(output: Path | None) -> Iterator[Writable]:
+    """Standard output, or a file that appears under its name only when it is complete."""
     if output is None:
         yield csv_stream()
         sys.stdout.flush()
         return
     if output.is_dir() or not output.absolute().parent.is_dir():
-        what = "a folder" if output.is_dir() else f"no folder {output.absolute().parent}"
-        raise StartError(f"bad --output '{output}': found {what}, expected a file in a folder that is there")
-    side = output.with_name(output.name + ".new")
+        problem = "a folder" if output.is_dir() else f"no folder {output.absolute().parent}"
+        raise StartError(f"bad --output '{output}': found {problem}, expected a file in a folder that is there")
+    temporary = output.with_name(output.name + ".new")
     try:
-        side.unlink(missing_ok=True)  # what an interrupted run has left
-        with side.open("x", encoding="utf-8", newline="") as out:
+        temporary.unlink(missing_ok=True)  # left by an interrupted run
+        with temporary.open("x", encoding="utf-8", newline="") as out:
             yield out
             out.flush()
             os.fsync(out.fileno())
-        side.replace(output)
+        temporary.replace(output)
     finally:
-        side.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def export_log(data: Path | None, kafka_dirs: Sequence[Path], is_replacing: bool, has_more: bool) -> None:
+def export_log(data: Path | None, kafka_dirs: Sequence[Path], is_replacing: bool, has_other_options: bool) -> None:
     if data is None:
-        raise StartError("--kafka-dir lays in the log of a folder: expected --data DIR, not a server")
-    if has_more:
+        raise StartError("--kafka-dir writes the log of a folder: expected --data DIR, not a server")
+    if has_other_options:
         raise StartError("--kafka-dir takes the whole log: leave out --group and --output")
-    disk, complaints = Disk(), Complaints()
-    with prepared(data, [path.resolve() for path in kafka_dirs], is_replacing, disk) as plan:
+    disk, problem_printer = Disk(), ProblemPrinter()
+    with prepare_export(data, [path.resolve() for path in kafka_dirs], is_replacing, disk) as plan:
         try:
-            made = make_all(tracked(plan.places, "partitions"), disk, complaints)
-            if complaints.count:
+            result = build_folders(track_progress(plan.swaps, "partitions"), disk, problem_printer)
+            if problem_printer.count:
                 raise typer.Exit(DAMAGED_EXIT_CODE)
         except BaseException:
-            give_up(plan, disk)
+            undo_export(plan, disk)
             raise
-        kept = put_in_place(plan, disk)
-    print_lines(in_words(plan, made, kept))
+        backups = swap_folders(plan, disk)
+    print_lines(describe_result(plan, result, backups))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -203,7 +206,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run(command: typer.Typer, argv: Sequence[str], name: str) -> int:
-    """Run it; what a person can mend is one line on standard error."""
+    """Run a command. Errors of the connection and the disk are printed as one line on standard error."""
     try:
         command(list(argv), prog_name=name)
     except ClientError as error:

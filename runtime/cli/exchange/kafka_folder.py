@@ -1,7 +1,8 @@
-"""The folder of a Kafka that is stopped: where its partitions lie, and what keeps it from starting meanwhile.
+"""The folder of a stopped Kafka: its partitions, and the lock that keeps Kafka from starting.
 
-Kafka locks ``.lock`` in each of its ``log.dirs`` with a POSIX lock. Whoever has that lock knows that no Kafka runs, and
-that none starts: it refuses. (Callboard locks its own ``.lock`` in another way, so the two would not see each other.)
+Kafka locks ``.lock`` in each of its ``log.dirs`` with a POSIX lock. While this process holds that lock, no Kafka runs
+on the folder, and Kafka refuses to start. (Callboard locks its own ``.lock`` differently, so that lock does not exclude
+Kafka.)
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from ...disk.modes import copy_owner_and_mode
 from ...log.folder import LOCK_NAME
 from ...log.partition import TOPIC, TRANSACTIONS_TOPIC
 
-META = "meta.properties"
-"""Each of Kafka's log folders has it: whose it is."""
+META_PROPERTIES = "meta.properties"
+"""The file that every log folder of Kafka has."""
 
 COUNT_SETTINGS = {TOPIC: "offsets.topic.num.partitions", TRANSACTIONS_TOPIC: "transaction.state.log.num.partitions"}
 
@@ -28,23 +29,25 @@ _PARTITION = re.compile(rf"({re.escape(TOPIC)}|{re.escape(TRANSACTIONS_TOPIC)})-
 
 
 @contextmanager
-def stopped(kafkas: Sequence[Path], *, is_written: bool) -> Iterator[None]:
-    """Keep Kafka off its folders. StartError when one runs, or a folder to be written is none of Kafka's.
+def require_stopped_kafka(folders: Sequence[Path], *, is_written: bool) -> Iterator[None]:
+    """Keep Kafka from starting. Raises StartError when Kafka runs, or a folder to be written is not one of Kafka's.
 
-    What is only read may be a copy of some of its folders, without a lock.
+    A folder that is only read may be a copy of some of Kafka's folders, without a lock.
     """
     with ExitStack() as locks:
-        for kafka in kafkas:
-            if not kafka.is_dir():
-                raise StartError(f"{kafka}: found no folder, expected one of Kafka's log.dirs; check the path")
-            if is_written and not (kafka / META).exists():
-                raise StartError(f"{kafka}: found no {META}, expected one of Kafka's log.dirs; check the path")
-            locks.enter_context(_locked(kafka / LOCK_NAME, is_written))
+        for folder in folders:
+            if not folder.is_dir():
+                raise StartError(f"{folder}: found no folder, expected one of Kafka's log.dirs; check the path")
+            if is_written and not (folder / META_PROPERTIES).exists():
+                raise StartError(
+                    f"{folder}: found no {META_PROPERTIES}, expected one of Kafka's log.dirs; check the path"
+                )
+            locks.enter_context(_hold_lock(folder / LOCK_NAME, is_written))
         yield
 
 
 @contextmanager
-def _locked(path: Path, is_written: bool) -> Iterator[None]:
+def _hold_lock(path: Path, is_written: bool) -> Iterator[None]:
     if not is_written and not path.exists():
         yield
         return
@@ -53,21 +56,21 @@ def _locked(path: Path, is_written: bool) -> Iterator[None]:
     fd = Disk().open(path, flags)
     try:
         if is_new:
-            copy_owner_and_mode(path.with_name(META), path)  # Kafka opens it to write, as its own user
+            copy_owner_and_mode(path.with_name(META_PROPERTIES), path)  # Kafka opens it to write, as its own user
         try:
             fcntl.lockf(fd, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StartError(f"{path.parent}: a Kafka runs on it, expected a stopped one; stop it first") from None
+            raise StartError(f"{path.parent}: Kafka is running on it, expected a stopped one; stop it first") from None
         yield
     finally:
         os.close(fd)
 
 
 def partition_folders(names: Iterable[str]) -> dict[str, dict[int, str]]:
-    """The names of folders by topic and partition. Kafka's names for what it has put aside are none of these."""
-    found: dict[str, dict[int, str]] = {TOPIC: {}, TRANSACTIONS_TOPIC: {}}
+    """The folders of partitions, by topic and number, without those that Kafka renamed for deletion."""
+    names_by_topic: dict[str, dict[int, str]] = {TOPIC: {}, TRANSACTIONS_TOPIC: {}}
     for name in names:
         match = _PARTITION.fullmatch(name)
         if match and name == f"{match[1]}-{int(match[2])}":
-            found[match[1]][int(match[2])] = name
-    return found
+            names_by_topic[match[1]][int(match[2])] = name
+    return names_by_topic

@@ -1,6 +1,6 @@
-"""Offsets that were read and are to be written, by group: in a temporary file, since there may be very many.
+"""The offsets to import, by group, in a temporary file, since there may be very many.
 
-Memory holds the names of groups, and the offsets of one group at a time.
+Only the names of the groups and the offsets of one group at a time are in memory.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sqlite3
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 
-from ...client.cluster import Offset, Place
+from ...client.cluster import OffsetAndMetadata, TopicPartition
 
 _CACHE_KIB = 16 * 1024
 _SCHEMA = """
@@ -20,8 +20,8 @@ CREATE TABLE offsets (
 """
 
 
-class WantedOffsets(Mapping[str, Mapping[Place, Offset]]):
-    """By group, then by topic and partition. OSError when there is no room for the temporary file."""
+class WantedOffsets(Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]]):
+    """Offsets by group, then by topic and partition. OSError when there is no space for the temporary file."""
 
     def __init__(self) -> None:
         self._groups: dict[str, None] = {}
@@ -32,8 +32,8 @@ class WantedOffsets(Mapping[str, Mapping[Place, Offset]]):
             self._database.execute(f"PRAGMA {pragma}")
         self._database.execute(_SCHEMA)
 
-    def add(self, group: str, place: Place, offset: Offset, line: int) -> int | None:
-        """Keep what a line says; the line that said it before, if one did, and then nothing is kept."""
+    def add(self, group: str, place: TopicPartition, offset: OffsetAndMetadata, line: int) -> int | None:
+        """Store an offset. If an earlier line has the same key, store nothing and return that line's number."""
         key = group.encode(), *place
         values = line, offset.offset, offset.leader_epoch, offset.metadata.encode()
         try:
@@ -48,16 +48,19 @@ class WantedOffsets(Mapping[str, Mapping[Place, Offset]]):
         return None
 
     def only(self, groups: Iterable[str]) -> WantedOffsets:
-        """The same without the other groups; this one is not to be used any more."""
+        """Drop the other groups. Returns this object."""
         self._groups = dict.fromkeys(groups)
         return self
 
-    def __getitem__(self, group: str) -> Mapping[Place, Offset]:
+    def __getitem__(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         if group not in self._groups:
             raise KeyError(group)
         query = "SELECT topic, part, value, epoch, metadata FROM offsets WHERE owner = ? ORDER BY line"
         rows = self._database.execute(query, (group.encode(),))
-        return {(topic, part): Offset(value, epoch, metadata.decode()) for topic, part, value, epoch, metadata in rows}
+        return {
+            (topic, part): OffsetAndMetadata(value, epoch, metadata.decode())
+            for topic, part, value, epoch, metadata in rows
+        }
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._groups)

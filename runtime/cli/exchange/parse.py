@@ -1,8 +1,8 @@
-"""A file with committed offsets, read and checked as a whole, so that nothing is written of one that has a bad line.
+"""Reads a file with committed offsets and checks all of it, so that nothing of a file with a bad line is written.
 
-What is read: what ``callboard export`` writes, as CSV (columns by their names in the first line) or as JSON (an array,
-or objects one after the other), and the CSV of Kafka's ``kafka-consumer-groups --reset-offsets --export``, which has no
-names: group,topic,partition,offset, or without the group where it was exported of one.
+Formats: the output of ``callboard export``, as CSV (the first line names the columns) or as JSON (an array, or objects
+one after the other), and the CSV of Kafka's ``kafka-consumer-groups --reset-offsets --export``. Kafka's CSV has no
+header: its columns are group,topic,partition,offset, or topic,partition,offset for the export of one group.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...client.cluster import Offset
+from ...client.cluster import OffsetAndMetadata
 from ...common.errors import StartError
 from ...common.printing import from_spreadsheet_cell
-from ...settings.table import nearest
-from ..groups.show import counted
+from ...settings.table import did_you_mean
+from ..groups.tables import format_count
 from .offsets_file import WantedOffsets
 from .rows import ESCAPED, IS_ESCAPED, Row
-from .source import BYTES_MAX, RECORD_CHARS_MAX, RecordLines, Source, TooLong, opened
+from .text_source import BYTES_MAX, RECORD_CHARS_MAX, RecordLines, TextSource, TooLong, open_text
 
-BAD_MAX = 1000
-"""After so many bad lines the rest is not read."""
+BAD_LINES_MAX = 1000
+"""Reading stops after so many bad lines."""
 
-TOLD = 10
-"""So many bad lines are told; somebody who has more wants to see that it is the wrong file."""
+BAD_LINES_SHOWN = 10
+"""Only so many bad lines are printed: more of them mean that it is the wrong file."""
 
 FORMATS = ("csv", "json")
 KAFKA_WITH_GROUP = ("group", "topic", "partition", "offset")
@@ -44,15 +44,15 @@ _SPACE = re.compile(r"\s*")
 _SHOWN = 60
 
 
-class Line(NamedTuple):
-    """A row of a file as it was found: its line, and its fields by the names of columns."""
+class FileRow(NamedTuple):
+    """A row of a file: the number of its line, and its fields by column."""
 
     number: int
     fields: Mapping[str, Any]
 
 
 class BadLine(Exception):
-    """What is wrong with a line; the text says what was found and what was expected."""
+    """A line is invalid; the text says what was found and what was expected."""
 
     def __init__(self, number: int, text: str) -> None:
         super().__init__(text)
@@ -61,53 +61,54 @@ class BadLine(Exception):
 
 def read_table(
     path: Path,
-    complain: Callable[[str], None],
-    form: str | None = None,
+    on_problem: Callable[[str], None],
+    file_format: str | None = None,
     group: str | None = None,
     max_bytes: int = BYTES_MAX,
 ) -> WantedOffsets:
-    """What a file says. ``form``: csv or json, None: as it looks. ``group``: whose lines are that name none.
+    """The offsets in a file. ``file_format``: csv or json; None: detected. ``group``: the group of lines without one.
 
-    Memory does not grow with the file. StartError when it cannot be read or something in it is bad, after ``complain``
-    has heard of the first such lines. OSError when there is no room for temporary files.
+    Memory does not grow with the file. Raises StartError when the file cannot be read or has bad lines, after a call of
+    ``on_problem`` for each of the first. OSError when there is no space for temporary files.
     """
-    with opened(path, max_bytes) as source:
-        is_json = source.skip_blank() in ("[", "{") if form is None else form == "json"
-        found = _Table(path, group).take(_json_lines(source) if is_json else _csv_lines(source))
-    for bad in found.bad[:TOLD]:
-        complain(f"{path}, line {bad.number}: {bad}")
-    if found.bad:
-        more = f" ({len(found.bad) - TOLD} more are not shown)" if len(found.bad) > TOLD else ""
-        ended = "; the rest was not read" if len(found.bad) == BAD_MAX else ""
+    with open_text(path, max_bytes) as source:
+        is_json = source.skip_blank() in ("[", "{") if file_format is None else file_format == "json"
+        value = _OffsetCollector(path, group).collect(_json_lines(source) if is_json else _csv_lines(source))
+    for bad in value.bad[:BAD_LINES_SHOWN]:
+        on_problem(f"{path}, line {bad.number}: {bad}")
+    if value.bad:
+        more = f" ({len(value.bad) - BAD_LINES_SHOWN} more are not shown)" if len(value.bad) > BAD_LINES_SHOWN else ""
+        ended = "; the rest was not read" if len(value.bad) == BAD_LINES_MAX else ""
         raise StartError(
-            f"{path}: {counted(len(found.bad), 'bad line')}{more}{ended}; nothing was written, mend them and try again"
+            f"{path}: {format_count(len(value.bad), 'bad line')}{more}{ended}; nothing was written, correct them and"
+            " try again"
         )
-    if not found.wanted:
+    if not value.wanted:
         raise StartError(f"{path}: found no offsets, expected lines of {','.join(KAFKA_WITH_GROUP)} or JSON of them")
-    return found.wanted
+    return value.wanted
 
 
 def choose_groups(wanted: WantedOffsets, names: Sequence[str]) -> WantedOffsets:
-    """Only those groups; a name may be several behind commas. StartError for one that the file does not have."""
+    """Keep only these groups; a name may be a comma-separated list. StartError for a group that the file lacks."""
     chosen: list[str] = []
     for name in names:
         chosen += [name] if name in wanted else name.split(",")
     for name in chosen:
         if name not in wanted:
-            raise StartError(f"--groups '{name}': the file has no such group;{nearest(name, wanted)} leave it out")
+            raise StartError(f"--groups '{name}': the file has no such group;{did_you_mean(name, wanted)} leave it out")
     return wanted.only(chosen) if names else wanted
 
 
 # Text ----------------------------------------------------------------------------------------------------------------
 
 
-def _csv_lines(source: Source) -> Iterator[Line | BadLine]:
-    lines = RecordLines(source)
-    rows = csv.reader(lines, strict=True)
+def _csv_lines(source: TextSource) -> Iterator[FileRow | BadLine]:
+    record_lines = RecordLines(source)
+    rows = csv.reader(record_lines, strict=True)
     columns: Sequence[str] | None = None
     while True:
         number = source.lines_read + rows.line_num + 1
-        lines.begin_record()
+        record_lines.begin_record()
         try:
             row = next(rows, None)
         except (csv.Error, TooLong) as error:
@@ -122,56 +123,58 @@ def _csv_lines(source: Source) -> Iterator[Line | BadLine]:
             if set(row) >= NEEDED:
                 continue
         if len(row) != len(columns):
-            yield BadLine(number, f"found {counted(len(row), 'field')}, expected {len(columns)}: {','.join(columns)}")
+            yield BadLine(
+                number, f"found {format_count(len(row), 'field')}, expected {len(columns)}: {','.join(columns)}"
+            )
         else:
             yield _csv_line(number, dict(zip(columns, row, strict=True)))
 
 
-def _csv_line(number: int, fields: dict[str, str]) -> Line | BadLine:
+def _csv_line(number: int, fields: dict[str, str]) -> FileRow | BadLine:
     """A row as it was before ``export --safe-csv`` escaped it."""
     escaped = fields.pop(ESCAPED, "")
     if escaped not in ("", IS_ESCAPED):
-        return BadLine(number, f"{ESCAPED} is {_shown(escaped)}, expected {IS_ESCAPED}, or nothing")
+        return BadLine(number, f"{ESCAPED} is {_format_value(escaped)}, expected {IS_ESCAPED}, or nothing")
     if escaped:
         fields = {name: from_spreadsheet_cell(cell) for name, cell in fields.items()}
-    return Line(number, fields)
+    return FileRow(number, fields)
 
 
 def _columns(first: Sequence[str]) -> Sequence[str]:
-    """The names in the first line; Kafka's files have none."""
+    """The columns: the names in the first line, or those of Kafka's files, which have no header."""
     if set(first) >= NEEDED:
         return first
     return KAFKA if len(first) == len(KAFKA) else KAFKA_WITH_GROUP
 
 
 class _Json:
-    """Text of which a part is in memory: from ``at`` on what was not read yet, of which ``number`` is the line."""
+    """JSON text that is read in parts. ``text`` from ``position`` on is not parsed yet; ``number`` is its line."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TextSource) -> None:
         self.text = ""
-        self.at = 0
+        self.position = 0
         self.number = source.lines_read + 1
         self._source = source
         self._decoder = json.JSONDecoder()
         self._is_whole = False
 
-    def peek(self, between: re.Pattern[str] = _BETWEEN) -> str:
-        """The next character behind what may be between values; empty at the end."""
+    def peek(self, separator: re.Pattern[str] = _BETWEEN) -> str:
+        """Skip separators and return the next character; empty at the end."""
         while True:
-            match = between.match(self.text, self.at)
+            match = separator.match(self.text, self.position)
             assert match is not None
             self._move_to(match.end())
-            if self.at < len(self.text) or not self._read():
-                return self.text[self.at : self.at + 1]
+            if self.position < len(self.text) or not self._read():
+                return self.text[self.position : self.position + 1]
 
     def skip(self) -> None:
-        self._move_to(self.at + 1)
+        self._move_to(self.position + 1)
 
     def value(self) -> Any:
-        """The next value. BadLine for what is no JSON, or does not end."""
+        """Parse the next value. BadLine when it is not JSON, or too long."""
         while True:
             try:
-                value, end = self._decoder.raw_decode(self.text, self.at)
+                value, end = self._decoder.raw_decode(self.text, self.position)
             except (ValueError, RecursionError) as error:
                 self._read_on_after(error)
             else:
@@ -179,28 +182,28 @@ class _Json:
                 return value
 
     def _read_on_after(self, error: Exception) -> None:
-        if len(self.text) - self.at > RECORD_CHARS_MAX:
+        if len(self.text) - self.position > RECORD_CHARS_MAX:
             raise BadLine(self.number, f"found no JSON ({TooLong()}), expected an object like {{{_example()}}}")
-        at = error.pos if isinstance(error, json.JSONDecodeError) else self.at
-        where = self.number + self.text.count("\n", self.at, at)
+        position = error.pos if isinstance(error, json.JSONDecodeError) else self.position
+        where = self.number + self.text.count("\n", self.position, position)
         if isinstance(error, RecursionError) or not self._read():
             reason = getattr(error, "msg", str(error))
             raise BadLine(where, f"found no JSON ({reason}), expected an object like {{{_example()}}}")
 
-    def _move_to(self, at: int) -> None:
-        self.number += self.text.count("\n", self.at, at)
-        self.at = at
+    def _move_to(self, position: int) -> None:
+        self.number += self.text.count("\n", self.position, position)
+        self.position = position
 
     def _read(self) -> bool:
-        """Read more, and forget what was read; False at the end."""
+        """Read more text and drop the parsed part. False at the end."""
         more = "" if self._is_whole else self._source.read()
         self._is_whole = not more
-        self.text, self.at = self.text[self.at :] + more, 0
+        self.text, self.position = self.text[self.position :] + more, 0
         return bool(more)
 
 
-def _json_lines(source: Source) -> Iterator[Line | BadLine]:
-    """The objects of an array, or one after the other. What is behind one that is no JSON cannot be read."""
+def _json_lines(source: TextSource) -> Iterator[FileRow | BadLine]:
+    """The objects of an array, or one after the other. Parsing ends at invalid JSON."""
     text = _Json(source)
     is_array = text.peek() == "["
     if is_array:
@@ -213,9 +216,9 @@ def _json_lines(source: Source) -> Iterator[Line | BadLine]:
             yield bad
             return
         if isinstance(value, dict):
-            yield Line(number, value)
+            yield FileRow(number, value)
         else:
-            yield BadLine(number, f"found {_shown(value)}, expected an object like {{{_example()}}}")
+            yield BadLine(number, f"found {_format_value(value)}, expected an object like {{{_example()}}}")
     number = text.number
     if (not first) == is_array:
         yield BadLine(number, "found no end of the array, expected a ] there: the file is cut off, or has one too many")
@@ -232,8 +235,8 @@ def _example() -> str:
 # Rows ----------------------------------------------------------------------------------------------------------------
 
 
-class _Table:
-    """Gathers rows, and what is bad."""
+class _OffsetCollector:
+    """Collects the offsets and the bad lines of a file."""
 
     def __init__(self, path: Path, group: str | None) -> None:
         self.wanted = WantedOffsets()
@@ -241,78 +244,79 @@ class _Table:
         self._path = path
         self._group = group
 
-    def take(self, lines: Iterator[Line | BadLine]) -> _Table:
-        for line in lines:
+    def collect(self, rows: Iterator[FileRow | BadLine]) -> _OffsetCollector:
+        for row in rows:
             try:
-                if isinstance(line, BadLine):
-                    raise line
-                self._add(line)
+                if isinstance(row, BadLine):
+                    raise row
+                self._add(row)
             except BadLine as bad:
                 self.bad.append(bad)
-            if len(self.bad) == BAD_MAX:
+            if len(self.bad) == BAD_LINES_MAX:
                 break
         return self
 
-    def _add(self, line: Line) -> None:
-        number, fields = line
+    def _add(self, row: FileRow) -> None:
+        number, fields = row
         unknown = [name for name in fields if name not in Row._fields]
         if unknown:
             known = ", ".join(Row._fields)
-            raise BadLine(number, f"found the column {_shown(unknown[0])}, expected some of {known}")
-        group = self._whose(line)
-        place = _topic(line), _integer(line, "partition", 0, INT32_MAX)
-        offset = Offset(
-            _integer(line, "offset", 0, INT64_MAX),
-            _integer(line, "leader_epoch", -1, INT32_MAX, -1),
-            _string(line, "metadata", ""),
+            raise BadLine(number, f"found the column {_format_value(unknown[0])}, expected some of {known}")
+        group = self._group_of(row)
+        place = _topic(row), _integer(row, "partition", 0, INT32_MAX)
+        offset = OffsetAndMetadata(
+            _integer(row, "offset", 0, INT64_MAX),
+            _integer(row, "leader_epoch", -1, INT32_MAX, -1),
+            _string(row, "metadata", ""),
         )
-        before = self.wanted.add(group, place, offset, number)
-        if before is not None:
+        first_line = self.wanted.add(group, place, offset, number)
+        if first_line is not None:
             what = f"'{group}' {place[0]}:{place[1]}"
-            raise BadLine(number, f"found {what} a second time, expected each once; line {before} has it too")
+            raise BadLine(number, f"found {what} a second time, expected each once; line {first_line} has it too")
 
-    def _whose(self, line: Line) -> str:
-        if "group" in line.fields:
-            return _string(line, "group", None)
+    def _group_of(self, row: FileRow) -> str:
+        if "group" in row.fields:
+            return _string(row, "group", None)
         if self._group is None:
-            raise BadLine(line.number, "found no group, expected one; say whose it is with --groups NAME")
+            raise BadLine(row.number, "found no group, expected one; say whose it is with --groups NAME")
         return self._group
 
 
-def _topic(line: Line) -> str:
-    found = line.fields.get("topic")
-    if not isinstance(found, str) or not _TOPIC.fullmatch(found) or found in (".", ".."):
+def _topic(row: FileRow) -> str:
+    value = row.fields.get("topic")
+    if not isinstance(value, str) or not _TOPIC.fullmatch(value) or value in (".", ".."):
         raise BadLine(
-            line.number,
-            f"topic is {_shown(found)}, expected a topic's name: up to 249 letters, digits, dots, dashes, underscores",
+            row.number,
+            f"topic is {_format_value(value)}, expected a topic's name: up to 249 letters, digits, dots, dashes,"
+            " underscores",
         )
-    return found
+    return value
 
 
-def _integer(line: Line, name: str, lowest: int, highest: int, default: int | None = None) -> int:
-    found = line.fields.get(name)
-    if default is not None and found in (None, ""):
+def _integer(row: FileRow, name: str, lowest: int, highest: int, default: int | None = None) -> int:
+    value = row.fields.get(name)
+    if default is not None and value in (None, ""):
         return default
-    number = int(found) if isinstance(found, str) and _NUMBER.fullmatch(found) else found
+    number = int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
     if type(number) is not int or not lowest <= number <= highest:
-        raise BadLine(line.number, f"{name} is {_shown(found)}, expected a number from {lowest} to {highest}")
+        raise BadLine(row.number, f"{name} is {_format_value(value)}, expected a number from {lowest} to {highest}")
     return number
 
 
-def _string(line: Line, name: str, default: str | None) -> str:
-    found = line.fields.get(name)
-    if default is not None and found is None:
+def _string(row: FileRow, name: str, default: str | None) -> str:
+    value = row.fields.get(name)
+    if default is not None and value is None:
         return default
     try:
-        if isinstance(found, str) and len(found.encode()) <= STRING_BYTES_MAX:
-            return found
+        if isinstance(value, str) and len(value.encode()) <= STRING_BYTES_MAX:
+            return value
     except UnicodeEncodeError:
-        pass  # half of a surrogate pair, which JSON can say and UTF-8 cannot
-    raise BadLine(line.number, f"{name} is {_shown(found)}, expected text of at most {STRING_BYTES_MAX} bytes")
+        pass  # half of a surrogate pair: valid in JSON, but not in UTF-8
+    raise BadLine(row.number, f"{name} is {_format_value(value)}, expected text of at most {STRING_BYTES_MAX} bytes")
 
 
-def _shown(found: object) -> str:
-    if found is None:
+def _format_value(value: object) -> str:
+    if value is None:
         return "missing"
-    text = ascii(found)
+    text = ascii(value)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

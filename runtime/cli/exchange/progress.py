@@ -1,4 +1,4 @@
-"""How far long work is, on a terminal, where nothing else is written meanwhile."""
+"""A progress bar for long work, on a terminal."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-SHORT = 2
-"""So few things are done before anybody could read how far they are."""
+ITEMS_MIN = 2
+"""With fewer items no bar is shown."""
 
 
-def tracked(things: Sequence[T], what: str, *, to_terminal: bool = False) -> Iterator[T]:
-    """The things one by one, with a bar on standard error. ``to_terminal``: their results are written to one."""
-    if to_terminal or len(things) < SHORT or not sys.stderr.isatty():
-        yield from things
+def track_progress(items: Sequence[T], label: str, *, to_terminal: bool = False) -> Iterator[T]:
+    """Yield the items with a bar on standard error. ``to_terminal``: their results go to a terminal, so no bar."""
+    if to_terminal or len(items) < ITEMS_MIN or not sys.stderr.isatty():
+        yield from items
         return
     from rich.console import Console
     from rich.progress import track
 
-    yield from track(things, what, console=Console(stderr=True), transient=True)
+    yield from track(items, label, console=Console(stderr=True), transient=True)

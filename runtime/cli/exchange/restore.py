@@ -1,4 +1,4 @@
-"""Offsets from a file, written through any server's coordinator into groups without members, and read back."""
+"""Write offsets from a file to groups without members, through the coordinator of any server, and read them back."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from itertools import islice
 from typing import NamedTuple
 
 from ....actors.errors import ErrorCode
-from ...client.cluster import Cluster, Offset, Place
-from ...client.errors import ClientError, Refused, meaning
+from ...client.cluster import Cluster, OffsetAndMetadata, TopicPartition
+from ...client.errors import ClientError, RefusedError, describe_error_code
 
-PLACES_AT_ONCE = 200
-"""So many offsets in one request: with the longest metadata that Kafka takes (4096 bytes) they still fit a message."""
+OFFSETS_PER_REQUEST = 200
+"""So many offsets fit into one message even with the longest metadata that Kafka accepts (4096 bytes)."""
 
 WITHOUT_MEMBERS = ("Empty", "Dead", "")
-"""States of groups that can be written to; old servers tell none, and refuse the commit itself."""
+"""States of groups that can be written to. Old servers report no state, and refuse the commit itself."""
 
 
-class Outcome(NamedTuple):
-    """What became of one group: of so many ``offsets`` so many were ``written``, or would be.
+class GroupImportResult(NamedTuple):
+    """The import of one group: ``written`` of ``offsets`` were written, or would be in a dry run.
 
-    ``refused``: why not all of them; empty when all were. ``new`` and ``changed``: how many of those that were written
-    the group did not have, or had otherwise. ``differences``: what was found other than written, in words.
+    ``refused``: the reason if some were not written, else empty. ``new`` and ``changed`` count the written offsets that
+    the group did not have, or had with another value. ``differences``: one text for each offset that was read back
+    differently.
     """
 
     group: str
@@ -33,106 +34,132 @@ class Outcome(NamedTuple):
     differences: tuple[str, ...] = ()
 
 
-def states(cluster: Cluster) -> Mapping[str, str]:
-    """Of all groups that there are."""
+def group_states(cluster: Cluster) -> Mapping[str, str]:
+    """The state of every group of the cluster."""
     return {group.group_id: group.state for group in cluster.groups()}
 
 
-def look(cluster: Cluster, group: str, wanted: Mapping[Place, Offset], state: str) -> Outcome:
-    """What writing would do. ClientError when the server goes away."""
+def preview_group(
+    cluster: Cluster, group: str, wanted: Mapping[TopicPartition, OffsetAndMetadata], state: str
+) -> GroupImportResult:
+    """The result that ``write_group`` would have. Raises ClientError when the connection fails."""
     try:
         before = _committed(cluster, group, state)
-    except Refused as refused:
-        return Outcome(group, len(wanted), refused=str(refused))
-    missing = _not_there(cluster, wanted)
-    possible = {place: offset for place, offset in wanted.items() if place not in missing}
-    return _outcome(group, wanted, possible, before)._replace(refused=_first(missing, len(wanted)))
+    except RefusedError as refused:
+        return GroupImportResult(group, len(wanted), refused=str(refused))
+    missing = _unknown_partitions(cluster, wanted)
+    possible = {topic_partition: offset for topic_partition, offset in wanted.items() if topic_partition not in missing}
+    return _make_result(group, wanted, possible, before)._replace(refused=_describe_first(missing, len(wanted)))
 
 
-def _not_there(cluster: Cluster, wanted: Mapping[Place, Offset]) -> dict[Place, str]:
-    """The places that a commit would be refused for, and why."""
+def _unknown_partitions(
+    cluster: Cluster, wanted: Mapping[TopicPartition, OffsetAndMetadata]
+) -> dict[TopicPartition, str]:
+    """The partitions that do not exist, each with the reason for which a commit would be refused."""
     partitions: dict[str, Sequence[int]] = {}
     for topic in {topic for topic, _ in wanted}:
         try:
             partitions[topic] = cluster.partitions(topic)
-        except Refused:
+        except RefusedError:
             partitions[topic] = ()
-    why = meaning(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return {place: why for place in wanted if place[1] not in partitions[place[0]]}
+    reason = describe_error_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return {
+        topic_partition: reason
+        for topic_partition in wanted
+        if topic_partition[1] not in partitions[topic_partition[0]]
+    }
 
 
-def write(cluster: Cluster, group: str, wanted: Mapping[Place, Offset], state: str) -> Outcome:
-    """Write a group's offsets and read them back. ClientError when the server goes away."""
-    refused: dict[Place, str] = {}
+def write_group(
+    cluster: Cluster, group: str, wanted: Mapping[TopicPartition, OffsetAndMetadata], state: str
+) -> GroupImportResult:
+    """Write a group's offsets and read them back. Raises ClientError when the connection fails."""
+    refused: dict[TopicPartition, str] = {}
     try:
         before = _committed(cluster, group, state)
-        for some in _portions(wanted):
-            refused |= {place: meaning(code) for place, code in cluster.commit_offsets(group, some).items()}
-        found = cluster.committed(group)
-    except Refused as error:
-        return Outcome(group, len(wanted), refused=str(error))
-    written = {place: offset for place, offset in wanted.items() if place not in refused}
-    different = tuple(_differences(written, found))
-    return _outcome(group, wanted, written, before)._replace(
-        refused=_first(refused, len(wanted)), differences=different
+        for batch in _batches(wanted):
+            refused |= {
+                topic_partition: describe_error_code(code)
+                for topic_partition, code in cluster.commit_offsets(group, batch).items()
+            }
+        read_back = cluster.committed(group)
+    except RefusedError as error:
+        return GroupImportResult(group, len(wanted), refused=str(error))
+    written = {topic_partition: offset for topic_partition, offset in wanted.items() if topic_partition not in refused}
+    differences = tuple(_differences(written, read_back))
+    return _make_result(group, wanted, written, before)._replace(
+        refused=_describe_first(refused, len(wanted)), differences=differences
     )
 
 
-def _committed(cluster: Cluster, group: str, state: str) -> Mapping[Place, Offset]:
-    """Refused for a group that has members."""
+def _committed(cluster: Cluster, group: str, state: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    """Raises Refused for a group with members."""
     if state not in WITHOUT_MEMBERS:
-        raise Refused(f"it is {state}", ErrorCode.NON_EMPTY_GROUP)
+        raise RefusedError(f"it is {state}", ErrorCode.NON_EMPTY_GROUP)
     return cluster.committed(group) if state else {}
 
 
-def write_all(
-    cluster: Cluster, wanted: Mapping[str, Mapping[Place, Offset]], groups: Iterator[str], is_dry: bool
-) -> Iterator[Outcome]:
-    """Group by group. A server that goes away ends it with a ClientError that says how far it came."""
-    known = states(cluster)
-    step = look if is_dry else write
+def import_groups(
+    cluster: Cluster,
+    wanted: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]],
+    groups: Iterator[str],
+    is_dry: bool,
+) -> Iterator[GroupImportResult]:
+    """Import group by group. When the connection fails, raises a ClientError that says how many groups are done."""
+    states = group_states(cluster)
+    import_group = preview_group if is_dry else write_group
     for done, group in enumerate(groups):
         try:
-            yield step(cluster, group, wanted[group], known.get(group, ""))
+            yield import_group(cluster, group, wanted[group], states.get(group, ""))
         except ClientError as error:
             raise ClientError(f"{error}; {done} of {len(wanted)} groups were done, group '{group}' perhaps") from error
 
 
-def _outcome(
-    group: str, wanted: Mapping[Place, Offset], written: Mapping[Place, Offset], before: Mapping[Place, Offset]
-) -> Outcome:
-    new = sum(place not in before for place in written)
-    changed = sum(place in before and before[place] != offset for place, offset in written.items())
-    return Outcome(group, len(wanted), len(written), new, changed)
+def _make_result(
+    group: str,
+    wanted: Mapping[TopicPartition, OffsetAndMetadata],
+    written: Mapping[TopicPartition, OffsetAndMetadata],
+    before: Mapping[TopicPartition, OffsetAndMetadata],
+) -> GroupImportResult:
+    new = sum(topic_partition not in before for topic_partition in written)
+    changed = sum(
+        topic_partition in before and before[topic_partition] != offset for topic_partition, offset in written.items()
+    )
+    return GroupImportResult(group, len(wanted), len(written), new, changed)
 
 
-def _portions(wanted: Mapping[Place, Offset]) -> Iterator[Mapping[Place, Offset]]:
+def _batches(
+    wanted: Mapping[TopicPartition, OffsetAndMetadata],
+) -> Iterator[Mapping[TopicPartition, OffsetAndMetadata]]:
     items = iter(wanted.items())
-    while some := dict(islice(items, PLACES_AT_ONCE)):
-        yield some
+    while batch := dict(islice(items, OFFSETS_PER_REQUEST)):
+        yield batch
 
 
-def _first(refused: Mapping[Place, str], of: int) -> str:
+def _describe_first(refused: Mapping[TopicPartition, str], total: int) -> str:
     if not refused:
         return ""
-    (topic, partition), why = next(iter(refused.items()))
-    return f"{len(refused)} of {of} offsets, {topic}:{partition} first: {why}"
+    (topic, partition), reason = next(iter(refused.items()))
+    return f"{len(refused)} of {total} offsets, {topic}:{partition} first: {reason}"
 
 
-def _differences(written: Mapping[Place, Offset], found: Mapping[Place, Offset]) -> Iterator[str]:
-    for place, offset in written.items():
-        if found.get(place) != offset:
-            yield f"{place[0]}:{place[1]} was written as {_words(offset)}, and read back as {_words(found.get(place))}"
+def _differences(
+    written: Mapping[TopicPartition, OffsetAndMetadata], read_back: Mapping[TopicPartition, OffsetAndMetadata]
+) -> Iterator[str]:
+    for topic_partition, offset in written.items():
+        if read_back.get(topic_partition) != offset:
+            expected, actual = _format_offset(offset), _format_offset(read_back.get(topic_partition))
+            yield f"{topic_partition[0]}:{topic_partition[1]} was written as {expected}, and read back as {actual}"
 
 
-def _words(offset: Offset | None) -> str:
+def _format_offset(offset: OffsetAndMetadata | None) -> str:
     if offset is None:
         return "nothing"
     return f"{offset.offset} (leader epoch {offset.leader_epoch}, metadata {offset.metadata[:40]!r})"
 
 
-def problems(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """What a person must know, a line each."""
+def describe_problems(outcomes: Sequence[GroupImportResult]) -> Iterator[str]:
+    """One line for each refusal and each difference."""
     for outcome in outcomes:
         if outcome.refused:
             yield f"group '{outcome.group}': {outcome.refused}"

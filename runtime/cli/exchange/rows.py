@@ -1,8 +1,7 @@
-"""Committed offsets as a table: the same columns and the same order wherever they come from, as CSV or as JSON.
+"""Committed offsets as a table, as CSV or as JSON: the same columns and the same order for every source.
 
-The order is that of group, topic and partition, so two exports can be compared line by line. A log has its groups in
-another one. So what comes from a log is sorted in pieces, which lie in temporary files until all is read: memory does
-not grow with the table.
+Rows are sorted by group, topic and partition, so that two exports can be compared line by line. A log has another
+order, so its rows are sorted in chunks in temporary files and then merged. Memory does not grow with the table.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from typing import IO, NamedTuple
 
 from ...common.printing import Writable, json_text, spreadsheet_cell
 
-SORTED_ROWS = 200_000
-"""So many are sorted in memory at once: some 100 MB."""
+SORTED_ROWS_MAX = 200_000
+"""Rows that are sorted in memory at once: about 100 MB."""
 
 ESCAPED, IS_ESCAPED = "escaped", "yes"
-"""A column of CSV for spreadsheets, and what it holds: an apostrophe may stand before each text of the row."""
+"""A column of CSV for spreadsheets, and its value: each text of the row may begin with an added apostrophe."""
 
 _BLOCK_ROWS = 1000
 
 
 class Row(NamedTuple):
-    """One committed offset; its fields are the columns. None: not known. ``commit_time``: ISO 8601, in UTC."""
+    """One committed offset; its fields are the columns. None: unknown. ``commit_time``: ISO 8601, in UTC."""
 
     group: str
     topic: str
@@ -37,25 +36,25 @@ class Row(NamedTuple):
     commit_time: str | None
 
     @property
-    def place(self) -> tuple[str, str, int]:
+    def sort_key(self) -> tuple[str, str, int]:
         return self.group, self.topic, self.partition
 
 
-def in_order(rows: Iterable[Row], sorted_rows: int = SORTED_ROWS) -> Iterator[Row]:
-    """The same rows by group, topic and partition. OSError when there is no room for temporary files."""
-    pieces: list[Iterator[Row]] = []
-    piece: list[Row] = []
+def sort_rows(rows: Iterable[Row], chunk_rows: int = SORTED_ROWS_MAX) -> Iterator[Row]:
+    """The same rows by group, topic and partition. OSError when there is no space for temporary files."""
+    sorted_chunks: list[Iterator[Row]] = []
+    chunk: list[Row] = []
     for row in rows:
-        piece.append(row)
-        if len(piece) == sorted_rows:
-            pieces.append(_put_by(sorted(piece, key=_place)))
-            piece = []
-    yield from heapq.merge(*pieces, sorted(piece, key=_place), key=_place)
+        chunk.append(row)
+        if len(chunk) == chunk_rows:
+            sorted_chunks.append(_spill(sorted(chunk, key=_sort_key)))
+            chunk = []
+    yield from heapq.merge(*sorted_chunks, sorted(chunk, key=_sort_key), key=_sort_key)
 
 
 def write_csv(rows: Iterable[Row], out: Writable) -> None:
-    """A line with the names of the columns, then a line for each row. What is not known is empty."""
-    # A lone carriage return would end the line for whoever reads it, and some versions of csv do not quote it.
+    """Write a line with the names of the columns, then a line for each row. Unknown values are empty."""
+    # Readers treat a lone carriage return as the end of a line, and some versions of csv do not quote it.
     plain = csv.writer(out, lineterminator="\n")
     quoted = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
     plain.writerow(Row._fields)
@@ -64,7 +63,7 @@ def write_csv(rows: Iterable[Row], out: Writable) -> None:
 
 
 def write_safe_csv(rows: Iterable[Row], out: Writable) -> None:
-    """The same for spreadsheets: no text is a formula, and a last column says so to whoever reads it back."""
+    """The same for spreadsheets: no text is a formula. A last column marks the rows for the import."""
     writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow((*Row._fields, ESCAPED))
     for row in rows:
@@ -72,7 +71,7 @@ def write_safe_csv(rows: Iterable[Row], out: Writable) -> None:
 
 
 def write_json(rows: Iterable[Row], out: Writable) -> None:
-    """One array with an object on each line. What is not known is null."""
+    """Write one array with an object on each line. Unknown values are null."""
     before = "["
     for row in rows:
         out.write(f"{before}\n{json_text(row._asdict())}")
@@ -80,19 +79,19 @@ def write_json(rows: Iterable[Row], out: Writable) -> None:
     out.write("[]\n" if before == "[" else "\n]\n")
 
 
-def _place(row: Row) -> tuple[str, str, int]:
-    return row.place
+def _sort_key(row: Row) -> tuple[str, str, int]:
+    return row.sort_key
 
 
-def _put_by(rows: list[Row]) -> Iterator[Row]:
-    file = TemporaryFile()  # noqa: SIM115 (whoever reads it to its end closes it)
+def _spill(rows: list[Row]) -> Iterator[Row]:
+    file = TemporaryFile()  # noqa: SIM115 (_read_spilled closes it)
     for at in range(0, len(rows), _BLOCK_ROWS):
         marshal.dump([tuple(row) for row in rows[at : at + _BLOCK_ROWS]], file)
     file.seek(0)
-    return _take_back(file)
+    return _read_spilled(file)
 
 
-def _take_back(file: IO[bytes]) -> Iterator[Row]:
+def _read_spilled(file: IO[bytes]) -> Iterator[Row]:
     with file:
         while True:
             try:

@@ -1,7 +1,7 @@
-"""``callboard groups``: what Kafka's ConsumerGroupCommand does, without Java and against any server.
+"""``callboard groups``: the functions of Kafka's ConsumerGroupCommand, without Java, for any server.
 
 - commands.py: the command line.
-- report.py: what is known about a group, put together from several answers.
-- reset.py: which offsets a reset writes, pure.
-- show.py: tables for people, JSON for programs.
+- report.py: the offsets and members of a group, from several responses.
+- reset.py: the offsets that a reset writes; pure.
+- tables.py: tables as text and as JSON.
 """

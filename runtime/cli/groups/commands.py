@@ -1,7 +1,7 @@
 """``callboard groups list|describe|offsets|reset|delete``: groups and their offsets on any server of Kafka's protocol.
 
-Exit codes: 0 done; 1 the server is away or said no, in one line on standard error; 2 the command line makes no sense,
-and nothing was asked.
+Exit codes: 0 done; 1 the server cannot be reached or refused, with one line on standard error; 2 the command line is
+invalid, and no request was sent.
 """
 
 from __future__ import annotations
@@ -14,19 +14,28 @@ from typing import Annotated
 import typer
 
 from ....actors.errors import ErrorCode
-from ...client.cluster import EARLIEST, LATEST, Cluster, Description, Offset, Place
-from ...client.errors import ClientError, Refused, meaning
+from ...client.cluster import EARLIEST, LATEST, Cluster, GroupDescription, OffsetAndMetadata, TopicPartition
+from ...client.errors import ClientError, RefusedError, describe_error_code
 from ...common.errors import StartError
 from ...common.printing import csv_stream, print_error, print_json, print_line
-from ...settings.table import nearest, parse_address
+from ...settings.table import did_you_mean, parse_address
 from ..main import make_app
-from .report import Line, group_json, look_at_offsets, member_table, offset_table, total_lag
-from .reset import Bounds, Step, Target, Way, choose_target, parse_topic, plan, step_table
-from .show import Column, Table, counted, grouped, print_facts, print_table
+from .report import PartitionLag, group_json, member_table, offset_table, read_partition_lags, total_lag
+from .reset import (
+    OffsetBounds,
+    OffsetChange,
+    ResetMode,
+    ResetTarget,
+    change_table,
+    choose_target,
+    parse_topic,
+    plan_reset,
+)
+from .tables import Column, Table, format_count, format_number, print_facts, print_table
 
 REFUSED_EXIT_CODE = 1
 STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead", "Assigning", "Reconciling")
-CLASSIC = "classic"  # a server that is too old to tell types has no others
+CLASSIC = "classic"  # the only type on servers that are too old to report types
 TYPES = (CLASSIC, "consumer", "share", "streams")
 COLUMNS = (
     Column("group", "group"),
@@ -42,7 +51,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 TimeoutS = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for an answer.")]
 GroupId = Annotated[str, typer.Argument(metavar="GROUP")]
 
-HERE = "127.0.0.1:9092"
+DEFAULT_SERVER = "127.0.0.1:9092"
 
 app = make_app("List, describe, reset and delete consumer groups, on any server that speaks Kafka's protocol.")
 
@@ -53,7 +62,7 @@ def connect(bootstrap_server: str, timeout_s: float) -> Cluster:
 
 @app.command("list")
 def list_groups(
-    bootstrap_server: Bootstrap = HERE,
+    bootstrap_server: Bootstrap = DEFAULT_SERVER,
     state: Annotated[list[str] | None, typer.Option(help="Only groups in this state; may be repeated.")] = None,
     type_: Annotated[
         list[str] | None, typer.Option("--type", help="Only groups of this type; may be repeated.")
@@ -62,8 +71,8 @@ def list_groups(
     timeout: TimeoutS = 10.0,
 ) -> None:
     """List the groups with their states."""
-    states = {name_of("state", one, STATES) for one in state or ()}
-    types = {name_of("type", one, TYPES) for one in type_ or ()}
+    states = {parse_name("state", text, STATES) for text in state or ()}
+    types = {parse_name("type", text, TYPES) for text in type_ or ()}
     with connect(bootstrap_server, timeout) as cluster:
         groups = [
             group
@@ -76,39 +85,39 @@ def list_groups(
     elif groups:
         print_table(table)
     else:
-        such = " in this state" if states and not types else " of this kind" if types else ""
-        print_error(f"no groups{such} on {bootstrap_server}")
+        filter_text = " in this state" if states and not types else " of this kind" if types else ""
+        print_error(f"no groups{filter_text} on {bootstrap_server}")
 
 
-def name_of(what: str, text: str, names: Sequence[str]) -> str:
-    """A state or type as it is written here, from any case. Raises StartError."""
+def parse_name(kind: str, text: str, names: Sequence[str]) -> str:
+    """The spelling of a state or type in ``names``, for text in any case. Raises StartError."""
     for name in names:
         if text.strip().lower() == name.lower():
             return name
-    raise StartError(f"unknown {what} '{text}':{nearest(text, names)} known are {', '.join(names)}")
+    raise StartError(f"unknown {kind} '{text}':{did_you_mean(text, names)} known are {', '.join(names)}")
 
 
 @app.command("describe")
 def describe(
-    group: GroupId, bootstrap_server: Bootstrap = HERE, as_json: AsJson = False, timeout: TimeoutS = 10.0
+    group: GroupId, bootstrap_server: Bootstrap = DEFAULT_SERVER, as_json: AsJson = False, timeout: TimeoutS = 10.0
 ) -> None:
-    """Show a group: its state, its members with what they are assigned, and how far they are."""
+    """Show a group: its state, its members with their assignments, and its offsets and lag."""
     with connect(bootstrap_server, timeout) as cluster:
         description = cluster.describe(group)
-        lines = look_at_offsets(cluster, group, description.members)
+        entries = read_partition_lags(cluster, group, description.members)
     if as_json:
-        print_json(group_json(description, lines))
+        print_json(group_json(description, entries))
         return
-    print_facts(facts_of(description, lines))
+    print_facts(group_facts(description, entries))
     if description.members:
         print_line()
-        print_table(member_table(description.members, lines))
-    if lines:
+        print_table(member_table(description.members, entries))
+    if entries:
         print_line()
-        print_table(offset_table(lines, with_members=True))
+        print_table(offset_table(entries, with_members=True))
 
 
-def facts_of(description: Description, lines: Sequence[Line]) -> list[tuple[str, str]]:
+def group_facts(description: GroupDescription, entries: Sequence[PartitionLag]) -> list[tuple[str, str]]:
     protocol = description.protocol or "-"
     if description.protocol_type:
         protocol += f" ({description.protocol_type})"
@@ -117,42 +126,44 @@ def facts_of(description: Description, lines: Sequence[Line]) -> list[tuple[str,
         ("state", description.state),
         ("protocol", protocol),
         ("coordinator", str(description.coordinator)),
-        ("members", grouped(len(description.members))),
-        ("lag", lag_in_words(lines)),
+        ("members", format_number(len(description.members))),
+        ("lag", describe_lag(entries)),
     ]
 
 
-def lag_in_words(lines: Sequence[Line]) -> str:
-    """The sum, and of how many partitions: without an offset a partition has no lag."""
-    lag, known = total_lag(lines), sum(line.lag is not None for line in lines)
+def describe_lag(entries: Sequence[PartitionLag]) -> str:
+    """The total lag, and the number of partitions with a known lag: it needs a committed offset."""
+    lag, known_count = total_lag(entries), sum(entry.lag is not None for entry in entries)
     if lag is None:
         return "-"
-    of = counted(len(lines), "partition")
-    return f"{counted(lag, 'record')} in {of if known == len(lines) else f'{known} of {of}'}"
+    partitions = format_count(len(entries), "partition")
+    if known_count < len(entries):
+        partitions = f"{known_count} of {partitions}"
+    return f"{format_count(lag, 'record')} in {partitions}"
 
 
 @app.command("offsets")
 def offsets(
     group: GroupId,
-    bootstrap_server: Bootstrap = HERE,
+    bootstrap_server: Bootstrap = DEFAULT_SERVER,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print topic,partition,offset, for reset --from-file.")] = False,
     timeout: TimeoutS = 10.0,
 ) -> None:
-    """Show what a group has committed, and how far it is from the end."""
+    """Show the committed offsets of a group, and their distance from the end."""
     if as_csv and as_json:
         raise StartError("expected --json or --csv, not both")
     with connect(bootstrap_server, timeout) as cluster:
-        lines = look_at_offsets(cluster, group)
-        if not lines:
-            cluster.describe(group)  # is it there at all?
-    table = offset_table(lines, with_members=False)
+        entries = read_partition_lags(cluster, group)
+        if not entries:
+            cluster.describe(group)  # raises if the group does not exist
+    table = offset_table(entries, with_members=False)
     if as_csv:
-        rows = [(*line.place, line.committed.offset) for line in lines if line.committed is not None]
+        rows = [(*entry.topic_partition, entry.committed.offset) for entry in entries if entry.committed is not None]
         csv.writer(csv_stream(), lineterminator="\n").writerows(rows)
     elif as_json:
         print_json(table.as_json())
-    elif lines:
+    elif entries:
         print_table(table)
     else:
         print_error(f"group '{group}' has no offsets")
@@ -165,10 +176,10 @@ def reset(
         list[str] | None, typer.Option(metavar="T[:P,...]", help="A topic, or some of its partitions; may be repeated.")
     ] = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="Everything that the group has offsets for.")
+        bool, typer.Option("--all-topics", help="All partitions for which the group has offsets.")
     ] = False,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end, after the last record.")] = False,
     to_offset: Annotated[int | None, typer.Option(help="To this offset.")] = None,
     shift_by: Annotated[
         int | None, typer.Option(help="Forward by so many records, or back (a negative number).")
@@ -177,90 +188,96 @@ def reset(
         str | None, typer.Option(metavar="ISO", help="To the first record of this time or later; UTC without a zone.")
     ] = None,
     from_file: Annotated[
-        Path | None, typer.Option(metavar="CSV", help="To what the lines topic,partition,offset say.")
+        Path | None, typer.Option(metavar="CSV", help="To the offsets in lines of topic,partition,offset.")
     ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Write. Without it, only show what would be.")] = False,
-    create: Annotated[bool, typer.Option("--create", help="Make the group if there is none.")] = False,
-    bootstrap_server: Bootstrap = HERE,
+    execute: Annotated[bool, typer.Option("--execute", help="Write the offsets. Without it, only show them.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the group if it does not exist.")] = False,
+    bootstrap_server: Bootstrap = DEFAULT_SERVER,
     as_json: AsJson = False,
     timeout: TimeoutS = 10.0,
 ) -> None:
     """Move the offsets of a group without members. A dry run, unless --execute is given."""
     target = choose_target(to_earliest, to_latest, to_offset, shift_by, to_datetime, from_file)
-    chosen = [parse_topic(one) for one in topic or ()]
-    check_choice(target, bool(chosen), all_topics)
+    selected = [parse_topic(text) for text in topic or ()]
+    check_selection(target, bool(selected), all_topics)
     with connect(bootstrap_server, timeout) as cluster:
         check_resettable(cluster, group, create)
         committed = cluster.committed(group)
-        places = places_of(cluster, target, chosen, committed)
-        steps = plan(places, committed, bounds_of(cluster, places, target), target)
-        refused = cluster.commit(group, {step.place: step.after for step in steps}) if execute and steps else {}
-    show_steps(group, steps, execute, as_json)
-    complain(refused, len(steps))
+        topic_partitions = target_partitions(cluster, target, selected, committed)
+        changes = plan_reset(topic_partitions, committed, bounds_of(cluster, topic_partitions, target), target)
+        refused = (
+            cluster.commit(group, {change.topic_partition: change.after for change in changes})
+            if execute and changes
+            else {}
+        )
+    print_changes(group, changes, execute, as_json)
+    raise_if_refused(refused, len(changes))
 
 
-def check_choice(target: Target, has_topics: bool, all_topics: bool) -> None:
-    """Raise StartError unless it is clear what to reset."""
-    given = [has_topics, all_topics, target.way is Way.FILE]
+def check_selection(target: ResetTarget, has_topics: bool, all_topics: bool) -> None:
+    """Raise StartError unless exactly one selection of partitions is given."""
+    given = [has_topics, all_topics, target.mode is ResetMode.FILE]
     if sum(given) != 1:
         raise StartError("expected what to reset: --topic T[:P,...], or --all-topics, or --from-file CSV, and only one")
 
 
 def check_resettable(cluster: Cluster, group: str, create: bool) -> None:
-    """Raise ClientError unless the group is there, or may be made, and has no members."""
+    """Raise ClientError unless the group exists, or may be created, and has no members."""
     try:
         description = cluster.describe(group)
-    except Refused as refused:
+    except RefusedError as refused:
         if refused.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         if not create:
-            raise ClientError(f"{refused}; --create makes it") from refused
+            raise ClientError(f"{refused}; --create creates it") from refused
         return
     if description.state not in ("Empty", "Dead"):
         raise ClientError(
-            f"group '{group}' is {description.state} with {counted(len(description.members), 'member')}: "
-            "stop its consumers first, they would overwrite what is reset "
-            "(a killed one is a member until its session ends)"
+            f"group '{group}' is {description.state} with {format_count(len(description.members), 'member')}: "
+            "stop its consumers first, because they would overwrite the new offsets "
+            "(a killed consumer is a member until its session ends)"
         )
 
 
-def places_of(
+def target_partitions(
     cluster: Cluster,
-    target: Target,
-    chosen: Iterable[tuple[str, tuple[int, ...] | None]],
-    committed: dict[Place, Offset],
-) -> list[Place]:
-    if target.way is Way.FILE:
-        return sorted(target.wanted)
-    places: dict[Place, None] = {}
-    for topic, partitions in chosen:
-        known = cluster.partitions(topic)
-        for partition in known if partitions is None else partitions:
-            places[topic, partition] = None
-    return sorted(places or committed)
+    target: ResetTarget,
+    selected: Iterable[tuple[str, tuple[int, ...] | None]],
+    committed: dict[TopicPartition, OffsetAndMetadata],
+) -> list[TopicPartition]:
+    if target.mode is ResetMode.FILE:
+        return sorted(target.file_offsets)
+    topic_partitions: dict[TopicPartition, None] = {}
+    for topic, partitions in selected:
+        existing = cluster.partitions(topic)
+        for partition in existing if partitions is None else partitions:
+            topic_partitions[topic, partition] = None
+    return sorted(topic_partitions or committed)
 
 
-def bounds_of(cluster: Cluster, places: Sequence[Place], target: Target) -> Bounds:
-    at_time = cluster.list_offsets(places, target.number) if target.way is Way.DATETIME else {}
-    return Bounds(cluster.list_offsets(places, EARLIEST), cluster.list_offsets(places, LATEST), at_time)
+def bounds_of(cluster: Cluster, topic_partitions: Sequence[TopicPartition], target: ResetTarget) -> OffsetBounds:
+    at_time = cluster.list_offsets(topic_partitions, target.number) if target.mode is ResetMode.DATETIME else {}
+    return OffsetBounds(
+        cluster.list_offsets(topic_partitions, EARLIEST), cluster.list_offsets(topic_partitions, LATEST), at_time
+    )
 
 
-def show_steps(group: str, steps: Sequence[Step], is_written: bool, as_json: bool) -> None:
-    table = step_table(steps)
+def print_changes(group: str, changes: Sequence[OffsetChange], is_written: bool, as_json: bool) -> None:
+    table = change_table(changes)
     if as_json:
         print_json({"group": group, "executed": is_written, "offsets": table.as_json()})
         return
-    if steps:
+    if changes:
         print_table(table)
-    what = f"{counted(len(steps), 'offset')} of group '{group}'"
-    print_line(f"{what} written" if is_written else f"dry run: {what} would be written; --execute writes them")
+    kind = f"{format_count(len(changes), 'offset')} of group '{group}'"
+    print_line(f"{kind} written" if is_written else f"dry run: {kind} would be written; --execute writes them")
 
 
-def complain(refused: dict[Place, int], of: int) -> None:
-    """Raise ClientError where partitions were refused; the first stands for all."""
+def raise_if_refused(refused: dict[TopicPartition, int], total: int) -> None:
+    """Raise ClientError if partitions were refused. It names the first one."""
     if refused:
         (topic, partition), code = next(iter(refused.items()))
-        raise ClientError(f"{len(refused)} of {of} refused, {topic}:{partition} first: {meaning(code)}")
+        raise ClientError(f"{len(refused)} of {total} refused, {topic}:{partition} first: {describe_error_code(code)}")
 
 
 @app.command("delete")
@@ -270,48 +287,50 @@ def delete(
         list[str] | None,
         typer.Option(metavar="T[:P,...]", help="Delete only these offsets of the group; may be repeated."),
     ] = None,
-    bootstrap_server: Bootstrap = HERE,
+    bootstrap_server: Bootstrap = DEFAULT_SERVER,
     as_json: AsJson = False,
     timeout: TimeoutS = 10.0,
 ) -> None:
-    """Delete groups without members, with all their offsets; or, with --offsets, single offsets of one group."""
-    chosen = [parse_topic(one) for one in offsets or ()]
-    if chosen and len(groups) != 1:
+    """Delete groups without members, with all their offsets; or, with --offsets, only these offsets of one group."""
+    selected = [parse_topic(text) for text in offsets or ()]
+    if selected and len(groups) != 1:
         raise StartError(f"--offsets is for one group, not for {len(groups)}")
     with connect(bootstrap_server, timeout) as cluster:
-        if chosen:
-            delete_offsets(cluster, groups[0], chosen, as_json)
+        if selected:
+            delete_offsets(cluster, groups[0], selected, as_json)
         else:
             delete_groups(cluster, list(dict.fromkeys(groups)), as_json)
 
 
 def delete_offsets(
-    cluster: Cluster, group: str, chosen: Iterable[tuple[str, tuple[int, ...] | None]], as_json: bool
+    cluster: Cluster, group: str, selected: Iterable[tuple[str, tuple[int, ...] | None]], as_json: bool
 ) -> None:
     committed = cluster.committed(group)
-    places: dict[Place, None] = {}
-    for topic, partitions in chosen:
-        has = [place for place in committed if place[0] == topic]
-        places.update(dict.fromkeys(has if partitions is None else [(topic, one) for one in partitions]))
-        if partitions is None and not has:
+    topic_partitions: dict[TopicPartition, None] = {}
+    for topic, partitions in selected:
+        committed_partitions = [topic_partition for topic_partition in committed if topic_partition[0] == topic]
+        topic_partitions.update(
+            dict.fromkeys(committed_partitions if partitions is None else [(topic, text) for text in partitions])
+        )
+        if partitions is None and not committed_partitions:
             cluster.describe(group)
             raise ClientError(f"group '{group}' has no offsets for topic '{topic}'")
-    refused = cluster.delete_offsets(group, places)
-    gone = [place for place in places if place not in refused]
+    refused = cluster.delete_offsets(group, topic_partitions)
+    deleted = [topic_partition for topic_partition in topic_partitions if topic_partition not in refused]
     if as_json:
-        print_json({"group": group, "deleted": [{"topic": topic, "partition": one} for topic, one in gone]})
+        print_json({"group": group, "deleted": [{"topic": topic, "partition": text} for topic, text in deleted]})
     else:
-        print_line(f"{counted(len(gone), 'offset')} of group '{group}' deleted")
-    complain(refused, len(places))
+        print_line(f"{format_count(len(deleted), 'offset')} of group '{group}' deleted")
+    raise_if_refused(refused, len(topic_partitions))
 
 
 def delete_groups(cluster: Cluster, groups: Sequence[str], as_json: bool) -> None:
-    """Each for itself; the first that is refused gives the exit code, after the others have had their turn."""
+    """Delete each group. The first refusal sets the exit code after the others have been tried."""
     failures = []
     for group in groups:
         try:
             cluster.delete_group(group)
-        except Refused as refused:
+        except RefusedError as refused:
             failures.append(refused)
         else:
             if not as_json:

@@ -1,21 +1,21 @@
-"""What is known of a group's offsets: what is committed, where the partitions end, what is between, and whose it is."""
+"""The offsets of a group: committed offsets, ends of the partitions, lag, and the members that read them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ...client.cluster import LATEST, Cluster, Description, Member, Offset, Place
-from .show import Column, Table
+from ...client.cluster import LATEST, Cluster, GroupDescription, MemberDescription, OffsetAndMetadata, TopicPartition
+from .tables import Column, Table
 
 
-class Line(NamedTuple):
-    """One partition. ``committed`` is None for one that is assigned and has no offset, ``end`` for one that is gone."""
+class PartitionLag(NamedTuple):
+    """One partition. ``committed``: None if only assigned. ``end``: None if the partition does not exist."""
 
-    place: Place
-    committed: Offset | None
+    topic_partition: TopicPartition
+    committed: OffsetAndMetadata | None
     end: int | None
-    member: Member | None
+    member: MemberDescription | None
 
     @property
     def lag(self) -> int | None:
@@ -23,26 +23,33 @@ class Line(NamedTuple):
         return None if self.committed is None or self.end is None else self.end - self.committed.offset
 
 
-def look_at_offsets(cluster: Cluster, group_id: str, members: Sequence[Member] = ()) -> list[Line]:
-    """A line for each partition that the group has an offset for or that one of its members is assigned."""
+def read_partition_lags(
+    cluster: Cluster, group_id: str, members: Sequence[MemberDescription] = ()
+) -> list[PartitionLag]:
+    """One entry for each partition with an offset of the group, or assigned to one of its members."""
     committed = cluster.committed(group_id)
-    owners = {place: member for member in members for place in member.assigned or ()}
-    places = sorted({*committed, *owners})
-    ends = cluster.list_offsets(places, LATEST)
-    return [Line(place, committed.get(place), ends.get(place), owners.get(place)) for place in places]
+    owners = {topic_partition: member for member in members for topic_partition in member.assigned or ()}
+    topic_partitions = sorted({*committed, *owners})
+    ends = cluster.list_offsets(topic_partitions, LATEST)
+    return [
+        PartitionLag(
+            topic_partition, committed.get(topic_partition), ends.get(topic_partition), owners.get(topic_partition)
+        )
+        for topic_partition in topic_partitions
+    ]
 
 
-def total_lag(lines: Iterable[Line]) -> int | None:
-    """None where no partition's lag is known."""
-    known = [line.lag for line in lines if line.lag is not None]
-    return sum(known) if known else None
+def total_lag(entries: Iterable[PartitionLag]) -> int | None:
+    """The sum of the known lags; None if none is known."""
+    lags = [entry.lag for entry in entries if entry.lag is not None]
+    return sum(lags) if lags else None
 
 
-def member_table(members: Sequence[Member], lines: Iterable[Line]) -> Table:
+def member_table(members: Sequence[MemberDescription], entries: Iterable[PartitionLag]) -> Table:
     lag: dict[str, int] = {}
-    for line in lines:
-        if line.member is not None and line.lag is not None:
-            lag[line.member.member_id] = lag.get(line.member.member_id, 0) + line.lag
+    for entry in entries:
+        if entry.member is not None and entry.lag is not None:
+            lag[entry.member.member_id] = lag.get(entry.member.member_id, 0) + entry.lag
     columns = (
         Column("member", "member", may_shorten=True),
         Column("client", "client"),
@@ -54,21 +61,21 @@ def member_table(members: Sequence[Member], lines: Iterable[Line]) -> Table:
     )
     rows = [
         (
-            one.member_id,
-            one.client_id,
-            one.host,
-            one.group_instance_id,
-            None if one.assigned is None else len(one.assigned),
-            lag.get(one.member_id),
-            None if one.assigned is None else in_words(one.assigned),
+            member.member_id,
+            member.client_id,
+            member.host,
+            member.group_instance_id,
+            None if member.assigned is None else len(member.assigned),
+            lag.get(member.member_id),
+            None if member.assigned is None else format_partitions(member.assigned),
         )
-        for one in members
+        for member in members
     ]
     return Table(columns, rows)
 
 
-def offset_table(lines: Iterable[Line], *, with_members: bool) -> Table:
-    """With the clients that read them, or with what was committed beside the offset."""
+def offset_table(entries: Iterable[PartitionLag], *, with_members: bool) -> Table:
+    """The offsets, with the members that read them, or with the leader epoch and metadata of the commit."""
     last = (Column("member", "member", may_shorten=True), Column("client", "client"))
     if not with_members:
         last = (
@@ -83,23 +90,25 @@ def offset_table(lines: Iterable[Line], *, with_members: bool) -> Table:
         Column("lag", "lag", is_number=True),
         *last,
     )
-    return Table(columns, [_offset_row(line, with_members) for line in lines])
+    return Table(columns, [_offset_row(entry, with_members) for entry in entries])
 
 
-def _offset_row(line: Line, with_members: bool) -> tuple[str | int | None, ...]:
-    offset, member = line.committed, line.member
+def _offset_row(entry: PartitionLag, with_members: bool) -> tuple[str | int | None, ...]:
+    offset, member = entry.committed, entry.member
     if with_members:
         last: tuple[str | int | None, ...] = (member.member_id, member.client_id) if member else (None, None)
     else:
         epoch = offset.leader_epoch if offset is not None and offset.leader_epoch >= 0 else None
         last = (epoch, offset.metadata if offset else None)
-    return (*line.place, offset.offset if offset else None, line.end, line.lag, *last)
+    return (*entry.topic_partition, offset.offset if offset else None, entry.end, entry.lag, *last)
 
 
-def group_json(description: Description, lines: Sequence[Line]) -> Mapping[str, object]:
+def group_json(description: GroupDescription, entries: Sequence[PartitionLag]) -> Mapping[str, object]:
     members = []
-    for one, row in zip(description.members, member_table(description.members, lines).as_json(), strict=True):
-        assigned = None if one.assigned is None else [{"topic": topic, "partition": p} for topic, p in one.assigned]
+    for member, row in zip(description.members, member_table(description.members, entries).as_json(), strict=True):
+        assigned = (
+            None if member.assigned is None else [{"topic": topic, "partition": p} for topic, p in member.assigned]
+        )
         members.append({**row, "assigned": assigned})
     return {
         "group": description.group_id,
@@ -107,16 +116,16 @@ def group_json(description: Description, lines: Sequence[Line]) -> Mapping[str, 
         "protocol_type": description.protocol_type,
         "protocol": description.protocol,
         "coordinator": str(description.coordinator),
-        "lag": total_lag(lines),
+        "lag": total_lag(entries),
         "members": members,
-        "offsets": offset_table(lines, with_members=True).as_json(),
+        "offsets": offset_table(entries, with_members=True).as_json(),
     }
 
 
-def in_words(places: Iterable[Place]) -> str:
-    """Partitions the short way: ``orders:0-3,7 refunds:0``."""
+def format_partitions(topic_partitions: Iterable[TopicPartition]) -> str:
+    """Partitions in short form: ``orders:0-3,7 refunds:0``."""
     topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(places):
+    for topic, partition in sorted(topic_partitions):
         topics.setdefault(topic, []).append(partition)
     return " ".join(f"{topic}:{_runs(partitions)}" for topic, partitions in topics.items())
 

@@ -1,6 +1,6 @@
-"""Which offsets a reset writes: pure, but for the file that it may read. The rules are Kafka's (KIP-122).
+"""Computes the offsets that a reset writes, by Kafka's rules (KIP-122). Pure, except for reading ``--from-file``.
 
-An offset outside of what the partition has is moved to its nearest end, and the table says so.
+An offset outside the partition's range is moved to the nearest end, with a note in the table.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from ...client.cluster import Offset, Place
+from ...client.cluster import OffsetAndMetadata, TopicPartition
 from ...common.errors import StartError
-from ..exchange.source import RecordLines, TooLong, opened
-from .show import Column, Table
+from ..exchange.text_source import RecordLines, TooLong, open_text
+from .tables import Column, Table
 
 FILE_BYTES_MAX = 100_000_000
-"""Far more than the offsets of one group."""
+"""More than the offsets of any one group."""
 
 
-class Way(Enum):
-    """How the new offset is found; the value is the option."""
+class ResetMode(Enum):
+    """How the new offset is chosen; the value is the command-line option."""
 
     EARLIEST = "--to-earliest"
     LATEST = "--to-latest"
@@ -32,65 +32,80 @@ class Way(Enum):
     FILE = "--from-file"
 
 
-class Target(NamedTuple):
-    """``number``: an offset, a shift, or milliseconds since the epoch. ``wanted``: what the file says."""
+class ResetTarget(NamedTuple):
+    """``number``: an offset, a shift, or milliseconds since the epoch. ``file_offsets``: the content of the file."""
 
-    way: Way
+    mode: ResetMode
     number: int = 0
-    wanted: Mapping[Place, int] = {}
+    file_offsets: Mapping[TopicPartition, int] = {}
 
 
-class Step(NamedTuple):
-    """One partition of the plan; ``note`` says what is worth a word."""
+class OffsetChange(NamedTuple):
+    """The change of one partition; ``note`` explains an unusual value."""
 
-    place: Place
+    topic_partition: TopicPartition
     before: int | None
     after: int
     note: str = ""
 
 
-class Bounds(NamedTuple):
-    """What the partitions have: their first offsets, their ends, and what ListOffsets says of the time asked for."""
+class OffsetBounds(NamedTuple):
+    """First offsets and ends of the partitions, and the offsets at the requested time, all from ListOffsets."""
 
-    earliest: Mapping[Place, int]
-    latest: Mapping[Place, int]
-    at_time: Mapping[Place, int] = {}
-
-
-def plan(places: Iterable[Place], committed: Mapping[Place, Offset], bounds: Bounds, target: Target) -> list[Step]:
-    """The new offset of each place. Raises StartError for a place that does not exist or that has nothing to shift."""
-    return [_step(place, committed.get(place), bounds, target) for place in places]
+    earliest: Mapping[TopicPartition, int]
+    latest: Mapping[TopicPartition, int]
+    at_time: Mapping[TopicPartition, int] = {}
 
 
-def _step(place: Place, offset: Offset | None, bounds: Bounds, target: Target) -> Step:
-    if place not in bounds.latest or place not in bounds.earliest:
-        raise StartError(f"partition {place[0]}:{place[1]} does not exist, or has no leader now")
+def plan_reset(
+    topic_partitions: Iterable[TopicPartition],
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    bounds: OffsetBounds,
+    target: ResetTarget,
+) -> list[OffsetChange]:
+    """The new offset of each partition. Raises StartError if one does not exist, or has no offset to shift."""
+    return [
+        _change(topic_partition, committed.get(topic_partition), bounds, target) for topic_partition in topic_partitions
+    ]
+
+
+def _change(
+    topic_partition: TopicPartition, offset: OffsetAndMetadata | None, bounds: OffsetBounds, target: ResetTarget
+) -> OffsetChange:
+    if topic_partition not in bounds.latest or topic_partition not in bounds.earliest:
+        raise StartError(f"partition {topic_partition[0]}:{topic_partition[1]} does not exist, or has no leader now")
     before = None if offset is None else offset.offset
-    low, high = bounds.earliest[place], bounds.latest[place]
-    wanted = _wanted(place, before, bounds, target)
+    low, high = bounds.earliest[topic_partition], bounds.latest[topic_partition]
+    wanted = _target_offset(topic_partition, before, bounds, target)
     if wanted is None:
-        return Step(place, before, high, "nothing so late: the end")
+        return OffsetChange(topic_partition, before, high, "no record so late: the end")
     after = min(max(wanted, low), high)
     if after != wanted:
-        return Step(place, before, after, f"{wanted} is {'before the first' if after == low else 'behind the end'}")
-    return Step(place, before, after, "unchanged" if after == before else "")
+        return OffsetChange(
+            topic_partition, before, after, f"{wanted} is {'before the first' if after == low else 'after the end'}"
+        )
+    return OffsetChange(topic_partition, before, after, "unchanged" if after == before else "")
 
 
-def _wanted(place: Place, before: int | None, bounds: Bounds, target: Target) -> int | None:
-    match target.way:
-        case Way.EARLIEST:
-            return bounds.earliest[place]
-        case Way.LATEST:
-            return bounds.latest[place]
-        case Way.OFFSET:
+def _target_offset(
+    topic_partition: TopicPartition, before: int | None, bounds: OffsetBounds, target: ResetTarget
+) -> int | None:
+    match target.mode:
+        case ResetMode.EARLIEST:
+            return bounds.earliest[topic_partition]
+        case ResetMode.LATEST:
+            return bounds.latest[topic_partition]
+        case ResetMode.OFFSET:
             return target.number
-        case Way.DATETIME:
-            return bounds.at_time.get(place)
-        case Way.FILE:
-            return target.wanted[place]
-        case Way.SHIFT:
+        case ResetMode.DATETIME:
+            return bounds.at_time.get(topic_partition)
+        case ResetMode.FILE:
+            return target.file_offsets[topic_partition]
+        case ResetMode.SHIFT:
             if before is None:
-                raise StartError(f"--shift-by: the group has no offset for {place[0]}:{place[1]} that could be shifted")
+                raise StartError(
+                    f"--shift-by: the group has no offset for {topic_partition[0]}:{topic_partition[1]} to shift"
+                )
             return before + target.number
 
 
@@ -101,25 +116,25 @@ def choose_target(
     shift_by: int | None,
     to_datetime: str | None,
     from_file: Path | None,
-) -> Target:
-    """The one target that was given. Raises StartError for none and for more than one."""
+) -> ResetTarget:
+    """The given target. Raises StartError for none and for more than one."""
     given = [
-        *([Target(Way.EARLIEST)] if to_earliest else []),
-        *([Target(Way.LATEST)] if to_latest else []),
-        *([Target(Way.OFFSET, to_offset)] if to_offset is not None else []),
-        *([Target(Way.SHIFT, shift_by)] if shift_by is not None else []),
-        *([Target(Way.DATETIME, parse_datetime(to_datetime))] if to_datetime is not None else []),
-        *([Target(Way.FILE, wanted=read_offsets(from_file))] if from_file is not None else []),
+        *([ResetTarget(ResetMode.EARLIEST)] if to_earliest else []),
+        *([ResetTarget(ResetMode.LATEST)] if to_latest else []),
+        *([ResetTarget(ResetMode.OFFSET, to_offset)] if to_offset is not None else []),
+        *([ResetTarget(ResetMode.SHIFT, shift_by)] if shift_by is not None else []),
+        *([ResetTarget(ResetMode.DATETIME, parse_datetime(to_datetime))] if to_datetime is not None else []),
+        *([ResetTarget(ResetMode.FILE, file_offsets=read_offsets(from_file))] if from_file is not None else []),
     ]
     if len(given) != 1:
-        ways = ", ".join(way.value for way in Way)
-        found = " and ".join(target.way.value for target in given) or "none"
-        raise StartError(f"expected exactly one of {ways}, not {found}")
+        modes = ", ".join(mode.value for mode in ResetMode)
+        given_modes = " and ".join(target.mode.value for target in given) or "none"
+        raise StartError(f"expected exactly one of {modes}, not {given_modes}")
     return given[0]
 
 
 def parse_datetime(text: str) -> int:
-    """ISO 8601 as milliseconds since the epoch; without a zone it is UTC, as in Kafka's tool."""
+    """Parse ISO 8601 to milliseconds since the epoch. Without a zone it is UTC, as in Kafka's tool."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
@@ -131,7 +146,7 @@ def parse_datetime(text: str) -> int:
 
 
 def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
-    """Read T or T:P,... from the command line; None means all partitions."""
+    """Parse T or T:P,... from the command line; None means all partitions."""
     topic, colon, numbers = text.partition(":")
     parts = numbers.split(",")
     if not topic or (colon and not all(part.isascii() and part.isdigit() for part in parts)):
@@ -139,25 +154,25 @@ def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
     return topic, tuple(dict.fromkeys(int(part) for part in parts)) if colon else None
 
 
-def read_offsets(path: Path) -> dict[Place, int]:
+def read_offsets(path: Path) -> dict[TopicPartition, int]:
     """Lines of topic,partition,offset, as ``callboard groups offsets --csv`` and Kafka's tool write them."""
-    wanted: dict[Place, int] = {}
+    wanted: dict[TopicPartition, int] = {}
     try:
-        with opened(path, FILE_BYTES_MAX) as source:
+        with open_text(path, FILE_BYTES_MAX) as source:
             lines = RecordLines(source)
             for number, row in enumerate(csv.reader(lines), start=1):
                 lines.begin_record()
                 if row and row != ["topic", "partition", "offset"]:
                     wanted.update([_read_row(path, number, row)])
     except (TooLong, csv.Error) as error:
-        raise StartError(f"'{path}' is no CSV in UTF-8: {error}") from error
+        raise StartError(f"'{path}' is not CSV in UTF-8: {error}") from error
     if not wanted:
         raise StartError(f"'{path}' has no lines of topic,partition,offset")
     return wanted
 
 
-def _read_row(path: Path, number: int, row: Sequence[str]) -> tuple[Place, int]:
-    """Raises StartError for what is no such line."""
+def _read_row(path: Path, number: int, row: Sequence[str]) -> tuple[TopicPartition, int]:
+    """Raises StartError for an invalid line."""
     try:
         topic, partition, offset = row
         return (topic, int(partition)), int(offset)
@@ -167,7 +182,7 @@ def _read_row(path: Path, number: int, row: Sequence[str]) -> tuple[Place, int]:
         ) from error
 
 
-def step_table(steps: Iterable[Step]) -> Table:
+def change_table(changes: Iterable[OffsetChange]) -> Table:
     columns = (
         Column("topic", "topic"),
         Column("partition", "partition", is_number=True),
@@ -177,7 +192,13 @@ def step_table(steps: Iterable[Step]) -> Table:
         Column("note", "note"),
     )
     rows = [
-        (*step.place, step.before, step.after, None if step.before is None else step.after - step.before, step.note)
-        for step in steps
+        (
+            *change.topic_partition,
+            change.before,
+            change.after,
+            None if change.before is None else change.after - change.before,
+            change.note,
+        )
+        for change in changes
     ]
     return Table(columns, rows)

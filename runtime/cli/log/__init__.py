@@ -1,10 +1,10 @@
-"""``callboard log``: look at a log, check it, mend it. All but ``repair`` read only, also while a server runs.
+"""``callboard log``: show, check and repair a log. All but ``repair`` only read, also while a server runs.
 
 - commands.py: the command line.
-- walk.py: all records of a data folder, and what is damaged between them.
+- scan.py: all records of a data folder, and the damage between them.
 - dump.py: records as a table or as JSON lines.
-- stats.py: what lives in a log and what is dead.
-- verify.py: every checksum, and three ways of reading that must agree.
-- repair.py: takes out what cannot be read, and keeps it beside.
-- new_info.py: a new ``callboard.json``, when its numbers of partitions fit what lies in the folder.
+- stats.py: live and dead records.
+- verify.py: checks every checksum, and that three ways of reading agree.
+- repair.py: removes unreadable records, and keeps the original files.
+- new_info.py: makes a new ``callboard.json``, if its numbers of partitions fit the content of the folder.
 """

@@ -1,8 +1,8 @@
-"""Records for people, a line each, and for programs, a JSON object each. Nothing is gathered: a log may be large.
+"""Formats each record as a line of text or a JSON object. Records are not collected, because a log may be large.
 
 A JSON object has ``log`` (offsets or transactions), ``log_partition``, ``log_offset``, ``timestamp_ms``, ``time``,
-``kind`` and ``tombstone``, then the fields of its kind under the names of Kafka's schemas. What members send each other
-is given as topics or partitions where it can be read, and as base64 where not.
+``kind`` and ``tombstone``, then the fields of its kind under the names of Kafka's schemas. Subscriptions and
+assignments are lists of topics or partitions if they can be decoded, else base64.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ....actors.records import (
 from ....actors.transactions.rules import TransactionState
 from ...client.assignment import read_assignment
 from ...log.partition import TOPIC
-from .walk import Found
+from .scan import LoggedRecord
 
 KINDS: Mapping[type, str] = {
     OffsetRecord: "offset",
@@ -40,49 +40,49 @@ KINDS: Mapping[type, str] = {
 HEADER = ("time", "log", "partition", "offset", "kind", "what")
 
 
-def group_of(record: Record | None) -> str | None:
-    """The group that a record is about; None if it is about none."""
+def group_id_of(record: Record | None) -> str | None:
+    """The group of a record; None if it has none."""
     if isinstance(record, OffsetRecord | PendingOffsetRecord | GroupRecord):
         return record.group_id
     return None
 
 
-def as_json(found: Found) -> dict[str, Any]:
-    """One object for a line of JSON."""
-    record = found.record
-    where = {
-        "log": "offsets" if found.partition.topic == TOPIC else "transactions",
-        "log_partition": found.partition.number,
-        "log_offset": found.offset,
-        "timestamp_ms": found.timestamp_ms,
-        "time": when(found.timestamp_ms),
+def as_json(item: LoggedRecord) -> dict[str, Any]:
+    """The object for a line of JSON."""
+    record = item.record
+    location = {
+        "log": "offsets" if item.partition.topic == TOPIC else "transactions",
+        "log_partition": item.partition.number,
+        "log_offset": item.offset,
+        "timestamp_ms": item.timestamp_ms,
+        "time": format_time(item.timestamp_ms),
     }
     if record is None:
-        return {**where, "kind": "control", "tombstone": False}
+        return {**location, "kind": "control", "tombstone": False}
     is_tombstone = not isinstance(record, MarkerRecord) and record.value is None
-    return {**where, "kind": KINDS[type(record)], "tombstone": is_tombstone, **_FIELDS[type(record)](record)}
+    return {**location, "kind": KINDS[type(record)], "tombstone": is_tombstone, **_FIELDS[type(record)](record)}
 
 
-def as_line(found: Found) -> str:
-    """One line of text, in columns."""
-    record = found.record
+def format_line(item: LoggedRecord) -> str:
+    """A line of text, in columns."""
+    record = item.record
     kind = "control" if record is None else KINDS[type(record)]
-    what = "" if record is None else _IN_WORDS[type(record)](record)
-    log = "offsets" if found.partition.topic == TOPIC else "transactions"
-    return in_columns(when(found.timestamp_ms) or "-", log, found.partition.number, found.offset, kind, what)
+    text = "" if record is None else _FORMATTERS[type(record)](record)
+    log = "offsets" if item.partition.topic == TOPIC else "transactions"
+    return format_columns(format_time(item.timestamp_ms) or "-", log, item.partition.number, item.offset, kind, text)
 
 
-def in_columns(moment: str, log: str, partition: int | str, offset: int | str, kind: str, what: str) -> str:
-    return f"{moment:24}  {log:12}  {partition:>9}  {offset:>12}  {kind:14}  {what}".rstrip()
+def format_columns(when: str, log: str, partition: int | str, offset: int | str, kind: str, text: str) -> str:
+    return f"{when:24}  {log:12}  {partition:>9}  {offset:>12}  {kind:14}  {text}".rstrip()
 
 
-def when(timestamp_ms: int) -> str | None:
-    """A time in UTC, to the millisecond; None for one that no calendar has."""
+def format_time(timestamp_ms: int) -> str | None:
+    """A time in UTC, to the millisecond; None if it is out of range."""
     try:
-        moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
+        when = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
     except (OverflowError, ValueError, OSError):
         return None
-    return None if timestamp_ms < 0 else f"{moment:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z"
+    return None if timestamp_ms < 0 else f"{when:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z"
 
 
 # Fields --------------------------------------------------------------------------------------------------------------
@@ -125,8 +125,8 @@ def _transaction_fields(record: TransactionRecord) -> dict[str, Any]:
     value = record.value
     if value is None:
         return {"transactional_id": record.transactional_id}
-    places = [f"{topic}-{number}" for topic, number in sorted(value.partitions)]
-    state = {"state": _state(value.state), "partitions": places}
+    partitions = [f"{topic}-{number}" for topic, number in sorted(value.partitions)]
+    state = {"state": _state_name(value.state), "partitions": partitions}
     return {"transactional_id": record.transactional_id, **value._asdict(), **state}
 
 
@@ -139,7 +139,7 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _state(number: int) -> str | int:
+def _state_name(number: int) -> str | int:
     try:
         return TransactionState(number).name
     except ValueError:
@@ -156,57 +156,57 @@ _FIELDS: Mapping[type, Callable[[Any], dict[str, Any]]] = {
 }
 
 
-# In words ------------------------------------------------------------------------------------------------------------
+# Text ----------------------------------------------------------------------------------------------------------------
 
 
-def _offset_words(record: OffsetRecord | PendingOffsetRecord) -> str:
+def _format_offset(record: OffsetRecord | PendingOffsetRecord) -> str:
     key, value = f"{record.group_id} {record.topic}-{record.partition}", record.value
     if value is None:
         return f"{key} deleted"
-    words = f"{key} = {value.offset}"
+    text = f"{key} = {value.offset}"
     if value.metadata:
-        words += f" {value.metadata!r}"
+        text += f" {value.metadata!r}"
     if isinstance(record, PendingOffsetRecord):
-        words += f" (producer {record.producer_id}, epoch {record.producer_epoch})"
-    return words
+        text += f" (producer {record.producer_id}, epoch {record.producer_epoch})"
+    return text
 
 
-def _group_words(record: GroupRecord) -> str:
+def _format_group(record: GroupRecord) -> str:
     value = record.value
     if value is None:
         return f"{record.group_id} deleted"
-    members = ", ".join(f"{member.member_id} {_assigned_words(member, value)}".rstrip() for member in value.members)
+    members = ", ".join(f"{member.member_id} {_format_assignment(member, value)}".rstrip() for member in value.members)
     generation = f"{record.group_id} generation {value.generation}"
-    return f"{generation} {value.protocol_type or '-'}/{value.protocol or '-'}: {members or 'nobody'}"
+    return f"{generation} {value.protocol_type or '-'}/{value.protocol or '-'}: {members or 'no members'}"
 
 
-def _assigned_words(member: MemberValue, group: GroupValue) -> str:
+def _format_assignment(member: MemberValue, group: GroupValue) -> str:
     assigned = _member_fields(member, group)["assignment"]
     return f"[{' '.join(assigned)}]" if isinstance(assigned, list) else ""
 
 
-def _marker_words(record: MarkerRecord) -> str:
+def _format_marker(record: MarkerRecord) -> str:
     return f"producer {record.producer_id}, epoch {record.producer_epoch}: {'commit' if record.committed else 'abort'}"
 
 
-def _transaction_words(record: TransactionRecord) -> str:
+def _format_transaction(record: TransactionRecord) -> str:
     value = record.value
     if value is None:
         return f"{record.transactional_id} deleted"
-    places = " ".join(f"{topic}-{number}" for topic, number in sorted(value.partitions))
+    partitions = " ".join(f"{topic}-{number}" for topic, number in sorted(value.partitions))
     producer = f"producer {value.producer_id}, epoch {value.producer_epoch}"
-    return f"{record.transactional_id} {_state(value.state)} ({producer}) {places}".rstrip()
+    return f"{record.transactional_id} {_state_name(value.state)} ({producer}) {partitions}".rstrip()
 
 
-def _unknown_words(record: UnknownRecord) -> str:
+def _format_unknown(record: UnknownRecord) -> str:
     return f"key type {record.key_type}, {len(record.key)} + {len(record.value or b'')} bytes"
 
 
-_IN_WORDS: Mapping[type, Callable[[Any], str]] = {
-    OffsetRecord: _offset_words,
-    PendingOffsetRecord: _offset_words,
-    GroupRecord: _group_words,
-    MarkerRecord: _marker_words,
-    TransactionRecord: _transaction_words,
-    UnknownRecord: _unknown_words,
+_FORMATTERS: Mapping[type, Callable[[Any], str]] = {
+    OffsetRecord: _format_offset,
+    PendingOffsetRecord: _format_offset,
+    GroupRecord: _format_group,
+    MarkerRecord: _format_marker,
+    TransactionRecord: _format_transaction,
+    UnknownRecord: _format_unknown,
 }

@@ -1,9 +1,8 @@
-"""Taking out of a log what cannot be read, so that no start warns of it again. The server must be stopped.
+"""Removes unreadable records from a log, so that later starts do not warn of them. The server must be stopped.
 
-A server lives with damage: it reads round it. So nobody needs this in a hurry, and a copy of the file from before the
-damage is always better. What is taken out is kept: the file as it was stays beside the new one under ``.damaged``. In
-place of a damaged stretch stands a batch without records over the same offsets, as compaction leaves them, so that
-Kafka too reads the log without a gap.
+A server skips damage, so a repair is never urgent, and an undamaged copy of the file is always better. The original
+file is kept next to the new one, with the suffix ``.damaged``. A damaged range is replaced by a batch without records
+over the same offsets, as after compaction, so that Kafka also reads the log without a gap.
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ from ...common.errors import StartError
 from ...disk.crc import crc32c
 from ...disk.disk import Disk
 from ...engine.clock import wall_clock_ms
-from ...log.compaction.rewrite import emptied, filler, filtered
+from ...log.compaction.rewrite import empty_batch, filler_batch, filter_batch
 from ...log.compaction.swap import random_id
 from ...log.folder import INFO_NAME, lock_folder
-from ...log.format.batch import Batch, read_batches
-from ...log.format.codecs import inflate
+from ...log.format.batch import Batch, inflate, read_batches
 from ...log.format.errors import Damage, DamagedBatch, DamagedRecord, UnsupportedCompression
 from ...log.journal import FOLDER as JOURNAL
 from ...log.journal import journal_number
@@ -39,96 +37,98 @@ from ...log.reading.segment import segment_name
 from ...log.reading.spans import read_spans
 from ...log.recovery.missing import missing_files
 from ...log.recovery.quarantine import DAMAGED, free_name
-from .walk import Decode, LogPartition, Unreadable, batches, decoder, is_torn_tail
+from .scan import Decode, LogPartition, Unreadable, is_torn_tail, record_decoder, scan_batches
 
 DELTA_MAX = 2**31 - 1
-"""So many offsets one batch can stand for."""
+"""The maximum of offsets that one batch can cover."""
 
 REPAIRING = ".repairing"
 
 
-class Mend(NamedTuple):
-    """A file that needs repair and all that is wrong with it."""
+class FileRepair(NamedTuple):
+    """A file that needs repair, and its problems."""
 
     partition: LogPartition
     file: LogFile
-    troubles: tuple[Damage | Unreadable, ...]
+    problems: tuple[Damage | Unreadable, ...]
 
 
-def find_mends(partition: LogPartition, disk: Disk) -> list[Mend]:
-    """The files of a partition that need repair. A torn end does not: the next start cuts it, and keeps it.
+def find_repairs(partition: LogPartition, disk: Disk) -> list[FileRepair]:
+    """The files of a partition that need repair. A torn tail does not: the next start cuts it and keeps a copy.
 
-    A file that is gone by the manifest is one of them: one without records takes its place.
+    A file that is named in the manifest and missing is one of them: it is replaced by one without records.
     """
-    found: dict[LogFile, list[Damage | Unreadable]] = {}
+    problems_by_file: dict[LogFile, list[Damage | Unreadable]] = {}
     listed, missing = missing_files(disk, partition.folder)
     for damage in missing:
-        found.setdefault(_file_of(listed, damage), []).append(damage)
-    decode = decoder(partition)
-    for file, piece in batches(partition, disk):
-        if isinstance(piece, Batch):
-            found.setdefault(file, []).extend(_troubles(partition, file, piece, decode))
-        elif not is_torn_tail(piece, partition, disk):
-            found.setdefault(file, []).append(piece)
-    return [Mend(partition, file, tuple(troubles)) for file, troubles in found.items() if troubles]
+        problems_by_file.setdefault(_file_of(listed, damage), []).append(damage)
+    decode = record_decoder(partition)
+    for file, item in scan_batches(partition, disk):
+        if isinstance(item, Batch):
+            problems_by_file.setdefault(file, []).extend(_find_problems(partition, file, item, decode))
+        elif not is_torn_tail(item, partition, disk):
+            problems_by_file.setdefault(file, []).append(item)
+    return [FileRepair(partition, file, tuple(problems)) for file, problems in problems_by_file.items() if problems]
 
 
-def mend(mend: Mend, disk: Disk) -> Path | None:
-    """Put a file without its troubles in the place of the one that has them.
+def repair_file(repair: FileRepair, disk: Disk) -> Path | None:
+    """Replace a damaged file by one without its problems.
 
-    Gives where that is kept; None if it was missing.
+    Returns the path of the backup; None if the file was missing.
     """
-    partition, file, troubles = mend
+    partition, file, problems = repair
     if disk.kind(file.path) != "file":
-        data = b"".join(filler for one in troubles if isinstance(one, Damage) for filler in _fillers(one, 0))
+        data = b"".join(
+            filler_batch for problem in problems if isinstance(problem, Damage) for filler_batch in _fillers(problem, 0)
+        )
     else:
-        pieces = [piece for one, piece in batches(partition, disk) if one == file]
-        data = b"".join(_mended(partition, file, pieces))
-    return _swap_clean(disk, mend, data) if file.is_clean else _swap_plain(disk, file.path, data)
+        items = [item for scanned_file, item in scan_batches(partition, disk) if scanned_file == file]
+        data = b"".join(_repaired_batches(partition, file, items))
+    return _replace_compacted(disk, repair, data) if file.is_compacted else _replace_file(disk, file.path, data)
 
 
 def _file_of(listed: LogFiles, damage: Damage) -> LogFile:
-    """The file that a damage concerns; for a hole behind the compacted files the one that should fill it."""
+    """The file with the damage; for a gap after the compacted files, the missing file."""
     file = next(file for file in listed.files if file.path == damage.path)
-    if file.is_clean:
+    if file.is_compacted:
         return file
     base = listed.manifest.clean_end
     return LogFile(file.path.with_name(segment_name(base)), base, True, False)
 
 
 @contextmanager
-def stopped_server(data: Path, disk: Disk) -> Iterator[None]:
-    """Keep servers off a data folder. StartError when one runs, or was killed and has not mended its log since."""
+def require_stopped_server(data: Path, disk: Disk) -> Iterator[None]:
+    """Lock a data folder against servers. StartError when one runs, or was killed and not started since."""
     if not (data / INFO_NAME).exists():
         raise StartError(
-            f"{data}: found no {INFO_NAME}, expected a data folder of Callboard; Kafka's is not mended here"
+            f"{data}: found no {INFO_NAME}, expected a data folder of Callboard; Kafka's are not repaired here"
         )
     lock = lock_folder(disk, data)
     try:
         if any(journal_number(name) is not None for name in disk.names(data / JOURNAL)):
             raise StartError(
-                f"{data}: found a journal, expected a folder that was left cleanly; start the server and stop it, which"
-                " lays into the log what the journal holds, then try again"
+                f"{data}: found a journal, expected a folder after a clean stop; start the server and stop it, which"
+                " flushes the journal to the log, then try again"
             )
         yield
     finally:
         lock.close()
 
 
-# What stays ----------------------------------------------------------------------------------------------------------
+# New content ---------------------------------------------------------------------------------------------------------
 
 
-def _troubles(partition: LogPartition, file: LogFile, batch: Batch, decode: Decode) -> Iterator[Unreadable]:
+def _find_problems(partition: LogPartition, file: LogFile, batch: Batch, decode: Decode) -> Iterator[Unreadable]:
     try:
         for offset, _, key, value in batch.records():
-            with_trouble = _trouble(batch, decode, key, value)
-            if with_trouble:
-                yield Unreadable(partition, file.path, batch.position, offset, with_trouble)
+            reason = _find_problem(batch, decode, key, value)
+            if reason:
+                yield Unreadable(partition, file.path, batch.position, offset, reason)
     except DamagedBatch as damage:
         yield Unreadable(partition, file.path, batch.position, batch.base_offset, str(damage))
 
 
-def _trouble(batch: Batch, decode: Decode, key: bytes | None, value: bytes | None) -> str:
+def _find_problem(batch: Batch, decode: Decode, key: bytes | None, value: bytes | None) -> str:
     try:
         decode(batch, key, value)
     except DamagedRecord as damage:
@@ -136,92 +136,96 @@ def _trouble(batch: Batch, decode: Decode, key: bytes | None, value: bytes | Non
     return ""
 
 
-def _mended(partition: LogPartition, file: LogFile, pieces: Iterable[Batch | Damage]) -> Iterator[bytes]:
-    """The new content: good batches as they are, others without what cannot be read, fillers for what is lost."""
+def _repaired_batches(partition: LogPartition, file: LogFile, items: Iterable[Batch | Damage]) -> Iterator[bytes]:
+    """The new content: valid batches unchanged, others without unreadable records, empty batches for lost ones."""
     timestamp_ms = 0
-    for piece in pieces:
-        if isinstance(piece, Damage):
-            yield from _fillers(piece, timestamp_ms)
+    for item in items:
+        if isinstance(item, Damage):
+            yield from _fillers(item, timestamp_ms)
         else:
-            timestamp_ms = max(timestamp_ms, piece.max_timestamp_ms)
-            yield _readable(partition, file, piece)
+            timestamp_ms = max(timestamp_ms, item.max_timestamp_ms)
+            yield _readable_batch(partition, file, item)
 
 
 def _fillers(damage: Damage, timestamp_ms: int) -> Iterator[bytes]:
     if damage.offset_after is None:
         return
     for base in range(damage.offset_before, damage.offset_after, DELTA_MAX):
-        yield filler(base, min(base + DELTA_MAX, damage.offset_after) - 1, timestamp_ms)
+        yield filler_batch(base, min(base + DELTA_MAX, damage.offset_after) - 1, timestamp_ms)
 
 
-def _readable(partition: LogPartition, file: LogFile, batch: Batch) -> bytes:
-    """The batch without the records that make no sense."""
-    decode = decoder(partition)
-    if not list(_troubles(partition, file, batch, decode)):
+def _readable_batch(partition: LogPartition, file: LogFile, batch: Batch) -> bytes:
+    """The batch without its invalid records."""
+    decode = record_decoder(partition)
+    if not list(_find_problems(partition, file, batch, decode)):
         return bytes(batch.data)
     with suppress(DamagedBatch, UnsupportedCompression):
         return _without_unreadable(inflate(batch), decode)
-    return emptied(bytes(batch.data), 0)
+    return empty_batch(bytes(batch.data), 0)
 
 
 def _without_unreadable(batch: Batch, decode: Decode) -> bytes:
     data, spans = bytes(batch.data), read_spans(bytes(batch.data), [0], fast=False)
-    good = [
+    readable = [
         (start, end, timestamp_ms)
         for start, end, (_, timestamp_ms, key, value) in zip(spans.start, spans.end, batch.records(), strict=True)
-        if not _trouble(batch, decode, key, value)
+        if not _find_problem(batch, decode, key, value)
     ]
-    if not good:
-        return emptied(data, 0)
-    records = b"".join(data[start:end] for start, end, _ in good)
-    return filtered(data, 0, records, len(good), max(timestamp_ms for _, _, timestamp_ms in good))
+    if not readable:
+        return empty_batch(data, 0)
+    records = b"".join(data[start:end] for start, end, _ in readable)
+    return filter_batch(data, 0, records, len(readable), max(timestamp_ms for _, _, timestamp_ms in readable))
 
 
-# Putting it in place -------------------------------------------------------------------------------------------------
+# Replacing files -----------------------------------------------------------------------------------------------------
 
 
-def _swap_plain(disk: Disk, path: Path, data: bytes) -> Path | None:
-    """At every instant there is a whole file under the name. What is there already from an earlier try is made anew."""
-    side = path.with_name(path.name + REPAIRING)
+def _replace_file(disk: Disk, path: Path, data: bytes) -> Path | None:
+    """Replace a file atomically. A temporary file of an earlier attempt is removed."""
+    temporary = path.with_name(path.name + REPAIRING)
     with suppress(FileNotFoundError):
-        disk.remove(side)
-    write_file(disk, side, data)
-    kept = _keep(disk, path, path.parent)
-    disk.rename(side, path)
+        disk.remove(temporary)
+    write_file(disk, temporary, data)
+    backup = _back_up(disk, path, path.parent)
+    disk.rename(temporary, path)
     disk.sync_folder(path.parent)
-    return kept
+    return backup
 
 
-def _keep(disk: Disk, path: Path, folder: Path) -> Path | None:
+def _back_up(disk: Disk, path: Path, folder: Path) -> Path | None:
     """Give a file a second name in ``folder``, durably; None if it is missing."""
     if disk.kind(path) != "file":
         return None
-    kept = free_name(disk, folder / path.name, DAMAGED)
-    disk.link(path, kept)
+    backup = free_name(disk, folder / path.name, DAMAGED)
+    disk.link(path, backup)
     disk.sync_folder(folder)
-    return kept
+    return backup
 
 
-def _swap_clean(disk: Disk, mend: Mend, data: bytes) -> Path | None:
-    """A compacted file never changes: another one takes its place in the next manifest. The old one is collected by
-    and by, so a copy of it is kept in the partition's folder."""
-    folder, path = mend.partition.folder, mend.file.path
-    kept = _keep(disk, path, folder)
+def _replace_compacted(disk: Disk, repair: FileRepair, data: bytes) -> Path | None:
+    """Replace a compacted file through the next manifest, since compacted files never change.
+
+    The old file is deleted by the garbage collection, so a copy of it is kept in the partition's folder.
+    """
+    folder, path = repair.partition.folder, repair.file.path
+    backup = _back_up(disk, path, folder)
     manifest = log_files(disk, folder).manifest
-    now_ms = wall_clock_ms()  # readers know of the new file from now on: the old one has its time of grace
-    name = f"{mend.file.base:020d}-{manifest.generation + 1:010d}-{now_ms // 1000:08x}{random_id()}.log"
+    now_ms = wall_clock_ms()  # the grace period of the old file begins when readers see the new manifest
+    name = f"{repair.file.base:020d}-{manifest.generation + 1:010d}-{now_ms // 1000:08x}{random_id()}.log"
     write_file(disk, segments_folder(folder) / name, data)
     disk.sync_folder(segments_folder(folder))
-    if not put_if_absent(disk, folder, _next(manifest, path.name, name, data, now_ms), random_id()):
-        raise StartError(f"{manifest_folder(folder)}: somebody compacts this folder; stop that, then try again")
-    return kept
+    if not put_if_absent(disk, folder, _next_manifest(manifest, path.name, name, data, now_ms), random_id()):
+        raise StartError(f"{manifest_folder(folder)}: a compaction runs on this folder; stop it, then try again")
+    return backup
 
 
-def _next(manifest: Manifest, old: str, new: str, data: bytes, now_ms: int) -> Manifest:
+def _next_manifest(manifest: Manifest, old: str, new: str, data: bytes, now_ms: int) -> Manifest:
     records = sum(batch.record_count for batch in read_batches(data))
     segments = tuple(
-        one._replace(file=new, size=len(data), crc32c=crc32c(data), records=records) if one.file == old else one
-        for one in manifest.segments
+        segment._replace(file=new, size=len(data), crc32c=crc32c(data), records=records)
+        if segment.file == old
+        else segment
+        for segment in manifest.segments
     )
     return manifest._replace(
         generation=manifest.generation + 1,

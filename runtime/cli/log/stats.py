@@ -1,6 +1,6 @@
-"""What lives in a log and what is dead: for deciding whether it needs compaction, and who fills it.
+"""Counts live and dead records of a log, to decide whether it needs compaction, and finds the keys that fill it.
 
-A record lives if it is the newest of its key and no tombstone; so a log that is full of life cannot be made smaller.
+A record is live if it is the newest of its key and not a tombstone. Compaction cannot remove live records.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import NamedTuple
 
 from ....actors.records import GroupRecord, OffsetRecord, TransactionRecord
 from ...disk.disk import Disk, file_size
-from ...log.format.batch import CODEC_BITS, CONTROL_BIT, Batch
-from ...log.format.codecs import inflate_buffer
+from ...log.format.batch import CODEC_BITS, CONTROL_BIT, Batch, inflate_buffer
 from ...log.format.errors import Damage, DamagedBatch, DamagedRecord, UnsupportedCompression
 from ...log.format.records import decode
 from ...log.format.transaction_records import decode_transaction
 from ...log.partition import TRANSACTIONS_TOPIC
-from ...log.reading.spans import as_list, read_spans
-from ...log.reading.survey import Run, survey_runs
+from ...log.reading.columns import as_list
+from ...log.reading.damage_scan import BatchRun, scan_runs_past_damage
+from ...log.reading.spans import read_spans
 from ...log.recovery.missing import missing_files
-from ..groups.show import Column, Table
-from .walk import LogPartition, lost_ends
+from ..groups.tables import Column, Table
+from .scan import LogPartition, find_missing_ends
 
 COLUMNS = (
     Column("log", "log"),
@@ -65,17 +65,17 @@ class PartitionStats(NamedTuple):
         return self.records - self.live - self.tombstones
 
 
-class _Keys:
-    """How often each key was written, and whether its newest record is a tombstone."""
+class _KeyCounts:
+    """Counts how often each key was written, and notes whether its newest record is a tombstone."""
 
     def __init__(self) -> None:
         self.written: Counter[bytes] = Counter()
         self.is_tombstone: dict[bytes, bool] = {}
         self.records = 0
-        self.others = 0  # without a key, or in control batches: nobody's newest
+        self.unkeyed_records = 0  # without a key, or in control batches
 
-    def take(self, run: Run, path: str) -> None:
-        """DamagedBatch or UnsupportedCompression when the records of a batch cannot be told apart."""
+    def add_run(self, run: BatchRun, path: str) -> None:
+        """Count the records of some batches. DamagedBatch or UnsupportedCompression when they cannot be parsed."""
         data, starts = bytes(run.data), [batch.position - run.position for batch in run.batches]
         if any(batch.attributes & CODEC_BITS for batch in run.batches):
             data, starts = inflate_buffer(data, starts, path, run.position)
@@ -85,7 +85,7 @@ class _Keys:
         for key_at, key_size, value_size, batch in zip(*map(as_list, columns), strict=True):
             self.records += 1
             if key_size < 0 or is_control[batch]:
-                self.others += 1
+                self.unkeyed_records += 1
                 continue
             key = data[key_at : key_at + key_size]
             self.written[key] += 1
@@ -93,21 +93,21 @@ class _Keys:
 
 
 def partition_stats(partition: LogPartition, disk: Disk, top: int) -> PartitionStats:
-    """Read all of a partition; ``top``: how many of its hottest keys to tell."""
-    begun_s = time.perf_counter()
-    (manifest, listed), missing = missing_files(disk, partition.folder)
-    files = [file for file in listed if disk.kind(file.path) == "file"]
-    keys, damaged, newest = _Keys(), 0, None
+    """Read a whole partition. ``top``: how many of the most frequent keys to return."""
+    started_s = time.perf_counter()
+    (manifest, manifest_files), missing = missing_files(disk, partition.folder)
+    files = [file for file in manifest_files if disk.kind(file.path) == "file"]
+    keys, damaged, newest = _KeyCounts(), 0, None
     sizes = {file.path: file_size(disk, file.path) for file in files}
     for index, file in enumerate(files):
         next_base = files[index + 1].base if index + 1 < len(files) else None
-        for piece in survey_runs(disk, file.path, file.base, next_base):
-            if isinstance(piece, Damage):
+        for item in scan_runs_past_damage(disk, file.path, file.base, next_base):
+            if isinstance(item, Damage):
                 damaged += 1
             else:
-                damaged += _take(keys, piece, str(file.path))
-                newest = piece.batches[-1].last_offset
-    damaged += len(missing) + len(list(lost_ends(partition, disk)))
+                damaged += _add_run(keys, item, str(file.path))
+                newest = item.batches[-1].last_offset
+    damaged += len(missing) + len(list(find_missing_ends(partition, disk)))
     tombstones = sum(keys.is_tombstone.values())
     return PartitionStats(
         partition,
@@ -119,51 +119,72 @@ def partition_stats(partition: LogPartition, disk: Disk, top: int) -> PartitionS
         tombstones,
         damaged,
         newest,
-        time.perf_counter() - begun_s,
+        time.perf_counter() - started_s,
         nlargest(top, keys.written.items(), key=lambda item: item[1]),
     )
 
 
-def _take(keys: _Keys, run: Run, path: str) -> int:
-    """The number of batches that could not be read."""
+def _add_run(keys: _KeyCounts, run: BatchRun, path: str) -> int:
+    """Count the records. Returns the number of unreadable batches."""
     try:
-        keys.take(run, path)
+        keys.add_run(run, path)
         return 0
     except (DamagedBatch, UnsupportedCompression):
-        return sum(_take_alone(keys, batch, path) for batch in run.batches)
+        return sum(_add_batch(keys, batch, path) for batch in run.batches)
 
 
-def _take_alone(keys: _Keys, batch: Batch, path: str) -> int:
+def _add_batch(keys: _KeyCounts, batch: Batch, path: str) -> int:
     try:
-        keys.take(Run(batch.position, memoryview(batch.data), [batch]), path)
+        keys.add_run(BatchRun(batch.position, memoryview(batch.data), [batch]), path)
         return 0
     except (DamagedBatch, UnsupportedCompression):
         return 1
 
 
-def stats_table(found: list[PartitionStats]) -> Table:
-    return Table(COLUMNS, [_row(one) for one in found])
+def stats_table(stats: list[PartitionStats]) -> Table:
+    return Table(COLUMNS, [_row(partition_stats) for partition_stats in stats])
 
 
-def _row(one: PartitionStats) -> tuple[str | int | None, ...]:
-    log = "transactions" if one.partition.topic == TRANSACTIONS_TOPIC else "offsets"
-    dead, dirty = _percent(one.dead, one.records), _percent(one.dirty_bytes, one.size)
-    sizes = one.files, one.size, one.records, one.live, one.tombstones
-    return (log, one.partition.number, *sizes, dead, dirty, one.damaged, one.newest_offset)
+def _row(partition_stats: PartitionStats) -> tuple[str | int | None, ...]:
+    log = "transactions" if partition_stats.partition.topic == TRANSACTIONS_TOPIC else "offsets"
+    dead, dirty = (
+        _percent(partition_stats.dead, partition_stats.records),
+        _percent(partition_stats.dirty_bytes, partition_stats.size),
+    )
+    sizes = (
+        partition_stats.files,
+        partition_stats.size,
+        partition_stats.records,
+        partition_stats.live,
+        partition_stats.tombstones,
+    )
+    return (
+        log,
+        partition_stats.partition.number,
+        *sizes,
+        dead,
+        dirty,
+        partition_stats.damaged,
+        partition_stats.newest_offset,
+    )
 
 
 def _percent(part: int, whole: int) -> int:
     return round(100 * part / whole) if whole else 0
 
 
-def hottest_table(found: list[PartitionStats], top: int) -> Table:
-    """The keys that were written most, over all partitions."""
-    all_keys = ((count, one.partition.topic, key) for one in found for key, count in one.hottest)
-    return Table(HOTTEST_COLUMNS, [(count, *key_words(topic, key)) for count, topic, key in nlargest(top, all_keys)])
+def hottest_table(stats: list[PartitionStats], top: int) -> Table:
+    """The keys that were written most often, over all partitions."""
+    all_keys = (
+        (count, partition_stats.partition.topic, key)
+        for partition_stats in stats
+        for key, count in partition_stats.hottest
+    )
+    return Table(HOTTEST_COLUMNS, [(count, *describe_key(topic, key)) for count, topic, key in nlargest(top, all_keys)])
 
 
-def key_words(topic: str, key: bytes) -> tuple[str, str]:
-    """Kind and name of what a key is for."""
+def describe_key(topic: str, key: bytes) -> tuple[str, str]:
+    """The kind and the name of a key."""
     try:
         record = decode_transaction(key, None) if topic == TRANSACTIONS_TOPIC else decode(key, None)
     except DamagedRecord as damage:

@@ -1,9 +1,9 @@
-"""Every checksum and record of a log, and three ways of reading it that must come to the same.
+"""Checks every checksum and record of a log, and that three ways of reading it give the same result.
 
-The three are: record by record from the beginning, as a group is built while it runs; newest first, as a server loads;
-and record by record again after compaction. They share no more than the decoding of records, so a fault in one of them
-shows. All of it works on a picture of the partition in a scratch folder (links to the files that do not change any
-more, a copy of the one that does), so a server may go on writing and a compactor compacting.
+The three are: record by record from the beginning, as a running group applies them; newest first, as a server loads;
+and record by record after compaction. They share only the decoding of records, so a fault in one of them is visible as
+a difference. All checks use a snapshot of the partition in a temporary folder (links to the closed files, a copy of the
+open one), so servers and compactions may run meanwhile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ....actors.group.offsets import GroupData
 from ....actors.records import GroupRecord, MarkerRecord, OffsetRecord, PendingOffsetRecord, Record, TransactionRecord
 from ...disk.disk import Disk, file_size, read_at
 from ...engine.clock import wall_clock_ms
-from ...log.compaction.swap import Settings, compact
+from ...log.compaction.swap import CompactionSettings, compact
 from ...log.format.batch import Batch
 from ...log.format.errors import Damage, DamagedBatch, UnsupportedCompression
 from ...log.manifest import LogFile, log_files, manifest_folder, manifest_name, segments_folder
@@ -26,47 +26,57 @@ from ...log.partition import TOPIC
 from ...log.reading.newest import load_partition
 from ...log.reading.segment import segment_name
 from ...log.recovery.misplaced import Misplaced, find_misplaced
-from .walk import Found, LogPartition, Unreadable, batches, gone, is_torn_tail, lost_ends, walk, walk_files
+from .scan import (
+    LoggedRecord,
+    LogPartition,
+    Unreadable,
+    find_missing,
+    find_missing_ends,
+    is_torn_tail,
+    scan_batches,
+    scan_files,
+    scan_partition,
+)
 
 CENTURY_MS = 100 * 365 * 24 * 60 * 60 * 1000
-"""So far ahead all tombstones have had their time."""
+"""Added to the clock, so that all tombstones have passed their retention."""
 
 _COPY_BYTES = 1024 * 1024
 
 State = Mapping[str, object]
-"""What a partition holds, by group or transactional id: values that can be compared."""
+"""The content of a partition, by group or transactional id, as comparable values."""
 
 
-class Checked(NamedTuple):
-    """What was found. ``differences``: sentences that name a group and two ways of reading that disagree about it.
+class PartitionCheck(NamedTuple):
+    """The result for one partition. ``differences``: texts that name a group and the two ways of reading that differ.
 
-    ``is_short``: something at its ends is gone. ``misplaced``: what lies here and belongs to another partition.
+    ``is_short``: data is missing at its ends. ``misplaced``: a group or id that belongs to another partition.
     """
 
     partition: LogPartition
     records: int
     size: int
-    troubles: tuple[Damage | Unreadable, ...]
-    torn: Damage | None
+    problems: tuple[Damage | Unreadable, ...]
+    torn_tail: Damage | None
     keys: int  # groups or transactional ids
     differences: tuple[str, ...]
     is_short: bool = False
     misplaced: Misplaced | None = None
 
     @property
-    def is_well(self) -> bool:
-        return not (self.troubles or self.differences or self.misplaced)
+    def is_valid(self) -> bool:
+        return not (self.problems or self.differences or self.misplaced)
 
 
-class Replay:
-    """Records in the order of the log become groups and transactional ids."""
+class LogReplay:
+    """Builds groups and transactional ids from records in log order."""
 
     def __init__(self) -> None:
         self._groups: dict[str, GroupData] = {}
         self._transactions: dict[str, object] = {}
-        self._open: dict[int, set[str]] = {}  # for each producer the groups in which its transaction is open
+        self._open: dict[int, set[str]] = {}  # producer id -> groups with an open transaction
 
-    def take(self, record: Record | None) -> None:
+    def apply(self, record: Record | None) -> None:
         if isinstance(record, MarkerRecord):
             for group_id in self._open.pop(record.producer_id, ()):
                 self._groups[group_id].replay(record)
@@ -78,42 +88,42 @@ class Replay:
                 self._open.setdefault(record.producer_id, set()).add(record.group_id)
 
     def state(self) -> dict[str, object]:
-        groups = {group_id: state_of(data) for group_id, data in self._groups.items() if not data.is_gone()}
+        groups = {group_id: comparable_state(data) for group_id, data in self._groups.items() if not data.is_empty()}
         return groups | {name: value for name, value in self._transactions.items() if value is not None}
 
 
-def state_of(data: GroupData) -> object:
-    """A group's value, offsets and pending offsets, in an order of their own."""
+def comparable_state(data: GroupData) -> object:
+    """A group's value, offsets and pending offsets, independent of their order in the log."""
     offsets = {(topic, partition): value for topic, partition, value in data.offsets}
-    pending = {place: dict(producers) for place, producers in data.pending.places.items()}
+    pending = {place: dict(producers) for place, producers in data.pending.by_partition.items()}
     return data.value, offsets, pending
 
 
-def verify(partition: LogPartition, scratch: Path, disk: Disk) -> Checked:
-    """Check a partition as it is at this moment. ``scratch``: an empty folder, filled and left.
+def verify(partition: LogPartition, scratch: Path, disk: Disk) -> PartitionCheck:
+    """Check the current state of a partition. ``scratch``: an empty folder for the snapshot, which stays there.
 
-    OSError that names the file where the disk fails.
+    An OSError names the file of a disk failure.
     """
-    picture = LogPartition(partition.topic, partition.number, scratch / partition.folder.name)
-    _take_picture(disk, partition.folder, picture.folder)
-    disk = Disk(follows_links=True)  # the picture has links to closed segments
-    replay, torn, records = Replay(), None, 0
-    is_short = any(lost_ends(partition, disk))
-    troubles: list[Damage | Unreadable] = [*gone(partition, disk)]
-    for piece in walk_files(picture, disk):
-        if isinstance(piece, Found):
-            replay.take(piece.record)
+    snapshot = LogPartition(partition.topic, partition.number, scratch / partition.folder.name)
+    _make_snapshot(disk, partition.folder, snapshot.folder)
+    disk = Disk(follows_links=True)  # the snapshot has links to closed segments
+    replay, torn_tail, records = LogReplay(), None, 0
+    is_short = any(find_missing_ends(partition, disk))
+    problems: list[Damage | Unreadable] = [*find_missing(partition, disk)]
+    for item in scan_files(snapshot, disk):
+        if isinstance(item, LoggedRecord):
+            replay.apply(item.record)
             records += 1
-        elif isinstance(piece, Damage) and is_torn_tail(piece, picture, disk):
-            torn = piece
+        elif isinstance(item, Damage) and is_torn_tail(item, snapshot, disk):
+            torn_tail = item
         else:
-            troubles.append(_as_it_lies(piece, partition, picture))
+            problems.append(_with_original_path(item, partition, snapshot))
     state = replay.state()
-    files = (file.path for file in log_files(disk, picture.folder).files)
+    files = (file.path for file in log_files(disk, snapshot.folder).files)
     size = sum(file_size(disk, path) for path in files if disk.kind(path) == "file")
-    differences = () if troubles else tuple(_compare(picture, disk, state, torn))
-    found = tuple(troubles), torn, len(state), differences, is_short
-    return Checked(partition, records, size, *found, _misplaced(partition, state))
+    differences = () if problems else tuple(_compare(snapshot, disk, state, torn_tail))
+    results = tuple(problems), torn_tail, len(state), differences, is_short
+    return PartitionCheck(partition, records, size, *results, _misplaced(partition, state))
 
 
 def _misplaced(partition: LogPartition, state: State) -> Misplaced | None:
@@ -121,58 +131,70 @@ def _misplaced(partition: LogPartition, state: State) -> Misplaced | None:
     return find_misplaced(state, folder, topic, number, partitions) if partitions else None
 
 
-def _as_it_lies(trouble: Damage | Unreadable, partition: LogPartition, picture: LogPartition) -> Damage | Unreadable:
-    """With the file's real path instead of that in the picture."""
-    return trouble._replace(path=partition.folder / trouble.path.relative_to(picture.folder))
+def _with_original_path(
+    problem: Damage | Unreadable, partition: LogPartition, snapshot: LogPartition
+) -> Damage | Unreadable:
+    """Replace the path in the snapshot by the original path."""
+    return problem._replace(path=partition.folder / problem.path.relative_to(snapshot.folder))
 
 
-def _compare(picture: LogPartition, disk: Disk, state: State, torn: Damage | None) -> Iterator[str]:
-    if picture.topic == TOPIC:
-        yield from differences(state, "record by record", _newest_first(picture, disk), "newest first")
-    _close_last(disk, picture, torn)
+def _compare(snapshot: LogPartition, disk: Disk, state: State, torn_tail: Damage | None) -> Iterator[str]:
+    if snapshot.topic == TOPIC:
+        yield from describe_differences(state, "record by record", _newest_first(snapshot, disk), "newest first")
+    _close_last_segment(disk, snapshot, torn_tail)
     for round, now_ms in enumerate((wall_clock_ms(), wall_clock_ms() + CENTURY_MS), 1):
         try:
-            compact(disk, picture.folder, Settings(now_ms, "callboard log verify", min_ratio=-1, delete_retention_ms=0))
+            compact(
+                disk,
+                snapshot.folder,
+                CompactionSettings(now_ms, "callboard log verify", min_ratio=-1, delete_retention_ms=0),
+            )
         except (DamagedBatch, UnsupportedCompression) as error:
-            yield f"compaction cannot read what loading can: {error}"
+            yield f"loading can read this log, compaction cannot: {error}"
             return
-        yield from differences(state, "record by record", _replayed(picture, disk), f"after compaction {round}")
+        yield from describe_differences(
+            state, "record by record", _replayed(snapshot, disk), f"after compaction {round}"
+        )
 
 
-def differences(one: State, one_way: str, other: State, other_way: str) -> Iterator[str]:
-    """A sentence for each key that two ways of reading do not agree about."""
-    for key in sorted(one.keys() | other.keys()):
-        if one.get(key) != other.get(key):
-            yield f"{key!r} is {one.get(key)!r} {one_way}, and {other.get(key)!r} {other_way}"
+def describe_differences(state: State, description: str, other: State, other_description: str) -> Iterator[str]:
+    """One text for each key that differs between two ways of reading."""
+    for key in sorted(state.keys() | other.keys()):
+        if state.get(key) != other.get(key):
+            yield f"{key!r} is {state.get(key)!r} {description}, and {other.get(key)!r} {other_description}"
 
 
-def _newest_first(picture: LogPartition, disk: Disk) -> dict[str, object]:
-    loaded = load_partition(picture.folder, disk)
-    asleep = {group_id: state_of(GroupData.unpack(packed)) for group_id, packed in loaded.asleep.items()}
-    awake = {group_id: state_of(data) for group_id, data in loaded.awake.items() if not data.is_gone()}
-    return asleep | awake
+def _newest_first(snapshot: LogPartition, disk: Disk) -> dict[str, object]:
+    loaded = load_partition(snapshot.folder, disk)
+    packed_groups = {
+        group_id: comparable_state(GroupData.unpack(packed)) for group_id, packed in loaded.packed_groups.items()
+    }
+    unpacked_groups = {
+        group_id: comparable_state(data) for group_id, data in loaded.unpacked_groups.items() if not data.is_empty()
+    }
+    return packed_groups | unpacked_groups
 
 
-def _replayed(picture: LogPartition, disk: Disk) -> dict[str, object]:
-    replay = Replay()
-    for piece in walk(picture, disk):
-        if isinstance(piece, Found):
-            replay.take(piece.record)
+def _replayed(snapshot: LogPartition, disk: Disk) -> dict[str, object]:
+    replay = LogReplay()
+    for item in scan_partition(snapshot, disk):
+        if isinstance(item, LoggedRecord):
+            replay.apply(item.record)
     return replay.state()
 
 
-# The picture ---------------------------------------------------------------------------------------------------------
+# Snapshot ------------------------------------------------------------------------------------------------------------
 
 
-def _take_picture(disk: Disk, folder: Path, picture: Path) -> None:
+def _make_snapshot(disk: Disk, folder: Path, snapshot: Path) -> None:
     manifest, files = log_files(disk, folder)
-    for path in (picture, segments_folder(picture), manifest_folder(picture)):
+    for path in (snapshot, segments_folder(snapshot), manifest_folder(snapshot)):
         path.mkdir(parents=True, exist_ok=True)
     if manifest.generation:
         name = manifest_name(manifest.generation)
-        shutil.copyfile(manifest_folder(folder) / name, manifest_folder(picture) / name)
+        shutil.copyfile(manifest_folder(folder) / name, manifest_folder(snapshot) / name)
     for file in files:
-        target = picture / file.path.relative_to(folder)
+        target = snapshot / file.path.relative_to(folder)
         if file.is_closed:
             target.symlink_to(file.path.absolute())
         else:
@@ -180,7 +202,7 @@ def _take_picture(disk: Disk, folder: Path, picture: Path) -> None:
 
 
 def _copy(disk: Disk, file: LogFile, target: Path) -> None:
-    """As much as the file has now."""
+    """Copy the file up to its current size."""
     fd = disk.open(file.path, os.O_RDONLY)
     try:
         size = disk.size(fd)
@@ -191,12 +213,12 @@ def _copy(disk: Disk, file: LogFile, target: Path) -> None:
         disk.close(fd)
 
 
-def _close_last(disk: Disk, picture: LogPartition, torn: Damage | None) -> None:
-    """Begin a segment behind the last one, so that compaction takes that too. Both are the picture's own."""
-    files = log_files(disk, picture.folder).files
+def _close_last_segment(disk: Disk, snapshot: LogPartition, torn_tail: Damage | None) -> None:
+    """Create a segment after the last one, so that compaction includes that one. Both are the snapshot's own files."""
+    files = log_files(disk, snapshot.folder).files
     if files and not files[-1].is_closed:
         path = files[-1].path
-        if torn is not None:
-            os.truncate(path, torn.position)
-        ends = (piece.last_offset + 1 for _, piece in batches(picture, disk) if isinstance(piece, Batch))
-        (picture.folder / segment_name(max((files[-1].base + 1, *ends)))).touch()
+        if torn_tail is not None:
+            os.truncate(path, torn_tail.position)
+        ends = (item.last_offset + 1 for _, item in scan_batches(snapshot, disk) if isinstance(item, Batch))
+        (snapshot.folder / segment_name(max((files[-1].base + 1, *ends)))).touch()

@@ -1,7 +1,7 @@
-"""The APIs that are served: key, versions and the module that handles each. ApiVersions answers with this table.
+"""The table of served APIs: key, versions and the module that handles each. ApiVersions answers with it.
 
-Versions are those of Kafka 4.3, but for the last of ListTransactions, which finds names by RE2 patterns. A module has
-one function ``handle(call)``; it and the schemas are loaded when the first request of its kind comes.
+The versions are those of Kafka 4.3, except the last one of ListTransactions, which filters names by RE2 patterns. A
+module has one function ``handle(call)``. Modules and schemas are loaded with the first request of their API.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ class Api(NamedTuple):
     name: str  # kio's name for its schemas, and the module's here
     min_version: int
     max_version: int
-    advertised_from: int | None = None  # where ApiVersions says less than the truth
-    overlaps: bool = False  # several may be on their way on one connection
-    in_crowds: bool = False  # all members of a group send it at about the same time
+    advertised_min_version: int | None = None  # what ApiVersions says, if it differs
+    overlaps: bool = False  # a connection may have several unanswered ones
+    comes_in_bursts: bool = False  # all members of a group send it at about the same time
 
 
 APIS: tuple[Api, ...] = (
-    # librdkafka takes a broker for an ancient one unless Produce is there from 0 on, so Kafka says so (KIP-896).
-    Api(0, "produce", 3, 13, advertised_from=0),
+    # librdkafka needs Produce from version 0 on to detect a modern broker; Kafka advertises the same (KIP-896).
+    Api(0, "produce", 3, 13, advertised_min_version=0),
     Api(1, "fetch", 4, 18),
     Api(2, "list_offsets", 1, 11),
     Api(3, "metadata", 0, 13),
     Api(8, "offset_commit", 2, 10, overlaps=True),
     Api(9, "offset_fetch", 1, 10),
     Api(10, "find_coordinator", 0, 6),
-    Api(11, "join_group", 0, 9, in_crowds=True),
+    Api(11, "join_group", 0, 9, comes_in_bursts=True),
     Api(12, "heartbeat", 0, 4, overlaps=True),
     Api(13, "leave_group", 0, 5),
-    Api(14, "sync_group", 0, 5, in_crowds=True),
+    Api(14, "sync_group", 0, 5, comes_in_bursts=True),
     Api(15, "describe_groups", 0, 6),
     Api(16, "list_groups", 0, 5),
     Api(18, "api_versions", 0, 4),
@@ -63,22 +63,22 @@ API_VERSIONS_KEY = 18
 
 
 class Route(NamedTuple):
-    """What a request of one key and version needs."""
+    """The schema and the handler of one API version."""
 
     schema: Schema
     handle: Callable[[Call], None]
     overlaps: bool
-    in_crowds: bool = False
+    comes_in_bursts: bool = False
 
 
 _BY_KEY = {api.key: api for api in APIS}
-open_routes: dict[int, Route] = {}
-"""Those that somebody has asked for, by key << 16 | version."""
+loaded_routes: dict[int, Route] = {}
+"""The routes of API versions that have been requested, by key << 16 | version."""
 
 
 def find_route(key: int, version: int) -> Route | None:
-    """The route of a request; None if it is not served."""
-    return open_routes.get(key << 16 | version) or _open_route(key, version)
+    """Return the route of an API version; None if it is not served."""
+    return loaded_routes.get(key << 16 | version) or _open_route(key, version)
 
 
 def _open_route(key: int, version: int) -> Route | None:
@@ -88,12 +88,12 @@ def _open_route(key: int, version: int) -> Route | None:
     if not api.min_version <= version <= api.max_version:
         return _unsupported_api_versions() if key == API_VERSIONS_KEY else None
     module = import_module(f".{api.name}", __name__)
-    route = Route(schema(api.name, version), module.handle, api.overlaps, api.in_crowds)
-    open_routes[key << 16 | version] = route
+    route = Route(schema(api.name, version), module.handle, api.overlaps, api.comes_in_bursts)
+    loaded_routes[key << 16 | version] = route
     return route
 
 
 def _unsupported_api_versions() -> Route:
-    """A client that is newer than us learns what we have from an answer that every client can read (version 0)."""
+    """For newer versions of ApiVersions: the response has version 0, which every client can read."""
     module = import_module(".api_versions", __name__)
     return Route(schema("api_versions", 0), module.handle_unsupported, False)

@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (25): the offsets of a group are to be part of a transaction."""
+"""AddOffsetsToTxn (25): add the offsets of a group to a transaction."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def handle(call: Call) -> None:
 
 
 def encode(call: Call, error: ErrorCode) -> bytes:
-    told = producer_error(error, call.version >= FENCED_FROM)
-    return call.schema.write(call.make("AddOffsetsToTxnResponse", throttle_time=NO_THROTTLE, error_code=told))
+    error_code = producer_error(error, call.version >= FENCED_FROM)
+    return call.schema.write(call.make("AddOffsetsToTxnResponse", throttle_time=NO_THROTTLE, error_code=error_code))

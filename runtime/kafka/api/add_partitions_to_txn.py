@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn (24): what a transaction will write to. From version 4 on several transactions, as brokers ask."""
+"""AddPartitionsToTxn (24): add partitions to a transaction. Version 4 and later: to several, for brokers."""
 
 from __future__ import annotations
 
@@ -10,96 +10,104 @@ from ....actors.transactions.messages import AddPartitions, VerifyPartitions
 from ....actors.transactions.rules import NEW_PROTOCOL
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, producer_error
-from ..gather import Gather
+from ..scatter_gather import ScatterGather
 
 FENCED_FROM = 2
 TRANSACTIONS_FROM = 4
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
-class Asked(NamedTuple):
-    """What one transaction asks for. ``errors``: why it may not, if not all of its partitions can be written to."""
+class TransactionEntry(NamedTuple):
+    """The entry of one transaction. ``errors``: one per partition if any is refused, else None."""
 
     message: AddPartitions | VerifyPartitions
     topics: tuple[str, ...]
-    places: tuple[Place, ...]
+    partitions: tuple[TopicPartition, ...]
     errors: tuple[ErrorCode, ...] | None
 
 
 def handle(call: Call) -> None:
-    asked = [examine(call, *transaction) for transaction in transactions(call)]
-    sent = [one.message for one in asked if one.errors is None]
-    Gather(call, sent, lambda answers: encode(call, asked, answers), call.node.transactions.post).send()
+    requests = [check_transaction(call, *entry) for entry in transaction_entries(call)]
+    messages = [request.message for request in requests if request.errors is None]
+    post = call.services.transactions.post
+    ScatterGather(call, messages, lambda replies: encode(call, requests, replies), post).send_next_batch()
 
 
-def transactions(call: Call) -> Iterable[tuple[str, int, int, bool, Any]]:
-    """Transactional id, producer id, epoch, whether it only asks, and topics."""
+def transaction_entries(call: Call) -> Iterable[tuple[str, int, int, bool, Any]]:
+    """Yield transactional id, producer id, epoch, whether it is only a check, and topics."""
     request = call.request
     if call.version >= TRANSACTIONS_FROM:
-        for one in request.transactions:
-            yield one.transactional_id, one.producer_id, one.producer_epoch, one.verify_only, one.topics
+        for entry in request.transactions:
+            yield entry.transactional_id, entry.producer_id, entry.producer_epoch, entry.verify_only, entry.topics
     else:
         producer = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
         yield request.v3_and_below_transactional_id, *producer, False, request.v3_and_below_topics
 
 
-def examine(call: Call, name: str, producer_id: int, epoch: int, only_asks: bool, topics: Any) -> Asked:
-    places = tuple((str(topic.name), int(index)) for topic in topics for index in topic.partitions)
+def check_transaction(
+    call: Call, name: str, producer_id: int, epoch: int, verify_only: bool, topics: Any
+) -> TransactionEntry:
+    partitions = tuple((str(topic.name), int(index)) for topic in topics for index in topic.partitions)
     names = tuple(str(topic.name) for topic in topics)
-    errors = tuple(refusal_of(call, *place) for place in places)
+    errors = tuple(partition_error(call, *partition) for partition in partitions)
     producer = int(producer_id), int(epoch)
-    if only_asks:
-        message: AddPartitions | VerifyPartitions = VerifyPartitions(name, *producer, places)
+    if verify_only:
+        message: AddPartitions | VerifyPartitions = VerifyPartitions(name, *producer, partitions)
     else:
         protocol = NEW_PROTOCOL if call.version >= TRANSACTIONS_FROM else 0
-        message = AddPartitions(name, *producer, frozenset(places), protocol)
+        message = AddPartitions(name, *producer, frozenset(partitions), protocol)
     if not any(errors):
-        return Asked(message, names, places, None)
-    return Asked(message, names, places, tuple(error or ErrorCode.OPERATION_NOT_ATTEMPTED for error in errors))
+        return TransactionEntry(message, names, partitions, None)
+    return TransactionEntry(
+        message, names, partitions, tuple(error or ErrorCode.OPERATION_NOT_ATTEMPTED for error in errors)
+    )
 
 
-def refusal_of(call: Call, name: str, index: int) -> ErrorCode:
-    """Why a partition cannot be written to. What clients may not touch is Kafka's own business, between brokers."""
-    topic = call.node.topics.get(name)
+def partition_error(call: Call, name: str, index: int) -> ErrorCode:
+    """Return the error of a partition. Internal topics are refused to clients, but not to brokers (version 4)."""
+    topic = call.services.topics.get(name)
     if topic is not None and topic.is_internal and call.version < TRANSACTIONS_FROM:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    is_there = topic is not None and topic.has_partition(index)
-    return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    exists = topic is not None and topic.has_partition(index)
+    return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def encode(call: Call, asked: Sequence[Asked], answers: Sequence[ErrorCode | tuple[ErrorCode, ...]]) -> bytes:
-    told = iter(answers)
+def encode(
+    call: Call, requests: Sequence[TransactionEntry], replies: Sequence[ErrorCode | tuple[ErrorCode, ...]]
+) -> bytes:
+    remaining = iter(replies)
     results = [
-        result_topics(call, one, errors_of(one, next(told) if one.errors is None else one.errors)) for one in asked
+        result_topics(call, request, errors_of(request, next(remaining) if request.errors is None else request.errors))
+        for request in requests
     ]
     if call.version < TRANSACTIONS_FROM:
         [topics] = results
-        made: dict[str, Any] = {"results_by_topic_v3_and_below": topics}
+        fields: dict[str, Any] = {"results_by_topic_v3_and_below": topics}
     else:
-        made = {
+        fields = {
             "error_code": ErrorCode.NONE,
             "results_by_transaction": tuple(
                 call.make(
-                    "AddPartitionsToTxnResult", transactional_id=one.message.transactional_id, topic_results=topics
+                    "AddPartitionsToTxnResult", transactional_id=request.message.transactional_id, topic_results=topics
                 )
-                for one, topics in zip(asked, results, strict=True)
+                for request, topics in zip(requests, results, strict=True)
             ),
         }
-    return call.schema.write(call.make("AddPartitionsToTxnResponse", throttle_time=NO_THROTTLE, **made))
+    return call.schema.write(call.make("AddPartitionsToTxnResponse", throttle_time=NO_THROTTLE, **fields))
 
 
-def errors_of(asked: Asked, answer: ErrorCode | tuple[ErrorCode, ...]) -> tuple[ErrorCode, ...]:
-    """An error for each place: one for all, or one for each."""
-    return (answer,) * len(asked.places) if isinstance(answer, ErrorCode) else answer
+def errors_of(request: TransactionEntry, reply: ErrorCode | tuple[ErrorCode, ...]) -> tuple[ErrorCode, ...]:
+    """Return an error for each partition. ``reply`` is one error for all, or one for each."""
+    return (reply,) * len(request.partitions) if isinstance(reply, ErrorCode) else reply
 
 
-def result_topics(call: Call, asked: Asked, errors: Sequence[ErrorCode]) -> tuple[Any, ...]:
-    topics: dict[str, list[Any]] = {name: [] for name in asked.topics} if asked.errors is None else {}
-    for (name, index), error in zip(asked.places, errors, strict=True):
+def result_topics(call: Call, request: TransactionEntry, errors: Sequence[ErrorCode]) -> tuple[Any, ...]:
+    topics: dict[str, list[Any]] = {name: [] for name in request.topics} if request.errors is None else {}
+    for (name, index), error in zip(request.partitions, errors, strict=True):
         code = producer_error(error, call.version >= FENCED_FROM)
-        made = call.make("AddPartitionsToTxnPartitionResult", partition_index=index, partition_error_code=code)
-        topics.setdefault(name, []).append(made)
+        result = call.make("AddPartitionsToTxnPartitionResult", partition_index=index, partition_error_code=code)
+        topics.setdefault(name, []).append(result)
     return tuple(
         call.make("AddPartitionsToTxnTopicResult", name=name, results_by_partition=tuple(parts))
         for name, parts in topics.items()

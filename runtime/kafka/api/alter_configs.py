@@ -1,20 +1,20 @@
-"""AlterConfigs (33): the old way to change settings. What is not named goes back to where it came from."""
+"""AlterConfigs (33): replace the changed settings of a resource. The others return to their defaults."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ...settings.dynamic import Table, parse
+from ...settings.dynamic import SettingValues, parse
 from ..call import Call
 from .incremental_alter_configs import alter, dynamic_setting
 
 
 def handle(call: Call) -> None:
-    alter(call, replaced, "AlterConfigsResponse")
+    alter(call, replace_values, "AlterConfigsResponse")
 
 
-def replaced(_table: Table, asked: Sequence[Any]) -> dict[str, float | bool]:
-    """The values that are asked for, and no others. Raises BadValue."""
-    settings = [(dynamic_setting(one.name), one.value) for one in asked]
+def replace_values(_table: SettingValues, configs: Sequence[Any]) -> dict[str, float | bool]:
+    """Return the requested values, and no others. Raises InvalidSetting."""
+    settings = [(dynamic_setting(config.name), config.value) for config in configs]
     return {setting.name: parse(setting, value) for setting, value in settings}

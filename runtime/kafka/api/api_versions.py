@@ -1,4 +1,4 @@
-"""ApiVersions (key 18): which requests in which versions this server takes."""
+"""ApiVersions (key 18): the served APIs and their versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..codec.codes import NO_THROTTLE
 from . import API_VERSIONS_KEY, APIS, Api
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""What a client may call itself and its version (KIP-511)."""
+"""Valid client software names and versions (KIP-511)."""
 
 
 def handle(call: Call) -> None:
@@ -24,7 +24,7 @@ def handle(call: Call) -> None:
 
 
 def handle_unsupported(call: Call) -> None:
-    """A version that we do not have: say which of ApiVersions itself we have."""
+    """Answer an unsupported version of ApiVersions with the supported ones of this API."""
     _answer(call, ErrorCode.UNSUPPORTED_VERSION, tuple(api for api in APIS if api.key == API_VERSIONS_KEY))
 
 
@@ -35,9 +35,9 @@ def _answer(call: Call, error: ErrorCode, apis: tuple[Api, ...]) -> None:
         api_keys=tuple(_api_version(call, api) for api in apis),
         throttle_time=NO_THROTTLE,
     )
-    call.reply(response)
+    call.respond(response)
 
 
 def _api_version(call: Call, api: Api) -> Any:
-    least = api.min_version if api.advertised_from is None else api.advertised_from
-    return call.make("ApiVersion", api_key=api.key, min_version=least, max_version=api.max_version)
+    min_version = api.min_version if api.advertised_min_version is None else api.advertised_min_version
+    return call.make("ApiVersion", api_key=api.key, min_version=min_version, max_version=api.max_version)

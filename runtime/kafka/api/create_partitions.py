@@ -1,4 +1,4 @@
-"""CreatePartitions (37): a topic gets more partitions. The answer comes when they are durable."""
+"""CreatePartitions (37): add partitions to topics. Answered when they are durable."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ..codec.codes import NO_THROTTLE, kafka_error
 
 
 def handle(call: Call) -> None:
-    """Each topic for itself; a name that stands there twice is refused once, and nothing is done for it."""
-    times = Counter(topic.name for topic in call.request.topics)
-    asked = {topic.name: topic for topic in call.request.topics}
+    """Grow each topic separately. A name that occurs twice in the request is refused, with one result."""
+    occurrences = Counter(topic.name for topic in call.request.topics)
+    requests = {topic.name: topic for topic in call.request.topics}
     outcomes: dict[str, CoordinatorError | None] = {}
 
     def done(name: str, refusal: CoordinatorError | None) -> None:
         outcomes[name] = refusal
-        if len(outcomes) == len(asked):
-            call.finish(lambda: encode(call, [(each, outcomes[each]) for each in asked]))
+        if len(outcomes) == len(requests):
+            call.encode_and_respond(lambda: encode(call, [(name, outcomes[name]) for name in requests]))
 
-    if not asked:
-        call.reply_bytes(encode(call, []))
-    for name, topic in asked.items():
+    if not requests:
+        call.respond_with_bytes(encode(call, []))
+    for name, topic in requests.items():
         try:
-            grow(call, topic, times[name], partial(done, name))
+            grow(call, topic, occurrences[name], partial(done, name))
         except CoordinatorError as refusal:
             done(name, refusal)
 
@@ -46,28 +46,28 @@ def result(call: Call, name: str, refusal: CoordinatorError | None) -> Any:
     )
 
 
-def grow(call: Call, asked: Any, times: int, done: Callable[[CoordinatorError | None], None]) -> None:
-    """Raises CoordinatorError with Kafka's code, or calls ``done`` when it is known what became of it."""
-    if times > 1:
+def grow(call: Call, request: Any, occurrences: int, done: Callable[[CoordinatorError | None], None]) -> None:
+    """Call ``done`` with the outcome. Raises CoordinatorError if the request is invalid."""
+    if occurrences > 1:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    topic = call.node.topics.get(asked.name)
+    topic = call.services.topics.get(request.name)
     if topic is None:
         raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-    have = len(topic.partitions)
-    if asked.count == have:
-        raise CoordinatorError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s).")
-    if asked.count < have:
+    count = len(topic.partitions)
+    if request.count == count:
+        raise CoordinatorError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {count} partition(s).")
+    if request.count < count:
         raise CoordinatorError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {asked.name} currently has {have} partition(s); {asked.count} would not be an increase.",
+            f"The topic {request.name} currently has {count} partition(s); {request.count} would not be an increase.",
         )
-    if asked.assignments is not None:
-        check_assignments(asked.assignments, asked.count - have, call.node.node_id)
-    call.node.topics.check_growable(topic, asked.count)
+    if request.assignments is not None:
+        check_assignments(request.assignments, request.count - count, call.services.node_id)
+    call.services.topics.check_growable(topic, request.count)
     if call.request.validate_only:
         done(None)
     else:
-        call.node.topics.grow(topic, asked.count, done)
+        call.services.topics.grow(topic, request.count, done)
 
 
 def check_assignments(assignments: tuple[Any, ...], added: int, node_id: int) -> None:

@@ -1,7 +1,7 @@
-"""CreateTopics (19). The answer comes when the topics are durable, so a client may use them at once.
+"""CreateTopics (19). Answered when the topics are durable, so a client may use them at once.
 
-One broker has one replica of everything: a replication factor other than 1 is refused, as by a Kafka of one node. A
-topic's settings are checked by name and have no effect.
+A replication factor other than 1 is refused, as in a Kafka cluster of one broker. Names of topic settings are checked;
+the settings have no effect.
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ from ..codec.codes import NO_THROTTLE, kafka_error
 from .describe_configs import topic_config
 
 SETTINGS_FROM = 5  # KIP-525
-BY_DEFAULT = -1
+USE_DEFAULT = -1
 REPLICAS = 1
 
-Outcome = Topic | CoordinatorError | int
-"""The topic that was made, why it was not, or the partitions it would have had."""
+CreateOutcome = Topic | CoordinatorError | int
+"""The created topic, the refusal, or the number of partitions that are to be created."""
 
 
 def handle(call: Call) -> None:
-    asked = {topic.name: topic for topic in call.request.topics}
-    outcomes: dict[str, Outcome] = examine(call, asked)
-    wanted = [(name, outcome) for name, outcome in outcomes.items() if isinstance(outcome, int)]
-    if call.request.validate_only or not wanted:
-        call.reply_bytes(encode(call, outcomes))
+    requests = {topic.name: topic for topic in call.request.topics}
+    outcomes = check_all(call, requests)
+    to_create = [(name, outcome) for name, outcome in outcomes.items() if isinstance(outcome, int)]
+    if call.request.validate_only or not to_create:
+        call.respond_with_bytes(encode(call, outcomes))
     else:
-        call.node.topics.create_many(wanted, partial(finish, call, outcomes))
+        call.services.topics.create_many(to_create, partial(finish, call, outcomes))
 
 
-def finish(call: Call, outcomes: dict[str, Outcome], created: Sequence[Topic | CoordinatorError]) -> None:
-    """The topics are durable, or it is known why not."""
+def finish(call: Call, outcomes: dict[str, CreateOutcome], created: Sequence[Topic | CoordinatorError]) -> None:
+    """Answer with the created topics and the refusals."""
     names = [name for name, outcome in outcomes.items() if isinstance(outcome, int)]
-    call.finish(lambda: encode(call, {**outcomes, **dict(zip(names, created, strict=True))}))
+    call.encode_and_respond(lambda: encode(call, {**outcomes, **dict(zip(names, created, strict=True))}))
 
 
-def encode(call: Call, outcomes: Mapping[str, Outcome]) -> bytes:
+def encode(call: Call, outcomes: Mapping[str, CreateOutcome]) -> bytes:
     settings = described_settings(call) if call.version >= SETTINGS_FROM else ()
     topics = tuple(answer(call, name, outcome, settings) for name, outcome in outcomes.items())
     return call.schema.write(call.make("CreateTopicsResponse", throttle_time=NO_THROTTLE, topics=topics))
 
 
-def examine(call: Call, asked: dict[str, Any]) -> dict[str, Outcome]:
-    """For each name the number of partitions to make, or the refusal."""
-    times = Counter(topic.name for topic in call.request.topics)
-    default = call.node.settings.num_partitions
-    total = sum(max(partitions_of(topic, default), 0) for topic in asked.values())
-    outcomes: dict[str, Outcome] = {}
-    beside = 0
-    for name, topic in asked.items():
+def check_all(call: Call, requests: dict[str, Any]) -> dict[str, CreateOutcome]:
+    """Return for each name the number of partitions to create, or the refusal."""
+    occurrences = Counter(topic.name for topic in call.request.topics)
+    default = call.services.settings.num_partitions
+    total = sum(max(partitions_of(topic, default), 0) for topic in requests.values())
+    outcomes: dict[str, CreateOutcome] = {}
+    already_requested = 0
+    for name, topic in requests.items():
         try:
             check_total(total)
-            outcomes[name] = check(call, topic, times[name], partitions_of(topic, default), beside)
-            beside += partitions_of(topic, default)
+            outcomes[name] = check(call, topic, occurrences[name], partitions_of(topic, default), already_requested)
+            already_requested += partitions_of(topic, default)
         except CoordinatorError as refusal:
             outcomes[name] = refusal
     return outcomes
@@ -70,7 +70,7 @@ def examine(call: Call, asked: dict[str, Any]) -> dict[str, Outcome]:
 def partitions_of(topic: Any, default: int) -> int:
     if topic.assignments:
         return len(topic.assignments)
-    return default if topic.num_partitions == BY_DEFAULT else int(topic.num_partitions)
+    return default if topic.num_partitions == USE_DEFAULT else int(topic.num_partitions)
 
 
 def check_total(partitions: int) -> None:
@@ -80,18 +80,21 @@ def check_total(partitions: int) -> None:
         )
 
 
-def check(call: Call, topic: Any, times: int, partitions: int, beside: int) -> int:
-    """The partitions of a topic that may be made beside others. Raises CoordinatorError with Kafka's code."""
-    if times > 1:
-        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} stands twice in the request")
-    call.node.topics.check_new(topic.name, partitions, beside)
+def check(call: Call, topic: Any, occurrences: int, partitions: int, already_requested: int) -> int:
+    """Return the number of partitions. Raises CoordinatorError if the topic cannot be created.
+
+    ``already_requested``: partitions of other topics of this request.
+    """
+    if occurrences > 1:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} occurs twice in the request")
+    call.services.topics.check_new(topic.name, partitions, already_requested)
     check_settings(topic.configs)
     if topic.assignments:
-        check_assignments(topic, call.node.node_id)
-    elif topic.replication_factor not in (REPLICAS, BY_DEFAULT):
+        check_assignments(topic, call.services.node_id)
+    elif topic.replication_factor not in (REPLICAS, USE_DEFAULT):
         raise CoordinatorError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {topic.replication_factor}: expected {REPLICAS}, or {BY_DEFAULT} for the default",
+            f"replication factor {topic.replication_factor}: expected {REPLICAS}, or {USE_DEFAULT} for the default",
         )
     return partitions
 
@@ -105,8 +108,8 @@ def check_settings(configs: Iterable[Any]) -> None:
 
 
 def check_assignments(topic: Any, node_id: int) -> None:
-    """A topic with a manual assignment: partitions 0, 1, 2, ... each on this broker, and no numbers beside it."""
-    if (topic.num_partitions, topic.replication_factor) != (BY_DEFAULT, BY_DEFAULT):
+    """Check a manual assignment: partitions 0, 1, 2, ... each on this broker, without partition count and factor."""
+    if (topic.num_partitions, topic.replication_factor) != (USE_DEFAULT, USE_DEFAULT):
         raise CoordinatorError(
             ErrorCode.INVALID_REQUEST, "a manual assignment: expected -1 partitions and replication factor -1"
         )
@@ -122,8 +125,8 @@ def check_assignments(topic: Any, node_id: int) -> None:
 
 
 def described_settings(call: Call) -> tuple[Any, ...]:
-    """What every new topic has, whatever its request says."""
-    found = (topic_config(call, "", setting) for setting in TOPIC_SETTINGS)
+    """Return the settings of a new topic, which are the same for all topics."""
+    configs = (topic_config(call, "", setting) for setting in TOPIC_SETTINGS)
     return tuple(
         call.make(
             "CreatableTopicConfigs",
@@ -133,11 +136,11 @@ def described_settings(call: Call) -> tuple[Any, ...]:
             config_source=config.source,
             is_sensitive=False,
         )
-        for config in found
+        for config in configs
     )
 
 
-def answer(call: Call, name: str, outcome: Outcome, settings: tuple[Any, ...]) -> Any:
+def answer(call: Call, name: str, outcome: CreateOutcome, settings: tuple[Any, ...]) -> Any:
     refusal = outcome if isinstance(outcome, CoordinatorError) else None
     partitions = len(outcome.partitions) if isinstance(outcome, Topic) else outcome
     return call.make(

@@ -1,6 +1,6 @@
-"""DeleteRecords (21): partitions begin at a later offset. Records are in memory, so there is nothing to make durable.
+"""DeleteRecords (21): move the start offset of partitions. Records are in memory, so nothing is made durable.
 
-What groups have committed stays; who committed less hears OFFSET_OUT_OF_RANGE and resets, as in Kafka.
+Committed offsets stay. A consumer whose offset was deleted gets OFFSET_OUT_OF_RANGE and resets, as in Kafka.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ NO_LOW_WATERMARK = -1
 
 
 def handle(call: Call) -> None:
-    """Each partition for itself. Of topics and partitions that stand there twice the last counts, as in Kafka."""
-    asked = {topic.name: topic for topic in call.request.topics}
+    """Delete from each partition separately. If a topic or partition occurs twice, the last one counts, as in Kafka."""
+    requests = {topic.name: topic for topic in call.request.topics}
     topics = tuple(
         call.make("DeleteRecordsTopicResult", name=name, partitions=tuple(results(call, topic)))
-        for name, topic in asked.items()
+        for name, topic in requests.items()
     )
-    call.reply(call.make("DeleteRecordsResponse", throttle_time=NO_THROTTLE, topics=topics))
+    call.respond(call.make("DeleteRecordsResponse", throttle_time=NO_THROTTLE, topics=topics))
 
 
-def results(call: Call, asked: Any) -> list[Any]:
-    topic = call.node.topics.get(asked.name)
-    offsets = {partition.partition_index: partition.offset for partition in asked.partitions}
+def results(call: Call, request: Any) -> list[Any]:
+    topic = call.services.topics.get(request.name)
+    offsets = {partition.partition_index: partition.offset for partition in request.partitions}
     return [result(call, topic, index, offset) for index, offset in offsets.items()]
 
 
@@ -47,9 +47,9 @@ def result(call: Call, topic: Topic | None, index: int, offset: int) -> Any:
 
 
 def delete(topic: Topic | None, index: int, offset: int) -> int:
-    """Return where the partition begins now. Raises CoordinatorError with Kafka's code."""
+    """Return the new start offset. Raises CoordinatorError."""
     if topic is not None and topic.is_internal:
-        raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic.name!r} is the coordinator's own")
+        raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic.name!r} is internal")
     log = topic.partition(index) if topic else None
     if topic is None or log is None:
         raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no such partition {index}")

@@ -1,6 +1,6 @@
-"""DeleteTopics (20): by name, from v6 also by id. The answer comes when the change is durable.
+"""DeleteTopics (20): by name, from v6 also by id. Answered when the deletion is durable.
 
-What groups have committed of them is deleted afterwards (``actors/coordinator/topic_cleanup.py``), as in Kafka.
+The committed offsets of the topics are deleted afterwards (``actors/coordinator/topic_cleanup.py``), as in Kafka.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..call import Call
 from ..codec.codes import NO_THROTTLE, kafka_error
 
 
-class Outcome(NamedTuple):
-    """What became of one topic that was to be deleted; ``topic`` is set as long as nothing is against it."""
+class DeleteOutcome(NamedTuple):
+    """The outcome of one requested deletion. ``topic`` is set unless the request was refused."""
 
     name: str | None
     topic_id: UUID | None
@@ -28,39 +28,39 @@ class Outcome(NamedTuple):
 
 
 def handle(call: Call) -> None:
-    delete(call, [examine(call, *asked, times) for asked, times in wanted(call).items()])
+    delete(call, [check(call, *key, count) for key, count in requested_topics(call).items()])
 
 
-def encode(call: Call, outcomes: Iterable[Outcome]) -> bytes:
+def encode(call: Call, outcomes: Iterable[DeleteOutcome]) -> bytes:
     responses = tuple(answer(call, outcome) for outcome in outcomes)
     return call.schema.write(call.make("DeleteTopicsResponse", throttle_time=NO_THROTTLE, responses=responses))
 
 
-def wanted(call: Call) -> Counter[tuple[str | None, UUID | None]]:
-    """The names and ids that are asked for, in order, and how often each."""
+def requested_topics(call: Call) -> Counter[tuple[str | None, UUID | None]]:
+    """Return the requested names and ids, in order, and how often each occurs."""
     if call.version >= 6:
         return Counter((state.name, state.topic_id) for state in call.request.topics)
     return Counter((name, None) for name in call.request.topic_names)
 
 
-def examine(call: Call, name: str | None, topic_id: UUID | None, times: int) -> Outcome:
+def check(call: Call, name: str | None, topic_id: UUID | None, count: int) -> DeleteOutcome:
     try:
-        if times > 1:
-            raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"topic {name or topic_id} stands twice in the request")
-        if call.node.is_loading:
+        if count > 1:
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"topic {name or topic_id} occurs twice in the request")
+        if call.services.is_loading:
             raise CoordinatorError(ErrorCode.REQUEST_TIMED_OUT, "the log is still being loaded; try again")
         topic = find(call, name, topic_id)
-        call.node.topics.check_deletable(topic)
-        return Outcome(topic.name, topic.topic_id, topic)
+        call.services.topics.check_deletable(topic)
+        return DeleteOutcome(topic.name, topic.topic_id, topic)
     except CoordinatorError as refusal:
-        return Outcome(name, topic_id, refusal=refusal)
+        return DeleteOutcome(name, topic_id, refusal=refusal)
 
 
 def find(call: Call, name: str | None, topic_id: UUID | None) -> Topic:
-    """The topic that is meant. Raises CoordinatorError with Kafka's code."""
+    """Return the requested topic. Raises CoordinatorError."""
     if (name is None) == (topic_id is None):
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, "expected a topic's name or its id, not both")
-    topics = call.node.topics
+    topics = call.services.topics
     topic: Topic | None = topics.by_id(topic_id) if name is None else topics.get(name)
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -68,32 +68,36 @@ def find(call: Call, name: str | None, topic_id: UUID | None) -> Topic:
     return topic
 
 
-def delete(call: Call, outcomes: list[Outcome]) -> None:
-    """Delete what may go, all at once. A topic that was given by name and by id stays, as in Kafka."""
+def delete(call: Call, outcomes: list[DeleteOutcome]) -> None:
+    """Delete the topics that were not refused. A topic that is requested by name and by id is kept, as in Kafka."""
     times = Counter(outcome.topic_id for outcome in outcomes if outcome.topic)
     twice = CoordinatorError(ErrorCode.INVALID_REQUEST, "the topic is given by its name and by its id")
     outcomes = [
         outcome._replace(topic=None, refusal=twice) if times[outcome.topic_id] > 1 else outcome for outcome in outcomes
     ]
-    going = [outcome.topic for outcome in outcomes if outcome.topic]
-    if going:
-        call.node.topics.delete_many(going, partial(finish, call, outcomes))
+    topics = [outcome.topic for outcome in outcomes if outcome.topic]
+    if topics:
+        call.services.topics.delete_many(topics, partial(finish, call, outcomes))
     else:
-        call.reply_bytes(encode(call, outcomes))
+        call.respond_with_bytes(encode(call, outcomes))
 
 
-def finish(call: Call, outcomes: list[Outcome], refusals: Sequence[CoordinatorError | None]) -> None:
-    """The change is durable, or it is known why not. Groups forget their offsets before anybody can commit again."""
-    going = [outcome for outcome in outcomes if outcome.topic]
-    told = {one.topic_id: refusal for one, refusal in zip(going, refusals, strict=True)}
-    gone = frozenset(one.topic.name for one in going if one.topic and told[one.topic_id] is None)
-    if gone:
-        call.node.groups.coordinator.tell(TopicsDeleted(gone))
-    ended = [one._replace(refusal=told[one.topic_id]) if one.topic else one for one in outcomes]
-    call.finish(lambda: encode(call, ended))
+def finish(call: Call, outcomes: list[DeleteOutcome], refusals: Sequence[CoordinatorError | None]) -> None:
+    """Answer. The groups delete their offsets before any later commit."""
+    requested = [outcome for outcome in outcomes if outcome.topic]
+    refusal_by_id = {outcome.topic_id: refusal for outcome, refusal in zip(requested, refusals, strict=True)}
+    deleted = frozenset(
+        outcome.topic.name for outcome in requested if outcome.topic and refusal_by_id[outcome.topic_id] is None
+    )
+    if deleted:
+        call.services.groups.coordinator.tell(TopicsDeleted(deleted))
+    final = [
+        outcome._replace(refusal=refusal_by_id[outcome.topic_id]) if outcome.topic else outcome for outcome in outcomes
+    ]
+    call.encode_and_respond(lambda: encode(call, final))
 
 
-def answer(call: Call, outcome: Outcome) -> Any:
+def answer(call: Call, outcome: DeleteOutcome) -> Any:
     refusal = outcome.refusal
     return call.make(
         "DeletableTopicResult",

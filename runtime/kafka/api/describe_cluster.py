@@ -1,4 +1,4 @@
-"""DescribeCluster (60): one broker, this one, which is its own controller."""
+"""DescribeCluster (60): this broker, which is also the controller."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from ..codec.codes import NO_THROTTLE, kafka_error
 
 BROKERS = 1  # endpoint types (KIP-919)
 CONTROLLERS = 2
-ALL_CLUSTER_OPERATIONS = 8096  # bits of what one may do to a cluster; nothing is forbidden here
-NOT_ASKED = -(2**31)
+ALL_CLUSTER_OPERATIONS = 8096  # bit set of all operations: there is no authorization
+NOT_REQUESTED = -(2**31)
 
 
 def handle(call: Call) -> None:
-    wanted = getattr(call.request, "endpoint_type", BROKERS)
-    if wanted == CONTROLLERS:
+    endpoint_type = getattr(call.request, "endpoint_type", BROKERS)
+    if endpoint_type == CONTROLLERS:
         refuse(call, ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker's endpoint, not a controller's")
-    elif wanted != BROKERS:
-        refuse(call, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {wanted}: expected 1 or 2")
+    elif endpoint_type != BROKERS:
+        refuse(call, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {endpoint_type}: expected 1 or 2")
     else:
         answer(call)
 
 
 def answer(call: Call) -> None:
-    node = call.node
+    services = call.services
     broker = call.make(
         "DescribeClusterBroker",
-        broker_id=node.node_id,
-        host=node.advertised_host,
-        port=node.advertised_port,
+        broker_id=services.node_id,
+        host=services.advertised_host,
+        port=services.advertised_port,
         rack=None,
         is_fenced=False,
     )
-    operations = ALL_CLUSTER_OPERATIONS if call.request.include_cluster_authorized_operations else NOT_ASKED
-    reply(
+    operations = ALL_CLUSTER_OPERATIONS if call.request.include_cluster_authorized_operations else NOT_REQUESTED
+    respond(
         call,
-        cluster_id=node.cluster_id,
-        controller_id=node.node_id,
+        cluster_id=services.cluster_id,
+        controller_id=services.node_id,
         brokers=(broker,),
         cluster_authorized_operations=operations,
     )
 
 
 def refuse(call: Call, error: ErrorCode, message: str) -> None:
-    reply(call, error, error_message=message, cluster_id="", brokers=())
+    respond(call, error, error_message=message, cluster_id="", brokers=())
 
 
-def reply(call: Call, error: ErrorCode = ErrorCode.NONE, **values: Any) -> None:
+def respond(call: Call, error: ErrorCode = ErrorCode.NONE, **values: Any) -> None:
     code = kafka_error(error)
-    call.reply(call.make("DescribeClusterResponse", throttle_time=NO_THROTTLE, error_code=code, **values))
+    call.respond(call.make("DescribeClusterResponse", throttle_time=NO_THROTTLE, error_code=code, **values))

@@ -1,8 +1,8 @@
-"""DescribeConfigs (32): the settings of this broker, what was changed for all brokers, and what topics have.
+"""DescribeConfigs (32): the settings of this broker, those changed for all brokers, and those of topics.
 
-Kafka's other settings are not here: what a client asks for by name and is not known is left out, as Kafka does. Groups
-are a kind of resource too, but all settings that Kafka has for one are of protocols that are not served here (KIP-848
-and later), so a group has none. Nor are there loggers whose levels could be seen or changed (KIP-412).
+Unknown settings that a client names are left out, as in Kafka; this includes Kafka's settings that this server does not
+have. A group has no settings, because all that Kafka has belong to protocols that are not served (KIP-848 and later).
+There are no loggers whose levels could be read or changed (KIP-412).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ...settings.dynamic import Source, Synonym, Type, type_of
+from ...settings.dynamic import ConfigSource, ConfigType, Synonym, config_type_of
 from ...settings.table import BY_NAME, SETTINGS, Address, Setting
 from ...topics.names import check_name
-from ...topics.settings import OWN_SETTINGS, TOPIC_SETTINGS, TopicSetting
+from ...topics.settings import INTERNAL_TOPIC_SETTINGS, TOPIC_SETTINGS, TopicSetting
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, kafka_error
 
@@ -22,58 +22,60 @@ TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32  # resource types
 
 
 class Config(NamedTuple):
-    """A setting as it is described. Its first synonym is what holds; without one it has no default either."""
+    """A described setting. Its first synonym is the effective value; without synonyms it has no default."""
 
     name: str
     value: str
-    source: Source
-    type: Type
+    source: ConfigSource
+    type: ConfigType
     is_dynamic: bool
     synonyms: tuple[Synonym, ...]
     doc: str
 
 
 def handle(call: Call) -> None:
-    results = tuple(result(call, asked) for asked in call.request.resources)
-    call.reply(call.make("DescribeConfigsResponse", throttle_time=NO_THROTTLE, results=results))
+    results = tuple(result(call, resource) for resource in call.request.resources)
+    call.respond(call.make("DescribeConfigsResponse", throttle_time=NO_THROTTLE, results=results))
 
 
-def result(call: Call, asked: Any) -> Any:
+def result(call: Call, resource: Any) -> Any:
     refusal: CoordinatorError | None = None
-    found: Iterable[Config] = ()
+    configs: Iterable[Config] = ()
     try:
-        found = find(call, asked.resource_type, asked.resource_name)
+        configs = find(call, resource.resource_type, resource.resource_name)
     except CoordinatorError as error:
         refusal = error
-    keys = asked.configuration_keys
+    keys = resource.configuration_keys
     return call.make(
         "DescribeConfigsResult",
         error_code=kafka_error(refusal.code if refusal else ErrorCode.NONE),
         error_message=str(refusal) if refusal else "",
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
-        configs=tuple(described(call, config) for config in found if not keys or config.name in keys),
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=tuple(described(call, config) for config in configs if not keys or config.name in keys),
     )
 
 
 def find(call: Call, resource_type: int, name: str) -> list[Config]:
-    """The settings of a resource. Raises CoordinatorError with Kafka's code."""
+    """Return the settings of a resource. Raises CoordinatorError."""
     if resource_type == TOPIC:
         check_name(name)
-        if call.node.topics.get(name) is None:
+        if call.services.topics.get(name) is None:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
         return [topic_config(call, name, setting) for setting in TOPIC_SETTINGS]
     if resource_type == BROKER:
         if not name:
             return [
-                for_all_brokers(call, setting) for setting in SETTINGS if setting.name in call.node.configs.all_brokers
+                for_all_brokers(call, setting)
+                for setting in SETTINGS
+                if setting.name in call.services.configs.all_brokers
             ]
         check_broker(call, name)
         return [node_id(call), advertised_listeners(call), *(broker_config(call, setting) for setting in SETTINGS)]
     if resource_type in (BROKER_LOGGER, GROUP):
         if not name:
-            what = "Broker id" if resource_type == BROKER_LOGGER else "Group name"
-            raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"{what} must not be empty")
+            label = "Broker id" if resource_type == BROKER_LOGGER else "Group name"
+            raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"{label} must not be empty")
         if resource_type == BROKER_LOGGER:
             check_broker(call, name)
         return []
@@ -81,66 +83,68 @@ def find(call: Call, resource_type: int, name: str) -> list[Config]:
 
 
 def check_broker(call: Call, name: str) -> None:
-    """Raise CoordinatorError unless a name is our node id."""
+    """Raise CoordinatorError unless the name is the id of this broker."""
     try:
         node_id = int(name)
     except ValueError:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
-    if node_id != call.node.node_id:
+    if node_id != call.services.node_id:
         raise CoordinatorError(
-            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {call.node.node_id}, but received {name}"
+            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {call.services.node_id}, but received {name}"
         )
 
 
 def broker_config(call: Call, setting: Setting) -> Config:
-    synonyms = tuple(call.node.configs.synonyms(setting))
+    synonyms = tuple(call.services.configs.synonyms(setting))
     return config_of(setting, synonyms)
 
 
 def for_all_brokers(call: Call, setting: Setting) -> Config:
-    """What was changed for all brokers, whatever this one has for itself."""
-    synonyms = (one for one in call.node.configs.synonyms(setting) if one.source is Source.ALL_BROKERS)
+    """Return the value for all brokers, whatever this broker overrides."""
+    synonyms = (
+        synonym for synonym in call.services.configs.synonyms(setting) if synonym.source is ConfigSource.ALL_BROKERS
+    )
     return config_of(setting, tuple(synonyms))
 
 
 def config_of(setting: Setting, synonyms: tuple[Synonym, ...]) -> Config:
     name, value, source = synonyms[0]
-    return Config(name, value, source, type_of(setting), setting.is_dynamic, synonyms, setting.doc)
+    return Config(name, value, source, config_type_of(setting), setting.is_dynamic, synonyms, setting.doc)
 
 
 def node_id(call: Call) -> Config:
-    """It is no setting, but clients tell brokers apart by it."""
-    only = Synonym("node.id", str(call.node.node_id), Source.STATIC)
-    return Config(*only, Type.INT, False, (only,), "The number of this broker.")
+    """Return the id of this broker, which is not a setting here; clients need it to distinguish brokers."""
+    only = Synonym("node.id", str(call.services.node_id), ConfigSource.STATIC)
+    return Config(*only, ConfigType.INT, False, (only,), "The id of this broker.")
 
 
 def advertised_listeners(call: Call) -> Config:
-    """Nor is this, and clients' tools show it."""
-    address = Address(call.node.advertised_host, call.node.advertised_port)
-    only = Synonym("advertised.listeners", f"PLAINTEXT://{address}", Source.STATIC)
-    return Config(*only, Type.LIST, False, (only,), "Where clients reach this broker.")
+    """Return the advertised listener, which is not a setting here; clients' tools show it."""
+    address = Address(call.services.advertised_host, call.services.advertised_port)
+    only = Synonym("advertised.listeners", f"PLAINTEXT://{address}", ConfigSource.STATIC)
+    return Config(*only, ConfigType.LIST, False, (only,), "The address that clients connect to.")
 
 
 def topic_config(call: Call, topic: str, setting: TopicSetting) -> Config:
-    """A client's topic has no settings of its own: what it has comes from the server, or is Kafka's default."""
+    """Return a setting of a topic. Clients' topics have the settings of the server, or Kafka's defaults."""
     synonyms = (*own_synonyms(call, topic, setting), *default_synonyms(call, setting))
-    _, value, source = synonyms[0] if synonyms else Synonym(setting.name, setting.default, Source.DEFAULT)
+    _, value, source = synonyms[0] if synonyms else Synonym(setting.name, setting.default, ConfigSource.DEFAULT)
     return Config(setting.name, value, source, setting.type, True, synonyms, setting.doc)
 
 
 def own_synonyms(call: Call, topic: str, setting: TopicSetting) -> list[Synonym]:
-    """What one of the coordinator's own topics has for itself."""
-    own = dict(OWN_SETTINGS.get(topic, {}))
+    """Return the value that an internal topic overrides."""
+    own = dict(INTERNAL_TOPIC_SETTINGS.get(topic, {}))
     if own:
-        own["segment.bytes"] = str(call.node.settings.offsets_topic_segment_bytes)
-    return [Synonym(setting.name, own[setting.name], Source.TOPIC)] if setting.name in own else []
+        own["segment.bytes"] = str(call.services.settings.offsets_topic_segment_bytes)
+    return [Synonym(setting.name, own[setting.name], ConfigSource.TOPIC)] if setting.name in own else []
 
 
 def default_synonyms(call: Call, setting: TopicSetting) -> list[Synonym]:
-    followed = BY_NAME.get((setting.synonym or "").replace(".", "_"))
-    if followed is not None:
-        return call.node.configs.synonyms(followed)
-    return [Synonym(setting.synonym, setting.default, Source.DEFAULT)] if setting.synonym is not None else []
+    server_setting = BY_NAME.get((setting.synonym or "").replace(".", "_"))
+    if server_setting is not None:
+        return call.services.configs.synonyms(server_setting)
+    return [Synonym(setting.synonym, setting.default, ConfigSource.DEFAULT)] if setting.synonym is not None else []
 
 
 def described(call: Call, config: Config) -> Any:

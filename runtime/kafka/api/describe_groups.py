@@ -1,4 +1,4 @@
-"""DescribeGroups (key 15): state and members. A group that nobody knows is Dead; from version 6 on it is an error."""
+"""DescribeGroups (key 15): state and members. An unknown group is Dead; from version 6 on it is an error."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ from ....actors.messages import Described, DescribedMember, DescribeGroup
 from ..call import Call
 from ..codec.codes import NO_THROTTLE
 from ..codec.rows import Row, encode_rows, without_column
-from ..gather import Gather
+from ..scatter_gather import ScatterGather
 
-OPERATIONS_FROM = 3  # KIP-430: the field behind the members
+OPERATIONS_FROM = 3  # KIP-430: the field after the members
 OPERATIONS_BYTES = 4
 INSTANCE_ID_FROM = 4  # KIP-345
 INSTANCE_ID = DescribedMember._fields.index("group_instance_id")
 NOT_FOUND_FROM = 6  # KIP-1043
-OPERATIONS_UNKNOWN = -(1 << 31)  # for those who did not ask
+OPERATIONS_UNKNOWN = -(1 << 31)  # if they were not requested
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, describe and alter configs
 
 
 def handle(call: Call) -> None:
     messages = [DescribeGroup(group_id) for group_id in call.request.groups]
-    Gather(call, messages, partial(_encode, call), digest=partial(_encode_slice, call)).send()
+    ScatterGather(call, messages, partial(_encode, call), convert=partial(_encode_batch, call)).send_next_batch()
 
 
 def _encode(call: Call, groups: list[bytes]) -> bytes:
     return call.schema.write_array(call.make("DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=()), groups)
 
 
-def _encode_slice(call: Call, answers: list[Described]) -> list[bytes]:
-    """While the next ones are asked: the whole answer of a request that names very many would take seconds."""
-    behind = OPERATIONS_BYTES if call.version >= OPERATIONS_FROM else 0
-    return [call.schema.write_item(_group(call, one), _members(call, one.members), behind) for one in answers]
+def _encode_batch(call: Call, replies: list[Described]) -> list[bytes]:
+    """Encode one batch of groups. Encoding all groups of a very large request at once would take seconds."""
+    trailing_bytes = OPERATIONS_BYTES if call.version >= OPERATIONS_FROM else 0
+    return [
+        call.schema.write_item(_group(call, reply), _members(call, reply.members), trailing_bytes) for reply in replies
+    ]
 
 
 def _members(call: Call, members: Iterable[DescribedMember]) -> list[bytes]:
@@ -47,7 +49,7 @@ def _group(call: Call, answer: Described) -> Any:
     error, message = answer.error, answer.message
     if not error and answer.state == State.DEAD.value and call.version >= NOT_FOUND_FROM:
         error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {answer.group_id} not found."
-    asks = getattr(call.request, "include_authorized_operations", False) and error is ErrorCode.NONE
+    include_operations = getattr(call.request, "include_authorized_operations", False) and error is ErrorCode.NONE
     return call.make(
         "DescribedGroup",
         error_code=error,
@@ -57,5 +59,5 @@ def _group(call: Call, answer: Described) -> Any:
         protocol_type=answer.protocol_type,
         protocol_data=answer.protocol,
         members=(),
-        authorized_operations=ALL_OPERATIONS if asks else OPERATIONS_UNKNOWN,
+        authorized_operations=ALL_OPERATIONS if include_operations else OPERATIONS_UNKNOWN,
     )

@@ -1,8 +1,8 @@
-"""EndTxn (26): commit or abort. Answered when that is durable; since version 5 with the next epoch (KIP-890)."""
+"""EndTxn (26): commit or abort a transaction. Answered when that is durable; from v5 with the next epoch (KIP-890)."""
 
 from __future__ import annotations
 
-from ....actors.transactions.messages import EndTransaction, ProducerGiven
+from ....actors.transactions.messages import EndTransaction, ProducerIdAssigned
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, producer_error
 
@@ -22,7 +22,7 @@ def handle(call: Call) -> None:
     call.ask_transactions(message, encode)
 
 
-def encode(call: Call, answer: ProducerGiven) -> bytes:
+def encode(call: Call, answer: ProducerIdAssigned) -> bytes:
     response = call.make(
         "EndTxnResponse",
         throttle_time=NO_THROTTLE,

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): this node, for every group and every transactional id."""
+"""FindCoordinator (key 10): this broker, for every group and transactional id."""
 
 from __future__ import annotations
 
@@ -9,36 +9,43 @@ from ..call import Call
 from ..codec.codes import NO_THROTTLE
 
 GROUP, TRANSACTION = 0, 1  # key types of KIP-98
-SHARE = 2  # KIP-932: known, and not served
+SHARE = 2  # KIP-932: recognized, not served
 
 
 def handle(call: Call) -> None:
     key_type = getattr(call.request, "key_type", GROUP)
     error = ErrorCode.NONE if key_type in (GROUP, TRANSACTION) else ErrorCode.INVALID_REQUEST
-    if call.version >= 4:
-        text = "" if key_type in (GROUP, TRANSACTION, SHARE) else _text(error)  # only the whole request's error has one
+    if call.version >= 4:  # as in Kafka, share groups get no message
+        message = "" if key_type in (GROUP, TRANSACTION, SHARE) else _message(error)
         coordinators = tuple(
-            call.make("Coordinator", key=key, **_place(call, error, text)) for key in call.request.coordinator_keys
+            call.make("Coordinator", key=key, **_coordinator_fields(call, error, message))
+            for key in call.request.coordinator_keys
         )
-        call.reply(call.make("FindCoordinatorResponse", throttle_time=NO_THROTTLE, coordinators=coordinators))
+        call.respond(call.make("FindCoordinatorResponse", throttle_time=NO_THROTTLE, coordinators=coordinators))
     else:
-        call.reply(call.make("FindCoordinatorResponse", throttle_time=NO_THROTTLE, **_place(call, error, _text(error))))
+        call.respond(
+            call.make(
+                "FindCoordinatorResponse",
+                throttle_time=NO_THROTTLE,
+                **_coordinator_fields(call, error, _message(error)),
+            )
+        )
 
 
-def _place(call: Call, error: ErrorCode, text: str) -> dict[str, Any]:
-    node = call.node
-    found = error is ErrorCode.NONE
+def _coordinator_fields(call: Call, error: ErrorCode, message: str) -> dict[str, Any]:
+    services = call.services
+    is_ok = error is ErrorCode.NONE
     return {
         "error_code": error,
-        "error_message": text,
-        "node_id": node.node_id if found else -1,
-        "host": node.advertised_host if found else "",
-        "port": node.advertised_port if found else -1,
+        "error_message": message,
+        "node_id": services.node_id if is_ok else -1,
+        "host": services.advertised_host if is_ok else "",
+        "port": services.advertised_port if is_ok else -1,
     }
 
 
-def _text(error: ErrorCode) -> str:
-    """Kafka's constant texts: v1-v3 say NONE for success."""
+def _message(error: ErrorCode) -> str:
+    """Return Kafka's error message. In v1-v3 it is "NONE" for success."""
     if error is ErrorCode.NONE:
         return "NONE"
     return (

@@ -1,9 +1,9 @@
-"""InitProducerId (22): an id that was never given before, or a transactional id's own with its next epoch."""
+"""InitProducerId (22): a new producer id, or the one of a transactional id with its next epoch."""
 
 from __future__ import annotations
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ....actors.transactions.messages import InitProducerId, ProducerGiven
+from ....actors.transactions.messages import InitProducerId, ProducerIdAssigned
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, milliseconds, producer_error
 
@@ -16,27 +16,29 @@ def handle(call: Call) -> None:
     producer_id = int(getattr(request, "producer_id", NO_PRODUCER))
     epoch = getattr(request, "producer_epoch", NO_PRODUCER)
     if request.transactional_id == "" or (producer_id == NO_PRODUCER) != (epoch == NO_PRODUCER):
-        call.reply_bytes(encode(call, ProducerGiven(ErrorCode.INVALID_REQUEST)))
-    elif call.node.is_loading:  # then it is not known yet which ids are in use
-        call.reply_bytes(encode(call, ProducerGiven(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)))
+        call.respond_with_bytes(encode(call, ProducerIdAssigned(ErrorCode.INVALID_REQUEST)))
+    elif call.services.is_loading:  # the ids in use are not known yet
+        call.respond_with_bytes(encode(call, ProducerIdAssigned(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)))
     elif request.transactional_id is None:
-        call.node.topics.producer_ids.when_reserved(lambda: call.finish(lambda: encode(call, new_producer(call))))
+        call.services.topics.producer_ids.call_when_available(
+            lambda: call.encode_and_respond(lambda: encode(call, new_producer(call)))
+        )
     else:
         timeout_ms = milliseconds(request.transaction_timeout)
         message = InitProducerId(request.transactional_id, timeout_ms, producer_id, epoch)
-        # Even if no id could be reserved: most transactional ids have one already.
-        call.node.topics.producer_ids.when_reserved(lambda: call.ask_transactions(message, encode))
+        # Sent even if no id could be reserved: most transactional ids already have one.
+        call.services.topics.producer_ids.call_when_available(lambda: call.ask_transactions(message, encode))
 
 
-def new_producer(call: Call) -> ProducerGiven:
-    """For one without transactions. If it wants its epoch raised it gets a new id too."""
+def new_producer(call: Call) -> ProducerIdAssigned:
+    """Allocate an id for a producer without transactions, also if it requests the next epoch."""
     try:
-        return ProducerGiven(ErrorCode.NONE, call.node.topics.new_producer_id(), 0)
+        return ProducerIdAssigned(ErrorCode.NONE, call.services.topics.new_producer_id(), 0)
     except CoordinatorError as refusal:
-        return ProducerGiven(refusal.code)
+        return ProducerIdAssigned(refusal.code)
 
 
-def encode(call: Call, answer: ProducerGiven) -> bytes:
+def encode(call: Call, answer: ProducerIdAssigned) -> bytes:
     response = call.make(
         "InitProducerIdResponse",
         throttle_time=NO_THROTTLE,

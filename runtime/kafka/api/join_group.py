@@ -20,7 +20,7 @@ INSTANCE_ID = JoinedMember._fields.index("group_instance_id")
 def handle(call: Call) -> None:
     request = call.request
     session_timeout_ms = milliseconds(request.session_timeout)
-    rebalance_timeout = getattr(request, "rebalance_timeout", None)  # v0 has none: the session timeout serves
+    rebalance_timeout = getattr(request, "rebalance_timeout", None)  # v0 has none: the session timeout is used
     message = JoinGroup(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -35,7 +35,7 @@ def handle(call: Call) -> None:
         can_skip_assignment=call.version >= SKIP_ASSIGNMENT_FROM,
         reason=getattr(request, "reason", None),
     )
-    call.ask_with_others(message, encode)
+    call.ask_group_queued(message, encode)
 
 
 def encode(call: Call, answer: Joined) -> bytes:
@@ -54,7 +54,7 @@ def encode(call: Call, answer: Joined) -> bytes:
         member_id=answer.member_id,
         members=(),
     )
-    if not answer.members:  # all but the leader, and whoever is refused
+    if not answer.members:  # followers, and errors
         return call.schema.write(response)
     return call.schema.write_array(response, _members(call, answer.members))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....actors.errors import ErrorCode
-from ....actors.messages import LeaveGroup, Leaving, Left
+from ....actors.messages import LeaveGroup, LeavingMember, Left
 from ..call import Call
 from ..codec.codes import NO_THROTTLE
 
@@ -14,11 +14,12 @@ def handle(call: Call) -> None:
     request = call.request
     if call.version >= BATCH_FROM:
         leaving = tuple(
-            Leaving(one.member_id, one.group_instance_id, getattr(one, "reason", None)) for one in request.members
+            LeavingMember(member.member_id, member.group_instance_id, getattr(member, "reason", None))
+            for member in request.members
         )
     else:
-        leaving = (Leaving(request.member_id, None),)
-    call.ask(LeaveGroup(request.group_id, leaving), encode)
+        leaving = (LeavingMember(request.member_id, None),)
+    call.ask_group(LeaveGroup(request.group_id, leaving), encode)
 
 
 def encode(call: Call, answer: Left) -> bytes:
@@ -28,11 +29,11 @@ def encode(call: Call, answer: Left) -> bytes:
     members = tuple(
         call.make(
             "MemberResponse",
-            member_id=one.member_id,
-            group_instance_id=one.group_instance_id,
-            error_code=one.error,
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            error_code=member.error,
         )
-        for one in (answer.members if call.version >= BATCH_FROM else ())
+        for member in (answer.members if call.version >= BATCH_FROM else ())
     )
     response = call.make("LeaveGroupResponse", throttle_time=NO_THROTTLE, error_code=error, members=members)
     return call.schema.write(response)

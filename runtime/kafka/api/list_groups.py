@@ -1,4 +1,4 @@
-"""ListGroups (key 16), with filters by state (v4+) and type (v5+), in whatever case they are written."""
+"""ListGroups (key 16), with case-insensitive filters by state (v4+) and type (v5+)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from ..codec.codes import NO_THROTTLE
 
 
 def handle(call: Call) -> None:
-    states = frozenset(word.strip() for word in _words(call, "states_filter"))  # as Kafka; a type stands as it is
-    message = ListGroups(states, _words(call, "types_filter"))
-    call.node.groups.coordinator.ask(message, block=False).on_done(
-        lambda reply: call.finish(lambda: _encode(call, reply.get()))
+    states = frozenset(
+        word.strip() for word in _lowercase_filter(call, "states_filter")
+    )  # as in Kafka, which does not strip types
+    message = ListGroups(states, _lowercase_filter(call, "types_filter"))
+    call.services.groups.coordinator.ask(message, block=False).on_done(
+        lambda reply: call.encode_and_respond(lambda: _encode(call, reply.get()))
     )
 
 
-def _words(call: Call, name: str) -> frozenset[str]:
+def _lowercase_filter(call: Call, name: str) -> frozenset[str]:
     return frozenset(word.lower() for word in getattr(call.request, name, ()))
 
 
-def _encode(call: Call, found: tuple[ListedGroup, ...] | ErrorCode) -> bytes:
-    error, groups = (found, ()) if isinstance(found, ErrorCode) else (ErrorCode.NONE, found)
+def _encode(call: Call, reply: tuple[ListedGroup, ...] | ErrorCode) -> bytes:
+    error, groups = (reply, ()) if isinstance(reply, ErrorCode) else (ErrorCode.NONE, reply)
     listed = tuple(_group(call, group) for group in groups)
     response = call.make("ListGroupsResponse", throttle_time=NO_THROTTLE, error_code=error, groups=listed)
     return call.schema.write(response)

@@ -1,8 +1,8 @@
-"""ListOffsets (2): where a partition begins and ends, and which record was the first since a time.
+"""ListOffsets (2): the start and end of a partition, or its first record at or after a timestamp.
 
-Negative timestamps have a meaning each, from a version on: -1 the end, -2 the beginning, -3 the record with the highest
-timestamp (v7, KIP-734), -4 the beginning of what is on local disk (v8, KIP-405), -5 and -6 the last of what is or is to
-be on remote storage (v9, v11). There is no remote storage, so Kafka and we know no offset for the last two.
+Negative timestamps are constants, each from some version on: -1 the end, -2 the start, -3 the record with the highest
+timestamp (v7, KIP-734), -4 the start of the local log (v8, KIP-405), -5 and -6 the last offset that is, or will be, in
+remote storage (v9, v11). There is no remote storage, so the last two return no offset, as in Kafka.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from ....actors.errors import ErrorCode
 from ...log.format.batch import LEADER_EPOCH
-from ...topics.partition_log import Located, PartitionLog
+from ...topics.partition_log import PartitionLog, TimestampAndOffset
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, kafka_error
 
@@ -35,22 +35,22 @@ def handle(call: Call) -> None:
         )
         for topic in call.request.topics
     )
-    call.reply(call.make("ListOffsetsResponse", throttle_time=NO_THROTTLE, topics=topics))
+    call.respond(call.make("ListOffsetsResponse", throttle_time=NO_THROTTLE, topics=topics))
 
 
-def answers(call: Call, asked: Any) -> list[Any]:
-    """One answer for each partition; one that is asked for twice is refused, as by Kafka."""
-    topic = call.node.topics.get(asked.name)
-    times = Counter(partition.partition_index for partition in asked.partitions)
-    once = {partition.partition_index: partition for partition in asked.partitions}
-    only_stable = getattr(call.request, "isolation_level", 0) == READ_COMMITTED
-    found = []
+def answers(call: Call, request: Any) -> list[Any]:
+    """Return a result for each partition. A partition that occurs twice in the request is refused, as in Kafka."""
+    topic = call.services.topics.get(request.name)
+    occurrences = Counter(partition.partition_index for partition in request.partitions)
+    once = {partition.partition_index: partition for partition in request.partitions}
+    committed_only = getattr(call.request, "isolation_level", 0) == READ_COMMITTED
+    results = []
     for index, partition in once.items():
-        log = topic.look(index) if topic else None
-        error = ErrorCode.INVALID_REQUEST if times[index] > 1 else refusal(log, partition, call.version)
-        place = None if error or log is None else locate(log, partition.timestamp, only_stable)
-        found.append(answer(call, index, error, place))
-    return found
+        log = topic.peek(index) if topic else None
+        error = ErrorCode.INVALID_REQUEST if occurrences[index] > 1 else refusal(log, partition, call.version)
+        location = None if error or log is None else locate(log, partition.timestamp, committed_only)
+        results.append(answer(call, index, error, location))
+    return results
 
 
 def refusal(log: PartitionLog | None, partition: Any, version: int) -> ErrorCode:
@@ -62,39 +62,39 @@ def refusal(log: PartitionLog | None, partition: Any, version: int) -> ErrorCode
 
 
 def epoch_error(epoch: int) -> ErrorCode:
-    """Compare the leader epoch that a client believes in (-1: none) with ours, which is always 0 (KIP-320)."""
+    """Compare the leader epoch of a client (-1: none) with the current one, which is always 0 (KIP-320)."""
     if epoch in (NO_EPOCH, LEADER_EPOCH):
         return ErrorCode.NONE
     return ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > LEADER_EPOCH else ErrorCode.FENCED_LEADER_EPOCH
 
 
-def locate(log: PartitionLog, timestamp: int, only_stable: bool = False) -> Located | None:
-    """The place that is asked for. Beginning and end are places without a time; None when there is no such place.
+def locate(log: PartitionLog, timestamp: int, committed_only: bool = False) -> TimestampAndOffset | None:
+    """Return the requested timestamp and offset, or None if there is no such record. Start and end have no timestamp.
 
-    ``only_stable``: for who reads committed records only the log ends before the first open transaction.
+    ``committed_only``: for isolation level read_committed, the log ends before the first open transaction.
     """
-    end_offset = log.stable_end if only_stable else log.end_offset
-    found = search(log, timestamp, end_offset)
-    return found if found is None or found.offset <= end_offset else None
+    end_offset = log.last_stable_offset if committed_only else log.end_offset
+    location = search(log, timestamp, end_offset)
+    return location if location is None or location.offset <= end_offset else None
 
 
-def search(log: PartitionLog, timestamp: int, end_offset: int) -> Located | None:
+def search(log: PartitionLog, timestamp: int, end_offset: int) -> TimestampAndOffset | None:
     if timestamp == LATEST:
-        return Located(NO_TIMESTAMP, end_offset)
+        return TimestampAndOffset(NO_TIMESTAMP, end_offset)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return Located(NO_TIMESTAMP, log.start_offset)
+        return TimestampAndOffset(NO_TIMESTAMP, log.start_offset)
     if timestamp == NEWEST:
-        return log.newest()
-    return log.first_since(timestamp) if timestamp >= 0 else None
+        return log.find_newest()
+    return log.find_first_since(timestamp) if timestamp >= 0 else None
 
 
-def answer(call: Call, index: int, error: ErrorCode, place: Located | None) -> Any:
-    timestamp_ms, offset = place or (NO_TIMESTAMP, -1)
+def answer(call: Call, index: int, error: ErrorCode, location: TimestampAndOffset | None) -> Any:
+    timestamp_ms, offset = location or (NO_TIMESTAMP, -1)
     return call.make(
         "ListOffsetsPartitionResponse",
         partition_index=index,
         error_code=kafka_error(error),
         timestamp=timestamp_ms,
         offset=offset,
-        leader_epoch=LEADER_EPOCH if place else NO_EPOCH,
+        leader_epoch=LEADER_EPOCH if location else NO_EPOCH,
     )

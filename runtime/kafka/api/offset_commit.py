@@ -1,7 +1,7 @@
 """OffsetCommit (key 8). Answered when the offsets are durable.
 
-An answer's bytes depend on nothing but the partitions and their errors, and a consumer commits the same partitions over
-and over, so the encoded answers are kept.
+A response depends only on the partitions and their errors, and a consumer commits the same partitions repeatedly, so
+encoded responses are cached.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from ....actors.messages import Commit, Committed, OffsetCommit
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, milliseconds
 from ..codec.schemas import Schema
-from ..places import NO_PARTITION, Answered, apart, counts_if_twice, together
+from ..partition_results import (
+    NO_PARTITION,
+    PartitionError,
+    counts_if_topic_repeated,
+    group_by_topic,
+    split_by_counts,
+)
 
 RETENTION_UNTIL = 4
 LEADER_EPOCH_FROM = 6  # KIP-320
@@ -23,20 +29,20 @@ INSTANCE_ID_FROM = 7  # KIP-345
 UNKNOWN_GROUP_FROM = 9  # KIP-848: GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION
 TOPIC_IDS_FROM = 10
 NO_LEADER_EPOCH = -1
-KEPT_PLACES = 64  # larger answers, and those that name topics of the client's invention, are made each time
+CACHED_PARTITIONS_MAX = 64  # larger responses, and those with unknown topics, are not cached
 
-Place = tuple[str, UUID | None, int]
-"""A topic's name and id as the request has them, and a partition."""
+CommitTarget = tuple[str, UUID | None, int]
+"""The name and id of a topic, as in the request, and a partition."""
 
-Refused = tuple[tuple[Place, ErrorCode], ...]
-"""Partitions that do not exist: they are answered here, the group does not see them."""
+Refused = tuple[tuple[CommitTarget, ErrorCode], ...]
+"""Partitions that do not exist, with their errors. They are not sent to the group."""
 
 
 def handle(call: Call) -> None:
     request = call.request
-    commits, ids, refused = _sort(call)
+    commits, ids, refused = _split_commits(call)
     if not commits:
-        call.reply_bytes(_body(call.schema, refused, (), ()))
+        call.respond_with_bytes(_body(call.schema, refused, (), ()))
         return
     version = call.schema.version
     message = OffsetCommit(
@@ -48,66 +54,73 @@ def handle(call: Call) -> None:
         milliseconds(request.retention_time) if version <= RETENTION_UNTIL else -1,
         version >= UNKNOWN_GROUP_FROM,
     )
-    places = tuple([(commit.topic, ids.get(commit.topic), commit.partition) for commit in commits])
+    targets = tuple([(commit.topic, ids.get(commit.topic), commit.partition) for commit in commits])
     topics = request.topics
-    encode = partial(_encode, refused, places)
+    encode = partial(_encode, refused, targets)
     if len(topics) > 1 and not refused:
-        counts = counts_if_twice((place[0] for place in places), [len(topic.partitions) for topic in topics])
-        encode = partial(_encode_apart, counts, places) if counts else encode
-    call.ask(message, encode)
+        counts = counts_if_topic_repeated(
+            (target[0] for target in targets), [len(topic.partitions) for topic in topics]
+        )
+        encode = partial(_encode_by_counts, counts, targets) if counts else encode
+    call.ask_group(message, encode)
 
 
-def _sort(call: Call) -> tuple[tuple[Commit, ...], dict[str, UUID], Refused]:
-    """The commits to partitions that exist, the ids by which their topics were named, and what is refused."""
+def _split_commits(call: Call) -> tuple[tuple[Commit, ...], dict[str, UUID], Refused]:
+    """Return the commits to partitions that exist, the ids of topics by name, and the refused partitions."""
     version = call.schema.version
     has_epoch = version >= LEADER_EPOCH_FROM
     ids: dict[str, UUID] = {}
     commits: list[Commit] = []
-    refused: list[tuple[Place, ErrorCode]] = []
-    for asked in call.request.topics:
-        name, count, error = _topic(call, asked, ids)
-        for one in asked.partitions:
-            index = one.partition_index
+    refused: list[tuple[CommitTarget, ErrorCode]] = []
+    for topic in call.request.topics:
+        name, count, error = _find_topic(call, topic, ids)
+        for partition in topic.partitions:
+            index = partition.partition_index
             if 0 <= index < count:
-                epoch = one.committed_leader_epoch if has_epoch else NO_LEADER_EPOCH
-                commits.append(Commit(name, index, one.committed_offset, epoch, one.committed_metadata or ""))
+                epoch = partition.committed_leader_epoch if has_epoch else NO_LEADER_EPOCH
+                metadata = partition.committed_metadata or ""
+                commits.append(Commit(name, index, partition.committed_offset, epoch, metadata))
             else:
-                refused.append(((name, getattr(asked, "topic_id", None), index), error))
-        if not (count or asked.partitions):
-            refused.append(((name, getattr(asked, "topic_id", None), NO_PARTITION), error))
+                refused.append(((name, getattr(topic, "topic_id", None), index), error))
+        if not (count or topic.partitions):
+            refused.append(((name, getattr(topic, "topic_id", None), NO_PARTITION), error))
     return tuple(commits), ids, tuple(refused)
 
 
-def _topic(call: Call, asked: Any, ids: dict[str, UUID]) -> tuple[str, int, ErrorCode]:
-    """A topic's name, how many partitions it has, and what those are answered that it has not."""
+def _find_topic(call: Call, request: Any, ids: dict[str, UUID]) -> tuple[str, int, ErrorCode]:
+    """Return the name of a topic, its number of partitions, and the error of partitions that do not exist."""
     if call.schema.version < TOPIC_IDS_FROM:
-        topic = call.node.topics.get(asked.name)
-        return asked.name, len(topic.partitions) if topic is not None else 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    topic = call.node.topics.by_id(asked.topic_id)
+        topic = call.services.topics.get(request.name)
+        return request.name, len(topic.partitions) if topic is not None else 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topic = call.services.topics.by_id(request.topic_id)
     if topic is None:
         return "", 0, ErrorCode.UNKNOWN_TOPIC_ID
     ids[topic.name] = topic.topic_id
     return topic.name, len(topic.partitions), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _encode(refused: Refused, places: tuple[Place, ...], call: Call, answer: Committed) -> bytes:
-    body = _kept_body if not refused and len(places) <= KEPT_PLACES else _body
-    return body(call.schema, refused, places, answer.errors)
+def _encode(refused: Refused, targets: tuple[CommitTarget, ...], call: Call, answer: Committed) -> bytes:
+    body = _cached_body if not refused and len(targets) <= CACHED_PARTITIONS_MAX else _body
+    return body(call.schema, refused, targets, answer.errors)
 
 
-def _body(schema: Schema, refused: Refused, places: tuple[Place, ...], errors: tuple[ErrorCode, ...]) -> bytes:
-    answers = (*refused, *zip(places, errors, strict=True))
-    return _written(schema, together(((name, topic_id), index, error) for (name, topic_id, index), error in answers))
+def _body(schema: Schema, refused: Refused, targets: tuple[CommitTarget, ...], errors: tuple[ErrorCode, ...]) -> bytes:
+    answers = (*refused, *zip(targets, errors, strict=True))
+    return _encode_topics(
+        schema, group_by_topic(((name, topic_id), index, error) for (name, topic_id, index), error in answers)
+    )
 
 
-def _encode_apart(counts: tuple[int, ...], places: tuple[Place, ...], call: Call, answer: Committed) -> bytes:
-    answers = zip(places, answer.errors, strict=True)
-    found = apart((((name, topic_id), index, error) for (name, topic_id, index), error in answers), counts)
-    return _written(call.schema, found)
+def _encode_by_counts(
+    counts: tuple[int, ...], targets: tuple[CommitTarget, ...], call: Call, answer: Committed
+) -> bytes:
+    answers = zip(targets, answer.errors, strict=True)
+    topics = split_by_counts((((name, topic_id), index, error) for (name, topic_id, index), error in answers), counts)
+    return _encode_topics(call.schema, topics)
 
 
-def _written(schema: Schema, topics: list[tuple[tuple[str, UUID | None], list[Answered]]]) -> bytes:
-    made = tuple(
+def _encode_topics(schema: Schema, topics: list[tuple[tuple[str, UUID | None], list[PartitionError]]]) -> bytes:
+    entries = tuple(
         schema.make(
             "OffsetCommitResponseTopic",
             name=name,
@@ -119,7 +132,7 @@ def _written(schema: Schema, topics: list[tuple[tuple[str, UUID | None], list[An
         )
         for (name, topic_id), partitions in topics
     )
-    return schema.write(schema.make("OffsetCommitResponse", throttle_time=NO_THROTTLE, topics=made))
+    return schema.write(schema.make("OffsetCommitResponse", throttle_time=NO_THROTTLE, topics=entries))
 
 
-_kept_body = lru_cache(maxsize=4096)(_body)
+_cached_body = lru_cache(maxsize=4096)(_body)

@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47): a group forgets single offsets. Answered when the tombstones are durable."""
+"""OffsetDelete (key 47): delete single offsets of a group. Answered when the tombstones are durable."""
 
 from __future__ import annotations
 
@@ -9,60 +9,60 @@ from ....actors.errors import ErrorCode
 from ....actors.messages import OffsetDelete, OffsetsDeleted
 from ..call import Call
 from ..codec.codes import NO_THROTTLE
-from ..places import Answered
+from ..partition_results import PartitionError
 
-Places = dict[str, list[Answered]]
-"""For each topic its partitions, each with its answer."""
+ResultsByTopic = dict[str, list[PartitionError]]
+"""For each topic its partitions with their errors."""
 
 
 def handle(call: Call) -> None:
-    request, refused, asked = call.request, Places(), []
+    request, refused, existing = call.request, ResultsByTopic(), []
     if not request.group_id:
-        call.reply_bytes(_body(call, ErrorCode.INVALID_GROUP_ID, ()))
+        call.respond_with_bytes(_body(call, ErrorCode.INVALID_GROUP_ID, ()))
         return
-    for wanted in request.topics:
-        topic = call.node.topics.get(wanted.name)
+    for requested in request.topics:
+        topic = call.services.topics.get(requested.name)
         count = len(topic.partitions) if topic is not None else 0
-        indexes = [one.partition_index for one in wanted.partitions]
+        indexes = [partition.partition_index for partition in requested.partitions]
         for index in indexes:
             if not 0 <= index < count:
-                refused.setdefault(wanted.name, []).append((index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                refused.setdefault(requested.name, []).append((index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if not (count or indexes):
-            refused.setdefault(wanted.name, [])
-        known = tuple(index for index in indexes if 0 <= index < count)
-        if known:
-            asked.append((wanted.name, known))
-    call.ask(OffsetDelete(request.group_id, tuple(asked)), partial(_encode, refused, tuple(asked)))
+            refused.setdefault(requested.name, [])
+        existing_indexes = tuple(index for index in indexes if 0 <= index < count)
+        if existing_indexes:
+            existing.append((requested.name, existing_indexes))
+    call.ask_group(OffsetDelete(request.group_id, tuple(existing)), partial(_encode, refused, tuple(existing)))
 
 
 def _encode(
-    refused: Places, asked: tuple[tuple[str, tuple[int, ...]], ...], call: Call, answer: OffsetsDeleted
+    refused: ResultsByTopic, existing: tuple[tuple[str, tuple[int, ...]], ...], call: Call, answer: OffsetsDeleted
 ) -> bytes:
-    """As Kafka lays it out (see ``places``); a group's refusal stands alone."""
+    """Encode the results in Kafka's order (see ``partition_results``), or only the error of the group."""
     if answer.error:
         return _body(call, answer.error, ())
-    found = [
+    results = [
         (topic, [(partition, error) for partition in partitions])
-        for (topic, partitions), error in zip(asked, answer.topics, strict=True)
+        for (topic, partitions), error in zip(existing, answer.topics, strict=True)
     ]
     if not refused:
-        return _body(call, ErrorCode.NONE, found)
-    for topic, partitions in found:
+        return _body(call, ErrorCode.NONE, results)
+    for topic, partitions in results:
         refused.setdefault(topic, []).extend(partitions)
     return _body(call, ErrorCode.NONE, refused.items())
 
 
-def _body(call: Call, error: ErrorCode, places: Iterable[tuple[str, list[Answered]]]) -> bytes:
+def _body(call: Call, error: ErrorCode, results: Iterable[tuple[str, list[PartitionError]]]) -> bytes:
     topics = tuple(
         call.make(
             "OffsetDeleteResponseTopic",
             name=name,
             partitions=tuple(
                 call.make("OffsetDeleteResponsePartition", partition_index=index, error_code=code)
-                for index, code in answers
+                for index, code in partitions
             ),
         )
-        for name, answers in places
+        for name, partitions in results
     )
     response = call.make("OffsetDeleteResponse", error_code=error, throttle_time=NO_THROTTLE, topics=topics)
     return call.schema.write(response)

@@ -15,7 +15,7 @@ def handle(call: Call) -> None:
     protocol_type = getattr(request, "protocol_type", None)
     protocol_name = getattr(request, "protocol_name", None)
     if call.version >= PROTOCOL_REQUIRED_FROM and (protocol_type is None or protocol_name is None):
-        call.reply_bytes(encode(call, Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
+        call.respond_with_bytes(encode(call, Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
         return
     message = SyncGroup(
         group_id=request.group_id,
@@ -24,9 +24,9 @@ def handle(call: Call) -> None:
         generation_id=request.generation_id,
         protocol_type=protocol_type,
         protocol_name=protocol_name,
-        assignments=tuple((one.member_id, one.assignment) for one in request.assignments),
+        assignments=tuple((entry.member_id, entry.assignment) for entry in request.assignments),
     )
-    call.ask_with_others(message, encode)
+    call.ask_group_queued(message, encode)
 
 
 def encode(call: Call, answer: Synced) -> bytes:

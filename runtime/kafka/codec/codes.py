@@ -1,7 +1,4 @@
-"""From our error codes to kio's, and the throttle time of every answer.
-
-kio writes an error code from its own enum only, and it is loaded late like all of kio.
-"""
+"""Conversion of error codes to kio's enum, which kio needs to encode them, and the throttle time of responses."""
 
 from __future__ import annotations
 
@@ -13,25 +10,24 @@ from ....actors.errors import ErrorCode
 from .kio import kio
 
 NO_THROTTLE: Final = timedelta(0)
-"""There are no quotas, so no client is ever asked to slow down."""
-
+"""There are no quotas, so no client is throttled."""
 
 ONE_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 @cache
 def kafka_error(code: ErrorCode) -> Any:
-    """kio's ``ErrorCode`` of the same number."""
+    """Return kio's ``ErrorCode`` of the same number."""
     return kio("schema.errors").ErrorCode(int(code))
 
 
-def producer_error(code: ErrorCode, knows_fenced: bool) -> Any:
-    """The same for producers: versions before KIP-588 hear of a fenced one by the code that they know."""
-    if code is ErrorCode.PRODUCER_FENCED and not knows_fenced:
+def producer_error(code: ErrorCode, has_fenced_code: bool) -> Any:
+    """Like ``kafka_error``. Versions before KIP-588 get INVALID_PRODUCER_EPOCH for PRODUCER_FENCED."""
+    if code is ErrorCode.PRODUCER_FENCED and not has_fenced_code:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
     return kafka_error(code)
 
 
 def milliseconds(value: timedelta) -> int:
-    """kio reads times as timedeltas; Kafka's rules speak of milliseconds."""
+    """Convert a timedelta of kio to milliseconds."""
     return value // ONE_MILLISECOND

@@ -1,7 +1,7 @@
-"""Requests and answers as bytes, by kio's schemas, for the clients here: requests are given as plain values.
+"""Encoding of requests and decoding of responses by kio's schemas, for the clients in this project.
 
-One set of values serves every version of a request: what a version does not have is left out. Answers are kio's
-entities of that version.
+Requests are given as plain values. Fields that a version does not have are left out, so one set of values serves every
+version. Responses are kio's entities of the version.
 """
 
 from __future__ import annotations
@@ -9,76 +9,79 @@ from __future__ import annotations
 import io
 import struct
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from .kio import kio
 
-ANSWER_BYTES_MAX = 100 * 1024 * 1024
-"""A larger answer is none of Kafka's: something else listens there."""
+RESPONSE_BYTES_MAX = 100 * 1024 * 1024
+"""A larger response is not Kafka's: the server speaks another protocol."""
 
 SIZE = struct.Struct(">i")
-API_VERSIONS = "api_versions"
 
 
-class Known(NamedTuple):
-    """An API that a client knows, by kio's name for it, and the versions that it can write."""
-
-    key: int
-    min_version: int
-    max_version: int
+class BadResponse(ValueError):
+    """The bytes are not a valid response to the request."""
 
 
-class BadAnswer(ValueError):
-    """What came is no answer to what was asked."""
-
-
-def encode(name: str, key: int, version: int, correlation_id: int, client_id: str, values: Mapping[str, Any]) -> bytes:
-    """A request's frame, its size in front."""
-    request_type = _message_type(name, version, "request")
+def encode(name: str, version: int, correlation_id: int, client_id: str, values: Mapping[str, Any]) -> bytes:
+    """Encode a request as a frame with its size."""
+    request_type = message_type(name, version, "request")
     header = {
-        "request_api_key": key,
+        "request_api_key": request_type.__api_key__,
         "request_api_version": version,
         "correlation_id": correlation_id,
         "client_id": client_id,
     }
-    buffer = io.BytesIO()
-    for entity_type, content in ((request_type.__header_schema__, header), (request_type, values)):
-        _writer(entity_type)(buffer, _build(entity_type, content))
-    return SIZE.pack(buffer.tell()) + buffer.getvalue()
+    return _frame((request_type.__header_schema__, header), (request_type, values))
+
+
+def encode_response(name: str, version: int, correlation_id: int, values: Mapping[str, Any]) -> bytes:
+    """Encode a response as a frame with its size."""
+    response_type = message_type(name, version, "response")
+    return _frame((response_type.__header_schema__, {"correlation_id": correlation_id}), (response_type, values))
+
+
+def frame_size(data: bytes | bytearray, position: int) -> int:
+    """The size of the frame whose size field is at ``position``. Raises BadResponse for an impossible one."""
+    (size,) = SIZE.unpack_from(data, position)
+    if not 0 < size <= RESPONSE_BYTES_MAX:
+        raise BadResponse(f"does not speak Kafka's protocol: a frame of {size} bytes")
+    return int(size)
+
+
+def split_frames(received: bytearray) -> Iterator[bytes]:
+    """Remove the complete frames from ``received``; yields each without its size. Raises BadResponse."""
+    position = 0
+    try:
+        while len(received) - position >= SIZE.size:
+            end = position + SIZE.size + frame_size(received, position)
+            if end > len(received):
+                return
+            yield bytes(received[position + SIZE.size : end])
+            position = end
+    finally:
+        del received[:position]
 
 
 def decode(name: str, version: int, correlation_id: int, payload: bytes) -> Any:
-    """kio's entity of an answer, from a frame without its size. Raises BadAnswer."""
-    response_type = _message_type(name, version, "response")
+    """Decode a response from a frame without its size: kio's entity. Raises BadResponse."""
+    response_type = message_type(name, version, "response")
     serial_error: type[Exception] = kio("serial.errors").SerialError
     try:
         header, start = _reader(response_type.__header_schema__)(payload, 0)
         if header.correlation_id != correlation_id:
-            raise BadAnswer(f"an answer to request {header.correlation_id}, not {correlation_id}")
+            raise BadResponse(f"a response to request {header.correlation_id}, expected {correlation_id}")
         return _reader(response_type)(payload, start)[0]
     except (ValueError, KeyError, IndexError, OverflowError, serial_error) as error:
-        raise BadAnswer(f"what cannot be read: {error!r}") from error
-
-
-def common_versions(served: Any, known: Mapping[str, Known]) -> dict[str, int]:
-    """The newest version of each API that both sides know, from the answer to api_versions. Others are left out."""
-    theirs = {one.api_key: one for one in served.api_keys}
-    versions = {}
-    for name, ours in known.items():
-        other = theirs.get(ours.key)
-        if other is None:
-            continue
-        version = min(ours.max_version, other.max_version)
-        if version >= max(ours.min_version, other.min_version):
-            versions[name] = version
-    return versions
+        raise BadResponse(f"a response that cannot be read: {error!r}") from error
 
 
 @cache
-def _message_type(name: str, version: int, kind: str) -> Any:
+def message_type(name: str, version: int, kind: str) -> Any:
+    """kio's class of a message. ``name``: kio's name of the API; ``kind``: "request" or "response"."""
     module = kio(f"schema.{name}.v{version}.{kind}")
     return getattr(module, "".join(word.capitalize() for word in name.split("_")) + kind.capitalize())
 
@@ -93,8 +96,15 @@ def _writer(entity_type: Any) -> Any:
     return kio("serial").entity_writer(entity_type)
 
 
+def _frame(*messages: tuple[Any, Mapping[str, Any]]) -> bytes:
+    buffer = io.BytesIO()
+    for entity_type, values in messages:
+        _writer(entity_type)(buffer, _build(entity_type, values))
+    return SIZE.pack(buffer.tell()) + buffer.getvalue()
+
+
 def _build(entity_type: Any, values: Mapping[str, Any]) -> Any:
-    """kio's entity from plain values: mappings for entities, sequences for arrays."""
+    """Make kio's entity from plain values: mappings for entities, sequences for arrays."""
     hints = _hints(entity_type)
     return entity_type(**{name: _value(hints[name], value) for name, value in values.items() if name in hints})
 
@@ -106,7 +116,7 @@ def _value(hint: Any, value: Any) -> Any:
 
 
 def _item_type(hint: Any) -> Any:
-    """``X`` of ``tuple[X, ...]``, which may also be None."""
+    """Return ``X`` of ``tuple[X, ...]`` or ``tuple[X, ...] | None``."""
     choices = [hint, *typing.get_args(hint)]
     return next(typing.get_args(choice)[0] for choice in choices if typing.get_origin(choice) is tuple)
 

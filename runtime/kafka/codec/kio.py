@@ -1,7 +1,7 @@
-"""kio, the library that knows Kafka's messages, is imported through here: late, and without hypothesis.
+"""Lazy import of kio, the library of Kafka's message schemas, without hypothesis.
 
-Where hypothesis is installed kio imports it, for strategies that nobody here needs: 0.2 to 3 s, in the first request of
-a test run. So the one module of kio's that asks for it is imported while it seems to be missing.
+If hypothesis is installed, kio imports it for strategies that are not needed here, which takes 0.2 to 3 s in the first
+request of a test run. Therefore the module of kio that imports it is loaded while hypothesis is hidden.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-_ASKS = "kio.static._phantom"
-_ASKED = "hypothesis"
+_IMPORTING_MODULE = "kio.static._phantom"
+_HIDDEN_MODULE = "hypothesis"
 
 
 def kio(name: str) -> ModuleType:
-    """A module of kio's by its name below it: ``serial``, ``schema.errors``."""
-    if _ASKS not in sys.modules and _ASKED not in sys.modules:
+    """Import a module of kio by its relative name: ``serial``, ``schema.errors``."""
+    if _IMPORTING_MODULE not in sys.modules and _HIDDEN_MODULE not in sys.modules:
         hidden: Any = None
-        sys.modules[_ASKED] = hidden
+        sys.modules[_HIDDEN_MODULE] = hidden
         try:
-            import_module(_ASKS)
+            import_module(_IMPORTING_MODULE)
         finally:
-            del sys.modules[_ASKED]
+            del sys.modules[_HIDDEN_MODULE]
     return import_module(f"kio.{name}")

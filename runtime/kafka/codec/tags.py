@@ -1,9 +1,8 @@
-"""What kio 0.6 is stricter about than Kafka: tagged fields that we do not know, and booleans other than 0 and 1.
+"""Requests that Kafka accepts and kio 0.6 refuses: unknown tagged fields, and booleans other than 0 and 1.
 
-A newer client may send tagged fields that this version has not heard of; they must be skipped (KIP-482), and kio raises
-a bare KeyError on them instead. A boolean is true unless its byte is 0, says Kafka's protocol guide. When kio refuses
-one of these, the request is copied here without it and read again: a rare way, so it is written for clearness and not
-for speed.
+A newer client may send tagged fields that this version does not have. They must be skipped (KIP-482); kio raises a bare
+KeyError. A boolean is true unless its byte is 0 (Kafka's protocol guide). A request that kio refuses for one of these
+reasons is copied without it and read again. This is rare, so the code here is not optimized.
 """
 
 from __future__ import annotations
@@ -13,26 +12,19 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
+from ...log.format.varint import MAX_BYTES_32, decode_unsigned, encode_unsigned
+
 Skip = Callable[[bytes, int], int]
-"""Takes a buffer and the position of a value; returns the position behind it."""
+"""From a buffer and the position of a value to the position behind it."""
 
 
 def read_uvarint(buffer: bytes, position: int) -> tuple[int, int]:
-    """An unsigned varint and the position behind it. Raises ValueError beyond 5 bytes or the buffer's end."""
-    value = 0
-    for shift in range(0, 35, 7):
-        if position >= len(buffer):
-            raise ValueError(f"cut off inside a varint at byte {position}")
-        byte = buffer[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise ValueError(f"a varint of more than 5 bytes before byte {position}")
+    """An unsigned 32-bit varint and the position behind it. Raises ValueError."""
+    return decode_unsigned(buffer, position, MAX_BYTES_32)
 
 
 def skip_tagged_fields(buffer: bytes, position: int) -> int:
-    """The position behind a whole section of tagged fields, whatever is in it."""
+    """The position behind a section of tagged fields."""
     count, position = read_uvarint(buffer, position)
     for _ in range(count):
         _tag, position = read_uvarint(buffer, position)
@@ -43,8 +35,8 @@ def skip_tagged_fields(buffer: bytes, position: int) -> int:
     return position
 
 
-def is_kios_alone(error: Exception) -> bool:
-    """Whether kio refused what Kafka takes."""
+def is_refused_by_kio_only(error: Exception) -> bool:
+    """Whether kio refused something that Kafka accepts."""
     return isinstance(error, KeyError) or str(error).startswith("Invalid boolean")
 
 
@@ -59,7 +51,7 @@ def without_unknown_tags(entity_type: Any, buffer: bytes, position: int) -> byte
 
 
 class _Copier:
-    """Walks an entity field by field; what it keeps is copied."""
+    """Copies an entity field by field."""
 
     def __init__(self, buffer: bytes, position: int) -> None:
         self.buffer = buffer
@@ -98,7 +90,7 @@ class _Copier:
 
     def tagged_section(self, known_tags: Mapping[int, Any]) -> None:
         count, self.position = read_uvarint(self.buffer, self.position)
-        kept: list[bytes] = []
+        known: list[bytes] = []
         for _ in range(count):
             start = self.position
             tag, position = read_uvarint(self.buffer, start)
@@ -107,30 +99,21 @@ class _Copier:
             if self.position > len(self.buffer):
                 raise ValueError(f"tagged field {tag} of {size} bytes is cut off")
             if tag in known_tags:
-                kept.append(self.known_tag(start, position, known_tags[tag]))
-        self.copied += _uvarint(len(kept)) + b"".join(kept)
+                known.append(self.known_tag(start, position, known_tags[tag]))
+        self.copied += encode_unsigned(len(known)) + b"".join(known)
 
     def known_tag(self, start: int, position: int, entity_type: Any) -> bytes:
-        """The tagged field from ``start`` to here. A struct in it, at ``position``, may have unknown tags too."""
+        """The tagged field from ``start`` to here. A struct in it, at ``position``, may have unknown tags."""
         if entity_type is None:
             return self.buffer[start : self.position]
         tag, _ = read_uvarint(self.buffer, start)
         value = without_unknown_tags(entity_type, self.buffer[: self.position], position)
-        return _uvarint(tag) + _uvarint(len(value)) + value
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+        return encode_unsigned(tag) + encode_unsigned(len(value)) + value
 
 
 @cache
 def _layout(entity_type: Any) -> tuple[tuple[Callable[[_Copier], None], ...], Mapping[int, Any]]:
-    """How to copy each plain field of an entity, in order, and the tags that it knows, with the struct in each."""
+    """Functions that copy the plain fields of an entity, in order; and its known tags, with the struct type of each."""
     from kio.serial import _introspect as introspect
 
     plain, structs = [], {}

@@ -1,7 +1,7 @@
-"""Compaction: of every key only its newest record stays, as Kafka's log cleaner does it, beside a running coordinator.
+"""Compaction keeps only the newest record of every key, as Kafka's log cleaner does, while the coordinator is running.
 
-``plan`` says what is worth it, ``kernel`` reads the files of one partition from the newest to the oldest and keeps what
-counts, ``swap`` makes the result the log, ``publish`` shows it under Kafka's names, ``garbage`` removes what nobody can
-be reading any more. Nothing here knows Spark or processes: one partition is one piece of work, and who runs it is
-somebody else's choice.
+``plan`` decides which files are worth compacting. ``kernel`` reads the files of a partition from the newest to the
+oldest and selects the records to keep. ``swap`` makes the result the log, ``publish`` links it under Kafka's file
+names, and ``garbage`` removes files that no reader can be using. A ``job`` compacts one partition; callers choose the
+process or the Spark task that runs it.
 """

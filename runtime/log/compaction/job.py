@@ -1,6 +1,7 @@
-"""The compaction of one partition as a piece of work for somebody else: a process, a task of Spark, a thread.
+"""The compaction of one partition as a job that a thread, a process or a Spark task can run.
 
-It takes plain values and gives a report, whatever happens, so that one damaged partition does not stop the others.
+Jobs and reports are plain, picklable values. A job reports errors instead of raising them, so one damaged partition
+does not stop the others.
 """
 
 from __future__ import annotations
@@ -18,29 +19,29 @@ from ...disk.modes import disk_like
 from ...engine.clock import wall_clock_ms
 from ..format.errors import DamagedBatch, UnsupportedCompression
 from ..manifest import ManifestError
-from .garbage import tidy
-from .history import taken_to
-from .kernel import Progress
-from .plan import Plan, below_open_transactions, make_plan
+from .garbage import publish_and_collect
+from .history import history_limit
+from .kernel import OnBytesRead
+from .plan import CompactionPlan, below_open_transactions, make_plan
 from .publish import GRACE_MS, is_publishing_due
-from .swap import Draft, Settings, compact, ignore
+from .swap import CompactionDraft, CompactionSettings, compact, ignore_progress
 
 Status = Literal["compacted", "nothing", "waiting", "damaged", "failed"]
 
 
-class Job(NamedTuple):
-    """A partition's folder, and how it is to be compacted; ``grace_ms`` as in ``tidy``."""
+class CompactionJob(NamedTuple):
+    """A partition's folder and its settings; ``grace_ms`` as in ``publish_and_collect``."""
 
     folder: Path
-    settings: Settings
+    settings: CompactionSettings
     grace_ms: int = GRACE_MS
 
 
-class Report(NamedTuple):
-    """What became of a job. ``waiting``: for a transaction, or a history; ``damaged``: the log, which is as it was;
-    ``failed``: the disk. ``reason`` says what.
+class CompactionReport(NamedTuple):
+    """The result of a job. ``waiting``: for the end of a transaction, or for the history; ``damaged``: the log is
+    damaged and was left as it is; ``failed``: a disk error. ``reason`` has the details.
 
-    ``files_removed``: old ones, whose content is elsewhere since the runs before.
+    ``files_removed``: old files whose content earlier runs have compacted.
     """
 
     partition: str
@@ -55,68 +56,71 @@ class Report(NamedTuple):
 
 
 def run(
-    job: Job, disk: Disk | None = None, clock: Callable[[], int] = wall_clock_ms, progress: Progress = ignore
-) -> Report:
-    """Compact, publish, collect. Nothing is raised but bugs."""
-    disk, name, began = disk or disk_like(job.folder.parent), job.folder.name, time.perf_counter()
+    job: CompactionJob,
+    disk: Disk | None = None,
+    clock: Callable[[], int] = wall_clock_ms,
+    progress: OnBytesRead = ignore_progress,
+) -> CompactionReport:
+    """Compact, publish and collect. Errors of the disk and of the log are reported, not raised."""
+    disk, name, started_s = disk or disk_like(job.folder.parent), job.folder.name, time.perf_counter()
     try:
-        draft = compact(disk, job.folder, job.settings, clock, progress=progress)
-        waits_for = _what_waits_for(disk, job) if draft is None else ""
-        tidied = tidy(disk, job.folder, clock(), job.grace_ms)
+        draft = compact(disk, job.folder, job.settings, clock, on_bytes_read=progress)
+        waiting_reason = _waiting_reason(disk, job) if draft is None else ""
+        removed = publish_and_collect(disk, job.folder, clock(), job.grace_ms)
     except (DamagedBatch, UnsupportedCompression, ManifestError) as error:
-        return Report(name, "damaged", reason=str(error))
+        return CompactionReport(name, "damaged", reason=str(error))
     except OSError as error:
-        return Report(name, "failed", reason=f"{job.folder}: {error}")
-    made = _report(name, draft, time.perf_counter() - began)
-    if waits_for:
-        made = made._replace(status="waiting", reason=waits_for)
-    return made._replace(files_removed=tidied.replaced + tidied.collected)
+        return CompactionReport(name, "failed", reason=f"{job.folder}: {error}")
+    report = _report(name, draft, time.perf_counter() - started_s)
+    if waiting_reason:
+        report = report._replace(status="waiting", reason=waiting_reason)
+    return report._replace(files_removed=removed.replaced + removed.collected)
 
 
-def _what_waits_for(disk: Disk, job: Job) -> str:
-    """Why nothing was compacted although it is due; empty when it is not."""
+def _waiting_reason(disk: Disk, job: CompactionJob) -> str:
+    """Why nothing was compacted although compaction is due; empty if it is not due."""
     plan = make_plan(disk, job.folder)
     if not plan.is_due(job.settings.now_ms, job.settings.min_ratio):
-        return _whether_history(disk, job)
-    shorter = below_open_transactions(disk, plan)
-    if shorter.first_open is None:
+        return _history_reason(disk, job)
+    shorter_plan = below_open_transactions(disk, plan)
+    if shorter_plan.first_open is None:
         return ""
-    return f"{job.folder}: a transaction is open since offset {shorter.first_open}; what follows waits for its end"
+    return f"{job.folder}: a transaction is open since offset {shorter_plan.first_open}; later records wait for its end"
 
 
-def _whether_history(disk: Disk, job: Job) -> str:
-    limit = taken_to(disk, job.folder)
-    whole = make_plan(disk, job.folder, with_history=False)
-    if limit is None or not whole.is_due(job.settings.now_ms, job.settings.min_ratio):
+def _history_reason(disk: Disk, job: CompactionJob) -> str:
+    limit = history_limit(disk, job.folder)
+    whole_plan = make_plan(disk, job.folder, with_history=False)
+    if limit is None or not whole_plan.is_due(job.settings.now_ms, job.settings.min_ratio):
         return ""
     return f"{job.folder}: history has taken it up to offset {limit}; run callboard history keep, or history off"
 
 
-def is_due(disk: Disk, job: Job, plan: Plan) -> bool:
-    """Whether there is anything to do for a job, by names and sizes."""
+def is_due(disk: Disk, job: CompactionJob, plan: CompactionPlan) -> bool:
+    """Whether the job has anything to do, judged by file names and sizes."""
     now_ms = job.settings.now_ms
     return plan.is_due(now_ms, job.settings.min_ratio) or (
         is_publishing_due(disk, job.folder, plan.manifest, now_ms, job.grace_ms)
     )
 
 
-def _report(name: str, draft: Draft | None, seconds: float) -> Report:
+def _report(name: str, draft: CompactionDraft | None, seconds: float) -> CompactionReport:
     if draft is None:
-        return Report(name, "nothing", seconds=seconds)
+        return CompactionReport(name, "nothing", seconds=seconds)
     before, after = draft.records_before, draft.records_after
-    return Report(name, "compacted", before, after, draft.bytes_before, draft.bytes_after, seconds)
+    return CompactionReport(name, "compacted", before, after, draft.bytes_before, draft.bytes_after, seconds)
 
 
-def end_with_parent() -> None:
-    """For a process of a pool: to end when the one that started it does, however that ends.
+def exit_with_parent() -> None:
+    """Initializer for the processes of a pool: exit when the parent process ends, in whatever way.
 
-    Otherwise it waits for work for ever: each of a pool holds both ends of the pipe that the work comes through.
+    Otherwise they would wait for work forever, since each of them holds both ends of the pipe that the work comes from.
     """
-    threading.Thread(target=_outlive_nobody, daemon=True).start()
+    threading.Thread(target=_exit_after_parent, daemon=True).start()
 
 
-def _outlive_nobody() -> None:
+def _exit_after_parent() -> None:
     parent = parent_process()
     if parent is not None:
         parent.join()
-        os._exit(0)  # in the middle of whatever it is, as a kill would: what it writes does not count yet
+        os._exit(0)  # like a kill: files without a manifest are not part of the log yet

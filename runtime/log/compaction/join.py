@@ -1,7 +1,7 @@
-"""The output of compaction: what was spilled file by file is joined to a few files, in the order of the log.
+"""Writes the output of compaction: the kept records of several files are joined into larger segments, in log order.
 
-Only here, on the way from the oldest to the newest, is it known whether data of a transaction is left before the marker
-that ends it. A marker stays as long as there is some, and as long as tombstones do after that (KIP-534).
+This pass goes from the oldest to the newest record, so only here is it known whether data of a transaction is left
+before its marker. A marker stays while there is such data, and afterwards as long as a tombstone does (KIP-534).
 """
 
 from __future__ import annotations
@@ -15,54 +15,56 @@ from typing import NamedTuple
 from ...disk.crc import crc32c
 from ...disk.disk import Disk, read_at, write_all
 from ..format.batch import CONTROL_BIT, HEADER_BYTES, PREFIX_BYTES, TRANSACTIONAL_BIT
-from ..manifest import Compacted
+from ..manifest import CompactedSegment
 from ..reading.spans import read_headers, read_spans
-from .kernel import Rules, Spilled
-from .rewrite import DELETE_HORIZON_BIT, emptied, with_horizon
+from .kernel import CleaningRules, SpilledFile
+from .rewrite import DELETE_HORIZON_BIT, empty_batch, set_delete_horizon
 
-FARTHEST = 2**31 - 1
-"""Between the first and the last offset of a file: Kafka's indexes count in 32 bits."""
+MAX_OFFSET_SPAN = 2**31 - 1
+"""From the first to the last offset of a file: Kafka's indexes use 32 bits."""
 
 _LENGTH = Struct(">i")
 
 
-class Piece(NamedTuple):
-    """A part of an output: its bytes, how many of its records were dropped after all, its first delete horizon."""
+class OutputPiece(NamedTuple):
+    """A part of a segment: its bytes, the number of records dropped in this pass, its first delete horizon."""
 
     data: bytes
     dropped: int
     horizon_ms: int | None
 
 
-def groups(sources: Sequence[Spilled], end: int, segment_bytes: int) -> Iterator[tuple[list[Spilled], int]]:
-    """Which sources become one file, and at which offset that ends: as many neighbours as fit into a segment.
+def group_into_segments(
+    sources: Sequence[SpilledFile], end: int, segment_bytes: int
+) -> Iterator[tuple[list[SpilledFile], int]]:
+    """Group adjacent sources into segments of at most ``segment_bytes``; yields each group and its end offset.
 
-    A file begins where a source began: that is what lets a reader of Kafka's names go on at any time while the files
-    are put in the place of the old ones, one by one.
+    A segment begins at the base offset of a source. So a reader of Kafka's file names sees a consistent log at any time
+    while the old files are replaced one by one.
     """
     ends = [*(source.base for source in sources[1:]), end]
-    together: list[Spilled] = []
+    group: list[SpilledFile] = []
     for index, source in enumerate(sources):
-        size = sum(one.size for one in together) + source.size
-        if together and (size > segment_bytes or ends[index] - together[0].base > FARTHEST):
-            yield together, source.base
-            together = []
-        together.append(source)
-    if together:
-        yield together, end
+        size = sum(member.size for member in group) + source.size
+        if group and (size > segment_bytes or ends[index] - group[0].base > MAX_OFFSET_SPAN):
+            yield group, source.base
+            group = []
+        group.append(source)
+    if group:
+        yield group, end
 
 
-class Joiner:
-    """Writes the outputs of one run, oldest first."""
+class SegmentJoiner:
+    """Writes the segments of one run, oldest first."""
 
-    def __init__(self, disk: Disk, folder: Path, spill_fd: int, rules: Rules, has_transactions: bool) -> None:
+    def __init__(self, disk: Disk, folder: Path, spill_fd: int, rules: CleaningRules, has_transactions: bool) -> None:
         self._disk = disk
         self._folder = folder
         self._spill_fd = spill_fd
-        self._markers = Markers(rules) if has_transactions else None
+        self._markers = MarkerFilter(rules) if has_transactions else None
 
-    def write(self, name: str, sources: Sequence[Spilled], end: int) -> Compacted:
-        """One output, durable but for its name, that holds what stays of these sources and ends at that offset."""
+    def write(self, name: str, sources: Sequence[SpilledFile], end: int) -> CompactedSegment:
+        """Write one segment from ``sources``, up to the offset ``end``. Its content is synced, its name is not yet."""
         fd = self._disk.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         size = checksum = 0
         records = sum(source.records for source in sources)
@@ -77,26 +79,26 @@ class Joiner:
             self._disk.sync(fd)
         finally:
             self._disk.close(fd)
-        horizon_ms = min((one for one in horizons if one is not None), default=None)
-        return Compacted(name, sources[0].base, end, size, checksum, records, horizon_ms)
+        horizon_ms = min((horizon for horizon in horizons if horizon is not None), default=None)
+        return CompactedSegment(name, sources[0].base, end, size, checksum, records, horizon_ms)
 
-    def _pieces(self, sources: Sequence[Spilled]) -> Iterator[Piece]:
+    def _pieces(self, sources: Sequence[SpilledFile]) -> Iterator[OutputPiece]:
         for source in sources:
             for position, size in source.pieces:
                 data = read_at(self._disk, self._spill_fd, size, position)
                 is_last = (position, size) == source.pieces[-1]
-                yield self._markers.look(data, is_last) if self._markers else Piece(data, 0, None)
+                yield self._markers.filter(data, is_last) if self._markers else OutputPiece(data, 0, None)
 
 
-class Markers:
-    """Which markers stay; to be shown everything that is left, oldest first."""
+class MarkerFilter:
+    """Drops expired transaction markers. ``filter`` must be called with all kept records, oldest first."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: CleaningRules) -> None:
         self._rules = rules
-        self._with_data: set[int] = set()
+        self._producers_with_data: set[int] = set()
 
-    def look(self, data: bytes, ends_file: bool) -> Piece:
-        """A piece without the markers that have had their time."""
+    def filter(self, data: bytes, ends_file: bool) -> OutputPiece:
+        """A piece without its expired markers."""
         parts: list[bytes] = []
         horizons: list[int] = []
         dropped = 0
@@ -108,34 +110,34 @@ class Markers:
                 if not headers.attributes[index] & DELETE_HORIZON_BIT:
                     batch, horizon = self._with_horizon(batch)
                 elif horizon <= self._rules.now_ms:
-                    parts.append(emptied(data, at) if ends_file and end == len(data) else b"")
+                    parts.append(empty_batch(data, at) if ends_file and end == len(data) else b"")
                     dropped += headers.record_count[index]
                     continue
                 horizons.append(horizon)
             parts.append(batch)
-        return Piece(b"".join(parts), dropped, min(horizons, default=None))
+        return OutputPiece(b"".join(parts), dropped, min(horizons, default=None))
 
     def _is_unneeded(self, attributes: int, producer_id: int, record_count: int) -> bool:
-        """Whether it is a marker, and nothing of its transaction is left."""
+        """Whether it is a marker whose transaction has no records left."""
         if not record_count or not attributes & TRANSACTIONAL_BIT:
             return False
         if not attributes & CONTROL_BIT:
-            self._with_data.add(producer_id)
+            self._producers_with_data.add(producer_id)
             return False
-        if producer_id not in self._with_data:
+        if producer_id not in self._producers_with_data:
             return True
-        self._with_data.discard(producer_id)
+        self._producers_with_data.discard(producer_id)
         return False
 
     def _with_horizon(self, batch: bytes) -> tuple[bytes, int]:
         horizon = self._rules.now_ms + self._rules.delete_retention_ms
         spans = read_spans(batch, [0], fast=False)
-        places = list(zip(spans.start, spans.end, strict=True))
-        return with_horizon(batch, 0, places, spans.timestamp_ms, horizon), horizon
+        record_spans = list(zip(spans.start, spans.end, strict=True))
+        return set_delete_horizon(batch, 0, record_spans, spans.timestamp_ms, horizon), horizon
 
 
 def _starts(data: bytes) -> list[int]:
-    """Where the batches begin; we have written them, or checked them, a moment ago."""
+    """The positions of the batches, which were checked or written by this run."""
     starts, at = [], 0
     while at + HEADER_BYTES <= len(data):
         starts.append(at)

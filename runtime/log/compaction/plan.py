@@ -1,7 +1,7 @@
-"""What is worth compacting in a partition: decided by names and sizes, without reading a record.
+"""Decides what to compact in a partition, by file names and sizes and without reading records.
 
-Only closed files are, and only below the first open transaction. That one is found when it is met: most logs have none,
-so nothing is read twice for it.
+Only closed files are compacted, and only below the first open transaction. Most logs have none, so it is searched only
+after a run has met one.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from ...disk.disk import Disk, file_size
 from ..format.transaction_records import ABORT, COMMIT
 from ..manifest import LogFile, Manifest, log_files
 from ..reading.segment import scan
-from .history import taken_to
+from .history import history_limit
 
 MIN_CLEANABLE_DIRTY_RATIO = 0.5
-"""Kafka's ``min.cleanable.dirty.ratio``: so each byte is rewritten about once for each byte that is new."""
+"""Kafka's ``min.cleanable.dirty.ratio``: each new byte costs about one rewritten byte."""
 
 _KIND_BYTES = slice(2, 4)
 
 
-class Plan(NamedTuple):
-    """What one run would read. ``end``: the first offset that it leaves alone.
+class CompactionPlan(NamedTuple):
+    """The files that one run would read. ``end``: the first offset that it does not compact.
 
-    ``outcomes``: how the transactions ended whose markers lie at or behind ``end``: whether committed, by producer id.
-    ``first_open``: where the transaction begins that kept ``end`` back; None when none did.
+    ``outcomes``: for transactions whose markers are at or after ``end``, whether they were committed, by producer id.
+    ``first_open``: the first offset of the open transaction that limits ``end``; None without one.
     """
 
     manifest: Manifest
@@ -39,75 +39,77 @@ class Plan(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """Which part of the bytes was never compacted; 0 when there are none."""
+        """The share of bytes that was never compacted; 0 in an empty log."""
         return self.dirty_bytes / total if (total := self.clean_bytes + self.dirty_bytes) else 0.0
 
     def has_expired(self, now_ms: int) -> bool:
-        """Whether a tombstone or a marker may go for good."""
+        """Whether a tombstone or a marker has passed its delete horizon."""
         horizons = (segment.delete_horizon_ms for segment in self.manifest.segments)
         return any(horizon is not None and horizon <= now_ms for horizon in horizons)
 
     def is_due(self, now_ms: int, min_ratio: float) -> bool:
-        """Whether it is worth it: by Kafka's ratio, or because tombstones have had their time."""
+        """Whether a run is worth it: by Kafka's ratio, or because of expired tombstones."""
         is_dirty = self.dirty_bytes > 0 and self.dirty_ratio > min_ratio
         return bool(self.files) and (is_dirty or self.has_expired(now_ms))
 
 
-def make_plan(disk: Disk, folder: Path, *, with_history: bool = True) -> Plan:
-    """All that is closed now, and that a history has taken if there is one. OSError, ManifestError as in ``log_files``.
+def make_plan(disk: Disk, folder: Path, *, with_history: bool = True) -> CompactionPlan:
+    """Plan all files that are closed and, if there is a history, copied by it. Errors as in ``log_files``.
 
-    No files when a history has not even taken what was compacted before it began.
+    The plan has no files if the history has not yet copied the part that was compacted before it existed.
     """
     manifest, files = log_files(disk, folder)
     closed = tuple(file for file in files if file.is_closed)
     end = files[len(closed)].base if len(closed) < len(files) else manifest.clean_end
-    limit = taken_to(disk, folder) if with_history else None
+    limit = history_limit(disk, folder) if with_history else None
     if limit is not None and limit < end:
         ends = [*(file.base for file in closed[1:]), end]
         count = sum(end <= limit for end in ends) if limit >= manifest.clean_end else 0
         closed, end = closed[:count], ends[count - 1] if count else manifest.clean_end
-    return _planned(disk, manifest, closed, end)
+    return _new_plan(disk, manifest, closed, end)
 
 
-def below_open_transactions(disk: Disk, plan: Plan) -> Plan:
-    """The part of a plan that is below the first open transaction. Reads all that was never compacted.
+def below_open_transactions(disk: Disk, plan: CompactionPlan) -> CompactionPlan:
+    """The part of a plan below the first open transaction. Reads all files that were never compacted.
 
-    What was compacted before has no open transaction in it: that is how far it was taken then. DamagedBatch.
+    Compacted files have no open transactions, because earlier runs stopped below them. Raises DamagedBatch.
     """
-    began: dict[int, int] = {}
+    open_since: dict[int, int] = {}
     ends = [*(file.base for file in plan.files[1:]), plan.end]
     for file in plan.files:
-        if not file.is_clean:
-            _follow(disk, file, began)
-    limit = min(began.values(), default=inf)
+        if not file.is_compacted:
+            _track_open_transactions(disk, file, open_since)
+    limit = min(open_since.values(), default=inf)
     count = sum(end <= limit for end in ends)
-    kept, surplus = plan.files[:count], plan.files[count:]
-    shorter = _planned(disk, plan.manifest, kept, surplus[0].base if surplus else plan.end)
-    return shorter._replace(outcomes=_outcomes(disk, surplus), first_open=None if limit == inf else int(limit))
+    kept_files, remaining_files = plan.files[:count], plan.files[count:]
+    shorter_plan = _new_plan(disk, plan.manifest, kept_files, remaining_files[0].base if remaining_files else plan.end)
+    return shorter_plan._replace(
+        outcomes=_read_outcomes(disk, remaining_files), first_open=None if limit == inf else int(limit)
+    )
 
 
-def _planned(disk: Disk, manifest: Manifest, files: tuple[LogFile, ...], end: int) -> Plan:
-    clean = sum(segment.size for segment in manifest.segments)
-    dirty = sum(file_size(disk, file.path) for file in files if not file.is_clean)
-    return Plan(manifest, files, end, clean, dirty, {})
+def _new_plan(disk: Disk, manifest: Manifest, files: tuple[LogFile, ...], end: int) -> CompactionPlan:
+    clean_bytes = sum(segment.size for segment in manifest.segments)
+    dirty_bytes = sum(file_size(disk, file.path) for file in files if not file.is_compacted)
+    return CompactionPlan(manifest, files, end, clean_bytes, dirty_bytes, {})
 
 
-def _follow(disk: Disk, file: LogFile, began: dict[int, int]) -> None:
-    """Go on with where the transactions began that are open."""
+def _track_open_transactions(disk: Disk, file: LogFile, open_since: dict[int, int]) -> None:
+    """Update the first offsets of open transactions with a file."""
     for batch in scan(disk, file.path):
         if batch.is_control:
-            began.pop(batch.producer_id, None)
+            open_since.pop(batch.producer_id, None)
         elif batch.is_transactional and batch.record_count:
-            began.setdefault(batch.producer_id, batch.base_offset)
+            open_since.setdefault(batch.producer_id, batch.base_offset)
 
 
-def _outcomes(disk: Disk, files: tuple[LogFile, ...]) -> dict[int, bool]:
-    """The first end of a transaction of each producer."""
-    found: dict[int, bool] = {}
+def _read_outcomes(disk: Disk, files: tuple[LogFile, ...]) -> dict[int, bool]:
+    """The outcome of the first transaction that each producer ends in these files: whether it was committed."""
+    outcomes: dict[int, bool] = {}
     for file in files:
         for batch in scan(disk, file.path):
             for _, _, key, _ in batch.records() if batch.is_control else ():
                 kind = int.from_bytes((key or b"")[_KIND_BYTES], "big")
                 if kind in (ABORT, COMMIT):
-                    found.setdefault(batch.producer_id, kind == COMMIT)
-    return found
+                    outcomes.setdefault(batch.producer_id, kind == COMMIT)
+    return outcomes

@@ -1,7 +1,8 @@
-"""A batch with fewer records, as Kafka's ``MemoryRecords.filterTo`` leaves it.
+"""Builds batches with fewer records, as Kafka's ``MemoryRecords.filterTo`` does.
 
-Its base offset, last offset, leader epoch and producer stay, so that offsets do not move and the next expected one is
-known. Records are the same bytes; only where a delete horizon is set are their timestamps counted from that instead.
+Base offset, last offset, leader epoch and producer of the batch stay, so the offsets of its records and the next
+expected offset do not change. The bytes of a record stay too, unless a delete horizon is set: then its timestamp delta
+is relative to the horizon.
 """
 
 from __future__ import annotations
@@ -14,51 +15,53 @@ from ..format.batch import CODEC_BITS, CRC_FROM, HEADER_BYTES, LEADER_EPOCH, LOG
 from ..format.varint import decode_signed, encode_length, encode_signed
 
 DELETE_HORIZON_BIT = 0x40
-"""Of the attributes: the base timestamp says from when on tombstones and markers of this batch may go (KIP-534)."""
+"""Of the attributes: the base timestamp is the time after which tombstones and markers may be removed (KIP-534)."""
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _CRC_AT = 17
 _CRC = Struct(">I")
 
 
-def filtered(data: bytes, at: int, records: bytes, count: int, max_timestamp_ms: int) -> bytes:
-    """The batch at ``at`` with these of its records, framed as they were, and the newest timestamp among them."""
+def filter_batch(data: bytes, at: int, records: bytes, count: int, max_timestamp_ms: int) -> bytes:
+    """The batch at ``at`` with a part of its records, which keep their bytes; ``max_timestamp_ms`` is the newest."""
     base, _, epoch, magic, _, attributes, last, base_ms, max_ms, *rest = _HEADER.unpack_from(data, at)
     if not attributes & LOG_APPEND_TIME_BIT:
         max_ms = max_timestamp_ms
     return _batch((base, epoch, magic, attributes, last, base_ms, max_ms, *rest[:-1]), count, records)
 
 
-def emptied(data: bytes, at: int) -> bytes:
-    """The batch at ``at`` without any record: it says where the log before it ends."""
+def empty_batch(data: bytes, at: int) -> bytes:
+    """The batch at ``at`` without records: it keeps only the next offset of the log."""
     base, _, epoch, magic, _, attributes, last, _, max_ms, *rest = _HEADER.unpack_from(data, at)
-    kept = attributes & ~(DELETE_HORIZON_BIT | CODEC_BITS)
-    return _batch((base, epoch, magic, kept, last, max_ms, max_ms, *rest[:-1]), 0, b"")
+    remaining = attributes & ~(DELETE_HORIZON_BIT | CODEC_BITS)
+    return _batch((base, epoch, magic, remaining, last, max_ms, max_ms, *rest[:-1]), 0, b"")
 
 
-def with_horizon(data: bytes, at: int, spans: Iterable[tuple[int, int]], timestamps: list[int], horizon: int) -> bytes:
-    """The batch at ``at`` with the records of these spans and timestamps in ms, and with a delete horizon in ms."""
+def set_delete_horizon(
+    data: bytes, at: int, spans: Iterable[tuple[int, int]], timestamps_ms: list[int], horizon_ms: int
+) -> bytes:
+    """The batch at ``at`` with the records at ``spans``, which have these timestamps, and with a delete horizon."""
     base, _, epoch, magic, _, attributes, last, _, max_ms, *rest = _HEADER.unpack_from(data, at)
     if not attributes & LOG_APPEND_TIME_BIT:
-        max_ms = max(timestamps)
+        max_ms = max(timestamps_ms)
     records = [
-        _with_delta(data, start, end, timestamp - horizon)
-        for (start, end), timestamp in zip(spans, timestamps, strict=True)
+        _with_delta(data, start, end, timestamp - horizon_ms)
+        for (start, end), timestamp in zip(spans, timestamps_ms, strict=True)
     ]
-    fields = base, epoch, magic, attributes | DELETE_HORIZON_BIT, last, horizon, max_ms, *rest[:-1]
+    fields = base, epoch, magic, attributes | DELETE_HORIZON_BIT, last, horizon_ms, max_ms, *rest[:-1]
     return _batch(fields, len(records), b"".join(records))
 
 
 def timestamp_delta(data: bytes, start: int) -> int:
-    """How far in ms the record that begins at ``start`` is from its batch's base timestamp."""
+    """The timestamp of the record at ``start`` relative to its batch's base timestamp, in ms."""
     _, body = decode_signed(data, start)
     return decode_signed(data, body + 1)[0]
 
 
 def _with_delta(data: bytes, start: int, end: int, delta_ms: int) -> bytes:
     _, body = decode_signed(data, start)
-    _, behind = decode_signed(data, body + 1)
-    content = data[body : body + 1] + encode_signed(delta_ms) + data[behind:end]
+    _, delta_end = decode_signed(data, body + 1)
+    content = data[body : body + 1] + encode_signed(delta_ms) + data[delta_end:end]
     return encode_length(len(content)) + content
 
 
@@ -72,7 +75,7 @@ def _batch(fields: tuple[int, ...], count: int, records: bytes) -> bytes:
     return bytes(batch)
 
 
-def filler(base_offset: int, last_offset: int, timestamp_ms: int) -> bytes:
-    """A batch without records over these offsets, for a place where nothing can be read any more."""
+def filler_batch(base_offset: int, last_offset: int, timestamp_ms: int) -> bytes:
+    """A batch without records that covers a range of offsets, to replace unreadable bytes."""
     inside = 0, last_offset - base_offset, timestamp_ms, timestamp_ms, -1, -1, -1
     return _batch((base_offset, LEADER_EPOCH, MAGIC, *inside), 0, b"")

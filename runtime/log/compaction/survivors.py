@@ -1,7 +1,7 @@
-"""Which records of a chunk survive, when chunks are looked at from the newest to the oldest.
+"""Selects the records of a chunk to keep; chunks are processed from the newest to the oldest.
 
-A record survives if no newer one has its key, so the keys met so far are all that must be remembered (``seen``). Keys
-are raw bytes: whatever a record says, and in which version, is nobody's business here.
+A record is kept if no newer record has its key, so the only state is the set of keys seen so far (``seen``). Keys are
+compared as raw bytes; record contents and versions do not matter.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import NamedTuple
 from ..format.batch import CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
 from ..format.transaction_records import ABORT, COMMIT
 from ..format.varint import decode_signed
-from ..reading.spans import Column, Headers, Spans, as_list
+from ..reading.columns import BatchHeaders, Column, RecordSpans, as_list
 from .rewrite import DELETE_HORIZON_BIT, timestamp_delta
 from .seen import SeenKeys
 
-_KIND = Struct(">h")
-_KIND_AT = 2  # in a control record's key, behind its version
+_MARKER_TYPE = Struct(">h")
+_MARKER_TYPE_AT = 2  # in a control record's key, after its version
 
 
 class OpenTransaction(Exception):
-    """A transaction that has no end in what was read: nothing from its first offset on may be compacted."""
+    """A transaction without a marker so far: nothing from its first offset on may be compacted."""
 
     def __init__(self, offset: int, producer_id: int) -> None:
         super().__init__(f"offset {offset} is in an open transaction of producer {producer_id}")
@@ -32,7 +32,7 @@ class OpenTransaction(Exception):
 
 
 class Survivors(NamedTuple):
-    """The records that stay, in order: which batch they are of, where they lie, when they are from (ms)."""
+    """The kept records in order, as columns. ``batch``: the index of the batch; ``start`` and ``end``: the bounds."""
 
     batch: list[int]
     start: list[int]
@@ -41,113 +41,115 @@ class Survivors(NamedTuple):
     timestamp_ms: list[int]
 
 
-_NONE = Survivors([], [], [], [], [])
+_NO_SURVIVORS = Survivors([], [], [], [], [])
 
 
-class Memory:
-    """What is remembered from newer chunks: keys, and how each producer's transaction before them ended."""
+class CleaningState:
+    """State from newer chunks: the keys, and for each producer whether its latest earlier transaction was committed."""
 
     def __init__(self, seen: SeenKeys, outcomes: Mapping[int, bool]) -> None:
-        """``outcomes``: of transactions whose end is behind what is read: whether it was committed, by producer id."""
+        """``outcomes``: for transactions whose marker is after the files read: whether committed, by producer id."""
         self.seen = seen
         self.committed = dict(outcomes)
 
 
-def select(memory: Memory, data: bytes, spans: Spans, now_ms: int) -> Survivors:
-    """What of a chunk stays; ``memory`` learns of it. OpenTransaction when a batch belongs to one."""
-    passing, dropped = _transactions(memory, data, spans)
-    perhaps = memory.seen.perhaps_new(data, spans)
-    at, sizes = _rows(spans.key_at, perhaps), _rows(spans.key_size, perhaps)
+def select_survivors(state: CleaningState, data: bytes, spans: RecordSpans, now_ms: int) -> Survivors:
+    """Select the records of a chunk to keep, and update ``state``. Raises OpenTransaction for a batch of one."""
+    marker_batches, aborted_batches = _transactions(state, data, spans)
+    candidates = state.seen.find_possibly_new(data, spans)
+    at, sizes = _values_at(spans.key_at, candidates), _values_at(spans.key_size, candidates)
     keys = [data[first : first + size] for first, size in zip(at, sizes, strict=True)]
-    newest = dict(zip(keys, as_list(perhaps), strict=True))
-    if passing or dropped or b"" in newest:
-        rows = zip(keys, as_list(perhaps), sizes, _rows(spans.batch, perhaps), strict=True)
-        not_data = passing.keys() | dropped
-        newest = {key: index for key, index, size, batch in rows if size >= 0 and batch not in not_data}
-    kept = memory.seen.add(newest)
-    if passing:
-        kept = sorted(chain(kept, *passing.values()))
-    survivors = _plain(data, spans, kept) if isinstance(spans.start, list) else _fast(spans, kept)
-    return _without_old_tombstones(survivors, spans, passing, now_ms)
+    newest = dict(zip(keys, as_list(candidates), strict=True))
+    if marker_batches or aborted_batches or b"" in newest:
+        entries = zip(keys, as_list(candidates), sizes, _values_at(spans.batch, candidates), strict=True)
+        not_data = marker_batches.keys() | aborted_batches
+        newest = {key: index for key, index, size, batch in entries if size >= 0 and batch not in not_data}
+    selected = state.seen.add(newest)
+    if marker_batches:
+        selected = sorted(chain(selected, *marker_batches.values()))
+    survivors = _take_plain(data, spans, selected) if isinstance(spans.start, list) else _take_numpy(spans, selected)
+    return _without_old_tombstones(survivors, spans, marker_batches, now_ms)
 
 
-def _transactions(memory: Memory, data: bytes, spans: Spans) -> tuple[dict[int, range], set[int]]:
-    """The batches that pass as they are, because they end a transaction, with their records; and those aborted."""
-    passing: dict[int, range] = {}
-    dropped: set[int] = set()
+def _transactions(state: CleaningState, data: bytes, spans: RecordSpans) -> tuple[dict[int, range], set[int]]:
+    """The record ranges of the marker batches, which are always kept, and the batches of aborted transactions."""
+    marker_batches: dict[int, range] = {}
+    aborted_batches: set[int] = set()
     headers = spans.headers
     attributes = as_list(headers.attributes)
-    if not any(one & TRANSACTIONAL_BIT for one in attributes):
-        return passing, dropped
-    producers, offsets, counts = map(as_list, (headers.producer_id, headers.base_offset, headers.record_count))
+    if not any(bits & TRANSACTIONAL_BIT for bits in attributes):
+        return marker_batches, aborted_batches
+    producer_ids, offsets, counts = map(as_list, (headers.producer_id, headers.base_offset, headers.record_count))
     first_record = sum(counts)
     for index in range(len(attributes) - 1, -1, -1):
         first_record -= counts[index]
         if attributes[index] & CONTROL_BIT:
-            passing[index] = range(first_record, first_record + counts[index])
-            if counts[index] and spans.key_size[first_record] >= _KIND_AT + _KIND.size:
-                _end(memory, data, int(spans.key_at[first_record]), producers[index])
+            marker_batches[index] = range(first_record, first_record + counts[index])
+            if counts[index] and spans.key_size[first_record] >= _MARKER_TYPE_AT + _MARKER_TYPE.size:
+                _end_transaction(state, data, int(spans.key_at[first_record]), producer_ids[index])
         elif attributes[index] & TRANSACTIONAL_BIT and counts[index]:
-            if producers[index] not in memory.committed:
-                raise OpenTransaction(offsets[index], producers[index])
-            if not memory.committed[producers[index]]:
-                dropped.add(index)
-    return passing, dropped
+            if producer_ids[index] not in state.committed:
+                raise OpenTransaction(offsets[index], producer_ids[index])
+            if not state.committed[producer_ids[index]]:
+                aborted_batches.add(index)
+    return marker_batches, aborted_batches
 
 
-def _end(memory: Memory, data: bytes, key_at: int, producer_id: int) -> None:
-    (kind,) = _KIND.unpack_from(data, key_at + _KIND_AT)
-    if kind in (ABORT, COMMIT):
-        memory.committed[producer_id] = kind == COMMIT
+def _end_transaction(state: CleaningState, data: bytes, key_at: int, producer_id: int) -> None:
+    (marker_type,) = _MARKER_TYPE.unpack_from(data, key_at + _MARKER_TYPE_AT)
+    if marker_type in (ABORT, COMMIT):
+        state.committed[producer_id] = marker_type == COMMIT
 
 
-def _rows(column: Column, indexes: Column) -> list[int]:
-    """The numbers at these indexes, which are all that there are where columns are lists."""
+def _values_at(column: Column, indexes: Column) -> list[int]:
+    """The numbers at these indexes. For a list, ``indexes`` are all indexes."""
     return column if isinstance(column, list) else list(column[indexes].tolist())
 
 
-def _fast(spans: Spans, kept: list[int]) -> Survivors:
+def _take_numpy(spans: RecordSpans, selected: list[int]) -> Survivors:
     import numpy as np
 
-    at = np.asarray(kept, dtype=np.int64)
+    at = np.asarray(selected, dtype=np.int64)
     columns = spans.batch, spans.start, spans.end, spans.value_size < 0, spans.timestamp_ms
     return Survivors(*(column[at].tolist() for column in columns))
 
 
-def _plain(data: bytes, spans: Spans, kept: list[int]) -> Survivors:
+def _take_plain(data: bytes, spans: RecordSpans, selected: list[int]) -> Survivors:
     headers = spans.headers
-    batch = [spans.batch[index] for index in kept]
-    start = [spans.start[index] for index in kept]
+    batch = [spans.batch[index] for index in selected]
+    start = [spans.start[index] for index in selected]
     is_tombstone = []
-    for index in kept:
-        behind_key = spans.key_at[index] + max(spans.key_size[index], 0)
-        is_tombstone.append(decode_signed(data, behind_key)[0] < 0)
+    for index in selected:
+        value_length_at = spans.key_at[index] + max(spans.key_size[index], 0)
+        is_tombstone.append(decode_signed(data, value_length_at)[0] < 0)
     times = [
-        headers.max_timestamp_ms[of]
-        if headers.attributes[of] & LOG_APPEND_TIME_BIT
-        else headers.base_timestamp_ms[of] + timestamp_delta(data, at)
-        for of, at in zip(batch, start, strict=True)
+        headers.max_timestamp_ms[batch_index]
+        if headers.attributes[batch_index] & LOG_APPEND_TIME_BIT
+        else headers.base_timestamp_ms[batch_index] + timestamp_delta(data, at)
+        for batch_index, at in zip(batch, start, strict=True)
     ]
-    return Survivors(batch, start, [spans.end[index] for index in kept], is_tombstone, times)
+    return Survivors(batch, start, [spans.end[index] for index in selected], is_tombstone, times)
 
 
-def _without_old_tombstones(survivors: Survivors, spans: Spans, passing: Container[int], now_ms: int) -> Survivors:
-    """Tombstones go when the horizon of their batch has come; what they deleted went long before."""
+def _without_old_tombstones(
+    survivors: Survivors, spans: RecordSpans, marker_batches: Container[int], now_ms: int
+) -> Survivors:
+    """Drop tombstones past the delete horizon of their batch. The records they deleted were dropped long before."""
     attributes, base_ms = spans.headers.attributes, spans.headers.base_timestamp_ms
     expired = {
         index
-        for index, of in enumerate(survivors.batch)
+        for index, batch_index in enumerate(survivors.batch)
         if survivors.is_tombstone[index]
-        and of not in passing
-        and attributes[of] & DELETE_HORIZON_BIT
-        and base_ms[of] <= now_ms
+        and batch_index not in marker_batches
+        and attributes[batch_index] & DELETE_HORIZON_BIT
+        and base_ms[batch_index] <= now_ms
     }
     if not expired:
         return survivors
-    rows = (row for index, row in enumerate(zip(*survivors, strict=True)) if index not in expired)
-    return Survivors(*(map(list, zip(*rows, strict=True)))) if len(expired) < len(survivors.batch) else _NONE
+    entries = (row for index, row in enumerate(zip(*survivors, strict=True)) if index not in expired)
+    return Survivors(*(map(list, zip(*entries, strict=True)))) if len(expired) < len(survivors.batch) else _NO_SURVIVORS
 
 
-def as_lists(headers: Headers) -> Headers:
-    """The same, and quick to look into one by one."""
-    return Headers(*map(as_list, headers))
+def as_lists(headers: BatchHeaders) -> BatchHeaders:
+    """The headers with lists as columns, for fast access to single values."""
+    return BatchHeaders(*map(as_list, headers))

@@ -1,8 +1,8 @@
-"""One run of compaction over one partition: plan, write beside the log, then say that it counts, once.
+"""One run of compaction over one partition: plan, write the new files, then make them the log with one manifest.
 
-Everything before the manifest is files that nobody reads; the manifest is one name that appears or does not. So a run
-may be killed anywhere. Several may run on one partition, on several machines that share the folder: the second to
-finish finds that its manifest's number is taken, throws its files away and plans anew.
+Files that no manifest names are not read, and the manifest is created atomically, so a run may be killed at any point.
+Several runs may work on one partition, even on several machines that share the folder: the second one to finish finds
+that the number of its manifest exists, removes its files and plans again.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from typing import NamedTuple
 
 from ...disk.disk import Disk
 from ...engine.clock import wall_clock_ms
-from ..manifest import Compacted, Manifest, manifest_folder, put_if_absent, segments_folder
+from ..manifest import CompactedSegment, Manifest, manifest_folder, put_if_absent, segments_folder
 from ..reading.segment import CHUNK_BYTES
 from ..recovery.missing import refuse_missing
-from .history import taken_to
-from .join import Joiner, groups
-from .kernel import Progress, Rules, Spill, clean_files
-from .plan import MIN_CLEANABLE_DIRTY_RATIO, Plan, below_open_transactions, make_plan
-from .publish import locked
-from .runs import Runs
+from .history import history_limit
+from .join import SegmentJoiner, group_into_segments
+from .kernel import CleaningRules, OnBytesRead, SpillResult, clean_files
+from .plan import MIN_CLEANABLE_DIRTY_RATIO, CompactionPlan, below_open_transactions, make_plan
+from .publish import try_lock
+from .runs import HashRuns
 from .seen import KEYS_BYTES_MAX, SeenKeys
-from .survivors import Memory, OpenTransaction
+from .survivors import CleaningState, OpenTransaction
 
 DELETE_RETENTION_MS = 24 * 60 * 60 * 1000  # Kafka's delete.retention.ms
 SEGMENT_BYTES = 104857600  # Kafka's offsets.topic.segment.bytes
-TRIES = 5  # a run that always loses is one too many; whoever wins does its work
+MAX_ATTEMPTS = 5  # if other runs win each time, they do the work
 
 
-class Settings(NamedTuple):
-    """``now_ms``: ms since 1970, the same for a whole run. ``owner``: who it is, for people. Other times in ms.
+class CompactionSettings(NamedTuple):
+    """``now_ms``: ms since 1970, the same for a whole run. ``owner``: a name for people. Other times in ms.
 
-    ``min_ratio``: compact only where more than this part was never compacted; below 0: wherever there is something.
-    ``keys_bytes_max``: memory for the keys of a partition; more of them are kept on disk meanwhile.
+    ``min_ratio``: compact only if more than this share of the bytes was never compacted; below 0: always if any.
+    ``keys_bytes_max``: memory for the keys of a partition; further keys are kept on disk.
     """
 
     now_ms: int
@@ -51,12 +51,12 @@ class Settings(NamedTuple):
     keys_bytes_max: int = KEYS_BYTES_MAX
 
     @property
-    def rules(self) -> Rules:
-        return Rules(self.now_ms, self.delete_retention_ms, self.fast, self.chunk_bytes)
+    def rules(self) -> CleaningRules:
+        return CleaningRules(self.now_ms, self.delete_retention_ms, self.fast, self.chunk_bytes)
 
 
-class Draft(NamedTuple):
-    """A manifest that does not count yet, whose files are written; and what was counted. Plain, so it can travel."""
+class CompactionDraft(NamedTuple):
+    """A manifest that is not in effect yet, whose files are written, and the totals before. Picklable."""
 
     manifest: Manifest
     records_before: int
@@ -72,143 +72,149 @@ class Draft(NamedTuple):
 
 
 def random_id() -> str:
-    """Eight characters that nobody else has."""
+    """Eight random hexadecimal digits."""
     return f"{random.SystemRandom().getrandbits(32):08x}"
 
 
-def ignore(_bytes: int) -> None:
-    """A progress that nobody looks at."""
+def ignore_progress(_bytes: int) -> None:
+    """An ``OnBytesRead`` that does nothing."""
 
 
 def compact(
     disk: Disk,
     folder: Path,
-    settings: Settings,
+    settings: CompactionSettings,
     clock: Callable[[], int] = wall_clock_ms,
     new_id: Callable[[], str] = random_id,
-    progress: Progress = ignore,
-) -> Draft | None:
-    """Compact a partition's folder if it is worth it; what was made the log, or None when nothing was.
+    on_bytes_read: OnBytesRead = ignore_progress,
+) -> CompactionDraft | None:
+    """Compact a partition's folder if it is worth it. Returns the draft that became the log, or None.
 
-    DamagedBatch and UnsupportedCompression name the file and the byte, ManifestError the manifest, MissingFiles a file
-    that is gone; OSError for a disk that fails. After any of them the log is what it was before.
+    Raises DamagedBatch and UnsupportedCompression with the file and the position, ManifestError with the manifest,
+    MissingFiles with a file that is gone, and OSError for a disk error. After an error the log is unchanged.
     """
-    lost: FileNotFoundError | None = None
-    for _ in range(TRIES):
+    last_error: FileNotFoundError | None = None
+    for _ in range(MAX_ATTEMPTS):
         try:
-            draft = write_draft(disk, folder, make_plan(disk, folder), settings, new_id, progress)
-            if draft is None or commit(disk, folder, draft, clock(), new_id()):
+            draft = write_draft(disk, folder, make_plan(disk, folder), settings, new_id, on_bytes_read)
+            if draft is None or commit_draft(disk, folder, draft, clock(), new_id()):
                 return draft
-        except FileNotFoundError as error:  # a file that was planned with is gone: others were quicker
-            lost = error
-    if lost is not None:
-        raise lost
+        except FileNotFoundError as error:  # another run removed a file of the plan
+            last_error = error
+    if last_error is not None:
+        raise last_error
     return None
 
 
 def write_draft(
     disk: Disk,
     folder: Path,
-    plan: Plan,
-    settings: Settings,
+    plan: CompactionPlan,
+    settings: CompactionSettings,
     new_id: Callable[[], str] = random_id,
-    progress: Progress = ignore,
-) -> Draft | None:
-    """Write what a plan would make the log, durably, without making it so; None when it is not worth it."""
+    on_bytes_read: OnBytesRead = ignore_progress,
+) -> CompactionDraft | None:
+    """Write the files of a plan durably, without making them the log; None if it is not worth it."""
     if not plan.is_due(settings.now_ms, settings.min_ratio):
         return None
     refuse_missing(disk, folder)
     try:
-        return _Run(disk, folder, plan, settings, new_id(), progress).write()
+        return _DraftWriter(disk, folder, plan, settings, new_id(), on_bytes_read).write()
     except OpenTransaction:
-        shorter = below_open_transactions(disk, plan)
-    if not shorter.is_due(settings.now_ms, settings.min_ratio):
+        shorter_plan = below_open_transactions(disk, plan)
+    if not shorter_plan.is_due(settings.now_ms, settings.min_ratio):
         return None
-    return _Run(disk, folder, shorter, settings, new_id(), progress).write()
+    return _DraftWriter(disk, folder, shorter_plan, settings, new_id(), on_bytes_read).write()
 
 
-def commit(disk: Disk, folder: Path, draft: Draft, now_ms: int, unique: str) -> bool:
-    """Make a draft the log. False when another run was first, or is tidying, or a history has not taken as much.
+def commit_draft(disk: Disk, folder: Path, draft: CompactionDraft, now_ms: int, unique: str) -> bool:
+    """Make a draft the log. False, with its files removed, if another run was first or holds the lock, or if the
+    history has not copied as much.
 
-    Then the draft's files are gone.
-
-    Alone, because who slept for a day (a suspended machine) may find them collected: a look shows it, and only as long
-    as nobody collects does it stay true. ``now_ms``: the time of this call, since from now on readers know of them.
+    Takes the lock: after a pause of a day (a suspended machine) the files of the draft may have been collected, and
+    only under the lock does the check for them stay valid. ``now_ms``: the time of this call, when readers begin to see
+    the files.
     """
     disk.make_folder(manifest_folder(folder))
-    # The names that the manifest relies on: its folders, its files, and the next segment, which proves that it may.
+    # The manifest depends on the names of its folders and files, and of the next segment, so these must be durable.
     for path in (folder, segments_folder(folder).parent, segments_folder(folder)):
         disk.sync_folder(path)
-    with locked(disk, folder) as alone:
-        made = disk.names(segments_folder(folder)) if alone else ()
-        is_whole = all(segment.file in made for segment in draft.manifest.segments)
-        limit = taken_to(disk, folder)
+    with try_lock(disk, folder) as is_locked:
+        existing_names = disk.names(segments_folder(folder)) if is_locked else ()
+        is_whole = all(segment.file in existing_names for segment in draft.manifest.segments)
+        limit = history_limit(disk, folder)
         manifest = draft.manifest._replace(created_ms=now_ms)
-        is_kept = limit is None or manifest.clean_end <= limit
-        if alone and is_whole and is_kept and put_if_absent(disk, folder, manifest, unique):
+        is_within_history = limit is None or manifest.clean_end <= limit
+        if is_locked and is_whole and is_within_history and put_if_absent(disk, folder, manifest, unique):
             return True
     _remove_all(disk, [segments_folder(folder) / segment.file for segment in draft.manifest.segments])
     return False
 
 
-class _Run:
-    """Writes one draft."""
+class _DraftWriter:
+    """Writes the files of one draft."""
 
     def __init__(
-        self, disk: Disk, folder: Path, plan: Plan, settings: Settings, run_id: str, progress: Progress
+        self,
+        disk: Disk,
+        folder: Path,
+        plan: CompactionPlan,
+        settings: CompactionSettings,
+        run_id: str,
+        on_bytes_read: OnBytesRead,
     ) -> None:
         self._disk = disk
         self._folder = folder
         self._plan = plan
         self._settings = settings
         self._suffix = f"{plan.manifest.generation + 1:010d}-{settings.now_ms // 1000:08x}{run_id}"
-        self._progress = progress
-        self._made: list[Path] = []
+        self._progress = on_bytes_read
+        self._created_paths: list[Path] = []
 
-    def write(self) -> Draft:
+    def write(self) -> CompactionDraft:
         try:
             return self._write()
-        except FileExistsError:  # somebody else's, by a chance in four milliards
+        except FileExistsError:  # a file of another run with the same random id: do not remove it
             raise
         except BaseException:
-            _remove_all(self._disk, self._made)
+            _remove_all(self._disk, self._created_paths)
             raise
 
-    def _write(self) -> Draft:
-        where = segments_folder(self._folder)
-        self._disk.make_folder(where)
-        spill_path = self._new(f"{self._suffix}.spill")
+    def _write(self) -> CompactionDraft:
+        directory = segments_folder(self._folder)
+        self._disk.make_folder(directory)
+        spill_path = self._new_path(f"{self._suffix}.spill")
         fd = self._disk.open(spill_path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            spill, has_transactions = self._clean(fd)
-            joiner = Joiner(self._disk, where, fd, self._settings.rules, has_transactions)
-            segments = self._join(joiner, spill)
+            spill, has_transactions = self._clean_files(fd)
+            joiner = SegmentJoiner(self._disk, directory, fd, self._settings.rules, has_transactions)
+            segments = self._join_segments(joiner, spill)
         finally:
             self._disk.close(fd)
-        with suppress(FileNotFoundError):  # collected, because this run has lost already
+        with suppress(FileNotFoundError):  # collected already, because this run has lost
             self._disk.remove(spill_path)
-        return Draft(self._manifest(segments), spill.records_before, spill.bytes_before)
+        return CompactionDraft(self._new_manifest(segments), spill.records_before, spill.bytes_before)
 
-    def _clean(self, spill_fd: int) -> tuple[Spill, bool]:
-        """What stays, and whether there are transactions."""
+    def _clean_files(self, spill_fd: int) -> tuple[SpillResult, bool]:
+        """The kept records, and whether there are transactions."""
         numbers = count()
-        runs = Runs(self._disk, lambda: self._new(f"{next(numbers):020d}-{self._suffix}.spill"))
-        memory = Memory(SeenKeys(runs, self._settings.keys_bytes_max), self._plan.outcomes)
+        runs = HashRuns(self._disk, lambda: self._new_path(f"{next(numbers):020d}-{self._suffix}.spill"))
+        state = CleaningState(SeenKeys(runs, self._settings.keys_bytes_max), self._plan.outcomes)
         try:
             rules, end = self._settings.rules, self._plan.end
-            spill = clean_files(self._disk, self._plan.files, spill_fd, memory, rules, self._progress, end)
+            spill = clean_files(self._disk, self._plan.files, spill_fd, state, rules, self._progress, end)
         finally:
             runs.remove()
-        return spill, bool(memory.committed)
+        return spill, bool(state.committed)
 
-    def _join(self, joiner: Joiner, spill: Spill) -> tuple[Compacted, ...]:
-        parts = groups(spill.sources, self._plan.end, self._settings.segment_bytes)
+    def _join_segments(self, joiner: SegmentJoiner, spill: SpillResult) -> tuple[CompactedSegment, ...]:
+        segment_sources = group_into_segments(spill.sources, self._plan.end, self._settings.segment_bytes)
         return tuple(
-            joiner.write(self._new(f"{sources[0].base:020d}-{self._suffix}.log").name, sources, end)
-            for sources, end in parts
+            joiner.write(self._new_path(f"{sources[0].base:020d}-{self._suffix}.log").name, sources, end)
+            for sources, end in segment_sources
         )
 
-    def _manifest(self, segments: tuple[Compacted, ...]) -> Manifest:
+    def _new_manifest(self, segments: tuple[CompactedSegment, ...]) -> Manifest:
         old = self._plan.manifest
         return Manifest(
             generation=old.generation + 1,
@@ -220,14 +226,14 @@ class _Run:
             replaced=tuple(str(file.path.relative_to(self._folder)) for file in self._plan.files),
         )
 
-    def _new(self, name: str) -> Path:
+    def _new_path(self, name: str) -> Path:
         path = segments_folder(self._folder) / name
-        self._made.append(path)
+        self._created_paths.append(path)
         return path
 
 
 def _remove_all(disk: Disk, paths: list[Path]) -> None:
-    """What cannot be removed is collected as garbage later."""
+    """Remove files; those that cannot be removed are collected later."""
     for path in paths:
         with suppress(OSError):
             disk.remove(path)

@@ -1,1 +1,1 @@
-"""Bytes of the log: record batches, records, checksums."""
+"""Encoding and decoding of the log: record batches, records, checksums."""

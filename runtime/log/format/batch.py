@@ -1,13 +1,13 @@
-"""Kafka's RecordBatch, magic 2: how records lie in a log, written as Kafka's coordinator writes it, and read back.
+"""Kafka's RecordBatch, magic 2: encoding as Kafka's coordinator writes it, and decoding.
 
 ::
 
     at  size  field                       written
      0     8  base offset                 assigned by the log
-     8     4  length of what follows
-    12     4  partition leader epoch      0: one leader, for ever
+     8     4  length of the rest
+    12     4  partition leader epoch      0: there is only one leader
     16     1  magic                       2
-    17     4  CRC-32C from byte 21 on     so offset and epoch may change without it
+    17     4  CRC-32C from byte 21 on     so offset and epoch can change without it
     21     2  attributes                  bits 0-2 codec (0), 3 log append time (0), 4 transactional, 5 control
     23     4  last offset delta
     27     8  base timestamp              of the first record, create time
@@ -26,20 +26,20 @@ from struct import Struct
 from typing import NamedTuple
 
 from ...disk.crc import crc32c
+from .codecs import decompress
 from .errors import DamagedBatch, OffsetTooLarge
 from .varint import decode_signed, encode_length, encode_signed
 
 MAGIC = 2
 LEADER_EPOCH = 0
 HEADER_BYTES = 61
-PREFIX_BYTES = 12  # base offset and length: what must be read to know how long the batch is
+PREFIX_BYTES = 12  # base offset and length: enough to compute the batch's size
 CRC_FROM = 21
 LOG_OFFSET_MAX = 2**62
-"""The largest offset that a record of the log may have. A file that claims a larger one is damaged.
+"""The largest offset of a record. A file with a larger one is damaged.
 
-A million records a second reach it in 146,000 years, and sums of offsets near 2^63 do not fit 64 bits.
+A million records per second reach it in 146,000 years. Sums of offsets near 2^63 would not fit 64 bits.
 """
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7")
 
 CODEC_BITS = 0x07  # of the attributes
 LOG_APPEND_TIME_BIT = 0x08
@@ -59,7 +59,7 @@ assert _HEADER.size == HEADER_BYTES == CRC_FROM + _INSIDE_CRC.size
 
 
 def frame_record(timestamp_delta_ms: int, offset_delta: int, key: bytes, value: bytes | None) -> bytes:
-    """One record as it lies in a batch, without headers; a value of None is a tombstone."""
+    """The bytes of one record in a batch, without headers; a value of None is a tombstone."""
     body = b"".join(
         (
             b"\0",
@@ -75,7 +75,7 @@ def frame_record(timestamp_delta_ms: int, offset_delta: int, key: bytes, value: 
 
 
 class Producer(NamedTuple):
-    """Whose transaction a batch belongs to; a control batch ends it."""
+    """The producer of the transaction that a batch belongs to; a control batch ends the transaction."""
 
     producer_id: int
     epoch: int
@@ -89,21 +89,21 @@ def encode_batch(
     records: Sequence[bytes],
     producer: Producer | None = None,
 ) -> bytes:
-    """A batch of framed records. Their offset deltas must be 0, 1, 2, ..."""
+    """The bytes of a batch of framed records. Their offset deltas must be 0, 1, 2, ..."""
     count = len(records)
     if producer is None:
         inside = _INSIDE_CRC.pack(0, count - 1, base_timestamp_ms, max_timestamp_ms, -1, -1, 0, count)
     else:
         attributes, sequence = (_CONTROL, -1) if producer.is_control else (TRANSACTIONAL_BIT, 0)
-        of = producer.producer_id, producer.epoch, sequence
-        inside = _INSIDE_CRC.pack(attributes, count - 1, base_timestamp_ms, max_timestamp_ms, *of, count)
+        producer_fields = producer.producer_id, producer.epoch, sequence
+        inside = _INSIDE_CRC.pack(attributes, count - 1, base_timestamp_ms, max_timestamp_ms, *producer_fields, count)
     checked = inside + b"".join(records)
     length = len(checked) + CRC_FROM - PREFIX_BYTES
     return _OUTSIDE_CRC.pack(base_offset, length, LEADER_EPOCH, MAGIC, crc32c(checked)) + checked
 
 
 def with_records(batch: Batch, attributes: int, records: bytes) -> bytes:
-    """The bytes of a batch that says the same as ``batch`` of everything but its attributes and records."""
+    """The bytes of ``batch`` with other attributes and records."""
     checked = _INSIDE_CRC.pack(attributes, *_INSIDE_CRC.unpack_from(batch.data, CRC_FROM)[1:]) + records
     base_offset, _, leader_epoch, magic, _ = _OUTSIDE_CRC.unpack_from(batch.data)
     length = len(checked) + CRC_FROM - PREFIX_BYTES
@@ -111,18 +111,18 @@ def with_records(batch: Batch, attributes: int, records: bytes) -> bytes:
 
 
 def timestamp_of(batch: bytes | memoryview) -> int:
-    """The newest timestamp in a batch that is known to be whole, in ms since 1970."""
+    """The newest timestamp in a complete batch, in ms since 1970."""
     return int(_TIMESTAMP.unpack_from(batch, 35)[0])
 
 
 def offsets_of(batch: bytes | memoryview) -> tuple[int, int]:
-    """First and last offset of a batch that is known to be whole."""
+    """First and last offset of a complete batch."""
     base, _ = _PREFIX.unpack_from(batch)
     return base, base + int(_LAST_OFFSET_DELTA.unpack_from(batch, 23)[0])
 
 
 class Batch(NamedTuple):
-    """A whole batch whose checksum is right. ``position`` is where it begins in ``source``, ``size`` in bytes."""
+    """A complete batch with a correct checksum. ``position``: its first byte in ``source``. ``size``: in bytes."""
 
     position: int
     size: int
@@ -143,17 +143,15 @@ class Batch(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether it ends a transaction and holds no data."""
+        """Whether it ends a transaction and has no data."""
         return bool(self.attributes & CONTROL_BIT)
 
     def records(self) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
-        """Offset, timestamp in ms, key and value of each record, decoded as they are asked for.
+        """Offset, timestamp in ms, key and value of each record, decoded lazily.
 
-        UnsupportedCompression where its codec is not known here, DamagedBatch where the records do not fit the batch.
+        Raises UnsupportedCompression for an unsupported codec, DamagedBatch where records do not match the batch.
         """
         if self.attributes & CODEC_BITS:
-            from .codecs import inflate  # which needs this module, and is hardly ever needed
-
             yield from inflate(self).records()
             return
         at = HEADER_BYTES
@@ -189,7 +187,7 @@ def _field(data: bytes | memoryview, at: int, stop: int) -> tuple[bytes | None, 
 
 
 def read_size(data: bytes | memoryview, at: int) -> int | None:
-    """The size in bytes that the batch at ``at`` claims; None when not even that can be seen."""
+    """The size in bytes that the batch at ``at`` states; None when too few bytes are left."""
     if at + PREFIX_BYTES > len(data):
         return None
     _, length = _PREFIX.unpack_from(data, at)
@@ -197,36 +195,60 @@ def read_size(data: bytes | memoryview, at: int) -> int | None:
 
 
 def read_batch(data: memoryview, at: int = 0, position: int | None = None, source: str = "buffer") -> Batch:
-    """The batch at ``at``, checked: size, magic, CRC, counts, offsets.
+    """The batch at ``at``, with size, magic, CRC, counts and offsets checked.
 
-    DamagedBatch names ``position`` (default ``at``). OffsetTooLarge when nothing but the offsets is wrong.
+    Raises DamagedBatch with ``position`` (default ``at``), OffsetTooLarge when only the offsets are wrong.
     """
-    where = at if position is None else position
+    position = at if position is None else position
     size = read_size(data, at)
     left = len(data) - at
     if size is None or size > left:
-        raise DamagedBatch(where, f"cut off: {left} bytes are left of {size or 'a header'}", source)
+        raise DamagedBatch(position, f"cut off: {left} bytes are left of {size or 'a header'}", source)
     if size < HEADER_BYTES:
-        raise DamagedBatch(where, f"its length says {size} bytes, expected at least {HEADER_BYTES}", source)
+        raise DamagedBatch(position, f"its length says {size} bytes, expected at least {HEADER_BYTES}", source)
     base, _, _, magic, crc, attributes, last_delta, base_ms, max_ms, producer, epoch, _, count = _HEADER.unpack_from(
         data, at
     )
     if magic != MAGIC:
-        raise DamagedBatch(where, f"magic {magic}, expected {MAGIC}", source)
-    found = crc32c(data[at + CRC_FROM : at + size])
-    if found != crc:
-        raise DamagedBatch(where, f"checksum {found:#010x}, expected {crc:#010x}", source)
+        raise DamagedBatch(position, f"magic {magic}, expected {MAGIC}", source)
+    checksum = crc32c(data[at + CRC_FROM : at + size])
+    if checksum != crc:
+        raise DamagedBatch(position, f"checksum {checksum:#010x}, expected {crc:#010x}", source)
     if base < 0 or last_delta < 0 or count < 0:
-        raise DamagedBatch(where, f"base offset {base}, last offset delta {last_delta}, {count} records", source)
+        raise DamagedBatch(position, f"base offset {base}, last offset delta {last_delta}, {count} records", source)
     body = data[at : at + size]
     last = base + last_delta
     if last > LOG_OFFSET_MAX:
-        raise OffsetTooLarge(where, f"offsets {base} to {last}, expected at most {LOG_OFFSET_MAX}", source)
-    return Batch(where, size, base, last, attributes, base_ms, max_ms, count, body, source, producer, epoch)
+        raise OffsetTooLarge(position, f"offsets {base} to {last}, expected at most {LOG_OFFSET_MAX}", source)
+    return Batch(position, size, base, last, attributes, base_ms, max_ms, count, body, source, producer, epoch)
+
+
+def inflate(batch: Batch) -> Batch:
+    """The same batch with uncompressed records; the argument itself if it is not compressed.
+
+    UnsupportedCompression and DamagedBatch as in ``codecs.decompress``.
+    """
+    codec = batch.attributes & CODEC_BITS
+    if not codec:
+        return batch
+    records = decompress(codec, bytes(batch.data[HEADER_BYTES:]), batch.position, batch.source)
+    data = with_records(batch, batch.attributes & ~CODEC_BITS, records)
+    return read_batch(memoryview(data), 0, batch.position, batch.source)
+
+
+def inflate_buffer(data: bytes, starts: Sequence[int], source: str, position: int = 0) -> tuple[bytes, list[int]]:
+    """A buffer of whole batches without compression, and where they begin there. Errors as in ``inflate``."""
+    view = memoryview(data)
+    batches = [inflate(read_batch(view, start, position + start, source)) for start in starts]
+    inflated_starts, size = [], 0
+    for batch in batches:
+        inflated_starts.append(size)
+        size += batch.size
+    return b"".join(batch.data for batch in batches), inflated_starts
 
 
 def read_batches(data: bytes | memoryview, source: str = "buffer") -> Iterator[Batch]:
-    """All batches of a buffer, in order; DamagedBatch at the first that is cut off or does not check out."""
+    """All batches of a buffer, in order; DamagedBatch at the first that is truncated or invalid."""
     view = memoryview(data)
     at = 0
     while at < len(view):

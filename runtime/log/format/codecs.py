@@ -1,21 +1,23 @@
-"""Compressed batches, as Kafka writes them where ``offsets.topic.compression.codec`` says so: read, never written.
+"""Decompression of batches, which Kafka writes with ``offsets.topic.compression.codec``. They are read, never written.
 
-Whoever reads records works on a batch that is not compressed: ``inflate`` makes the same batch without its codec. gzip
-comes with Python; snappy, lz4 and zstd with the ``cramjam`` package (``pip install 'callboard[compression]'``).
+``batch.inflate`` makes the same batch without its codec, so readers only see uncompressed records. gzip comes with
+Python; snappy, lz4 and zstd with the ``cramjam`` package (``pip install 'callboard[compression]'``).
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
-from .batch import CODEC_BITS, CODECS, HEADER_BYTES, Batch, read_batch, with_records
 from .errors import DamagedBatch, UnsupportedCompression
 
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7")
+"""Names of the values of ``batch.CODEC_BITS``."""
+
 INFLATED_MAX = 256 * 1024 * 1024
-"""Records of one batch. Kafka's largest is 1 MB unless somebody has raised it; nobody's is this large."""
+"""Limit of the uncompressed size of one batch's records. Kafka's default limit of a batch is 1 MB."""
 
 _BUFFER_BYTES = 256 * 1024
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
@@ -24,74 +26,54 @@ _XERIAL_BLOCK = Struct(">i")
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
-def inflate(batch: Batch) -> Batch:
-    """The same batch with its records as they were before compression; itself if it is not compressed.
+def decompress(codec: int, data: bytes, position: int, source: str) -> bytes:
+    """The records of the batch at ``position`` in ``source``, decompressed.
 
-    UnsupportedCompression for a codec that nobody knows or whose package is not installed, DamagedBatch where the
-    bytes are not what the codec makes.
+    UnsupportedCompression for an unknown codec, or one whose package is not installed; DamagedBatch where the bytes are
+    not valid for the codec.
     """
-    codec = batch.attributes & CODEC_BITS
-    if not codec:
-        return batch
-    records = _decompressed(codec, bytes(batch.data[HEADER_BYTES:]), batch)
-    data = with_records(batch, batch.attributes & ~CODEC_BITS, records)
-    return read_batch(memoryview(data), 0, batch.position, batch.source)
-
-
-def inflate_buffer(data: bytes, starts: Sequence[int], source: str, position: int = 0) -> tuple[bytes, list[int]]:
-    """A buffer of whole batches without compression, and where they begin there. Errors as in ``inflate``."""
-    view = memoryview(data)
-    batches = [inflate(read_batch(view, at, position + at, source)) for at in starts]
-    begin, at = [], 0
-    for batch in batches:
-        begin.append(at)
-        at += batch.size
-    return b"".join(batch.data for batch in batches), begin
-
-
-def _decompressed(codec: int, data: bytes, batch: Batch) -> bytes:
-    decompress = _DECOMPRESS.get(codec)
-    if decompress is None:
-        raise UnsupportedCompression(CODECS[codec], batch.position, batch.source)
+    decompressor = _DECOMPRESS.get(codec)
+    if decompressor is None:
+        raise UnsupportedCompression(CODECS[codec], position, source)
     try:
-        return decompress(data)
+        return decompressor(data)
     except ImportError:
-        raise UnsupportedCompression(CODECS[codec], batch.position, batch.source) from None
+        raise UnsupportedCompression(CODECS[codec], position, source) from None
     except Exception as error:  # cramjam and zlib have errors of their own
-        raise DamagedBatch(batch.position, f"its records are no {CODECS[codec]}: {error}", batch.source) from None
+        raise DamagedBatch(position, f"its records are not valid {CODECS[codec]}: {error}", source) from None
 
 
 def _gunzip(data: bytes) -> bytes:
-    """All members of the stream: Java's may write several."""
-    found, left = [], INFLATED_MAX
+    """Decompress all members of a gzip stream; Java may write several."""
+    parts, left = [], INFLATED_MAX
     while data:
-        one = zlib.decompressobj(_GZIP_WINDOW)
-        found.append(one.decompress(data, max(1, left)))
-        left -= len(found[-1])
-        if not one.eof or left < 0:
-            raise ValueError(f"it is cut off, or has more than {INFLATED_MAX} bytes")
-        data = one.unused_data
-    return b"".join(found)
+        member = zlib.decompressobj(_GZIP_WINDOW)
+        parts.append(member.decompress(data, max(1, left)))
+        left -= len(parts[-1])
+        if not member.eof or left < 0:
+            raise ValueError(f"it is truncated, or has more than {INFLATED_MAX} bytes")
+        data = member.unused_data
+    return b"".join(parts)
 
 
 def _unsnap(data: bytes) -> bytes:
-    """Kafka's Java client frames snappy as the xerial library does; others may send it as it is."""
+    """Decompress snappy, framed by the xerial library (as in Kafka's Java client) or raw."""
     if not data.startswith(_XERIAL_MAGIC):
         return _unsnap_block(data, INFLATED_MAX)
-    found, at, left = [], _XERIAL_HEADER_BYTES, INFLATED_MAX
+    parts, at, left = [], _XERIAL_HEADER_BYTES, INFLATED_MAX
     while at < len(data):
         (size,) = _XERIAL_BLOCK.unpack_from(data, at)
         at += _XERIAL_BLOCK.size
         if not 0 < size <= len(data) - at:
             raise ValueError(f"a block of {size} bytes, {len(data) - at} left")
-        found.append(_unsnap_block(data[at : at + size], left))
-        left -= len(found[-1])
+        parts.append(_unsnap_block(data[at : at + size], left))
+        left -= len(parts[-1])
         at += size
-    return b"".join(found)
+    return b"".join(parts)
 
 
 def _unsnap_block(data: bytes, bytes_max: int) -> bytes:
-    """One block, which says first how large it becomes: memory for that is taken before anything is checked."""
+    """Decompress one block. Its size is checked first, because snappy allocates that much memory."""
     snappy = _cramjam().snappy
     if snappy.decompress_raw_len(data) > bytes_max:
         raise ValueError(f"it has more than {INFLATED_MAX} bytes")
@@ -107,20 +89,20 @@ def _unzstd(data: bytes) -> bytes:
 
 
 def _into_buffer(decompress_into: Callable[[bytes, bytearray], int], data: bytes) -> bytes:
-    """Decompress into buffers that grow up to ``INFLATED_MAX``: a few bytes may become gigabytes."""
+    """Decompress into growing buffers of at most ``INFLATED_MAX``, because a few bytes may become gigabytes."""
     size = max(_BUFFER_BYTES, 4 * len(data))
     while True:
         buffer = bytearray(min(size, INFLATED_MAX))
         try:
             return bytes(memoryview(buffer)[: decompress_into(data, buffer)])
-        except Exception:  # of its own; no room and wrong bytes look alike
+        except Exception:  # cramjam's own; a full buffer and invalid bytes raise the same
             if size >= INFLATED_MAX:
                 raise
         size *= 8
 
 
 def _cramjam() -> Any:
-    """ImportError where it is not installed. Loaded when the first such batch is met, which is almost never."""
+    """Import cramjam on first use, because most logs do not need it. Raises ImportError."""
     import cramjam
 
     return cramjam

@@ -1,8 +1,8 @@
-"""Records straight to the bytes that lie in a batch. This is the hottest loop of the log, so it takes shortcuts.
+"""Encodes records directly to their bytes in a batch. This is the hottest loop of the log, so it has fast paths.
 
-Nearly every record is an offset of a partition that was committed a moment ago, mostly without metadata. So the bytes
-of keys are kept in a bounded table, and the rest of such a record is one ``pack``. The result is always what
-``records.encode`` and ``batch.frame_record`` yield together; a test holds that.
+Nearly every record is an offset of a partition that was committed shortly before, mostly without metadata. So the bytes
+of keys are cached in a bounded table, and the rest of such a record is one ``pack``. A test checks that the result is
+the same as that of ``records.encode`` and ``batch.frame_record``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .records import encode, encode_key
 from .transaction_records import encode_marker, encode_transaction
 from .varint import SMALL, encode_length
 
-KEY_TABLE_LIMIT = 16384  # about 5 MB; when it is full it starts again, which costs less than keeping an order
+KEY_TABLE_LIMIT = 16384  # about 5 MB; a full table is cleared, which is cheaper than an LRU order
 
 _VALUE_BYTES = 24  # an offset value v3 without metadata
 _PLAIN = Struct(">BhqihqB")  # its length (zigzag), the value, no headers
@@ -28,7 +28,7 @@ assert _PLAIN.size == _VALUE_BYTES + 2
 
 
 class RecordEncoder:
-    """Frames records. Not for several threads at once."""
+    """Encodes records. Not thread-safe."""
 
     __slots__ = ("_keys",)
 
@@ -36,14 +36,14 @@ class RecordEncoder:
         self._keys: dict[tuple[str, str, int], bytes] = {}
 
     def frame(self, record: Record, offset_delta: int) -> bytes:
-        """The record as it lies in a batch, timestamp delta 0. UnwritableRecord when a field does not fit.
+        """The bytes of a record in a batch, with timestamp delta 0. Raises UnwritableRecord when a field does not fit.
 
-        NeedsOwnBatch for a record of a transaction, see ``frame_in_transaction``.
+        Raises NeedsOwnBatch for a record of a transaction, see ``frame_in_transaction``.
         """
         if type(record) is not OffsetRecord or (value := record.value) is None or value[4] != -1:
             return frame_record(0, offset_delta, *_encode(record))
         try:
-            key = self._keys.get(record[:3]) or self._key(record)
+            key = self._keys.get(record[:3]) or self._cache_key(record)
             offset, leader_epoch, metadata, commit_timestamp_ms, _ = value
             if metadata:
                 rest = _with_metadata(offset, leader_epoch, metadata.encode(), commit_timestamp_ms)
@@ -57,12 +57,12 @@ class RecordEncoder:
         return b"%b\0\0%b%b%b" % (size, delta, key, rest)
 
     def frame_in_transaction(self, record: PendingOffsetRecord | MarkerRecord, offset_delta: int) -> bytes:
-        """The same for what lies in a batch of its transaction alone."""
+        """The same for records in a batch of their transaction."""
         pair = encode_marker(record) if isinstance(record, MarkerRecord) else encode(record)
         return frame_record(0, offset_delta, *pair)
 
-    def _key(self, record: OffsetRecord) -> bytes:
-        """The key with its length before it, from now on in the table."""
+    def _cache_key(self, record: OffsetRecord) -> bytes:
+        """The key with its length before it; adds it to the table."""
         if len(self._keys) >= KEY_TABLE_LIMIT:
             self._keys.clear()
         key = encode_key(record)

@@ -1,4 +1,4 @@
-"""What can be wrong with the bytes of a log. Each error says where and why."""
+"""Errors in the bytes of a log. Each tells where and why."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ UNKNOWN_OFFSET = -1
 
 
 class Damage(NamedTuple):
-    """A stretch of a file that is not what was written there. It is left as it is, and what follows it counts.
+    """A range of a file whose bytes are not those that were written. It is left unchanged, and readers skip it.
 
-    ``position`` and ``size`` in bytes; a size of 0 says that something is missing there. Every offset below
-    ``offset_before`` was read, if it exists; ``offset_after`` is the first that can be read again, None when nothing
-    follows. What lies between may be lost, in a compacted log only in part. In a journal ``offset_before`` may be
-    UNKNOWN_OFFSET: several partitions are concerned. Not ``is_certain``: there may be something good in it, because
-    the search for it took too long, or because it holds a whole batch with impossible offsets. It must not be cut.
+    ``position`` and ``size`` are in bytes; a size of 0 means that something is missing there. Every existing offset
+    below ``offset_before`` was read. ``offset_after`` is the first offset that can be read again, None when nothing
+    follows. Offsets between the two may be lost, in a compacted log only some of them. In a journal ``offset_before``
+    may be UNKNOWN_OFFSET, because several partitions are concerned. If not ``is_certain``, the range may contain valid
+    batches, because the search for them took too long, or because it has a complete batch with impossible offsets. Then
+    it must not be cut.
     """
 
     path: Path
@@ -28,7 +29,7 @@ class Damage(NamedTuple):
 
     @property
     def lost(self) -> str:
-        """The offsets that may be lost, in words."""
+        """The offsets that may be lost, as text."""
         if self.offset_before == UNKNOWN_OFFSET:
             return "of several partitions"
         if self.offset_after is None:
@@ -42,7 +43,7 @@ class Damage(NamedTuple):
 
 
 class DamagedBatch(ValueError):
-    """A batch that is cut off or does not check out. ``position`` is its first byte in ``source``."""
+    """A batch that is truncated or invalid. ``position`` is its first byte in ``source``."""
 
     def __init__(self, position: int, reason: str, source: str = "buffer") -> None:
         super().__init__(f"{source}: damaged batch at byte {position}: {reason}")
@@ -55,7 +56,7 @@ class OffsetTooLarge(DamagedBatch):
 
 
 class DamagedRecord(ValueError):
-    """A record whose bytes are not what its schema demands. ``position`` counts from the start of ``part``."""
+    """A record whose bytes do not match its schema. ``position`` counts from the start of ``part``."""
 
     def __init__(self, part: str, position: int, reason: str) -> None:
         super().__init__(f"damaged record {part} at byte {position}: {reason}")
@@ -65,7 +66,7 @@ class DamagedRecord(ValueError):
 
 
 class UnsupportedCompression(ValueError):
-    """A batch whose records are compressed with what is not known, or not installed here. Its bytes may be right."""
+    """A batch whose codec is unknown, or not installed here. The batch itself may be valid."""
 
     def __init__(self, codec: str, position: int, source: str) -> None:
         super().__init__(
@@ -77,8 +78,8 @@ class UnsupportedCompression(ValueError):
 
 
 class UnwritableRecord(ValueError):
-    """A record whose values do not fit Kafka's schema: a string of more than 32767 bytes, a number too large."""
+    """A record whose values do not fit Kafka's schema, such as a string of more than 32767 bytes."""
 
 
 class NeedsOwnBatch(ValueError):
-    """A record that cannot share a batch with others: it belongs to a transaction, or ends one."""
+    """A record that needs a batch of its own, because it belongs to a transaction or ends one."""

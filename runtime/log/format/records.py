@@ -1,9 +1,9 @@
-"""Keys and values of ``__consumer_offsets`` <-> the records that actors speak of.
+"""Encodes and decodes keys and values of ``__consumer_offsets``, to and from the records of ``actors.records``.
 
-Key: int16 type, then its fields; a value: int16 version, then its fields; both big endian (Kafka's generated
+A key is an int16 type and its fields; a value is an int16 version and its fields; both big endian (Kafka's generated
 ``OffsetCommitKey/Value`` and ``GroupMetadataKey/Value``)::
 
-    key 0, 1   group string, topic string, partition int32            (1 is written, 0 is read alike)
+    key 0, 1   group string, topic string, partition int32            (1 is written; 0 is read as 1)
     key 2      group string
     offset v0  offset int64, metadata string, commit timestamp int64
            v1  the same, and expire timestamp int64                   (written when there is one)
@@ -16,7 +16,7 @@ Key: int16 type, then its fields; a value: int16 version, then its fields; both 
            v3  members have a group instance id (nullable) before the client id                 (written)
            v4  as v3, flexible                                        (read only)
 
-Bytes behind the last field are ignored, as Kafka ignores them. Strings must be UTF-8.
+Bytes after the last field are ignored, as Kafka ignores them. Strings must be UTF-8.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _OFFSET_V3_BYTES = _OFFSET_HEAD.size + I64.size
 
 
 KeyedRecord = OffsetRecord | GroupRecord | PendingOffsetRecord | UnknownRecord
-"""What has a key and a value of ``__consumer_offsets``; a pending offset has those of an offset."""
+"""Records with a key and a value of ``__consumer_offsets``; a pending offset has those of an offset."""
 
 
 def encode(record: KeyedRecord) -> tuple[bytes, bytes | None]:
@@ -62,16 +62,16 @@ def encode(record: KeyedRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord | UnknownRecord:
-    """The record of a key and a value. DamagedRecord says which of the two is malformed, where and why."""
+    """The record of a key and a value. DamagedRecord tells which of the two is malformed, where and why."""
     if key is None:
         raise DamagedRecord("key", 0, "it is null, expected a key")
-    return _usual_offset(key, value) or _any_record(key, value)
+    return _decode_usual_offset(key, value) or _decode_any(key, value)
 
 
-def _usual_offset(key: bytes, value: bytes | None) -> OffsetRecord | None:
-    """An offset exactly as this version writes it, with no byte too few or too many; None for everything else.
+def _decode_usual_offset(key: bytes, value: bytes | None) -> OffsetRecord | None:
+    """The record of an offset in exactly the form that this version writes; None for everything else.
 
-    Three times as fast as the careful way, and nearly every record of a log looks like this.
+    Three times as fast as ``_decode_any``, and nearly every record of a log has this form.
     """
     if value is None or len(key) < 10 or len(value) < _OFFSET_V3_BYTES:
         return None
@@ -95,19 +95,19 @@ def _usual_offset(key: bytes, value: bytes | None) -> OffsetRecord | None:
     )
 
 
-def _any_record(key: bytes, value: bytes | None) -> OffsetRecord | GroupRecord | UnknownRecord:
+def _decode_any(key: bytes, value: bytes | None) -> OffsetRecord | GroupRecord | UnknownRecord:
     reader = Reader("key", key)
     key_type = reader.number(I16)
     if key_type in OFFSET_KEY_TYPES:
         group, topic, partition = reader.string(), reader.string(), reader.number(I32)
-        return OffsetRecord(group, topic, partition, None if value is None else _offset_value(value))
+        return OffsetRecord(group, topic, partition, None if value is None else _decode_offset(value))
     if key_type == GROUP_KEY_TYPE:
-        return GroupRecord(reader.string(), None if value is None else _group_value(value))
+        return GroupRecord(reader.string(), None if value is None else _decode_group(value))
     return UnknownRecord(key_type, key, value)
 
 
 def encode_key(record: KeyedRecord) -> bytes:
-    """The key's bytes; a field that does not fit raises what ``encode`` turns into UnwritableRecord."""
+    """The key's bytes; errors of fields that do not fit are turned into UnwritableRecord by ``encode``."""
     if isinstance(record, OffsetRecord | PendingOffsetRecord):
         return b"\0\1" + string(record.group_id) + string(record.topic) + I32.pack(record.partition)
     if isinstance(record, GroupRecord):
@@ -164,7 +164,7 @@ def _encode_member(member: MemberValue) -> bytes:
     )
 
 
-def _offset_value(data: bytes) -> OffsetValue:
+def _decode_offset(data: bytes) -> OffsetValue:
     reader = Reader("value", data)
     version = reader.version(NEWEST_VERSION, FLEXIBLE_VERSION)
     offset = reader.number(I64)
@@ -176,18 +176,18 @@ def _offset_value(data: bytes) -> OffsetValue:
     return OffsetValue(offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms)
 
 
-def _group_value(data: bytes) -> GroupValue:
+def _decode_group(data: bytes) -> GroupValue:
     reader = Reader("value", data)
     version = reader.version(NEWEST_VERSION, FLEXIBLE_VERSION)
     protocol_type, generation = reader.string(), reader.number(I32)
     protocol, leader = reader.nullable_string(), reader.nullable_string()
     timestamp_ms = reader.number(I64) if version >= 2 else -1
-    members = tuple(_member(reader, version) for _ in range(reader.count()))
+    members = tuple(_decode_member(reader, version) for _ in range(reader.count()))
     reader.tags()
     return GroupValue(protocol_type, generation, protocol, leader, timestamp_ms, members)
 
 
-def _member(reader: Reader, version: int) -> MemberValue:
+def _decode_member(reader: Reader, version: int) -> MemberValue:
     member = MemberValue(
         member_id=reader.string(),
         group_instance_id=reader.nullable_string() if version >= 3 else None,

@@ -1,4 +1,4 @@
-"""Keys and values of ``__transaction_state``, and what makes a batch of ``__consumer_offsets`` part of a transaction.
+"""Encodes and decodes ``__transaction_state`` and the records of transactions in ``__consumer_offsets``.
 
 Kafka's generated ``TransactionLogKey`` and ``TransactionLogValue``::
 
@@ -10,7 +10,7 @@ Kafka's generated ``TransactionLogKey`` and ``TransactionLogValue``::
 
 A control batch has one record (``EndTransactionMarker``)::
 
-    key        version int16 0, type int16: 0 abort, 1 commit; others are passed over
+    key        version int16 0, type int16: 0 abort, 1 commit; others are skipped
     value      version int16 0, coordinator epoch int32
 """
 
@@ -50,7 +50,7 @@ _EMPTY = 0  # the state in which Kafka writes no array
 
 
 def encode_transaction(record: TransactionRecord) -> tuple[bytes, bytes | None]:
-    """Key and value; UnwritableRecord when a field does not fit."""
+    """The key and value of a record; UnwritableRecord when a field does not fit."""
     try:
         key = I16.pack(KEY_VERSION) + string(record.transactional_id)
         return key, None if record.value is None else _encode_value(record.value)
@@ -75,7 +75,7 @@ def encode_marker(marker: MarkerRecord) -> tuple[bytes, bytes]:
 
 
 def decode_batch(batch: Batch) -> Iterator[tuple[int, int, Record]]:
-    """Offset, timestamp in ms and record of all that a batch of ``__consumer_offsets`` says, pending or not."""
+    """Offset, timestamp in ms and record of each record in a batch of ``__consumer_offsets``, pending or not."""
     for offset, timestamp_ms, key, value in batch.records():
         record = decode_record(batch, key, value)
         if record is not None:
@@ -83,7 +83,7 @@ def decode_batch(batch: Batch) -> Iterator[tuple[int, int, Record]]:
 
 
 def decode_record(batch: Batch, key: bytes | None, value: bytes | None) -> Record | None:
-    """One record of such a batch; None for a control record that is no end of a transaction. DamagedRecord."""
+    """One record of such a batch; None for a control record that does not end a transaction. DamagedRecord."""
     if batch.is_control:
         return _decode_marker(batch, key, value)
     record = decode(key, value)
@@ -107,8 +107,8 @@ def _encode_value(value: TransactionValue) -> bytes:
 
 def _encode_partitions(partitions: Iterable[tuple[str, int]]) -> bytes:
     topics = []
-    for topic, members in groupby(sorted(partitions), key=lambda place: place[0]):
-        name, ids = bounded(topic), [I32.pack(partition) for _, partition in members]
+    for topic, topic_partitions in groupby(sorted(partitions), key=lambda partition: partition[0]):
+        name, ids = bounded(topic), [I32.pack(partition) for _, partition in topic_partitions]
         topics.append(b"".join((encode_unsigned(len(name) + 1), name, encode_unsigned(len(ids) + 1), *ids, b"\0")))
     return encode_unsigned(len(topics) + 1) + b"".join(topics)
 
@@ -140,9 +140,9 @@ def _decode_value(data: bytes) -> TransactionValue:
         partitions=partitions,
         last_update_timestamp_ms=last_update_ms,
         start_timestamp_ms=start_ms,
-        previous_producer_id=_tagged(tags, _PREVIOUS_ID, I64, -1),
-        next_producer_id=_tagged(tags, _NEXT_ID, I64, -1),
-        client_version=_tagged(tags, _CLIENT_VERSION, I16, 0),
+        previous_producer_id=_decode_tag(tags, _PREVIOUS_ID, I64, -1),
+        next_producer_id=_decode_tag(tags, _NEXT_ID, I64, -1),
+        client_version=_decode_tag(tags, _CLIENT_VERSION, I16, 0),
     )
 
 
@@ -154,7 +154,7 @@ def _decode_partitions(reader: Reader) -> Iterator[tuple[str, int]]:
         reader.tags()
 
 
-def _tagged(tags: dict[int, bytes], tag: int, form: Struct, default: int) -> int:
+def _decode_tag(tags: dict[int, bytes], tag: int, form: Struct, default: int) -> int:
     return Reader("value", tags[tag]).number(form) if tag in tags else default
 
 

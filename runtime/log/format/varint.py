@@ -1,15 +1,16 @@
-"""Variable-length integers: 7 bits a byte, low group first; signed ones are folded by zigzag (Kafka's and protobuf's).
+"""Variable-length integers of Kafka and protobuf: 7 bits a byte, low group first; zigzag for signed ones.
 
-Records use them for every length and delta, so the small ones, which nearly all are, come from a table.
+Records use them for every length and delta. Nearly all of those are small and are encoded by a table.
 """
 
 from __future__ import annotations
 
 MAX_BYTES = 10  # a 64-bit number in groups of seven bits
+MAX_BYTES_32 = 5  # a 32-bit number: lengths and tags of the wire protocol
 
 
 def encode_unsigned(number: int) -> bytes:
-    """``number`` (>= 0) without folding, as compact lengths and tags are written."""
+    """``number`` (>= 0) without zigzag, as compact lengths and tags are written."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -19,7 +20,7 @@ def encode_unsigned(number: int) -> bytes:
 
 
 def encode_signed(number: int) -> bytes:
-    """``number`` of at most 64 bits, folded by zigzag: 0, -1, 1, -2 become 0, 1, 2, 3."""
+    """``number`` of at most 64 bits with zigzag: 0, -1, 1, -2 become 0, 1, 2, 3."""
     return encode_unsigned(number * 2 if number >= 0 else -number * 2 - 1)
 
 
@@ -28,25 +29,26 @@ SMALL = tuple(encode_signed(number) for number in range(8192))
 
 
 def encode_length(number: int) -> bytes:
-    """``number`` (>= 0) folded by zigzag, from the table where it can be."""
+    """``number`` (>= 0) with zigzag, from the table if it is small."""
     return SMALL[number] if number < len(SMALL) else encode_signed(number)
 
 
-def decode_unsigned(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The number at ``at`` and the position behind it. ValueError where the bytes end or run on too long."""
-    value = 0
-    for index in range(MAX_BYTES):
-        if at + index >= len(data):
-            raise ValueError("a variable-length number is cut off")
-        byte = data[at + index]
-        value |= (byte & 0x7F) << (7 * index)
+def decode_unsigned(data: bytes | memoryview, at: int, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
+    """The number at ``at`` and the position behind it. ValueError if it is cut off or longer than ``max_bytes``."""
+    value = shift = 0
+    for position in range(at, min(at + max_bytes, len(data))):
+        byte = data[position]
+        value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at + index + 1
-    raise ValueError(f"a variable-length number has more than {MAX_BYTES} bytes")
+            return value, position + 1
+        shift += 7
+    if at + max_bytes > len(data):
+        raise ValueError(f"cut off inside a varint at byte {len(data)}")
+    raise ValueError(f"a varint of more than {max_bytes} bytes")
 
 
 def decode_signed(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """As ``decode_unsigned``, unfolded. Reading a log is mostly this, hence the short cut for one byte."""
+    """As ``decode_unsigned``, with zigzag. Reading a log is mostly this, so one byte has a fast path."""
     if at < len(data) and (byte := data[at]) < 0x80:
         return (byte >> 1) ^ -(byte & 1), at + 1
     value, at = decode_unsigned(data, at)

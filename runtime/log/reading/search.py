@@ -1,8 +1,8 @@
-"""Looking for the next good batch behind damage, byte by byte, in bounded memory and time.
+"""Searches for the next valid batch behind damage, byte by byte, in bounded memory and time.
 
-The magic byte and what must stand round it give the candidates; a checksum tells. Garbage can be made so that every
-few bytes look like the head of a large batch, whose checksum would take long: then the search is given up, which says
-"not known" and not "nothing there". Whoever asked must not cut anything then.
+The magic byte and the constraints on the bytes around it select candidates; the checksum decides. Bytes can be crafted
+so that every few of them look like the header of a large batch, whose checksum takes long. Then the search stops with
+SearchAborted: whether a valid batch follows is unknown, so the caller must not truncate anything.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from ...disk.disk import Disk, read_at
 from ..format.batch import HEADER_BYTES, PREFIX_BYTES, Batch, read_batch
 from ..format.errors import DamagedBatch
 
-WINDOW_BYTES = 4 * 1024 * 1024  # what is searched at once, in memory
-BATCH_BYTES_MAX = 64 * 1024 * 1024  # a larger one is not looked for: no server is set to take such
+WINDOW_BYTES = 4 * 1024 * 1024  # searched at once, in memory
+BATCH_BYTES_MAX = 64 * 1024 * 1024  # larger batches are not found; no server is configured to accept them
 RECORD_BYTES_MAX = 2 * 1024 * 1024  # no record is larger, unless message_max_bytes is set to more
-EFFORT = 64  # bytes that may be read and checked for each that is searched: a second or two for 100 MB
-EFFORT_MIN_BYTES = 1024 * 1024 * 1024  # for a short search, which takes no time anyway
-CANDIDATE_BYTES = 4096  # what a candidate costs at least: about as much time as the checksum of so many bytes
+SEARCH_COST_FACTOR = 64  # bytes read and checked per byte searched: one or two seconds for 100 MB
+SEARCH_COST_MIN_BYTES = 1024 * 1024 * 1024  # the limit for short searches, which are quick anyway
+CANDIDATE_COST_BYTES = 4096  # minimum cost of a candidate: its overhead is about the checksum of so many bytes
 
 _MAGIC_AT = 16
 _HEAD_FIELDS = Struct(">qiibIhi")
-# Magic 2; before it a base offset and a length (below 64 MiB) that are not negative; behind it a checksum, attributes
-# whose upper byte is not used, and a last offset delta that is not negative.
+# Magic 2; before it a base offset >= 0 and a length from 0 to 64 MiB; behind it a checksum, attributes with an unused
+# upper byte, and a last offset delta >= 0.
 _HEAD = re.compile(
     rb"\x02(?<=[\x00-\x7f][\x00-\xff]{7}[\x00-\x03][\x00-\xff]{7}\x02)(?=[\x00-\xff]{4}\x00[\x00-\xff][\x00-\x7f])"
 )
 
 
-class SearchGivenUp(Exception):
-    """Too much of what was looked through looks like a batch and is none."""
+class SearchAborted(Exception):
+    """Too many candidates looked like a batch and were none."""
 
     def __init__(self, position: int) -> None:
         super().__init__(f"the search for a good batch behind it was given up at byte {position}")
 
 
 class OpenFile(NamedTuple):
-    """A file that is being read up to ``end``; what is appended later is not looked at."""
+    """A file that is read up to ``end``; bytes appended later are ignored."""
 
     disk: Disk
     fd: int
@@ -49,7 +49,7 @@ class OpenFile(NamedTuple):
     end: int
 
     def read(self, size: int, position: int) -> bytes:
-        """Exactly ``size`` bytes; OSError that names the file and the position when they cannot be read."""
+        """Exactly ``size`` bytes. Raises OSError, with the file and the position, if they cannot be read."""
         try:
             data = read_at(self.disk, self.fd, size, position)
         except OSError as error:
@@ -60,7 +60,7 @@ class OpenFile(NamedTuple):
         return data
 
     def head(self, position: int) -> Head | None:
-        """What the first bytes there say of a batch; None when they cannot be those of one."""
+        """The header fields of a batch at ``position``; None if no batch can begin there."""
         if self.end - position < HEADER_BYTES:
             return None
         head = head_of(self.read(HEADER_BYTES, position), 0)
@@ -68,7 +68,7 @@ class OpenFile(NamedTuple):
         return head if fits else None
 
     def batch(self, position: int, size: int) -> Batch | None:
-        """The good batch there; None when it is none."""
+        """The valid batch at ``position``; None if there is none."""
         try:
             return read_batch(memoryview(self.read(size, position)))
         except DamagedBatch:
@@ -76,7 +76,7 @@ class OpenFile(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What the head of a batch says, whether or not it is true: its size in bytes, its offsets."""
+    """Size in bytes and offsets from the header of a batch, not verified."""
 
     size: int
     base_offset: int
@@ -84,27 +84,27 @@ class Head(NamedTuple):
 
 
 def head_of(data: bytes, at: int) -> Head:
-    """The head of what may be a batch; at least ``HEADER_BYTES`` are there."""
+    """The header fields of a possible batch; ``data`` has at least ``HEADER_BYTES`` from ``at`` on."""
     base, length, _, _, _, _, last_delta = _HEAD_FIELDS.unpack_from(data, at)
     return Head(PREFIX_BYTES + length, base, base + last_delta)
 
 
 def find_good_batch(file: OpenFile, start: int, expected: int, next_base: int | None) -> int | None:
-    """Where at or after ``start`` the first good batch begins; None when there is none, SearchGivenUp.
+    """The position of the first valid batch at or after ``start``; None if there is none. Raises SearchAborted.
 
-    Its offsets are ``expected`` or more, and below ``next_base``. One that jumps further than the bytes before it could
-    have held offsets counts only when a good batch or the end of the file follows: the bytes of a client may look like
-    a batch, too.
+    Its offsets are ``expected`` or more, and below ``next_base``. If its base offset is farther ahead than the skipped
+    bytes could have held records, it counts only if a valid batch or the end of the file follows it, because a record
+    may contain bytes that look like a batch.
 
-    A batch in a record of the damaged batch is passed over, as far as offsets tell. What is damaged was a batch or
-    more, before and behind the good ones, so offsets are missing in both places; and good batches that go on to the end
-    of the file, or behind any record, are right.
+    Batches inside a record of the damaged batch are skipped as far as offsets tell: between two chains of valid batches
+    there must be missing offsets, and a chain that reaches the end of the file, or beyond the largest possible record,
+    is part of the log.
     """
     return _Search(file, start, expected, next_base).run()
 
 
 class _Chain(NamedTuple):
-    """Good batches side by side: where they lie, the first one's base offset and the offset that follows the last."""
+    """Adjacent valid batches: their bounds in the file, the first offset, and the offset after the last one."""
 
     position: int
     end: int
@@ -118,34 +118,34 @@ class _Search:
         self._start = start
         self._expected = expected
         self._next_base = next_base
-        self._effort = max(EFFORT_MIN_BYTES, EFFORT * (file.end - start))
+        self._remaining_cost = max(SEARCH_COST_MIN_BYTES, SEARCH_COST_FACTOR * (file.end - start))
 
     def run(self) -> int | None:
         chains = self._chains()
         if not chains:
             return None
-        anchor = next((chain for chain in chains if chain.end == self._file.end), None)
-        found = anchor or max(chains, key=lambda chain: chain.end - chain.position)
-        for chain in reversed(chains[: chains.index(found)]):
-            if self._expected < chain.first_offset and chain.next_offset < found.first_offset:
-                found = chain
-        return found.position
+        best = next((chain for chain in chains if chain.end == self._file.end), None)
+        chain_start = best or max(chains, key=lambda chain: chain.end - chain.position)
+        for chain in reversed(chains[: chains.index(chain_start)]):
+            if self._expected < chain.first_offset and chain.next_offset < chain_start.first_offset:
+                chain_start = chain
+        return chain_start.position
 
     def _chains(self) -> list[_Chain]:
-        """What may lie in a record of the damaged batch, and the first that cannot."""
+        """Chains that may be part of a damaged record, and the first chain that cannot be."""
         chains: list[_Chain] = []
         position = self._start
         try:
-            while position < self._file.end and (found := self._first(position)) is not None:
-                chains.append(self._chain(found))
+            while position < self._file.end and (chain_start := self._find_first(position)) is not None:
+                chains.append(self._chain(chain_start))
                 position = chains[-1].end
-        except SearchGivenUp:
+        except SearchAborted:
             if not chains:
                 raise
         return chains
 
     def _chain(self, position: int) -> _Chain:
-        """The good batches from ``position`` on; as if to the end of the file if they go on behind any record."""
+        """The valid batches from ``position`` on. One that extends beyond any record is taken as reaching the end."""
         file, limit, at = self._file, self._start + RECORD_BYTES_MAX, position
         first_offset = next_offset = -1
         while (head := file.head(at)) is not None and head.base_offset >= next_offset:
@@ -158,8 +158,8 @@ class _Search:
                 return _Chain(position, file.end, first_offset, next_offset)
         return _Chain(position, at, first_offset, next_offset)
 
-    def _first(self, start: int) -> int | None:
-        """Where at or after ``start`` the first batch begins that may be the log's."""
+    def _find_first(self, start: int) -> int | None:
+        """The position of the first batch at or after ``start`` that may be part of the log."""
         file = self._file
         for window_at in range(start, file.end, WINDOW_BYTES):
             window = file.read(min(WINDOW_BYTES + HEADER_BYTES, file.end - window_at), window_at)
@@ -168,32 +168,32 @@ class _Search:
                 if (
                     0 <= at < WINDOW_BYTES
                     and at + HEADER_BYTES <= len(window)
-                    and self._is_next(window_at + at, window, at)
+                    and self._is_next_batch(window_at + at, window, at)
                 ):
                     return window_at + at
         return None
 
-    def _is_next(self, position: int, window: bytes, at: int) -> bool:
-        batch = self._batch(position, head_of(window, at), self._expected)
+    def _is_next_batch(self, position: int, window: bytes, at: int) -> bool:
+        batch = self._checked_batch(position, head_of(window, at), self._expected)
         if batch is None:
             return False
         if batch.base_offset - self._expected <= position - self._start:
             return True
-        behind = position + batch.size
-        return behind == self._file.end or self._follows(behind, batch.last_offset + 1)
+        next_at = position + batch.size
+        return next_at == self._file.end or self._is_followed(next_at, batch.last_offset + 1)
 
-    def _follows(self, position: int, lowest: int) -> bool:
+    def _is_followed(self, position: int, min_offset: int) -> bool:
         head = self._file.head(position)
-        return head is not None and self._batch(position, head, lowest) is not None
+        return head is not None and self._checked_batch(position, head, min_offset) is not None
 
-    def _batch(self, position: int, head: Head, lowest: int) -> Batch | None:
-        """The good batch there, if there is one whose offsets fit."""
+    def _checked_batch(self, position: int, head: Head, min_offset: int) -> Batch | None:
+        """The valid batch at ``position``, if its offsets are possible there."""
         fits = HEADER_BYTES <= head.size <= min(BATCH_BYTES_MAX, self._file.end - position)
-        if not fits or not lowest <= head.base_offset <= head.last_offset:
+        if not fits or not min_offset <= head.base_offset <= head.last_offset:
             return None
         if self._next_base is not None and head.last_offset >= self._next_base:
             return None
-        self._effort -= max(head.size, CANDIDATE_BYTES)
-        if self._effort < 0:
-            raise SearchGivenUp(position)
+        self._remaining_cost -= max(head.size, CANDIDATE_COST_BYTES)
+        if self._remaining_cost < 0:
+            raise SearchAborted(position)
         return self._file.batch(position, head.size)

@@ -1,7 +1,7 @@
-"""One segment file: batches back to back, named by the offset of its first record, as Kafka names it.
+"""Segment files: adjacent batches in a file that is named after its first offset, as in Kafka.
 
-Files are read in chunks, so that memory does not grow with them, and with plain reads, so that a bad disk is an error
-and not a signal. ``scan`` stops at damage; what reads on behind it is ``survey``, in a file of its own.
+Files are read in chunks, so memory is bounded, and with plain reads instead of mmap, so a disk error is an exception
+and not a signal. ``scan`` stops at damage; ``scan_past_damage`` continues behind it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ def segment_name(base_offset: int) -> str:
 
 
 def segment_base(name: str) -> int | None:
-    """The base offset that a file name stands for; None when it is not the name of a segment.
+    """The base offset in the name of a segment; None if it is not the name of a segment.
 
-    A name beyond ``LOG_OFFSET_MAX`` is none: no record may follow it.
+    A name with an offset above ``LOG_OFFSET_MAX`` is not one, since no record may have such an offset.
     """
     match = _NAME.fullmatch(name)
     return int(match[1]) if match and int(match[1]) <= LOG_OFFSET_MAX else None
 
 
 def scan(disk: Disk, path: Path, size: int | None = None, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Batch]:
-    """The batches of a segment in order, checked; DamagedBatch at the first that does not check out.
+    """The batches of a segment in order, checked. Raises DamagedBatch at the first invalid one.
 
-    ``size`` in bytes: read no further than that, for a file that grows meanwhile.
+    ``size`` in bytes: stop there, for a file that grows during the scan.
     """
     fd = disk.open(path, os.O_RDONLY)
     try:
@@ -46,16 +46,16 @@ def scan(disk: Disk, path: Path, size: int | None = None, chunk_bytes: int = CHU
 
 
 def _scan(disk: Disk, fd: int, source: str, end: int, chunk_bytes: int) -> Iterator[Batch]:
-    position, want = 0, chunk_bytes
+    position, chunk_size = 0, chunk_bytes
     while position < end:
-        asked = min(want, end - position)
-        view = memoryview(read_at(disk, fd, asked, position))
+        read_bytes = min(chunk_size, end - position)
+        view = memoryview(read_at(disk, fd, read_bytes, position))
         at = 0
         while (size := read_size(view, at)) is not None and at + size <= len(view):
             yield read_batch(view, at, position + at, source)
             at += size
         if at == 0:
-            want = min(end - position, size or 0)  # a batch larger than the chunk
-            if want <= len(view) or len(view) < asked:
-                read_batch(view, 0, position, source)  # the file ends inside it: this says how much is missing
+            chunk_size = min(end - position, size or 0)  # a batch larger than the chunk
+            if chunk_size <= len(view) or len(view) < read_bytes:
+                read_batch(view, 0, position, source)  # raises: the file ends within the batch
         position += at

@@ -1,24 +1,21 @@
-"""Where everything lies in a buffer of whole batches, as columns: one number a record, nothing decoded, nothing copied.
+"""The positions of all records, keys and values in a buffer of whole batches, as columns: nothing is decoded or copied.
 
-Loading and compaction look at every record of a log and keep few, so they ask for places first and for bytes where they
-need them. A buffer is a chunk of 8 MiB or so: its columns stay in the processor's caches, and memory is bounded.
+Loading and compaction visit every record of a log and keep few, so they read positions first and then only the bytes
+that they need. A buffer is a chunk of about 8 MiB: its columns fit into the processor's caches, and memory is bounded.
 
-With numpy the columns are arrays of int64 (``spans_fast``), without it lists of int, with the same numbers. What only
-some readers need (offsets, timestamps, values) is worked out when it is first asked for.
+With numpy the columns are arrays of int64 (``spans_fast``), without it lists of int, with the same numbers. Columns
+that only some readers need (offsets, timestamps, values) are computed on first use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache, cached_property, partial
-from importlib.util import find_spec
+from collections.abc import Iterator, Sequence
+from functools import partial
 from struct import Struct
-from typing import Any, NamedTuple
 
 from ...disk.crc import crc32c
 from ..format.batch import (
     CODEC_BITS,
-    CODECS,
     CRC_FROM,
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
@@ -27,134 +24,42 @@ from ..format.batch import (
     PREFIX_BYTES,
     read_batch,
 )
+from ..format.codecs import CODECS
 from ..format.errors import UnsupportedCompression
 from ..format.varint import decode_signed
-
-Column = Any
-"""One number for each record or batch: a list of int, or numpy's array of int64."""
+from .columns import BatchHeaders, LazyColumns, RecordSpans, has_numpy
 
 Columns = tuple[list[int], list[int], list[int], list[int], list[int]]
 
 _HEADER = Struct(">qiibIhiqqqhii")
 
 
-class Headers(NamedTuple):
-    """What the batches say of themselves, a column each; ``at`` and ``end`` are places in the buffer."""
-
-    at: Column
-    end: Column
-    base_offset: Column
-    last_offset: Column
-    attributes: Column  # see the bits in ``batch``
-    base_timestamp_ms: Column
-    max_timestamp_ms: Column
-    producer_id: Column
-    producer_epoch: Column
-    record_count: Column
-
-
-class Rest(NamedTuple):
-    """The columns that are worked out later."""
-
-    offset: Column
-    timestamp_ms: Column
-    value_at: Column
-    value_size: Column
-
-
-class Spans:
-    """The columns of all records of a buffer, in its order.
-
-    ``start`` and ``end``: a record with its length before it. ``key_at`` and ``value_at``: where their bytes begin;
-    ``key_size`` and ``value_size``: how many there are, -1 for null. ``batch``: the index of its batch in ``headers``.
-    """
-
-    def __init__(
-        self,
-        headers: Headers,
-        start: Column,
-        end: Column,
-        key_at: Column,
-        key_size: Column,
-        batch: Column,
-        rest: Callable[[], Rest],
-    ) -> None:
-        self.headers = headers
-        self.start = start
-        self.end = end
-        self.key_at = key_at
-        self.key_size = key_size
-        self.batch = batch
-        self._work_out = rest
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    @cached_property
-    def key_end(self) -> Column:
-        """Where the value's length stands."""
-        if isinstance(self.key_at, list):
-            return [at + size if size > 0 else at for at, size in zip(self.key_at, self.key_size, strict=True)]
-        return self.key_at + self.key_size.clip(0)
-
-    @property
-    def offset(self) -> Column:
-        return self.rest.offset
-
-    @property
-    def timestamp_ms(self) -> Column:
-        """As ``Batch.records`` has it: of the record, or of its batch when that says when it was appended."""
-        return self.rest.timestamp_ms
-
-    @property
-    def value_at(self) -> Column:
-        return self.rest.value_at
-
-    @property
-    def value_size(self) -> Column:
-        return self.rest.value_size
-
-    @cached_property
-    def rest(self) -> Rest:
-        return self._work_out()
-
-
-def as_list(column: Column) -> list[int]:
-    """A column for plain loops, which are slow with numpy's numbers."""
-    return column if isinstance(column, list) else list(column.tolist())
-
-
-@cache
-def has_numpy() -> bool:
-    return find_spec("numpy") is not None
-
-
 def read_spans(
     data: bytes, starts: Sequence[int], *, fast: bool | None = None, source: str = "buffer", position: int = 0
-) -> Spans:
+) -> RecordSpans:
     """The columns of the batches that begin at ``starts``, all of them whole, checked and in order.
 
-    ``fast``: with numpy or without; None takes it where it is installed. ``source`` and ``position``, where the buffer
-    comes from, are for errors: UnsupportedCompression for a compressed batch, DamagedBatch where the records do not fit
-    their batch though its checksum is right.
+    ``fast``: whether to use numpy; None: if it is installed. ``source`` and ``position``, the origin of the buffer, are
+    for error texts. Raises UnsupportedCompression for a compressed batch, and DamagedBatch if the records do not fit
+    their batch although its checksum is right.
     """
     if has_numpy() if fast is None else fast:
         from .spans_fast import read_fast
 
-        found = read_fast(data, starts)
-        if found is not None:
-            return found  # else something is unusual
+        spans = read_fast(data, starts)
+        if spans is not None:
+            return spans  # None: a batch is unusual
     headers = read_headers(data, starts)
     _refuse_compressed(headers, source, position)
     try:
         columns = _read_plain(data, headers)
     except (IndexError, ValueError):
         return _read_carefully(data, headers, source, position)
-    return Spans(headers, *columns, partial(_plain_rest, data, headers, columns, source, position))
+    return RecordSpans(headers, *columns, partial(_lazy_columns, data, headers, columns, source, position))
 
 
 def whole_batches(data: bytes | memoryview) -> tuple[list[int], int]:
-    """Where the batches of a buffer begin, up to the first that is cut off or does not check out; where that begins."""
+    """The positions of the valid batches of a buffer, up to the first invalid or incomplete one, and its position."""
     view = memoryview(data)
     at, all_bytes = 0, len(view)
     starts: list[int] = []
@@ -170,10 +75,12 @@ def whole_batches(data: bytes | memoryview) -> tuple[list[int], int]:
     return starts, at
 
 
-def read_headers(data: bytes | memoryview, starts: Sequence[int]) -> Headers:
-    """The batches' own columns, as lists."""
+def read_headers(data: bytes | memoryview, starts: Sequence[int]) -> BatchHeaders:
+    """The header columns of the batches, as lists."""
     rows = [_header(at, *_HEADER.unpack_from(data, at)) for at in starts]
-    return Headers(*map(list, zip(*rows, strict=True))) if rows else Headers(*([] for _ in Headers._fields))
+    return (
+        BatchHeaders(*map(list, zip(*rows, strict=True))) if rows else BatchHeaders(*([] for _ in BatchHeaders._fields))
+    )
 
 
 def _header(at: int, base: int, length: int, *fields: int) -> tuple[int, ...]:
@@ -182,7 +89,7 @@ def _header(at: int, base: int, length: int, *fields: int) -> tuple[int, ...]:
     return at, end, base, base + last_delta, attributes, base_ms, max_ms, producer, epoch, count
 
 
-def _refuse_compressed(headers: Headers, source: str, position: int) -> None:
+def _refuse_compressed(headers: BatchHeaders, source: str, position: int) -> None:
     for at, attributes in zip(headers.at, headers.attributes, strict=True):
         if attributes & CODEC_BITS:
             raise UnsupportedCompression(CODECS[attributes & CODEC_BITS], position + at, source)
@@ -191,8 +98,8 @@ def _refuse_compressed(headers: Headers, source: str, position: int) -> None:
 # Without numpy -------------------------------------------------------------------------------------------------------
 
 
-def _read_plain(data: bytes, headers: Headers) -> Columns:
-    """The hottest loop of loading without numpy. IndexError or ValueError where something is unusual."""
+def _read_plain(data: bytes, headers: BatchHeaders) -> Columns:
+    """The hottest loop of loading without numpy. Raises IndexError or ValueError for an unusual record."""
     start: list[int] = []
     end: list[int] = []
     key_at: list[int] = []
@@ -225,11 +132,11 @@ def _read_plain(data: bytes, headers: Headers) -> Columns:
             if low < 0x80:
                 at += 1
                 size = low >> 1 if not low & 1 else -1
-                odd = low & 1 and low != 1
+                is_unusual = low & 1 and low != 1
             else:
                 size, at = decode_signed(data, at)
-                odd = size < -1
-            if odd or length & 1 or at + size >= stop or stop > batch_end:
+                is_unusual = size < -1
+            if is_unusual or length & 1 or at + size >= stop or stop > batch_end:
                 raise ValueError("unusual")
             add_key_at(at)
             add_key_size(size)
@@ -238,54 +145,54 @@ def _read_plain(data: bytes, headers: Headers) -> Columns:
     return start, end, key_at, key_size, batch
 
 
-def _plain_rest(data: bytes, headers: Headers, columns: Columns, source: str, position: int) -> Rest:
+def _lazy_columns(data: bytes, headers: BatchHeaders, columns: Columns, source: str, position: int) -> LazyColumns:
     try:
-        return _rest_of(data, headers, columns)
+        return _read_lazy_columns(data, headers, columns)
     except ValueError:
-        return _read_carefully(data, headers, source, position).rest
+        return _read_carefully(data, headers, source, position).lazy
 
 
-def _rest_of(data: bytes, headers: Headers, columns: Columns) -> Rest:
-    """ValueError where a value does not fit its record."""
+def _read_lazy_columns(data: bytes, headers: BatchHeaders, columns: Columns) -> LazyColumns:
+    """Raises ValueError if a value does not fit its record."""
     base_offset, base_ms, max_ms = headers.base_offset, headers.base_timestamp_ms, headers.max_timestamp_ms
     appended = [attributes & LOG_APPEND_TIME_BIT for attributes in headers.attributes]
-    rest = Rest([], [], [], [])
+    lazy = LazyColumns([], [], [], [])
     for start, end, key_at, key_size, batch in zip(*columns, strict=True):
         _length, at = decode_signed(data, start)
         timestamp_delta_ms, at = decode_signed(data, at + 1)
-        rest.offset.append(base_offset[batch] + decode_signed(data, at)[0])
-        rest.timestamp_ms.append(max_ms[batch] if appended[batch] else base_ms[batch] + timestamp_delta_ms)
+        lazy.offset.append(base_offset[batch] + decode_signed(data, at)[0])
+        lazy.timestamp_ms.append(max_ms[batch] if appended[batch] else base_ms[batch] + timestamp_delta_ms)
         value_size, value_at = decode_signed(data, key_at + key_size if key_size > 0 else key_at)
         if value_size < -1 or value_at + value_size > end:
             raise ValueError("unusual")
-        rest.value_at.append(value_at)
-        rest.value_size.append(value_size)
-    return rest
+        lazy.value_at.append(value_at)
+        lazy.value_size.append(value_size)
+    return lazy
 
 
 # Carefully -----------------------------------------------------------------------------------------------------------
 
 
-def _read_carefully(data: bytes, headers: Headers, source: str, position: int) -> Spans:
-    """Field by field, as ``Batch.records`` reads them; DamagedBatch where that finds one."""
+def _read_carefully(data: bytes, headers: BatchHeaders, source: str, position: int) -> RecordSpans:
+    """Read field by field, as ``Batch.records`` does. Raises its DamagedBatch."""
     columns: Columns = [], [], [], [], []
-    rest = Rest([], [], [], [])
+    lazy = LazyColumns([], [], [], [])
     for index, at in enumerate(headers.at):
         batch = read_batch(memoryview(data), at, position + at, source)
-        list(batch.records())  # it knows best what is wrong, and how to say so
-        for *places, value_at, value_size in _places(data, at, batch.record_count):
-            for column, place in zip(columns, (*places, index), strict=True):
-                column.append(place)
-            rest.value_at.append(value_at)
-            rest.value_size.append(value_size)
+        list(batch.records())  # raises DamagedBatch with the reason
+        for *positions, value_at, value_size in _record_positions(data, at, batch.record_count):
+            for column, number in zip(columns, (*positions, index), strict=True):
+                column.append(number)
+            lazy.value_at.append(value_at)
+            lazy.value_size.append(value_size)
         for offset, timestamp_ms, _key, _value in batch.records():
-            rest.offset.append(offset)
-            rest.timestamp_ms.append(timestamp_ms)
-    return Spans(headers, *columns, lambda: rest)
+            lazy.offset.append(offset)
+            lazy.timestamp_ms.append(timestamp_ms)
+    return RecordSpans(headers, *columns, lambda: lazy)
 
 
-def _places(data: bytes, batch_at: int, count: int) -> Iterator[tuple[int, int, int, int, int, int]]:
-    """Of records that are known to fit their batch."""
+def _record_positions(data: bytes, batch_at: int, count: int) -> Iterator[tuple[int, int, int, int, int, int]]:
+    """Start, end, key position, key size, value position and value size of records that fit their batch."""
     end = batch_at + HEADER_BYTES
     for _ in range(count):
         start = end

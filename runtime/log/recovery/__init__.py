@@ -1,1 +1,1 @@
-"""What a start does with a data folder: torn tails, the journal, damage, checks."""
+"""The recovery of a data folder at a start: torn tails, the journal, damage, checks."""

@@ -1,7 +1,7 @@
-"""A data folder without ``callboard.json``: a new one, a copy of Kafka's partitions, or one that has lost the file.
+"""Checks a data folder without ``callboard.json``: a new one, a copy of Kafka's partitions, or one that lost the file.
 
-How many partitions there are cannot be chosen where some lie already: what lies in which depends on it. Of Kafka's
-folders it is the number of those, if none is missing, and the first records in each must be where they belong.
+The numbers of partitions cannot be chosen for existing partitions, because groups are assigned by them. For Kafka's
+folders they are the numbers of folders: none may be missing, and the first records in each must belong there.
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ from pathlib import Path
 
 from ...common.errors import StartError
 from ...disk.disk import Disk
-from ..counts import Counts, repair_command
 from ..format.batch import Batch
 from ..format.errors import DamagedBatch, DamagedRecord, UnsupportedCompression
 from ..format.records import decode
 from ..format.transaction_records import decode_transaction
 from ..manifest import log_files
+from ..partition_counts import PartitionCounts, repair_command
 from ..reading.segment import scan
 from .misplaced import MisplacedError, find_misplaced, inferred_counts, name_of
 
-KAFKAS_FILE = "meta.properties"
-"""In each of Kafka's own log folders, not in those of its partitions."""
+KAFKA_MARKER_FILE = "meta.properties"
+"""A file in each log folder of Kafka, but not in its partition folders."""
 
-LOOKED_AT = 20
-"""So many records of a partition are looked at, tombstones too; ``check_counts`` then checks every live name."""
+SAMPLED_RECORDS = 20
+"""Records per partition, with tombstones, that are checked here; ``check_counts`` then checks every live name."""
 
 _TOPICS = ("__consumer_offsets", "__transaction_state")
 _FOLDER = re.compile(r"(.+)-([0-9]{1,9})")
 _OURS = frozenset({"journal", "topics.json", "settings.json", ".compaction"})
 _HARMLESS = re.compile(r"\..*|.*\.(?:tmp|new)|topics\.ends(?:\.damaged|\.salvaged)?|lost\+found|.*[-.]checkpoint")
-"""What may lie in a folder that is to become ours: what a file system makes, and Kafka beside its partitions."""
+"""Files that a new data folder may have: those of file systems, and Kafka's files beside its partitions."""
 
 
-def refuse_kafkas(disk: Disk, path: Path) -> None:
-    """StartError for a log folder of Kafka's own, or a copy of all of it, before anything in it is touched.
+def refuse_kafka_folder(disk: Disk, path: Path) -> None:
+    """Raise StartError for a log folder of Kafka, or a full copy of one, before anything in it is changed.
 
-    A Kafka may run on it, or start on it again, and neither would know of the other.
+    A Kafka may be running on it or start on it later, and would not detect Callboard's writes.
     """
-    if KAFKAS_FILE in disk.names(path):
+    if KAFKA_MARKER_FILE in disk.names(path):
         raise StartError(
-            f"{path}: found {KAFKAS_FILE}, which makes it a log folder of Kafka's; make a data folder of it with"
+            f"{path}: found {KAFKA_MARKER_FILE}, so it is a log folder of Kafka; make a data folder of it with"
             f" callboard import --from-kafka-logs {path} --data DIR"
         )
 
 
-def refuse_strangers(disk: Disk, path: Path) -> None:
-    """StartError for a folder with other people's files: it was hardly meant, and our files would lie among them."""
+def refuse_unrecognized_files(disk: Disk, path: Path) -> None:
+    """Raise StartError for a folder with unrelated files, which was probably not meant."""
     others = [
         name
         for name in sorted(disk.names(path))
@@ -57,48 +57,48 @@ def refuse_strangers(disk: Disk, path: Path) -> None:
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         raise StartError(
-            f"{path}: found {others[0]}{more}, expected an empty folder or one that callboard has made; choose another"
+            f"{path}: found {others[0]}{more}, expected an empty folder or a data folder of callboard; choose another"
             " data folder"
         )
 
 
-def counts_of(disk: Disk, path: Path, asked: Counts) -> tuple[int, ...]:
-    """The partitions of both topics: as many as lie there, or as many as ``asked`` where none do. StartError."""
+def initial_counts(disk: Disk, path: Path, requested: PartitionCounts) -> tuple[int, ...]:
+    """The numbers of partitions of both topics: those of existing folders, else ``requested``. Raises StartError."""
     names = disk.names(path)
     ours = sorted(_OURS & set(names))
     if ours:
         raise StartError(
-            f"{path}: found {', '.join(ours)} and no callboard.json, expected it there: what lies in which partition"
-            f" depends on it; put it back, or write a new one with {repair_command(path, *inferred_counts(disk, path))}"
+            f"{path}: found {', '.join(ours)} but no callboard.json, which has the numbers of"
+            f" partitions; put it back, or write a new one with {repair_command(path, *inferred_counts(disk, path))}"
         )
     folders = [match for name in names if (match := _FOLDER.fullmatch(name)) and disk.kind(path / name) == "folder"]
     return tuple(
         _count(disk, path, topic, sorted(int(match[2]) for match in folders if match[1] == topic), number)
-        for topic, number in zip(_TOPICS, asked, strict=True)
+        for topic, number in zip(_TOPICS, requested, strict=True)
     )
 
 
-def _count(disk: Disk, path: Path, topic: str, found: list[int], asked: int) -> int:
-    if not found:
-        return asked
-    missing = set(range(found[-1])) - set(found)
+def _count(disk: Disk, path: Path, topic: str, numbers: list[int], requested: int) -> int:
+    if not numbers:
+        return requested
+    missing = set(range(numbers[-1])) - set(numbers)
     if missing:
         raise StartError(
-            f"{path}: found {topic}-{found[-1]} and no {topic}-{min(missing)}, expected all of them; copy what is"
-            f" missing, or make a data folder of what is there, saying how many Kafka has, with"
+            f"{path}: found {topic}-{numbers[-1]} and no {topic}-{min(missing)}, expected all of them; copy the"
+            f" missing ones, or make a data folder of those that exist, with Kafka's number of partitions, by"
             f" callboard import --from-kafka-logs {path} --partitions N --data DIR"
         )
-    count = len(found)
-    for number in found:
-        names = list(islice(_names(disk, path / f"{topic}-{number}", topic), LOOKED_AT))
+    count = len(numbers)
+    for number in numbers:
+        names = list(islice(_names(disk, path / f"{topic}-{number}", topic), SAMPLED_RECORDS))
         misplaced = find_misplaced(names, path / f"{topic}-{number}", topic, number, count)
         if misplaced is not None:
-            raise MisplacedError(f"{misplaced}; there were other numbers of partitions: copy all folders of one Kafka")
+            raise MisplacedError(f"{misplaced}; the number of partitions was different: copy all folders of one Kafka")
     return count
 
 
 def _names(disk: Disk, folder: Path, topic: str) -> Iterator[str]:
-    """The groups or transactional ids of the first records in a partition, as far as they can be read."""
+    """The groups or transactional ids in a partition's records, up to the first that cannot be read."""
     try:
         for file in log_files(disk, folder).files:
             for batch in scan(disk, file.path):

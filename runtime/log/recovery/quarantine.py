@@ -1,9 +1,9 @@
-"""What was found damaged since the log was opened, for the log file, metrics and people; and bytes that are put aside.
+"""Registers the damage found in an open log, and copies bytes that are cut into quarantine files.
 
-Damage is never cut and never silent: it stays where it is, what follows it counts, and it is listed here. What is cut
-is the torn end of a file, behind which nothing good lies: its bytes are kept in a file beside it, in case somebody
-knows better. Those files are small (what one crash left unfinished), they are never overwritten, and no code of ours
-removes them: when there are many the log says so.
+Damage is never cut and always reported: it stays where it is, readers skip it, and it is registered here. Only the torn
+end of a file, without a valid batch in it, is cut. Its bytes are copied to a file beside it, in case a person can use
+them. These files are small (the incomplete writes of one crash). They are never overwritten or removed; when they take
+much room, a start logs a warning.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from ...common.logs import get_logger
 from ...disk.disk import Disk, read_at, write_all
 from ..format.errors import Damage
 
-CONSEQUENCE = "what follows counts; groups whose records lay there are as they were before them"
-ADVICE = "keep a copy of this file; put back an undamaged one while the server is stopped, or let it be"
+CONSEQUENCE = "later records are used; groups with records in the damage are as they were before these records"
+ADVICE = "keep a copy of this file; replace it by an undamaged one while the server is stopped, or leave it"
 TORN = ".torn-"
 DAMAGED = ".damaged"
-KEPT_BYTES_TOLD = 64 * 1024 * 1024  # from so many bytes put aside on, a start mentions them
+QUARANTINE_REPORTED_BYTES = 64 * 1024 * 1024  # a start warns about larger totals
 
 _CHUNK_BYTES = 1024 * 1024
 
 log = get_logger("callboard.log")
 
 
-class Quarantine:
-    """The damages of one open log, each told once. Any thread may add to it."""
+class DamageRegistry:
+    """The damage of one open log, each logged once. Any thread may add to it."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Path, int], Damage] = {}
+        self._damages: dict[tuple[Path, int], Damage] = {}
         self._lock = threading.Lock()
 
     def add(self, damage: Damage, consequence: str = CONSEQUENCE, advice: str = ADVICE) -> None:
-        """Note a damage and, unless it is known, log it."""
+        """Register a damage, and log it if it is new."""
         key = damage.path, damage.position
         with self._lock:
-            is_known = key in self._found
-            self._found[key] = damage
+            is_known = key in self._damages
+            self._damages[key] = damage
         if not is_known:
             log.error(
                 "damage in the log",
@@ -55,15 +55,15 @@ class Quarantine:
             )
 
     def damages(self) -> list[Damage]:
-        """All that was found, by file and position."""
+        """All damage, by file and position."""
         with self._lock:
-            return sorted(self._found.values(), key=lambda damage: (damage.path, damage.position))
+            return sorted(self._damages.values(), key=lambda damage: (damage.path, damage.position))
 
 
-def put_aside(disk: Disk, path: Path, position: int, end: int, offset: int) -> Path | None:
-    """Keep a file's bytes from ``position`` to ``end`` in ``<file>.torn-<offset>``, durably; None when all are zero.
+def quarantine_bytes(disk: Disk, path: Path, position: int, end: int, offset: int) -> Path | None:
+    """Copy a file's bytes from ``position`` to ``end`` to ``<file>.torn-<offset>``, durably; None when all are zero.
 
-    A file of that name is never overwritten: if it holds just these bytes it will do, else the name gets a number.
+    An existing file is never overwritten: if it has the same bytes it is returned, else the name gets a number.
     """
     if not any(any(chunk) for chunk in _chunks(disk, path, position, end)):
         return None
@@ -79,7 +79,7 @@ def put_aside(disk: Disk, path: Path, position: int, end: int, offset: int) -> P
 
 
 def free_name(disk: Disk, path: Path, suffix: str) -> Path:
-    """A name beside ``path`` that nobody has: with the suffix, and a number if that is taken."""
+    """An unused path beside ``path``: its name with the suffix, and a number if that name is used."""
     names = set(disk.names(path.parent))
     candidates = (path.with_name(f"{path.name}{suffix}{number or ''}") for number in count())
     return next(candidate for candidate in candidates if candidate.name not in names)
@@ -94,7 +94,7 @@ def _copy(disk: Disk, path: Path, position: int, end: int, target: Path) -> None
             written += len(chunk)
         disk.sync(fd)
     except OSError:
-        disk.remove(target)  # unfinished, it would only take room
+        disk.remove(target)  # an incomplete copy has no use
         raise
     finally:
         disk.close(fd)
@@ -109,7 +109,7 @@ def _is_same(disk: Disk, path: Path, position: int, end: int, other: Path) -> bo
     finally:
         disk.close(fd)
     pairs = zip(_chunks(disk, path, position, end), _chunks(disk, other, 0, end - position), strict=True)
-    return all(mine == theirs for mine, theirs in pairs)
+    return all(chunk == other_chunk for chunk, other_chunk in pairs)
 
 
 def _chunks(disk: Disk, path: Path, position: int, end: int) -> Iterator[bytes]:

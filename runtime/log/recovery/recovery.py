@@ -1,12 +1,12 @@
-"""What happens when a log is opened: torn tails are cut, the journal is laid in, everything is synced.
+"""Recovery when a log is opened: cuts torn tails, replays the journal, syncs everything.
 
-All of it may be interrupted and done again: a batch in the journal carries its partition and its base offset, so what
-is already in a partition is passed over. Journal files go only after the sync of what they held.
+Recovery may be interrupted and repeated: a batch in the journal has its partition and base offset, so batches that are
+already in a partition are skipped. Journal files are removed only after the sync of their batches.
 
-Damage never keeps a log from starting, and costs only what lies in it. A journal file whose middle is damaged is laid
-in round by round as far as it is good; where the offsets of a partition then have a hole, that is told and the log
-goes on behind it. Such a file is renamed instead of removed. What keeps a log from starting is what a person can mend,
-and would lose by going on: a partition whose files are all gone.
+Damage never prevents a start, and only the records in it are lost. A damaged journal file is replayed as far as its
+rounds are valid. If the offsets of a partition then have a gap, the gap is reported and the log goes on after it. Such
+a file is renamed instead of removed. A start is refused only if a person can repair the loss and a start would make it
+permanent: if all files of a partition are missing.
 """
 
 from __future__ import annotations
@@ -22,87 +22,88 @@ from ...common.logs import get_logger
 from ...disk.disk import Disk, is_full, read_file
 from ...disk.threads import Threads
 from ..checkpoint import remove_journals, sync_partitions
-from ..counts import refuse_other_counts, repair_command
 from ..format.batch import CRC_FROM, LOG_OFFSET_MAX, offsets_of
 from ..format.errors import UNKNOWN_OFFSET, Damage
 from ..journal import (
     FOLDER,
-    Extent,
     FileHeader,
     Journal,
+    JournalScan,
     journal_names,
     journal_number,
     journal_salt,
     lacks_salt,
-    measure,
     random_salt,
     read_rounds,
+    scan_journal,
 )
 from ..journal_frames import encode_frame
 from ..manifest import log_files
 from ..partition import Partition, no_room_to_start
+from ..partition_counts import refuse_different_counts, repair_command
 from ..partitions import Partitions
 from ..reading.segment import segment_name
-from .clean_stop import NAME as NOTE
-from .clean_stop import leave_note
-from .quarantine import DAMAGED, free_name, put_aside
+from .clean_stop import NOTE_NAME, write_note
+from .quarantine import DAMAGED, free_name, quarantine_bytes
 from .tail import Tail
-from .unrecognized import look_round
+from .unrecognized import audit_folders
 
 CRC_BYTES = 4
-BEGINNING_BYTES = 64  # of a file: enough for the head of its first frame and the mark
+BEGINNING_BYTES = 64  # of a file: the head of its first frame, and the magic
 
-KEPT_BYTES = 144 * 1024 * 1024
-"""So much of the journal is kept in memory from when it is measured until it is laid in: the two files of a checkpoint.
+CACHED_BYTES_MAX = 144 * 1024 * 1024
+"""Up to this size the journal's content stays in memory during recovery: the two files of a checkpoint.
 
-There are more where a partition's file has failed for long. They are read one after the other then, for each step anew.
+There are more files if a partition has failed for long. Then each step reads them again, one after the other.
 """
 
 log = get_logger("callboard.log")
 
 
-class _Content(NamedTuple):
+class _JournalContent(NamedTuple):
     data: bytes
-    extent: Extent
+    scan: JournalScan
 
 
-class _File:
-    """A journal file. ``extent`` is without its rounds, which are as large as the file; ``content`` has them."""
+class _JournalFile:
+    """A journal file. ``scan`` has only the first round, to save memory; that of ``content`` has all."""
 
     def __init__(self, disk: Disk, path: Path, is_newest: bool) -> None:
         self.path = path
         self._disk = disk
         self._is_newest = is_newest
         self.too_large: dict[int, Damage] = {}  # by position: batches with offsets beyond LOG_OFFSET_MAX
-        self.kept: _Content | None = None
-        self.kept = self.content()
-        self.size = len(self.kept.data)
-        self.beginning = self.kept.data[:BEGINNING_BYTES]
-        self.extent = self.kept.extent._replace(rounds=self.kept.extent.rounds[:1])
+        self.cached: _JournalContent | None = None
+        self.cached = self.content()
+        self.size = len(self.cached.data)
+        self.beginning = self.cached.data[:BEGINNING_BYTES]
+        self.scan = self.cached.scan._replace(rounds=self.cached.scan.rounds[:1])
 
-    def content(self) -> _Content:
-        if self.kept is not None:
-            return self.kept
+    def content(self) -> _JournalContent:
+        if self.cached is not None:
+            return self.cached
         data = read_file(self._disk, self.path)
-        return _Content(data, _possible(measure(data, journal_salt(self.path.name), self._is_newest)))
+        return _JournalContent(
+            data, _drop_impossible_starts(scan_journal(data, journal_salt(self.path.name), self._is_newest))
+        )
 
     @property
     def is_damaged(self) -> bool:
-        return bool(self.extent.damaged or self.too_large)
+        return bool(self.scan.damaged or self.too_large)
 
 
-class _Piece(NamedTuple):
-    """A batch in a journal file; ``position`` is that of its round."""
+class _JournalBatch(NamedTuple):
+    """A batch in a journal file; ``position``: that of its round."""
 
     first: int
     last: int
-    batch: memoryview
+    data: memoryview
     file: Path
     position: int
 
 
 class Recovery:
-    """Opens the partitions of a log from what a run before left in its folder."""
+    """Opens the partitions of a log and recovers the writes of the previous run."""
 
     def __init__(
         self,
@@ -117,177 +118,180 @@ class Recovery:
         self._threads = threads
         self._folder = root / FOLDER
         self._partitions = partitions
-        self._files: list[_File] = []
-        self._zone: dict[int, int] = {}
+        self._files: list[_JournalFile] = []
+        self._journal_start: dict[int, int] = {}
         self._next_number = 0
-        self._salvaged: Journal | None = None
-        self._laid_in = 0
-        self._passed_over = 0
-        self._late_batches = 0
+        self._salvage_journal: Journal | None = None
+        self._replayed = 0
+        self._skipped = 0
+        self._unsynced_batches = 0
 
     def run(self) -> int:
-        """Open everything; the number for the next journal file. StartError when the folder does not fit together."""
+        """Open everything; returns the next journal file's number. Raises StartError for an inconsistent folder."""
         names = journal_names(self._disk.names(self._folder))
         self._next_number = 1 + (journal_number(names[-1]) or 0) if names else 0
         for name in names:
-            self._measure(self._folder / name, name == names[-1])
+            self._add_file(self._folder / name, name == names[-1])
         self._refuse_other_counts()
-        look_round(self._disk, self._folder, self._partitions, any(file.extent.is_used for file in self._files))
-        self._zone = self._journal_from()
-        self._partitions.open(self._zone, self._salvage)
-        self._read_salvaged()
+        audit_folders(self._disk, self._folder, self._partitions, any(file.scan.is_used for file in self._files))
+        self._journal_start = self._find_journal_start()
+        self._partitions.open(self._journal_start, self._salvage)
+        self._add_salvage_journal()
         self._refuse_lost_partitions()
         if self._files:
-            self._tell_stretches()
-            self._lay_in()
+            self._report_damaged_ranges()
+            self._replay()
             self._make_durable()
         return self._next_number
 
     def _refuse_other_counts(self) -> None:
-        """A journal file repeats the numbers of partitions: with wrong ones groups would be looked for where they are
-        not, and their commits go to partitions that others read."""
+        """Raise StartError if a journal file has other numbers of partitions: with wrong numbers, a server would look
+        for groups in the wrong partitions, and write their commits there."""
         for file in self._files:
             self._refuse_lacking_salt(file)
-            counts = file.extent.counts
+            counts = file.scan.counts
             if counts is not None:
-                refuse_other_counts(self._folder.parent, self._partitions.counts, file.path, counts)
+                refuse_different_counts(self._folder.parent, self._partitions.counts, file.path, counts)
 
-    def _refuse_lacking_salt(self, file: _File) -> None:
+    def _refuse_lacking_salt(self, file: _JournalFile) -> None:
         if lacks_salt(file.beginning, file.path.name):
             raise StartError(
                 f"{file.path}: found a journal file without the salt in its name, expected"
-                f" {file.path.stem}-<16 hex digits>.journal; without it none of the file can be read: give it back the"
-                " name that it had"
+                f" {file.path.stem}-<16 hex digits>.journal; without it the file cannot be read: restore its"
+                " original name"
             )
 
-    def _measure(self, path: Path, is_newest: bool = False) -> None:
-        self._files.append(_File(self._disk, path, is_newest))
-        if not self._is_kept:
+    def _add_file(self, path: Path, is_newest: bool = False) -> None:
+        self._files.append(_JournalFile(self._disk, path, is_newest))
+        if not self._is_cached:
             for file in self._files:
-                file.kept = None
+                file.cached = None
 
     @property
-    def _is_kept(self) -> bool:
-        """Whether all that was measured may stay in memory."""
-        return sum(file.size for file in self._files) <= KEPT_BYTES
+    def _is_cached(self) -> bool:
+        """Whether the content of all files may stay in memory."""
+        return sum(file.size for file in self._files) <= CACHED_BYTES_MAX
 
-    def _journal_from(self) -> dict[int, int]:
-        """From which offset on the oldest journal file holds everything, for the partitions of which that is known."""
-        oldest = next((file for file in self._files if file.extent.is_used), None)
+    def _find_journal_start(self) -> dict[int, int]:
+        """The offset from which on the oldest journal file has all batches, by partition, where it is known."""
+        oldest = next((file for file in self._files if file.scan.is_used), None)
         if oldest is None:
             return {}
-        if oldest.extent.starts is not None:
-            return {partition.number: oldest.extent.starts.get(partition.number, 0) for partition in self._partitions}
-        found: dict[int, int] = {}
-        for number, piece in _pieces(oldest):
-            found[number] = min(piece.first, found.get(number, piece.first))
-        return found
+        if oldest.scan.start_offsets is not None:
+            return {
+                partition.number: oldest.scan.start_offsets.get(partition.number, 0) for partition in self._partitions
+            }
+        first_offsets: dict[int, int] = {}
+        for number, batch in _journal_batches(oldest):
+            first_offsets[number] = min(batch.first, first_offsets.get(number, batch.first))
+        return first_offsets
 
-    # Good batches that lie where a partition file is cut -------------------------------------------------------------
+    # Valid batches in the part of a partition file that is cut -------------------------------------------------------
 
     def _salvage(self, number: int, tail: Tail, batches: Iterator[tuple[int, bytes]]) -> None:
-        """Put those that the journal has lost into a journal file of their own, durably.
+        """Write the batches that the journal lacks to a new journal file, durably.
 
-        As far as the journal says what lies in the file, it has lost nothing. A good batch that is found there, and is
-        none of the journal's, lies in the value of a record, where a client has put it, and came to light because the
-        page with the head of the outer batch is missing.
+        In the part of the file whose content the journal has, nothing is salvaged: another valid batch there is part of
+        a record's value, written by a client, and appears only because the page with the outer batch's head is missing.
 
-        A batch that was not synced is none that anybody was promised, but what came behind must not be there.
+        If the newest journal file may be unsynced, nothing is salvaged: no batch may survive that follows a lost one.
         """
-        pieces = [piece for file in self._files for of, piece in _pieces(file) if of == number]
-        known = {_identity(piece.batch) for piece in pieces}
-        known_bytes = _known_bytes(tail, pieces)
-        lost = [batch for at, batch in batches if at >= known_bytes and _identity(memoryview(batch)) not in known]
+        pairs = (pair for file in self._files for pair in _journal_batches(file))
+        in_journal = [batch for partition, batch in pairs if partition == number]
+        known = {_identity(batch.data) for batch in in_journal}
+        known_bytes = _journaled_bytes(tail, in_journal)
+        lost = [data for at, data in batches if at >= known_bytes and _identity(memoryview(data)) not in known]
         if not lost:
             return
-        if self._files and self._files[-1].extent.late:
-            self._late_batches += len(lost)
+        if self._files and self._files[-1].scan.unsynced_policy:
+            self._unsynced_batches += len(lost)
             return
-        if self._salvaged is None:
-            header = FileHeader(self._zone, "always", self._partitions.counts)
-            self._salvaged = Journal(self._disk, self._folder, self._next_number, header, self._new_salt())
+        if self._salvage_journal is None:
+            header = FileHeader(self._journal_start, "always", self._partitions.counts)
+            self._salvage_journal = Journal(self._disk, self._folder, self._next_number, header, self._new_salt())
             self._next_number += 1
-        for batch in lost:
-            self._salvaged.write(encode_frame([(number, batch)]))
-        self._salvaged.sync()
+        for data in lost:
+            self._salvage_journal.write(encode_frame([(number, data)]))
+        self._salvage_journal.sync()
 
-    def _read_salvaged(self) -> None:
-        if self._salvaged is not None:
-            self._salvaged.close()
-            self._measure(self._salvaged.path)
+    def _add_salvage_journal(self) -> None:
+        if self._salvage_journal is not None:
+            self._salvage_journal.close()
+            self._add_file(self._salvage_journal.path)
 
     # The journal -----------------------------------------------------------------------------------------------------
 
     def _refuse_lost_partitions(self) -> None:
-        """What lay in the partition files when the oldest journal began was synced: it must be there."""
+        """Raise StartError if a partition ends before the journal: everything up to there was synced."""
         for partition in self._partitions:
-            start = self._zone.get(partition.number, 0)
+            start = self._journal_start.get(partition.number, 0)
             if partition.end_offset < start:
-                raise _lost(partition, partition.end_offset, start, self._files[0].path)
+                raise _lost_files_error(partition, partition.end_offset, start, self._files[0].path)
 
-    def _tell_stretches(self) -> None:
-        """A torn end is none, in an older file neither: a full disk may have taken back a round there, unsynced.
+    def _report_damaged_ranges(self) -> None:
+        """Report damage inside journal files.
 
-        Whether something is missing there is seen where the next file begins.
+        A torn end is not damage, not even in an older file, where it may be a round that a full disk refused. If
+        something is missing there, the offsets of the next file show it.
         """
         for file in self._files:
-            for position, size, reason in file.extent.damaged:
-                self._tell_damage(Damage(file.path, position, size, reason, UNKNOWN_OFFSET, None))
+            for position, size, reason in file.scan.damaged:
+                self._report_damage(Damage(file.path, position, size, reason, UNKNOWN_OFFSET, None))
 
-    def _lay_in(self) -> None:
-        """File by file, unless all are in memory anyway."""
-        between = _Between()
-        if self._is_kept:
-            self._lay_in_pieces(_by_partition(self._files))
+    def _replay(self) -> None:
+        """Replay file by file, unless all are in memory."""
+        out_of_order = _OutOfOrderBatches()
+        if self._is_cached:
+            self._replay_batches(_group_by_partition(self._files))
         else:
-            for file in self._in_order(between):
-                by_partition = _by_partition([file])
-                for number, pieces in by_partition.items():
-                    pieces += between.take_below(number, pieces[-1].last)
-                self._lay_in_pieces(by_partition)
-            self._lay_in_pieces(between.by_partition)
+            for file in self._in_order(out_of_order):
+                by_partition = _group_by_partition([file])
+                for number, batches in by_partition.items():
+                    batches += out_of_order.pop_through(number, batches[-1].last)
+                self._replay_batches(by_partition)
+            self._replay_batches(out_of_order.by_partition)
         for file in self._files:
             for damage in file.too_large.values():
-                self._tell_damage(damage)
+                self._report_damage(damage)
         for partition in self._partitions:
-            self._tell_lost_end(partition)
+            self._report_lost_end(partition)
 
-    def _in_order(self, between: _Between) -> Iterator[_File]:
-        """The files whose batches follow one another; those of the others, which were salvaged, go ``between``."""
+    def _in_order(self, out_of_order: _OutOfOrderBatches) -> Iterator[_JournalFile]:
+        """The files whose batches are in order; the batches of the others, salvaged ones, go to ``out_of_order``."""
         ends: dict[int, int] = {}
         others = set()
         for file in self._files:
             spans = _spans(file)
             if any(first < ends.get(number, 0) for number, (first, _) in spans.items()):
                 others.add(file)
-                between.add(file)
+                out_of_order.add(file)
             else:
                 ends |= {number: end for number, (_, end) in spans.items()}
         return (file for file in self._files if file not in others)
 
-    def _lay_in_pieces(self, by_partition: Mapping[int, list[_Piece]]) -> None:
-        for number, pieces in by_partition.items():
-            if not pieces:
+    def _replay_batches(self, by_partition: Mapping[int, list[_JournalBatch]]) -> None:
+        for number, batches in by_partition.items():
+            if not batches:
                 continue
-            pieces.sort(key=lambda piece: piece.first)  # those that were salvaged lie between others
-            missing = list(self._missing(self._partition(number, pieces[0].file), pieces))
-            self._partitions.gather((number, bytes(piece.batch)) for piece in missing)
-            self._laid_in += len(missing)
-            self._passed_over += len(pieces) - len(missing)
-        no_room = self._partitions.lay_in()
+            batches.sort(key=lambda batch: batch.first)  # salvaged batches are between others
+            missing = list(self._missing(self._partition(number, batches[0].file), batches))
+            self._partitions.queue_batches((number, bytes(batch.data)) for batch in missing)
+            self._replayed += len(missing)
+            self._skipped += len(batches) - len(missing)
+        no_room = self._partitions.flush()
         if no_room:
-            self._give_back()
-            no_room = self._partitions.lay_in()
+            self._trim_journal_files()
+            no_room = self._partitions.flush()
         self._refuse_failure(no_room)
 
-    def _give_back(self) -> None:
-        """Free the zeros at the end of the journal files: whole files go only when all is in the partition files."""
+    def _trim_journal_files(self) -> None:
+        """Free the zeros at the end of journal files. Files are removed only when the partitions have all batches."""
         for file in self._files:
-            extent = file.extent
-            if not extent.damaged and not extent.torn_bytes and extent.good_bytes < file.size:
+            scan = file.scan
+            if not scan.damaged and not scan.torn_bytes and scan.valid_bytes < file.size:
                 fd = self._disk.open(file.path, os.O_RDWR)
                 try:
-                    self._disk.truncate(fd, extent.good_bytes)
+                    self._disk.truncate(fd, scan.valid_bytes)
                 finally:
                     self._disk.close(fd)
 
@@ -299,64 +303,64 @@ class Recovery:
             )
         return self._partitions[number]
 
-    def _missing(self, partition: Partition, pieces: list[_Piece]) -> Iterator[_Piece]:
-        """The batches that belong behind the partition's end, in order."""
+    def _missing(self, partition: Partition, batches: list[_JournalBatch]) -> Iterator[_JournalBatch]:
+        """The batches after the partition's end, in order."""
         end = partition.end_offset
-        for piece in pieces:
-            if piece.last < end:
+        for batch in batches:
+            if batch.last < end:
                 continue
-            if piece.first != end:
-                self._tell_hole(partition, piece, end)
-            if piece.first >= end:
-                yield piece
-                end = piece.last + 1
+            if batch.first != end:
+                self._report_gap(partition, batch, end)
+            if batch.first >= end:
+                yield batch
+                end = batch.last + 1
 
-    def _tell_hole(self, partition: Partition, piece: _Piece, end: int) -> None:
-        reason = f"{partition.folder.name} ends at offset {end}, and here come offsets {piece.first} to {piece.last}"
-        after = max(piece.first, end)
-        self._tell_damage(Damage(piece.file, piece.position, 0, reason, end, after))
+    def _report_gap(self, partition: Partition, batch: _JournalBatch, end: int) -> None:
+        reason = f"{partition.folder.name} ends at offset {end}, the next offsets are {batch.first} to {batch.last}"
+        after = max(batch.first, end)
+        self._report_damage(Damage(batch.file, batch.position, 0, reason, end, after))
 
-    def _tell_lost_end(self, partition: Partition) -> None:
-        """A later journal file may know that a partition went on further than all before it say."""
+    def _report_lost_end(self, partition: Partition) -> None:
+        """Report if a later journal file states a higher end offset for a partition than the files before reach."""
         for file in self._files:
-            start = (file.extent.starts or {}).get(partition.number, 0)
+            start = (file.scan.start_offsets or {}).get(partition.number, 0)
             if start > partition.end_offset:
-                reason = f"it says that {partition.folder.name} went on to offset {start}"
-                self._tell_damage(Damage(file.path, 0, 0, reason, partition.end_offset, start))
+                reason = f"it states that {partition.folder.name} went on to offset {start}"
+                self._report_damage(Damage(file.path, 0, 0, reason, partition.end_offset, start))
 
-    def _tell_damage(self, damage: Damage) -> None:
-        self._partitions.quarantine.add(damage)
+    def _report_damage(self, damage: Damage) -> None:
+        self._partitions.damage_registry.add(damage)
 
-    # The end ---------------------------------------------------------------------------------------------------------
+    # Completion ------------------------------------------------------------------------------------------------------
 
     def _make_durable(self) -> None:
-        """Sync every partition, even an unchanged one: the run before may have died before it could."""
+        """Sync every partition, even an unchanged one: the previous run may have died before its sync."""
         for partition in self._partitions:
-            partition.distrust()
+            partition.mark_unsynced()
         self._refuse_failure(sync_partitions(self._disk, self._threads, self._partitions))
-        note = self._partitions.clean_ends()
-        is_noted = leave_note(self._disk, self._folder.parent, note)
+        note = self._partitions.clean_stop_note()
+        is_note_written = write_note(self._disk, self._folder.parent, note)
         for file in self._files:
-            self._keep(file)
+            self._keep_damaged_bytes(file)
         remove_journals(self._disk, [file.path for file in self._files if not file.is_damaged])
-        if not is_noted:
-            leave_note(self._disk, self._folder.parent, note)  # the journal files have made room
-        self._tell()
+        if not is_note_written:
+            write_note(self._disk, self._folder.parent, note)  # the removed journal files have made room
+        self._report()
 
-    def _keep(self, file: _File) -> None:
-        """What of a journal file is not in the partitions now: all of a damaged one, and a torn end."""
-        extent = file.extent
+    def _keep_damaged_bytes(self, file: _JournalFile) -> None:
+        """Keep the bytes of a journal file that are not in the partitions: all of a damaged file, or its torn end."""
+        scan = file.scan
         if file.is_damaged:
             self._disk.rename(file.path, free_name(self._disk, file.path, DAMAGED))
             self._disk.sync_folder(self._folder)
-        elif extent.torn_bytes:
-            good = extent.good_bytes
+        elif scan.torn_bytes:
+            start = scan.valid_bytes
             try:
-                put_aside(self._disk, file.path, good, good + extent.torn_bytes, good)
+                quarantine_bytes(self._disk, file.path, start, start + scan.torn_bytes, start)
             except OSError as error:
                 if is_full(error):
-                    purpose = "to keep its torn end beside it"
-                    raise no_room_to_start(file.path, extent.torn_bytes, purpose, error) from error
+                    purpose = "to keep its torn end in a file beside it"
+                    raise no_room_to_start(file.path, scan.torn_bytes, purpose, error) from error
                 raise
 
     def _refuse_failure(self, no_room: str) -> None:
@@ -374,124 +378,123 @@ class Recovery:
                 + "make room and start again, nothing is lost"
             )
 
-    def _tell(self) -> None:
-        torn = sum(file.extent.torn_bytes for file in self._files)
-        if torn or self._laid_in or self._passed_over:
-            tell = log.warning if torn else log.info
-            tell(
-                "journal laid in", batches=self._laid_in, already_there=self._passed_over, torn_bytes=torn,
+    def _report(self) -> None:
+        torn = sum(file.scan.torn_bytes for file in self._files)
+        if torn or self._replayed or self._skipped:
+            (log.warning if torn else log.info)(
+                "journal replayed", batches=self._replayed, skipped=self._skipped, torn_bytes=torn,
                 files=len(self._files),
             )  # fmt: skip
         for file in self._files:
-            if file.extent.late and (file.extent.late_rounds or self._late_batches):
-                self._tell_late(file.extent)
+            if file.scan.unsynced_policy and (file.scan.unsynced_rounds or self._unsynced_batches):
+                self._report_unsynced(file.scan)
 
-    def _tell_late(self, extent: Extent) -> None:
+    def _report_unsynced(self, scan: JournalScan) -> None:
         log.warning(
-            "the last rounds were not synced when the power went",
-            sync=extent.late,
-            rounds=extent.late_rounds,
-            batches=self._late_batches,
-            consequence="each partition ends where the first of them is missing; with this policy that is no damage",
+            "last rounds lost, because they were not synced before a power failure",
+            sync=scan.unsynced_policy,
+            rounds=scan.unsynced_rounds,
+            batches=self._unsynced_batches,
+            consequence="each partition ends before the first lost round; with this sync policy that is not damage",
             kept="in files with .torn- in their names",
         )
 
 
 def _identity(batch: memoryview) -> bytes:
-    """All of a batch that a checksum covers, and that: its base offset may be what is damaged. As a hash, for many."""
+    """A hash of a batch's checksum and the bytes it covers, without the base offset, which may be damaged."""
     return blake2b(batch[CRC_FROM - CRC_BYTES :], digest_size=16).digest()
 
 
-def _known_bytes(tail: Tail, pieces: Iterable[_Piece]) -> int:
-    """Up to where the journal says what lies in a segment behind its flaw: its batches, one after the other."""
-    if tail.go_on_at is not None:
-        return 0  # where the first of them begins is not known
-    position, offset = tail.good_bytes, tail.end_offset
-    for piece in sorted(pieces, key=lambda piece: piece.first):
-        if piece.first > offset:
+def _journaled_bytes(tail: Tail, batches: Iterable[_JournalBatch]) -> int:
+    """The position in a segment up to which the journal has the content after the cut, batch by batch."""
+    if tail.new_segment_base is not None:
+        return 0  # the position of the first one is unknown
+    position, offset = tail.valid_bytes, tail.end_offset
+    for batch in sorted(batches, key=lambda batch: batch.first):
+        if batch.first > offset:
             break
-        if piece.first == offset:
-            position += len(piece.batch)
-            offset = piece.last + 1
+        if batch.first == offset:
+            position += len(batch.data)
+            offset = batch.last + 1
     return position
 
 
 def refuse_removed(disk: Disk, root: Path, partitions: Partitions) -> None:
-    """After a clean stop there is no journal that knows how far a partition went; the note of the stop does.
+    """Raise StartError for a partition that has fewer files than the clean-stop note states.
 
-    StartError for a partition of which no file is there, or none but what was compacted.
+    That is a partition without files, or with compacted files alone. After a clean stop there is no journal to check.
     """
     for partition in partitions:
         end = partition.clean_end
         if end is None or end.end_offset == 0:
             continue
         manifest, files = log_files(disk, partition.folder)
-        is_open_there = bool(files) and not files[-1].is_closed  # else what was compacted is all that there is
-        if not is_open_there and manifest.clean_end < end.end_offset:
-            raise _lost(partition, manifest.clean_end, end.end_offset, root / NOTE)
+        has_open_segment = bool(files) and not files[-1].is_closed
+        if not has_open_segment and manifest.clean_end < end.end_offset:
+            raise _lost_files_error(partition, manifest.clean_end, end.end_offset, root / NOTE_NAME)
 
 
-def _lost(partition: Partition, found: int, start: int, witness: Path) -> StartError:
+def _lost_files_error(partition: Partition, end: int, expected: int, source: Path) -> StartError:
     return StartError(
-        f"{partition.folder}: ends at offset {found}, expected {start} or more by {witness}; put back"
-        " the partition's files as they were, or, to go on without what is lost, make the empty file"
-        f" {partition.folder / segment_name(start)}"
+        f"{partition.folder}: ends at offset {end}, expected {expected} or more by {source}; put back"
+        " the partition's files as they were, or, to go on without the lost records, create the empty file"
+        f" {partition.folder / segment_name(expected)}"
     )
 
 
-def _possible(extent: Extent) -> Extent:
-    """Without ends of partitions that no log can have."""
-    if extent.starts is None:
-        return extent
-    starts = {number: end for number, end in extent.starts.items() if 0 <= end <= LOG_OFFSET_MAX + 1}
-    return extent._replace(starts=starts)
+def _drop_impossible_starts(scan: JournalScan) -> JournalScan:
+    """The scan without impossible start offsets."""
+    if scan.start_offsets is None:
+        return scan
+    start_offsets = {number: end for number, end in scan.start_offsets.items() if 0 <= end <= LOG_OFFSET_MAX + 1}
+    return scan._replace(start_offsets=start_offsets)
 
 
-def _pieces(file: _File) -> Iterator[tuple[int, _Piece]]:
-    """The batches of a journal file with their partitions; not those with impossible offsets, which are noted."""
-    data, extent = file.content()
-    for (start, _), batches in zip(extent.rounds, read_rounds(data, extent), strict=True):
+def _journal_batches(file: _JournalFile) -> Iterator[tuple[int, _JournalBatch]]:
+    """The batches of a journal file with their partitions. Impossible offsets are noted in ``too_large`` instead."""
+    data, scan = file.content()
+    for (start, _), batches in zip(scan.rounds, read_rounds(data, scan), strict=True):
         for number, batch in batches:
             first, last = offsets_of(batch)
             if 0 <= first <= last <= LOG_OFFSET_MAX:
-                yield number, _Piece(first, last, batch, file.path, start)
+                yield number, _JournalBatch(first, last, batch, file.path, start)
             else:
                 reason = f"a batch of partition {number} with offsets {first} to {last}, expected 0 to {LOG_OFFSET_MAX}"
                 file.too_large[start] = Damage(file.path, start, len(batch), reason, UNKNOWN_OFFSET, None)
 
 
-def _by_partition(files: Iterable[_File]) -> dict[int, list[_Piece]]:
-    found: dict[int, list[_Piece]] = {}
+def _group_by_partition(files: Iterable[_JournalFile]) -> dict[int, list[_JournalBatch]]:
+    by_partition: dict[int, list[_JournalBatch]] = {}
     for file in files:
-        for number, piece in _pieces(file):
-            found.setdefault(number, []).append(piece)
-    return found
+        for number, batch in _journal_batches(file):
+            by_partition.setdefault(number, []).append(batch)
+    return by_partition
 
 
-def _spans(file: _File) -> dict[int, tuple[int, int]]:
-    """From which offset to which a journal file has batches, by partition."""
+def _spans(file: _JournalFile) -> dict[int, tuple[int, int]]:
+    """The first and end offset of a journal file's batches, by partition."""
     spans: dict[int, tuple[int, int]] = {}
-    for number, piece in _pieces(file):
-        first, end = spans.get(number, (piece.first, 0))
-        spans[number] = min(first, piece.first), max(end, piece.last + 1)
+    for number, batch in _journal_batches(file):
+        first, end = spans.get(number, (batch.first, 0))
+        spans[number] = min(first, batch.first), max(end, batch.last + 1)
     return spans
 
 
-class _Between:
-    """Batches that lie between those of the journal files before theirs, in order; few, so they stay in memory."""
+class _OutOfOrderBatches:
+    """Batches that precede batches of earlier journal files, in order. They are few, so they stay in memory."""
 
     def __init__(self) -> None:
-        self.by_partition: dict[int, list[_Piece]] = {}
+        self.by_partition: dict[int, list[_JournalBatch]] = {}
 
-    def add(self, file: _File) -> None:
-        for number, pieces in _by_partition([file]).items():
-            together = self.by_partition.setdefault(number, [])
-            together += pieces
-            together.sort(key=lambda piece: piece.first)
+    def add(self, file: _JournalFile) -> None:
+        for number, batches in _group_by_partition([file]).items():
+            merged = self.by_partition.setdefault(number, [])
+            merged += batches
+            merged.sort(key=lambda batch: batch.first)
 
-    def take_below(self, number: int, last: int) -> list[_Piece]:
-        """Those that come before an offset, once."""
-        pieces = self.by_partition.get(number, [])
-        count = sum(piece.first <= last for piece in pieces)
-        taken, pieces[:count] = pieces[:count], []
-        return taken
+    def pop_through(self, number: int, last: int) -> list[_JournalBatch]:
+        """Remove and return the batches up to an offset."""
+        batches = self.by_partition.get(number, [])
+        count = sum(batch.first <= last for batch in batches)
+        removed, batches[:count] = batches[:count], []
+        return removed

@@ -1,15 +1,15 @@
-"""How the segment that is appended to ends: what may be cut of it, what is damage, and where the log goes on.
+"""Examines the end of the open segment: which bytes to cut, which are damage, and where the next append goes.
 
-A crash leaves the end of the file unfinished, in one of two ways:
+A crash leaves the end of the file incomplete, in one of two ways:
 
-* A *torn tail*: nothing good lies behind it. It is cut.
-* In *the journal's zone*, that is from offset ``journal_from`` on, the file was not synced, and the system writes an
-  unsynced file in any order it likes: good batches may lie behind a hole. All of it is cut from the first flaw on,
-  because the journal will lay it in anew. Good batches there that the journal has lost are ``salvaged`` first.
+* A *torn tail*: no valid batch follows it. It is cut.
+* In *the journal's zone*, that is from offset ``journal_from`` on, the file was not synced. The operating system writes
+  an unsynced file in any order, so valid batches may follow a gap. All is cut from the first flaw on, because replaying
+  the journal writes it again. Valid batches there that the journal lacks are ``salvageable``: they are copied first.
 
-Everything else is damage: it stays, and what follows it counts. The zone begins at the end of a batch, and all that
-lies below it was durable; so a file that does not reach it, or that has a hole across it, was damaged, and the log goes
-on with a new segment there.
+Everything else is damage: it stays, and readers skip it. The zone begins at the end of a batch, and all bytes below it
+were durable. So a file that ends before the zone, or has a gap across its beginning, was damaged; the log then goes on
+with a new segment at the zone's first offset.
 """
 
 from __future__ import annotations
@@ -20,53 +20,54 @@ from typing import NamedTuple
 from ...disk.disk import Disk, file_size
 from ..format.batch import Batch
 from ..format.errors import Damage
-from ..reading.survey import survey
+from ..reading.damage_scan import scan_past_damage
 
 
 class Tail(NamedTuple):
-    """How a segment ends: the next offset, and of how many bytes.
+    """The end of a segment: the next offset, and the size in bytes of its valid part.
 
-    ``torn``: what is wrong with the bytes behind these, which are to be cut; empty when there are none. ``salvaged``:
-    the position and size of the good batches among them. ``damages`` stay. ``go_on_at``: the base offset of a new
-    segment that must be made; None when this one goes on.
+    ``torn_reason``: why the bytes after these must be cut; empty when there are none. ``salvageable``: position and
+    size of the valid batches among them. ``damages`` stay. ``new_segment_base``: the base offset of a new
+    segment that must be created; None when appends go to this one.
     """
 
     end_offset: int
-    good_bytes: int
-    torn: str
-    salvaged: list[tuple[int, int]]
+    valid_bytes: int
+    torn_reason: str
+    salvageable: list[tuple[int, int]]
     damages: list[Damage]
-    go_on_at: int | None
+    new_segment_base: int | None
 
 
 def read_tail(disk: Disk, path: Path, base_offset: int, journal_from: int | None) -> Tail:
-    """Examine a segment and change nothing. ``journal_from`` is None without a journal, or if it does not know."""
-    reader = _Reader(path, base_offset, journal_from)
-    pieces = survey(disk, path, base_offset)
+    """Examine a segment without changing it. ``journal_from``: the first offset of the journal; None if unknown."""
+    reader = _TailReader(path, base_offset, journal_from)
+    pieces = scan_past_damage(disk, path, base_offset)
     for piece in pieces:
-        torn = reader.why_cut(piece)
-        if torn:
-            rest = [piece, *pieces] if reader.is_behind_damage else pieces  # a jump without cause is a damaged offset
-            salvaged = [(batch.position, batch.size) for batch in rest if isinstance(batch, Batch)]
-            return reader.cut(piece.position, torn, salvaged)
-        reader.take(piece)
+        torn_reason = reader.cut_reason(piece)
+        if torn_reason:
+            # a jump in the offsets without damage before it means that the batch's own offset is damaged
+            rest = [piece, *pieces] if reader.follows_damage else pieces
+            salvageable = [(batch.position, batch.size) for batch in rest if isinstance(batch, Batch)]
+            return reader.cut(piece.position, torn_reason, salvageable)
+        reader.add(piece)
     return reader.finish(file_size(disk, path))
 
 
-class _Reader:
+class _TailReader:
     def __init__(self, path: Path, base_offset: int, journal_from: int | None) -> None:
         self._path = path
         self._base_offset = base_offset
         self._journal_from = journal_from
         self._end = base_offset
         self._damages: list[Damage] = []
-        self._last: list[Damage] = []  # those behind the last good batch
+        self._last: list[Damage] = []  # damage after the last valid batch
 
     @property
-    def is_behind_damage(self) -> bool:
+    def follows_damage(self) -> bool:
         return bool(self._last)
 
-    def take(self, piece: Batch | Damage) -> None:
+    def add(self, piece: Batch | Damage) -> None:
         if isinstance(piece, Damage):
             self._last.append(piece)
         else:
@@ -74,8 +75,8 @@ class _Reader:
             self._damages += self._last
             self._last = []
 
-    def why_cut(self, piece: Batch | Damage) -> str:
-        """Why the file is cut before this piece, because the journal has what belongs there; else nothing."""
+    def cut_reason(self, piece: Batch | Damage) -> str:
+        """Why the file is cut before this piece, which the journal replaces; empty if it is not cut."""
         zone = self._journal_from
         if zone is None or (self._end < zone and (isinstance(piece, Damage) or piece.base_offset <= zone)):
             return ""
@@ -85,26 +86,26 @@ class _Reader:
             return f"offset {piece.base_offset}, expected {max(self._end, zone)}"
         return ""
 
-    def cut(self, position: int, torn: str, salvaged: list[tuple[int, int]]) -> Tail:
-        """Cut in the zone; with a hole across its beginning the log goes on there."""
+    def cut(self, position: int, torn_reason: str, salvageable: list[tuple[int, int]]) -> Tail:
+        """The result of a cut in the zone. A gap across the zone's beginning requires a new segment."""
         zone = self._journal_from
         if zone is None or self._end >= zone:
-            return Tail(self._end, position, torn, salvaged, self._damages, None)
-        return Tail(zone, position, torn, salvaged, self._lost_to(zone, position), zone)
+            return Tail(self._end, position, torn_reason, salvageable, self._damages, None)
+        return Tail(zone, position, torn_reason, salvageable, self._lost_to(zone, position), zone)
 
     def finish(self, size: int) -> Tail:
         zone, last = self._journal_from, self._last
         if zone is not None and self._end < zone:
             return Tail(zone, size, "", [], self._lost_to(zone, size), zone)
         if not all(damage.is_certain for damage in last):
-            beyond = max(self._end, self._base_offset + 1)  # behind such damage nobody would look for what is appended
+            beyond = max(self._end, self._base_offset + 1)  # readers might not find appends after such damage
             return Tail(beyond, size, "", [], self._damages + last, beyond)
         if last:
             return Tail(self._end, last[0].position, last[0].reason, [], self._damages, None)
         return Tail(self._end, size, "", [], self._damages, None)
 
     def _lost_to(self, zone: int, position: int) -> list[Damage]:
-        """All damages; among them must be one that says why the zone is not reached."""
-        reason = f"it ends at offset {self._end}, and the journal says that it went on to {zone}"
+        """All damages, including one that explains why the zone is not reached."""
+        reason = f"it ends at offset {self._end}, but the journal states an end offset of at least {zone}"
         last = self._last or [Damage(self._path, position, 0, reason, self._end, zone)]
         return self._damages + [damage._replace(offset_after=zone) for damage in last]

@@ -1,6 +1,6 @@
-"""What else lies in a data folder, said once at a start: files that nobody here wrote, and bytes that were put aside.
+"""Reports, once at a start, files that are not Callboard's, quarantined bytes, and a missing journal.
 
-None of it is ever touched. And what does not lie there and should: the journal, see ``lost_journal``.
+None of these files is ever changed. For the missing journal see ``lost_journal``.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ..journal import journal_number
 from ..lost_journal import ADVICE, CONSEQUENCE, journal_damage
 from ..partitions import Partitions
 from ..reading.segment import segment_base
-from .clean_stop import is_noted
-from .quarantine import DAMAGED, KEPT_BYTES_TOLD, TORN
+from .clean_stop import has_note
+from .quarantine import DAMAGED, QUARANTINE_REPORTED_BYTES, TORN
 
-NAMES_TOLD = 5
+REPORTED_NAMES = 5
 
 # Kafka's other files in a partition's folder, and this log's own
 _KNOWN = re.compile(
@@ -28,44 +28,44 @@ _KNOWN = re.compile(
 log = get_logger("callboard.log")
 
 
-def look_round(disk: Disk, journal: Path, partitions: Partitions, has_journal: bool) -> None:
-    """Tell of what is strange. ``journal`` is the folder of the journal, which has a used file or not. OSError."""
-    strange: list[Path] = []
-    kept: list[Path] = []
-    _sort(disk, journal, strange, kept)
-    segments = sum(_sort(disk, partition.folder, strange, kept) for partition in partitions)
-    if segments and not has_journal and not is_noted(disk, journal.parent):
-        partitions.quarantine.add(journal_damage(journal.parent), CONSEQUENCE, ADVICE)
-    _tell_strangers(strange)
-    _tell_kept(disk, kept)
+def audit_folders(disk: Disk, journal: Path, partitions: Partitions, has_journal: bool) -> None:
+    """Log what is unusual. ``journal``: the journal's folder. ``has_journal``: it has a used file. Raises OSError."""
+    unrecognized: list[Path] = []
+    quarantined: list[Path] = []
+    _classify_files(disk, journal, unrecognized, quarantined)
+    segments = sum(_classify_files(disk, partition.folder, unrecognized, quarantined) for partition in partitions)
+    if segments and not has_journal and not has_note(disk, journal.parent):
+        partitions.damage_registry.add(journal_damage(journal.parent), CONSEQUENCE, ADVICE)
+    _report_unrecognized(unrecognized)
+    _report_quarantined(disk, quarantined)
 
 
-def _sort(disk: Disk, folder: Path, strange: list[Path], kept: list[Path]) -> int:
-    """How many segments or journal files lie in a folder; the other files by whether they are ours."""
+def _classify_files(disk: Disk, folder: Path, unrecognized: list[Path], quarantined: list[Path]) -> int:
+    """The number of segments or journal files in a folder; adds its other files to the two lists."""
     own = 0
     for name in disk.names(folder):
         if segment_base(name) is not None or journal_number(name) is not None:
             own += 1
         elif TORN in name or DAMAGED in name:
-            kept.append(folder / name)
+            quarantined.append(folder / name)
         elif not _KNOWN.fullmatch(name):
-            strange.append(folder / name)
+            unrecognized.append(folder / name)
     return own
 
 
-def _tell_strangers(strange: list[Path]) -> None:
-    if strange:
-        names = [str(path) for path in strange[:NAMES_TOLD]]
-        log.warning("files in the log's folders that are not the log's are left alone", files=len(strange), first=names)
+def _report_unrecognized(unrecognized: list[Path]) -> None:
+    if unrecognized:
+        names = [str(path) for path in unrecognized[:REPORTED_NAMES]]
+        log.warning("unrecognized files in the log's folders", files=len(unrecognized), first=names)
 
 
-def _tell_kept(disk: Disk, kept: list[Path]) -> None:
-    size = sum(file_size(disk, path) for path in kept)
-    if size >= KEPT_BYTES_TOLD:
+def _report_quarantined(disk: Disk, quarantined: list[Path]) -> None:
+    size = sum(file_size(disk, path) for path in quarantined)
+    if size >= QUARANTINE_REPORTED_BYTES:
         log.warning(
-            "bytes that recovery has put aside take room",
-            files=len(kept),
+            "quarantined bytes take much room",
+            files=len(quarantined),
             bytes=size,
-            first=[str(path) for path in kept[:NAMES_TOLD]],
-            advice="remove them when nobody needs them",
+            first=[str(path) for path in quarantined[:REPORTED_NAMES]],
+            advice="remove these files if they are not needed",
         )

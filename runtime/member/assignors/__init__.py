@@ -1,7 +1,8 @@
-"""Assignors: who gets which partitions. Pure functions, which the leader of a group runs.
+"""Assignors compute which member gets which partitions. They are pure functions that the leader of a group runs.
 
-- base.py: what an assignor is; table.py: those that have a name.
-- range_.py, round_robin.py: Kafka's plain ones. sticky.py, cooperative.py, weighted.py: those that leave members what
-  they have; sharing.py, balance.py and claims.py are how. custom.py: a function of one's own.
-- wire.py, user_data.py: what members and leaders write to each other. leading.py: what stands in if one fails.
+- base.py: the interface; table.py: the built-in assignors by name.
+- range_.py, round_robin.py: Kafka's stateless assignors. sticky.py, cooperative.py, weighted.py: members keep what they
+  own where possible; allocation.py, balance.py and ownership.py implement that. custom.py: your own function.
+- consumer_protocol.py, user_data.py: the messages between members and leader. fallback.py: round robin if an assignor
+  fails.
 """

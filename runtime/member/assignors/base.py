@@ -1,7 +1,7 @@
-"""What an assignor is: who gets which partitions, decided by one member (the leader) for all. Pure, as all here.
+"""The interface of assignors. One member of a group, the leader, computes the assignment of all. Pure.
 
-A Member asks its assignor twice: before it joins, what of itself the leader should know (``metadata``); and when it
-leads, who gets what (``assign``). Partitions are (topic, number) pairs, and a resource with a name is a topic with one.
+A Member calls its assignor twice: ``metadata`` before it joins, for the data that the leader needs, and ``assign`` if
+it is the leader. Partitions are (topic, number) pairs. Each name of a named resource is a topic with one partition.
 """
 
 from __future__ import annotations
@@ -10,64 +10,66 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-Partition = tuple[str, int]
-Assignment = dict[str, list[Partition]]
-"""Every member's partitions by its member id, sorted. A member that gets nothing has an empty list."""
+TopicPartition = tuple[str, int]
+"""A topic and a partition."""
+
+GroupAssignment = dict[str, list[TopicPartition]]
+"""Each member's partitions by its member id, sorted. A member without partitions has an empty list."""
 
 NO_GENERATION = -1
 NO_WEIGHT = 1.0
 
 
-class Own(NamedTuple):
-    """What a member knows of itself when it is about to join.
+class MemberState(NamedTuple):
+    """A member's own data before it joins.
 
-    ``owned`` is what it holds or, if it has just handed everything back to join (eager), what it held. ``generation``
-    is that in which it got this, -1 if it never was in one. ``weight`` is a positive number.
+    ``owned``: the partitions that it owns or, with an eager assignor, has just revoked in order to join.
+    ``generation``: the one in which it got them, -1 if it was never in one. ``weight``: a positive number.
     """
 
     topics: frozenset[str]
-    owned: tuple[Partition, ...] = ()
+    owned: tuple[TopicPartition, ...] = ()
     generation: int = NO_GENERATION
     weight: float = NO_WEIGHT
     rack_id: str | None = None
 
 
-class Subscribed(NamedTuple):
-    """What the leader knows of a member. ``generation`` is that of ``owned``, -1 if its client is too old to say so."""
+class MemberSubscription(NamedTuple):
+    """A member as the leader sees it. ``generation``: that of ``owned``, -1 if the protocol version lacks the field."""
 
     member_id: str
     group_instance_id: str | None
     topics: frozenset[str]
-    owned: tuple[Partition, ...] = ()
+    owned: tuple[TopicPartition, ...] = ()
     generation: int = NO_GENERATION
     user_data: bytes = b""
     weight: float = NO_WEIGHT
 
 
-Function = Callable[[Mapping[str, int], Sequence[Subscribed]], Mapping[str, Iterable[Partition]]]
-"""What ``FunctionAssignor`` calls: numbers of partitions by topic and the members in, partitions by member id out."""
+AssignFunction = Callable[[Mapping[str, int], Sequence[MemberSubscription]], Mapping[str, Iterable[TopicPartition]]]
+"""The function of a ``FunctionAssignor``: (partition counts by topic, members) -> partitions by member id."""
 
 
 class Assignor(ABC):
-    """A way to share partitions out. Objects are stateless, so one serves any number of members.
+    """A way to distribute partitions. Objects have no state, so one serves any number of members.
 
-    ``name`` is what members of a group must agree on (Kafka calls it the protocol's name). With ``is_cooperative``
-    members keep what they hold while they join, and a partition that changes hands is taken in one generation and
-    given in the next (KIP-429).
+    ``name``: the protocol name that the members of a group must have in common. ``is_cooperative``: members keep what
+    they own while they join, and a partition that moves is revoked in one generation and assigned in the next
+    (KIP-429).
     """
 
     name: str
     is_cooperative: bool = False
 
-    def metadata(self, own: Own) -> bytes | None:
-        """User data for the leader; None for none, which Kafka writes as null."""
+    def metadata(self, own: MemberState) -> bytes | None:
+        """User data for the leader, None if there are none, which Kafka writes as null."""
         return None
 
     @abstractmethod
-    def assign(self, partitions: Mapping[str, int], members: Sequence[Subscribed]) -> Assignment:
-        """Who gets what. The same for the same members in whatever order.
+    def assign(self, partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> GroupAssignment:
+        """Compute the assignment. The order of ``members`` makes no difference.
 
-        ``partitions`` has the number of partitions of each topic that exists; topics that are not there are passed
-        over. Every partition that somebody subscribes to is given once, save that a cooperative assignor holds back
-        those that another member still has.
+        ``partitions``: the partition counts of the topics that exist; other topics are ignored. Every partition of a
+        topic with subscribers is assigned once, but a cooperative assignor withholds those that another member still
+        owns.
         """

@@ -1,52 +1,53 @@
-"""The order in which members and partitions are taken, so that the same group has the same result whoever leads it.
+"""The order of members and partitions, so that the same group has the same assignment whichever member is its leader.
 
-Sets of members are integers here, a bit for each member's place in the order: ten thousand topics that each have their
-own hundred out of a thousand members are then a few milliseconds' work.
+A set of members is an int here, with one bit for each member's index in the order. So ten thousand topics, each with
+its own hundred subscribers among a thousand members, take only a few milliseconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from .base import Assignment, Partition, Subscribed
+from .base import GroupAssignment, MemberSubscription, TopicPartition
 
 
-def in_order(members: Iterable[Subscribed]) -> list[Subscribed]:
+def sort_members(members: Iterable[MemberSubscription]) -> list[MemberSubscription]:
     """Static members first, by instance id, then the others by member id: Kafka's order since KIP-345.
 
-    So a static member that is restarted, and has a new member id, keeps its place.
+    So a static member that restarts with a new member id keeps its index.
     """
-    return sorted(members, key=_place)
+    return sorted(members, key=_sort_key)
 
 
-def _place(member: Subscribed) -> tuple[bool, str]:
+def _sort_key(member: MemberSubscription) -> tuple[bool, str]:
     instance_id = member.group_instance_id
     return instance_id is None, member.member_id if instance_id is None else instance_id
 
 
-def wanted(partitions: Mapping[str, int], members: Sequence[Subscribed]) -> dict[str, int]:
-    """Of each topic that exists and has subscribers, sorted, which members want it: a bit for each member's place.
+def subscribers_by_topic(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> dict[str, int]:
+    """The subscribers of each topic, as bit sets of member indexes, sorted by topic.
 
-    Members with the same topics, which is nearly always all of them, are looked at together.
+    Topics that do not exist or have no subscribers are left out. Members with the same topics, nearly always all of
+    them, are handled together.
     """
-    alike: dict[frozenset[str], int] = {}
-    for place, member in enumerate(members):
-        alike[member.topics] = alike.get(member.topics, 0) | 1 << place
-    found: dict[str, int] = {}
-    for topics, who in alike.items():
+    members_by_topics: dict[frozenset[str], int] = {}
+    for index, member in enumerate(members):
+        members_by_topics[member.topics] = members_by_topics.get(member.topics, 0) | 1 << index
+    subscribers: dict[str, int] = {}
+    for topics, indexes in members_by_topics.items():
         for topic in topics:
-            found[topic] = found.get(topic, 0) | who
-    return {topic: found[topic] for topic in sorted(found) if partitions.get(topic, 0) > 0}
+            subscribers[topic] = subscribers.get(topic, 0) | indexes
+    return {topic: subscribers[topic] for topic in sorted(subscribers) if partitions.get(topic, 0) > 0}
 
 
-def places(who: int) -> Iterator[int]:
-    """The places whose bits are set, in order."""
-    while who:
-        lowest = who & -who
+def member_indexes(bit_set: int) -> Iterator[int]:
+    """The indexes of the bits that are set, in ascending order."""
+    while bit_set:
+        lowest = bit_set & -bit_set
         yield lowest.bit_length() - 1
-        who ^= lowest
+        bit_set ^= lowest
 
 
-def by_member(members: Sequence[Subscribed], shares: Sequence[list[Partition]]) -> Assignment:
-    """The result that an assignor gives, of shares by the members' places."""
+def by_member_id(members: Sequence[MemberSubscription], shares: Sequence[list[TopicPartition]]) -> GroupAssignment:
+    """The assignment, from each member's partitions by member index."""
     return {member.member_id: sorted(share) for member, share in zip(members, shares, strict=True)}

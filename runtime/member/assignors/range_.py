@@ -1,7 +1,7 @@
-"""Kafka's range assignor: of each topic, a run of partitions for each member.
+"""Kafka's range assignor: each member gets a range of each topic's partitions.
 
-Topics are looked at one by one, and what is left over goes to the first members. So with many topics of one partition
-(resources with names) the first member gets them all: such want one of the other assignors.
+Each topic is distributed separately, and its first members get one more if the division leaves a remainder. With many
+topics of one partition (named resources) the first member would get all of them; use another assignor for those.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from .base import Assignment, Assignor, Partition, Subscribed
-from .order import by_member, in_order, places, wanted
+from .base import Assignor, GroupAssignment, MemberSubscription, TopicPartition
+from .order import by_member_id, member_indexes, sort_members, subscribers_by_topic
 
 
 class Range(Assignor):
-    """The same results as Java's RangeAssignor, if racks play no part."""
+    """The same results as Java's RangeAssignor without racks."""
 
     name = "range"
 
-    def assign(self, partitions: Mapping[str, int], members: Sequence[Subscribed]) -> Assignment:
-        ordered = in_order(members)
-        shares: list[list[Partition]] = [[] for _ in ordered]
-        for topic, who in wanted(partitions, ordered).items():
-            _deal(topic, partitions[topic], who, shares)
-        return by_member(ordered, shares)
+    def assign(self, partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> GroupAssignment:
+        ordered = sort_members(members)
+        shares: list[list[TopicPartition]] = [[] for _ in ordered]
+        for topic, subscribers in subscribers_by_topic(partitions, ordered).items():
+            _assign_topic(topic, partitions[topic], subscribers, shares)
+        return by_member_id(ordered, shares)
 
 
-def _deal(topic: str, count: int, who: int, shares: list[list[Partition]]) -> None:
-    each, more = divmod(count, who.bit_count())
+def _assign_topic(topic: str, count: int, subscribers: int, shares: list[list[TopicPartition]]) -> None:
+    quotient, remainder = divmod(count, subscribers.bit_count())
     start = 0
-    for turn, place in enumerate(islice(places(who), count)):  # with few partitions only the first members get one
-        end = start + each + (turn < more)
-        shares[place] += [(topic, number) for number in range(start, end)]
+    for position, member in enumerate(islice(member_indexes(subscribers), count)):
+        end = start + quotient + (position < remainder)
+        shares[member] += [(topic, number) for number in range(start, end)]
         start = end

@@ -1,35 +1,35 @@
-"""Kafka's round robin assignor: all partitions of all topics, dealt to the members one by one."""
+"""Kafka's round robin assignor: the partitions of all topics are assigned to the members in turn."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .base import Assignment, Assignor, Partition, Subscribed
-from .order import by_member, in_order, wanted
+from .base import Assignor, GroupAssignment, MemberSubscription, TopicPartition
+from .order import by_member_id, sort_members, subscribers_by_topic
 
 
 class RoundRobin(Assignor):
-    """The same results as Java's RoundRobinAssignor: whoever does not subscribe to a topic is passed over."""
+    """The same results as Java's RoundRobinAssignor: members that do not subscribe to a topic are skipped."""
 
     name = "roundrobin"
 
-    def assign(self, partitions: Mapping[str, int], members: Sequence[Subscribed]) -> Assignment:
-        ordered = in_order(members)
-        shares: list[list[Partition]] = [[] for _ in ordered]
-        turn = 0
-        for topic, who in wanted(partitions, ordered).items():
+    def assign(self, partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> GroupAssignment:
+        ordered = sort_members(members)
+        shares: list[list[TopicPartition]] = [[] for _ in ordered]
+        next_index = 0
+        for topic, subscribers in subscribers_by_topic(partitions, ordered).items():
             for number in range(partitions[topic]):
-                place = _next(who, turn)
-                shares[place].append((topic, number))
-                turn = place + 1
-        return by_member(ordered, shares)
+                member = _next_member(subscribers, next_index)
+                shares[member].append((topic, number))
+                next_index = member + 1
+        return by_member_id(ordered, shares)
 
 
-def _next(who: int, turn: int) -> int:
-    """The first place that is set at the turn or behind it, else the first of all."""
-    rest = who >> turn
-    return turn + _first(rest) if rest else _first(who)
+def _next_member(members: int, start: int) -> int:
+    """The first index in the bit set from ``start`` on, or else its first index."""
+    rest = members >> start
+    return start + _first_member(rest) if rest else _first_member(members)
 
 
-def _first(who: int) -> int:
-    return (who & -who).bit_length() - 1
+def _first_member(members: int) -> int:
+    return (members & -members).bit_length() - 1

@@ -1,4 +1,4 @@
-"""The assignors that have a name: Kafka's four, and ours."""
+"""The built-in assignors by name: Kafka's four and ``callboard-weighted``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ ASSIGNORS: dict[str, Assignor] = {
 }
 
 
-def find_assignor(assignor: str | Assignor) -> Assignor:
-    """The assignor of this name, or the one that is given. Raises ValueError with the names that there are."""
-    if isinstance(assignor, Assignor):
-        return assignor
-    if (found := ASSIGNORS.get(assignor)) is None:
+def find_assignor(name_or_assignor: str | Assignor) -> Assignor:
+    """The assignor of this name; an object is returned as it is. Raises ValueError for an unknown name."""
+    if isinstance(name_or_assignor, Assignor):
+        return name_or_assignor
+    if (assignor := ASSIGNORS.get(name_or_assignor)) is None:
         raise ValueError(
-            f"no assignor is called {assignor!r}: expected {', '.join(ASSIGNORS)}, or FunctionAssignor(name, function)"
+            f"there is no assignor {name_or_assignor!r}: expected {', '.join(ASSIGNORS)}, or "
+            f"FunctionAssignor(name, function)"
         )
-    return found
+    return assignor

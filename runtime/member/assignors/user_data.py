@@ -1,7 +1,7 @@
-"""What assignors of ours put into a subscription's user data, and what they find there.
+"""The user data of subscriptions, by which an assignor informs the leader.
 
-Two formats are Kafka's: that of ``sticky``, the partitions of the assignment before and its generation, and that of
-``cooperative-sticky``, a generation. librdkafka writes the former for both. The third is ours, a weight.
+There are three formats. ``sticky`` writes the previous assignment's partitions and generation, ``cooperative-sticky`` a
+generation; both are Kafka's formats, and librdkafka writes the former for both. The third is Callboard's: a weight.
 """
 
 from __future__ import annotations
@@ -9,41 +9,43 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from ...client.assignment import read_places
-from .base import NO_GENERATION, NO_WEIGHT, Partition
-from .wire import write_places
+from ...client.assignment import read_topic_partitions
+from .base import NO_GENERATION, NO_WEIGHT, TopicPartition
+from .consumer_protocol import write_topic_partitions
 
-# A share of less than a billionth is none; and within these limits floats tell any two loads apart.
 WEIGHT_MIN = 1e-9
 WEIGHT_MAX = 1e9
+"""Within these limits floats can distinguish any two costs."""
 
 _INT32 = struct.Struct(">i")
-# kafka-python 3 writes a version in front, which Kafka's format does not have. There it would mean 65,536 topics.
-_KAFKA_PYTHON = b"\0\1"
-_WEIGHT = struct.Struct(">4sHd")  # our mark, a version, the weight; later versions may have more behind
+_KAFKA_PYTHON_VERSION = b"\0\1"
+"""kafka-python 3 writes a version first. In Kafka's format, which has none, these bytes would mean 65,536 topics."""
+
+_WEIGHT = struct.Struct(">4sHd")  # the mark, a version, the weight; later versions may append fields
 _MARK = b"cbwt"
 _VERSION = 0
 
 
-class Claims(NamedTuple):
-    """What a member holds, and since which generation."""
+class OwnedPartitions(NamedTuple):
+    """The partitions that a member owns, and the generation in which it got them."""
 
-    partitions: tuple[Partition, ...] = ()
+    partitions: tuple[TopicPartition, ...] = ()
     generation: int = NO_GENERATION
 
 
-def write_claims(claims: Claims) -> bytes:
+def write_owned_partitions(owned: OwnedPartitions) -> bytes:
     """Version 1 of StickyAssignorUserData."""
-    return write_places(claims.partitions) + _INT32.pack(claims.generation)
+    return write_topic_partitions(owned.partitions) + _INT32.pack(owned.generation)
 
 
-def read_claims(data: bytes) -> Claims:
-    """Versions 0 (without a generation) and 1. No claims for anything else: such a member begins anew."""
+def read_owned_partitions(data: bytes) -> OwnedPartitions:
+    """Read version 0 (without a generation) or 1. Other data mean no owned partitions."""
     try:
-        partitions, position = read_places(data, len(_KAFKA_PYTHON) if data.startswith(_KAFKA_PYTHON) else 0)
+        start = len(_KAFKA_PYTHON_VERSION) if data.startswith(_KAFKA_PYTHON_VERSION) else 0
+        partitions, position = read_topic_partitions(data, start)
     except (struct.error, ValueError):
-        return Claims()
-    return Claims(tuple(partitions), _read_generation(data, position))
+        return OwnedPartitions()
+    return OwnedPartitions(tuple(partitions), _read_generation(data, position))
 
 
 def write_generation(generation: int) -> bytes:
@@ -51,8 +53,8 @@ def write_generation(generation: int) -> bytes:
 
 
 def read_generation(data: bytes) -> int:
-    """Java's clients write four bytes; librdkafka writes claims, with the generation behind them. -1 for neither."""
-    return _read_generation(data, 0) if len(data) == _INT32.size else read_claims(data).generation
+    """Java's clients write four bytes; librdkafka writes owned partitions and the generation. -1 for other data."""
+    return _read_generation(data, 0) if len(data) == _INT32.size else read_owned_partitions(data).generation
 
 
 def _read_generation(data: bytes, position: int) -> int:
@@ -60,16 +62,16 @@ def _read_generation(data: bytes, position: int) -> int:
 
 
 def write_weight(weight: float) -> bytes:
-    """Raises ValueError for what no share can be in proportion to."""
+    """Raises ValueError if it is no number or out of range."""
     if not is_weight(weight):
         raise ValueError(
-            f"a weight of {weight!r}: expected {WEIGHT_MIN:g} to {WEIGHT_MAX:g}; a 2 has twice the share of a 1"
+            f"weight {weight!r}: expected {WEIGHT_MIN:g} to {WEIGHT_MAX:g}; weight 2 gets twice as much as weight 1"
         )
     return _WEIGHT.pack(_MARK, _VERSION, weight)
 
 
 def read_weight(data: bytes) -> float:
-    """1 for user data of another kind, and for a weight that makes no sense."""
+    """1 for user data of another format, and for an invalid weight."""
     if len(data) < _WEIGHT.size or not data.startswith(_MARK):
         return NO_WEIGHT
     weight = float(_WEIGHT.unpack_from(data)[2])

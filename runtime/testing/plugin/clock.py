@@ -1,8 +1,8 @@
-"""A clock that a test can move, and what of a coordinator goes by it.
+"""A clock that a test can move, with the alarms and the dispatcher that follow it.
 
-It runs as the machine's does, ahead of it by what it was moved. While it is moved it stands still between two alarms,
-so that everything happens in its order and at its very millisecond, however long the machine takes for it. The wall
-clock moves with it: ages of offsets and timestamps of records follow.
+It runs like the machine's clock, plus the time it was moved. During a move it stands still between two alarms, so that
+all events happen in order and at their exact millisecond, however long the machine takes for them. The wall clock moves
+with it, and so do the ages of offsets and the timestamps of records.
 """
 
 from __future__ import annotations
@@ -18,66 +18,66 @@ from ...engine.dispatcher import LoopDispatcher
 
 
 class MovableClock(SystemClock):
-    """An ``actors.engine_ports.Clock`` with the alarms that go by it. A move is no stall: it looks at the machine."""
+    """An ``actors.engine_ports.Clock`` with its alarms. A move is not reported as a stall of the loop."""
 
     def __init__(self, machine_ns: Callable[[], int] = monotonic_ns) -> None:
         super().__init__(machine_ns)
         self.alarms: list[MovableAlarm] = []
         self._ahead_ms = 0
         self._wall_ahead_ms = 0
-        self._held: tuple[int, int] | None = None  # monotonic and wall time, while it is moved
+        self._held_times: tuple[int, int] | None = None  # monotonic and wall time while the clock is held
         self.started_ms = self.monotonic_ms()
 
     def monotonic_ms(self) -> int:
         running_ms = super().monotonic_ms() + self._ahead_ms
-        held = self._held
+        held = self._held_times
         return running_ms if held is None else held[0]
 
     def wall_ms(self) -> int:
-        held = self._held
+        held = self._held_times
         return super().wall_ms() + self._wall_ahead_ms if held is None else held[1]
 
     def since_start_ms(self) -> int:
-        """How much time has passed for the coordinator since the clock was made."""
+        """The coordinator's time since the clock was made."""
         return self.monotonic_ms() - self.started_ms
 
     def hold(self) -> None:
-        """Stand still until ``release``."""
-        self._held = self.monotonic_ms(), self.wall_ms()
+        """Stop the clock until ``release``."""
+        self._held_times = self.monotonic_ms(), self.wall_ms()
 
     def move_to(self, monotonic_ms: int) -> None:
-        """Only while it is held, and never back."""
-        assert self._held is not None, "hold the clock first"
-        held_ms, wall_ms = self._held
+        """Move forward to a time, while the clock is held."""
+        assert self._held_times is not None, "hold the clock first"
+        held_ms, wall_ms = self._held_times
         moved_ms = max(monotonic_ms - held_ms, 0)
-        self._held = held_ms + moved_ms, wall_ms + moved_ms
+        self._held_times = held_ms + moved_ms, wall_ms + moved_ms
 
     def release(self) -> None:
-        """Run on from where it stands."""
-        assert self._held is not None, "hold the clock first"
-        held_ms, wall_ms = self._held
-        self._held = None
+        """Let the clock run on from its current time."""
+        assert self._held_times is not None, "hold the clock first"
+        held_ms, wall_ms = self._held_times
+        self._held_times = None
         self._ahead_ms += held_ms - self.monotonic_ms()
         self._wall_ahead_ms += wall_ms - self.wall_ms()
 
     def next_due_ms(self) -> int | None:
-        """When the earliest alarm rings; None if none is set."""
+        """The time of the earliest alarm; None if none is set."""
         return min((alarm.due_ms for alarm in self.alarms if alarm.due_ms is not None), default=None)
 
-    def ring_what_is_due(self) -> None:
+    def fire_due_alarms(self) -> None:
         now_ms = self.monotonic_ms()
-        for alarm in [one for one in self.alarms if one.due_ms is not None and one.due_ms <= now_ms]:
-            alarm.look_now()
+        for alarm in [alarm for alarm in self.alarms if alarm.due_ms is not None and alarm.due_ms <= now_ms]:
+            alarm.check_now()
 
-    def forget_alarms(self) -> None:
-        """Whoever set them is gone."""
+    def clear_alarms(self) -> None:
+        """Clear all alarms, after the node that set them has ended."""
         for alarm in self.alarms:
             alarm.clear()
         self.alarms.clear()
 
 
 class MovableAlarm(LoopAlarm):
-    """A LoopAlarm that need not wait for the machine's time."""
+    """A LoopAlarm that can fire before the machine's time has reached its due time."""
 
     def __init__(self, loop: AbstractEventLoop, clock: MovableClock) -> None:
         super().__init__(loop, clock)
@@ -88,14 +88,14 @@ class MovableAlarm(LoopAlarm):
     def due_ms(self) -> int | None:
         return self._due_ms if self._handle is not None else None
 
-    def look_now(self) -> None:
+    def check_now(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
-            self._look()
+            self._check()
 
 
-class Later(MovableAlarm):
-    """One call, when the coordinator's clock says so."""
+class DelayedCall(MovableAlarm):
+    """Calls a function once, after a delay on the coordinator's clock."""
 
     def __init__(
         self, loop: AbstractEventLoop, clock: MovableClock, delay_ms: int, callback: Callable[[], None]
@@ -110,7 +110,7 @@ class Later(MovableAlarm):
 
 
 class MovableDispatcher(LoopDispatcher):
-    """Runs actors on a loop, with alarms that can be moved; says when there is nothing to run."""
+    """Runs actors on a loop, with movable alarms; reports when it is idle."""
 
     def new_alarm(self, clock: Clock) -> Alarm:
         return MovableAlarm(self.loop, clock) if isinstance(clock, MovableClock) else super().new_alarm(clock)

@@ -1,4 +1,4 @@
-"""What a fault and the timeline look at in a request: who asks what of whom, whether it came by a socket or not."""
+"""The properties of a request that faults and the timeline use, for requests from a socket and from this process."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 from ...kafka.api import APIS
 
 MESSAGE_APIS = {"DescribeGroup": "DescribeGroups", "DeleteGroup": "DeleteGroups"}
-"""Messages within the process that have another name than Kafka's request."""
+"""Messages in this process whose name differs from that of Kafka's request."""
 
-PLACES_SHOWN = 3  # of a commit
+PARTITIONS_SHOWN = 3  # of one commit
 GROUP_KEYS = 0  # FindCoordinator's key type
 
 
-class Facts(NamedTuple):
-    """``api``: Kafka's name. ``version`` None: within the process. ``members`` and ``instances`` are ids."""
+class RequestFacts(NamedTuple):
+    """``api``: Kafka's name. ``version`` is None for requests in this process. ``members``, ``instances``: ids."""
 
     api: str
     version: int | None
@@ -28,7 +28,7 @@ class Facts(NamedTuple):
 
 
 def api_name(name: str) -> str:
-    """Kafka's name of an API from kio's: "join_group" is "JoinGroup"."""
+    """Convert kio's name of an API to Kafka's: "join_group" to "JoinGroup"."""
     return "".join(word.capitalize() for word in name.split("_"))
 
 
@@ -37,10 +37,10 @@ def api_names() -> tuple[str, ...]:
     return tuple(api_name(api.name) for api in APIS)
 
 
-def facts_of(api: str, version: int | None, client_id: str, request: Any) -> Facts:
-    """``request`` is an entity of kio's or a message of the actors'."""
+def facts_of(api: str, version: int | None, client_id: str, request: Any) -> RequestFacts:
+    """The facts of a request: an entity of kio, or a message of the actors."""
     members, instances = tuple(_ids(request, "member_id")), tuple(_ids(request, "group_instance_id"))
-    return Facts(api, version, client_id, tuple(_groups(request)), members, instances)
+    return RequestFacts(api, version, client_id, tuple(_groups(request)), members, instances)
 
 
 def message_api(message: Any) -> str:
@@ -51,8 +51,8 @@ def message_api(message: Any) -> str:
 def _groups(request: Any) -> Iterator[str]:
     if (group_id := getattr(request, "group_id", None)) is not None:
         yield group_id
-    for one in (*getattr(request, "groups", ()), *getattr(request, "groups_names", ())):
-        yield one if isinstance(one, str) else one.group_id
+    for entry in (*getattr(request, "groups", ()), *getattr(request, "groups_names", ())):
+        yield entry if isinstance(entry, str) else entry.group_id
     if getattr(request, "key_type", GROUP_KEYS) == GROUP_KEYS:
         yield from getattr(request, "coordinator_keys", ())
         if isinstance(key := getattr(request, "key", None), str):
@@ -60,42 +60,42 @@ def _groups(request: Any) -> Iterator[str]:
 
 
 def _ids(request: Any, name: str) -> Iterator[str]:
-    for one in (request, *_entities(getattr(request, "members", ())), *_entities(getattr(request, "groups", ()))):
-        if value := getattr(one, name, None):
+    for entry in (request, *_entities(getattr(request, "members", ())), *_entities(getattr(request, "groups", ()))):
+        if value := getattr(entry, name, None):
             yield value
 
 
 def _entities(items: Iterable[Any]) -> list[Any]:
-    return [one for one in items if is_dataclass(one) or hasattr(one, "_fields")]
+    return [entry for entry in items if is_dataclass(entry) or hasattr(entry, "_fields")]
 
 
-def details(request: Any) -> str:
-    """What the timeline says of a request besides its name: "generation 3", "orders-0@42"."""
+def describe_request(request: Any) -> str:
+    """The timeline's text for a request, after its name: "generation 3", "orders-0@42"."""
     generation = getattr(request, "generation_id", getattr(request, "generation_id_or_member_epoch", -1))
     parts = [f"generation {generation}"] if generation >= 0 else []
-    places = list(_places(request))
-    parts += places[:PLACES_SHOWN]
-    if len(places) > PLACES_SHOWN:
-        parts.append(f"and {len(places) - PLACES_SHOWN} more")
+    offsets = list(_committed_offsets(request))
+    parts += offsets[:PARTITIONS_SHOWN]
+    if len(offsets) > PARTITIONS_SHOWN:
+        parts.append(f"and {len(offsets) - PARTITIONS_SHOWN} more")
     assignments = getattr(request, "assignments", ())
     if assignments:
         parts.append(f"assigns {len(assignments)}")
     return ", ".join(parts)
 
 
-def _places(request: Any) -> Iterator[str]:
-    """What a commit commits."""
+def _committed_offsets(request: Any) -> Iterator[str]:
+    """The offsets of a commit, as "orders-0@42"."""
     for commit in getattr(request, "commits", ()):
         yield f"{commit.topic}-{commit.partition}@{commit.offset}"
     for topic in getattr(request, "topics", None) or ():
-        for one in getattr(topic, "partitions", ()):
-            if hasattr(one, "committed_offset"):
+        for entry in getattr(topic, "partitions", ()):
+            if hasattr(entry, "committed_offset"):
                 name = getattr(topic, "name", None) or getattr(topic, "topic_id", "?")
-                yield f"{name}-{one.partition_index}@{one.committed_offset}"
+                yield f"{name}-{entry.partition_index}@{entry.committed_offset}"
 
 
-def outcome(answer: Any) -> str:
-    """What the timeline says of an answer that has no error: "generation 3, leader of 2", "orders-0@42"."""
+def describe_answer(answer: Any) -> str:
+    """The timeline's text for an answer without an error: "generation 3, leads 2"."""
     parts = []
     if getattr(answer, "generation_id", -1) >= 0:
         parts.append(f"generation {answer.generation_id}")

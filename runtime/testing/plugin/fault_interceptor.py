@@ -11,25 +11,25 @@ from collections.abc import Callable
 from typing import Any
 
 from ....actors.engine_ports import ReplyTo
+from ....actors.error_reply import error_reply
 from ....actors.errors import ErrorCode
 from ....actors.messages import GroupRequest
-from ....actors.refusal import refusal
 from ...kafka.call import Call, ResponseChannel
 from ...kafka.codec.schemas import Schema
-from ...kafka.refusing import error_body, errors_in, read_answer
+from ...kafka.error_response import decode_response, encode_error_response, error_names_in
 from ...kafka.services import GroupRouter, Origin
 from ...member.channel import ChannelLost
-from .clock import Later, MovableClock
-from .facts import Facts, api_name, details, facts_of, message_api, outcome
+from .clock import DelayedCall, MovableClock
+from .facts import RequestFacts, api_name, describe_answer, describe_request, facts_of, message_api
 from .faults import Faults, RequestFault
-from .silence import Presence
+from .presence import Presence
 from .timeline import Timeline
 
 NO_ANSWER = "no answer is wanted"
 
 
 class LocalClient:
-    """A client in this process, until it disconnects."""
+    """A client in this process; ``is_open`` until it disconnects."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
@@ -37,7 +37,7 @@ class LocalClient:
 
 
 class FaultInterceptor:
-    """Implements ``runtime.tap.Interceptor``. It stays over a restart of the node."""
+    """Implements ``runtime.kafka.interceptor.Interceptor``. It is kept when the node restarts."""
 
     def __init__(self, clock: MovableClock, timeline: Timeline, faults: Faults[Any], presence: Presence) -> None:
         self.clock = clock
@@ -51,13 +51,13 @@ class FaultInterceptor:
 
     def handle(self, call: Call, handle: Callable[[Call], None]) -> None:
         assert isinstance(call, InterceptedCall), "it was made by ``call``"
-        self.presence.heard(call.facts, call.connection)
+        self.presence.note_request(call.facts, call.connection)
         call.begin(handle)
 
     def ask(self, router: GroupRouter, message: GroupRequest, origin: Origin, reply: ReplyTo) -> None:
         client = self._local.setdefault(origin, LocalClient(origin.client_id))
         exchange = LocalExchange(self, router, message, client, reply)
-        self.presence.heard(exchange.facts, client)
+        self.presence.note_request(exchange.facts, client)
         exchange.begin()
 
     def disconnected(self, origin: Origin) -> None:
@@ -67,39 +67,39 @@ class FaultInterceptor:
 
 
 class Interception:
-    """One request: its fault, if any, and its line in the timeline. ``number`` is the timeline's."""
+    """One request: its fault, if any, and its number in the timeline."""
 
     __slots__ = ("facts", "fault", "interceptor", "number")
 
-    def __init__(self, interceptor: FaultInterceptor, facts: Facts, request: Any) -> None:
+    def __init__(self, interceptor: FaultInterceptor, facts: RequestFacts, request: Any) -> None:
         self.interceptor = interceptor
         self.facts = facts
-        self.number = interceptor.timeline.request(facts, details(request))
+        self.number = interceptor.timeline.request(facts, describe_request(request))
         self.fault = interceptor.faults.find(facts)
 
     def before(self, exchange: Any) -> bool:
         """Apply a fault of the request; True if it was applied and the request must not be handled now."""
-        return self._strikes(exchange, after=False)
+        return self._apply_fault(exchange, after=False)
 
     def after(self, exchange: Any) -> bool:
         """Apply a fault of the answer; True if it was applied and the answer must not be sent now."""
-        return self._strikes(exchange, after=True)
+        return self._apply_fault(exchange, after=True)
 
-    def _strikes(self, exchange: Any, after: bool) -> bool:
+    def _apply_fault(self, exchange: Any, after: bool) -> bool:
         fault = self.fault
         if not isinstance(fault, RequestFault) or fault.after is not after:
             return False
         self.fault = None
-        self.interceptor.faults.strike(fault, self.facts, exchange)
+        self.interceptor.faults.apply(fault, self.facts, exchange)
         return True
 
     def answered(self, answer: Any) -> None:
-        self.interceptor.timeline.answer(self.number, self.facts, errors_in(answer), outcome(answer))
+        self.interceptor.timeline.answer(self.number, self.facts, error_names_in(answer), describe_answer(answer))
 
     def note_joined(self, answer: Any, client: Any) -> None:
         """Record the member id from a JoinGroup's answer."""
         if self.facts.api == "JoinGroup" and answer.member_id:
-            self.interceptor.presence.spoke(self.facts.groups[0], answer.member_id, client)
+            self.interceptor.presence.note_connection(self.facts.groups[0], answer.member_id, client)
 
 
 class InterceptedCall(Call):
@@ -122,7 +122,7 @@ class InterceptedCall(Call):
         self._interception = Interception(interceptor, facts, request)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> RequestFacts:
         return self._interception.facts
 
     def begin(self, handle: Callable[[Call], None]) -> None:
@@ -130,17 +130,17 @@ class InterceptedCall(Call):
         if not self._interception.before(self):
             handle(self)
 
-    def reply_bytes(self, body: bytes) -> None:
+    def respond_with_bytes(self, body: bytes) -> None:
         self._body = body
         answer = self._read(body)
         self._interception.note_joined(answer, self.connection)
         if not self._interception.after(self):
             self.send_answer()
 
-    def reply_nothing(self) -> None:
+    def respond_with_nothing(self) -> None:
         if not self._interception.after(self):
             self._interceptor.timeline.answer(self._interception.number, self.facts, [], NO_ANSWER)
-            super().reply_nothing()
+            super().respond_with_nothing()
 
     def proceed(self) -> None:
         try:
@@ -149,12 +149,12 @@ class InterceptedCall(Call):
             self.fail()
 
     def send_answer(self) -> None:
-        if self.connection.is_open:  # else the coordinator was killed, or the client has disconnected
+        if self.connection.is_open:  # otherwise the coordinator was killed, or the client has disconnected
             self._interception.answered(self._read(self._body))
-        super().reply_bytes(self._body)
+        super().respond_with_bytes(self._body)
 
     def refuse(self, code: Any) -> None:
-        body = error_body(self.schema, self.request, code)
+        body = encode_error_response(self.schema, self.request, code)
         if body is None:
             raise ValueError(f"{self.facts.api} version {self.version} has no place for an error")
         self._body = body
@@ -162,13 +162,13 @@ class InterceptedCall(Call):
 
     def disconnect(self) -> None:
         self.connection.close()
-        super().reply_nothing()  # ends the call; nothing is sent on a closed connection
+        super().respond_with_nothing()  # ends the call; nothing is sent on a closed connection
 
     def later(self, delay_ms: int, step: Callable[[], None]) -> None:
-        Later(asyncio.get_running_loop(), self._interceptor.clock, delay_ms, step)
+        DelayedCall(asyncio.get_running_loop(), self._interceptor.clock, delay_ms, step)
 
     def _read(self, body: bytes) -> Any:
-        return read_answer(self.schema, body)
+        return decode_response(self.schema, body)
 
 
 class LocalExchange:
@@ -193,7 +193,7 @@ class LocalExchange:
         )
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> RequestFacts:
         return self._interception.facts
 
     def begin(self) -> None:
@@ -218,7 +218,7 @@ class LocalExchange:
         self._reply.set(self._answer)
 
     def refuse(self, code: Any) -> None:
-        self._answer = refusal(self._message, ErrorCode(int(code)))
+        self._answer = error_reply(self._message, ErrorCode(int(code)))
         self.send_answer()
 
     def disconnect(self) -> None:
@@ -226,4 +226,4 @@ class LocalExchange:
         self._reply.set_exception((ChannelLost, lost, None))
 
     def later(self, delay_ms: int, step: Callable[[], None]) -> None:
-        Later(asyncio.get_running_loop(), self._interceptor.clock, delay_ms, step)
+        DelayedCall(asyncio.get_running_loop(), self._interceptor.clock, delay_ms, step)

@@ -1,7 +1,7 @@
-"""Faults of a coordinator that a test asks for: wrong answers, late ones, none, a cut connection, a lost disk.
+"""The faults that a test injects: error responses, delays, lost responses, closed connections, a failed disk.
 
-A fault names a request by Kafka's API and, if it should not strike the first that comes, by group, client, member and
-count. What it does is written once for requests that come by a socket and for those within the process (``Exchange``).
+A fault selects requests by Kafka's API name and optionally by group, client, member and count. It is implemented once
+for requests from a socket and for requests in this process (``Exchange``).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
 from ...disk.faulty import Fault as DiskFault
 from ...disk.faulty import FaultyDisk
-from ...embed.lifecycle import End
-from ...kafka.refusing import error_named
-from .facts import Facts, api_names
+from ...embed.lifecycle import EndMode
+from ...kafka.error_response import error_code_by_name
+from .facts import RequestFacts, api_names
 
 WAIT_S = 10.0
 ANY = "*"
-"""Every API: with a client id, what becomes of one that the network has cut off."""
+"""Any API. With a client id it simulates a client that the network has disconnected."""
 
 R = TypeVar("R")
 Q = TypeVar("Q")
@@ -38,7 +38,7 @@ class Exchange(Protocol):
         """Send its answer."""
 
     def refuse(self, code: Any) -> None:
-        """Answer with nothing but this error, a code of kio's."""
+        """Answer with this error, a code of kio."""
 
     def disconnect(self) -> None:
         """Close the connection without an answer."""
@@ -48,68 +48,68 @@ class Exchange(Protocol):
 
 
 class Fault:
-    """One fault that was asked for. ``hits``: how often it has struck."""
+    """A requested fault. ``hits``: how often it was applied."""
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, description: str) -> None:
+        self.description = description
         self.hits = 0
-        self._has_hit = threading.Event()
+        self._was_hit = threading.Event()
 
     def __repr__(self) -> str:
-        return f"<{self.what}, {self.hits} {'hit' if self.hits == 1 else 'hits'}>"
+        return f"<{self.description}, {self.hits} {'hit' if self.hits == 1 else 'hits'}>"
 
     def wait(self, timeout: float = WAIT_S) -> None:
-        """Block until it has struck. TimeoutError after so many seconds. In a coroutine: ``asyncio.to_thread``."""
-        if not self._has_hit.wait(timeout):
-            raise TimeoutError(f"{self.what}: it has not struck within {timeout:g} s")
+        """Block until the first hit; TimeoutError after ``timeout`` s. In a coroutine use ``asyncio.to_thread``."""
+        if not self._was_hit.wait(timeout):
+            raise TimeoutError(f"{self.description}: no hit within {timeout:g} s")
 
-    def has_struck(self) -> None:
+    def record_hit(self) -> None:
         self.hits += 1
-        self._has_hit.set()
+        self._was_hit.set()
 
 
 class RequestFault(Fault):
-    """A fault of some requests. ``after``: they are handled, and it strikes the answer."""
+    """A fault of matching requests. ``after``: the request is handled, and the fault applies to its answer."""
 
-    def __init__(self, what: str, match: Match, after: bool) -> None:
-        super().__init__(what)
+    def __init__(self, description: str, match: RequestFilter, after: bool) -> None:
+        super().__init__(description)
         self.after = after
         self._match = match
 
-    def concerns(self, facts: Facts) -> bool:
-        return self._match.takes(facts)
+    def matches(self, facts: RequestFacts) -> bool:
+        return self._match.matches(facts)
 
-    def strike(self, exchange: Exchange) -> None:
-        """Do it: in place of handling the request or, if ``after``, of sending its answer."""
+    def apply(self, exchange: Exchange) -> None:
+        """Apply the fault instead of handling the request or, if ``after``, instead of sending the answer."""
         raise NotImplementedError
 
 
 class Fail(RequestFault):
     code: Any
 
-    def strike(self, exchange: Exchange) -> None:
+    def apply(self, exchange: Exchange) -> None:
         exchange.refuse(self.code)
 
 
 class Delay(RequestFault):
     delay_ms: int
 
-    def strike(self, exchange: Exchange) -> None:
+    def apply(self, exchange: Exchange) -> None:
         exchange.later(self.delay_ms, exchange.send_answer if self.after else exchange.proceed)
 
 
 class Drop(RequestFault):
-    def strike(self, exchange: Exchange) -> None:
-        """Nothing ever comes of it."""
+    def apply(self, exchange: Exchange) -> None:
+        """Never answer."""
 
 
 class Disconnect(RequestFault):
-    def strike(self, exchange: Exchange) -> None:
+    def apply(self, exchange: Exchange) -> None:
         exchange.disconnect()
 
 
-class Which(TypedDict, total=False):
-    """How a fault is narrowed down, see ``Faults``."""
+class FaultFilter(TypedDict, total=False):
+    """The arguments that select requests, see ``Faults``."""
 
     group: str | None
     client_id: str | None
@@ -118,8 +118,8 @@ class Which(TypedDict, total=False):
     times: float
 
 
-class Match:
-    """Which requests: the ``nth`` that fits, and ``times - 1`` after it."""
+class RequestFilter:
+    """Selects requests: the ``nth`` that matches, and the next ``times - 1``."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Match:
         nth: int = 1,
         times: float = 1,
     ) -> None:
-        if not (isinstance(nth, int) and nth >= 1 and times >= 1):  # nan is no number of times either
+        if not (isinstance(nth, int) and nth >= 1 and times >= 1):  # also refuses nan
             raise ValueError(f"nth={nth}, times={times}: expected 1 or more; times=math.inf for all that come")
         self.api = known_api(api)
         self._wanted = {"group": group, "client_id": client_id, "member": member}
@@ -144,8 +144,8 @@ class Match:
             wanted.append(f"nth={self._nth}")
         return ", ".join((self.api, *wanted))
 
-    def takes(self, facts: Facts) -> bool:
-        """Whether this one is struck; it is counted."""
+    def matches(self, facts: RequestFacts) -> bool:
+        """Whether the fault applies to this request. Counts it."""
         if self._times <= 0 or not self._fits(facts):
             return False
         if self._skip:
@@ -154,7 +154,7 @@ class Match:
         self._times -= 1
         return True
 
-    def _fits(self, facts: Facts) -> bool:
+    def _fits(self, facts: RequestFacts) -> bool:
         found = {"group": facts.groups, "client_id": (facts.client_id,), "member": facts.members + facts.instances}
         return self.api in (ANY, facts.api) and all(
             value is None or value in found[name] for name, value in self._wanted.items()
@@ -162,7 +162,7 @@ class Match:
 
 
 def known_api(name: str) -> str:
-    """ValueError, with the list, for what Kafka does not call an API that is served."""
+    """Return the name. ValueError, with the list of names, if it is not a served API."""
     if name == ANY or name in api_names():
         return name
     near = get_close_matches(str(name), api_names(), 1, 0.5)
@@ -171,55 +171,54 @@ def known_api(name: str) -> str:
 
 
 class Faults(Generic[R]):
-    """The faults of one coordinator. They may be asked for on any thread; each strikes once unless ``times`` is given.
+    """The faults of one coordinator. Any thread may request them. A fault applies once unless ``times`` is given.
 
     ``api`` is Kafka's name ("SyncGroup"), or "*" for any; ``group``, ``client_id`` and ``member`` (a member or
-    instance id) narrow it down; the first ``nth - 1`` that fit are spared. ValueError for names that Kafka does not
-    know.
-    With ``after=True`` the request is handled, and the fault strikes its answer.
+    instance id) filter the requests; the first ``nth - 1`` matches are skipped. ValueError for unknown names.
+    With ``after=True`` the request is handled, and the fault applies to its answer.
     """
 
     def __init__(self, note: Callable[[str, str, tuple[str, ...]], None]) -> None:
-        """``note`` tells the timeline: what, whose request, of which groups."""
+        """``note`` adds to the timeline: the description, the client id and the groups."""
         self._note = note
         self._planned: list[RequestFault] = []
         self._all: list[Fault] = []
-        self._disks: list[FaultyDisk] = []  # the one of the node that runs; shared by twins, as the other lists are
-        self._restart: Callable[[End], R]
+        self._disks: list[FaultyDisk] = []  # of the running node; shared by all views, like the other lists
+        self._restart: Callable[[EndMode], R]
 
-    def fail(self, api: str, *, error: str, after: bool = False, **which: Unpack[Which]) -> Fault:
-        """The answer is this error of Kafka's, by its name ("REBALANCE_IN_PROGRESS"), and nothing else."""
+    def fail(self, api: str, *, error: str, after: bool = False, **which: Unpack[FaultFilter]) -> Fault:
+        """Answer with this error of Kafka, by name ("REBALANCE_IN_PROGRESS")."""
         if api == ANY:
-            raise ValueError("fail('*'): expected one API: not every answer has a place for an error")
-        match, code = Match(api, **which), error_named(error)
-        fault = Fail(_said(f"fail {match} with {error}", after), match, after)
+            raise ValueError("fail('*'): expected one API: not every answer has a field for an error")
+        match, code = RequestFilter(api, **which), error_code_by_name(error)
+        fault = Fail(_describe(f"fail {match} with {error}", after), match, after)
         fault.code = code
         return self._plan(fault)
 
-    def delay(self, api: str, *, seconds: float, after: bool = False, **which: Unpack[Which]) -> Fault:
-        """It waits for so long, by the coordinator's clock, and everything behind it on its connection too."""
+    def delay(self, api: str, *, seconds: float, after: bool = False, **which: Unpack[FaultFilter]) -> Fault:
+        """Delay the request by the coordinator's clock, and all later requests on its connection."""
         if not 0 <= seconds < math.inf:
-            raise ValueError(f"seconds={seconds}: expected 0 or more; `drop` is for ever")
-        match = Match(api, **which)
-        fault = Delay(_said(f"delay {match} by {seconds:g} s", after), match, after)
+            raise ValueError(f"seconds={seconds}: expected 0 or more; use `drop` for no answer at all")
+        match = RequestFilter(api, **which)
+        fault = Delay(_describe(f"delay {match} by {seconds:g} s", after), match, after)
         fault.delay_ms = round(seconds * 1000)
         return self._plan(fault)
 
-    def drop(self, api: str, *, after: bool = False, **which: Unpack[Which]) -> Fault:
-        """It is never answered; nor is anything behind it on its connection, as when packets are lost."""
-        match = Match(api, **which)
-        return self._plan(Drop(_said(f"drop {match}", after), match, after))
+    def drop(self, api: str, *, after: bool = False, **which: Unpack[FaultFilter]) -> Fault:
+        """Never answer this request or later ones on its connection, as when packets are lost."""
+        match = RequestFilter(api, **which)
+        return self._plan(Drop(_describe(f"drop {match}", after), match, after))
 
-    def disconnect(self, api: str, *, after: bool = False, **which: Unpack[Which]) -> Fault:
-        """Its connection is cut instead of an answer."""
-        match = Match(api, **which)
-        return self._plan(Disconnect(_said(f"disconnect {match}", after), match, after))
+    def disconnect(self, api: str, *, after: bool = False, **which: Unpack[FaultFilter]) -> Fault:
+        """Close the connection instead of answering."""
+        match = RequestFilter(api, **which)
+        return self._plan(Disconnect(_describe(f"disconnect {match}", after), match, after))
 
     def lose_disk_after(self, writes: int) -> Fault:
-        """After so many more writes nothing can be written any more (EIO), until a restart.
+        """After so many more writes every write fails (EIO), until a restart.
 
-        ``clear`` mends the disk too; but a log that has failed by then stays so, as a server's does. ValueError when
-        the coordinator's data is not in memory.
+        ``clear`` repairs the disk too, but a log that has failed by then needs a restart, as a server's does.
+        ValueError when the coordinator's data is not in memory.
         """
         if not (isinstance(writes, int) and writes >= 0):
             raise ValueError(f"writes={writes!r}: expected a whole number, 0 or more")
@@ -228,68 +227,68 @@ class Faults(Generic[R]):
         fault = Fault(f"lose the disk after {writes} writes")
         self._all.append(fault)
         [disk] = self._disks
-        disk.struck = lambda operation, path: self._has_struck(fault, f"{fault.what}: {operation} {path}")
+        disk.on_fault = lambda operation, path: self._record_hit(fault, f"{fault.description}: {operation} {path}")
         disk.fail(DiskFault("write", errno.EIO, skip=writes, times=math.inf))
         return fault
 
     def restart(self, *, crash: bool = False, power_loss: bool = False) -> R:
-        """The coordinator ends and another one begins with what it left, at the same port; to be awaited on a loop.
+        """Stop the coordinator and start another one with its data, on the same port. Awaitable on a loop.
 
-        Without more it stops as ``serve`` does when it is told to. ``crash``: as by ``kill -9``, nobody is answered any
-        more. ``power_loss``: what was not synced may be gone too; ValueError when the data is not in memory. Either
-        way connections are cut, and members that come back within their session keep their places.
+        By default it stops cleanly, as ``serve`` does. ``crash``: as by ``kill -9``, open requests get no answer.
+        ``power_loss``: unsynced data may be lost too; ValueError when the data is not in memory. All connections are
+        closed. Members that reconnect within their session stay in their group.
         """
         return self._restart("power lost" if power_loss else "killed" if crash else "stopped")
 
     def clear(self) -> None:
-        """Nothing goes wrong from now on; who waits for a delayed answer still gets it."""
+        """Remove all faults. Delayed requests still continue when their delay ends."""
         self._planned.clear()
-        self.mend_disk()
+        self.clear_disk_faults()
 
     def all(self) -> tuple[Fault, ...]:
-        """Every one that was asked for, in order."""
+        """All faults that were requested, in order."""
         return tuple(self._all)
 
     # For the coordinator ---------------------------------------------------------------------------------------------
 
-    def with_restart(self, restart: Callable[[End], Q]) -> Faults[Q]:
-        """The same faults, for whoever restarts in this way."""
+    def with_restart(self, restart: Callable[[EndMode], Q]) -> Faults[Q]:
+        """The same faults with another function for restarts."""
         own: Any = self
-        twin: Faults[Q] = copy(own)
-        twin._restart = restart
-        return twin
+        view: Faults[Q] = copy(own)
+        view._restart = restart
+        return view
 
-    def use(self, disk: object) -> None:
-        """The disk of the node that runs now."""
+    def set_disk(self, disk: object) -> None:
+        """Set the disk of the running node."""
         self._disks[:] = [disk] if isinstance(disk, FaultyDisk) else []
 
-    def mend_disk(self) -> None:
+    def clear_disk_faults(self) -> None:
         for disk in self._disks:
-            disk.mend()
+            disk.clear_faults()
 
-    def find(self, facts: Facts) -> RequestFault | None:
-        """The fault that this request meets: the first that takes it. Those behind that one do not count it."""
-        return next((fault for fault in tuple(self._planned) if fault.concerns(facts)), None)
+    def find(self, facts: RequestFacts) -> RequestFault | None:
+        """The first matching fault of a request, or None. Later faults do not count the request."""
+        return next((fault for fault in tuple(self._planned) if fault.matches(facts)), None)
 
-    def strike(self, fault: RequestFault, facts: Facts, exchange: Exchange) -> None:
-        self._has_struck(fault, fault.what, facts.client_id, facts.groups)
-        fault.strike(exchange)
+    def apply(self, fault: RequestFault, facts: RequestFacts, exchange: Exchange) -> None:
+        self._record_hit(fault, fault.description, facts.client_id, facts.groups)
+        fault.apply(exchange)
 
-    def note(self, what: str) -> None:
-        """One that the coordinator carries out itself, like a restart."""
-        fault = Fault(what)
+    def note(self, description: str) -> None:
+        """Note a fault that the coordinator applies itself, such as a restart."""
+        fault = Fault(description)
         self._all.append(fault)
-        self._has_struck(fault, what)
+        self._record_hit(fault, description)
 
     def _plan(self, fault: RequestFault) -> Fault:
         self._all.append(fault)
         self._planned.append(fault)
         return fault
 
-    def _has_struck(self, fault: Fault, what: str, who: str = "", groups: tuple[str, ...] = ()) -> None:
-        fault.has_struck()
-        self._note(what, who, groups)
+    def _record_hit(self, fault: Fault, description: str, who: str = "", groups: tuple[str, ...] = ()) -> None:
+        fault.record_hit()
+        self._note(description, who, groups)
 
 
-def _said(what: str, after: bool) -> str:
-    return f"{what}, after it was handled" if after else what
+def _describe(description: str, after: bool) -> str:
+    return f"{description}, after it was handled" if after else description

@@ -1,6 +1,6 @@
-"""The pytest plugin: a coordinator for each test that asks for one, its clock, and a timeline where a test fails.
+"""The pytest plugin: a coordinator for each test that requests one, its clock, and the timeline of failed tests.
 
-pytest imports this file at every start, so it imports nothing of ours before a fixture is used.
+pytest imports this file at every start, so it imports no other module of Callboard before a fixture is used.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from .moving import BlockingTime
-    from .rigged import RiggedCoordinator, RiggedThread
+    from .harness_coordinator import HarnessCoordinator, HarnessThread
+    from .virtual_time import BlockingTime
 
-    Rigged = RiggedThread | RiggedCoordinator
+    HarnessInstance = HarnessThread | HarnessCoordinator
 
 MARKER = "callboard"
 OPTION = "--callboard-timeline"
-IN_USE = pytest.StashKey["RiggedThread"]()
-NAME_MAX = 150  # of a file, with what the test's parameters add
+COORDINATOR_KEY = pytest.StashKey["HarnessThread"]()
+NAME_MAX = 150  # of a file, including the test's parameters
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,89 +33,92 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(topics=None, data=None, **settings): what this test's coordinator is given: topics as a dict of "
+        f"{MARKER}(topics=None, data=None, **settings): options of this test's coordinator: topics as a dict of "
         "names and partitions; data=True for a folder under tmp_path instead of memory; Kafka's settings",
     )
 
 
 @pytest.fixture
-def coordinator(request: pytest.FixtureRequest) -> Iterator[RiggedThread]:
-    """A fresh coordinator on a thread of its own, listening on a free port of 127.0.0.1, everything in memory."""
-    from .rigged import RiggedCoordinator
+def coordinator(request: pytest.FixtureRequest) -> Iterator[HarnessThread]:
+    """A new coordinator on a thread of its own, on a free port of 127.0.0.1, with all data in memory."""
+    from .harness_coordinator import HarnessCoordinator
 
-    with RiggedCoordinator.in_thread(**_asked(request)) as running:
-        request.node.stash[IN_USE] = running
-        yield running
-        for fault in running.faults.all():
+    with HarnessCoordinator.in_thread(**_marker_options(request)) as coordinator_in_use:
+        request.node.stash[COORDINATOR_KEY] = coordinator_in_use
+        yield coordinator_in_use
+        for fault in coordinator_in_use.faults.all():
             request.node.user_properties.append(("callboard_fault", repr(fault)))
 
 
 @pytest.fixture
-def kafka_bootstrap(coordinator: RiggedThread) -> str:
-    """What any Kafka client takes as its bootstrap servers."""
+def kafka_bootstrap(coordinator: HarnessThread) -> str:
+    """The bootstrap servers for any Kafka client."""
     return coordinator.bootstrap
 
 
 @pytest.fixture
-def clock(coordinator: RiggedThread) -> BlockingTime:
-    """The coordinator's clock: ``clock.advance(45)`` lets 45 seconds pass there."""
+def clock(coordinator: HarnessThread) -> BlockingTime:
+    """The coordinator's clock: ``clock.advance(45)`` moves it by 45 seconds."""
     return coordinator.clock
 
 
-def _asked(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What the test's marks say; the nearest mark wins."""
-    asked: dict[str, Any] = {"data": None}
+def _marker_options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The arguments of the test's marks; the nearest mark wins."""
+    options: dict[str, Any] = {"data": None}
     for mark in reversed(list(request.node.iter_markers(MARKER))):
         if mark.args:
             raise pytest.UsageError(f"@pytest.mark.{MARKER}{mark.args}: expected names, as in topics={{'jobs': 3}}")
-        asked.update(mark.kwargs)
-    if asked.get("data") is True:
-        asked["data"] = request.getfixturevalue("tmp_path") / "callboard"
-    elif asked["data"] is False:
-        asked["data"] = None
-    return asked
+        options.update(mark.kwargs)
+    if options.get("data") is True:
+        options["data"] = request.getfixturevalue("tmp_path") / "callboard"
+    elif options["data"] is False:
+        options["data"] = None
+    return options
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    for shared in _from_fixtures(item):
-        if shared is not item.stash.get(IN_USE, None):
-            shared.timeline.begins(item.name)
+    for coordinator in _from_fixtures(item):
+        if coordinator is not item.stash.get(COORDINATOR_KEY, None):
+            coordinator.timeline.note_test(item.name)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed:
-        for running in _in_use(item):
-            _tell(report, running, item)
-    if report.when == "teardown" and IN_USE in item.stash:
-        del item.stash[IN_USE]  # pytest keeps the item to the end of the run, and so all that it holds
+        for coordinator_in_use in _in_use(item):
+            _add_sections(report, coordinator_in_use, item)
+    if report.when == "teardown" and COORDINATOR_KEY in item.stash:
+        del item.stash[COORDINATOR_KEY]  # pytest keeps items, and so their stash, until the end of the run
     return report
 
 
-def _in_use(item: pytest.Item) -> list[Rigged]:
-    """The plugin's coordinator, and those of the user's own fixtures, of any scope."""
-    own = item.stash.get(IN_USE, None)
-    return [*([own] if own else []), *(one for one in _from_fixtures(item) if one is not own)]
+def _in_use(item: pytest.Item) -> list[HarnessInstance]:
+    """The plugin's coordinator, and those of other fixtures of any scope."""
+    own_coordinator = item.stash.get(COORDINATOR_KEY, None)
+    return [
+        *([own_coordinator] if own_coordinator else []),
+        *(coordinator for coordinator in _from_fixtures(item) if coordinator is not own_coordinator),
+    ]
 
 
-def _from_fixtures(item: pytest.Item) -> list[Rigged]:
-    rigged = sys.modules.get(f"{__package__}.rigged")
-    if rigged is None:  # so there is none
+def _from_fixtures(item: pytest.Item) -> list[HarnessInstance]:
+    module = sys.modules.get(f"{__package__}.harness_coordinator")
+    if module is None:  # not imported: no test has used it
         return []
-    kinds = (rigged.RiggedThread, rigged.RiggedCoordinator)
+    kinds = (module.HarnessThread, module.HarnessCoordinator)
     values: dict[str, Any] = getattr(item, "funcargs", None) or {}
     return list({id(value): value for value in values.values() if isinstance(value, kinds)}.values())
 
 
-def _tell(report: pytest.TestReport, running: Rigged, item: pytest.Item) -> None:
-    report.sections.append(("Callboard timeline", running.timeline.text()))
-    if faults := running.faults.all():
+def _add_sections(report: pytest.TestReport, coordinator_in_use: HarnessInstance, item: pytest.Item) -> None:
+    report.sections.append(("Callboard timeline", coordinator_in_use.timeline.text()))
+    if faults := coordinator_in_use.faults.all():
         report.sections.append(("Callboard faults", "\n".join(map(repr, faults))))
     folder = item.config.getoption(OPTION, None)
     if folder:
-        _write(Path(folder), item.nodeid, running.timeline.json())
+        _write(Path(folder), item.nodeid, coordinator_in_use.timeline.json())
 
 
 def _write(folder: Path, node_id: str, text: str) -> None:

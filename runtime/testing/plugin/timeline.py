@@ -1,4 +1,4 @@
-"""What has happened in a coordinator, in order, with its times: for whoever wants to know why a test has failed."""
+"""The timeline: the events of a coordinator, in order and with their times, to explain a failed test."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, NamedTuple
 
 from ...common.printing import printable
 from ...embed.admin import ORIGIN
-from .facts import Facts
+from .facts import RequestFacts
 
-TESTS_OWN = ORIGIN.client_id
+TEST_CLIENT_ID = ORIGIN.client_id
 EVENTS_MAX = 10_000
-"""Older ones are forgotten: some megabytes, and more than anybody reads."""
+"""Older events are dropped. So many take some megabytes."""
 
 LINES_MAX = 300
-"""Lines of ``text``: the last ones."""
+"""The default limit of lines in ``text``."""
 
-QUIET = frozenset({"ApiVersions", "Fetch", "Heartbeat", "ListOffsets", "Metadata"})
-"""Requests that ``text`` leaves out when nothing is wrong with them: there are many, and they say little."""
+ROUTINE_APIS = frozenset({"ApiVersions", "Fetch", "Heartbeat", "ListOffsets", "Metadata"})
+"""Frequent requests that ``text`` omits unless the answer is an error."""
 
-QUIET_WITHIN = frozenset({"DescribeGroups", "ListGroups", "OffsetFetch"})
-"""The same of what the test itself reads, by ``coordinator.describe`` and the like: often again and again."""
+ROUTINE_LOCAL_APIS = frozenset({"DescribeGroups", "ListGroups", "OffsetFetch"})
+"""The same for the test's own reads, such as ``coordinator.describe``."""
 
 WIDTH_MAX = 24  # of a column
 
@@ -31,7 +31,7 @@ class Event(NamedTuple):
     """``kind``: request, answer, timer, state, member, offsets, fault, clock, test or node. ``who``: a client's id.
 
     ``at_ms``: the coordinator's time since it was made. ``number`` is the same for a request and its answer, 0 for the
-    others. ``is_quiet``: of no interest unless one looks for it.
+    others. ``is_quiet``: shown only with ``everything``.
     """
 
     at_ms: int
@@ -47,64 +47,64 @@ class Timeline:
     """Events are added on the coordinator's loop, and may be read on any thread."""
 
     def __init__(self, now_ms: Callable[[], int], events_max: int = EVENTS_MAX) -> None:
-        self.before: Callable[[], None] = lambda: None  # looks at what has changed until now, and notes it first
+        self.before_event: Callable[[], None] = lambda: None  # records state changes before the next event is added
         self._now_ms = now_ms
         self._events: deque[Event] = deque(maxlen=events_max)
         self._forgotten = 0
         self._numbers = 0
         self._short: dict[str, str] = {}
 
-    # What happens ----------------------------------------------------------------------------------------------------
+    # Adding events ---------------------------------------------------------------------------------------------------
 
-    def request(self, facts: Facts, details: str) -> int:
-        """A request is here; the number under which its answer belongs to it."""
-        self.before()
+    def request(self, facts: RequestFacts, details: str) -> int:
+        """Add a request. Returns its number, which its answer must use."""
+        self.before_event()
         self._numbers += 1
-        words = [said(facts), *map(self.short, facts.members), *facts.instances, details]
+        words = [api_with_version(facts), *map(self.short, facts.members), *facts.instances, details]
         self._add(facts, "request", ", ".join(filter(None, words)), self._numbers)
         return self._numbers
 
-    def answer(self, number: int, facts: Facts, errors: Sequence[str], outcome: str) -> None:
-        """It is answered."""
-        self.before()
-        told = ", ".join(errors) if errors else ", ".join(filter(None, ("NONE", outcome)))
-        self._add(facts, "answer", f"{said(facts)} -> {told}", number, bool(errors))
+    def answer(self, number: int, facts: RequestFacts, errors: Sequence[str], outcome: str) -> None:
+        """Add the answer of a request."""
+        self.before_event()
+        text = ", ".join(errors) if errors else ", ".join(filter(None, ("NONE", outcome)))
+        self._add(facts, "answer", f"{api_with_version(facts)} -> {text}", number, bool(errors))
 
     def note(self, kind: str, what: str, group: str = "", who: str = "") -> None:
-        """Something else."""
-        self.before()
-        self._keep(Event(self._now_ms(), kind, group, who, what))
+        """Add another event."""
+        self.before_event()
+        self._append(Event(self._now_ms(), kind, group, who, what))
 
-    def begins(self, test: str) -> None:
-        """A test that shares the coordinator with others. On any thread."""
-        self._keep(Event(self._now_ms(), "test", "", "", f"{test} begins"))
+    def note_test(self, test: str) -> None:
+        """Add the begin of a test that shares the coordinator. Any thread may call it."""
+        self._append(Event(self._now_ms(), "test", "", "", f"{test} begins"))
 
     def short(self, member_id: str) -> str:
-        """A member's short name, "m1"; ``members`` has the whole ones."""
+        """A short name of a member, "m1". ``members`` maps it back to the id."""
         return self._short.setdefault(member_id, f"m{len(self._short) + 1}")
 
-    def _add(self, facts: Facts, kind: str, what: str, number: int, is_wrong: bool = False) -> None:
-        is_quiet = not is_wrong and (facts.api in QUIET or _is_a_look(facts))
-        self._keep(Event(self._now_ms(), kind, ", ".join(facts.groups), facts.client_id, what, number, is_quiet))
+    def _add(self, facts: RequestFacts, kind: str, what: str, number: int, is_wrong: bool = False) -> None:
+        is_quiet = not is_wrong and (facts.api in ROUTINE_APIS or _is_test_read(facts))
+        self._append(Event(self._now_ms(), kind, ", ".join(facts.groups), facts.client_id, what, number, is_quiet))
 
-    def _keep(self, event: Event) -> None:
+    def _append(self, event: Event) -> None:
         self._forgotten += len(self._events) == self._events.maxlen
         self._events.append(event)
 
-    # What has happened -----------------------------------------------------------------------------------------------
+    # Reading events --------------------------------------------------------------------------------------------------
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """All that are remembered, oldest first."""
+        """All kept events, oldest first."""
         return tuple(self._events)
 
     @property
     def members(self) -> dict[str, str]:
-        """The whole id behind each short name."""
+        """The member id of each short name."""
         return {short: member_id for member_id, short in dict(self._short).items()}
 
     def text(self, *, everything: bool = False, lines: int = LINES_MAX) -> str:
-        """A line for each event, a request and its answer in one where nothing came between.
+        """A line for each event. A request and its answer share a line if no event came between them.
 
         ``everything``: with heartbeats and fetches that were answered without an error. At most the last ``lines``.
         """
@@ -123,11 +123,11 @@ class Timeline:
         return json.dumps({"events": events, "members": self.members, "forgotten": self._forgotten}, indent=1)
 
 
-def _is_a_look(facts: Facts) -> bool:
-    return facts.client_id == TESTS_OWN and facts.version is None and facts.api in QUIET_WITHIN
+def _is_test_read(facts: RequestFacts) -> bool:
+    return facts.client_id == TEST_CLIENT_ID and facts.version is None and facts.api in ROUTINE_LOCAL_APIS
 
 
-def said(facts: Facts) -> str:
+def api_with_version(facts: RequestFacts) -> str:
     return facts.api if facts.version is None else f"{facts.api} v{facts.version}"
 
 
@@ -144,13 +144,13 @@ def _rows(events: Sequence[Event], everything: bool) -> Iterator[Row]:
     wrong = {event.number for event in events if event.kind == "answer" and not event.is_quiet}
     shown = [event for event in events if everything or not event.is_quiet or event.number in wrong]
     merged = False
-    for event, behind in zip(shown, [*shown[1:], None], strict=True):
+    for event, next_event in zip(shown, [*shown[1:], None], strict=True):
         if merged:
             merged = False
             continue
         what = event.what
-        if event.kind == "request" and behind is not None and behind.number == event.number:
-            what += behind.what[behind.what.index(" -> ") :]
+        if event.kind == "request" and next_event is not None and next_event.number == event.number:
+            what += next_event.what[next_event.what.index(" -> ") :]
             merged = True
         elif event.kind not in ("request", "answer"):
             what = f"{event.kind}: {what}"

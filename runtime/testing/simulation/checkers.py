@@ -1,8 +1,8 @@
-"""What must hold in every simulated run, whatever is done to the coordinator. Checkers listen to all exchanges.
+"""Invariants that must hold in every simulated run. Checkers listen to all exchanges.
 
-``GenerationChecker``: generations never go back, one generation has one leader and one assignment, and who belongs to
-an older one, has left or was replaced is heard no more. ``AnswerChecker``: every request that arrived is answered once,
-and in time. ``registers.py`` judges commits, ``holders.py`` who works on what.
+``GenerationChecker``: generations never decrease, a generation has one leader and one assignment, and requests of
+members that left, were replaced or belong to an older generation are refused. ``AnswerChecker``: every request that
+arrived is answered once, and in time. ``registers.py`` checks commits, ``holders.py`` the owners of shards.
 """
 
 from __future__ import annotations
@@ -29,62 +29,61 @@ from .history import Exchange, Listener
 
 
 class Violation(AssertionError):
-    """Something that must hold in every run does not."""
+    """An invariant is violated."""
 
 
 Fail = Callable[[str], None]
 
-ANSWER_S = 30.0
-"""Within this virtual time a request that nobody parks is answered, if only by a refusal."""
+ANSWER_TIMEOUT_S = 30.0
+"""A request must be answered within this virtual time, unless it waits for other members."""
 
-NEW_MEMBER_S = 300.0
-"""So long may a new member wait for a group whose others never come (Kafka's limit for it)."""
+NEW_MEMBER_TIMEOUT_S = 300.0
+"""The limit for a new member in a group whose other members do not rejoin (Kafka's limit)."""
 
-PARKED = (JoinGroup, SyncGroup)
+WAITING_REQUESTS = (JoinGroup, SyncGroup)
 
 
-class GroupSeen:
-    """What answers have told of one group. ``synced``: of each generation, what its members were given."""
+class ObservedGroup:
+    """The state of one group according to its answers. ``synced``: assignments by generation and member."""
 
     def __init__(self) -> None:
         self.synced: dict[int, dict[str, bytes]] = defaultdict(dict)
         self.first_synced_at: dict[int, int] = {}
         self.newest_durable = -1
         self.offered: dict[int, list[dict[str, bytes]]] = defaultdict(list)
-        self.begin_anew()
+        self.reset()
 
-    def begin_anew(self) -> None:
-        """The coordinator was restarted: it remembers what is durable, and no more."""
+    def reset(self) -> None:
+        """Forget everything that is not durable, after a restart of the coordinator."""
         self.newest_joined = self.newest_durable
         self.leaders: dict[int, str] = {}
-        self.gone: dict[str, tuple[float, str]] = {}  # member id -> since when, and why
-        self.owner_of: dict[str, tuple[str, float]] = {}  # instance id -> member id, since when
-        self.offered.clear()  # who syncs after a restart is given what was kept, if anything
+        self.removed: dict[str, tuple[float, str]] = {}  # member id -> when and why it was removed
+        self.owner_of: dict[str, tuple[str, float]] = {}  # instance id -> member id and since when
+        self.offered.clear()  # after a restart members get the stored assignment, if any
 
 
 class GenerationChecker(Listener):
-    """``fail`` is called with a sentence. ``restarted``: the coordinator lives again.
+    """Checks generations. ``fail`` is called with a text. Call ``restarted`` when the coordinator has restarted.
 
-    While it is loading (``is_loading``) any heartbeat is answered with NONE, as by Kafka.
+    While it loads (``is_loading``), every heartbeat is answered with NONE, as by Kafka.
     """
 
     def __init__(self, fail: Fail, is_loading: Callable[[], bool] = lambda: False) -> None:
         self._fail = fail
         self._is_loading = is_loading
-        self._in_the_dark: set[Exchange] = set()  # heartbeats that came while it loaded
-        self._groups: dict[str, GroupSeen] = defaultdict(GroupSeen)
-        self._asked_joins: dict[Exchange, None] = {}
+        self._heartbeats_while_loading: set[Exchange] = set()  # heartbeats that arrived while it loaded
+        self._groups: dict[str, ObservedGroup] = defaultdict(ObservedGroup)
 
     def restarted(self) -> None:
         for group in self._groups.values():
-            group.begin_anew()
-        self._in_the_dark.clear()
+            group.reset()
+        self._heartbeats_while_loading.clear()
 
     def lost(self, exchange: Exchange) -> None:
-        self._in_the_dark.discard(exchange)
+        self._heartbeats_while_loading.discard(exchange)
 
     def forget_newer(self, groups: Mapping[str, GroupData]) -> None:
-        """Power was lost where that may take what was answered: each group is in the generation that was found."""
+        """After a power loss with ``sync`` other than "always", each group is in the generation that was found."""
         for group_id, group in self._groups.items():
             found = groups.get(group_id)
             generation = -1 if found is None or found.value is None else found.value.generation
@@ -98,23 +97,23 @@ class GenerationChecker(Listener):
         if isinstance(message, SyncGroup) and message.assignments:
             self._groups[message.group_id].offered[message.generation_id].append(dict(message.assignments))
         elif isinstance(message, Heartbeat) and self._is_loading():
-            self._in_the_dark.add(exchange)
+            self._heartbeats_while_loading.add(exchange)
 
     def answered(self, exchange: Exchange) -> None:
         message, answer = exchange.message, exchange.answer
         match message:
             case Heartbeat() if answer is ErrorCode.NONE:
-                if exchange in self._in_the_dark:
-                    self._in_the_dark.remove(exchange)
+                if exchange in self._heartbeats_while_loading:
+                    self._heartbeats_while_loading.remove(exchange)
                 else:
-                    self._heard(exchange, message)
+                    self._check_accepted(exchange, message)
             case OffsetCommit() if message.generation_id >= 0:
                 if isinstance(answer, Committed) and ErrorCode.NONE in answer.errors:
-                    self._heard(exchange, message)
+                    self._check_accepted(exchange, message)
             case JoinGroup() if isinstance(answer, Joined) and answer.error is ErrorCode.NONE:
                 self._joined(exchange, message, answer)
             case SyncGroup() if isinstance(answer, Synced) and answer.error is ErrorCode.NONE:
-                self._heard(exchange, message)
+                self._check_accepted(exchange, message)
                 self._synced(exchange, message, answer)
             case LeaveGroup():
                 self._left(exchange, message)
@@ -124,75 +123,83 @@ class GenerationChecker(Listener):
     def _joined(self, exchange: Exchange, message: JoinGroup, answer: Joined) -> None:
         group, generation = self._groups[message.group_id], answer.generation_id
         if generation < max(group.newest_joined, group.newest_durable):
-            self._wrong(exchange, f"generation {generation} after {max(group.newest_joined, group.newest_durable)}")
+            self._fail_exchange(
+                exchange, f"generation {generation} after {max(group.newest_joined, group.newest_durable)}"
+            )
         group.newest_joined = generation
         leader = group.leaders.setdefault(generation, answer.leader)
         if leader != answer.leader and message.group_instance_id is None and not self._was_replaced(group, leader):
-            self._wrong(exchange, f"generation {generation} is led by {leader} and by {answer.leader}")
+            self._fail_exchange(exchange, f"generation {generation} is led by {leader} and by {answer.leader}")
         if message.group_instance_id is not None:
             owner = group.owner_of.get(message.group_instance_id)
             if owner is None or owner[0] != answer.member_id:
                 group.owner_of[message.group_instance_id] = answer.member_id, exchange.answered_at
             if owner is not None and owner[0] != answer.member_id:
-                group.gone.setdefault(owner[0], (exchange.answered_at, f"{answer.member_id} has taken its instance id"))
-        group.gone.pop(answer.member_id, None)
+                group.removed.setdefault(
+                    owner[0], (exchange.answered_at, f"{answer.member_id} has taken its instance id")
+                )
+        group.removed.pop(answer.member_id, None)
 
-    def _was_replaced(self, group: GroupSeen, member_id: str) -> bool:
-        return member_id in group.gone
+    def _was_replaced(self, group: ObservedGroup, member_id: str) -> bool:
+        return member_id in group.removed
 
     def _synced(self, exchange: Exchange, message: SyncGroup, answer: Synced) -> None:
         group, generation = self._groups[message.group_id], message.generation_id
         if generation < group.newest_durable:
-            self._wrong(exchange, f"generation {generation} is synced after {group.newest_durable}")
+            self._fail_exchange(exchange, f"generation {generation} is synced after {group.newest_durable}")
         group.newest_durable = max(group.newest_durable, generation)
         group.first_synced_at.setdefault(generation, int(exchange.answered_at))
         given = group.synced[generation].setdefault(message.member_id, answer.assignment)
         if given != answer.assignment:
-            self._wrong(exchange, f"{answer.assignment!r} in generation {generation}, where it was given {given!r}")
+            self._fail_exchange(
+                exchange, f"{answer.assignment!r} in generation {generation}, where it was given {given!r}"
+            )
         offers = group.offered.get(generation, ())
         is_offered = any(offer.get(message.member_id, b"") == answer.assignment for offer in offers)
         if offers and message.group_instance_id is None and not is_offered:
-            self._wrong(exchange, f"{answer.assignment!r}, which no leader of generation {generation} gave it")
+            self._fail_exchange(exchange, f"{answer.assignment!r}, which no leader of generation {generation} gave it")
 
     def _left(self, exchange: Exchange, message: LeaveGroup) -> None:
         group = self._groups[message.group_id]
         for asked, left in zip(message.members, exchange.answer.members, strict=False):
             if left.error is ErrorCode.NONE and asked.group_instance_id is None:
-                group.gone.setdefault(asked.member_id, (exchange.answered_at, "it has left"))
+                group.removed.setdefault(asked.member_id, (exchange.answered_at, "it has left"))
 
-    def _heard(self, exchange: Exchange, message: Heartbeat | OffsetCommit | SyncGroup) -> None:
-        """A member was told that all is well: then it must belong to the newest generation that anybody has synced."""
+    def _check_accepted(self, exchange: Exchange, message: Heartbeat | OffsetCommit | SyncGroup) -> None:
+        """Check a member that was answered NONE: it must belong to the newest synced generation."""
         group, member_id = self._groups[message.group_id], message.member_id
-        since, why = group.gone.get(member_id, (inf, ""))
+        since, why = group.removed.get(member_id, (inf, ""))
         if exchange.arrived_at > since:
-            self._wrong(exchange, f"NONE, but {why}")
+            self._fail_exchange(exchange, f"NONE, but {why}")
         if message.group_instance_id is not None:
             owner, since = group.owner_of.get(message.group_instance_id, (member_id, inf))
             if owner != member_id and exchange.arrived_at > since:
-                self._wrong(exchange, f"NONE, but its instance id belongs to {owner}")
+                self._fail_exchange(exchange, f"NONE, but its instance id belongs to {owner}")
         newest = group.newest_durable
         if message.generation_id < newest and exchange.arrived_at > group.first_synced_at.get(newest, inf):
-            self._wrong(exchange, f"NONE in generation {message.generation_id}, but {newest} has begun")
+            self._fail_exchange(exchange, f"NONE in generation {message.generation_id}, but {newest} has begun")
 
-    def _wrong(self, exchange: Exchange, what: str) -> None:
+    def _fail_exchange(self, exchange: Exchange, what: str) -> None:
         self._fail(f"{exchange} was answered {what}")
 
 
 class AnswerChecker(Listener):
-    """Each request that arrived is answered once, or its coordinator dies; ``overdue`` looks, now and then."""
+    """Each request that arrived is answered once, unless the coordinator dies. ``overdue`` finds late ones."""
 
     def __init__(self, fail: Fail, now_s: Callable[[], float]) -> None:
         self._fail = fail
         self._now_s = now_s
         self._waiting: dict[Exchange, float] = {}
         self._answered: set[Exchange] = set()
-        self._longest: dict[str, float] = defaultdict(float)  # of a group, what its members allow a rebalance
+        self._longest_rebalance_s: dict[str, float] = defaultdict(
+            float
+        )  # group id -> the longest rebalance that its members allow
 
     def arrived(self, exchange: Exchange) -> None:
         message = exchange.message
         if isinstance(message, JoinGroup):
             allowed_s = (message.rebalance_timeout_ms + message.session_timeout_ms) / 1000
-            self._longest[message.group_id] = max(self._longest[message.group_id], allowed_s)
+            self._longest_rebalance_s[message.group_id] = max(self._longest_rebalance_s[message.group_id], allowed_s)
         self._waiting[exchange] = self._now_s()
 
     def answered(self, exchange: Exchange) -> None:
@@ -201,20 +208,20 @@ class AnswerChecker(Listener):
         self._answered.add(exchange)
 
     def lost(self, exchange: Exchange) -> None:
-        """Its client knows that there will be no answer, and a second JoinGroup may take the place of a first."""
+        """The client got an error, and a second JoinGroup may replace the first."""
         self._waiting.pop(exchange, None)
 
     def restarted(self) -> None:
-        """What the last life was asked it answers no more."""
+        """Forget the requests of the ended coordinator."""
         self._waiting.clear()
         self._answered.clear()
 
     def overdue(self) -> Iterator[Exchange]:
-        """What waits for longer than it may."""
+        """The requests that wait for longer than allowed."""
         now_s = self._now_s()
         return (exchange for exchange, since_s in self._waiting.items() if now_s - since_s > self._limit_s(exchange))
 
-    def look(self) -> None:
+    def check_overdue(self) -> None:
         for exchange in list(self.overdue()):
             waits_s = self._now_s() - self._waiting[exchange]
             self._fail(f"{exchange} waits for {waits_s:.1f} s, more than {self._limit_s(exchange):g}")
@@ -222,5 +229,7 @@ class AnswerChecker(Listener):
 
     def _limit_s(self, exchange: Exchange) -> float:
         message: Any = exchange.message
-        is_parked = isinstance(message, PARKED)
-        return ANSWER_S + (2 * self._longest[message.group_id] + NEW_MEMBER_S if is_parked else 0)
+        is_parked = isinstance(message, WAITING_REQUESTS)
+        return ANSWER_TIMEOUT_S + (
+            2 * self._longest_rebalance_s[message.group_id] + NEW_MEMBER_TIMEOUT_S if is_parked else 0
+        )

@@ -1,8 +1,7 @@
-"""What a coordinator runs on in a simulation: its actors, its log's work, its clock; all of it on a virtual loop.
+"""Runs the actors, the log's work and the alarms of a simulated coordinator on a virtual loop.
 
-Whatever a real server may do in another order is drawn here by a seed: whose mailbox comes next, one message at a time,
-with the network's and the disk's turns in between; when the log's thread comes to its next call; whether a checkpoint's
-job or a round is first.
+The seed decides every order that may vary on a real server: the mailbox whose message runs next, with network and disk
+events in between; the time of each call of the log's thread; whether a checkpoint's job or a round is first.
 """
 
 from __future__ import annotations
@@ -17,38 +16,38 @@ from typing import Any
 
 import pykka
 
-from ....actors.base import belong_to
+from ....actors.base import set_current_dispatcher
 from ....actors.engine_ports import Clock
 from ...disk.faulty import PowerLoss
-from ...disk.threads import Call, Inline, Work
+from ...disk.threads import Call, InlineThreads, LogWork
 from ...engine.alarm import Alarm
-from ...engine.dispatcher import Dispatcher, tell_because
+from ...engine.dispatcher import Dispatcher, tell_with_cause
 from ...engine.mailbox import Mailbox
 from .loop import VirtualLoop
 
 DISK_MS = (0.0, 0.1, 1.0, 8.0)
-"""How long a step of the log takes: nothing, an SSD with power-loss protection, an SSD, a hard disk."""
+"""Durations of a log operation: none, an SSD with power-loss protection, an SSD, a hard disk."""
 
-SLOW_DISK_MS = 700.0  # and one that hangs for a moment
+SLOW_DISK_MS = 700.0  # a disk that hangs for a moment
 SLOW_DISK_CHANCE = 0.002
 
 
 class SeededDispatcher(Dispatcher):
-    """One message a callback of the loop, of a mailbox that the seed draws.
+    """Runs one message per callback of the loop, from a mailbox that the seed chooses.
 
-    ``power_gone`` is called when a disk without power was touched: the process is at its end there.
+    ``on_power_loss`` is called when a disk without power was used, which ends the process.
     """
 
-    def __init__(self, loop: VirtualLoop, order: random.Random, power_gone: Callable[[], None]) -> None:
+    def __init__(self, loop: VirtualLoop, order: random.Random, on_power_loss: Callable[[], None]) -> None:
         self.loop = loop
         super().__init__()
         self._order = order
-        self._power_gone = power_gone
+        self._on_power_loss = on_power_loss
         self._ready: list[Mailbox] = []
         self._is_pumping = False
-        self._tally = self.new_tally()
+        self._tally = self.new_turn_counters()
         self._context = copy_context()
-        self._context.run(belong_to, self)
+        self._context.run(set_current_dispatcher, self)
 
     def ready(self, mailbox: Mailbox) -> None:
         self._ready.append(mailbox)
@@ -57,7 +56,7 @@ class SeededDispatcher(Dispatcher):
             self.loop.call_soon(self._pump, context=self._context)
 
     def _pump(self) -> None:
-        """One message; then whatever else is ready on the loop has its turn."""
+        """Run one message, then yield to other callbacks of the loop."""
         ready = self._ready
         drawn = int(self._order.random() * len(ready))
         ready[drawn], ready[-1] = ready[-1], ready[drawn]
@@ -65,18 +64,18 @@ class SeededDispatcher(Dispatcher):
         try:
             again = mailbox.run(1, self._tally)
         except PowerLoss:
-            self._power_gone()
+            self._on_power_loss()
             return
         except BaseException as error:
-            again = self.break_down(mailbox, error)
+            again = self.handle_broken_turn(mailbox, error)
         if again:
             ready.append(mailbox)
         self._is_pumping = bool(ready)
         if ready:
             self.loop.call_soon(self._pump, context=self._context)
 
-    def after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
-        self.loop.call_soon(tell_because, self.cause_now(), ref, message, context=self._context)
+    def tell_after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
+        self.loop.call_soon(tell_with_cause, self.current_cause(), ref, message, context=self._context)
 
     def new_alarm(self, clock: Clock) -> Alarm:
         return VirtualAlarm(self.loop, clock)
@@ -92,7 +91,7 @@ class SeededDispatcher(Dispatcher):
 
 
 class VirtualAlarm(Alarm):
-    """No pulses: on a virtual loop nothing stands still without being told to."""
+    """An alarm without clock checks: on a virtual loop nothing stalls by itself."""
 
     def __init__(self, loop: VirtualLoop, clock: Clock) -> None:
         super().__init__(clock)
@@ -101,7 +100,7 @@ class VirtualAlarm(Alarm):
 
     def set(self, due_ms: int) -> None:
         self.clear()
-        self._handle = self._loop.call_at(due_ms / 1000, self.ring)
+        self._handle = self._loop.call_at(due_ms / 1000, self.fire)
 
     def clear(self) -> None:
         if self._handle is not None:
@@ -109,19 +108,19 @@ class VirtualAlarm(Alarm):
             self._handle = None
 
 
-class LoopThreads(Inline):
-    """The log's calls and jobs as callbacks of the loop, some time later, in an order that the seed draws."""
+class LoopThreads(InlineThreads):
+    """Runs the log's calls and jobs as callbacks of the loop, after a delay and in an order that the seed chooses."""
 
-    def __init__(self, loop: VirtualLoop, draw: random.Random, power_gone: Callable[[], None]) -> None:
+    def __init__(self, loop: VirtualLoop, draw: random.Random, on_power_loss: Callable[[], None]) -> None:
         super().__init__(draw.randrange)
         self._loop = loop
         self._draw = draw
-        self._power_gone = power_gone
+        self._on_power_loss = on_power_loss
         self._pace_ms = draw.choice(DISK_MS)
         self._due: TimerHandle | None = None
-        self._log_work: Work | None = None
+        self._log_work: LogWork | None = None
 
-    def start(self, work: Work, clock: Callable[[], float]) -> None:
+    def start(self, work: LogWork, clock: Callable[[], float]) -> None:
         super().start(work, clock)
         self._log_work = work
 
@@ -143,12 +142,12 @@ class LoopThreads(Inline):
         try:
             self.step()
         except PowerLoss:
-            self._power_gone()
+            self._on_power_loss()
         else:
             self._watch()
 
     def _watch(self) -> None:
-        """The work says when it wants a turn though no call comes."""
+        """Schedule the time at which the log's work is due without a call."""
         if self._due is not None:
             self._due.cancel()
             self._due = None

@@ -1,7 +1,7 @@
-"""What was asked and answered in a simulated run, and when; checkers listen to it, and a failure shows it.
+"""Records the requests and answers of a simulated run. Checkers listen to it, and a failure prints it.
 
-Times are seconds of the virtual loop. An exchange is seen four times: sent and received by a client, arrived and
-answered at the coordinator. What was lost in between has no second half.
+Times are seconds of the virtual loop. An exchange has four events: sent and received by a client, arrived and answered
+at the coordinator. Lost messages lack the later events.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ from typing import Any
 
 from .loop import Process, VirtualLoop
 
-LINES_KEPT = 20_000  # of the timeline: more nobody reads
+LINES_KEPT = 20_000  # of the timeline
 
 
 class Exchange:
-    """A request and what became of it. ``life``: which life of the coordinator it was sent to.
+    """A request and its answer. ``incarnation``: the number of the coordinator's process that it was sent to.
 
-    ``arrived_at``, ``answered_at``: when, counted in events, since several happen at the same virtual time; infinity
-    for what never did.
+    ``arrived_at``, ``answered_at``: counted in events, since several happen at the same virtual time; infinity for
+    events that did not happen.
     """
 
     __slots__ = (
         *("answer", "answered_at", "answered_s", "arrived_at", "arrived_s", "client", "is_answered", "is_lost"),
-        *("life", "message", "number", "process", "received_s", "sent_s"),
+        *("incarnation", "message", "number", "process", "received_s", "sent_s"),
     )
 
-    def __init__(self, number: int, client: str, process: Process, life: int, message: Any, sent_s: float) -> None:
+    def __init__(
+        self, number: int, client: str, process: Process, incarnation: int, message: Any, sent_s: float
+    ) -> None:
         self.number = number
         self.client = client
         self.process = process
-        self.life = life
+        self.incarnation = incarnation
         self.message = message
         self.sent_s = sent_s
         self.arrived_s: float | None = None
@@ -48,7 +50,7 @@ class Exchange:
 
 
 class Listener:
-    """Who wants to know of each exchange. All methods do nothing here."""
+    """Notified of each exchange. All methods do nothing by default."""
 
     def sent(self, exchange: Exchange) -> None: ...
 
@@ -62,7 +64,7 @@ class Listener:
 
 
 class History:
-    """Of one run. ``exchanges`` counts them, ``events`` what was seen of them at the coordinator."""
+    """The exchanges of one run. ``exchanges``: their number. ``events``: arrivals and answers at the coordinator."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.exchanges = 0
@@ -72,13 +74,13 @@ class History:
         self._lines: deque[tuple[float, str, Any]] = deque(maxlen=LINES_KEPT)
 
     def tell(self, text: str) -> None:
-        """A line of the timeline."""
+        """Add a line to the timeline."""
         self._lines.append((self._loop.time(), text, None))
 
-    def sent(self, client: str, process: Process, life: int, message: Any) -> Exchange:
+    def sent(self, client: str, process: Process, incarnation: int, message: Any) -> Exchange:
         self.exchanges += 1
-        exchange = Exchange(self.exchanges, client, process, life, message, self._loop.time())
-        self._note("sends", exchange)
+        exchange = Exchange(self.exchanges, client, process, incarnation, message, self._loop.time())
+        self._add_line("sends", exchange)
         for listener in self.listeners:
             listener.sent(exchange)
         return exchange
@@ -87,7 +89,7 @@ class History:
         exchange.arrived_s = self._loop.time()
         self.events += 1
         exchange.arrived_at = self.events
-        self._note("arrives", exchange)
+        self._add_line("arrives", exchange)
         for listener in self.listeners:
             listener.arrived(exchange)
 
@@ -95,27 +97,27 @@ class History:
         exchange.answered_s = self._loop.time()
         self.events += 1
         exchange.answered_at = self.events
-        self._note("is answered", exchange)
+        self._add_line("is answered", exchange)
         for listener in self.listeners:
             listener.answered(exchange)
 
     def received(self, exchange: Exchange) -> None:
         exchange.received_s = self._loop.time()
-        self._note("receives", exchange)
+        self._add_line("receives", exchange)
         for listener in self.listeners:
             listener.received(exchange)
 
     def lost(self, exchange: Exchange) -> None:
         exchange.is_lost = True
-        self._note("loses", exchange)
+        self._add_line("loses", exchange)
         for listener in self.listeners:
             listener.lost(exchange)
 
-    def _note(self, what: str, exchange: Exchange) -> None:
+    def _add_line(self, what: str, exchange: Exchange) -> None:
         self._lines.append((self._loop.time(), what, exchange))
 
     def timeline(self) -> list[str]:
-        """A line for everything that was seen, the oldest first."""
+        """All lines of the timeline, oldest first."""
         return [_line(*line) for line in self._lines]
 
 
@@ -127,7 +129,7 @@ def _line(time_s: float, text: str, exchange: Exchange | None) -> str:
 
 
 def _short(value: Any) -> str:
-    """A message without the fields that say nothing."""
+    """A message without its empty fields."""
     fields = getattr(value, "_asdict", None)
     if fields is None:
         return getattr(value, "name", None) or repr(value)
@@ -143,8 +145,8 @@ def _shown(value: Any) -> str:
     return getattr(value, "name", None) or repr(value)
 
 
-def shortened(lines: Iterable[str], last: int) -> str:
-    """The last lines, and how many there were before them."""
+def last_lines(lines: Iterable[str], last: int) -> str:
+    """The last lines, after a line with the number of those before."""
     all_lines = list(lines)
     left_out = len(all_lines) - last
     head = [f"... {left_out} lines before"] if left_out > 0 else []

@@ -1,8 +1,8 @@
-"""Who works on what, over virtual time: never two at once, and never with an old token.
+"""Checks the owners of resources: never two at the same virtual time, and never one with an old token.
 
-A test says when somebody begins and ends to work on a resource. Two members may be wrong about a resource together only
-if the process of one was frozen meanwhile: nobody can see that from within, and the token is what keeps the resource
-safe then. So ``write`` stands for a store that looks at tokens, as one should: it refuses the old ones.
+A test reports when a member begins and ends work on a resource. Two members may work on a resource together only if the
+process of one was frozen meanwhile: a process cannot notice that in time, and then the token protects the resource.
+``write`` models a store that checks tokens and refuses old ones.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from .loop import Process
 
 Resource = tuple[str, str, int | str]
-"""Group, resource, and which part of it."""
+"""Group, resource and shard."""
 
 
 class Hold:
-    """Somebody works on a resource. ``was_frozen``: its process stood still since it began."""
+    """A member works on a resource. ``was_frozen``: its process was frozen since it began."""
 
     def __init__(self, who: str, token: int, process: Process) -> None:
         self.who = who
@@ -28,7 +28,7 @@ class Hold:
 
 
 class HolderChecker:
-    """``fail`` is called with a sentence; ``tell`` with a line for the timeline."""
+    """``fail`` is called with a text for each violation; ``tell`` with a line for the timeline."""
 
     def __init__(self, fail: Callable[[str], None], tell: Callable[[str], None]) -> None:
         self._fail = fail
@@ -40,7 +40,7 @@ class HolderChecker:
 
     @contextmanager
     def works_on(self, resource: Resource, who: str, token: int, process: Process) -> Iterator[Hold]:
-        """The block is work on a resource."""
+        """The block works on a resource."""
         hold = self.begin(resource, who, token, process)
         try:
             yield hold
@@ -68,19 +68,19 @@ class HolderChecker:
             self._holds[resource].remove(hold)
 
     def write(self, resource: Resource, token: int) -> bool:
-        """Whether a store that looks at tokens would take a write."""
+        """Whether a store that checks tokens would accept a write."""
         newest, _ = self._newest.get(resource, (-1, ""))
         return token >= newest
 
     def freeze(self, process: Process) -> None:
-        """From now on it cannot know what it still holds."""
+        """The process is frozen: it may overlap with later owners."""
         self._were_frozen.add(process)
         for holds in self._holds.values():
             for hold in holds:
                 hold.was_frozen = hold.was_frozen or hold.process is process
 
     def thawed(self, process: Process) -> None:
-        """Some time after a process has gone on: by now it must have seen what it has lost."""
+        """Check, some time after a process was thawed, that it has stopped the work it lost."""
         for resource, holds in self._holds.items():
             for hold in holds:
                 if hold.process is process and hold.token < self._newest[resource][0] and not process.is_frozen:
@@ -88,12 +88,12 @@ class HolderChecker:
                     self._fail(f"{hold.who} still works on {name} with token {hold.token}, long after it was frozen")
 
     def killed(self, process: Process) -> None:
-        """It works no more."""
+        """The process was killed, and its work has ended."""
         for holds in self._holds.values():
             holds[:] = [hold for hold in holds if hold.process is not process]
 
     def held(self, group_id: str) -> dict[tuple[str, int | str], list[str]]:
-        """Who works on what now."""
+        """The current owners by resource and shard."""
         return {
             resource[1:]: [hold.who for hold in holds]
             for resource, holds in self._holds.items()

@@ -1,12 +1,12 @@
-"""VirtualLoop: an asyncio event loop for simulations. Nothing is real on it, so a seed says all that happens.
+"""VirtualLoop: an asyncio event loop for simulations. Every run depends on its seed alone.
 
-There is no clock: when nothing is ready, time jumps to the next timer, so a test of a day takes as long as what happens
-in that day. There are no sockets and no threads. Timers that are due at the same microsecond ring in an order that the
-seed draws; what is ready runs in the order in which it became so, as asyncio promises.
+There is no real clock: when nothing is ready, time jumps to the next timer. There are no sockets and no threads. Timers
+that are due at the same microsecond fire in an order that the seed chooses; ready callbacks run first in, first out, as
+asyncio guarantees.
 
-A simulated program has several processes on one loop. ``Process`` tells them apart, by a context variable that tasks
-and callbacks inherit: one can be frozen for a while, as by SIGSTOP, or killed, and then nothing of it ever runs again,
-no ``finally`` either, as after SIGKILL.
+A simulated program has several processes on one loop. A context variable, which tasks and callbacks inherit, tells to
+which ``Process`` a callback belongs. A process can be frozen for a while, as by SIGSTOP, or killed: then none of its
+code runs again, not even ``finally`` blocks, as after SIGKILL.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 START_S = 1000
-"""What ``time()`` says at first. Not 0, which some programs take for "never"."""
+"""The first value of ``time()``. Not 0, which some programs treat as "never"."""
 
 CALLBACKS_MAX = 100_000
-"""So many callbacks without a moment passing mean that the program goes round in circles."""
+"""So many callbacks without progress of time mean an endless loop."""
 
 WAITING_SHOWN = 20
-CLOSING_ROUNDS = 20  # of cancelling whatever a program has left behind; some of it may start more
+CLOSING_ROUNDS = 20  # of cancelling the remaining tasks; some of them may start more
 START_WALL_MS = 1_700_000_000_000
 
 _process: ContextVar[Process | None] = ContextVar("callboard_simulated_process", default=None)
 
 
 class Stuck(RuntimeError):
-    """The program can never go on: nothing is ready and no timer is set. The text says who waits where."""
+    """The program cannot continue: nothing is ready and no timer is set. The text lists the waiting tasks."""
 
 
 class Process:
-    """A process of a simulated program. What is started here, and what that starts, belongs to it."""
+    """A process of a simulated program. Tasks and callbacks that are started in it belong to it."""
 
     def __init__(self, loop: VirtualLoop, name: str) -> None:
         self.name = name
@@ -59,16 +59,16 @@ class Process:
         loop.processes.append(self)
 
     def start(self, coro: Coroutine[Any, Any, T], name: str | None = None) -> Task[T]:
-        """A task of this process."""
+        """Start a task in this process."""
         task: Task[T] = self._loop.create_task(coro, name=name or self.name, context=self.context.copy())
         return task
 
     def call(self, callback: Callable[[*Ts], object], *args: *Ts) -> None:
-        """Have something done in this process, soon."""
+        """Call a function in this process, soon."""
         self._loop.call_soon(callback, *args, context=self.context)
 
     def freeze(self) -> None:
-        """Nothing of it runs until ``thaw``; time goes on, and its timers ring then."""
+        """Suspend the process until ``thaw``. Time continues, and its timers fire then."""
         self.is_frozen = True
 
     def thaw(self) -> None:
@@ -76,12 +76,12 @@ class Process:
         self._loop.release(self)
 
     def kill(self) -> None:
-        """Nothing of it ever runs again."""
+        """End the process: none of its callbacks runs again."""
         self.is_dead = True
 
 
 class VirtualTask(Task[T]):
-    """A task whose place in a set depends on its number: by address no two runs would be the same."""
+    """A task with its number as hash: addresses, and so the order of sets, differ between runs."""
 
     def __init__(self, coro: Coroutine[Any, Any, T], loop: VirtualLoop, number: int, **options: Any) -> None:
         self.number = number
@@ -100,8 +100,8 @@ class VirtualFuture(Future[T]):
         return self.number
 
 
-def refused(name: str) -> Any:
-    """A method of event loops that would reach out of the simulation."""
+def not_simulated(name: str) -> Any:
+    """Make a method that raises: it would use resources outside the simulation."""
 
     def refuse(*_arguments: Any, **_options: Any) -> NoReturn:
         raise RuntimeError(
@@ -113,24 +113,24 @@ def refused(name: str) -> Any:
 
 
 class VirtualLoop(AbstractEventLoop):
-    """See the module. ``troubles``: what asyncio tells its handlers of errors that nobody has caught."""
+    """See the module. ``errors``: contexts passed to the exception handler for uncaught errors."""
 
-    add_reader = add_writer = remove_reader = remove_writer = refused("add_reader")
-    add_signal_handler = remove_signal_handler = refused("add_signal_handler")
-    connect_read_pipe = connect_write_pipe = refused("connect_read_pipe")
-    create_connection = create_unix_connection = refused("create_connection")
-    create_datagram_endpoint = refused("create_datagram_endpoint")
-    create_server = create_unix_server = refused("create_server")
-    connect_accepted_socket = start_tls = sendfile = refused("start_tls")
-    getaddrinfo = getnameinfo = refused("getaddrinfo")
-    sock_accept = sock_connect = sock_recv = sock_recv_into = sock_sendall = refused("sock_connect")
-    set_default_executor = refused("set_default_executor")
-    sock_recvfrom = sock_recvfrom_into = sock_sendto = sock_sendfile = refused("sock_sendto")
-    subprocess_exec = subprocess_shell = refused("subprocess_exec")
+    add_reader = add_writer = remove_reader = remove_writer = not_simulated("add_reader")
+    add_signal_handler = remove_signal_handler = not_simulated("add_signal_handler")
+    connect_read_pipe = connect_write_pipe = not_simulated("connect_read_pipe")
+    create_connection = create_unix_connection = not_simulated("create_connection")
+    create_datagram_endpoint = not_simulated("create_datagram_endpoint")
+    create_server = create_unix_server = not_simulated("create_server")
+    connect_accepted_socket = start_tls = sendfile = not_simulated("start_tls")
+    getaddrinfo = getnameinfo = not_simulated("getaddrinfo")
+    sock_accept = sock_connect = sock_recv = sock_recv_into = sock_sendall = not_simulated("sock_connect")
+    set_default_executor = not_simulated("set_default_executor")
+    sock_recvfrom = sock_recvfrom_into = sock_sendto = sock_sendfile = not_simulated("sock_sendto")
+    subprocess_exec = subprocess_shell = not_simulated("subprocess_exec")
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
-        self.troubles: list[dict[str, Any]] = []
+        self.errors: list[dict[str, Any]] = []
         self.callbacks = 0
         self.processes: list[Process] = []
         self._now_us = START_S * 1_000_000
@@ -154,7 +154,7 @@ class VirtualLoop(AbstractEventLoop):
         """``time()`` in whole milliseconds."""
         return self._now_us // 1000
 
-    # What is to be done ----------------------------------------------------------------------------------------------
+    # Callbacks and tasks ---------------------------------------------------------------------------------------------
 
     def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> Handle:
         if self._is_closed:
@@ -176,7 +176,7 @@ class VirtualLoop(AbstractEventLoop):
         handle = TimerHandle(when, callback, args, self, context)
         process = _process.get() if context is None else context.get(_process)
         due_us = round(when * 1_000_000)
-        if due_us / 1_000_000 < when:  # never early, or who looks at the clock sets the timer again, for ever
+        if due_us / 1_000_000 < when:  # never early: programs would set the timer again, endlessly
             due_us += 1
         order = max(self._now_us, due_us), self._random.random(), next(self._numbers)
         heapq.heappush(self._timers, (*order, handle, process))
@@ -188,12 +188,12 @@ class VirtualLoop(AbstractEventLoop):
         if threading.get_ident() != self._thread_id:
             raise RuntimeError(
                 f"{callback!r} comes from the thread {threading.current_thread().name!r}: a virtual loop has one "
-                "thread, or nothing could be repeated; do the work on the loop, or replace it in the simulation"
+                "thread, so that runs are reproducible; do the work on the loop, or replace it in the simulation"
             )
         return self.call_soon(callback, *args, context=context)
 
     def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> Future[T]:
-        """Here and now: there are no threads, and no time passes."""
+        """Run at once: there are no threads, and no time passes."""
         future: Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -202,7 +202,7 @@ class VirtualLoop(AbstractEventLoop):
         return future
 
     def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
-        """asyncio says so; it stays where it is and does nothing."""
+        """Called by asyncio. The timer stays in the heap and does nothing."""
 
     def _check(self, callback: object) -> None:
         if self._is_closed:
@@ -229,7 +229,7 @@ class VirtualLoop(AbstractEventLoop):
     # Running ---------------------------------------------------------------------------------------------------------
 
     def run_until_complete(self, future: Any) -> Any:
-        """Raises ``Stuck`` where that will never be, and RuntimeError when the loop was stopped before."""
+        """Raises ``Stuck`` if the future can never be done, RuntimeError if the loop was stopped before."""
         is_new = not asyncio.isfuture(future)
         task: Future[Any] = self.create_task(future) if is_new else future
         task.add_done_callback(self._stop)
@@ -237,7 +237,7 @@ class VirtualLoop(AbstractEventLoop):
             self.run_forever()
         except BaseException:
             if is_new and task.done() and not task.cancelled():
-                task.exception()  # what is raised here says as much
+                task.exception()  # the error is raised here anyway
             raise
         finally:
             task.remove_done_callback(self._stop)
@@ -260,11 +260,11 @@ class VirtualLoop(AbstractEventLoop):
 
     def _run(self) -> None:
         ready = self._ready
-        at_once = 0
+        callbacks_at_this_time = 0
         while not self._is_stopping:
             if not ready and self._pass_time():
-                self.callbacks += at_once
-                at_once = 0
+                self.callbacks += callbacks_at_this_time
+                callbacks_at_this_time = 0
             if not ready:
                 continue
             handle, process = ready.popleft()
@@ -273,18 +273,18 @@ class VirtualLoop(AbstractEventLoop):
                 continue
             if not handle.cancelled():
                 handle._run()
-            at_once += 1
-            if at_once > CALLBACKS_MAX:
+            callbacks_at_this_time += 1
+            if callbacks_at_this_time > CALLBACKS_MAX:
                 raise Stuck(f"{CALLBACKS_MAX} callbacks and no time passes, the last was {handle!r}")
-        self.callbacks += at_once
+        self.callbacks += callbacks_at_this_time
 
     def _pass_time(self) -> bool:
-        """Jump to the next timer, and make ready all that are due then. Whether it was a jump at all."""
+        """Jump to the next timer, and make all due timers ready. Returns whether time has passed."""
         timers, ready = self._timers, self._ready
         while timers and timers[0][3].cancelled():
             heapq.heappop(timers)
         if not timers:
-            raise Stuck(f"nothing is ready and no timer is set, so this waits for ever:\n{self.waiting()}")
+            raise Stuck(f"nothing is ready and no timer is set, so these tasks wait for ever:\n{self.waiting()}")
         before_us, self._now_us = self._now_us, max(self._now_us, timers[0][0])
         now_us = self._now_us
         while timers and timers[0][0] <= now_us:
@@ -294,13 +294,13 @@ class VirtualLoop(AbstractEventLoop):
         return now_us > before_us
 
     def release(self, process: Process) -> None:
-        """What a process has been given while it was frozen is ready now."""
+        """Make the callbacks ready that were held while the process was frozen."""
         held, process.held = process.held, []
         self._ready.extend((handle, process) for handle in held)
 
     def waiting(self) -> str:
-        """Who waits, and where: a line a task."""
-        lines = [f"  {_place_of(task)}" for task in self._tasks.values()]
+        """The waiting tasks and where they wait, one a line."""
+        lines = [f"  {_describe_task(task)}" for task in self._tasks.values()]
         more = [f"  and {len(lines) - WAITING_SHOWN} more"] if len(lines) > WAITING_SHOWN else []
         return "\n".join(lines[:WAITING_SHOWN] + more) or "  (no task)"
 
@@ -322,7 +322,7 @@ class VirtualLoop(AbstractEventLoop):
         self._timers.clear()
 
     def end(self) -> None:
-        """Cancel whatever is left, that of killed processes too, and close. What it says by then nobody hears."""
+        """Cancel all remaining tasks, also those of killed processes, and close. Their errors are ignored."""
         self._timers.clear()
         for _ in range(CLOSING_ROUNDS):
             left = list(self._tasks.values())
@@ -332,17 +332,17 @@ class VirtualLoop(AbstractEventLoop):
                 task.cancel()
             for process in self.processes:
                 self.release(process)
-            self._run_what_is_ready()
+            self._run_ready_callbacks()
         for task in self._tasks.values():
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coro: Any = task.get_coro()
             if inspect.iscoroutine(coro) and inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:
-                coro.close()  # its process was killed before it began
-        self._run_what_is_ready()
+                coro.close()  # its process was killed before the task began
+        self._run_ready_callbacks()
         self.close()
 
-    def _run_what_is_ready(self) -> None:
-        """Callbacks of dead processes too, as no process is looked at; no time passes."""
+    def _run_ready_callbacks(self) -> None:
+        """Run ready callbacks, also those of dead processes. No time passes."""
         asyncio._set_running_loop(self)
         try:
             for _ in range(CALLBACKS_MAX):
@@ -354,7 +354,7 @@ class VirtualLoop(AbstractEventLoop):
         finally:
             asyncio._set_running_loop(None)
 
-    # What else a loop must have --------------------------------------------------------------------------------------
+    # Other methods of event loops ------------------------------------------------------------------------------------
 
     def _generator_begins(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generators[next(self._numbers)] = generator
@@ -368,7 +368,7 @@ class VirtualLoop(AbstractEventLoop):
             await generator.aclose()
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """There is none."""
+        """There is no executor."""
 
     def get_debug(self) -> bool:
         return self._is_debug
@@ -395,11 +395,11 @@ class VirtualLoop(AbstractEventLoop):
             self._handler(self, context)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        self.troubles.append(context)
+        self.errors.append(context)
 
 
 class LoopClock:
-    """``actors.engine_ports.Clock`` that goes by a virtual loop."""
+    """An ``actors.engine_ports.Clock`` that follows a virtual loop."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.monotonic_ms = loop.now_ms
@@ -409,40 +409,40 @@ class LoopClock:
 
 
 def current_process() -> Process | None:
-    """The process to which the caller belongs."""
+    """The process of the caller."""
     return _process.get()
 
 
 def run(coro: Coroutine[Any, Any, T], seed: int = 0) -> T:
-    """``asyncio.run`` on a virtual loop. Raises also what an error in a callback or a forgotten task was."""
+    """``asyncio.run`` on a virtual loop. Also raises errors of callbacks and of tasks that nobody awaited."""
     loop = VirtualLoop(seed)
     try:
         result: T = loop.run_until_complete(coro)
     finally:
-        troubles = list(loop.troubles)
+        errors = list(loop.errors)
         loop.end()
-    raise_trouble(troubles)
+    raise_first_error(errors)
     return result
 
 
-def raise_trouble(troubles: list[dict[str, Any]]) -> None:
-    """Raise the first of the errors that nobody has caught."""
-    for context in troubles:
+def raise_first_error(errors: list[dict[str, Any]]) -> None:
+    """Raise the first of the uncaught errors."""
+    for context in errors:
         raise RuntimeError(f"{context.get('message')}: {context.get('exception')!r}") from context.get("exception")
 
 
-def _place_of(task: Task[Any]) -> str:
-    """A task, and where it waits: what it awaits, and what that awaits."""
-    waits: Any = task.get_coro()
+def _describe_task(task: Task[Any]) -> str:
+    """The name of a task, and the chain of coroutines in which it waits."""
+    awaited: Any = task.get_coro()
     names: list[str] = []
-    place = ""
-    while isinstance(waits, Coroutine | Generator) and (frame := _frame_of(waits)) is not None:
+    location = ""
+    while isinstance(awaited, Coroutine | Generator) and (frame := _frame_of(awaited)) is not None:
         code = frame.f_code
         names.append(code.co_qualname)
-        place = f"{code.co_filename}:{frame.f_lineno}"
-        waits = getattr(waits, "cr_await", None) or getattr(waits, "gi_yieldfrom", None)
-    return f"{task.get_name()} in {' > '.join(names) or 'a coroutine that has not begun'} ({place})"
+        location = f"{code.co_filename}:{frame.f_lineno}"
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    return f"{task.get_name()} in {' > '.join(names) or 'a coroutine that has not started'} ({location})"
 
 
-def _frame_of(waits: Any) -> Any:
-    return getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None)
+def _frame_of(awaited: Any) -> Any:
+    return getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)

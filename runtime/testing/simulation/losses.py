@@ -1,8 +1,8 @@
-"""What a loss of power may take where commits are answered before they are synced, and what it may not.
+"""Checks what a power loss may drop if commits are answered before they are synced.
 
-With ``sync="interval"`` only what was answered within the last interval may be lost, with "none" anything; but of each
-group only the end of its story: what survives was there at one moment. So if a commit survives, all that the group was
-answered before it survives too: other offsets, and the generation that it belongs to.
+With ``sync="interval"`` a loss may drop only changes answered within the last interval, with "none" any change. In both
+cases it drops only the newest changes of a group: the surviving state is a state that existed at one moment. So if a
+commit survives, everything answered to the group before it survives too: other offsets, and its generation.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from ....actors.group.offsets import GroupData
 from ....actors.messages import OffsetCommit, SyncGroup
 from .history import Exchange, Listener
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 Value = tuple[int, str]
 
 
-class Kept(NamedTuple):
-    """Something that was answered: some offsets, and the generation that it belongs to, -1 for none."""
+class AnsweredChange(NamedTuple):
+    """An answered change: offsets, and the generation that it belongs to, -1 for none."""
 
     answered_s: float
-    values: dict[Place, Value]
+    values: dict[TopicPartition, Value]
     generation: int
     text: str
 
 
 class LossChecker(Listener):
-    """``fail`` is called with a sentence. Values are told apart by their metadata; none is committed twice."""
+    """``fail`` is called with a text. Values are identified by their metadata, which no two commits share."""
 
     def __init__(self, fail: Callable[[str], None]) -> None:
         self._fail = fail
-        self._stories: dict[str, list[Kept]] = defaultdict(list)
-        self._before: dict[str, dict[Place, Value]] = {}  # what each story began with
+        self._changes: dict[str, list[AnsweredChange]] = defaultdict(list)
+        self._initial_values: dict[str, dict[TopicPartition, Value]] = {}  # at the last check
 
     def answered(self, exchange: Exchange) -> None:
         message, answer = exchange.message, exchange.answer
@@ -46,50 +46,59 @@ class LossChecker(Listener):
                 if error is ErrorCode.NONE
             }
             if values:
-                self._keep(exchange, message.group_id, values, message.generation_id)
+                self._record(exchange, message.group_id, values, message.generation_id)
         elif isinstance(message, SyncGroup) and answer.error is ErrorCode.NONE:
-            self._keep(exchange, message.group_id, {}, message.generation_id)
+            self._record(exchange, message.group_id, {}, message.generation_id)
 
-    def _keep(self, exchange: Exchange, group_id: str, values: dict[Place, Value], generation: int) -> None:
+    def _record(self, exchange: Exchange, group_id: str, values: dict[TopicPartition, Value], generation: int) -> None:
         text = f"{exchange.client} #{exchange.number}"
-        self._stories[group_id].append(Kept(exchange.answered_s or 0.0, values, generation, text))
+        self._changes[group_id].append(AnsweredChange(exchange.answered_s or 0.0, values, generation, text))
 
-    def look(self, groups: Mapping[str, GroupData], safe_s: float) -> None:
-        """``groups``: what is left. What was answered before ``safe_s`` must be."""
-        stories, self._stories = self._stories, defaultdict(list)
-        for group_id, story in stories.items():
+    def check_survivors(self, groups: Mapping[str, GroupData], safe_s: float) -> None:
+        """``groups``: the state after the loss. Changes answered before ``safe_s`` must have survived."""
+        changes_by_group, self._changes = self._changes, defaultdict(list)
+        for group_id, changes in changes_by_group.items():
             found = groups.get(group_id, GroupData())
             values = {(topic, number): (value.offset, value.metadata) for topic, number, value in found.offsets}
             generation = -1 if found.value is None else found.value.generation
-            self._look_at(group_id, story, values, generation, safe_s)
-        self._before = {
+            self._check_group(group_id, changes, values, generation, safe_s)
+        self._initial_values = {
             group_id: {(topic, number): (value.offset, value.metadata) for topic, number, value in data.offsets}
             for group_id, data in groups.items()
         }
 
-    def _look_at(
-        self, group_id: str, story: list[Kept], values: dict[Place, Value], generation: int, safe_s: float
+    def _check_group(
+        self,
+        group_id: str,
+        changes: list[AnsweredChange],
+        values: dict[TopicPartition, Value],
+        generation: int,
+        safe_s: float,
     ) -> None:
-        steps: dict[Place, dict[Value, int]] = defaultdict(dict)
-        for place, value in self._before.get(group_id, {}).items():
-            steps[place][value] = -1
-        for number, kept in enumerate(story):
-            for place, value in kept.values.items():
-                steps[place][value] = number
-        survived = max((steps[place].get(value, -1) for place, value in values.items()), default=-1)
-        for number, kept in enumerate(story):
-            is_safe = kept.answered_s < safe_s
-            if number > survived and not is_safe:
-                break  # the others are later still
-            why = "long enough ago" if is_safe else f"before {story[survived].text}, which is there"
-            if kept.generation > generation:
-                self._fail(f"{group_id!r}: generation {kept.generation} was answered ({kept.text}) {why}, and is lost")
-            for place in kept.values:
-                if not _is_there(steps[place], values.get(place), number):
-                    told = f"{place} was {kept.values[place]} ({kept.text}), answered {why}"
-                    self._fail(f"{group_id!r}: {told}; now it is {values.get(place)}")
+        steps: dict[TopicPartition, dict[Value, int]] = defaultdict(dict)
+        for topic_partition, value in self._initial_values.get(group_id, {}).items():
+            steps[topic_partition][value] = -1
+        for number, change in enumerate(changes):
+            for topic_partition, value in change.values.items():
+                steps[topic_partition][value] = number
+        last_survivor = max(
+            (steps[topic_partition].get(value, -1) for topic_partition, value in values.items()), default=-1
+        )
+        for number, change in enumerate(changes):
+            is_safe = change.answered_s < safe_s
+            if number > last_survivor and not is_safe:
+                break  # all later changes may be lost, too
+            why = "long enough ago" if is_safe else f"before {changes[last_survivor].text}, which is there"
+            if change.generation > generation:
+                self._fail(
+                    f"{group_id!r}: generation {change.generation} was answered ({change.text}) {why}, and is lost"
+                )
+            for topic_partition in change.values:
+                if not _is_present(steps[topic_partition], values.get(topic_partition), number):
+                    told = f"{topic_partition} was {change.values[topic_partition]} ({change.text}), answered {why}"
+                    self._fail(f"{group_id!r}: {told}; now it is {values.get(topic_partition)}")
 
 
-def _is_there(steps: Mapping[Value, int], value: Value | None, number: int) -> bool:
-    """Whether what is found is that commit, a later one, or one that was never answered."""
+def _is_present(steps: Mapping[Value, int], value: Value | None, number: int) -> bool:
+    """Whether the found value is that commit, a later one, or one that was not answered."""
     return value is not None and steps.get(value, number) >= number

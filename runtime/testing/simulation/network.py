@@ -1,11 +1,11 @@
-"""A network in memory between members and their coordinator: it delays, breaks and cuts, as a seed says.
+"""A network in memory between members and the coordinator: delays, broken channels and disconnected hosts.
 
-It carries messages, not bytes, and keeps what TCP keeps: what is sent on one channel arrives in its order or not at
-all, and what is sent on two arrives in any order. What is lost is the channel: then nobody knows whether what was asked
-has happened. What a cut holds up arrives when it is healed, unless the channel breaks before.
+It carries messages, not bytes, with TCP's guarantees: messages on one channel arrive in order or not at all; messages
+on two channels arrive in any order. When a channel is lost, it is unknown whether its requests were handled. Messages
+that are held while a host is disconnected arrive when it is connected again, unless the channel breaks before.
 
-The far end takes requests as a connection does: heartbeats and commits overlap, everything else is taken when the
-requests before it are answered, and answers leave in the order of their requests.
+The coordinator's end handles requests as a connection does: heartbeats and commits overlap, any other request waits
+until the requests before it are answered, and answers leave in the order of their requests.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
+from ....actors.error_reply import error_reply
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.messages import Heartbeat, OffsetCommit
-from ....actors.refusal import refusal
 from ...member.channel import ChannelLost
-from .faults_drawn import FaultDraw
+from .fault_draw import FaultDraw
 from .history import Exchange, History
 from .loop import Process, VirtualLoop
 
 DELAY_MS = (0.05, 0.5, 3.0)
-"""What a message needs at most: on one machine, in one data centre, between two."""
+"""The longest delay of a message: on one machine, in one data centre, between two."""
 
-SLOW_MS = 400.0  # more, for a member that is slow
+SLOW_MS = 400.0  # added for a slow host
 CONNECT_TIMEOUT_S = 5.0
-CONNECT_AGAIN_S = 0.25  # between two looks whether a cut is healed
+CONNECT_RETRY_S = 0.25  # between two checks whether a host is reachable again
 OVERLAPPING = (Heartbeat, OffsetCommit)
 
 
-class Server(Protocol):
-    """A coordinator, as the network sees it; None of these outlive its process."""
+class NetworkServer(Protocol):
+    """The coordinator as seen by the network. It ends with its process."""
 
-    life: int
+    number: int
     process: Process
 
-    def post(self, message: Any, client_id: str, place: Any) -> None:
-        """Hand a request over; its answer goes to ``place`` (``actors.engine_ports.ReplyTo``)."""
+    def post(self, message: Any, client_id: str, reply_slot: Any) -> None:
+        """Pass a request to the coordinator. Its answer goes to the slot (``actors.engine_ports.ReplyTo``)."""
 
     def ensure_topics(self, partitions: Mapping[str, int]) -> None:
-        """Raises ChannelLost when it dies of it, CoordinatorError when it refuses."""
+        """Raises ChannelLost when the coordinator dies of it, CoordinatorError when it refuses."""
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]: ...
 
 
 class Host:
-    """Where clients run: what the network does to all of them at once."""
+    """A machine with clients, and the state of its network."""
 
     def __init__(self, name: str, process: Process) -> None:
         self.name = name
@@ -68,14 +68,14 @@ class Network:
         self.faults = faults
         self.history = history
         self.loss = 0.0
-        """How often sending a request breaks its channel, as a probability."""
-        self.server: Server | None = None
+        """The probability that sending a request breaks its channel."""
+        self.server: NetworkServer | None = None
         self.channels: list[SimulatedChannel] = []
         self._hosts: dict[str, Host] = {}
         self._delay_ms = draw.choice(DELAY_MS)
 
     def host(self, name: str, process: Process) -> Host:
-        """A machine of that name; a process that is started anew there comes after one that was killed."""
+        """The host ``name``. A process that is started there later replaces a killed one."""
         host = self._hosts.setdefault(name, Host(name, process))
         host.process = process
         return host
@@ -84,15 +84,15 @@ class Network:
         return list(self._hosts.values())
 
     def cut(self, name: str, breaks: bool) -> None:
-        """From now on nothing passes between that host and the coordinator. ``breaks``: its channels are lost."""
+        """Disconnect a host from the coordinator. ``breaks``: its channels are lost."""
         self._hosts[name].is_cut = True
         for channel in self._channels_of(name) if breaks else ():
-            channel.break_up()
+            channel.break_channel()
 
     def heal(self, name: str) -> None:
         self._hosts[name].is_cut = False
         for channel in self._channels_of(name):
-            channel.flow_again()
+            channel.resume()
 
     def heal_all(self) -> None:
         for host in self._hosts.values():
@@ -100,24 +100,24 @@ class Network:
             self.heal(host.name)
         self.loss = 0.0
 
-    def up(self, server: Server) -> None:
+    def server_started(self, server: NetworkServer) -> None:
         self.server = server
 
-    def down(self) -> None:
-        """The coordinator's process is gone, and with it all channels."""
+    def server_ended(self) -> None:
+        """The coordinator's process has ended, and all channels with it."""
         self.server = None
         for channel in list(self.channels):
-            channel.break_up()
+            channel.break_channel()
 
-    def hang_up(self, name: str) -> None:
-        """All channels of a host end: its process was killed, or the machine took them."""
+    def disconnect(self, name: str) -> None:
+        """Close all channels of a host, as when its process was killed."""
         for channel in self._channels_of(name):
-            channel.break_up()
+            channel.break_channel()
 
     def delay_s(self, host: Host) -> float:
-        """What the next message needs."""
-        most_ms = self._delay_ms + (SLOW_MS if host.is_slow else 0)
-        return self.draw.random() * most_ms / 1000
+        """The delay of the next message."""
+        delay_max_ms = self._delay_ms + (SLOW_MS if host.is_slow else 0)
+        return self.draw.random() * delay_max_ms / 1000
 
     def _channels_of(self, name: str) -> list[SimulatedChannel]:
         return [channel for channel in self.channels if channel.host.name == name]
@@ -131,32 +131,32 @@ class SimulatedConnector:
         self._host = host
 
     async def open(self, client_id: str) -> SimulatedChannel:
-        return SimulatedChannel(self._network, self._host, await self._reach(), client_id)
+        return SimulatedChannel(self._network, self._host, await self._connect_to_server(), client_id)
 
     async def ensure_topics(self, partitions: Mapping[str, int]) -> None:
-        (await self._reach()).ensure_topics(partitions)
+        (await self._connect_to_server()).ensure_topics(partitions)
 
     async def partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        return (await self._reach()).partitions(topics)
+        return (await self._connect_to_server()).partitions(topics)
 
-    async def _reach(self) -> Server:
+    async def _connect_to_server(self) -> NetworkServer:
         network, loop = self._network, self._network.loop
         give_up_s = loop.time() + CONNECT_TIMEOUT_S
         await sleep(network.delay_s(self._host))
         while self._host.is_cut and loop.time() < give_up_s:
-            await sleep(CONNECT_AGAIN_S)
+            await sleep(CONNECT_RETRY_S)
         await sleep(network.delay_s(self._host))
         if self._host.is_cut:
-            raise ChannelLost(f"no way from {self._host.name} to the coordinator within {CONNECT_TIMEOUT_S:g} s")
+            raise ChannelLost(f"{self._host.name} could not reach the coordinator within {CONNECT_TIMEOUT_S:g} s")
         if network.server is None:
-            raise ChannelLost(f"nobody listens where {self._host.name} looks for the coordinator")
+            raise ChannelLost(f"the coordinator refused the connection of {self._host.name}: it is down")
         return network.server
 
 
 class SimulatedChannel:
-    """``runtime.member.Channel`` to one life of the coordinator."""
+    """A ``runtime.member.Channel`` to one process of the coordinator."""
 
-    def __init__(self, network: Network, host: Host, server: Server, client_id: str) -> None:
+    def __init__(self, network: Network, host: Host, server: NetworkServer, client_id: str) -> None:
         self.host = host
         self._network = network
         self._loop = network.loop
@@ -165,95 +165,97 @@ class SimulatedChannel:
         self._process = host.process
         self._is_lost = False
         self._waiting: dict[Exchange, Future[Any]] = {}
-        self._there = _Way(network, host, server.process)
-        self._back = _Way(network, host, host.process)
-        self._queue: deque[Exchange] = deque()  # at the far end, not taken yet
-        self._taken: list[Exchange] = []  # taken, in order; answers leave from the front
+        self._to_server = _Direction(network, host, server.process)
+        self._to_client = _Direction(network, host, host.process)
+        self._queue: deque[Exchange] = deque()  # at the coordinator, not started
+        self._started: list[Exchange] = []  # in order; answers leave from the front
         network.channels.append(self)
 
     async def ask(self, message: Any) -> Any:
         if self._is_lost:
             raise ChannelLost("the channel was lost before")
         network = self._network
-        exchange = network.history.sent(self.host.name, self._process, self._server.life, message)
+        exchange = network.history.sent(self.host.name, self._process, self._server.number, message)
         future = self._loop.create_future()
         self._waiting[exchange] = future
         breaks = network.loss > 0 and network.draw.random() < network.loss
         if breaks and network.faults.permits("lose a channel", f"of {self.host.name}, with {type(message).__name__}"):
-            self._lose(exchange)
+            self._break_with_request(exchange)
         else:
-            self._there.carry(partial(self._arrive, exchange))
+            self._to_server.send(partial(self._arrive, exchange))
         try:
             return await future
         finally:
             self._waiting.pop(exchange, None)
 
     def close(self) -> None:
-        self.break_up()
+        self.break_channel()
 
-    def break_up(self) -> None:
-        """The channel is lost. What is on its way to the coordinator may arrive; answers do not."""
+    def break_channel(self) -> None:
+        """Break the channel. Requests in transit may still arrive; answers do not."""
         if self._is_lost:
             return
         self._is_lost = True
         self._network.channels.remove(self)
         if self._network.draw.random() < 0.5:
-            self._there.drop()
-        self._back.drop()
+            self._to_server.drop()
+        self._to_client.drop()
         waiting, self._waiting = self._waiting, {}
         for exchange, future in waiting.items():
             self._network.history.lost(exchange)
-            self._loop.call_soon(_lose, future, context=self._process.context)
+            self._loop.call_soon(_fail_future, future, context=self._process.context)
 
-    def flow_again(self) -> None:
-        """A cut is healed: what it has held up goes on its way."""
-        self._there.flow()
-        self._back.flow()
+    def resume(self) -> None:
+        """The host is connected again: deliver the held messages."""
+        self._to_server.resume()
+        self._to_client.resume()
 
-    def _lose(self, exchange: Exchange) -> None:
-        """Before the request was heard of, or after."""
+    def _break_with_request(self, exchange: Exchange) -> None:
+        """Break the channel before or after the request arrives."""
         if self._network.draw.random() < 0.5:
-            self._there.carry(partial(self._arrive, exchange))
-        self._loop.call_later(self._network.delay_s(self.host), self.break_up)
+            self._to_server.send(partial(self._arrive, exchange))
+        self._loop.call_later(self._network.delay_s(self.host), self.break_channel)
 
-    # At the far end --------------------------------------------------------------------------------------------------
+    # At the coordinator ----------------------------------------------------------------------------------------------
 
     def _arrive(self, exchange: Exchange) -> None:
         self._queue.append(exchange)
-        self._take()
+        self._start_requests()
 
-    def _take(self) -> None:
-        """As many as may be under way together."""
-        queue, taken = self._queue, self._taken
+    def _start_requests(self) -> None:
+        """Start as many requests as may overlap."""
+        queue, started = self._queue, self._started
         while queue and not self._server.process.is_dead:
             overlaps = isinstance(queue[0].message, OVERLAPPING)
-            if taken and not (overlaps and isinstance(taken[-1].message, OVERLAPPING)):
+            if started and not (overlaps and isinstance(started[-1].message, OVERLAPPING)):
                 return
             exchange = queue.popleft()
-            taken.append(exchange)
+            started.append(exchange)
             self._network.history.arrived(exchange)
-            self._server.post(exchange.message, self._client_id, Place(partial(self._answered, exchange), exchange))
+            self._server.post(
+                exchange.message, self._client_id, SimulatedReplySlot(partial(self._answered, exchange), exchange)
+            )
 
     def _answered(self, exchange: Exchange, answer: Any) -> None:
         exchange.answer = answer
         exchange.is_answered = True
         self._network.history.answered(exchange)
-        taken = self._taken
-        while taken and taken[0].is_answered:
-            done = taken.pop(0)
+        started = self._started
+        while started and started[0].is_answered:
+            done = started.pop(0)
             if not self._is_lost:
-                self._back.carry(partial(self._receive, done))
-        self._take()
+                self._to_client.send(partial(self._deliver, done))
+        self._start_requests()
 
-    def _receive(self, exchange: Exchange) -> None:
+    def _deliver(self, exchange: Exchange) -> None:
         future = self._waiting.get(exchange)
         if future is not None and not future.done():
             self._network.history.received(exchange)
             future.set_result(exchange.answer)
 
 
-class Place:
-    """Where an answer goes at the far end (``actors.engine_ports.ReplyTo``)."""
+class SimulatedReplySlot:
+    """The slot for an answer at the coordinator (``actors.engine_ports.ReplyTo``)."""
 
     __slots__ = ("_done", "_exchange")
 
@@ -265,40 +267,40 @@ class Place:
         self._done(value)
 
     def set_exception(self, exc_info: Any = None) -> None:
-        """As a connection tells its client."""
+        """Convert an error to an answer, as a connection does."""
         error = exc_info[1] if exc_info else None
         code = error.code if isinstance(error, CoordinatorError) else ErrorCode.UNKNOWN_SERVER_ERROR
-        self._done(refusal(self._exchange.message, code))
+        self._done(error_reply(self._exchange.message, code))
 
 
-class _Way:
-    """One direction of a channel: a line of messages, each of which arrives behind the one before it."""
+class _Direction:
+    """One direction of a channel. Messages arrive in order."""
 
     def __init__(self, network: Network, host: Host, receiver: Process) -> None:
         self._network = network
         self._host = host
         self._receiver = receiver
         self._line: deque[Callable[[], None]] = deque()
-        self._held = 0  # deliveries that a cut has swallowed
-        self._free_s = 0.0
+        self._held_deliveries = 0  # deliveries held while the host is disconnected
+        self._next_free_s = 0.0
 
-    def carry(self, deliver: Callable[[], None]) -> None:
+    def send(self, deliver: Callable[[], None]) -> None:
         self._line.append(deliver)
         self._schedule()
 
     def _schedule(self) -> None:
         loop = self._network.loop
-        self._free_s = max(self._free_s, loop.time() + self._network.delay_s(self._host))
-        loop.call_at(self._free_s, self._next, context=self._receiver.context)
+        self._next_free_s = max(self._next_free_s, loop.time() + self._network.delay_s(self._host))
+        loop.call_at(self._next_free_s, self._next, context=self._receiver.context)
 
     def _next(self) -> None:
         if self._host.is_cut:
-            self._held += 1
+            self._held_deliveries += 1
         elif self._line:
             self._line.popleft()()
 
-    def flow(self) -> None:
-        held, self._held = self._held, 0
+    def resume(self) -> None:
+        held, self._held_deliveries = self._held_deliveries, 0
         for _ in range(held):
             self._schedule()
 
@@ -306,6 +308,6 @@ class _Way:
         self._line.clear()
 
 
-def _lose(future: Future[Any]) -> None:
+def _fail_future(future: Future[Any]) -> None:
     if not future.done():
-        future.set_exception(ChannelLost("the channel was lost; whatever was asked may have happened"))
+        future.set_exception(ChannelLost("the channel was lost; its requests may have been handled"))

@@ -1,11 +1,11 @@
-"""Whether committed offsets behave like one register each: no acknowledged commit is lost, none older than one read.
+"""Checks that committed offsets are linearizable registers: no acknowledged commit is lost, no read is stale.
 
 For each (group, topic, partition) the commits and fetches of a run must be linearizable: there is an order of all of
-them, in which each takes its place between its arrival and its answer, and each fetch finds the commit before it. That
-holds over crashes and losses of power too. A commit whose fate nobody knows may take its place at any time after its
-arrival, or never. Where each commit has a value of its own, the check is short (Gibbons and Korach, "Testing Shared
-Memories", SIAM J. Comput. 26(4), 1997): a commit and the fetches that found it span a zone, from the first answer among
-them to the last arrival. Zones that run forward must not overlap, and none that runs backward may lie within one.
+them in which each takes effect between its arrival and its answer, and each fetch returns the commit before it. This
+also holds across crashes and power losses. A commit with an unknown outcome may take effect at any time after its
+arrival, or never. If all commits have different values, the check is short (Gibbons and Korach, "Testing Shared
+Memories", SIAM J. Comput. 26(4), 1997): a commit and the fetches that found it form a zone, from the first answer among
+them to the last arrival. Forward zones must not overlap, and no backward zone may lie within a forward one.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ REFUSED = frozenset(
         *(ErrorCode.PRODUCER_FENCED, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.CONCURRENT_TRANSACTIONS),
     }
 )
-"""After these a commit has not happened and never will. After any other error nobody knows."""
+"""Errors after which a commit has certainly not happened. After any other error its outcome is unknown."""
 
 
 class Write:
-    """One commit to one register. ``done_at``: infinity while its fate is not known."""
+    """A commit to one register. ``done_at``: infinity while its outcome is unknown."""
 
     __slots__ = ("done_at", "is_refused", "last_at", "text", "time_s", "value", "written_at")
 
@@ -58,7 +58,7 @@ class Write:
         self.written_at = written_at
         self.time_s = time_s
         self.done_at = inf
-        self.last_at: float | None = None  # if it has no answer, and may not undo what comes after this
+        self.last_at: float | None = None  # for a write without an answer, which must not undo later writes
         self.is_refused = False
         self.text = text
 
@@ -72,7 +72,7 @@ class Read(NamedTuple):
 
 
 class Zone(NamedTuple):
-    """What one value was: from the first answer that tells of it to the last question that it answers."""
+    """The period of a value: from the first answer that shows it to the last request that read it."""
 
     value: Value
     first: float
@@ -83,26 +83,28 @@ Producer = tuple[str, int, int]
 
 
 class RegisterChecker(Listener):
-    """Collects commits and fetches; ``wrong`` judges them when the run is over.
+    """Collects commits and fetches; ``find_violation`` judges them when the run is over.
 
-    ``retention_s``: the shortest time after a commit at which its offset may be deleted because it is old.
+    ``retention_s``: the shortest age at which an offset may expire.
     """
 
     def __init__(self) -> None:
         self.retention_s = inf
-        self._known: dict[Register, Value] = {}  # those of which there ever was a commit; what they held at first
+        self._initial_values: dict[Register, Value] = {}  # all registers with a commit, and their initial values
         self._writes: dict[Register, list[Write]] = defaultdict(list)
         self._reads: dict[Register, list[Read]] = defaultdict(list)
-        self._of_exchange: dict[Exchange, list[Write]] = {}
-        self._open: dict[Producer, list[Write]] = defaultdict(list)  # acknowledged, of a transaction that is open
-        self._ending: dict[Exchange, list[Write]] = {}
+        self._writes_of_exchange: dict[Exchange, list[Write]] = {}
+        self._open_transactions: dict[Producer, list[Write]] = defaultdict(
+            list
+        )  # acknowledged writes of open transactions
+        self._ending_transactions: dict[Exchange, list[Write]] = {}
 
     # Listener --------------------------------------------------------------------------------------------------------
 
     def arrived(self, exchange: Exchange) -> None:
         message = exchange.message
         if isinstance(message, OffsetCommit | TxnOffsetCommit):
-            self._of_exchange[exchange] = [
+            self._writes_of_exchange[exchange] = [
                 self._write(
                     (message.group_id, one.topic, one.partition),
                     (one.offset, one.metadata) if one.offset >= 0 else None,
@@ -112,18 +114,18 @@ class RegisterChecker(Listener):
             ]
         elif isinstance(message, OffsetDelete):
             registers = [(message.group_id, topic, number) for topic, numbers in message.topics for number in numbers]
-            self._of_exchange[exchange] = [self._write(register, None, exchange) for register in registers]
+            self._writes_of_exchange[exchange] = [self._write(register, None, exchange) for register in registers]
         elif isinstance(message, DeleteGroup):
             registers = [register for register in self._writes if register[0] == message.group_id]
-            self._of_exchange[exchange] = [self._write(register, None, exchange) for register in registers]
+            self._writes_of_exchange[exchange] = [self._write(register, None, exchange) for register in registers]
         elif isinstance(message, EndTransaction):
-            self._ending[exchange] = self._open.pop(_producer(message), [])
+            self._ending_transactions[exchange] = self._open_transactions.pop(_producer(message), [])
 
     def _write(self, register: Register, value: Value, exchange: Exchange) -> Write:
         now_s = exchange.arrived_s or 0.0
         write = Write(value, exchange.arrived_at, f"{exchange.client} #{exchange.number}", now_s)
         self._writes[register].append(write)
-        self._known.setdefault(register)
+        self._initial_values.setdefault(register)
         return write
 
     def answered(self, exchange: Exchange) -> None:
@@ -139,19 +141,19 @@ class RegisterChecker(Listener):
         elif isinstance(message, OffsetDelete):
             self._deleted(exchange, message, exchange.answer)
         elif isinstance(message, DeleteGroup):
-            self._done(exchange, exchange.answer)
+            self._settle_all(exchange, exchange.answer)
 
     def _deleted(self, exchange: Exchange, message: OffsetDelete, answer: OffsetsDeleted) -> None:
         if answer.error is not ErrorCode.NONE:
-            self._done(exchange, answer.error)
+            self._settle_all(exchange, answer.error)
             return
-        writes = iter(self._of_exchange.pop(exchange))
+        writes = iter(self._writes_of_exchange.pop(exchange))
         for (_, numbers), error in zip(message.topics, answer.topics, strict=True):
             for _ in numbers:
                 _settle(next(writes), error, exchange.answered_at)
 
-    def _done(self, exchange: Exchange, error: ErrorCode) -> None:
-        for write in self._of_exchange.pop(exchange):
+    def _settle_all(self, exchange: Exchange, error: ErrorCode) -> None:
+        for write in self._writes_of_exchange.pop(exchange):
             _settle(write, error, exchange.answered_at)
 
     def _fetched(self, exchange: Exchange, answer: Fetched) -> None:
@@ -164,71 +166,81 @@ class RegisterChecker(Listener):
                     self._reads[exchange.message.group_id, topic, one.partition].append(read)
 
     def topic_deleted(self, topic: str, at: int) -> None:
-        """What was committed of a topic goes, some time; what is committed from now on stays."""
+        """The offsets of a topic are deleted soon. Offsets committed from now on stay."""
         for register in [one for one in self._writes if one[1] == topic]:
             write = Write(None, at, "a deleted topic")
             write.last_at = at
             self._writes[register].append(write)
 
-    def begin_anew(self, groups: Mapping[str, GroupData]) -> str | None:
-        """Power was lost where that may take what was answered: what was found counts. What was wrong before."""
-        wrong = self.wrong()
+    def reset(self, groups: Mapping[str, GroupData]) -> str | None:
+        """Restart from ``groups`` after a permitted loss. Returns the violation before it, or None."""
+        violation = self.find_violation()
         held = {
             (group_id, topic, partition): (value.offset, value.metadata)
             for group_id, data in groups.items()
             for topic, partition, value in data.offsets
         }
-        self._known = {register: held.get(register) for register in self._known}
-        for table in (self._writes, self._reads, self._of_exchange, self._open, self._ending):
+        self._initial_values = {register: held.get(register) for register in self._initial_values}
+        for table in (
+            self._writes,
+            self._reads,
+            self._writes_of_exchange,
+            self._open_transactions,
+            self._ending_transactions,
+        ):
             table.clear()
-        return wrong
+        return violation
 
     def _committed(self, exchange: Exchange, answer: Committed) -> None:
-        for write, error in zip(self._of_exchange.pop(exchange), answer.errors, strict=True):
+        for write, error in zip(self._writes_of_exchange.pop(exchange), answer.errors, strict=True):
             _settle(write, error, exchange.answered_at)
 
     def _committed_in_transaction(self, exchange: Exchange, answer: Committed) -> None:
         message: TxnOffsetCommit = exchange.message
-        for write, error in zip(self._of_exchange.pop(exchange), answer.errors, strict=True):
+        for write, error in zip(self._writes_of_exchange.pop(exchange), answer.errors, strict=True):
             write.is_refused = error in REFUSED
             if error is ErrorCode.NONE:
-                self._open[message.transactional_id, message.producer_id, message.producer_epoch].append(write)
+                self._open_transactions[message.transactional_id, message.producer_id, message.producer_epoch].append(
+                    write
+                )
 
     def _ended(self, exchange: Exchange, message: EndTransaction) -> None:
-        """Only what was acknowledged before the end was asked for is certain to belong to it."""
-        writes = self._ending.pop(exchange)
+        """Only commits acknowledged before the end was requested certainly belong to the transaction."""
+        writes = self._ending_transactions.pop(exchange)
         for write in writes if exchange.answer.error is ErrorCode.NONE else ():
             if message.committed:
                 write.done_at = exchange.answered_at
             else:
                 write.is_refused = True
 
-    # The judge -------------------------------------------------------------------------------------------------------
+    # Checks ----------------------------------------------------------------------------------------------------------
 
-    def wrong(self) -> str | None:
-        """What cannot be, in a sentence; None when everything can."""
-        return next((found for register in self._reads for found in self._wrong_in(register)), None)
+    def find_violation(self) -> str | None:
+        """A description of the first violation; None if there is none."""
+        return next((found for register in self._reads for found in self._violations_in(register)), None)
 
-    def _wrong_in(self, register: Register) -> Iterator[str]:
+    def _violations_in(self, register: Register) -> Iterator[str]:
         reads: dict[Value, list[Read]] = defaultdict(list)
         for read in self._reads[register]:
             reads[read.value].append(read)
         writes: dict[Value, list[Write]] = defaultdict(list)
-        first = _at_first(self._known.get(register))
+        first = _initial_write(self._initial_values.get(register))
         writes[first.value].append(first)
         for write in self._writes[register]:
             writes[write.value].append(write)
         yield from (f"{name_of(register)}: {text}" for text in _never_written(reads, writes))
         yield from (f"{name_of(register)}: {text}" for text in _overwritten(reads, writes, self.retention_s))
-        yield from (f"{name_of(register)}: {text}" for text in _came_back(reads, writes))
-        told = [value for value in writes if value is not None or self.retention_s == inf]  # nothing comes of itself
+        yield from (f"{name_of(register)}: {text}" for text in _reappeared(reads, writes))
+        told = [
+            value for value in writes if value is not None or self.retention_s == inf
+        ]  # deletions by retention are no writes
         zones = [zone for value in told if (zone := _zone(value, writes[value], reads[value]))]
         yield from (f"{name_of(register)}: {text}" for text in _contradictions(zones, writes, reads))
 
-    def known(self) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
-        """All that anybody has tried to commit: by group what to fetch."""
+    def written_offsets(self) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
+        """All partitions with commits, by group, as arguments of a fetch."""
         found: dict[str, dict[str, list[int]]] = {}
-        for group_id, topic, number in self._known:
+        for group_id, topic, number in self._initial_values:
             found.setdefault(group_id, {}).setdefault(topic, []).append(number)
         return {
             group_id: tuple((topic, tuple(numbers)) for topic, numbers in topics.items())
@@ -248,10 +260,9 @@ def _never_written(reads: dict[Value, list[Read]], writes: dict[Value, list[Writ
 
 
 def _overwritten(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]], retention_s: float) -> Iterator[str]:
-    """Fetches that found a value though another was committed after it, for certain, and before the fetch.
+    """Fetches that found a value although another was certainly committed after it and before the fetch.
 
-    The zones say the same and more, but only of values that were committed once; this holds for all. What was committed
-    long ago may have gone because it was old.
+    The zones imply this for values that were committed once; this check covers all. Old offsets may have expired.
     """
     certain = [write for found in writes.values() for write in found if write.done_at < inf]
     for value, found in reads.items():
@@ -264,8 +275,8 @@ def _overwritten(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]
                 yield f"{read.text} found {value}, but {over.text} had committed {over.value} after it"
 
 
-def _came_back(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]]) -> Iterator[str]:
-    """Fetches that found a value which was there, and had gone: each was committed once."""
+def _reappeared(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]]) -> Iterator[str]:
+    """Fetches that found a value again that was gone before, if it was committed once."""
     nothing = reads.get(None, ())
     for value, found in reads.items() if nothing else ():
         possible = [write for write in writes.get(value, ()) if not write.is_refused]
@@ -289,7 +300,7 @@ def _settle(write: Write, error: ErrorCode, answered_at: float) -> None:
 
 
 def _zone(value: Value, writes: list[Write], reads: list[Read]) -> Zone | None:
-    """Of a value that was written once and has taken effect for sure; of others too little is known."""
+    """The zone of a value that was written once and has certainly taken effect; else None."""
     possible = [write for write in writes if not write.is_refused]
     if len(possible) != 1 or (possible[0].done_at == inf and not reads):
         return None
@@ -305,14 +316,16 @@ def _contradictions(
     backward = [zone for zone in zones if zone.first >= zone.last]
     for earlier, later in pairwise(forward):
         if later.first < earlier.last:
-            yield _told(earlier, later, writes, reads)
+            yield _describe_contradiction(earlier, later, writes, reads)
     for zone in forward:
         for within in backward:
             if zone.first < within.last and within.first < zone.last:
-                yield _told(zone, within, writes, reads)
+                yield _describe_contradiction(zone, within, writes, reads)
 
 
-def _told(one: Zone, other: Zone, writes: dict[Value, list[Write]], reads: dict[Value, list[Read]]) -> str:
+def _describe_contradiction(
+    one: Zone, other: Zone, writes: dict[Value, list[Write]], reads: dict[Value, list[Read]]
+) -> str:
     who = ", ".join(read.text for read in reads[one.value] if read.asked_at == one.last) or "its commit"
     return (
         f"{one.value} was there at event {one.first:g} and again at event {one.last:g} ({who}), but {other.value}, "
@@ -321,7 +334,7 @@ def _told(one: Zone, other: Zone, writes: dict[Value, list[Write]], reads: dict[
     )
 
 
-def _at_first(value: Value) -> Write:
+def _initial_write(value: Value) -> Write:
     write = Write(value, -1, "the beginning")
     write.done_at = 0
     return write

@@ -1,8 +1,8 @@
-"""Sim: what a scenario has in its hands. A coordinator that can die, a network, members, and checkers that watch.
+"""Sim: the interface of a scenario: a coordinator that can crash, a network, members, and checkers.
 
-A scenario is ``async def scenario(sim: Sim) -> None``. Everything in it happens on a virtual loop: time jumps, and the
-seed decides the rest. What it draws itself it should draw from ``sim.random``. When it returns, all faults end, the
-coordinator is restarted once more, and what it then holds is judged.
+A scenario is ``async def scenario(sim: Sim) -> None``. It runs on a virtual loop, whose time jumps to the next event
+and whose random choices depend on the seed. Its own random numbers should come from ``sim.random``. When it returns,
+all faults end, the coordinator is restarted once more, and its state is checked.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from ....actors.messages import OffsetFetch
 from ...disk.faulty import Fault
 from ...member.channel import ChannelLost
 from ...member.member import Member
-from ...member.terms import MemberArguments
-from ...member.work import Shard
+from ...member.options import MemberArguments
+from ...member.shards import Shard
 from ...settings.table import Settings, Sync
 from .checkers import AnswerChecker, GenerationChecker, Violation
-from .faults_drawn import FaultDraw
+from .fault_draw import FaultDraw
 from .history import History
 from .holders import Hold, HolderChecker, Resource
-from .lives import Life, Lives
 from .loop import Process, VirtualLoop, current_process
 from .losses import LossChecker
 from .network import Host, Network, SimulatedConnector
 from .registers import RegisterChecker
+from .simulated_coordinator import CoordinatorIncarnation, SimulatedCoordinator
 
 T = TypeVar("T")
 
-THAWED_S = 1.0  # after it was frozen a process needs so long, at most, to see what it has lost
-SYNC_S = 0.001  # the power may go in the middle of the sync that is due
-LOOK_AGAIN_S = 0.25  # between two looks whether something has come
-LOOK_S = 5.0  # between two looks for requests that wait for too long
-JUDGE = "judge"
-JUDGE_TRIES = 1000  # of reading all offsets at the end; transactions that nobody ends must time out before
-JUDGE_AGAIN_S = 1.0
+THAW_GRACE_S = 1.0  # a thawed process must notice within this time that it has lost its work
+SYNC_S = 0.001  # a power loss may happen during a sync that is due
+CONDITION_INTERVAL_S = 0.25  # between two checks of a condition
+OVERDUE_CHECK_INTERVAL_S = 5.0  # between two checks for overdue requests
+CHECKER_HOST = "judge"
+FETCH_ATTEMPTS = 1000  # of fetching all offsets at the end; open transactions must time out before
+FETCH_RETRY_S = 1.0
 OFFSETS_PARTITIONS = 3
-SEGMENT_BYTES = 700  # small, so that segments roll, and there is something to compact
+SEGMENT_BYTES = 700  # small, so that segments roll and compaction has work
 
 Scenario = Callable[["Sim"], Coroutine[Any, Any, None]]
 
 
-def small(**changes: Any) -> Settings:
-    """Settings that suit a simulation: few partitions, small segments, no initial delay."""
+def simulation_settings(**changes: Any) -> Settings:
+    """Settings for simulations: few partitions, small segments, no initial delay."""
     defaults = {
         "group_initial_rebalance_delay_ms": 0,
         "offsets_topic_num_partitions": OFFSETS_PARTITIONS,
@@ -58,7 +58,7 @@ def small(**changes: Any) -> Settings:
 
 
 class Sim:
-    """One run of a scenario. ``only``: numbers of the faults that may happen in it; all, if None."""
+    """One run of a scenario. ``only``: the numbers of permitted faults; None: all."""
 
     def __init__(
         self, loop: VirtualLoop, only: Collection[int] | None = None, settings: Settings | None = None
@@ -76,100 +76,109 @@ class Sim:
         self.losses = LossChecker(self.fail)
         self.holders = HolderChecker(self.fail, self.history.tell)
         self.history.listeners += [self.generations, self.answers, self.registers, self.losses]
-        self.coordinator = Lives(loop, seed, settings or small(), self.history, self._born, self._died)
+        self.coordinator = SimulatedCoordinator(
+            loop,
+            seed,
+            settings or simulation_settings(),
+            self.history,
+            self._coordinator_started,
+            self._coordinator_ended,
+        )
         self._processes: dict[str, Process] = {}
         self._names: dict[str, int] = {}
 
     # The coordinator -------------------------------------------------------------------------------------------------
 
-    def _born(self, life: Life) -> None:
-        lost_power_s, self.coordinator.lost_power_s = self.coordinator.lost_power_s, None
-        if self.coordinator.sync != "always" and lost_power_s is not None:
-            self._see_losses(lost_power_s)
+    def _coordinator_started(self, incarnation: CoordinatorIncarnation) -> None:
+        power_lost_s, self.coordinator.power_lost_s = self.coordinator.power_lost_s, None
+        if self.coordinator.sync != "always" and power_lost_s is not None:
+            self._check_losses(power_lost_s)
         self.generations.restarted()
         self.answers.restarted()
-        self.network.up(life)
+        self.network.server_started(incarnation)
 
-    def _see_losses(self, lost_power_s: float) -> None:
-        """Some of what was answered may be gone: whether no more is than may be; that is the truth from now on."""
+    def _check_losses(self, power_lost_s: float) -> None:
+        """Check the losses of a power failure; the surviving state is the reference from now on."""
         settings, groups = self.coordinator.settings, self.coordinator.groups()
         lasts_s = settings.log_flush_interval_ms / 1000 if self.coordinator.sync == "interval" else float("inf")
-        self.losses.look(groups, lost_power_s - lasts_s - SYNC_S)
-        wrong = self.registers.begin_anew(groups)
-        if wrong:
-            self.fail(wrong)
+        self.losses.check_survivors(groups, power_lost_s - lasts_s - SYNC_S)
+        violation = self.registers.reset(groups)
+        if violation:
+            self.fail(violation)
         self.generations.forget_newer(groups)
 
     def _is_loading(self) -> bool:
-        life = self.coordinator.current
-        return life is not None and life.node.is_loading
+        incarnation = self.coordinator.current
+        return incarnation is not None and incarnation.node.is_loading
 
-    def _died(self) -> None:
+    def _coordinator_ended(self) -> None:
         self.answers.restarted()
-        self.network.down()
+        self.network.server_ended()
 
     async def start(self) -> None:
-        """Begin a life, and another one if the power goes while it begins."""
+        """Start the coordinator; again, if the power fails meanwhile."""
         while self.coordinator.current is None and not await self.coordinator.start():
             await self.sleep(0.1)
 
     async def begin(self, sync: Sync = "always", **settings: Any) -> None:
-        """A coordinator with other settings, on an empty disk: to be said first in a scenario, if at all."""
+        """Start a coordinator with other settings on an empty disk. Call it first in a scenario."""
         self.coordinator.crash()
-        self.coordinator.settings, self.coordinator.sync = small(**settings), sync
-        self.coordinator.loads_beside = sync == "always"  # else what was lost is looked at before anybody asks
+        self.coordinator.settings, self.coordinator.sync = simulation_settings(**settings), sync
+        self.coordinator.may_load_in_background = (
+            sync == "always"
+        )  # otherwise the losses are checked before the first request
         self.coordinator.new_disk()
         await self.start()
 
     async def restart(self) -> None:
-        """A clean stop, and a start."""
+        """Stop the coordinator cleanly, and start it."""
         await self.coordinator.stop()
         await self.start()
 
     def crash(self) -> None:
-        """Kill the coordinator's process. ``start`` begins the next one."""
+        """Kill the coordinator's process. ``start`` starts the next one."""
         self.coordinator.crash()
 
     def power_cut(self, changes: int | None = None) -> None:
-        """Take the power from the coordinator's machine: now, or in the middle of so many changes of its disk."""
+        """Cut the power of the coordinator's machine: now, or during the n-th change of its disk."""
         if changes is None:
             self.coordinator.power_cut()
         else:
-            self.coordinator.trouble()
+            self.coordinator.mark_disk_faulty()
             self.coordinator.disk.crash_at(changes)
 
     def fail_disk(self, fault: Fault) -> None:
-        """Let the coordinator's disk fail, until ``mend_disk``."""
-        self.coordinator.trouble()
+        """Make the coordinator's disk fail, until ``mend_disk``."""
+        self.coordinator.mark_disk_faulty()
         self.coordinator.disk.fail(fault)
 
     def mend_disk(self) -> None:
-        self.coordinator.disk.mend()
+        self.coordinator.disk.clear_faults()
 
     def compact(self) -> int:
-        """As the cleaner does that runs beside a server; how many partitions had something to compact."""
+        """Compact the log in one step. Returns the number of compacted partitions."""
         return self.coordinator.compact()
 
-    def compact_beside(self) -> None:
-        """The same in a process beside: all else goes on between two operations of its disk. Several may be at it."""
-        self.coordinator.compact_beside()
+    def compact_in_subprocess(self) -> None:
+        """Compact in a subprocess: other work runs between its disk operations. Several may run at once."""
+        self.coordinator.compact_in_subprocess()
 
     def set(self, **settings: int | bool) -> bool:
-        """Change settings of the coordinator that lives; whether that is certain."""
-        life = self.coordinator.current
-        return life is not None and life.set(**settings)
+        """Change settings of the running coordinator. Returns whether the change is certain."""
+        incarnation = self.coordinator.current
+        return incarnation is not None and incarnation.set(**settings)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, if it is there; its groups' offsets go too, soon after."""
-        life = self.coordinator.current
-        if life is not None and life.delete_topic(name):
+        """Delete a topic, if it exists. The offsets of its groups are deleted soon after."""
+        incarnation = self.coordinator.current
+        if incarnation is not None and incarnation.delete_topic(name):
             self.tell(f"topic {name} is deleted")
             self.registers.topic_deleted(name, self.history.events)
 
     # Processes and members -------------------------------------------------------------------------------------------
 
     def process(self, name: str) -> Process:
-        """A new process on a machine of that name; one that ran there before is forgotten."""
+        """Make a process on the machine ``name``. It replaces an earlier one there."""
         process = Process(self.loop, name)
         self._processes[name] = process
         return process
@@ -180,28 +189,28 @@ class Sim:
         return SimulatedConnector(self.network, self.network.host(name, process))
 
     def spawn(self, name: str, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a process on a machine of that name; a member that is made in it lives there. See ``kill``, ``freeze``.
+        """Start a process on the machine ``name``. Members made in it belong to it. See ``kill``, ``freeze``.
 
-        An error that comes out of it is the end of the run.
+        An uncaught error of it ends the run.
         """
         task = self.process(name).start(coro)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._process_ended)
         return task
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _process_ended(self, task: asyncio.Task[Any]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None and not self.failed.done():
             self.history.tell(f"WRONG: {task.get_name()} ended with {error!r}")
             self.failed.set_exception(error)
 
     def member(self, group_id: str, **options: Unpack[MemberArguments]) -> Member:
-        """A member of a group, as ``Coordinator.member`` makes them, in the process that calls (see ``spawn``)."""
+        """Make a member, as ``Coordinator.member`` does, in the calling process (see ``spawn``)."""
         process = current_process()
         name = "member" if process is None else process.name
         return Member(self.connector(name, process), group_id, random=random.Random(self.random.random()), **options)
 
     async def serve(self, member: Member, handler: Callable[[Shard], Coroutine[Any, Any, object]], who: str) -> None:
-        """``member.run(handler)``, with a checker that watches who works on what. ``who``: the owner's name."""
+        """Run ``member.run(handler)`` and report its work to the checker. ``who``: the name of the owner."""
 
         async def watched(shard: Shard) -> None:
             with self.works_on((member.group_id, shard.resource, shard.name), who, shard.token):
@@ -211,23 +220,23 @@ class Sim:
             await member.run(watched)
 
     def kill(self, name: str) -> None:
-        """The end of a process, without a word to anybody."""
+        """Kill a process."""
         self._processes[name].kill()
         self.holders.killed(self._processes[name])
-        self.network.hang_up(name)
+        self.network.disconnect(name)
 
     def freeze(self, name: str) -> None:
-        """A process stands still, as by SIGSTOP; ``thaw`` ends it."""
+        """Suspend a process, as by SIGSTOP. ``thaw`` resumes it."""
         self.holders.freeze(self._processes[name])
         self._processes[name].freeze()
 
     def thaw(self, name: str) -> None:
         process = self._processes[name]
         process.thaw()
-        self.loop.call_later(THAWED_S, self.holders.thawed, process)
+        self.loop.call_later(THAW_GRACE_S, self.holders.thawed, process)
 
     def works_on(self, resource: Resource, who: str, token: int) -> AbstractContextManager[Hold]:
-        """A block that is work on (group, resource, part); the checker sees to it that nobody else does."""
+        """A block that works on (group, resource, shard). The checker fails if another member does too."""
         return self.holders.works_on(resource, who, token, current_process() or self.process(who))
 
     # Time and faults -------------------------------------------------------------------------------------------------
@@ -240,49 +249,49 @@ class Sim:
         await asyncio.sleep(seconds)
 
     def tell(self, text: str) -> None:
-        """A line for the timeline."""
+        """Add a line to the timeline."""
         self.history.tell(text)
 
     def fail(self, what: str) -> None:
-        """This must not be; the run ends. Only the first counts."""
+        """Report a violation, which ends the run. Only the first one counts."""
         self.history.tell(f"WRONG: {what}")
         if not self.failed.done():
             self.failed.set_exception(Violation(what))
 
     def hosts(self) -> list[Host]:
-        return [host for host in self.network.hosts() if host.name != JUDGE]
+        return [host for host in self.network.hosts() if host.name != CHECKER_HOST]
 
     async def calm(self) -> None:
-        """All faults end: the network is whole, the disk is well, the coordinator lives."""
+        """End all faults of network, disk and coordinator."""
         self.network.heal_all()
         for process in self._processes.values():
             if process.is_frozen:
                 process.thaw()
         self.mend_disk()
-        if self.coordinator.has_troubles:
+        if self.coordinator.has_disk_faults:
             self.coordinator.crash()
         self.coordinator.disk.capacity_bytes = float("inf")
         await self.start()
 
     async def until(self, holds: Callable[[], bool | Awaitable[bool]], within_s: float, what: str) -> None:
-        """Wait for something that must come. It is a failure if it does not."""
+        """Wait until ``holds()`` is true. Fails after ``within_s``."""
         give_up_s = self.now_s + within_s
         while True:
             answer = holds()
             if answer if isinstance(answer, bool) else await answer:
                 return
             if self.now_s > give_up_s:
-                self.fail(f"within {within_s:g} s it never came that {what}")
+                self.fail(f"after {within_s:g} s it is still not true that {what}")
                 return
-            await self.sleep(LOOK_AGAIN_S)
+            await self.sleep(CONDITION_INTERVAL_S)
 
     # The run ---------------------------------------------------------------------------------------------------------
 
     async def run(self, scenario: Scenario, limit_s: float) -> None:
-        """The scenario, and the judgement. Raises Violation, or what the scenario raised."""
+        """Run the scenario and the final checks. Raises Violation, or the error of the scenario."""
         process = self.process("scenario")
-        task = process.start(self._all_of(scenario))
-        watch = self.loop.create_task(self._watch())
+        task = process.start(self._run_to_end(scenario))
+        watch = self.loop.create_task(self._check_overdue_requests())
         try:
             await asyncio.wait({task, self.failed}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -293,69 +302,69 @@ class Sim:
             raise Violation(f"the scenario is not over after {limit_s:g} s; these wait:\n{self.loop.waiting()}")
         task.result()
 
-    async def _all_of(self, scenario: Scenario) -> None:
+    async def _run_to_end(self, scenario: Scenario) -> None:
         await self.start()
         await scenario(self)
         await self.calm()
-        self.kill_all()  # the judge wants to be alone
-        await self.judge()
+        self.kill_all()  # no other clients during the final checks
+        await self.check_final_state()
 
     def kill_all(self) -> None:
-        """All processes but the coordinator's, and the one that calls."""
+        """Kill all processes except the coordinator's and the calling one."""
         for name, process in list(self._processes.items()):
             if process is not current_process() and not process.is_dead:
                 self.kill(name)
 
-    async def _watch(self) -> None:
+    async def _check_overdue_requests(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
-            self.answers.look()
+            await asyncio.sleep(OVERDUE_CHECK_INTERVAL_S)
+            self.answers.check_overdue()
 
-    async def judge(self) -> None:
-        """Live, replayed, and found after a crash: all the same. And every offset is one that may be there."""
-        self.coordinator.kill_beside()
+    async def check_final_state(self) -> None:
+        """Check that the running, the replayed and the recovered state are equal, and that all offsets are possible."""
+        self.coordinator.kill_subprocesses()
         if self.coordinator.sync != "always":
             self.coordinator.sync = "always"
             await self.restart()
-        await self._read_all()
-        await self._same_after_a_crash()
-        await self._read_all()
-        wrong = self.registers.wrong()
-        if wrong:
-            self.fail(wrong)
+        await self._fetch_all_offsets()
+        await self._check_recovery()
+        await self._fetch_all_offsets()
+        violation = self.registers.find_violation()
+        if violation:
+            self.fail(violation)
 
-    async def _same_after_a_crash(self) -> None:
-        life = self.coordinator.current
-        assert life is not None
-        await life.process.start(life.node.wait_until_loaded())
-        await life.process.start(life.node.drain())
-        live, replayed = self.coordinator.live(), self.coordinator.replayed()
+    async def _check_recovery(self) -> None:
+        incarnation = self.coordinator.current
+        assert incarnation is not None
+        await incarnation.process.start(incarnation.node.wait_until_loaded())
+        await incarnation.process.start(incarnation.node.drain())
+        live, replayed = self.coordinator.current_state(), self.coordinator.replay_log()
         self._compare(live, "live", replayed, "in the log")
         self.power_cut()
         await self.start()
-        life = self.coordinator.current
-        assert life is not None
-        await life.process.start(life.node.wait_until_loaded())
-        self._compare(live, "before the power went", self.coordinator.live(), "after it")
+        incarnation = self.coordinator.current
+        assert incarnation is not None
+        await incarnation.process.start(incarnation.node.wait_until_loaded())
+        self._compare(live, "before the power went", self.coordinator.current_state(), "after it")
 
     def _compare(self, one: dict[str, object], name: str, other: dict[str, object], other_name: str) -> None:
-        for difference in self.coordinator.unequal(one, name, other, other_name):
+        for difference in self.coordinator.compare(one, name, other, other_name):
             self.fail(difference)
 
-    async def _read_all(self) -> None:
-        """All offsets of all groups, as a client fetches them."""
-        connector = self.connector(JUDGE)
-        for group_id, wanted in self.registers.known().items():
-            for _ in range(JUDGE_TRIES):
-                if await self._is_read(connector, OffsetFetch(group_id, wanted, require_stable=True)):
+    async def _fetch_all_offsets(self) -> None:
+        """Fetch all offsets of all groups, as a client does."""
+        connector = self.connector(CHECKER_HOST)
+        for group_id, wanted in self.registers.written_offsets().items():
+            for _ in range(FETCH_ATTEMPTS):
+                if await self._try_fetch(connector, OffsetFetch(group_id, wanted, require_stable=True)):
                     break
-                await self.sleep(JUDGE_AGAIN_S)
+                await self.sleep(FETCH_RETRY_S)
             else:
-                self.fail(f"the offsets of {group_id!r} cannot be fetched in peace")
+                self.fail(f"the offsets of {group_id!r} cannot be fetched")
 
-    async def _is_read(self, connector: SimulatedConnector, message: OffsetFetch) -> bool:
+    async def _try_fetch(self, connector: SimulatedConnector, message: OffsetFetch) -> bool:
         try:
-            channel = await connector.open(JUDGE)
+            channel = await connector.open(CHECKER_HOST)
             answer = await channel.ask(message)
             channel.close()
         except ChannelLost:

@@ -1,10 +1,10 @@
-"""``simulate(scenario)``: one scenario, many seeds. What fails is shrunk and told, with the command that repeats it.
+"""``simulate(scenario)`` runs a scenario with many seeds. A failing run is shrunk and reported.
 
     async def scenario(sim: Sim) -> None:
         ...
     simulate(scenario, seeds=1000)
 
-A run is a function of the scenario and its seed: no clock, socket, thread, file or chance of the machine is in it.
+A run depends only on the scenario and its seed, not on the machine's clock, sockets, threads, files or random numbers.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ import structlog
 from ...disk.faulty import PowerLoss
 from ...settings.table import Settings
 from .checkers import Violation
-from .history import shortened
+from .history import last_lines
 from .loop import VirtualLoop
 from .scenario import Scenario, Sim
 
 LIMIT_S = 3600.0
-"""A run that takes longer than this, in virtual time, has failed."""
+"""A run fails when it takes longer than this, in virtual time."""
 
 LINES_SHOWN = 80
 SHRINKING_RUNS = 150
-COLLECT_EVERY = 25  # runs: garbage is collected between runs, since when it is collected nobody can repeat
+COLLECT_EVERY = 25  # runs; within a run no garbage is collected, because its moment is not reproducible
 
 log = structlog.get_logger()
 
 
-class Outcome(NamedTuple):
-    """What became of one run. ``faults``: those that happened, by number."""
+class SeedResult(NamedTuple):
+    """The result of one run. ``faults``: the injected ones, by number."""
 
     seed: int
     failure: BaseException | None
@@ -48,8 +48,8 @@ class Outcome(NamedTuple):
     callbacks: int
 
 
-class Report(NamedTuple):
-    """Of many runs without a failure."""
+class SimulationReport(NamedTuple):
+    """Totals of a simulation without a failure."""
 
     seeds: int
     seconds: float
@@ -65,7 +65,7 @@ class Report(NamedTuple):
 
 
 class SimulationFailed(AssertionError):
-    """A seed has failed. The text has all that is needed to see it again."""
+    """A seed has failed. The text has the command that repeats it."""
 
 
 def simulate(
@@ -76,10 +76,10 @@ def simulate(
     settings: Settings | None = None,
     limit_s: float = LIMIT_S,
     shrinks: bool = True,
-) -> Report:
-    """Run a scenario with so many seeds, from the first on. Raises SimulationFailed for the first that fails.
+) -> SimulationReport:
+    """Run a scenario with ``seeds`` seeds in order. Raises SimulationFailed for the first that fails.
 
-    ``settings``: the coordinator's; ``limit_s``: virtual seconds that one run may take.
+    ``settings``: the coordinator's; ``limit_s``: the limit of one run in virtual seconds.
     """
     if seeds < 1:
         raise ValueError(f"seeds={seeds}: expected 1 or more")
@@ -88,13 +88,13 @@ def simulate(
     for seed in range(first_seed, first_seed + seeds):
         outcome = run_seed(scenario, seed, None, settings, limit_s)
         if outcome.failure is not None:
-            raise SimulationFailed(told(scenario, outcome, settings, limit_s, shrinks)) from outcome.failure
+            raise SimulationFailed(describe_failure(scenario, outcome, settings, limit_s, shrinks)) from outcome.failure
         virtual_s += outcome.virtual_s
         exchanges += outcome.exchanges
         faults += len(outcome.faults)
         if seed % COLLECT_EVERY == 0:
             gc.collect()
-    return Report(seeds, time.monotonic() - begun_s, virtual_s, exchanges, faults)
+    return SimulationReport(seeds, time.monotonic() - begun_s, virtual_s, exchanges, faults)
 
 
 def run_seed(
@@ -103,14 +103,14 @@ def run_seed(
     only: Collection[int] | None = None,
     settings: Settings | None = None,
     limit_s: float = LIMIT_S,
-    tells: bool = False,
-) -> Outcome:
-    """One run, as often as one likes the same. ``only``: the numbers of faults that may happen; all, if None.
+    keeps_timeline: bool = False,
+) -> SeedResult:
+    """Run one seed. ``only``: the numbers of permitted faults; None: all.
 
-    Its timeline is kept when it fails, or with ``tells``.
+    The result has the timeline if the run fails, or with ``keeps_timeline``.
     """
     loop = VirtualLoop(seed)
-    with _undisturbed():
+    with _garbage_collection_disabled():
         asyncio._set_running_loop(loop)
         try:
             sim = Sim(loop, only, settings)
@@ -118,40 +118,40 @@ def run_seed(
             asyncio._set_running_loop(None)
         begun_s = loop.time()
         with _logs_to(sim.history.tell):
-            failure = _failure_of(loop, sim, scenario, limit_s)
-            timeline = sim.history.timeline() if tells or failure is not None else []
-            sim.coordinator.kill_beside()
+            failure = _run_scenario(loop, sim, scenario, limit_s)
+            timeline = sim.history.timeline() if keeps_timeline or failure is not None else []
+            sim.coordinator.kill_subprocesses()
             counts = sim.history.exchanges, loop.time() - begun_s, loop.callbacks
             sim.history.listeners.clear()
             loop.end()
-    return Outcome(seed, failure, sim.faults.happened, timeline, *counts)
+    return SeedResult(seed, failure, sim.faults.happened, timeline, *counts)
 
 
-def _failure_of(loop: VirtualLoop, sim: Sim, scenario: Scenario, limit_s: float) -> BaseException | None:
+def _run_scenario(loop: VirtualLoop, sim: Sim, scenario: Scenario, limit_s: float) -> BaseException | None:
     try:
         loop.run_until_complete(sim.run(scenario, limit_s))
     except Exception as error:
         return error
-    for trouble in loop.troubles:
-        cause: BaseException | None = trouble.get("exception")
+    for context in loop.errors:
+        cause: BaseException | None = context.get("exception")
         if not isinstance(cause, PowerLoss):
-            return cause or Violation(str(trouble.get("message")))
+            return cause or Violation(str(context.get("message")))
     return None
 
 
-def told(
+def describe_failure(
     scenario: Scenario,
-    outcome: Outcome,
+    outcome: SeedResult,
     settings: Settings | None = None,
     limit_s: float = LIMIT_S,
     shrinks: bool = True,
 ) -> str:
-    """A failure, the command that repeats it, and the timeline, of the shortest run that has it."""
+    """Shrink a failing run, and describe it: the failure, the command that repeats it, faults and timeline."""
     only: Collection[int] | None = None
     head = f"seed {outcome.seed} of {name_of(scenario)}: {type(outcome.failure).__name__}: {outcome.failure}"
     if shrinks:
         seed = outcome.seed
-        outcome = shrink(lambda few: run_seed(scenario, seed, few, settings, limit_s), outcome)
+        outcome = shrink(lambda faults: run_seed(scenario, seed, faults, settings, limit_s), outcome)
         only = outcome.faults
     faults = "\n".join(f"  {number}: {text}" for number, text in outcome.faults.items()) or "  (none)"
     shrunk = f", with which it is {outcome.failure}" if shrinks else ""
@@ -162,13 +162,13 @@ def told(
             f"its {len(outcome.faults)} faults{shrunk}",
             faults,
             "timeline:",
-            shortened(outcome.timeline, LINES_SHOWN),
+            last_lines(outcome.timeline, LINES_SHOWN),
         )
     )
 
 
-def shrink(again: Callable[[Collection[int]], Outcome], failed: Outcome) -> Outcome:
-    """Leave out as many faults as possible so that it still fails. ``again`` repeats the run with only some of them.
+def shrink(run_again: Callable[[Collection[int]], SeedResult], failed: SeedResult) -> SeedResult:
+    """Remove as many faults as possible while the run still fails. ``run_again`` repeats it with only these faults.
 
     Halves first, then quarters, down to single faults: a failure that needs two of a hundred takes some thirty runs.
     """
@@ -177,7 +177,7 @@ def shrink(again: Callable[[Collection[int]], Outcome], failed: Outcome) -> Outc
     while size >= 1 and runs < SHRINKING_RUNS:
         numbers = sorted(failed.faults)
         for start in range(0, len(numbers), size):
-            outcome = again([*numbers[:start], *numbers[start + size :]])
+            outcome = run_again([*numbers[:start], *numbers[start + size :]])
             runs += 1
             if outcome.failure is not None:
                 failed = outcome
@@ -193,18 +193,18 @@ def name_of(scenario: Scenario) -> str:
 
 
 def command(scenario: Scenario, seed: int, only: Collection[int] | None = None) -> str:
-    """What to type to see a run again."""
+    """The command that repeats a run."""
     name, module = name_of(scenario), getattr(scenario, "__module__", "?")
     options = "" if only is None else f" --only {','.join(map(str, sorted(only))) or 0}"
     if "<" in name:
-        return f"simulate({name}, seeds=1, first_seed={seed})  # a function on a module's level could be named"
+        return f"simulate({name}, seeds=1, first_seed={seed})  # only module-level functions have a command"
     package = "callboard.runtime.testing"
     return f"python -m {package} {module}:{name} {seed}{options}"
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """No garbage is collected in the middle of a run: finalizers would run at a moment that no seed decides."""
+def _garbage_collection_disabled() -> Iterator[None]:
+    """Disable garbage collection during a run: it would run finalizers at moments that no seed decides."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -225,23 +225,23 @@ class _Timeline(logging.Handler):
 
 @contextmanager
 def _logs_to(tell: Callable[[str], None]) -> Iterator[None]:
-    """What the coordinator logs becomes part of the timeline."""
+    """Add the coordinator's log lines to the timeline."""
 
     def take(_logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
-        said = " ".join(f"{key}={value!r}" for key, value in event.items() if key not in ("event", "exc_info"))
-        tell(f"log: {level}: {event.get('event')} {said} {event.get('exc_info') or ''}".rstrip())
+        fields = " ".join(f"{key}={value!r}" for key, value in event.items() if key not in ("event", "exc_info"))
+        tell(f"log: {level}: {event.get('event')} {fields} {event.get('exc_info') or ''}".rstrip())
         raise structlog.DropEvent
 
     processors = structlog.get_config()["processors"]
     before = processors.copy()
     processors[:] = [take]
     loggers = [logging.getLogger(name) for name in ("callboard", "pykka", "asyncio")]
-    kept = [(logger, logger.handlers, logger.propagate) for logger in loggers]
+    saved_loggers = [(logger, logger.handlers, logger.propagate) for logger in loggers]
     for logger in loggers:
         logger.handlers, logger.propagate = [_Timeline(tell)], False
     try:
         yield
     finally:
         processors[:] = before
-        for logger, handlers, propagate in kept:
+        for logger, handlers, propagate in saved_loggers:
             logger.handlers, logger.propagate = handlers, propagate

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from ..random_scripts import Author
 from ..scenarios import PLAIN, Settings
 from .bursts import Divided, Hurried
+from .instance_ids import Sitters
 from .offsets import Committers
 from .producers import Abandoned, Producers
-from .seats import Sitters
-from .strangers import Strangers
 from .timed import INITIAL_DELAY_MS, Crowd, Delayed, Fading
 from .topics import Movers
+from .unusual_values import Strangers
 
 
 class Kind(NamedTuple):

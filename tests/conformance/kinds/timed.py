@@ -59,7 +59,7 @@ class Delayed(Steady):
         Steady.look,
         wait,
         wait,
-        Steady.hang_up,
+        Steady.disconnect,
     )
 
 
@@ -71,7 +71,7 @@ class Crowd(Steady):
         self._is_connect = False
         return clients
 
-    odd_moves: Moves = (*Steady.odd_moves, Steady.odd_join, Steady.odd_join, Steady.hang_up)
+    odd_moves: Moves = (*Steady.odd_moves, Steady.odd_join, Steady.odd_join, Steady.disconnect)
 
 
 class Fading(Committers):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from ..script import Script
 from ..steps import (
     NOWHERE,
-    beat,
     commit,
     delete_offsets,
     describe,
     fetch,
+    heartbeat,
     join,
     leave,
     member,
@@ -321,7 +321,7 @@ EXPIRIES: dict[str, Script] = {
         join("B", "$B1", protocols=[{"name": "range", "metadata": "$reads u"}], session_timeout=1_000_000),
         wait(75_000),
         fetch("C"),
-        beat("C", "$A1", 2),
+        heartbeat("C", "$A1", 2),
     ],
     "offsets of a group of another kind expire": [
         *member(

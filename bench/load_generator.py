@@ -1,0 +1,203 @@
+"""The load generator, a process of its own: it joins the groups, then runs heartbeats or commits on command.
+
+Commands are JSON lines on standard input, results are JSON lines on standard output; the first line says that it is
+ready. Every response of the server is compared with the expected bytes. The first wrong one ends the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from callboard.bench.bare_server import commit_answer
+from callboard.bench.group_setup import (
+    Member,
+    commit,
+    commit_fields,
+    committed,
+    create_topic,
+    find_coordinator,
+    join_members,
+    leave,
+)
+from callboard.bench.harness import BenchError, ChildProcess, process_cpu_s
+from callboard.bench.load_connections import FrameSequence, LoadConnection, LoadResult, run_load
+from callboard.bench.wire import CORRELATION_AT_ANSWER, CORRELATION_AT_REQUEST, Client, api, no_error
+
+OFFSET_MARK = 0x5A5A5A5A5A5A5A5A  # marks the position of the offset in an encoded request
+ORDER_TIMEOUT_S = 120.0  # beyond the seconds of a run
+HEARTBEATS, COMMITS = "heartbeats", "commits"
+
+
+def group_names(count: int) -> list[str]:
+    return [f"load-{index:03d}" for index in range(count)]
+
+
+class LoadProcess(ChildProcess):
+    """Starts the load generator's process and sends it commands. ``groups``: their number, see ``group_names``.
+
+    ``joins`` False: the members do not join groups and have fictitious ids, since the bare server has no groups.
+    """
+
+    def __init__(self, address: str, connections: int, groups: int, joins: bool, server_pid: int | None) -> None:
+        arguments = [address, "--connections", str(connections), "--groups", str(groups)]
+        arguments += [] if joins else ["--no-join"]
+        arguments += [] if server_pid is None else ["--server-pid", str(server_pid)]
+        super().__init__(["-m", "callboard.bench.load_generator", *arguments], "the load generator")
+        try:
+            self._answer(ORDER_TIMEOUT_S)
+        except BaseException:
+            self.stop()
+            raise
+
+    def run(self, requests: str, in_flight: int, seconds: float) -> LoadResult:
+        """Keep ``in_flight`` requests (heartbeats or commits) in flight on each connection."""
+        return LoadResult(**self._order("run", seconds, requests=requests, in_flight=in_flight, seconds=seconds))
+
+    def verify(self) -> int:
+        """Fetch every last committed offset and compare it; returns the number of comparisons."""
+        return int(self._order("verify")["compared"])
+
+    def leave(self) -> None:
+        self._order("leave")
+
+    def _order(self, command: str, runs_s: float = 0.0, **order: Any) -> dict[str, Any]:
+        self.write_line(json.dumps({"do": command, **order}))
+        return self._answer(runs_s + ORDER_TIMEOUT_S)
+
+    def _answer(self, timeout_s: float) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self.read_line(timeout_s))
+        if "error" in answer:
+            raise BenchError(answer["error"])
+        return answer
+
+
+class Load:
+    """Connections, their members, and a lane for each kind of request on each connection."""
+
+    def __init__(self, clients: Sequence[Client], groups: int, joins: bool, server_pid: int | None) -> None:
+        names = group_names(groups)
+        own = [names[index % groups] for index in range(len(clients))]
+        self._server_pid = server_pid
+        self.clients = clients
+        self.members = self._join(own) if joins else _fictitious_members(own)
+        pairs = list(zip(self.clients, self.members, strict=True))
+        self._connections = {
+            HEARTBEATS: [heartbeat_connection(client, member) for client, member in pairs],
+            COMMITS: [commit_connection(client, member) for client, member in pairs],
+        }
+
+    def execute(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Execute one command. Raises BenchError at the first wrong response."""
+        commands: dict[str, Callable[[], dict[str, Any]]] = {
+            "run": lambda: self._run(order["requests"], order["in_flight"], order["seconds"]),
+            "verify": self._verify,
+            "leave": self._leave,
+        }
+        return commands[order["do"]]()
+
+    def _join(self, own: Sequence[str]) -> list[Member]:
+        first = self.clients[0]
+        topic = create_topic(first, len(own))
+        for group_id in sorted(set(own)):
+            find_coordinator(first, group_id)
+        members = join_members(self.clients, own, topic)
+        for client, member in zip(self.clients, members, strict=True):
+            commit(client, member, 0)
+        return members
+
+    def _run(self, requests: str, in_flight: int, seconds: float) -> dict[str, Any]:
+        connections = self._connections[requests]
+        return run_load(connections, in_flight, seconds, partial(process_cpu_s, self._server_pid))._asdict()
+
+    def _verify(self) -> dict[str, Any]:
+        for client, member, connection in zip(self.clients, self.members, self._connections[COMMITS], strict=True):
+            expected, offset = max(0, connection.answered - 1), committed(client, member)
+            if offset != expected:
+                raise BenchError(
+                    f"{member.group_id!r} committed {expected} to {member.topic}-{member.partition}, "
+                    f"the server has {offset}"
+                )
+        return {"compared": len(self.members)}
+
+    def _leave(self) -> dict[str, Any]:
+        for client, member in zip(self.clients, self.members, strict=True):
+            leave(client, member)
+        return {"left": len(self.members)}
+
+
+def heartbeat_connection(client: Client, member: Member) -> LoadConnection:
+    """Heartbeat v4; its responses differ only in the correlation id."""
+    beat = api("heartbeat", 4)
+    request = beat.request(0, group_id=member.group_id, generation_id=member.generation, member_id=member.member_id)
+    answer = beat.answer(0, throttle_time=timedelta(0), error_code=no_error())
+    return LoadConnection(
+        client.socket,
+        f"heartbeats of {member.group_id!r}",
+        FrameSequence(request, [(CORRELATION_AT_REQUEST, 4)]),
+        FrameSequence(answer, [(CORRELATION_AT_ANSWER, 4)]),
+    )
+
+
+def commit_connection(client: Client, member: Member) -> LoadConnection:
+    """OffsetCommit v9 of one offset, which increases by one with each request."""
+    answer = commit_answer(member.topic, member.partition)
+    return LoadConnection(
+        client.socket,
+        f"commits of {member.group_id!r}",
+        commit_requests(member),
+        FrameSequence(answer, [(CORRELATION_AT_ANSWER, 4)]),
+    )
+
+
+def commit_requests(member: Member) -> FrameSequence:
+    """Request number n commits offset n."""
+    request = api("offset_commit", 9).request(0, **commit_fields(member, OFFSET_MARK))
+    offset_at = request.index(OFFSET_MARK.to_bytes(8, "big"))
+    return FrameSequence(request, [(CORRELATION_AT_REQUEST, 4), (offset_at, 8)])
+
+
+def _fictitious_members(own: Sequence[str]) -> list[Member]:
+    """Members for a server without groups, with ids of realistic length."""
+    return [Member(group_id, f"load-{index:036d}", 1, "load", index) for index, group_id in enumerate(own)]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m callboard.bench.load_generator")
+    parser.add_argument("address", metavar="HOST:PORT")
+    parser.add_argument("--connections", type=int, default=50)
+    parser.add_argument("--groups", type=int, default=50)
+    parser.add_argument("--no-join", action="store_true", help="do not join groups; use fictitious members")
+    parser.add_argument("--server-pid", type=int, help="process whose CPU time is read")
+    options = parser.parse_args(argv)
+    try:
+        _serve_orders(options)
+    except (BenchError, OSError) as error:
+        _say({"error": str(error)})
+        return 1
+    return 0
+
+
+def _serve_orders(options: argparse.Namespace) -> None:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Client(options.address)) for _ in range(options.connections)]
+        load = Load(clients, options.groups, not options.no_join, options.server_pid)
+        gc.disable()  # there are no reference cycles, and a pause would be attributed to the server
+        _say({"ready": options.connections})
+        for line in sys.stdin:
+            _say(load.execute(json.loads(line)))
+
+
+def _say(answer: dict[str, Any]) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,79 @@
+"""BlockingConnection: one connection to a broker for commands, with one request at a time."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+from ..kafka.codec.frames import BadResponse
+from ..settings.table import Address
+from .errors import ClientError
+from .exchange import Exchange, UnsupportedApi
+from .frame_socket import FrameSocket
+from .versions import API_VERSIONS
+
+CLIENT_ID = "callboard"
+
+
+class BlockingConnection:
+    """Connects and exchanges API versions. Raises ClientError if no Kafka server answers in time."""
+
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        self.address = address
+        self._timeout_s = timeout_s
+        self._exchange = Exchange(CLIENT_ID)
+        try:
+            self._socket = FrameSocket(address.host or "localhost", address.port, timeout_s)
+        except (OSError, UnicodeError) as error:
+            raise ClientError(
+                f"cannot reach {address}: {_reason(error, timeout_s)}; is a server running there? "
+                f"(--bootstrap-server HOST:PORT says where to look)"
+            ) from error
+        try:
+            self._exchange.use_versions(self.ask(API_VERSIONS))
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, name: str, **values: Any) -> Any:
+        """Send a request and return kio's entity of the response. ``name``: kio's name of the API.
+
+        Fields that the request's version does not have are left out. Raises ClientError if the server does not serve
+        the API, closes the connection, or does not answer in time.
+        """
+        try:
+            self._socket.send(self._exchange.request(name, values))
+            return self._receive()
+        except UnsupportedApi as error:
+            raise ClientError(f"{self.address} {error}, which this command needs") from error
+        except BadResponse as error:
+            raise ClientError(f"{self.address} {error}") from error
+        except OSError as error:
+            raise ClientError(f"{self.address} did not answer {name}: {_reason(error, self._timeout_s)}") from error
+
+    def version_of(self, name: str) -> int:
+        """The version in which ``ask`` sends a request. Raises ClientError if there is none."""
+        try:
+            return self._exchange.version_of(name)
+        except UnsupportedApi as error:
+            raise ClientError(f"{self.address} {error}, which this command needs") from error
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _receive(self) -> Any:
+        return self._exchange.response(self._socket.receive())
+
+
+def _reason(error: Exception, timeout_s: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {timeout_s:g} s"
+    return (getattr(error, "strerror", None) or str(error)).lower()

@@ -1,0 +1,50 @@
+"""FrameSocket: a blocking TCP connection that sends bytes and receives frames of Kafka's protocol."""
+
+from __future__ import annotations
+
+import socket
+from types import TracebackType
+from typing import Self
+
+from ..kafka.codec.frames import SIZE, frame_size
+
+READ_BYTES_MAX = 1 << 20
+
+
+class ConnectionEnded(ConnectionError):
+    """The server closed the connection where a response was due."""
+
+
+class FrameSocket:
+    """``timeout_s``: for connecting and for each read and write. Raises OSError."""
+
+    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+        self.socket = socket.create_connection((host, port), timeout_s)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def receive(self) -> bytes:
+        """The next frame without its size field. Raises ConnectionEnded, and BadResponse for an impossible size."""
+        return self._exactly(frame_size(self._exactly(SIZE.size), 0))
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            part = self.socket.recv(min(size - len(data), READ_BYTES_MAX))
+            if not part:
+                raise ConnectionEnded(f"it closed the connection after {len(data)} of {size} bytes")
+            data += part
+        return bytes(data)

@@ -1,0 +1,148 @@
+"""Error responses to any request in any version, like Kafka's ``getErrorResponse``; and the errors in a response.
+
+An error response follows the structure of its request: if the request has a list of topics, groups or resources, the
+response has the same list, with the error in each entry. Therefore APIs need no code for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from types import NoneType
+from typing import Any, get_args
+from uuid import UUID
+
+from .codec.kio import kio
+from .codec.schemas import Schema
+
+ERROR = "error_code"  # kio's name of the type
+OTHER_NAMES = {"partition_index": ("partition", "index"), "index": ("partition_index",)}
+"""Field names of a partition in responses, and the names that requests may use instead."""
+
+ZEROS: dict[str, Any] = {
+    "bool": False,
+    "string": "",
+    "bytes": b"",
+    "uuid": UUID(int=0),
+    "float64": 0.0,
+    "datetime_i64": datetime.fromtimestamp(0, UTC),
+    "timedelta_i32": timedelta(0),
+    "timedelta_i64": timedelta(0),
+}
+NONE_VALUE = -1  # Kafka's value for a missing offset, generation or producer id
+
+
+def error_names() -> list[str]:
+    """The names of Kafka's errors."""
+    return [code.name.upper() for code in _codes() if int(code)]
+
+
+def error_code_by_name(name: str) -> Any:
+    """Return kio's error code. Raises ValueError for an unknown name."""
+    if not isinstance(name, str) or name.upper() not in error_names():
+        raise ValueError(f"Kafka has no error {name!r}: expected one of {', '.join(sorted(error_names()))}")
+    return _codes()[name.lower()]
+
+
+def encode_error_response(schema: Schema, request: Any, code: Any) -> bytes | None:
+    """Return the body of an error response, or None if the response has no error field in this version."""
+    if not _has_error_field(schema.response_type):
+        return None
+    return schema.write(_error_entity(schema.response_type, request, code))
+
+
+def decode_response(schema: Schema, body: bytes) -> Any:
+    """Return kio's entity of a response body."""
+    return _reader(schema.response_type)(body, 0)[0]
+
+
+@cache
+def _reader(response_type: Any) -> Any:
+    return kio("serial").entity_reader(response_type)
+
+
+def error_names_in(answer: Any) -> list[str]:
+    """Return the names of the errors in a response or in an actor's reply, each once, in their order."""
+    return list(dict.fromkeys(_errors(answer)))
+
+
+def _errors(answer: Any) -> Iterator[str]:
+    if isinstance(answer, int):
+        if type(answer).__name__ == "ErrorCode" and answer != 0:
+            yield answer.name.upper()  # type: ignore[attr-defined]
+    elif isinstance(answer, tuple):
+        for item in answer:
+            yield from _errors(item)
+    elif is_dataclass(answer):
+        for field in fields(answer):
+            yield from _errors(getattr(answer, field.name))
+
+
+def _error_entity(entity_type: Any, item: Any, code: Any) -> Any:
+    """Return an entity of the response. ``item``: the corresponding entity of the request, or a bare name or number."""
+    return entity_type(**{field.name: _value(entity_type, field, item, code) for field in fields(entity_type)})
+
+
+def _value(entity_type: Any, field: Any, item: Any, code: Any) -> Any:
+    if _is_error(field):
+        return code
+    entry_type: Any = _entry_type(field.type)
+    if entry_type is not None:
+        if not is_dataclass(entry_type) or not _has_error_field(entry_type):
+            return ()
+        return tuple(_error_entity(entry_type, entry, code) for entry in _entries(item))
+    if not is_dataclass(item):
+        is_text = isinstance(item, str)
+        return item if field.name == _name_field(entity_type, is_text) else _zero(field)
+    for name in (field.name, *OTHER_NAMES.get(field.name, ())):
+        value = getattr(item, name, None)
+        if value is not None and not isinstance(value, tuple):
+            return value
+    return _zero(field)
+
+
+def _entries(item: Any) -> tuple[Any, ...]:
+    """Return the first list of a request, or of an entry of it."""
+    lists = (getattr(item, field.name) for field in fields(item) if _entry_type(field.type) is not None)
+    return next(lists, None) or ()
+
+
+@cache
+def _name_field(entity_type: Any, is_text: bool) -> str:
+    """Return the field of a response entry that holds the name or number of the request."""
+    type_begins = "string" if is_text else "int"
+    candidates = (field for field in fields(entity_type) if isinstance(field.type, type))
+    return next(field.name for field in candidates if field.metadata.get("kafka_type", "").startswith(type_begins))
+
+
+def _zero(field: Any) -> Any:
+    if NoneType in get_args(field.type):
+        return None
+    if is_dataclass(field.type):
+        entity_type: Any = field.type
+        return entity_type(**{inner.name: _zero(inner) for inner in fields(entity_type)})
+    return ZEROS.get(field.metadata["kafka_type"], NONE_VALUE)
+
+
+def _has_error_field(entity_type: Any) -> bool:
+    types = ((_is_error(field), _entry_type(field.type)) for field in fields(entity_type))
+    return any(is_error or (is_dataclass(entry) and _has_error_field(entry)) for is_error, entry in types)
+
+
+def _is_error(field: Any) -> bool:
+    return bool(field.metadata.get("kafka_type") == ERROR)
+
+
+def _entry_type(annotation: Any) -> Any:
+    """Return ``X`` of ``tuple[X, ...]`` and ``tuple[X, ...] | None``; None for other types."""
+    if getattr(annotation, "__origin__", None) is tuple:
+        inner = get_args(annotation)[0]
+        return next((choice for choice in get_args(inner) if choice is not NoneType), inner)
+    types = (_entry_type(choice) for choice in get_args(annotation) if choice is not NoneType)
+    return next((entry_type for entry_type in types if entry_type is not None), None)
+
+
+def _codes() -> Any:
+    return kio("schema.errors").ErrorCode

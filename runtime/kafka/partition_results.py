@@ -1,0 +1,54 @@
+"""The order of topics and partitions in responses, as in Kafka.
+
+Partitions that do not exist are refused before the group is asked. If there are any, they come first, and each topic
+occurs once in the response. Otherwise the response has the order of the request, and a topic that occurs twice in the
+request occurs twice in the response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import TypeVar
+
+from ...actors.errors import ErrorCode
+
+NO_PARTITION = -(2**31) - 1
+"""Stands for an unknown topic of which no partition is requested: the response has the topic without partitions.
+
+It cannot occur in a request, because a partition number has 32 bits.
+"""
+
+Key = TypeVar("Key")
+"""Identifies a topic."""
+
+PartitionError = tuple[int, ErrorCode]
+"""A partition and its error code."""
+
+PartitionErrors = Iterable[tuple[Key, int, ErrorCode]]
+
+
+def group_by_topic(answers: PartitionErrors[Key]) -> list[tuple[Key, list[PartitionError]]]:
+    """Return each topic once, in the order of their first partitions."""
+    topics: dict[Key, list[PartitionError]] = {}
+    for key, index, error in answers:
+        partitions = topics.setdefault(key, [])
+        if index != NO_PARTITION:
+            partitions.append((index, error))
+    return list(topics.items())
+
+
+def split_by_counts(answers: PartitionErrors[Key], counts: Iterable[int]) -> list[tuple[Key, list[PartitionError]]]:
+    """Split the answers into topics. ``counts``: partitions per topic, each at least 1."""
+    remaining = iter(answers)
+    slices = (list(islice(remaining, count)) for count in counts)
+    return [(part[0][0], [(index, error) for _, index, error in part]) for part in slices]
+
+
+def counts_if_topic_repeated(keys: Iterable[object], counts: Sequence[int]) -> tuple[int, ...]:
+    """Return the counts without zeros if a topic occurs more than once in the request, else nothing.
+
+    ``keys``: the topic of each requested partition. ``counts``: the number of partitions of each entry of the request.
+    """
+    nonzero = tuple(count for count in counts if count)
+    return nonzero if len(set(keys)) < len(nonzero) else ()

@@ -1,0 +1,110 @@
+"""Requests that name several groups: one message to each, one response when all have replied."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...actors.engine_ports import ReplyTo
+from ...actors.error_reply import error_reply
+from ...actors.errors import ErrorCode
+from ...actors.messages import GroupRequest
+from ...actors.transactions.messages import TransactionRequest
+from .call import Call
+
+Message = GroupRequest | TransactionRequest
+
+MESSAGES_PER_BATCH = 100
+"""Messages in flight at a time: about two milliseconds of work, with the encoding of the replies."""
+
+RESPONSE_BYTES_MAX = 2**30
+"""Limit of a response, because one request can name the same large group many times."""
+
+log = logging.getLogger("callboard.kafka")
+
+
+class ReplySlot:
+    """Receives the reply of one group."""
+
+    __slots__ = ("_gather", "_index", "_message")
+
+    def __init__(self, gather: ScatterGather, index: int, message: Message) -> None:
+        self._gather = gather
+        self._index = index
+        self._message = message
+
+    def set(self, value: Any = None) -> None:
+        self._gather.set_reply(self._index, value)
+
+    def set_exception(self, exc_info: Any = None) -> None:
+        self.set(error_reply(self._message, ErrorCode.UNKNOWN_SERVER_ERROR))
+
+
+class ScatterGather:
+    """Collects the replies in the order of the messages, then answers the call.
+
+    One frame can name half a million groups. Therefore the messages are sent in batches of ``MESSAGES_PER_BATCH``. The
+    next batch is sent when all replies to the previous one have arrived, and in a later iteration of the event loop, so
+    other clients are served in between.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        messages: Sequence[Message],
+        encode: Callable[[list[Any]], bytes],
+        post: Callable[[Any, ReplyTo], None] | None = None,
+        convert: Callable[[list[Any]], list[Any]] = list,
+    ) -> None:
+        """``post`` sends a message; None: to its group.
+
+        ``convert`` is applied to the replies of each batch. ``encode`` gets all the results and returns the body.
+        """
+        self._call = call
+        self._post: Callable[[Any, ReplyTo], None] = post or call.services.groups.post
+        self._messages = messages
+        self._encode = encode
+        self._convert = convert
+        self._results: list[Any] = []
+        self._replies: list[Any] = []  # to the current batch
+        self._bytes = 0  # total size of the results that are bytes
+        self._sent_count = 0
+        self._missing_replies = 0
+
+    def send_next_batch(self) -> None:
+        """Send the next batch."""
+        start_index = self._sent_count
+        self._sent_count = min(start_index + MESSAGES_PER_BATCH, len(self._messages))
+        self._missing_replies = self._sent_count - start_index
+        self._replies = [None] * self._missing_replies
+        for index in range(self._missing_replies):
+            message = self._messages[start_index + index]
+            self._post(message, ReplySlot(self, index, message))
+        if not self._messages:
+            self._call.encode_and_respond(lambda: self._encode([]))
+
+    def set_reply(self, index: int, answer: Any) -> None:
+        self._replies[index] = answer
+        self._missing_replies -= 1
+        if not self._missing_replies:
+            self._on_batch_complete()
+
+    def _on_batch_complete(self) -> None:
+        try:
+            converted = self._convert(self._replies)
+        except Exception:
+            self._call.fail()
+            return
+        self._results += converted
+        self._bytes += sum(len(item) for item in converted if isinstance(item, bytes))
+        if self._bytes > RESPONSE_BYTES_MAX:
+            log.error(
+                "the response to %s is too large, expected fewer groups in one request", self._call.connection.peer
+            )
+            self._call.respond_with_error()
+            return
+        if self._sent_count < len(self._messages):
+            self._call.services.later(0, self.send_next_batch)
+        else:
+            self._call.encode_and_respond(lambda: self._encode(self._results))

@@ -1,0 +1,190 @@
+"""Translates the actors' messages to Kafka's requests, and Kafka's responses to the actors' replies, for ``tcp.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from ...actors.errors import ErrorCode
+from ...actors.messages import (
+    Committed,
+    Fetched,
+    FetchedOffset,
+    Heartbeat,
+    Joined,
+    JoinedMember,
+    JoinGroup,
+    LeaveGroup,
+    Left,
+    LeftMember,
+    OffsetCommit,
+    OffsetFetch,
+    Synced,
+    SyncGroup,
+)
+
+SERVER_RETENTION = timedelta(milliseconds=-1)
+
+
+def error_of(code: int) -> ErrorCode:
+    """An unknown code becomes UNKNOWN_SERVER_ERROR."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _join(request: JoinGroup) -> dict[str, Any]:
+    return {
+        "group_id": request.group_id,
+        "session_timeout": timedelta(milliseconds=request.session_timeout_ms),
+        "rebalance_timeout": timedelta(milliseconds=request.rebalance_timeout_ms),
+        "member_id": request.member_id,
+        "group_instance_id": request.group_instance_id,
+        "protocol_type": request.protocol_type,
+        "protocols": [{"name": protocol.name, "metadata": protocol.metadata} for protocol in request.protocols],
+        "reason": request.reason,
+    }
+
+
+def _joined(_request: JoinGroup, response: Any) -> Joined:
+    return Joined(
+        error_of(response.error_code),
+        response.member_id,
+        response.generation_id,
+        getattr(response, "protocol_type", None),
+        response.protocol_name,
+        response.leader,
+        tuple(
+            JoinedMember(member.member_id, getattr(member, "group_instance_id", None), member.metadata)
+            for member in response.members
+        ),
+        getattr(response, "skip_assignment", False),
+    )
+
+
+def _sync(request: SyncGroup) -> dict[str, Any]:
+    return {
+        "group_id": request.group_id,
+        "generation_id": request.generation_id,
+        "member_id": request.member_id,
+        "group_instance_id": request.group_instance_id,
+        "protocol_type": request.protocol_type,
+        "protocol_name": request.protocol_name,
+        "assignments": [
+            {"member_id": member_id, "assignment": assignment} for member_id, assignment in request.assignments
+        ],
+    }
+
+
+def _synced(_request: SyncGroup, response: Any) -> Synced:
+    return Synced(
+        error_of(response.error_code),
+        getattr(response, "protocol_type", None),
+        getattr(response, "protocol_name", None),
+        response.assignment,
+    )
+
+
+def _heartbeat(request: Heartbeat) -> dict[str, Any]:
+    return {
+        "group_id": request.group_id,
+        "generation_id": request.generation_id,
+        "member_id": request.member_id,
+        "group_instance_id": request.group_instance_id,
+    }
+
+
+def _heartbeat_reply(_request: Heartbeat, response: Any) -> ErrorCode:
+    return error_of(response.error_code)
+
+
+def _leave(request: LeaveGroup) -> dict[str, Any]:
+    return {"group_id": request.group_id, "members": [member._asdict() for member in request.members]}
+
+
+def _left(_request: LeaveGroup, response: Any) -> Left:
+    members = (
+        LeftMember(member.member_id, member.group_instance_id, error_of(member.error_code))
+        for member in response.members
+    )
+    return Left(error_of(response.error_code), tuple(members))
+
+
+def _commit(request: OffsetCommit) -> dict[str, Any]:
+    return {
+        "group_id": request.group_id,
+        "generation_id_or_member_epoch": request.generation_id,
+        "member_id": request.member_id,
+        "group_instance_id": request.group_instance_id,
+        "retention_time": SERVER_RETENTION,
+        "topics": [
+            {
+                "name": topic,
+                "partitions": [
+                    {
+                        "partition_index": commit.partition,
+                        "committed_offset": commit.offset,
+                        "committed_leader_epoch": commit.leader_epoch,
+                        "committed_metadata": commit.metadata,
+                    }
+                    for commit in commits
+                ],
+            }
+            for topic, commits in groupby(request.commits, attrgetter("topic"))
+        ],
+    }
+
+
+def _committed(request: OffsetCommit, response: Any) -> Committed:
+    """The response does not say how durable the commit is."""
+    errors = {
+        (topic.name, partition.partition_index): error_of(partition.error_code)
+        for topic in response.topics
+        for partition in topic.partitions
+    }
+    missing = ErrorCode.UNKNOWN_SERVER_ERROR
+    return Committed(tuple(errors.get((commit.topic, commit.partition), missing) for commit in request.commits))
+
+
+def _fetch(request: OffsetFetch) -> dict[str, Any]:
+    topics = request.topics or ()
+    return {
+        "group_id": request.group_id,
+        "topics": [{"name": topic, "partition_indexes": list(partitions)} for topic, partitions in topics],
+        "require_stable": request.require_stable,
+    }
+
+
+def _fetched(_request: OffsetFetch, response: Any) -> Fetched:
+    topics = tuple((topic.name, tuple(_fetched_rows(topic.partitions))) for topic in response.topics)
+    return Fetched(error_of(response.error_code), topics)
+
+
+def _fetched_rows(partitions: Iterable[Any]) -> Iterable[FetchedOffset]:
+    for partition in partitions:
+        epoch = getattr(partition, "committed_leader_epoch", -1)
+        error = error_of(partition.error_code)
+        offset, metadata = partition.committed_offset, partition.metadata or ""
+        yield FetchedOffset(partition.partition_index, offset, epoch, metadata, error)
+
+
+class Translation(NamedTuple):
+    """kio's name of the API, the request's values from a message, and the reply from a request and its response."""
+
+    api: str
+    values: Callable[[Any], dict[str, Any]]
+    reply: Callable[[Any, Any], Any]
+
+
+TRANSLATIONS: Mapping[type, Translation] = {
+    JoinGroup: Translation("join_group", _join, _joined),
+    SyncGroup: Translation("sync_group", _sync, _synced),
+    Heartbeat: Translation("heartbeat", _heartbeat, _heartbeat_reply),
+    LeaveGroup: Translation("leave_group", _leave, _left),
+    OffsetCommit: Translation("offset_commit", _commit, _committed),
+    OffsetFetch: Translation("offset_fetch", _fetch, _fetched),
+}

@@ -1,0 +1,134 @@
+"""MemberOptions: the options of a member, checked at creation, and its timeouts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Required, TypedDict
+
+from ..settings.table import INT_MAX
+from .assignors.base import Assignor
+from .assignors.table import find_assignor
+from .assignors.user_data import write_weight
+from .lease import LeaseTimeouts
+from .resources import Resource, check_resources, check_text
+
+HEARTBEATS_PER_SESSION = 5
+"""Several heartbeats may be lost before the lease ends."""
+
+MARGINS_PER_SESSION = 5
+
+INSTANCE_ID_MAX = 249
+"""As in Kafka's clients, which apply the rules for topic names to instance ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberOptions:
+    """All arguments of ``Coordinator.member``; times in milliseconds.
+
+    ``resources``: what to share, by name: a number of shards, a list of names, or a function that returns either.
+    ``assignor``: a name, an object, or several in order of preference. ``weight``: for assignors that use it
+    (``callboard-weighted``, functions). ``heartbeat_interval_ms`` and ``lease_margin_ms``: a fifth of the session if
+    None. ``instance_id``: makes a static member (KIP-345). ``refresh_interval_ms``: how often functions are called.
+    """
+
+    resources: Mapping[str, Resource]
+    assignor: str | Assignor | Sequence[str | Assignor] = "cooperative-sticky"
+    instance_id: str | None = None
+    weight: float = 1
+    session_timeout_ms: int = 10_000
+    heartbeat_interval_ms: int | None = None
+    rebalance_timeout_ms: int = 60_000
+    lease_margin_ms: int | None = None
+    refresh_interval_ms: int = 1_000
+    client_id: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        check_resources(self.resources)
+        write_weight(self.weight)
+        self.assignors()
+        instance_id = self.instance_id
+        if instance_id is not None and not (isinstance(instance_id, str) and 1 <= len(instance_id) <= INSTANCE_ID_MAX):
+            raise ValueError(
+                f"instance_id={instance_id!r}: expected 1 to {INSTANCE_ID_MAX} characters that no other member of "
+                f"the group has, or None"
+            )
+        for name, text in (("instance_id", instance_id), ("client_id", self.client_id)):
+            if text is not None:
+                check_text(name, text)
+        for name in ("heartbeat_interval_ms", "lease_margin_ms"):
+            _check_number(name, getattr(self, name))
+        for name in ("session_timeout_ms", "rebalance_timeout_ms", "refresh_interval_ms"):
+            _check_ms(name, getattr(self, name))
+        self._check_timeouts()
+
+    def _check_timeouts(self) -> None:
+        timeouts = self.timeouts()
+        if not 0 < timeouts.interval_s < timeouts.session_s:
+            raise ValueError(
+                f"heartbeat_interval_ms={self.heartbeat_interval_ms!r}: expected more than 0 and less than "
+                f"session_timeout_ms ({self.session_timeout_ms}); a fifth of it is the default"
+            )
+        if not 0 <= timeouts.margin_s < min(timeouts.session_s - timeouts.interval_s, timeouts.rebalance_s):
+            raise ValueError(
+                f"lease_margin_ms={self.lease_margin_ms!r}: expected 0 or more, less than session_timeout_ms "
+                f"({self.session_timeout_ms}) minus the heartbeat interval, and less than rebalance_timeout_ms "
+                f"({self.rebalance_timeout_ms}); else every lease ends before the next heartbeat"
+            )
+
+    def assignors(self) -> tuple[Assignor, ...]:
+        """Raises ValueError for an unknown name."""
+        option = self.assignor
+        assignors = (option,) if isinstance(option, str | Assignor) else option
+        is_list = isinstance(assignors, Sequence) and len(assignors) > 0
+        if not is_list or not all(isinstance(assignor, str | Assignor) for assignor in assignors):
+            raise ValueError(f"assignor={option!r}: expected at least one, as in assignor='cooperative-sticky'")
+        return tuple(find_assignor(assignor) for assignor in assignors)
+
+    def timeouts(self) -> LeaseTimeouts:
+        session_ms = self.session_timeout_ms
+        margin_ms = session_ms / MARGINS_PER_SESSION if self.lease_margin_ms is None else self.lease_margin_ms
+        interval_ms = self.heartbeat_interval_ms
+        if interval_ms is None:
+            interval_ms = session_ms // HEARTBEATS_PER_SESSION
+        return LeaseTimeouts(session_ms / 1000, self.rebalance_timeout_ms / 1000, margin_ms / 1000, interval_ms / 1000)
+
+
+class MemberArguments(TypedDict, total=False):
+    """``MemberOptions``, as keyword arguments."""
+
+    resources: Required[Mapping[str, Resource]]
+    assignor: str | Assignor | Sequence[str | Assignor]
+    instance_id: str | None
+    weight: float
+    session_timeout_ms: int
+    heartbeat_interval_ms: int | None
+    rebalance_timeout_ms: int
+    lease_margin_ms: int | None
+    refresh_interval_ms: int
+    client_id: str | None
+
+
+def make_options(arguments: MemberArguments) -> MemberOptions:
+    """Raises ValueError for a bad value, TypeError for an unknown name."""
+    names = [field.name for field in fields(MemberOptions)]
+    for name in arguments:
+        if name not in names:
+            similar = get_close_matches(name, names, n=1)
+            hint = f"did you mean {similar[0]}?" if similar else f"expected one of {', '.join(names)}"
+            raise TypeError(f"there is no option {name!r}; {hint}")
+    if "resources" not in arguments:
+        raise TypeError("a member needs resources, as in resources={'jobs': 12}")
+    return MemberOptions(**arguments)
+
+
+def _check_ms(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= INT_MAX:
+        raise ValueError(f"{name}={value!r}: expected a whole number of milliseconds, 1 to {INT_MAX}")
+
+
+def _check_number(name: str, value: object) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ValueError(f"{name}={value!r}: expected a number of milliseconds, or None for a fifth of the session")

@@ -1,0 +1,442 @@
+"""A simulated coordinator: one disk, and one process after the other on it, each with a real ``Node``.
+
+A process ends by ``stop``, by ``crash`` (SIGKILL: written data stays), or by a power loss, at once or in the middle of
+a write. None of its code runs afterwards. The next process starts with what the disk has kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pykka
+
+from ....actors.engine_ports import ReplyTo
+from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.group.actor import GroupActor
+from ....actors.group.offsets import GroupData
+from ....actors.messages import SettingsChanged, TopicsDeleted
+from ....actors.transactions.messages import (
+    AddOffsets,
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+    VerifyPartitions,
+)
+from ...cli.log.verify import LogReplay, comparable_state, describe_differences
+from ...disk.disk import Disk
+from ...disk.faulty import FaultyDisk, PowerLoss
+from ...disk.group_commit import immediate_outcome
+from ...engine.reply import Reply
+from ...kafka.services import Origin
+from ...loading.loader import PieceHandler, load_inline
+from ...loading.pieces import LoadJob
+from ...log.compaction.garbage import publish_and_collect
+from ...log.compaction.swap import CompactionSettings as CompactSettings
+from ...log.compaction.swap import compact
+from ...log.format.errors import DamagedBatch
+from ...log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
+from ...member.channel import ChannelLost
+from ...node.environment import Environment
+from ...node.node import Node
+from ...settings.table import Options, Settings, Sync
+from .dispatcher import LoopThreads, SeededDispatcher
+from .history import History
+from .loop import LoopClock, Process, VirtualLoop
+from .stepped_process import SteppedProcess
+
+DATA_FOLDER = Path("/data")
+HOST = "/127.0.0.1"
+TRANSACTION_REQUESTS = (InitProducerId, AddPartitions, AddOffsets, VerifyPartitions, EndTransaction)
+COMPACT_CHUNK_BYTES = 4096  # small, so that small logs have chunk boundaries
+COMPACT_BYTES = 1500  # of compacted files
+SUBPROCESS_PAUSE_MS = (0.1, 3.0, 50.0)  # the longest pause between two turns of a subprocess
+SUBPROCESS_STEPS = 6  # disk operations in one turn, at most
+
+CHECKPOINT_BYTES = (400, 4000, 1 << 26)
+CHECKPOINT_INTERVAL_MS = (300, 4000, 60_000)
+"""Checkpoint limits, drawn for each process: several checkpoints a second, or none."""
+
+BACKGROUND_LOADING_CHANCE = 0.4
+LOAD_PIECE_MAX_S = 0.5
+"""The longest pause before the next piece of the log is loaded while the coordinator already serves."""
+
+
+class DrawnIds:
+    """An ``actors.ports.Random`` from a seed."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+
+    def uuid(self) -> str:
+        return str(UUID(int=self._draw.getrandbits(128), version=4))
+
+
+class CoordinatorIncarnation:
+    """One process of the coordinator. Implements ``network.NetworkServer``."""
+
+    def __init__(self, number: int, process: Process, node: Node, on_power_loss: Callable[[], None]) -> None:
+        self.number = number
+        self.process = process
+        self.node = node
+        self._on_power_loss = on_power_loss
+        self._channels = 0
+
+    def post(self, message: Any, client_id: str, receiver: ReplyTo) -> None:
+        if isinstance(message, TRANSACTION_REQUESTS):
+            self.node.transactions.post(message, receiver)
+            return
+        self._channels += 1
+        try:
+            reply = self.node.ask(message, Origin(client_id, HOST, self._channels))
+        except pykka.ActorDeadError as error:
+            receiver.set_exception((type(error), error, None))
+        else:
+            reply.on_done(partial(_forward_reply, receiver))
+
+    def ensure_topics(self, partitions: Mapping[str, int]) -> None:
+        """Create or grow topics, as a request does. Raises ChannelLost if the power fails meanwhile."""
+        try:
+            for name, count in partitions.items():
+                self._ensure_topic(name, count)
+        except PowerLoss:
+            self._on_power_loss()
+            raise ChannelLost("the coordinator has died") from None
+
+    def _ensure_topic(self, name: str, count: int) -> None:
+        topics = self.node.topics
+        topic = topics.get(name)
+        if topic is None:
+            topics.create(name, count)
+        elif len(topic.partitions) < count:
+            refusal = immediate_outcome(partial(topics.grow, topic, count))
+            if refusal is not None:
+                raise refusal
+
+    def delete_topic(self, name: str) -> bool:
+        """Delete a topic, as a request does. Returns whether it existed and is deleted."""
+        try:
+            topic = self.node.topics.get(name)
+            if topic is None:
+                return False
+            [refusal] = immediate_outcome(partial(self.node.topics.delete_many, [topic]))
+            if refusal is not None:
+                raise refusal
+        except PowerLoss:
+            self._on_power_loss()
+            return False
+        self.node.groups.coordinator.tell(TopicsDeleted(frozenset((name,))))
+        return True
+
+    def set(self, **settings: int | bool) -> bool:
+        """Change settings, as an admin request does. Returns whether the change is certain."""
+        configs = self.node.configs
+        try:
+            failure = immediate_outcome(
+                partial(configs.change, lambda broker, others: ({**broker, **settings}, others))
+            )
+            if failure is not None:
+                raise failure
+        except PowerLoss:
+            self._on_power_loss()
+            return False
+        self.node.groups.coordinator.tell(SettingsChanged())
+        return True
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        found = ((name, self.node.topics.get(name)) for name in topics)
+        return {name: len(topic.partitions) for name, topic in found if topic is not None}
+
+
+def _forward_reply(receiver: ReplyTo, reply: Reply) -> None:
+    try:
+        answer = reply.get()
+    except pykka.ActorDeadError as dead:
+        error = CoordinatorError(ErrorCode.NOT_COORDINATOR, "the coordinator has stopped")
+        receiver.set_exception((type(error), error, dead.__traceback__))
+    except Exception as error:
+        receiver.set_exception((type(error), error, error.__traceback__))
+    else:
+        receiver.set(answer)
+
+
+class SimulatedCoordinator:
+    """The coordinator of a scenario. ``on_start`` and ``on_end`` notify the network."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        seed: str,
+        settings: Settings,
+        history: History,
+        on_start: Callable[[CoordinatorIncarnation], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self.settings = settings
+        self.sync: Sync = "always"
+        self.may_load_in_background = True
+        """Whether a process may serve before all of its log is loaded."""
+        self.power_lost_s: float | None = None
+        """The time of the first power loss since the last start."""
+        self.clock = LoopClock(loop)
+        self._seed = seed
+        self._subprocesses: list[SteppedProcess] = []
+        self.new_disk()
+        self.current: CoordinatorIncarnation | None = None
+        self.count = 0
+        self.down = asyncio.Event()
+        self._faulty_disk: FaultyDisk | None = None
+        self._loop = loop
+        self._draw = random.Random(f"{seed}/coordinator")
+        self._history = history
+        self._on_start, self._on_end = on_start, on_end
+        self.down.set()
+
+    def new_disk(self) -> None:
+        """Use a new, empty disk. The coordinator must be down."""
+        self.disk = FaultyDisk(integer_seed_of(self._seed), wall_ms=self.clock.wall_ms)
+        self.disk.make_folder(DATA_FOLDER)
+        self.disk.sync_folder(DATA_FOLDER.parent)
+        self.power_lost_s = None
+
+    @property
+    def has_disk_faults(self) -> bool:
+        """Whether disk faults are active or expected: then starts and commits may fail."""
+        return self._faulty_disk is self.disk or self.disk.capacity_bytes < inf
+
+    def mark_disk_faulty(self) -> None:
+        """Mark the current disk as faulty, until it is replaced at the end of the process."""
+        self._faulty_disk = self.disk
+
+    async def start(self) -> bool:
+        """Start the next process. False if the power fails meanwhile, or the faulty disk refuses."""
+        self.count += 1
+        process = Process(self._loop, f"coordinator-{self.count}")
+        node = Node(
+            self.settings, Options(data=DATA_FOLDER, sync=self.sync, unsafe_settings=True), self._environment(process)
+        )
+        incarnation = CoordinatorIncarnation(self.count, process, node, partial(self._on_power_loss, process))
+        self.current = incarnation
+        self.down.clear()
+        self._history.tell(f"coordinator-{self.count} starts")
+        starting = process.start(node.start())
+        if not await self._finished_before_end(starting):
+            return False
+        try:
+            starting.result()
+        except (PowerLoss, Exception):
+            if not (self.disk.is_off or self.has_disk_faults):
+                raise
+            self._end("could not start")
+            return False
+        self._on_start(incarnation)
+        self._history.tell(f"coordinator-{self.count} serves")
+        return True
+
+    def _environment(self, process: Process) -> Environment:
+        gone = partial(self._on_power_loss, process)
+        return Environment(
+            disk=self.disk,
+            clock=self.clock,
+            random=DrawnIds(random.Random(self._draw.random())),
+            threads=lambda: LoopThreads(self._loop, random.Random(self._draw.random()), gone),
+            log_clock=self._loop.time,
+            dispatcher=lambda _loop: SeededDispatcher(self._loop, random.Random(self._draw.random()), gone),
+            allows_workers=False,
+            load=self._load_in_background
+            if self._draw.random() < BACKGROUND_LOADING_CHANCE and self.may_load_in_background
+            else None,
+            checkpoint_bytes=self._draw.choice(CHECKPOINT_BYTES),
+            checkpoint_interval_ms=self._draw.choice(CHECKPOINT_INTERVAL_MS),
+        )
+
+    async def _load_in_background(self, jobs: Sequence[LoadJob], apply: PieceHandler) -> None:
+        """Load in any order and piece by piece while the coordinator serves, as child processes do."""
+        disk = self.disk
+        for job in self._draw.sample(jobs, len(jobs)):
+            pieces: list[tuple[LoadJob, Any]] = []
+            load_inline([job], lambda job, piece, to=pieces: to.append((job, piece)), disk)  # type: ignore[misc]
+            for piece in pieces:
+                await asyncio.sleep(LOAD_PIECE_MAX_S * self._draw.random())
+                apply(*piece)
+
+    def _on_power_loss(self, process: Process) -> None:
+        """Called when a disk operation found that the power is off."""
+        if self.current is not None and self.current.process is process:
+            self._end("has lost its power")
+        process.kill()
+
+    async def stop(self) -> None:
+        """Stop cleanly, as by SIGTERM: all decisions are answered and durable."""
+        incarnation = self.current
+        if incarnation is None:
+            return
+        self._history.tell(f"coordinator-{self.count} stops")
+        stopping = incarnation.process.start(incarnation.node.stop())
+        if await self._finished_before_end(stopping):
+            try:
+                stopping.result()
+            except (PowerLoss, Exception):
+                if not (self.disk.is_off or self.has_disk_faults):
+                    raise
+            self._end("has stopped")
+
+    async def _finished_before_end(self, task: asyncio.Task[None]) -> bool:
+        """Wait for a task of the process. Returns whether it finished before the process ended."""
+        end = asyncio.ensure_future(self.down.wait())
+        await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
+        end.cancel()
+        return not self.down.is_set()
+
+    def crash(self) -> None:
+        """Kill the process, as by SIGKILL. The operating system still writes its data."""
+        self._end("is killed")
+
+    def power_cut(self) -> None:
+        """Cut the power now, between two disk operations."""
+        self._end("has lost its power", loses_power=True)
+
+    def _end(self, reason: str, loses_power: bool = False) -> None:
+        """End the current process, if any, and reopen the disk in the state after it."""
+        loses_power = loses_power or self.disk.is_off
+        incarnation, self.current = self.current, None
+        if incarnation is not None:
+            self._history.tell(f"coordinator-{incarnation.number} {reason}")
+            incarnation.process.kill()
+            self._on_end()
+            self.down.set()
+        elif not loses_power:
+            return
+        self._reopen_disk(loses_power)
+
+    def _reopen_disk(self, loses_power: bool) -> None:
+        """Reopen the disk after the end of a process. Subprocesses survive, unless the power is off."""
+        if loses_power:
+            self.power_lost_s = self._loop.time() if self.power_lost_s is None else self.power_lost_s
+            self.kill_subprocesses()
+            self.disk = self.disk.crash()
+        else:
+            self.disk = self.disk.kill([fd for subprocess in self._subprocesses for fd in subprocess.disk.fds])
+            for subprocess in self._subprocesses:
+                subprocess.disk.inner = self.disk
+
+    # Compaction and state ---------------------------------------------------------------------------------------------
+
+    def compact(self, retention_ms: int = 0, grace_ms: int = 0) -> int:
+        """Compact all partitions, as the log cleaner does. Returns how many were compacted."""
+        done = 0
+        try:
+            for folder in self._folders():
+                done += self._compact(self.disk, folder, retention_ms, grace_ms)
+        except (PowerLoss, OSError, DamagedBatch) as error:
+            self._compaction_failed(error)
+        return done
+
+    def compact_in_subprocess(self, retention_ms: int = 0, grace_ms: int = 0) -> None:
+        """Compact step by step in a subprocess, which may outlive the coordinator. Several may run at once."""
+
+        def work(disk: Disk) -> None:
+            for folder in folders:
+                self._compact(disk, folder, retention_ms, grace_ms)
+
+        folders = self._folders()
+        subprocess = SteppedProcess(self.disk, work)
+        self._subprocesses.append(subprocess)
+        self._loop.call_soon(self._step, subprocess, self._draw.choice(SUBPROCESS_PAUSE_MS))
+
+    def _compact(self, disk: Disk, folder: Path, retention_ms: int, grace_ms: int) -> bool:
+        now_ms = self.clock.wall_ms()
+
+        def new_id() -> str:
+            return f"{self._draw.getrandbits(32):08x}"
+
+        settings = CompactSettings(
+            now_ms, "simulation", -1, retention_ms, COMPACT_BYTES, chunk_bytes=COMPACT_CHUNK_BYTES
+        )
+        done = compact(disk, folder, settings, self.clock.wall_ms, new_id) is not None
+        publish_and_collect(disk, folder, self.clock.wall_ms(), grace_ms, new_id)
+        return done
+
+    def _step(self, subprocess: SteppedProcess, pace_ms: float) -> None:
+        """Run some operations of a subprocess, and schedule the next ones."""
+        try:
+            for _ in range(self._draw.randint(1, SUBPROCESS_STEPS)):
+                if subprocess.has_ended or not subprocess.step():
+                    self._subprocesses = [other for other in self._subprocesses if other is not subprocess]
+                    return
+        except (PowerLoss, OSError, DamagedBatch) as error:
+            self._subprocesses = [other for other in self._subprocesses if other is not subprocess]
+            self._compaction_failed(error)
+        else:
+            self._loop.call_later(pace_ms * self._draw.random() / 1000, self._step, subprocess, pace_ms)
+
+    def _compaction_failed(self, error: BaseException) -> None:
+        if isinstance(error, PowerLoss):
+            self._end("has lost its power")
+        elif not self.has_disk_faults:
+            raise error
+
+    def kill_subprocesses(self) -> None:
+        """Kill all subprocesses."""
+        for subprocess in self._subprocesses:
+            subprocess.kill()
+        self._subprocesses.clear()
+
+    def _folders(self) -> list[Path]:
+        """The folders of partitions with files."""
+        numbers = self.settings.offsets_topic_num_partitions, self.settings.transaction_state_log_num_partitions
+        folders = [
+            DATA_FOLDER / folder_name(number, topic)
+            for topic, count in zip((TOPIC, TRANSACTIONS_TOPIC), numbers, strict=True)
+            for number in range(count)
+        ]
+        return [folder for folder in folders if self.disk.names(folder)]
+
+    def groups(self) -> dict[str, GroupData]:
+        """The state of each group in the coordinator."""
+        assert self.current is not None, "the coordinator is down"
+        node = self.current.node
+        found = {name: GroupData.unpack(packed) for name, packed in node.groups.passivated.items()}
+        for name, ref in node.groups.groups.items():
+            actor = ref.actor_inbox.actor
+            if isinstance(actor, GroupActor):
+                found[name] = actor.data
+        return {name: data for name, data in found.items() if not data.is_empty()}
+
+    def current_state(self) -> dict[str, object]:
+        """The state of each group and transactional id, in comparable form."""
+        assert self.current is not None, "the coordinator is down"
+        node = self.current.node
+        groups: dict[str, object] = {name: comparable_state(data) for name, data in self.groups().items()}
+        ids = {name: entry.value for name, entry in node.transaction_table.items() if entry.value is not None}
+        return groups | ids
+
+    def replay_log(self) -> dict[str, object]:
+        """The state replayed from the log record by record. Call it only when no write is pending."""
+        assert self.current is not None, "the coordinator is down"
+        log = self.current.node.offsets_log
+        assert log is not None
+        state: dict[str, object] = {}
+        for number in (*log.offsets_partitions_with_data(), *log.transactions_partitions_with_data()):
+            replay = LogReplay()
+            for _, _, record in log.read(number):
+                replay.apply(record)
+            state |= replay.state()
+        return state
+
+    def compare(
+        self, state: Mapping[str, object], name: str, other: Mapping[str, object], other_name: str
+    ) -> list[str]:
+        """One text for each difference between two states."""
+        return list(describe_differences(state, name, other, other_name))
+
+
+def integer_seed_of(seed: str) -> int:
+    """Convert a seed to an int, for consumers that need one."""
+    return random.Random(seed).getrandbits(64)

@@ -1,0 +1,187 @@
+"""SimulatedGroup: one ``ClassicGroup`` whose effects are applied without an actor.
+
+Alarms fire to the millisecond when the test moves the clock. Records are durable at once; with ``holds_appends`` the
+test makes them durable.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Mapping
+from typing import Any, NamedTuple
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.group.classic import ClassicGroup
+from callboard.actors.group.effects import Effects
+from callboard.actors.group.states import State
+from callboard.actors.messages import Joined, LeavingMember, Left
+from callboard.actors.records import GroupRecord, GroupValue
+
+from . import requests
+from .ports import FakeGroupSettings, RecordedReply, SeededRandom, TestClock
+
+
+class PendingAppend(NamedTuple):
+    """A record that is not durable yet."""
+
+    record: GroupRecord
+    context: Any
+
+
+class SimulatedGroup:
+    """A group with its clock, alarms and records. ``Members.check`` runs after every step."""
+
+    def __init__(self, *, holds_appends: bool = False, now_ms: int = 1_000_000, seed: int = 0) -> None:
+        self.settings = FakeGroupSettings()
+        self.clock = TestClock(now_ms)
+        self.random = SeededRandom(seed)
+        self.holds_appends = holds_appends
+        self.alarms: dict[Hashable, int] = {}
+        self.pending_appends: deque[PendingAppend] = deque()
+        self.durable: list[GroupValue] = []
+        self.group = self.new_group()
+
+    def new_group(self) -> ClassicGroup:
+        return ClassicGroup(requests.GROUP, self.settings, self.clock, self.random)
+
+    # Requests --------------------------------------------------------------------------------------------------------
+
+    def join(self, member_id: str = "", **options: Any) -> RecordedReply:
+        reply, effects = RecordedReply(), Effects()
+        self.group.join(requests.join(member_id, **options), reply, effects)
+        self._carry_out(effects)
+        return reply
+
+    def sync(
+        self, member_id: str, generation_id: int, assignments: Mapping[str, bytes] | None = None, **options: Any
+    ) -> RecordedReply:
+        reply, effects = RecordedReply(), Effects()
+        self.group.sync(requests.sync(member_id, generation_id, assignments, **options), reply, effects)
+        self._carry_out(effects)
+        return reply
+
+    def heartbeat(self, member_id: str, generation_id: int, **options: Any) -> ErrorCode:
+        effects = Effects()
+        answer = self.group.heartbeat(requests.heartbeat(member_id, generation_id, **options), effects)
+        self._carry_out(effects)
+        return answer
+
+    def leave(self, *who: str | LeavingMember) -> Left:
+        effects = Effects()
+        answer = self.group.leave(requests.leave(*who), effects)
+        self._carry_out(effects)
+        return answer
+
+    def commit(self, **options: Any) -> ErrorCode:
+        effects = Effects()
+        answer = self.group.commit_error(requests.commit(**options), effects)
+        self._carry_out(effects)
+        return answer
+
+    def close(self, error: ErrorCode) -> None:
+        effects = Effects()
+        self.group.close(error, effects)
+        self._carry_out(effects)
+
+    def load(self, value: GroupValue) -> None:
+        """Replace the group by one that is loaded from a record, as at a start."""
+        self.group, self.alarms = self.new_group(), {}
+        self.pending_appends.clear()
+        effects = Effects()
+        self.group.load(value, effects)
+        self._carry_out(effects)
+
+    # The log ---------------------------------------------------------------------------------------------------------
+
+    def complete_append(self) -> None:
+        """Make the oldest pending record durable."""
+        sent, effects = self.pending_appends.popleft(), Effects()
+        assert sent.record.value is not None
+        self.durable.append(sent.record.value)
+        self.group.appended(sent.record.value, sent.context, effects)
+        self._carry_out(effects)
+
+    def fail(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
+        """Fail the append of the oldest pending record."""
+        sent, effects = self.pending_appends.popleft(), Effects()
+        self.group.append_failed(sent.context, error, effects)
+        self._carry_out(effects)
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def next_due_ms(self) -> int | None:
+        return min(self.alarms.values(), default=None)
+
+    def advance(self, ms: int) -> None:
+        """Move the clock. Alarms fire on the way, each at its time."""
+        until_ms = self.clock.now_ms + ms
+        while (due_ms := self.next_due_ms) is not None and due_ms <= until_ms:
+            self.clock.now_ms = max(self.clock.now_ms, due_ms)
+            self.fire_alarms()
+        self.clock.now_ms = until_ms
+
+    def fire_alarms(self) -> None:
+        """Fire all alarms that are due now, in one turn."""
+        effects = Effects()
+        due = [name for name, due_ms in self.alarms.items() if due_ms <= self.clock.now_ms]
+        for name in sorted(due, key=lambda one: self.alarms[one]):
+            del self.alarms[name]
+        for name in due:
+            assert isinstance(name, tuple)
+            self.group.expired(name, effects)
+        self._carry_out(effects)
+
+    def advance_to_next_alarm(self) -> None:
+        assert self.next_due_ms is not None, "no alarm is set"
+        self.advance(max(self.next_due_ms - self.clock.now_ms, 0))
+
+    # Shortcuts -------------------------------------------------------------------------------------------------------
+
+    def join_all(self, *options: dict[str, Any]) -> list[Joined]:
+        """Members join; the group is CompletingRebalance afterwards. Returns the replies, the leader first."""
+        replies = [self.join(**{"client": f"m{number}", **one}) for number, one in enumerate(options)]
+        while any(reply.is_waiting for reply in replies):
+            self.advance_to_next_alarm()
+        assert all(reply.error is ErrorCode.NONE for reply in replies)
+        return [reply.value for reply in replies]
+
+    def form_group(self, *options: dict[str, Any]) -> list[Joined]:
+        """Members join and sync; the group is Stable afterwards. The assignments are ``b"of " + member_id``."""
+        joined = self.join_all(*options)
+        self.assign(joined)
+        assert self.state() is State.STABLE
+        return joined
+
+    def assign(self, joined: list[Joined]) -> list[RecordedReply]:
+        """All members of a generation, including the leader, sync."""
+        parts = {one.member_id: b"of " + one.member_id.encode() for one in joined}
+        replies = []
+        for one in joined:
+            is_leader = one.leader == one.member_id
+            instance = self.group.members.by_id[one.member_id].group_instance_id
+            replies.append(self.sync(one.member_id, one.generation_id, parts if is_leader else None, instance=instance))
+        return replies
+
+    def state(self) -> State:
+        return self.group.state
+
+    @property
+    def generation(self) -> int:
+        return self.group.generation
+
+    def _carry_out(self, effects: Effects) -> None:
+        for name, due_ms in effects.alarms.items():
+            if due_ms is None:
+                self.alarms.pop(name, None)
+            else:
+                self.alarms[name] = due_ms
+        assert len(effects.records) <= 1, "two records of a group in one turn"
+        for record in effects.records:
+            assert isinstance(record, GroupRecord)
+            self.pending_appends.append(PendingAppend(record, effects.context))
+        for reply, value in effects.answers:
+            reply.set(value)
+        self.group.members.check()
+        while self.pending_appends and not self.holds_appends:
+            self.complete_append()

@@ -1,0 +1,146 @@
+"""CoordinatorSimulation: the whole coordinator with timer and writer on the test's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from callboard.actors.base import ActorRef
+from callboard.actors.coordinator.actor import CoordinatorActor, Directory
+from callboard.actors.group.actor import GroupActor
+from callboard.actors.group.offsets import GroupData
+from callboard.actors.messages import GroupRequest, Joined
+from callboard.actors.timer.actor import TimerActor
+from callboard.actors.timer.messages import Wake
+from callboard.actors.writer import OffsetWriterActor
+from callboard.runtime.engine.simulation import Simulation
+from callboard.runtime.engine.system import System
+
+from . import requests
+from .ports import FakeGroupSettings, ManualAlarm, ManualLog, RecordedReply, SeededRandom
+
+
+class CoordinatorSimulation:
+    """With ``holds_appends`` every round of the log waits for ``complete_append`` or ``fail``."""
+
+    def __init__(
+        self,
+        groups: Mapping[str, GroupData] | None = None,
+        *,
+        holds_appends: bool = False,
+        seed: int | None = None,
+        log: ManualLog | None = None,
+    ) -> None:
+        self.settings = FakeGroupSettings()
+        self.log = log or ManualLog()
+        self.alarm = ManualAlarm()
+        self.holds_appends = holds_appends
+        self.replies: list[RecordedReply] = []  # of all requests
+        self.dispatcher = Simulation(seed)
+        self.clock = self.dispatcher.clock
+        self.clock.now_ms = 1_000_000
+        self.system = System(self.dispatcher)
+        self.directory = Directory(self.settings)
+        self.timer = self.system.spawn(TimerActor, self.clock, self.alarm)
+        self.writer = self.system.spawn(OffsetWriterActor, self.log, self.clock)
+        self.coordinator: ActorRef = self.system.spawn(
+            CoordinatorActor,
+            self.directory,
+            self.clock,
+            SeededRandom(seed or 0),
+            self.settings,
+            self.timer,
+            self.writer,
+            self.settings.offsets_topic_num_partitions,
+            groups or {},
+        )
+        self.run()
+
+    def post(self, request: GroupRequest) -> RecordedReply:
+        """Send a request and run until no actor has messages."""
+        reply = self.send(request)
+        self.run()
+        return reply
+
+    def send(self, request: GroupRequest) -> RecordedReply:
+        reply = RecordedReply()
+        self.replies.append(reply)
+        self.directory.post(request, reply)
+        return reply
+
+    def ask(self, message: Any) -> RecordedReply:
+        """Send a request to the coordinator actor and run."""
+        reply = RecordedReply()
+        self.coordinator.post(message, reply)
+        self.run()
+        return reply
+
+    def tell_coordinator(self, message: Any) -> None:
+        self.coordinator.tell(message)
+        self.run()
+
+    def tell(self, group_id: str, message: Any) -> None:
+        self.directory.groups[group_id].tell(message)
+        self.run()
+
+    @property
+    def deadlines(self) -> int:
+        """Number of deadlines of groups; the coordinator has one more, for its retention scan."""
+        timer = self.timer.actor_inbox.actor
+        assert isinstance(timer, TimerActor)
+        return len(timer._timers) - 1
+
+    # The log ---------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        self.dispatcher.run()
+        while self.log.in_flight and not self.holds_appends:
+            self.log.complete_append()
+            self.dispatcher.run()
+        assert all(len(reply.answers) + len(reply.errors) <= 1 for reply in self.replies), "answered twice"
+
+    def complete_append(self) -> None:
+        """Make the round in flight durable and run."""
+        self.log.complete_append()
+        self.run()
+
+    def complete_all_appends(self) -> None:
+        while self.log.in_flight:
+            self.complete_append()
+
+    def fail(self, *args: Any) -> None:
+        self.log.fail(*args)
+        self.run()
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    def advance(self, ms: int) -> None:
+        """Move the clock. The alarm fires on the way."""
+        until_ms = self.clock.now_ms + ms
+        while self.alarm.due_ms is not None and self.alarm.due_ms <= until_ms:
+            self.clock.now_ms = max(self.clock.now_ms, self.alarm.due_ms)
+            self.alarm.due_ms = None
+            self.timer.tell(Wake())
+            self.run()
+        self.clock.now_ms = until_ms
+
+    # Shortcuts -------------------------------------------------------------------------------------------------------
+
+    def form_group(self, *options: dict[str, Any]) -> list[Joined]:
+        """Members join and sync; the group is Stable afterwards. Returns the join replies, the leader's first."""
+        replies = [self.post(requests.join(**{"client": f"m{number}", **one})) for number, one in enumerate(options)]
+        while any(reply.is_waiting for reply in replies):
+            self.advance(self.settings.group_initial_rebalance_delay_ms)
+        joined: list[Joined] = [reply.value for reply in replies]
+        for one in joined:
+            parts = {other.member_id: b"of " + other.member_id.encode() for other in joined}
+            mine = parts if one.leader == one.member_id else None
+            group_id = options[0].get("group_id", requests.GROUP)
+            self.post(requests.sync(one.member_id, one.generation_id, mine, group_id=group_id))
+        return joined
+
+    def group(self, group_id: str = requests.GROUP) -> GroupActor:
+        """The instance of the group's actor."""
+        actor = self.directory.groups[group_id].actor_inbox.actor
+        assert isinstance(actor, GroupActor)
+        return actor

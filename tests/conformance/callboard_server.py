@@ -1,0 +1,168 @@
+"""A Callboard node for scripts: in this process, with its connection code, in time that only scripts advance.
+
+So nothing here depends on how fast the machine is, and a wait of five minutes costs nothing. Whether more comes is not
+guessed either: a commit of another group, which goes to the log and back, is answered behind all that went before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+from uuid import UUID
+
+from harness import MemoryTransport, commit_values, frame, framed
+from peers.wire import FRAME_SIZE
+
+from callboard.runtime.disk.file_work import InlineFileWork
+from callboard.runtime.engine.alarm import Alarm
+from callboard.runtime.engine.dispatcher import LoopDispatcher
+from callboard.runtime.kafka.connection import Connection
+from callboard.runtime.node.node import Node
+from callboard.runtime.settings.table import Options, Settings
+
+from .kafka_server import TOPICS
+from .playing import Frames
+
+STEP_MS = 40  # what a step takes of the script's time; at the paces of a real Kafka it is about that
+WALL_MS = 1_700_000_000_000
+BARRIER = frame("offset_commit", 9, **commit_values("barrier"))
+BARRIERS = 2  # a record that is kept may cause another one
+BARRIERS_MAX = 50  # before a missing response is an error
+
+
+class ScriptTime(Alarm):
+    """The clock of the node, and the alarm of its timer."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.due_ms: int | None = None
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        return WALL_MS + self.now_ms
+
+    def set(self, due_ms: int) -> None:
+        self.due_ms = due_ms
+
+    def clear(self) -> None:
+        self.due_ms = None
+
+    def advance(self, to_ms: int) -> bool:
+        """Advance to the next deadline and fire; return False, at ``to_ms``, if there is none before."""
+        if self.due_ms is None or self.due_ms > to_ms:
+            self.now_ms = to_ms
+            return False
+        self.now_ms, self.due_ms = max(self.now_ms, self.due_ms), None
+        self.fire()
+        return True
+
+
+class ScriptTransport(MemoryTransport):
+    """A transport that collects responses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_written = asyncio.Event()
+
+    def write(self, data: Any) -> None:
+        super().write(data)
+        self.has_written.set()
+
+    def take(self) -> list[bytes | None]:
+        """Return the frames sent since the last call, without sizes."""
+        found: list[bytes | None] = []
+        data = bytes(self.written)
+        self.written.clear()
+        self.has_written.clear()
+        while data:
+            (size,) = FRAME_SIZE.unpack_from(data)
+            found.append(data[FRAME_SIZE.size : FRAME_SIZE.size + size])
+            data = data[FRAME_SIZE.size + size :]
+        return found
+
+
+class CallboardServer:
+    """Connections to one node."""
+
+    def __init__(self, node: Node, time: ScriptTime) -> None:
+        self.topics: dict[str, UUID] = {name: topic_id(node, name) for name in TOPICS}
+        self._node = node
+        self._time = time
+        self._lines: dict[str, tuple[Connection, ScriptTransport]] = {}
+        self._barrier = self._connect()
+
+    async def open(self, line: str) -> None:
+        self._lines[line] = self._connect()
+
+    def send(self, line: str, *payloads: bytes) -> None:
+        self._lines[line][0].data_received(b"".join(map(framed, payloads)))
+
+    async def disconnect(self, line: str) -> None:
+        self._lines.pop(line)[0].connection_lost(None)
+
+    async def wait(self, ms: int) -> None:
+        end_ms = self._time.now_ms + ms
+        while self._time.advance(end_ms):
+            await self._pass_barrier()
+
+    async def settle(self, expected: int, outstanding: int) -> Frames:
+        frames: Frames = {}
+        for passed in range(1, BARRIERS_MAX + 1):
+            await self._pass_barrier()
+            await self.wait(STEP_MS if passed == 1 else 0)  # what is due at once may have come to be due only now
+            for line, (_, transport) in list(self._lines.items()):
+                came = transport.take()
+                if transport.is_closed:
+                    came.append(None)
+                    del self._lines[line]
+                if came:
+                    frames.setdefault(line, []).extend(came)
+            if passed >= BARRIERS and sum(map(len, frames.values())) >= expected:
+                break
+        return frames
+
+    async def leave(self) -> None:
+        for connection, _ in self._lines.values():
+            connection.connection_lost(None)
+        self._lines.clear()
+
+    def _connect(self) -> tuple[Connection, ScriptTransport]:
+        connection, transport = Connection(self._node), ScriptTransport()
+        connection.connection_made(transport)
+        return connection, transport
+
+    async def _pass_barrier(self) -> None:
+        connection, transport = self._barrier
+        connection.data_received(BARRIER)
+        await transport.has_written.wait()
+        transport.take()
+
+
+def topic_id(node: Node, name: str) -> UUID:
+    topic = node.topics.get(name)
+    assert topic is not None
+    return topic.topic_id
+
+
+@asynccontextmanager
+async def open_server(folder: Path, settings: Mapping[str, Any]) -> AsyncIterator[CallboardServer]:
+    """Start a node with the topics of scripts; stop it at the end."""
+    time = ScriptTime()
+    node = Node(Settings(**settings), Options(data=folder, sync="none", topics=tuple(TOPICS.items())))
+    node.clock = time
+    listening = socket.create_server(("127.0.0.1", 0))
+    with patch.object(LoopDispatcher, "new_alarm", lambda _dispatcher, _clock: time):
+        await node.start(listening)
+        for files in (node.topics, node.configs):  # an answer that waits for a thread would come in a later step
+            files.run_on(InlineFileWork())
+    try:
+        yield CallboardServer(node, time)
+    finally:
+        await node.stop()

@@ -1,0 +1,140 @@
+"""What the differential tests ask: a request's values with the usual in them, and the steps that many tests take.
+
+Values serve every version of their request; what a version does not have is left out when it is encoded.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from typing import Any
+
+from .side_by_side import PairedConnection, PairedValue
+
+NO_ID = uuid.UUID(int=0)
+SESSION_TIMEOUT_MS = 60_000
+
+# Version 0, no topics, no user data. A real Kafka reads what consumers subscribe to; where that cannot be read it never
+# answers the join.
+SUBSCRIPTION = struct.pack(">hii", 0, 0, -1)
+PROTOCOLS = [{"name": "range", "metadata": SUBSCRIPTION}, {"name": "sticky", "metadata": SUBSCRIPTION}]
+Values = dict[str, Any]
+
+
+def metadata_values(topics: list[Values], **changes: Any) -> Values:
+    values: Values = {
+        "topics": topics,
+        "allow_auto_topic_creation": False,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
+    return {**values, **changes}
+
+
+def join_values(group: str, **changes: Any) -> Values:
+    values: Values = {
+        "group_id": group,
+        "session_timeout": SESSION_TIMEOUT_MS,
+        "rebalance_timeout": SESSION_TIMEOUT_MS,
+        "member_id": "",
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocols": PROTOCOLS,
+        "reason": "test",
+    }
+    return {**values, **changes}
+
+
+def sync_values(group: str, member: Any, assignments: list[Values], **changes: Any) -> Values:
+    values: Values = {
+        "group_id": group,
+        "generation_id": 1,
+        "member_id": member,
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignments": assignments,
+    }
+    return {**values, **changes}
+
+
+def commit_values(group: str, topic: str, topic_id: Any = NO_ID, **changes: Any) -> Values:
+    """Two partitions that exist and one that does not."""
+    parts = [
+        {"partition_index": partition, "committed_offset": 40 + partition, "committed_metadata": "here"}
+        for partition in (0, 1, 9)
+    ]
+    values: Values = {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "retention_time": -1,
+        "topics": [{"name": topic, "topic_id": topic_id, "partitions": parts}],
+    }
+    return {**values, **changes}
+
+
+def fetch_values(version: int, group: str, topics: list[Values] | None, **changes: Any) -> Values:
+    """One group's offsets, in the shape of a version: from 8 on a request holds many groups."""
+    asked = {"group_id": group, "topics": topics, "member_id": None, "member_epoch": -1, **changes}
+    return {"groups": [asked], "require_stable": False} if version >= 8 else {**asked, "require_stable": False}
+
+
+def heartbeat_values(group: str, member: Any, generation: int = 1, instance_id: str | None = None) -> Values:
+    return {"group_id": group, "generation_id": generation, "member_id": member, "group_instance_id": instance_id}
+
+
+def request_header(key: int, version: int) -> bytes:
+    """A request's header by hand, for what has no schema: key, version, correlation id, client id, no tags."""
+    return struct.pack(">hhih", key, version, 7, 4) + b"wire" + b"\x00"
+
+
+def join(connection: PairedConnection, group: str, version: int = 9, **changes: Any) -> PairedValue:
+    """Become a member: from version 4 on a dynamic member is told its id first."""
+    answer = connection.ask("join_group", version, **join_values(group, **changes))
+    if answer.theirs["error_code"] == "MEMBER_ID_REQUIRED":
+        changes = {**changes, "member_id": answer["member_id"]}
+        answer = connection.ask("join_group", version, **join_values(group, **changes))
+    return answer
+
+
+def only_member(connection: PairedConnection, group: str, instance_id: str | None = None) -> PairedValue:
+    """The id of the one member of a stable group; with a ``instance_id`` it is a static member."""
+    member = join(connection, group, group_instance_id=instance_id)["member_id"]
+    assignments = [{"member_id": member, "assignment": b"everything"}]
+    connection.ask("sync_group", 5, **sync_values(group, member, assignments, group_instance_id=instance_id))
+    return member
+
+
+def heartbeat(
+    connection: PairedConnection, group: str, member: Any, generation: int = 1, instance_id: str | None = None
+) -> None:
+    connection.ask("heartbeat", 4, **heartbeat_values(group, member, generation, instance_id))
+
+
+def leave(connection: PairedConnection, version: int, group: str, member: Any, instance_id: str | None = None) -> None:
+    leaving = {"member_id": member, "group_instance_id": instance_id, "reason": "test"}
+    connection.ask("leave_group", version, group_id=group, member_id=member, members=[leaving])
+
+
+def describe(connection: PairedConnection, group: str) -> None:
+    connection.ask("describe_groups", 6, groups=[group], include_authorized_operations=False)
+
+
+def fetch_all(connection: PairedConnection, group: str) -> None:
+    connection.ask("offset_fetch", 9, **fetch_values(9, group, None))
+
+
+def same_listing(connection: PairedConnection, version: int, prefix: str, **values: Any) -> None:
+    """Of all that is listed, the groups of one test."""
+    answers = connection.ask_uncompared("list_groups", version, **values)
+    for answer in (answers.ours, answers.theirs):
+        answer["groups"] = [group for group in answer["groups"] if group["group_id"].startswith(prefix)]
+    connection.compare(f"list_groups v{version} {values}", answers)
+
+
+def id_of(connection: PairedConnection, topic: str) -> PairedValue:
+    return connection.ask("metadata", 12, **metadata_values([{"name": topic, "topic_id": NO_ID}]))["topics"][0][
+        "topic_id"
+    ]

@@ -1,0 +1,69 @@
+"""The long proofs, as a table: what one seed runs, how many seeds are wanted, and how to repeat one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+OUTPUT_TAIL_CHARS = 2000
+
+
+class Proof(NamedTuple):
+    """``run``: runs one seed and returns the failure's text, or None. ``chunk``: seeds between saves of progress."""
+
+    run: Callable[[int], str | None]
+    seeds: int
+    chunk: int
+    repeat: str
+
+
+def run_simulation(seed: int) -> str | None:
+    """One run of the whole coordinator in virtual time, with a network, disks and members that fail."""
+    from simulation.scenarios import scenario_of_seed
+
+    from callboard.runtime.testing.simulation.simulate import run_seed
+
+    failure = run_seed(scenario_of_seed, seed).failure
+    return None if failure is None else f"{type(failure).__name__}: {failure}"
+
+
+def run_power_cuts(seed: int) -> str | None:
+    """One log on a simulated disk, with faults and power cuts."""
+    from crashes.crash_run import CrashRun
+
+    try:
+        CrashRun(seed).run()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def run_kills(seed: int) -> str | None:
+    """A real server under load, ended by ``kill -9`` again and again."""
+    return run_pytest("tests/test_crash.py", {"CALLBOARD_TEST_SEED": str(seed)})
+
+
+def run_fuzz(seed: int) -> str | None:
+    """100,000 damaged frames for a server."""
+    return run_pytest("tests/test_fuzz.py", {"CALLBOARD_FUZZ_SEED": str(seed)})
+
+
+def run_pytest(path: str, environment: Mapping[str, str]) -> str | None:
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", path]
+    result = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    return None if result.returncode == 0 else (result.stdout + result.stderr)[-OUTPUT_TAIL_CHARS:]
+
+
+PROOFS: Mapping[str, Proof] = {
+    "simulation": Proof(run_simulation, 1_000_000, 500, "PYTHONPATH=tests python -m simulation {seed}"),
+    "power-cuts": Proof(run_power_cuts, 200_000, 200, "PYTHONPATH=tests python -m crashes {seed}"),
+    "kills": Proof(run_kills, 50, 1, "CALLBOARD_TEST_SEED={seed} python -m pytest tests/test_crash.py"),
+    "fuzz": Proof(run_fuzz, 100, 1, "CALLBOARD_FUZZ_SEED={seed} python -m pytest tests/test_fuzz.py"),
+}

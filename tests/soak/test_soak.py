@@ -1,0 +1,59 @@
+"""``make soak``: progress is saved after each chunk, resumed, kept per commit, and lists failures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .__main__ import PROGRESS_FILE, main, soak
+from .progress import Progress
+from .proofs import PROOFS, Proof
+
+
+def fail_on_seed_5(seed: int) -> str | None:
+    return "bad" if seed == 5 else None
+
+
+TOY = {"toy": Proof(fail_on_seed_5, 12, 4, "run {seed}")}
+
+
+def test_soak_runs_all_seeds_and_lists_the_failed_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(tmp_path / "progress.json")
+    assert soak(TOY, progress, "c1", 60, processes=1) == 1
+    assert progress.seeds_done("toy") == 12
+    assert progress.failures("toy") == {"5": "bad"}
+    assert "run 5" in capsys.readouterr().out
+
+
+def test_soak_without_time_resumes_after_the_last_chunk(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+    Progress(path).add("toy", "c1", range(4), {})
+    progress = Progress(path)
+    soak(TOY, progress, "c2", 60, processes=1)
+    first, second = Progress(path).proofs["toy"]
+    assert (first.commit, first.first_seed, first.seeds_done) == ("c1", 0, 4)
+    assert (second.commit, second.first_seed, second.seeds_done) == ("c2", 4, 8)
+    assert second.failures == {"5": "bad"}
+
+
+def test_progress_with_a_gap_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="toy: seeds from 8, expected from 0"):
+        Progress(tmp_path / "progress.json").add("toy", "c1", range(8, 12), {})
+
+
+def test_unknown_proof_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["rain"])
+    assert "'rain'; expected one of simulation" in capsys.readouterr().err
+
+
+def test_committed_progress_names_existing_proofs_and_no_failures() -> None:
+    progress = Progress(PROGRESS_FILE)
+    assert set(progress.proofs) <= set(PROOFS)
+    assert {name: failures for name in PROOFS if (failures := progress.failures(name))} == {}
+
+
+@pytest.mark.parametrize("name", ["simulation", "power-cuts"])
+def test_first_seed_of_a_proof_passes(name: str) -> None:
+    assert PROOFS[name].run(0) is None

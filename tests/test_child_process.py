@@ -1,0 +1,92 @@
+"""Child processes: jobs and results, their end with the parent, and their failures."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from callboard.runtime.common.child_process import ChildEnded, ChildProcess, pack
+
+TARGET = f"{__name__}:run"
+DEADLINE_S = 60.0
+
+
+def run(job: str) -> Iterator[object]:
+    """The jobs of these tests, in the child process."""
+    if job == "pid":
+        yield os.getpid()
+    elif job == "print":
+        print("this must not reach the parent")
+        yield "printed"
+    elif job == "many":
+        yield from range(1000)
+    elif job == "fail":
+        yield "first"
+        raise ValueError("bad job")
+    elif job == "hang":
+        yield "hanging"
+        time.sleep(1000)
+
+
+async def results(child: ChildProcess, job: str) -> list[object]:
+    return [result async for result in child.results(job)]
+
+
+async def run_jobs(*jobs: str) -> list[list[object]]:
+    child = ChildProcess(TARGET)
+    await child.start()
+    try:
+        return [await results(child, job) for job in jobs]
+    finally:
+        await child.stop()
+
+
+def test_child_runs_jobs_one_after_the_other_in_one_process() -> None:
+    first, many, second = asyncio.run(run_jobs("pid", "many", "pid"))
+    assert first == second != [os.getpid()]
+    assert many == list(range(1000))
+
+
+def test_output_of_the_child_does_not_mix_with_results() -> None:
+    assert asyncio.run(run_jobs("print", "print")) == [["printed"], ["printed"]]
+
+
+def test_job_that_raises_ends_the_child() -> None:
+    with pytest.raises(ChildEnded):
+        asyncio.run(run_jobs("fail"))
+
+
+def test_killed_child_raises_child_ended() -> None:
+    async def main() -> None:
+        child = ChildProcess(TARGET)
+        await child.start()
+        with pytest.raises(ChildEnded):
+            async for result in child.results("hang"):
+                assert result == "hanging"
+                child.kill()
+        with pytest.raises(ChildEnded):
+            await results(child, "pid")
+        await child.stop()
+        await child.stop()
+
+    asyncio.run(main())
+
+
+def test_child_exits_when_its_parent_is_gone_in_the_middle_of_a_job() -> None:
+    program = f"from callboard.runtime.common.child_process import serve; serve({TARGET!r})"
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    command, environment = [sys.executable, "-c", program], {**os.environ, "PYTHONPATH": path}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdin.write(pack("hang"))
+        child.stdin.flush()
+        expected = pack("hanging")
+        assert child.stdout.read(len(expected)) == expected
+        child.stdin.close()
+        assert child.wait(DEADLINE_S) == 0

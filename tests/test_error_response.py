@@ -1,0 +1,89 @@
+"""Error responses can be made for every API version, and have the right content."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from harness import join_values, random_entity
+from peers.wire import build, message_type, plain
+
+from callboard.runtime.kafka.api import APIS
+from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.kafka.error_response import (
+    decode_response,
+    encode_error_response,
+    error_code_by_name,
+    error_names_in,
+)
+
+SEEDS = range(10)
+REBALANCE = "REBALANCE_IN_PROGRESS"
+
+
+def refused(name: str, version: int, **values: Any) -> dict[str, Any]:
+    """Return the error response to a request with these values, as plain values."""
+    request = build(message_type(name, version, "request"), values)
+    body = encode_error_response(schema(name, version), request, error_code_by_name(REBALANCE))
+    assert body is not None
+    answer: dict[str, Any] = plain(decode_response(schema(name, version), body))
+    return answer
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_error_response_to_every_request_version(api: Any) -> None:
+    """kio can encode and decode the response, and it has an entry for each of two topics."""
+    for version in range(api.min_version, api.max_version + 1):
+        told = set()
+        for seed in SEEDS:
+            request = random_entity(schema(api.name, version).request_type, Random(seed))
+            body = encode_error_response(schema(api.name, version), request, error_code_by_name(REBALANCE))
+            assert body is not None
+            told |= {*error_names_in(decode_response(schema(api.name, version), body))}
+        assert told == {REBALANCE}, f"version {version}"
+
+
+def test_error_response_to_offset_commit_has_error_per_partition() -> None:
+    partitions = [{"partition_index": index, "committed_offset": 5, "committed_metadata": None} for index in (0, 2)]
+    values = {
+        "group_id": "g",
+        "generation_id_or_member_epoch": 1,
+        "member_id": "m",
+        "group_instance_id": None,
+        "topics": [{"name": "t", "partitions": [{**one, "committed_leader_epoch": -1} for one in partitions]}],
+    }
+    assert refused("offset_commit", 8, **values)["topics"] == [
+        {
+            "name": "t",
+            "partitions": [
+                {"partition_index": 0, "error_code": REBALANCE},
+                {"partition_index": 2, "error_code": REBALANCE},
+            ],
+        }
+    ]
+
+
+def test_error_response_to_join_group_equals_kafka() -> None:
+    answer = refused("join_group", 9, **join_values("g", "me"))
+    assert (answer["error_code"], answer["generation_id"], answer["member_id"]) == (REBALANCE, -1, "me")
+    assert answer["members"] == []
+
+
+def test_error_response_repeats_names_of_plain_list() -> None:
+    assert refused("delete_groups", 2, groups_names=["a", "b"])["results"] == [
+        {"group_id": "a", "error_code": REBALANCE},
+        {"group_id": "b", "error_code": REBALANCE},
+    ]
+    keys = refused("find_coordinator", 4, key_type=0, coordinator_keys=["a"])["coordinators"]
+    assert [(one["key"], one["error_code"]) for one in keys] == [("a", REBALANCE)]
+
+
+def test_error_code_by_name_finds_every_kafka_error() -> None:
+    assert int(error_code_by_name("GROUP_AUTHORIZATION_FAILED")) == 30
+    assert int(error_code_by_name("unknown_server_error")) == -1
+
+
+def test_error_code_by_name_with_unknown_name_lists_names() -> None:
+    with pytest.raises(ValueError, match=r"no error 'REBALANCE': expected one of .*REBALANCE_IN_PROGRESS"):
+        error_code_by_name("REBALANCE")

@@ -1,0 +1,279 @@
+"""Bursts of requests to one group do not delay other groups.
+
+These tests measure no time. They count how many requests of the burst are handled, or answered, before a heartbeat of
+another group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import (
+    Member,
+    MemoryClient,
+    NodeHarness,
+    async_test,
+    correlation_id_of,
+    frame,
+    framed,
+    heartbeat_values,
+    join_and_sync,
+    join_values,
+    running_node,
+    sync_values,
+)
+from peers.wire import decode
+
+from callboard.runtime.kafka.call import Call
+from callboard.runtime.kafka.response_queue import RESPONSES_PER_TURN, ResponseQueue
+from callboard.runtime.node.node import BURST_REQUESTS_A_TURN
+
+MEMBERS = 640
+BURST_GROUP = "burst"
+
+
+class Counter:
+    """An interceptor that counts handled requests."""
+
+    call = Call
+
+    def __init__(self) -> None:
+        self.handled = 0
+
+    def handle(self, call: Call, handle: Callable[[Call], None]) -> None:
+        self.handled += 1
+        handle(call)
+
+
+class OtherMember:
+    """The only member of another group."""
+
+    def __init__(self, node: Any, member: Member) -> None:
+        self.client = MemoryClient(node)
+        self._beat = frame("heartbeat", **heartbeat_values("other", member))
+
+    async def heartbeat(self) -> None:
+        before = len(self.client.answers())
+        self.client.feed(self._beat)
+        answers = await self.client.answered(before + 1)
+        assert decode("heartbeat", 4, answers[-1])["error_code"] == "NONE"
+
+
+async def bystander(harness: NodeHarness) -> OtherMember:
+    return OtherMember(harness.node, await join_and_sync(await harness.connect(), "other"))
+
+
+async def heard(clients: list[MemoryClient], name: str, version: int, count: int = 1) -> list[Any]:
+    """The last reply of each client."""
+    return [decode(name, version, (await client.answered(count))[-1]) for client in clients]
+
+
+def answered(clients: list[MemoryClient], count: int) -> int:
+    return sum(len(client.answers()) >= count for client in clients)
+
+
+async def parked_burst(harness: NodeHarness) -> tuple[list[MemoryClient], list[bytes]]:
+    """Members whose second joins are parked, except the last one, and the join that ends the phase."""
+    clients = [MemoryClient(harness.node) for _ in range(MEMBERS)]
+    for client in clients:
+        client.feed(frame("join_group", 9, **join_values(BURST_GROUP)))
+    given = await heard(clients, "join_group", 9)
+    joins = [frame("join_group", 9, **join_values(BURST_GROUP, one["member_id"])) for one in given]
+    clients[0].feed(joins[0])
+    await clients[0].answered(2)
+    for client, join in list(zip(clients, joins, strict=True))[1:]:
+        client.feed(join)
+    while harness.node.groups.groups[BURST_GROUP].actor_inbox.actor._group.members.join_values < MEMBERS - 1:
+        await asyncio.sleep(0)
+    return clients, joins
+
+
+@async_test
+async def test_heartbeat_behind_burst_of_joins_is_answered_before_most_joins(tmp_path: Path) -> None:
+    """All of them are read in one turn of the loop; the heartbeat is the last."""
+    async with running_node(tmp_path) as harness:
+        other, clients = await bystander(harness), [MemoryClient(harness.node) for _ in range(MEMBERS)]
+        harness.node.interceptor = interceptor = Counter()  # type: ignore[assignment]
+        for client in clients:
+            client.feed(frame("join_group", 9, **join_values(BURST_GROUP)))
+        await other.heartbeat()
+        assert interceptor.handled <= 4 * BURST_REQUESTS_A_TURN
+        given = await heard(clients, "join_group", 9)
+        assert len({one["member_id"] for one in given}) == MEMBERS
+        assert interceptor.handled == MEMBERS + 1
+
+
+@async_test
+async def test_heartbeat_is_answered_before_most_join_responses_of_large_group(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        other = await bystander(harness)
+        clients, joins = await parked_burst(harness)
+        clients[0].feed(joins[0])  # this completes the join phase
+        while not answered(clients, 2):
+            await other.heartbeat()
+        waits = [answered(clients[1:], 2)]
+        while waits[-1] < MEMBERS - 1:
+            await other.heartbeat()
+            waits.append(answered(clients[1:], 2))
+        assert max(after - before for before, after in pairwise([0, *waits])) <= 4 * RESPONSES_PER_TURN
+        leader, *others = [decode("join_group", 9, client.answers()[-1]) for client in clients]
+        generation = leader["generation_id"]
+        assert {one["generation_id"] for one in others} == {generation}
+        assert {one["member_id"] for one in leader["members"]} == {one["member_id"] for one in (leader, *others)}
+        await sync_all(clients, leader, others, other)
+
+
+async def sync_all(clients: list[MemoryClient], leader: Any, others: list[Any], other: OtherMember) -> None:
+    """And the same when the assignments are durable; each gets its own."""
+    members = [leader, *others]
+    shares = [{"member_id": one["member_id"], "assignment": one["member_id"].encode()} for one in members]
+    for client, one in zip(clients[1:], others, strict=True):
+        client.feed(frame("sync_group", 5, **sync_values(BURST_GROUP, Member(one["member_id"], one["generation_id"]))))
+    before = [len(client.answers()) for client in clients]
+    own = Member(leader["member_id"], leader["generation_id"])
+    clients[0].feed(frame("sync_group", 5, **sync_values(BURST_GROUP, own, shares)))
+    counts = [0]
+    while counts[-1] < MEMBERS:
+        await other.heartbeat()
+        counts.append(sum(len(client.answers()) > known for client, known in zip(clients, before, strict=True)))
+    assert max(after - earlier for earlier, after in pairwise(counts)) <= 4 * RESPONSES_PER_TURN
+    for client, one in zip(clients, members, strict=True):
+        assert decode("sync_group", 5, client.answers()[-1])["assignment"] == one["member_id"].encode()
+
+
+@async_test
+async def test_parked_requests_are_answered_before_server_stops(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        clients, _ = await parked_burst(harness)
+        await harness.restart()
+        parked = [decode("join_group", 9, client.answers()[-1]) for client in clients[1:]]
+        assert {one["error_code"] for one in parked} == {"NOT_COORDINATOR"}
+        assert all(client.is_closed for client in clients)
+
+
+@async_test
+async def test_leave_behind_join_is_handled_after_client_disconnects(tmp_path: Path) -> None:
+    """All frames arrive in one turn of the loop, before any of them is handled."""
+    async with running_node(tmp_path) as harness:
+        first = await harness.connect()
+        member = await join_and_sync(first, "g")
+        client = MemoryClient(harness.node)
+        leave = frame(
+            "leave_group", 5, group_id="g", members=[{"member_id": member.member_id, "group_instance_id": None}]
+        )
+        client.feed(frame("join_group", 9, **join_values("g", member.member_id)) + leave)
+        client.close()
+        while client.connection in harness.node.connections:
+            await asyncio.sleep(0)
+        [group] = (await first.ask("describe_groups", groups=["g"], include_authorized_operations=False))["groups"]
+        assert (group["group_state"], group["members"]) == ("Empty", [])
+
+
+@async_test
+async def test_join_before_invalid_frame_is_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with running_node(tmp_path) as harness:
+        for bad, logged in ((b"\0\0\0\0", 1), (framed(b"\0\x63" + bytes(20)), 2)):
+            client = MemoryClient(harness.node)
+            client.feed(frame("join_group", 9, correlation_id=3, **join_values("g")) + bad)
+            [answer] = await client.answered(1)
+            assert correlation_id_of(answer) == 3
+            assert client.is_closed
+            assert len(caplog.records) == logged
+
+
+@async_test
+async def test_invalid_join_before_invalid_frame_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_node(tmp_path) as harness:
+        client = MemoryClient(harness.node)
+        client.feed(framed(b"\0\x0b\0\x09" + bytes(4) + b"\xff\xff\0") + b"\0\0\0\0")
+        assert client.is_closed
+        assert len(caplog.records) == 1
+
+
+# The backlog by itself ------------------------------------------------------------------------------------------------
+
+
+class Loop:
+    """Callbacks for the end of this turn."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[], None]] = []
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self.callbacks.append(callback)
+
+    def turn(self) -> None:
+        callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+class Shared:
+    """A ``ReplyTo`` that appends replies to a shared list; ``bad`` ones raise."""
+
+    def __init__(self, taken: list[Any], bad: bool = False) -> None:
+        self._taken = taken
+        self._is_bad = bad
+
+    def set(self, value: Any = None) -> None:
+        if self._is_bad:
+            raise ValueError("this place is broken")
+        self._taken.append(value)
+
+    def set_exception(self, exc_info: Any = None) -> None:
+        raise AssertionError("no request is refused")
+
+
+def test_response_queue_serves_groups_round_robin_in_order() -> None:
+    loop, taken = Loop(), list[Any]()
+    backlog, place = ResponseQueue(loop.soon), Shared(taken)
+    for number in range(3 * RESPONSES_PER_TURN):
+        backlog.add("large", place, ("large", number))
+    for number in range(3):
+        backlog.add("small", place, ("small", number))
+    loop.turn()
+    assert len(taken) == RESPONSES_PER_TURN
+    assert [number for name, number in taken if name == "small"] == [0, 1, 2]
+    while loop.callbacks:
+        loop.turn()
+    assert [number for name, number in taken if name == "large"] == list(range(3 * RESPONSES_PER_TURN))
+    assert len(backlog) == 0
+
+
+def test_response_queue_is_reused_after_it_was_empty() -> None:
+    loop, taken = Loop(), list[Any]()
+    backlog = ResponseQueue(loop.soon)
+    for value in range(5):
+        backlog.add("g", Shared(taken), value)
+        loop.turn()
+        assert (taken, loop.callbacks) == (list(range(value + 1)), [])
+
+
+def test_response_queue_at_shutdown_sends_all_or_none() -> None:
+    loop, taken = Loop(), list[Any]()
+    backlog = ResponseQueue(loop.soon)
+    for value in range(100):
+        backlog.add(f"group-{value % 3}", Shared(taken), value)
+    backlog.deliver_all()
+    assert (sorted(taken), len(backlog)) == (list(range(100)), 0)
+    backlog.add("g", Shared(taken), "dropped")
+    backlog.drop()
+    loop.turn()
+    assert (len(taken), loop.callbacks) == (100, [])
+
+
+def test_failing_reply_slot_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
+    loop, taken = Loop(), list[Any]()
+    backlog = ResponseQueue(loop.soon)
+    for value in range(4):
+        backlog.add("g", Shared(taken, bad=value == 1), value)
+    loop.turn()
+    assert taken == [0, 2, 3]
+    assert "could not be delivered" in caplog.text
