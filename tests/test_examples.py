@@ -9,11 +9,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from project_paths import EXAMPLES
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 DEADLINE_S = 300.0  # for a process that hangs
 LINES_MAX = 170  # short enough to read from top to bottom
 # The examples of actors are tested here, the others in test_examples_groups.py.

@@ -24,8 +24,8 @@ import httpx
 import links
 import pytest
 from PIL import Image
+from project_paths import EXAMPLES
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 DEADLINE_S = 600.0  # for a process that hangs
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "callboard.runtime.testing.plugin.plugin")
 

@@ -18,6 +18,7 @@ from crash_helpers import FETCH_VERSION, ClientReport, wrong_commits, wrong_memb
 from log_helpers import LazyDisk
 from peers.server import TEST_SETTINGS, ServerProcess
 from peers.wire import Wire
+from project_paths import TESTS_FOLDER
 from structlog.testing import capture_logs
 
 from callboard.actors.records import Record
@@ -30,7 +31,7 @@ from callboard.runtime.log.folder import FORMAT, INFO_NAME, DataFolder, parse_in
 from callboard.runtime.log.journal import journal_names, journal_salt
 from callboard.runtime.log.offsets_log import OffsetsLog
 
-KEPT = Path(__file__).parent / "folders" / "format-2"
+KEPT = TESTS_FOLDER / "folders" / "format-2"
 ROOT = Path("/data")
 NEVER_EXPIRES: Mapping[str, object] = {
     **TEST_SETTINGS,

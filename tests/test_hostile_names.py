@@ -17,6 +17,7 @@ import pytest
 from log_helpers import offset
 from partition_helpers import SUBSCRIPTION, TIME_MS, plain, transactional, write
 from peers.wire import Wire
+from project_paths import ROOT
 
 from callboard import Coordinator
 from callboard.actors.records import (
@@ -37,7 +38,6 @@ from callboard.runtime.log.partition import TRANSACTIONS_TOPIC
 from callboard.runtime.testing.plugin.facts import RequestFacts
 from callboard.runtime.testing.plugin.timeline import Timeline
 
-ROOT = Path(__file__).resolve().parent.parent
 MARK = "INJECTED"
 # Line ends, escape sequences of both kinds, DEL, bidirectional overrides, a separator, a tag that nobody sees.
 EVIL = f"evil\n{MARK}\r{MARK}\x1b[31m\x9b2J\x07\x7f\x85\u2028\u202e\u2066\U000e0041=cmd"

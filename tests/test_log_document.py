@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from damage_helpers import coordinator_in, make_compacted, paths_in, run
+from project_paths import TESTS_FOLDER
 
-TESTS = Path(__file__).parent
+TESTS = TESTS_FOLDER
 SECTION = (TESTS.parent / "docs" / "log.md").read_text().partition("## By file\n")[2].partition("\n## ")[0]
 LINES = [line for line in SECTION.splitlines() if line.startswith("| ")]
 ROWS = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in LINES[1:]]

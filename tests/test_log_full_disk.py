@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from peers.peer import client_environment
+from project_paths import TESTS_FOLDER
 
 SIZE = "4m"
 PATIENCE_S = 240
@@ -45,7 +46,7 @@ def small_disk(tmp_path: Path) -> Path:
 
 def test_server_on_full_disk_refuses_commits_and_resumes(small_disk: Path) -> None:
     command = f'{MOUNT} && exec "$@"'
-    program = Path(__file__).with_name("full_disk_program.py")
+    program = TESTS_FOLDER.joinpath("full_disk_program.py")
     done = in_namespace(small_disk, command, sys.executable, str(program), str(small_disk))
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

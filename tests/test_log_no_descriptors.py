@@ -24,6 +24,7 @@ from log_failure_helpers import (
     problem_events,
 )
 from peers.peer import client_environment
+from project_paths import TESTS_FOLDER
 from structlog.testing import capture_logs
 
 from callboard.runtime.disk.disk import is_full, no_space_reason
@@ -135,7 +136,7 @@ print(json.dumps({"errors": errors, "failure": full.failure + log.stats().failur
 
 def test_process_without_descriptors_continues_and_recovers(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path), str(Path(__file__).parent)],
+        [sys.executable, "-c", PROGRAM, str(tmp_path), str(TESTS_FOLDER)],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

@@ -13,6 +13,7 @@ import pytest
 from harness import NodeHarness, async_test, commit_values, heartbeat_values, join_and_sync, running_node
 from health_helpers import HttpResponse, get, serving
 from program_helpers import refusal
+from project_paths import DOCS
 from prometheus_client.parser import text_string_to_metric_families
 
 from callboard.runtime.log.stats import LogStats
@@ -197,7 +198,7 @@ def test_serve_with_invalid_metrics_address_is_refused(tmp_path: Path, address: 
 
 @async_test
 async def test_every_metric_is_documented(tmp_path: Path) -> None:
-    document = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text()
+    document = (DOCS / "metrics.md").read_text()
     async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         answer = await asyncio.to_thread(get, port, "/metrics")
     names = {family.name for family in text_string_to_metric_families(answer.text)}

@@ -18,12 +18,12 @@ from typing import NamedTuple
 import links
 import pytest
 from actor_system.players import LOOPS, THREADS
+from project_paths import TESTS_FOLDER
 from pykka_suite.plugin import DISPATCHER, INSIDE, OUTCOMES
 from pykka_suite.source import PYKKA
 from pykka_suite.table import NOT_ABOUT_OUR_ACTORS, NOT_ON_THE_LOOPS_THREAD, TESTS, USING_OUR_ACTORS
 from source_archive import SourceUnavailable
 
-HERE = Path(__file__).resolve().parent
 RUN_DEADLINE_S = 600
 
 
@@ -47,7 +47,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_suite(suite: Path, outcomes: Path, dispatcher: str, *, inside: bool = False) -> list[Outcome]:
     """Run all of it in a process of its own."""
     ours = {
-        "PYTHONPATH": os.pathsep.join([str(links.LINKS.parent), str(HERE)]),
+        "PYTHONPATH": os.pathsep.join([str(links.LINKS.parent), str(TESTS_FOLDER)]),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         DISPATCHER: dispatcher,
         INSIDE: "1" if inside else "",
@@ -71,7 +71,7 @@ def flat(groups: Iterable[tuple[str, ...]]) -> list[str]:
 
 def test_source_digest_matches_pinned_pykka_version() -> None:
     """Who pins another pykka brings the digest of its source along."""
-    pins = (HERE.parent / "constraints.txt").read_text().splitlines()
+    pins = (TESTS_FOLDER.parent / "constraints.txt").read_text().splitlines()
     assert f"pykka=={PYKKA.version}" in pins
     assert re.fullmatch("[0-9a-f]{64}", PYKKA.sha256)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from project_paths import DOCS
 
 from callboard.runtime.testing import __main__ as command
 from callboard.runtime.testing.simulation.chaos import Chaos
 from callboard.runtime.testing.simulation.scenario import Sim
 from callboard.runtime.testing.simulation.simulate import SimulationFailed, run_seed, simulate
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "simulation.md"
+PAGE = DOCS / "simulation.md"
 CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from project_paths import ROOT
 
 from callboard.runtime.log.folder import DataFolder
 
-ROOT = Path(__file__).resolve().parent.parent
 TEST = "tests/test_spark_source.py::test_the_types_are_those_that_spark_expects"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from log_helpers import WAIT_TIMEOUT_S, LazyDisk, append, entry, offset
+from project_paths import ROOT
 from pyspark.sql import DataFrame, SparkSession
 
 from callboard.actors.ports import Entry
@@ -23,7 +24,6 @@ from callboard.spark import read_groups, read_offsets
 from callboard.spark.columns import MAX_TIME_MS, MEMBER_FIELDS
 from callboard.spark.offsets import GROUPS, OFFSETS
 
-ROOT = Path(__file__).resolve().parent.parent
 PARTITIONS = 6
 ROUNDS_MAX = 2000  # of a writer that is quicker than Spark
 GROUP_IDS = ("orders", "Gruppe-ü", "グループ", "😀", "")

@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from project_paths import DOCS
 from pytest_helpers import run
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "testing.md"
+PAGE = DOCS / "testing.md"
 BLOCK = re.compile(r"^```python\n# (test_\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = dict(BLOCK.findall(PAGE.read_text()))
 

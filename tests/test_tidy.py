@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from project_paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PRODUCT = ("actors", "runtime", "spark")
 CODE = [path for folder in (*PRODUCT, "bench", "examples", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
 ACTORS = sorted((ROOT / "actors").rglob("*.py"))
