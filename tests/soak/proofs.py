@@ -45,12 +45,12 @@ def run_power_cuts(seed: int) -> str | None:
 
 def run_kills(seed: int) -> str | None:
     """A real server under load, ended by ``kill -9`` again and again."""
-    return run_pytest("tests/test_crash.py", {"CALLBOARD_TEST_SEED": str(seed)})
+    return run_pytest("tests/node/test_crash.py", {"CALLBOARD_TEST_SEED": str(seed)})
 
 
 def run_fuzz(seed: int) -> str | None:
     """100,000 damaged frames for a server."""
-    return run_pytest("tests/test_fuzz.py", {"CALLBOARD_FUZZ_SEED": str(seed)})
+    return run_pytest("tests/kafka/test_fuzz.py", {"CALLBOARD_FUZZ_SEED": str(seed)})
 
 
 def run_pytest(path: str, environment: Mapping[str, str]) -> str | None:
@@ -64,6 +64,6 @@ def run_pytest(path: str, environment: Mapping[str, str]) -> str | None:
 PROOFS: Mapping[str, Proof] = {
     "simulation": Proof(run_simulation, 1_000_000, 500, "PYTHONPATH=tests python -m simulation {seed}"),
     "power-cuts": Proof(run_power_cuts, 200_000, 200, "PYTHONPATH=tests python -m crashes {seed}"),
-    "kills": Proof(run_kills, 50, 1, "CALLBOARD_TEST_SEED={seed} python -m pytest tests/test_crash.py"),
-    "fuzz": Proof(run_fuzz, 100, 1, "CALLBOARD_FUZZ_SEED={seed} python -m pytest tests/test_fuzz.py"),
+    "kills": Proof(run_kills, 50, 1, "CALLBOARD_TEST_SEED={seed} python -m pytest tests/node/test_crash.py"),
+    "fuzz": Proof(run_fuzz, 100, 1, "CALLBOARD_FUZZ_SEED={seed} python -m pytest tests/kafka/test_fuzz.py"),
 }

@@ -4,7 +4,7 @@ Small wheels (pages of one to eight ticks) cross every boundary within a few ste
 run the same steps scaled to their pages. A failure names the seed.
 
 The random walks have 2 million steps in total. For longer walks set the number (about 8 s per million):
-``CALLBOARD_WHEEL_STEPS=20000000 pytest tests/test_wheel.py``.
+``CALLBOARD_WHEEL_STEPS=20000000 pytest tests/timer/test_wheel.py``.
 """
 
 from __future__ import annotations
