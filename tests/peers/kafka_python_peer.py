@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from kafka import (  # type: ignore[import-untyped, unused-ignore]
+from kafka import (  # type: ignore[attr-defined, import-untyped, unused-ignore]
     ConsumerRebalanceListener,
     KafkaAdminClient,
     KafkaConsumer,
@@ -15,10 +15,10 @@ from kafka import (  # type: ignore[import-untyped, unused-ignore]
     OffsetAndMetadata,
     TopicPartition,
 )
-from kafka.coordinator.assignors.roundrobin import (  # type: ignore[import-untyped, unused-ignore]
+from kafka.coordinator.assignors.roundrobin import (  # type: ignore[attr-defined, import-untyped, unused-ignore]
     RoundRobinPartitionAssignor,
 )
-from kafka.errors import KafkaConnectionError  # type: ignore[import-untyped, unused-ignore]
+from kafka.errors import KafkaConnectionError  # type: ignore[attr-defined, import-untyped, unused-ignore]
 
 from .peer_main import (
     HEARTBEAT_INTERVAL_MS,
