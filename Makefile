@@ -25,7 +25,7 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict -p callboard
-	cd tests && $(abspath $(BIN))/mypy --config-file ../setup.cfg --cache-dir ../.mypy_cache --strict .
+	cd tests && $(abspath $(BIN))/mypy --config-file $(CURDIR)/setup.cfg --cache-dir $(CURDIR)/.mypy_cache --strict .
 	$(BIN)/mypy --strict examples
 
 # What a real Kafka answers, for the tests in tests/conformance. Java and Maven are needed; most of it is waiting.
