@@ -104,7 +104,7 @@ class DelayedCall(MovableAlarm):
         self._callback = callback
         self.set(clock.monotonic_ms() + delay_ms)
 
-    def ring(self) -> None:
+    def fire(self) -> None:
         self._alarms.remove(self)
         self._callback()
 
