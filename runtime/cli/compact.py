@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -104,14 +103,11 @@ def compact(
         ),
     ] = f"{KEYS_BYTES_MAX >> 20}M",
     nice: Annotated[int, typer.Option(min=0, max=19, help="Niceness of the process.")] = 0,
-    end_with_stdin: Annotated[bool, typer.Option("--end-with-stdin", hidden=True)] = False,
 ) -> None:
     """Keep the newest record of each key of the offsets log, as Kafka's log cleaner does.
 
     The server may keep writing, and several compactions may run at once. Only closed segments are compacted.
     """
-    if end_with_stdin:
-        threading.Thread(target=_exit_when_stdin_closes, daemon=True).start()
     os.nice(nice)
     every_s = parse_every(every, once)
     memory_bytes = parse_memory(memory)
@@ -336,13 +332,6 @@ def describe_reports(reports: Sequence[CompactionReport], seconds: float) -> str
         )
     removed = sum(report.files_removed for report in reports)
     return "\n".join([*lines, *([f"{format_count(removed, 'old file')} removed"] if removed else [])])
-
-
-def _exit_when_stdin_closes() -> None:
-    """Exit at once when standard input is closed, that is when the parent process has ended."""
-    while os.read(0, 1):  # not sys.stdin: its lock, held here, would block the exit of the interpreter
-        pass
-    os._exit(PARENT_GONE_EXIT_CODE)
 
 
 def main(argv: Sequence[str]) -> int:

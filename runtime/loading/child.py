@@ -1,25 +1,16 @@
-"""The process that loads partitions beside the server.
+"""Loads one partition, in a child process or on the caller's thread.
 
-One interpreter has one lock, so a server that loads by itself would answer nobody meanwhile. It starts some of these,
-as many as there are processors, and sends each one job after the other.
-
-A job is a line of JSON on standard input; what was found goes back on standard output, in pieces: four bytes of length
-and a pickle. Pieces are small, because the server takes each of them between two requests. The last of a job is a
-``LoadReport``; it ends when its input does.
+Loading holds the interpreter's lock, so a server that loads a large log itself would answer no requests meanwhile. The
+result comes in pieces, which are small because the server handles each of them between two requests.
 """
 
 from __future__ import annotations
 
 import gc
-import json
-import pickle
-import signal
-import sys
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 from ..common.errors import StartError
 from ..disk.disk import Disk
@@ -29,7 +20,6 @@ from ..log.reading.newest import load_partition
 from ..log.reading.newest_transactions import load_transactions_partition
 from ..log.recovery.misplaced import find_misplaced
 from .pieces import (
-    LENGTH,
     CommittedEnds,
     LoadJob,
     LoadPiece,
@@ -39,14 +29,14 @@ from .pieces import (
     UnpackedGroups,
 )
 
-PIECE = 2000  # groups; to unpickle so many takes a millisecond
+PIECE_GROUPS = 2000  # unpickling them takes a millisecond
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
 def run(job: LoadJob, disk: Disk | None = None) -> Iterator[LoadPiece]:
-    """Do a job, here. What cannot be read is in the report."""
+    """All pieces of a job, a report last. Errors of the disk and the log are in the report."""
     try:
         yield from _transactions(job, disk) if job.is_transactions else _groups(job, disk)
     except (OSError, StartError, UnsupportedCompression) as error:
@@ -62,8 +52,8 @@ def _groups(job: LoadJob, disk: Disk | None) -> Iterator[LoadPiece]:
     yield from map(CommittedEnds, _pieces(loaded.committed_ends))
     yield from map(PackedGroups, _pieces(loaded.packed_groups))
     yield from map(UnpackedGroups, _pieces(loaded.unpacked_groups))
-    told = tuple(loaded.damages), tuple(loaded.problems)
-    yield LoadReport(loaded.records, loaded.unknown_keys, loaded.quarantined, *told)
+    damages, problems = tuple(loaded.damages), tuple(loaded.problems)
+    yield LoadReport(loaded.records, loaded.unknown_keys, loaded.quarantined, damages, problems)
 
 
 def _transactions(job: LoadJob, disk: Disk | None) -> Iterator[LoadPiece]:
@@ -77,7 +67,7 @@ def _transactions(job: LoadJob, disk: Disk | None) -> Iterator[LoadPiece]:
 
 
 def _misplaced(job: LoadJob, names: Collection[str]) -> str:
-    """Which name belongs to another partition, in words; empty if none does."""
+    """A message about a name that belongs to another partition; empty if there is none."""
     path = Path(job.folder)
     match = PARTITION_FOLDER.fullmatch(path.name)
     if not job.topic_partitions or match is None:
@@ -86,25 +76,13 @@ def _misplaced(job: LoadJob, names: Collection[str]) -> str:
     return "" if misplaced is None else str(misplaced)
 
 
-def _pieces(whole: dict[Key, Value]) -> Iterator[dict[Key, Value]]:
-    items = iter(whole.items())
-    while piece := dict(islice(items, PIECE)):
+def _pieces(content: dict[Key, Value]) -> Iterator[dict[Key, Value]]:
+    items = iter(content.items())
+    while piece := dict(islice(items, PIECE_GROUPS)):
         yield piece
 
 
-def serve(jobs: Iterable[bytes], out: BinaryIO) -> None:
-    for line in jobs:
-        for piece in run(LoadJob(*json.loads(line))):
-            data = pickle.dumps(piece, pickle.HIGHEST_PROTOCOL)
-            out.write(LENGTH.pack(len(data)))
-            out.write(data)
-        out.flush()
-
-
-def main() -> None:
-    """What the process does. Its server ends it, so a signal for all of a terminal, or of a service, is not for it."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    gc.disable()  # nothing here is circular, and looking for it takes a third of the time
-    with suppress(BrokenPipeError):  # the server has gone
-        serve(sys.stdin.buffer, sys.stdout.buffer)
+def run_in_child(job: LoadJob) -> Iterator[LoadPiece]:
+    """``run`` in a child process (``common.child_process``)."""
+    gc.disable()  # loading makes no reference cycles, and the collector would take a third of the time
+    yield from run(job)

@@ -8,10 +8,7 @@ completely. Transactions and the retention scan need all partitions, so they wai
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -27,12 +24,13 @@ from ...actors.records import (
     TransactionValue,
     UnknownRecord,
 )
+from ..common.child_process import ChildEnded, ChildProcess
 from ..common.errors import StartError
 from ..common.logs import get_logger
 from ..disk.disk import Disk, file_size
 from ..log.manifest import log_files
 from ..log.partition import TRANSACTIONS_TOPIC, folder_name
-from .pieces import LENGTH, LoadJob, LoadPiece, LoadReport, unpack
+from .pieces import LoadJob, LoadPiece
 
 if TYPE_CHECKING:
     from ..log.offsets_log import OffsetsLog
@@ -43,7 +41,7 @@ AT_ONCE_BYTES = 4 * 1024 * 1024
 FAST_BYTES = 32 * 1024 * 1024
 """From this size of the whole log on it pays to import numpy, which takes as long as to load 100,000 records."""
 
-COMMAND = "from {package}.child import main; main()"
+CHILD_FUNCTION = f"{__package__}.child:run_in_child"
 
 PieceHandler = Callable[[LoadJob, LoadPiece], None]
 
@@ -144,11 +142,11 @@ def _processors() -> int:
 
 
 class _LoadWorker:
-    """One subprocess. Runs its jobs in a thread if the subprocess cannot start or ends early."""
+    """One child process. Runs its jobs in a thread if the child cannot start or ends early."""
 
     def __init__(self, take: PieceHandler) -> None:
         self._take = take
-        self._child: Process | None = None
+        self._child: ChildProcess | None = None
 
     async def work(self, waiting: deque[LoadJob]) -> None:
         try:
@@ -168,40 +166,29 @@ class _LoadWorker:
             await asyncio.sleep(0)  # so that the loop handles requests in between
 
     async def _start(self) -> None:
-        command = COMMAND.format(package=__package__)
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        child = ChildProcess(CHILD_FUNCTION)
         try:
-            self._child = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", command, stdin=PIPE, stdout=PIPE, env=environment
-            )
+            await child.start()
+            self._child = child
         except OSError as error:
             log.warning("a subprocess to load the log could not start", reason=str(error), consequence="a thread loads")
 
-    async def _run_in_child(self, child: Process, job: LoadJob) -> list[LoadPiece] | None:
+    async def _run_in_child(self, child: ChildProcess, job: LoadJob) -> list[LoadPiece] | None:
         """All pieces of a job; None if the child ends before the last one.
 
         No piece is passed on before that: the job would run again, and a group with members must not be loaded twice.
         """
-        assert child.stdin is not None and child.stdout is not None
-        pieces: list[LoadPiece] = []
         try:
-            child.stdin.write(json.dumps(job).encode() + b"\n")
-            while not (pieces and isinstance(pieces[-1], LoadReport)):
-                (size,) = LENGTH.unpack(await child.stdout.readexactly(LENGTH.size))
-                pieces.append(unpack(await child.stdout.readexactly(size)))
-                await asyncio.sleep(0)  # so that the loop handles requests between pieces that are buffered
-        except Exception as error:  # uvloop raises errors of its own for a broken pipe
-            log.error("a subprocess that loads the log has ended", folder=job.folder, reason=repr(error))
+            return [piece async for piece in child.results(job)]
+        except ChildEnded as error:
+            log.error("a subprocess that loads the log has ended", folder=job.folder, reason=str(error))
             await self._stop()
             return None
-        return pieces
 
     async def _stop(self) -> None:
         child, self._child = self._child, None
         if child is not None:
-            with suppress(ProcessLookupError):
-                child.kill()
-            await child.wait()
+            await child.stop()
 
 
 def open_transactions(groups: Mapping[str, GroupData]) -> dict[int, set[str]]:

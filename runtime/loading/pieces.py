@@ -5,16 +5,11 @@ Separate from ``child``, so that a server with an empty log does not import the 
 
 from __future__ import annotations
 
-import pickle
-import struct
 from typing import NamedTuple
 
 from ...actors.group.offsets import GroupData
 from ...actors.records import TransactionValue
 from ..log.format.errors import Damage
-
-LENGTH = struct.Struct(">I")
-"""The length before each piece in the output of a subprocess."""
 
 
 class LoadJob(NamedTuple):
@@ -72,9 +67,3 @@ class LoadReport(NamedTuple):
 
 
 LoadPiece = PackedGroups | UnpackedGroups | CommittedEnds | TransactionalIds | LoadReport
-
-
-def unpack(data: bytes) -> LoadPiece:
-    """Decode a piece from a subprocess of this server. (Pickle: only for trusted data.)"""
-    piece: LoadPiece = pickle.loads(data)
-    return piece

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ import pytest
 
 from callboard.runtime.common.child_process import ChildEnded, ChildProcess, pack
 
-TARGET = f"{__name__}:run"
+TARGET = "test_child_process:run"
 DEADLINE_S = 60.0
 
 
@@ -73,6 +74,22 @@ def test_killed_child_raises_child_ended() -> None:
         with pytest.raises(ChildEnded):
             await results(child, "pid")
         await child.stop()
+        await child.stop()
+
+    asyncio.run(main())
+
+
+def test_child_ignores_signals_to_the_process_group() -> None:
+    """Ctrl-C in a terminal reaches the child too, but its parent decides when it ends."""
+
+    async def main() -> None:
+        child = ChildProcess(TARGET)
+        await child.start()
+        [pid] = await results(child, "pid")
+        assert isinstance(pid, int)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(pid, number)
+            assert await results(child, "pid") == [pid]
         await child.stop()
 
     asyncio.run(main())

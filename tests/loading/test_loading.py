@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -34,10 +30,10 @@ from callboard.actors.coordinator import actor as coordinator
 from callboard.actors.group.actor import GroupActor
 from callboard.actors.javahash import offsets_partition
 from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord, OffsetValue
+from callboard.runtime.common import child_process
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.loading import child as load_child
 from callboard.runtime.loading import loader as loading
-from callboard.runtime.loading import pieces as load_pieces
 from callboard.runtime.loading.loader import PieceHandler, load_inline
 from callboard.runtime.loading.pieces import LoadJob
 from callboard.runtime.log.format.batch import encode_batch, frame_record
@@ -220,7 +216,7 @@ async def test_jobs_of_ended_subprocess_are_run_in_thread(
     """The server loads by itself then: slowly, but all of it."""
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
     monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
-    monkeypatch.setattr(loading, "COMMAND", command)
+    monkeypatch.setattr(child_process, "PROGRAM", command)
     async with running_node(tmp_path) as harness:
         await harness.node.wait_until_loaded()
         client = await harness.connect()
@@ -234,7 +230,7 @@ async def test_loading_thread_ends_when_loading_is_cancelled(tmp_path: Path, mon
     for base in range(3):
         data = encode_batch(base, 5, 5, [frame_record(0, 0, *committed("g0", base)[1])])
         (tmp_path / segment_name(base)).write_bytes(data)
-    monkeypatch.setattr(loading, "COMMAND", "raise SystemExit(1)")
+    monkeypatch.setattr(child_process, "PROGRAM", "raise SystemExit(1)")
     loop, begun, go_on, reads = asyncio.get_running_loop(), asyncio.Event(), threading.Event(), list[int]()
 
     def slowly(disk: Disk, fd: int, size: int, position: int) -> bytes:
@@ -255,20 +251,17 @@ async def test_loading_thread_ends_when_loading_is_cancelled(tmp_path: Path, mon
 
 
 UNFINISHED = """
-import sys
-from callboard.runtime.loading import child as load_child
+from callboard.runtime.common.child_process import serve
+from callboard.runtime.loading import child
 
-whole = load_child.run
-
-def half(job):
-    for piece in whole(job):
-        if isinstance(piece, load_child.LoadReport):
-            sys.stdout.buffer.flush()
+def run_without_report(job):
+    for piece in child.run(job):
+        if isinstance(piece, child.LoadReport):
             raise SystemExit(1)
         yield piece
 
-load_child.run = half
-load_child.main()
+child.run_in_child = run_without_report
+serve("callboard.runtime.loading.child:run_in_child")
 """
 
 
@@ -285,29 +278,11 @@ async def test_pieces_of_ended_subprocess_are_not_loaded_twice(tmp_path: Path, m
     async with running_node(tmp_path) as harness:
         await join_and_sync(await harness.connect(), "g0")
         monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
-        monkeypatch.setattr(loading, "COMMAND", UNFINISHED)
+        monkeypatch.setattr(child_process, "PROGRAM", UNFINISHED)
         monkeypatch.setattr(coordinator, "GroupActor", Counted)
         await harness.restart()
         await harness.node.wait_until_loaded()
         assert made == ["g0"]
-
-
-def test_loading_subprocess_ignores_sigterm_and_sigint(tmp_path: Path) -> None:
-    """Its server would load by itself then, in a thread, and the stop would wait for all of a partition."""
-    command = [sys.executable, "-c", loading.COMMAND.format(package="callboard.runtime.loading")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    job = json.dumps(LoadJob(0, str(tmp_path), False, 0)).encode() + b"\n"
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as child:
-        assert child.stdin is not None and child.stdout is not None
-        for end_it in (None, signal.SIGTERM, signal.SIGINT):
-            if end_it is not None:
-                child.send_signal(end_it)
-            child.stdin.write(job)
-            child.stdin.flush()
-            (size,) = load_pieces.LENGTH.unpack(child.stdout.read(load_pieces.LENGTH.size))
-            assert load_pieces.unpack(child.stdout.read(size)) == load_pieces.LoadReport()
-        child.stdin.close()
-    assert child.returncode == 0
 
 
 @async_test

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import sys
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from compaction_helpers import BatchSpec, RecordSpec, by_manifest, write_files
 from structlog.testing import capture_logs
 
+from callboard.runtime.common import child_process
 from callboard.runtime.disk.checksum import with_checksum
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction.publish import GRACE_MS
@@ -75,18 +74,18 @@ def test_cleaner_run_compacts_in_process_and_is_logged(data: Path) -> None:
     expected = by_manifest(Disk(), data / ONE)
     cleaner = Cleaner(data, Settings())
     with capture_logs() as logs:
-        cleaner._look()
+        asyncio.run(cleaner.compact_due_partitions())
     assert newest_manifest(Disk(), data / ONE).generation == 1
     assert by_manifest(Disk(), data / ONE) == expected
     [event] = logs
     assert (event["event"], event["partition"]) == ("compacted", ONE)
     assert (event["records_before"], event["records_after"]) == (2, 1)
-    cleaner._look()
+    asyncio.run(cleaner.compact_due_partitions())
     assert cleaner.runs == 1
 
 
 def test_partition_is_due_for_publishing_after_grace_period(data: Path, now: ManualClock) -> None:
-    Cleaner(data, Settings())._look()
+    asyncio.run(Cleaner(data, Settings()).compact_due_partitions())
     cleaner = new_cleaner(data, now)
     now.wall_ms = newest_manifest(Disk(), data / ONE).created_ms + GRACE_MS - 1
     assert cleaner.due() == []
@@ -106,35 +105,52 @@ def test_unusable_manifest_is_logged_once_and_starts_no_run(data: Path) -> None:
     assert "found no manifest" in event["reason"]
 
 
-@pytest.mark.parametrize(
-    ("program", "expected"),
-    [
-        ("import sys; sys.stderr.write('callboard: damaged'); sys.exit(3)", "callboard: damaged"),
-        ("import os; os.kill(os.getpid(), 9)", ""),
-        ("print('no json'); raise SystemExit(1)", ""),
-    ],
-)
-def test_failed_run_is_logged(data: Path, monkeypatch: pytest.MonkeyPatch, program: str, expected: str) -> None:
-    monkeypatch.setattr(Cleaner, "_command", lambda self, names: [sys.executable, "-c", program])
+@pytest.mark.parametrize("program", ["raise SystemExit(3)", "import os; os.kill(os.getpid(), 9)", "print('garbage')"])
+def test_child_process_that_ends_is_logged(data: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    monkeypatch.setattr(child_process, "PROGRAM", program)
+    settings = Settings(log_cleaner_backoff_ms=1)
+
+    async def run_until_logged() -> None:
+        cleaner = Cleaner(data, settings)
+        cleaner.start()
+        while not logs:
+            await asyncio.sleep(0.01)
+        await cleaner.stop()
+
     with capture_logs() as logs:
-        Cleaner(data, Settings())._look()
-    [event] = logs
-    assert event["event"] == "the log could not be compacted"
-    assert event["reason"] == expected
+        asyncio.run(run_until_logged())
+    assert logs[0]["event"] == "the log could not be compacted"
+    assert newest_manifest(Disk(), data / ONE).generation == 0
 
 
-def test_pipe_of_child_process_stays_open_during_run(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The child would take a closed pipe for the end of the server."""
-    program = "import select, sys; sys.exit(4 if select.select([sys.stdin], [], [], 0.3)[0] else 5)"
-    monkeypatch.setattr(Cleaner, "_command", lambda self, names: [sys.executable, "-c", program])
+def test_damaged_partition_is_logged_and_others_are_compacted(data: Path) -> None:
+    write_files(Disk(), [CLOSED, OPEN], data / OTHER, base=1)
+    first = min((data / ONE).glob("*.log"))
+    first.write_bytes(first.read_bytes()[:-1] + b"?")
     with capture_logs() as logs:
-        Cleaner(data, Settings())._look()
-    assert [event["exit_code"] for event in logs] == [5]
+        asyncio.run(Cleaner(data, Settings()).compact_due_partitions())
+    assert [(event["event"], event["partition"]) for event in logs] == [
+        ("a partition cannot be compacted", ONE),
+        ("compacted", OTHER),
+    ]
+
+
+def test_halted_cleaner_ends_its_child_process(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_process, "PROGRAM", "import time; time.sleep(1000)")
+
+    async def halt_during_run() -> None:
+        cleaner = Cleaner(data, Settings(log_cleaner_backoff_ms=1))
+        cleaner.start()
+        while not cleaner.runs:
+            await asyncio.sleep(0.01)
+        await cleaner.stop()
+
+    asyncio.run(halt_during_run())
 
 
 def test_open_without_open_segment_continues_at_end_of_compacted_log(data: Path) -> None:
     """A power loss may lose the name of a segment that is still empty."""
-    Cleaner(data, Settings())._look()
+    asyncio.run(Cleaner(data, Settings()).compact_due_partitions())
     (data / ONE / f"{2:020d}.log").unlink()
     log = OffsetsLog(data, 5, transactions_partitions=5)
     log.open()
@@ -142,26 +158,15 @@ def test_open_without_open_segment_continues_at_end_of_compacted_log(data: Path)
     log.close()
 
 
-def options(cleaner: Cleaner) -> dict[str, Any]:
-    command = cleaner._command([ONE, OTHER])
-    return dict(pairwise(command))
-
-
-def test_child_process_receives_settings(data: Path) -> None:
+def test_compaction_job_has_the_settings_of_the_server(data: Path) -> None:
     settings = Settings(
         log_cleaner_min_cleanable_ratio=0.25,
         log_cleaner_delete_retention_ms=7,
         log_cleaner_dedupe_buffer_size=2_000_000,
         offsets_topic_segment_bytes=1000,
     )
-    given = options(Cleaner(data, settings))
-    assert given["--min-cleanable-ratio"] == "0.25"
-    assert given["--delete-retention-ms"] == "7"
-    assert given["--segment-bytes"] == "1000"
-    assert given["--memory"] == "2000000"
-    assert given["--partitions"] == f"{ONE},{OTHER}"
-
-
-def test_child_process_is_started_to_end_with_server(data: Path) -> None:
-    """If the server is killed, the child's standard input ends."""
-    assert "--end-with-stdin" in Cleaner(data, Settings())._command([])
+    job = Cleaner(data, settings)._job(data / ONE)
+    assert job.settings.min_ratio == 0.25
+    assert job.settings.delete_retention_ms == 7
+    assert job.settings.segment_bytes == 1000
+    assert job.settings.keys_bytes_max == 2_000_000

@@ -237,23 +237,3 @@ def test_server_with_cleaner_disabled_does_not_compact(tmp_path: Path) -> None:
     with ServerProcess(tmp_path, settings=settings, options=("--topic", "t:1")) as server:
         commit_until(server, lambda: True)
         assert generations(server) == 0
-
-
-def test_compactor_process_exits_with_its_parent() -> None:
-    """This includes a kill of the parent, which closes its end of the pipe."""
-    program = (
-        "import threading, time\n"
-        "from callboard.runtime.cli import compact\n"
-        "threading.Thread(target=compact._exit_when_stdin_closes, daemon=True).start()\n"
-        "print('up', flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    child = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=client_environment()
-    )
-    assert child.stdout is not None and child.stdin is not None
-    assert child.stdout.readline() == b"up\n"
-    assert child.poll() is None
-    child.stdin.close()
-    assert child.wait(60) == 0
-    child.stdout.close()
