@@ -49,7 +49,7 @@ class SimulatedGroup:
     def join(self, member_id: str = "", **options: Any) -> RecordedReply:
         reply, effects = RecordedReply(), Effects()
         self.group.join(requests.join(member_id, **options), reply, effects)
-        self._carry_out(effects)
+        self._apply(effects)
         return reply
 
     def sync(
@@ -57,31 +57,31 @@ class SimulatedGroup:
     ) -> RecordedReply:
         reply, effects = RecordedReply(), Effects()
         self.group.sync(requests.sync(member_id, generation_id, assignments, **options), reply, effects)
-        self._carry_out(effects)
+        self._apply(effects)
         return reply
 
     def heartbeat(self, member_id: str, generation_id: int, **options: Any) -> ErrorCode:
         effects = Effects()
-        answer = self.group.heartbeat(requests.heartbeat(member_id, generation_id, **options), effects)
-        self._carry_out(effects)
-        return answer
+        error = self.group.heartbeat(requests.heartbeat(member_id, generation_id, **options), effects)
+        self._apply(effects)
+        return error
 
     def leave(self, *members: str | LeavingMember) -> Left:
         effects = Effects()
         response = self.group.leave(requests.leave(*members), effects)
-        self._carry_out(effects)
+        self._apply(effects)
         return response
 
     def commit(self, **options: Any) -> ErrorCode:
         effects = Effects()
-        answer = self.group.commit_error(requests.commit(**options), effects)
-        self._carry_out(effects)
-        return answer
+        error = self.group.commit_error(requests.commit(**options), effects)
+        self._apply(effects)
+        return error
 
     def close(self, error: ErrorCode) -> None:
         effects = Effects()
         self.group.close(error, effects)
-        self._carry_out(effects)
+        self._apply(effects)
 
     def load(self, value: GroupValue) -> None:
         """Replace the group by one that is loaded from a record, as at a server start."""
@@ -89,7 +89,7 @@ class SimulatedGroup:
         self.pending_appends.clear()
         effects = Effects()
         self.group.load(value, effects)
-        self._carry_out(effects)
+        self._apply(effects)
 
     # The log ---------------------------------------------------------------------------------------------------------
 
@@ -99,13 +99,13 @@ class SimulatedGroup:
         assert pending.record.value is not None
         self.durable.append(pending.record.value)
         self.group.appended(pending.record.value, pending.context, effects)
-        self._carry_out(effects)
+        self._apply(effects)
 
     def fail(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
         """Fail the append of the oldest pending record."""
         pending, effects = self.pending_appends.popleft(), Effects()
         self.group.append_failed(pending.context, error, effects)
-        self._carry_out(effects)
+        self._apply(effects)
 
     # Time ------------------------------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class SimulatedGroup:
         for name in due:
             assert isinstance(name, tuple)
             self.group.expired(name, effects)
-        self._carry_out(effects)
+        self._apply(effects)
 
     def advance_to_next_alarm(self) -> None:
         assert self.next_due_ms is not None, "no alarm is set"
@@ -174,7 +174,7 @@ class SimulatedGroup:
     def generation(self) -> int:
         return self.group.generation
 
-    def _carry_out(self, effects: Effects) -> None:
+    def _apply(self, effects: Effects) -> None:
         for name, due_ms in effects.alarms.items():
             if due_ms is None:
                 self.alarms.pop(name, None)

@@ -42,7 +42,7 @@ def simulation() -> CoordinatorSimulation:
 
 
 @pytest.mark.parametrize(
-    ("request_", "answer"),
+    ("request_", "expected"),
     [
         (join("ghost"), Joined(UNKNOWN_MEMBER, member_id="ghost")),
         (sync("ghost", 1), Synced(UNKNOWN_MEMBER)),
@@ -61,12 +61,12 @@ def simulation() -> CoordinatorSimulation:
         (DescribeGroup(GROUP), Described(ErrorCode.NONE, GROUP, "Dead")),
         (DeleteGroup(GROUP), ErrorCode.GROUP_ID_NOT_FOUND),
     ],
-    ids=lambda one: type(one).__name__,
+    ids=lambda request: type(request).__name__,
 )
 def test_request_to_unknown_group_does_not_create_it(
-    simulation: CoordinatorSimulation, request_: GroupRequest, answer: Any
+    simulation: CoordinatorSimulation, request_: GroupRequest, expected: Any
 ) -> None:
-    assert simulation.post(request_).value == answer
+    assert simulation.post(request_).value == expected
     assert simulation.directory.groups == {}
     assert simulation.ask(ListGroups()).value == ()
 
@@ -124,7 +124,7 @@ def test_join_with_session_timeout_out_of_range_returns_26(
 
 
 @pytest.mark.parametrize(
-    ("request_", "answer"),
+    ("request_", "expected"),
     [
         (join("m"), Joined(ErrorCode.NOT_COORDINATOR, member_id="m")),
         (sync("m", 1), Synced(ErrorCode.NOT_COORDINATOR)),
@@ -135,10 +135,10 @@ def test_join_with_session_timeout_out_of_range_returns_26(
         (DescribeGroup("g"), Described(ErrorCode.NOT_COORDINATOR, "g")),
         (DeleteGroup("g"), ErrorCode.NOT_COORDINATOR),
     ],
-    ids=lambda one: type(one).__name__,
+    ids=lambda request: type(request).__name__,
 )
-def test_error_reply_for_every_request(request_: GroupRequest, answer: Any) -> None:
-    assert error_reply(request_, ErrorCode.NOT_COORDINATOR) == answer
+def test_error_reply_for_every_request(request_: GroupRequest, expected: Any) -> None:
+    assert error_reply(request_, ErrorCode.NOT_COORDINATOR) == expected
 
 
 # Listing -------------------------------------------------------------------------------------------------------------
@@ -266,5 +266,5 @@ def test_requests_do_not_overtake_those_in_coordinator_mailbox(simulation: Coord
     assert GROUP in simulation.directory.groups
     simulation.send(commit(4))
     simulation.run()
-    [answer] = simulation.post(fetch()).answers
-    assert [one.offset for _, partitions in answer.topics for one in partitions] == [4]
+    [response] = simulation.post(fetch()).answers
+    assert [fetched.offset for _, partitions in response.topics for fetched in partitions] == [4]

@@ -89,12 +89,12 @@ async def test_sliced_responses_are_complete_in_every_version(tmp_path: Path) ->
             ):
                 names = (["g", "nobody"] * count)[:count]
                 client.write(frame("describe_groups", version, groups=names, include_authorized_operations=True))
-                answer = await client.receive_frame()
-                groups = decode("describe_groups", version, answer)["groups"]
+                response = await client.receive_frame()
+                groups = decode("describe_groups", version, response)["groups"]
                 assert [group["group_id"] for group in groups] == names
                 assert {len(group["members"]) for group in groups if group["group_id"] == "g"} <= {1}
             kafka = schema("describe_groups", version)
-            body = answer[5:] if kafka.flexible_header else answer[4:]
+            body = response[5:] if kafka.flexible_header else response[4:]
             assert kafka.write(decode_response(version, body)) == body
 
 
@@ -112,9 +112,9 @@ async def test_deletes_of_many_groups_are_sliced(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         names = [f"nobody-{number}" for number in range(3 * MESSAGES_PER_BATCH + 1)]
-        answer = await client.ask("delete_groups", groups_names=names)
-        assert [result["group_id"] for result in answer["results"]] == names
-        assert {result["error_code"] for result in answer["results"]} == {"GROUP_ID_NOT_FOUND"}
+        response = await client.ask("delete_groups", groups_names=names)
+        assert [result["group_id"] for result in response["results"]] == names
+        assert {result["error_code"] for result in response["results"]} == {"GROUP_ID_NOT_FOUND"}
 
 
 @async_test

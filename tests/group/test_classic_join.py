@@ -348,7 +348,7 @@ def test_loaded_group_above_group_max_size_starts_rebalance(simulated_group: Sim
 
 
 def test_new_member_with_parked_join_is_removed_after_5_minutes(simulated_group: SimulatedGroup) -> None:
-    """KAFKA-7610: members of dead clients would pile up in a long join phase."""
+    """KAFKA-7610: members of dead clients would accumulate in a long join phase."""
     member = simulated_group.form_group({"rebalance_ms": 1_000_000, "session_ms": 1_000_000})[0]
     reply = simulated_group.join(rebalance_ms=1_000_000, session_ms=6000)
     simulated_group.heartbeat(member.member_id, 1)

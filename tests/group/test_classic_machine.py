@@ -170,12 +170,12 @@ class GroupMachine(RuleBasedStateMachine):
     # Time, disk and settings -----------------------------------------------------------------------------------------
 
     @rule(ms=st.sampled_from([0, 1, 2999, 3000, 6000, 10_000, 100_000]))
-    def wait(self, ms: int) -> None:
+    def advance(self, ms: int) -> None:
         self.simulated_group.advance(ms)
 
     @precondition(lambda self: self.simulated_group.alarms)
     @rule()
-    def wait_for_an_alarm(self) -> None:
+    def advance_to_next_alarm(self) -> None:
         self.simulated_group.advance_to_next_alarm()
 
     @precondition(lambda self: self.simulated_group.pending_appends)
@@ -193,7 +193,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.simulated_group.settings.group_max_size = size
 
     @rule()
-    def settle(self) -> None:
+    def join_and_sync_all(self) -> None:
         """All members join and sync. This makes the group Stable more often than random steps do."""
         for member in list(self.group.members):
             if self.group.state is State.PREPARING_REBALANCE and member.joining is None:
@@ -210,12 +210,12 @@ class GroupMachine(RuleBasedStateMachine):
     # Invariants ------------------------------------------------------------------------------------------------------
 
     @invariant()
-    def generations_never_go_back(self) -> None:
+    def generation_never_decreases(self) -> None:
         assert self.group.generation >= self.generation
         self.generation = self.group.generation
 
     @invariant()
-    def one_leads(self) -> None:
+    def leader_is_member(self) -> None:
         group = self.group
         assert group.leader_id is None or group.leader_id in group.members.by_id
         if group.state in (State.COMPLETING_REBALANCE, State.STABLE):
@@ -235,7 +235,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.joins = [reply for reply in self.joins if reply.is_waiting]
 
     @invariant()
-    def assignments_are_durable_before_they_are_told(self) -> None:
+    def assignments_are_durable_before_responses(self) -> None:
         for reply, member_id, generation in self.syncs:
             if not reply.is_waiting and reply.error is ErrorCode.NONE:
                 durable_assignments = [
@@ -249,7 +249,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.syncs = [sync for sync in self.syncs if sync[0].is_waiting]
 
     @invariant()
-    def stable_is_what_the_log_says(self) -> None:
+    def stable_group_equals_replayed_group(self) -> None:
         if self.group.state is not State.STABLE or self.simulated_group.pending_appends:
             return
         replayed = self.simulated_group.new_group()
@@ -257,7 +257,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert comparable_value(replayed._value()) == comparable_value(self.group._value())
 
     @invariant()
-    def whoever_waits_has_something_to_wait_for(self) -> None:
+    def members_have_deadlines(self) -> None:
         group = self.group
         for member in group.members:
             assert member.joining is None or member.syncing is None
@@ -273,7 +273,7 @@ class GroupMachine(RuleBasedStateMachine):
                 assert member.session.due_ms is not None, f"{member.member_id} has no session deadline"
 
     @invariant()
-    def no_state_but_stable_and_empty_lasts(self) -> None:
+    def rebalance_states_have_deadlines(self) -> None:
         group = self.group
         if group.state is State.PREPARING_REBALANCE:
             assert group.join_deadline.due_ms is not None

@@ -120,23 +120,23 @@ async def test_heartbeat_is_answered_before_most_join_responses_of_large_group(t
         while counts[-1] < MEMBERS - 1:
             await other_member.heartbeat()
             counts.append(answered_count(clients[1:], 2))
-        assert max(after - before for before, after in pairwise([0, *counts])) <= 4 * RESPONSES_PER_TURN
-        leader, *others = [decode("join_group", 9, client.answers()[-1]) for client in clients]
+        assert max(count - previous for previous, count in pairwise([0, *counts])) <= 4 * RESPONSES_PER_TURN
+        leader, *followers = [decode("join_group", 9, client.answers()[-1]) for client in clients]
         generation = leader["generation_id"]
-        assert {response["generation_id"] for response in others} == {generation}
+        assert {response["generation_id"] for response in followers} == {generation}
         assert {response["member_id"] for response in leader["members"]} == {
-            response["member_id"] for response in (leader, *others)
+            response["member_id"] for response in (leader, *followers)
         }
-        await sync_all(clients, leader, others, other_member)
+        await sync_all(clients, leader, followers, other_member)
 
 
-async def sync_all(clients: list[MemoryClient], leader: Any, others: list[Any], other_member: OtherMember) -> None:
+async def sync_all(clients: list[MemoryClient], leader: Any, followers: list[Any], other_member: OtherMember) -> None:
     """Check the same for the SyncGroup responses. Each member gets its own assignment."""
-    responses = [leader, *others]
+    responses = [leader, *followers]
     assignments = [
         {"member_id": response["member_id"], "assignment": response["member_id"].encode()} for response in responses
     ]
-    for client, response in zip(clients[1:], others, strict=True):
+    for client, response in zip(clients[1:], followers, strict=True):
         client.feed(
             frame("sync_group", 5, **sync_values(BURST_GROUP, Member(response["member_id"], response["generation_id"])))
         )
@@ -152,7 +152,7 @@ async def sync_all(clients: list[MemoryClient], leader: Any, others: list[Any], 
                 for client, count_before in zip(clients, counts_before, strict=True)
             )
         )
-    assert max(after - earlier for earlier, after in pairwise(counts)) <= 4 * RESPONSES_PER_TURN
+    assert max(count - previous for previous, count in pairwise(counts)) <= 4 * RESPONSES_PER_TURN
     for client, response in zip(clients, responses, strict=True):
         assert decode("sync_group", 5, client.answers()[-1])["assignment"] == response["member_id"].encode()
 
@@ -193,8 +193,8 @@ async def test_join_before_invalid_frame_is_answered(tmp_path: Path, caplog: pyt
         for invalid_frame, logged in ((b"\0\0\0\0", 1), (framed(b"\0\x63" + bytes(20)), 2)):
             client = MemoryClient(harness.node)
             client.feed(frame("join_group", 9, correlation_id=3, **join_values("g")) + invalid_frame)
-            [answer] = await client.answered(1)
-            assert correlation_id_of(answer) == 3
+            [response] = await client.answered(1)
+            assert correlation_id_of(response) == 3
             assert client.is_closed
             assert len(caplog.records) == logged
 

@@ -53,32 +53,32 @@ def test_allowed_transitions_equal_kafkas() -> None:
     assert {transition[0] for transition in transitions if transition[1] == "Dead"} == {state.value for state in State}
 
 
-def empty(simulated_group: SimulatedGroup) -> None:
+def form_empty(simulated_group: SimulatedGroup) -> None:
     assert simulated_group.state() is State.EMPTY
 
 
-def preparing(simulated_group: SimulatedGroup) -> None:
+def form_preparing(simulated_group: SimulatedGroup) -> None:
     simulated_group.join()
 
 
-def completing(simulated_group: SimulatedGroup) -> None:
+def form_completing(simulated_group: SimulatedGroup) -> None:
     simulated_group.join_all({})
 
 
-def stable(simulated_group: SimulatedGroup) -> None:
+def form_stable(simulated_group: SimulatedGroup) -> None:
     simulated_group.form_group({})
 
 
-def dead(simulated_group: SimulatedGroup) -> None:
+def form_dead(simulated_group: SimulatedGroup) -> None:
     simulated_group.close(ErrorCode.NOT_COORDINATOR)
 
 
 FORM_STATE: dict[State, Callable[[SimulatedGroup], None]] = {
-    State.EMPTY: empty,
-    State.PREPARING_REBALANCE: preparing,
-    State.COMPLETING_REBALANCE: completing,
-    State.STABLE: stable,
-    State.DEAD: dead,
+    State.EMPTY: form_empty,
+    State.PREPARING_REBALANCE: form_preparing,
+    State.COMPLETING_REBALANCE: form_completing,
+    State.STABLE: form_stable,
+    State.DEAD: form_dead,
 }
 
 

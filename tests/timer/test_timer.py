@@ -81,7 +81,7 @@ class TimerHarness:
         self.alarm.due_ms = None
         self.tell(Wake())
 
-    def play(self, until_ms: int) -> None:
+    def advance_to(self, until_ms: int) -> None:
         while self.alarm.due_ms is not None and self.alarm.due_ms <= until_ms:
             self.fire_alarm()
         self.clock.now_ms = max(self.clock.now_ms, until_ms)
@@ -96,9 +96,9 @@ def actor_system() -> Iterator[TimerHarness]:
 def test_deadline_is_delivered_once_when_due(actor_system: TimerHarness) -> None:
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", 46_000))
-    actor_system.play(45_999)
+    actor_system.advance_to(45_999)
     assert owner.heard == []
-    actor_system.play(10**9)
+    actor_system.advance_to(10**9)
     assert owner.heard == [(46_000, ("session",))]
     assert actor_system.alarm.due_ms is None
 
@@ -108,10 +108,10 @@ def test_deadline_is_delivered_at_its_millisecond(actor_system: TimerHarness, du
     """This holds for near and far deadlines: a client may sleep for its session timeout and then check."""
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", due_ms))
-    actor_system.play(due_ms - 1)
+    actor_system.advance_to(due_ms - 1)
     actor_system.tell(Wake())
     assert owner.heard == []
-    actor_system.play(due_ms)
+    actor_system.advance_to(due_ms)
     assert owner.heard == [(due_ms, ("session",))]
 
 
@@ -134,7 +134,7 @@ def test_schedule_replaces_deadline_of_same_name(actor_system: TimerHarness) -> 
         Schedule(second_owner, "session", 4000),
         Schedule(first_owner, "session", 3000),
     )
-    actor_system.play(5000)
+    actor_system.advance_to(5000)
     assert first_owner.heard == [(3000, ("session",))]
     assert second_owner.heard == [(4000, ("session",))]
 
@@ -144,7 +144,7 @@ def test_cancelled_deadline_is_not_delivered(actor_system: TimerHarness) -> None
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", 2000), Schedule(owner, "rebalance", 3000))
     actor_system.tell(Cancel(owner, "session"), Cancel(owner, "session"), Cancel(actor_system.owner(), "session"))
-    actor_system.play(5000)
+    actor_system.advance_to(5000)
     assert owner.heard == [(3000, ("rebalance",))]
 
 
@@ -154,7 +154,7 @@ def test_alarm_is_set_only_for_earlier_deadline_or_after_it_fired(actor_system: 
         actor_system.tell(Schedule(owner, name, due_ms))
     actor_system.tell(Cancel(owner, 3))
     assert actor_system.alarm.settings == [5000, 4000]
-    actor_system.play(10_000)
+    actor_system.advance_to(10_000)
     assert actor_system.alarm.settings == [5000, 4000, 4500, 5000, 6000]
     assert [names for _, names in owner.heard] == [(4,), (0, 2), (1,)]
 
@@ -171,14 +171,14 @@ def test_early_wake_delivers_nothing(actor_system: TimerHarness) -> None:
     assert actor_system.alarm.settings == []
     actor_system.tell(Schedule(owner, "session", 2000), Wake(), Wake())
     assert owner.heard == []
-    actor_system.play(2000)
+    actor_system.advance_to(2000)
     assert owner.heard == [(2000, ("session",))]
 
 
 def test_deadline_in_past_is_delivered_at_once(actor_system: TimerHarness) -> None:
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", 3))
-    actor_system.play(actor_system.clock.now_ms)
+    actor_system.advance_to(actor_system.clock.now_ms)
     assert owner.heard == [(1000, ("session",))]
 
 
@@ -202,7 +202,7 @@ def test_deadlines_of_dead_owner_are_dropped(actor_system: TimerHarness) -> None
         Schedule(dead_owner, "later", 9000),
         Schedule(live_owner, "session", 2000),
     )
-    actor_system.play(2000)
+    actor_system.advance_to(2000)
     assert live_owner.heard == [(2000, ("session",))]
     assert actor_system.alarm.due_ms is None, "deadlines of dead owners set no alarm"
 
@@ -211,9 +211,9 @@ def test_owner_can_schedule_again_in_handler(actor_system: TimerHarness) -> None
     """Groups do this after heartbeats have moved deadlines."""
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", 2000))
-    actor_system.play(2000)
+    actor_system.advance_to(2000)
     actor_system.tell(Schedule(owner, "session", 3500))
-    actor_system.play(4000)
+    actor_system.advance_to(4000)
     assert owner.heard == [(2000, ("session",)), (3500, ("session",))]
 
 
@@ -241,7 +241,7 @@ def test_random_deadlines_are_delivered_on_time(actor_system: TimerHarness, seed
         else:
             actor_system.tell(Cancel(owners[number], name))
             scheduled.pop((number, name), None)
-        actor_system.play(actor_system.clock.now_ms + rng.choice((0, 0, 1, rng.randrange(3000))))
+        actor_system.advance_to(actor_system.clock.now_ms + rng.choice((0, 0, 1, rng.randrange(3000))))
         for number, owner in enumerate(owners):
             for at_ms, names in owner.heard:
                 for expired_name in names:
