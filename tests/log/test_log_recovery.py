@@ -234,7 +234,7 @@ def test_bad_end_of_older_journal_is_reported_if_offsets_are_missing(tmp_path: P
 
 @pytest.mark.parametrize("sync", ["interval", "none"])
 def test_unsynced_rounds_are_lost_from_the_end_of_each_partition(tmp_path: Path, sync: SyncPolicy) -> None:
-    """The system wrote later blocks before earlier ones. The policy allows this, so it is logged once and is not damage."""
+    """Later blocks were written before earlier ones. The policy allows this, so it is logged once and is not damage."""
     live_log = open_log(tmp_path / "live", sync=sync)
     for number in range(6):
         append(live_log, [entry(0, number), entry(1, number)])
