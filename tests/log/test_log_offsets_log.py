@@ -345,10 +345,10 @@ def test_failed_journal_refuses_this_round_and_all_later_ones(tmp_path: Path, op
     disk = TraceDisk()
     log = open_log(tmp_path, disk=disk)
     assert append(log, [entry(0, 0)]) == [stored(0)]
-    disk.fails = lambda operation_, name: operation_ == operation and name == FIRST_JOURNAL
+    disk.fails = lambda called, name: called == operation and name == FIRST_JOURNAL
     with capture_logs() as lines:
         assert append(log, [entry(0, 1), entry(1, 1)]) == [FAILED, FAILED]
-        disk.fails = lambda operation_, name: False
+        disk.fails = lambda called, name: False
         assert append(log, [entry(0, 2)]) == [FAILED]
         assert (
             append(log, [Entry(0, (OffsetRecord("g", "t", 2**31, None),))])[0].error is ErrorCode.UNKNOWN_SERVER_ERROR
@@ -381,7 +381,7 @@ def test_failed_partition_file_loses_no_acknowledged_round(tmp_path: Path) -> No
 def test_failed_checkpoint_keeps_the_journal(tmp_path: Path, operation: str, name: str) -> None:
     disk = TraceDisk()
     log = open_log(tmp_path, disk=disk, checkpoint_bytes=1)
-    disk.fails = lambda operation_, name_: (operation_, name_) == (operation, name)
+    disk.fails = lambda called, file_name: (called, file_name) == (operation, name)
     append(log, [entry(0, 7)])
     disk.wait_for(operation, name)
     log.close()
@@ -407,7 +407,7 @@ def test_failed_creation_of_the_next_journal_fails_the_log(tmp_path: Path) -> No
 @pytest.mark.parametrize("operation", ["create", "sync", "sync_folder"])
 def test_open_of_unusable_folder_is_refused(tmp_path: Path, operation: str) -> None:
     disk = TraceDisk()
-    disk.fails = lambda operation_, name: operation_ == operation
+    disk.fails = lambda called, name: called == operation
     with pytest.raises(StartError, match="made to fail"):
         open_log(tmp_path, disk=disk)
 

@@ -267,7 +267,7 @@ def test_scan_finds_batches_with_any_chunk_size(tmp_path: Path, chunk_bytes: int
     """Small chunks, a batch larger than a chunk, and a truncated end with each chunk size."""
     path = write_partition(tmp_path, 3)
     path.write_bytes(path.read_bytes() + batch(3, "m" * 500) + batch(4))
-    actual = [(batch_.position, batch_.base_offset) for batch_ in scan(Disk(), path, None, chunk_bytes)]
+    actual = [(found_batch.position, found_batch.base_offset) for found_batch in scan(Disk(), path, None, chunk_bytes)]
     last_position = 3 * BATCH_BYTES + len(batch(3, "m" * 500))
     assert actual == [(0, 0), (BATCH_BYTES, 1), (2 * BATCH_BYTES, 2), (3 * BATCH_BYTES, 3), (last_position, 4)]
     content = path.read_bytes()

@@ -117,7 +117,7 @@ def test_wrong_byte_loses_its_batch_and_is_reported(tmp_path_factory: pytest.Tem
         assert actual[:2] == [0, 1] and damages == []
         assert at < 8 or len(actual) == 2
     else:
-        assert actual == [offset_ for offset_ in range(3) if offset_ != number]
+        assert actual == [value for value in range(3) if value != number]
         (damage,) = damages
         assert damage[:3] == (folder / FIRST_SEGMENT, number * BATCH_BYTES, BATCH_BYTES)
         assert damage.lost == f"{number} to {number}"

@@ -82,28 +82,28 @@ def killed_log(tmp_path_factory: pytest.TempPathFactory) -> DamagedLog:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(journal, "ZEROS", bytes(512))
         log = open_log(root / "live")
-        values_: dict[int, list[int]] = {0: [], 1: []}
+        appended: dict[int, list[int]] = {0: [], 1: []}
         for number in range(7):
-            append_round(log, number, values_)
+            append_round(log, number, appended)
         log.close()
         log = open_log(root / "live")
         for number in range(7, 10):
-            append_round(log, number, values_)
-        for partition in values_:
+            append_round(log, number, appended)
+        for partition in appended:
             list(log.read(partition))  # flushes everything to the partition files
         shutil.copytree(root / "live", root / "earlier")
         for number in range(10, 12):
-            append_round(log, number, values_)
+            append_round(log, number, appended)
         shutil.copytree(root / "live" / "journal", root / "earlier" / "journal", dirs_exist_ok=True)
         log.close()
-    return DamagedLog(root / "earlier", values_, find_ranges(root / "earlier"))
+    return DamagedLog(root / "earlier", appended, find_ranges(root / "earlier"))
 
 
-def append_round(log: OffsetsLog, number: int, values_: dict[int, list[int]]) -> None:
+def append_round(log: OffsetsLog, number: int, appended: dict[int, list[int]]) -> None:
     partitions = [partition for partition in (0, 1) if partition == 0 or number % 2]
     append(log, [entry(partition, number) for partition in partitions])
     for partition in partitions:
-        values_[partition].append(number)
+        appended[partition].append(number)
 
 
 def find_ranges(root: Path) -> dict[str, list[tuple[int, int, list[RecordId]]]]:
@@ -159,7 +159,7 @@ def start_and_check(
     except StartError as error:
         assert str(root) in str(error) and "expected" in str(error) and ";" in str(error)
         return
-    lost = {(partition, value) for partition, values_ in killed_log.values.items() for value in values_}
+    lost = {(partition, value) for partition, appended in killed_log.values.items() for value in appended}
     lost -= {(partition, value) for partition, read_values in actual.items() for value in read_values}
     assert lost <= {record for record in damaged_records if not killed_log.is_in_another_file(record, name)}
     for partition, read_values in actual.items():
@@ -333,7 +333,9 @@ def test_damage_of_partition_and_journal_loses_only_common_records(killed_log: D
             with capture_logs():
                 log = open_log(root)
                 actual = {(0, value) for value in values(log, 0)} | {(1, value) for value in values(log, 1)}
-                written = {(partition, value) for partition, values_ in killed_log.values.items() for value in values_}
+                written = {
+                    (partition, value) for partition, appended in killed_log.values.items() for value in appended
+                }
                 assert written - actual == lost
                 log.close()
 
@@ -417,6 +419,8 @@ def test_quarantined_bytes_are_durable_before_the_cut_and_not_overwritten(
         quarantined = [name for operation, name in disk.trace if operation == "sync" and ".torn-" in name]
         if len(quarantined) == 1:
             assert disk.trace.index(("sync", quarantined[0])) < disk.trace.index(("sync", path.name))
-    names = sorted(path_.name for path_ in path.parent.iterdir() if ".torn-" in path_.name)
+    names = sorted(
+        quarantine_path.name for quarantine_path in path.parent.iterdir() if ".torn-" in quarantine_path.name
+    )
     assert names == [f"{path.name}.torn-12", f"{path.name}.torn-12.2"]
     assert [(path.parent / name).read_bytes() for name in names] == [b"first", b"second"]

@@ -117,8 +117,8 @@ def test_several_damages_never_yield_a_wrong_record(
     starts = [sum(map(len, BATCHES[:number])) for number in range(len(BATCHES))]
     intact = [
         offsets
-        for offsets, start, batch_ in zip(BATCH_OFFSETS, starts, BATCHES, strict=True)
-        if data[start : start + len(batch_)] == batch_
+        for offsets, start, stored_batch in zip(BATCH_OFFSETS, starts, BATCHES, strict=True)
+        if data[start : start + len(stored_batch)] == stored_batch
     ]
     assert [offsets for offsets in offsets_of_batches(actual) if offsets in intact] == intact
     assert offsets_of_batches(actual) == sorted(offsets_of_batches(actual))
@@ -167,7 +167,7 @@ def test_survey_result_is_independent_of_chunk_size(tmp_path: Path, chunk_bytes:
     for piece in actual:
         if isinstance(piece, BatchRun):
             assert piece.data == data[piece.position : piece.position + len(piece.data)]
-            assert sum(batch_.size for batch_ in piece.batches) == len(piece.data)
+            assert sum(stored_batch.size for stored_batch in piece.batches) == len(piece.data)
             flat += piece.batches
         else:
             flat.append(piece)
@@ -311,7 +311,9 @@ def test_batch_in_a_record_of_a_batch_without_head_is_not_read(tmp_path: Path, i
 
 def test_valid_batches_between_two_damaged_ones_are_read(tmp_path: Path) -> None:
     """The lengths of the damaged batches are unknown."""
-    stored = [bytes(len(batch_)) if number in (1, 4) else batch_ for number, batch_ in enumerate(BATCHES)]
+    stored = [
+        bytes(len(stored_batch)) if number in (1, 4) else stored_batch for number, stored_batch in enumerate(BATCHES)
+    ]
     assert offsets_of_batches(survey(tmp_path, b"".join(stored))) == [
         BATCH_OFFSETS[0],
         BATCH_OFFSETS[2],

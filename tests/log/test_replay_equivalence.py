@@ -305,29 +305,29 @@ class CoordinatorMachine(RuleBasedStateMachine):
             if transaction.value is not None
         }
 
-    def _compacted(self, partition_: LogPartition) -> dict[str, object]:
+    def _compacted(self, log_partition: LogPartition) -> dict[str, object]:
         """Compact a copy twice: the first run keeps tombstones, the second drops them."""
-        disk = copy_of(self.disk, partition_.folder)
-        files = log_files(disk, partition_.folder).files
+        disk = copy_of(self.disk, log_partition.folder)
+        files = log_files(disk, log_partition.folder).files
         end = 1 + max(
             (
                 groups_by_name.offset
-                for groups_by_name in scan_partition(partition_, disk)
+                for groups_by_name in scan_partition(log_partition, disk)
                 if isinstance(groups_by_name, LoggedRecord)
             ),
             default=0,
         )
-        next_segment = partition_.folder / segment_name(max(end, files[-1].base + 1))
+        next_segment = log_partition.folder / segment_name(max(end, files[-1].base + 1))
         disk.close(disk.open(next_segment, os.O_CREAT | os.O_RDWR))
         for now_ms in (WALL_MS, WALL_MS + CENTURY_MS):
             compact(
                 disk,
-                partition_.folder,
+                log_partition.folder,
                 CompactionSettings(now_ms, "test", -1, 0, 1000, chunk_bytes=300),
                 clock=lambda: WALL_MS,
             )
         replay = LogReplay()
-        for groups_by_name in scan_partition(partition_, disk):
+        for groups_by_name in scan_partition(log_partition, disk):
             if isinstance(groups_by_name, LoggedRecord):
                 replay.apply(groups_by_name.record)
         return replay.state()
