@@ -156,7 +156,7 @@ def batch_with_records(batch: bytes, records: bytes, count: int) -> Batch:
 @pytest.mark.parametrize(
     ("records", "reason"),
     [
-        ("", "record 0 of 1: a variable-length number is cut off"),
+        ("", "record 0 of 1: cut off inside a varint"),
         ("7e", "claims 63 bytes"),
         ("01", "claims -1 bytes"),
         ("0600" + "00" + "00", "cut off|claims"),

@@ -326,7 +326,7 @@ def test_repair_with_matching_counts_writes_callboard_json(data: Path, capsys: p
     assert "--yes does it" in capsys.readouterr().out
     assert read_files(data) == files_before
     assert log_command(*arguments, "--yes") == 0
-    assert "(as it was)" in capsys.readouterr().out
+    assert "(unchanged)" in capsys.readouterr().out
     assert (data / INFO_NAME).read_bytes() == original_info
     with DataFolder(data) as folder:
         assert folder.offsets_partitions == PARTITIONS
