@@ -29,14 +29,14 @@ def fetch_offset(simulation: CoordinatorSimulation, **options: Any) -> int:
 def form_stable_group(simulation: CoordinatorSimulation, *options: dict[str, Any]) -> list[Joined]:
     """Form a Stable group; appends are held again afterwards."""
     simulation.holds_appends = False
-    joined = simulation.form_group(*(options or ({}, {})))
+    members = simulation.form_group(*(options or ({}, {})))
     simulation.holds_appends = True
     assert simulation.group()._group.state is State.STABLE
-    return joined
+    return members
 
 
 def start_joining(simulation: CoordinatorSimulation, *options: dict[str, Any]) -> list[RecordedReply]:
     """Send the first joins of a group and make its first record durable. The joins wait for the initial delay."""
-    joining = [simulation.post(join(**one)) for one in options or ({},)]
+    join_replies = [simulation.post(join(**join_options)) for join_options in options or ({},)]
     simulation.complete_append()
-    return joining
+    return join_replies

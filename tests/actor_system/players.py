@@ -25,7 +25,7 @@ from callboard.runtime.engine.dispatcher import LoopDispatcher
 from callboard.runtime.engine.simulation import Simulation
 from callboard.runtime.engine.system import System
 
-WAIT_TIMEOUT_S = 120  # how long a test waits before it says that nothing will come
+WAIT_TIMEOUT_S = 120  # a test that waits longer fails
 LOOPS = ("asyncio", "uvloop")
 THREADS = ("threads-1", "threads-4")
 REAL = (*LOOPS, *THREADS)
@@ -81,9 +81,9 @@ class Player(Actor):
         self.received.append(f"{self.name}stop")
 
 
-def do(what: Callable[..., Any]) -> Call:
-    """A message that makes a player call ``what`` with itself."""
-    return Call((what,))
+def do(function: Callable[..., Any]) -> Call:
+    """A message that makes a player call ``function`` with itself."""
+    return Call((function,))
 
 
 def keep_reply(player: Player) -> object:
@@ -111,9 +111,9 @@ class SystemHarness:
         """Run the actors until ``condition`` is true."""
         deadline_s = time.monotonic() + WAIT_TIMEOUT_S
         while not condition():
-            assert time.monotonic() < deadline_s, "what the test waits for does not come"
+            assert time.monotonic() < deadline_s, "the condition is not met in time"
             if isinstance(self.system.dispatcher, Simulation):
-                assert self.system.dispatcher.step(), "what the test waits for will not come: nothing is left to run"
+                assert self.system.dispatcher.step(), "the condition cannot be met: no actor has messages"
             else:
                 time.sleep(0.0002)
 

@@ -78,8 +78,8 @@ class RecordedReply:
     @property
     def value(self) -> Any:
         """The reply. AssertionError if there is none."""
-        assert not self.errors, f"answered with an exception: {self.errors}"
-        assert len(self.answers) == 1, f"{len(self.answers)} answers: {self.answers}"
+        assert not self.errors, f"the reply is an exception: {self.errors}"
+        assert len(self.answers) == 1, f"{len(self.answers)} replies: {self.answers}"
         return self.answers[0]
 
     @property
@@ -89,7 +89,7 @@ class RecordedReply:
         return value if isinstance(value, ErrorCode) else ErrorCode(value.error)
 
     def _check(self) -> None:
-        assert len(self.answers) + len(self.errors) == 1, f"answered twice: {self.answers} {self.errors}"
+        assert len(self.answers) + len(self.errors) == 1, f"more than one reply: {self.answers} {self.errors}"
 
 
 class ManualLog:
@@ -107,7 +107,7 @@ class ManualLog:
 
     def append(self, entries: Sequence[Entry], timestamp_ms: int, done: Callable[[Sequence[Appended]], None]) -> None:
         assert self._done is None, "two rounds in flight"
-        assert entries, "a round of nothing"
+        assert entries, "a round has no entries"
         self.rounds.append(list(entries))
         self.timestamps_ms.append(timestamp_ms)
         self._done = done
@@ -132,7 +132,7 @@ class ManualLog:
             assert not isinstance(record, UnknownRecord)
             if not isinstance(record, TransactionRecord):
                 partitions.setdefault(partition, PartitionReplay()).replay(record)
-        return {group_id: data for one in partitions.values() for group_id, data in one.groups.items()}
+        return {group_id: data for content in partitions.values() for group_id, data in content.groups.items()}
 
     def _outcome(self, entry: Entry, error: ErrorCode) -> Appended:
         if error is not ErrorCode.NONE:

@@ -64,8 +64,8 @@ def sync(
     protocol_type: str | None = "consumer",
     protocol_name: str | None = None,
 ) -> SyncGroup:
-    given = tuple((assignments or {}).items())
-    return SyncGroup(group_id, member_id, instance, generation_id, protocol_type, protocol_name, given)
+    assignment_items = tuple((assignments or {}).items())
+    return SyncGroup(group_id, member_id, instance, generation_id, protocol_type, protocol_name, assignment_items)
 
 
 def heartbeat(member_id: str, generation_id: int, *, group_id: str = GROUP, instance: str | None = None) -> Heartbeat:

@@ -29,7 +29,7 @@ class PendingAppend(NamedTuple):
 
 
 class SimulatedGroup:
-    """A group with its clock, alarms and records. ``Members.check`` runs after every step."""
+    """A group with its own clock, alarms and records. ``Members.check`` runs after every step."""
 
     def __init__(self, *, holds_appends: bool = False, now_ms: int = 1_000_000, seed: int = 0) -> None:
         self.settings = FakeGroupSettings()
@@ -49,7 +49,7 @@ class SimulatedGroup:
     def join(self, member_id: str = "", **options: Any) -> RecordedReply:
         reply, effects = RecordedReply(), Effects()
         self.group.join(requests.join(member_id, **options), reply, effects)
-        self._carry_out(effects)
+        self._apply(effects)
         return reply
 
     def sync(
@@ -57,55 +57,55 @@ class SimulatedGroup:
     ) -> RecordedReply:
         reply, effects = RecordedReply(), Effects()
         self.group.sync(requests.sync(member_id, generation_id, assignments, **options), reply, effects)
-        self._carry_out(effects)
+        self._apply(effects)
         return reply
 
     def heartbeat(self, member_id: str, generation_id: int, **options: Any) -> ErrorCode:
         effects = Effects()
-        answer = self.group.heartbeat(requests.heartbeat(member_id, generation_id, **options), effects)
-        self._carry_out(effects)
-        return answer
+        error = self.group.heartbeat(requests.heartbeat(member_id, generation_id, **options), effects)
+        self._apply(effects)
+        return error
 
-    def leave(self, *who: str | LeavingMember) -> Left:
+    def leave(self, *members: str | LeavingMember) -> Left:
         effects = Effects()
-        answer = self.group.leave(requests.leave(*who), effects)
-        self._carry_out(effects)
-        return answer
+        response = self.group.leave(requests.leave(*members), effects)
+        self._apply(effects)
+        return response
 
     def commit(self, **options: Any) -> ErrorCode:
         effects = Effects()
-        answer = self.group.commit_error(requests.commit(**options), effects)
-        self._carry_out(effects)
-        return answer
+        error = self.group.commit_error(requests.commit(**options), effects)
+        self._apply(effects)
+        return error
 
     def close(self, error: ErrorCode) -> None:
         effects = Effects()
         self.group.close(error, effects)
-        self._carry_out(effects)
+        self._apply(effects)
 
     def load(self, value: GroupValue) -> None:
-        """Replace the group by one that is loaded from a record, as at a start."""
+        """Replace the group by one that is loaded from a record, as at a server start."""
         self.group, self.alarms = self.new_group(), {}
         self.pending_appends.clear()
         effects = Effects()
         self.group.load(value, effects)
-        self._carry_out(effects)
+        self._apply(effects)
 
     # The log ---------------------------------------------------------------------------------------------------------
 
     def complete_append(self) -> None:
         """Make the oldest pending record durable."""
-        sent, effects = self.pending_appends.popleft(), Effects()
-        assert sent.record.value is not None
-        self.durable.append(sent.record.value)
-        self.group.appended(sent.record.value, sent.context, effects)
-        self._carry_out(effects)
+        pending, effects = self.pending_appends.popleft(), Effects()
+        assert pending.record.value is not None
+        self.durable.append(pending.record.value)
+        self.group.appended(pending.record.value, pending.context, effects)
+        self._apply(effects)
 
     def fail(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
         """Fail the append of the oldest pending record."""
-        sent, effects = self.pending_appends.popleft(), Effects()
-        self.group.append_failed(sent.context, error, effects)
-        self._carry_out(effects)
+        pending, effects = self.pending_appends.popleft(), Effects()
+        self.group.append_failed(pending.context, error, effects)
+        self._apply(effects)
 
     # Time ------------------------------------------------------------------------------------------------------------
 
@@ -125,12 +125,12 @@ class SimulatedGroup:
         """Fire all alarms that are due now, in one turn."""
         effects = Effects()
         due = [name for name, due_ms in self.alarms.items() if due_ms <= self.clock.now_ms]
-        for name in sorted(due, key=lambda one: self.alarms[one]):
+        for name in sorted(due, key=lambda alarm_name: self.alarms[alarm_name]):
             del self.alarms[name]
         for name in due:
             assert isinstance(name, tuple)
             self.group.expired(name, effects)
-        self._carry_out(effects)
+        self._apply(effects)
 
     def advance_to_next_alarm(self) -> None:
         assert self.next_due_ms is not None, "no alarm is set"
@@ -140,7 +140,9 @@ class SimulatedGroup:
 
     def join_all(self, *options: dict[str, Any]) -> list[Joined]:
         """Members join; the group is CompletingRebalance afterwards. Returns the replies, the leader first."""
-        replies = [self.join(**{"client": f"m{number}", **one}) for number, one in enumerate(options)]
+        replies = [
+            self.join(**{"client": f"m{number}", **member_options}) for number, member_options in enumerate(options)
+        ]
         while any(reply.is_waiting for reply in replies):
             self.advance_to_next_alarm()
         assert all(reply.error is ErrorCode.NONE for reply in replies)
@@ -148,19 +150,21 @@ class SimulatedGroup:
 
     def form_group(self, *options: dict[str, Any]) -> list[Joined]:
         """Members join and sync; the group is Stable afterwards. The assignments are ``b"of " + member_id``."""
-        joined = self.join_all(*options)
-        self.assign(joined)
+        members = self.join_all(*options)
+        self.assign(members)
         assert self.state() is State.STABLE
-        return joined
+        return members
 
-    def assign(self, joined: list[Joined]) -> list[RecordedReply]:
+    def assign(self, members: list[Joined]) -> list[RecordedReply]:
         """All members of a generation, including the leader, sync."""
-        parts = {one.member_id: b"of " + one.member_id.encode() for one in joined}
+        assignments = {member.member_id: b"of " + member.member_id.encode() for member in members}
         replies = []
-        for one in joined:
-            is_leader = one.leader == one.member_id
-            instance = self.group.members.by_id[one.member_id].group_instance_id
-            replies.append(self.sync(one.member_id, one.generation_id, parts if is_leader else None, instance=instance))
+        for member in members:
+            is_leader = member.leader == member.member_id
+            instance = self.group.members.by_id[member.member_id].group_instance_id
+            replies.append(
+                self.sync(member.member_id, member.generation_id, assignments if is_leader else None, instance=instance)
+            )
         return replies
 
     def state(self) -> State:
@@ -170,7 +174,7 @@ class SimulatedGroup:
     def generation(self) -> int:
         return self.group.generation
 
-    def _carry_out(self, effects: Effects) -> None:
+    def _apply(self, effects: Effects) -> None:
         for name, due_ms in effects.alarms.items():
             if due_ms is None:
                 self.alarms.pop(name, None)

@@ -97,7 +97,7 @@ class CoordinatorSimulation:
         while self.log.in_flight and not self.holds_appends:
             self.log.complete_append()
             self.dispatcher.run()
-        assert all(len(reply.answers) + len(reply.errors) <= 1 for reply in self.replies), "answered twice"
+        assert all(len(reply.answers) + len(reply.errors) <= 1 for reply in self.replies), "a request got two replies"
 
     def complete_append(self) -> None:
         """Make the round in flight durable and run."""
@@ -128,16 +128,19 @@ class CoordinatorSimulation:
 
     def form_group(self, *options: dict[str, Any]) -> list[Joined]:
         """Members join and sync; the group is Stable afterwards. Returns the join replies, the leader's first."""
-        replies = [self.post(requests.join(**{"client": f"m{number}", **one})) for number, one in enumerate(options)]
+        replies = [
+            self.post(requests.join(**{"client": f"m{number}", **member_options}))
+            for number, member_options in enumerate(options)
+        ]
         while any(reply.is_waiting for reply in replies):
             self.advance(self.settings.group_initial_rebalance_delay_ms)
-        joined: list[Joined] = [reply.value for reply in replies]
-        for one in joined:
-            parts = {other.member_id: b"of " + other.member_id.encode() for other in joined}
-            mine = parts if one.leader == one.member_id else None
+        members: list[Joined] = [reply.value for reply in replies]
+        assignments = {member.member_id: b"of " + member.member_id.encode() for member in members}
+        for member in members:
+            own_assignments = assignments if member.leader == member.member_id else None
             group_id = options[0].get("group_id", requests.GROUP)
-            self.post(requests.sync(one.member_id, one.generation_id, mine, group_id=group_id))
-        return joined
+            self.post(requests.sync(member.member_id, member.generation_id, own_assignments, group_id=group_id))
+        return members
 
     def group(self, group_id: str = requests.GROUP) -> GroupActor:
         """The instance of the group's actor."""

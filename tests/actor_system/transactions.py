@@ -25,7 +25,7 @@ Producer = tuple[int, int]
 
 
 class FakeTopics:
-    """``TransactionTopics`` whose ids count from 1000 on."""
+    """``TransactionTopics`` whose producer ids count from 1000."""
 
     def __init__(self) -> None:
         self.next_id = 1000
@@ -50,17 +50,17 @@ class FakeTransactionSettings:
 
 def transactions_in(log: ManualLog) -> dict[str, TransactionValue]:
     """The transactional ids as a loader would find them."""
-    found: dict[str, TransactionValue] = {}
+    values: dict[str, TransactionValue] = {}
     for _partition, record in log.durable:
         if isinstance(record, TransactionRecord):
-            found.pop(record.transactional_id, None)
+            values.pop(record.transactional_id, None)
             if record.value is not None:
-                found[record.transactional_id] = record.value
-    return found
+                values[record.transactional_id] = record.value
+    return values
 
 
 class TransactionSimulation(CoordinatorSimulation):
-    """With a ``log`` of another world it goes on where that one ended."""
+    """With the ``log`` of another simulation it continues from the durable records of that simulation."""
 
     def __init__(self, *, log: ManualLog | None = None, holds_appends: bool = False, seed: int | None = None) -> None:
         log = log or ManualLog()
@@ -70,7 +70,9 @@ class TransactionSimulation(CoordinatorSimulation):
         self.topics = FakeTopics()
         self.transaction_settings = FakeTransactionSettings()
         self.table = {name: Transaction(name, value) for name, value in transactions_in(log).items()}
-        self.topics.next_id = max((t.value.producer_id + 1 for t in self.table.values()), default=1000)
+        self.topics.next_id = max(
+            (transaction.value.producer_id + 1 for transaction in self.table.values()), default=1000
+        )
         offsets_partitions = self.settings.offsets_topic_num_partitions
         environment = TransactionEnvironment(
             self.transaction_settings,
@@ -97,9 +99,9 @@ class TransactionSimulation(CoordinatorSimulation):
     # Shortcuts -------------------------------------------------------------------------------------------------------
 
     def init(self, name: str = TX, producer: Producer = (-1, -1), timeout_ms: int = TIMEOUT_MS) -> Producer:
-        given = self.ask_transactions(InitProducerId(name, timeout_ms, *producer)).value
-        assert not given.error, given.error.name
-        return given.producer_id, given.producer_epoch
+        response = self.ask_transactions(InitProducerId(name, timeout_ms, *producer)).value
+        assert not response.error, response.error.name
+        return response.producer_id, response.producer_epoch
 
     def add_offsets(self, producer: Producer, group_id: str = GROUP, name: str = TX) -> RecordedReply:
         return self.ask_transactions(AddOffsets(name, *producer, group_id))
@@ -147,9 +149,9 @@ def txn_commit(
 
 
 def fetched(simulation: TransactionSimulation, group_id: str = GROUP, stable: bool = True) -> FetchedOffset:
-    [(_topic, [found])] = simulation.post(fetch(group_id=group_id, require_stable=stable)).value.topics
-    assert isinstance(found, FetchedOffset)
-    return found
+    [(_topic, [fetched_offset])] = simulation.post(fetch(group_id=group_id, require_stable=stable)).value.topics
+    assert isinstance(fetched_offset, FetchedOffset)
+    return fetched_offset
 
 
 def offset(simulation: TransactionSimulation, group_id: str = GROUP) -> int:

@@ -30,7 +30,7 @@ from callboard.actors.messages import (
 )
 from callboard.actors.records import OffsetRecord
 
-UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+UNKNOWN_MEMBER = ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.fixture
@@ -38,16 +38,19 @@ def simulation() -> CoordinatorSimulation:
     return CoordinatorSimulation()
 
 
-# Groups that are not there -------------------------------------------------------------------------------------------
+# Unknown groups ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("request_", "answer"),
+    ("request_", "expected"),
     [
-        (join("ghost"), Joined(UNKNOWN, member_id="ghost")),
-        (sync("ghost", 1), Synced(UNKNOWN)),
-        (heartbeat("ghost", 1), UNKNOWN),
-        (leave("a", "b"), Left(ErrorCode.NONE, (LeftMember("a", None, UNKNOWN), LeftMember("b", None, UNKNOWN)))),
+        (join("ghost"), Joined(UNKNOWN_MEMBER, member_id="ghost")),
+        (sync("ghost", 1), Synced(UNKNOWN_MEMBER)),
+        (heartbeat("ghost", 1), UNKNOWN_MEMBER),
+        (
+            leave("a", "b"),
+            Left(ErrorCode.NONE, (LeftMember("a", None, UNKNOWN_MEMBER), LeftMember("b", None, UNKNOWN_MEMBER))),
+        ),
         (commit(generation_id=0, member_id="ghost"), Committed((ErrorCode.GROUP_ID_NOT_FOUND,))),
         (commit(generation_id=0, supports_group_id_not_found=False), Committed((ErrorCode.ILLEGAL_GENERATION,))),
         (
@@ -58,12 +61,12 @@ def simulation() -> CoordinatorSimulation:
         (DescribeGroup(GROUP), Described(ErrorCode.NONE, GROUP, "Dead")),
         (DeleteGroup(GROUP), ErrorCode.GROUP_ID_NOT_FOUND),
     ],
-    ids=lambda one: type(one).__name__,
+    ids=lambda request: type(request).__name__,
 )
 def test_request_to_unknown_group_does_not_create_it(
-    simulation: CoordinatorSimulation, request_: GroupRequest, answer: Any
+    simulation: CoordinatorSimulation, request_: GroupRequest, expected: Any
 ) -> None:
-    assert simulation.post(request_).value == answer
+    assert simulation.post(request_).value == expected
     assert simulation.directory.groups == {}
     assert simulation.ask(ListGroups()).value == ()
 
@@ -75,15 +78,15 @@ def test_join_or_simple_commit_creates_group(simulation: CoordinatorSimulation, 
 
 
 def test_two_pipelined_requests_create_one_group(simulation: CoordinatorSimulation) -> None:
-    """Both were sent before the group existed."""
-    first, second = simulation.send(join()), simulation.send(commit(3))
+    """Both requests are sent before the group exists."""
+    join_reply, commit_reply = simulation.send(join()), simulation.send(commit(3))
     simulation.run()
     assert len(simulation.directory.groups) == 1
-    assert first.is_waiting
-    assert second.value == Committed((UNKNOWN,)), "a simple consumer has no place among members"
+    assert join_reply.is_waiting
+    assert commit_reply.value == Committed((UNKNOWN_MEMBER,)), "a group with members refuses simple commits"
 
 
-# What no group sees --------------------------------------------------------------------------------------------------
+# Invalid requests ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("request_", [join(group_id=""), sync("m", 1, group_id=""), leave("m", group_id="")])
@@ -103,23 +106,25 @@ def test_offsets_can_be_committed_with_empty_group_id(simulation: CoordinatorSim
     assert simulation.post(DeleteGroup("")).value is ErrorCode.NONE
 
 
-@pytest.mark.parametrize(("session_ms", "fits"), [(5999, False), (6000, True), (1_800_000, True), (1_800_001, False)])
-@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize(
+    ("session_ms", "is_valid"), [(5999, False), (6000, True), (1_800_000, True), (1_800_001, False)]
+)
+@pytest.mark.parametrize("group_exists", [True, False])
 def test_join_with_session_timeout_out_of_range_returns_26(
-    simulation: CoordinatorSimulation, session_ms: int, fits: bool, exists: bool
+    simulation: CoordinatorSimulation, session_ms: int, is_valid: bool, group_exists: bool
 ) -> None:
-    if exists:
+    if group_exists:
         simulation.post(join())
     reply = simulation.post(join("", session_ms=session_ms))
-    assert reply.is_waiting is fits
-    if not fits:
+    assert reply.is_waiting is is_valid
+    if not is_valid:
         assert reply.value == Joined(ErrorCode.INVALID_SESSION_TIMEOUT)
-        assert (GROUP in simulation.directory.groups) is exists
+        assert (GROUP in simulation.directory.groups) is group_exists
         assert simulation.post(join("me", session_ms=session_ms)).value.member_id == "me"
 
 
 @pytest.mark.parametrize(
-    ("request_", "answer"),
+    ("request_", "expected"),
     [
         (join("m"), Joined(ErrorCode.NOT_COORDINATOR, member_id="m")),
         (sync("m", 1), Synced(ErrorCode.NOT_COORDINATOR)),
@@ -130,10 +135,10 @@ def test_join_with_session_timeout_out_of_range_returns_26(
         (DescribeGroup("g"), Described(ErrorCode.NOT_COORDINATOR, "g")),
         (DeleteGroup("g"), ErrorCode.NOT_COORDINATOR),
     ],
-    ids=lambda one: type(one).__name__,
+    ids=lambda request: type(request).__name__,
 )
-def test_error_reply_for_every_request(request_: GroupRequest, answer: Any) -> None:
-    assert error_reply(request_, ErrorCode.NOT_COORDINATOR) == answer
+def test_error_reply_for_every_request(request_: GroupRequest, expected: Any) -> None:
+    assert error_reply(request_, ErrorCode.NOT_COORDINATOR) == expected
 
 
 # Listing -------------------------------------------------------------------------------------------------------------
@@ -141,7 +146,7 @@ def test_error_reply_for_every_request(request_: GroupRequest, answer: Any) -> N
 
 def test_list_groups_follows_state_changes(simulation: CoordinatorSimulation) -> None:
     def states(**filters: frozenset[str]) -> dict[str, str]:
-        return {one.group_id: one.state for one in simulation.ask(ListGroups(**filters)).value}
+        return {group.group_id: group.state for group in simulation.ask(ListGroups(**filters)).value}
 
     simulation.post(commit(group_id="simple"))
     simulation.post(join(group_id="waiting", version=4))
@@ -174,27 +179,27 @@ def test_group_reports_only_changed_listings(simulation: CoordinatorSimulation) 
     simulation.post(commit(group_id="simple"))
     group = simulation.group("simple")
     pending = simulation.post(join(group_id="simple", version=4)).value.member_id
-    before = group._listed
+    listed_before = group._listed
     simulation.send(leave(pending, group_id="simple"))
     simulation.dispatcher.step()
-    assert group._listed is before
+    assert group._listed is listed_before
     assert simulation.coordinator.actor_inbox.empty()
 
 
-# Groups that go ------------------------------------------------------------------------------------------------------
+# Deletion ------------------------------------------------------------------------------------------------------------
 
 
 def test_deleted_group_can_be_created_again(simulation: CoordinatorSimulation) -> None:
     simulation.post(commit(5))
-    first = simulation.directory.groups[GROUP]
+    old_ref = simulation.directory.groups[GROUP]
     assert simulation.post(DeleteGroup(GROUP)).value is ErrorCode.NONE
     assert simulation.directory.groups == {}
-    assert not first.is_alive()
+    assert not old_ref.is_alive()
     assert simulation.post(fetch()).value.topics[0][1][0].offset == -1
     simulation.post(commit(6))
-    assert simulation.directory.groups[GROUP] is not first
+    assert simulation.directory.groups[GROUP] is not old_ref
     assert simulation.post(fetch()).value.topics[0][1][0].offset == 6
-    assert [one.group_id for one in simulation.ask(ListGroups()).value] == [GROUP]
+    assert [group.group_id for group in simulation.ask(ListGroups()).value] == [GROUP]
 
 
 def test_new_group_starts_at_generation_1(simulation: CoordinatorSimulation) -> None:
@@ -205,56 +210,61 @@ def test_new_group_starts_at_generation_1(simulation: CoordinatorSimulation) -> 
 
 
 def test_shutdown_is_answered_after_earlier_requests_are_routed(simulation: CoordinatorSimulation) -> None:
-    """So no group is missed that an earlier request creates."""
-    joining = [simulation.send(join(group_id=f"g{number}")) for number in range(5)]
+    """The shutdown includes groups that earlier requests create."""
+    join_replies = [simulation.send(join(group_id=f"g{number}")) for number in range(5)]
     assert simulation.ask(Shutdown()).value is None
     assert len(simulation.directory.groups) == 5
     for group_id in list(simulation.directory.groups):
         simulation.tell(group_id, Shutdown())
-    assert [reply.error for reply in joining] == [ErrorCode.NOT_COORDINATOR] * 5
+    assert [reply.error for reply in join_replies] == [ErrorCode.NOT_COORDINATOR] * 5
 
 
-# What the log knows --------------------------------------------------------------------------------------------------
+# Loading -------------------------------------------------------------------------------------------------------------
 
 
 def test_groups_are_restored_from_log(simulation: CoordinatorSimulation) -> None:
     leader, follower = simulation.form_group({"session_ms": 10_000}, {"session_ms": 10_000})
     simulation.post(commit(5, member_id=leader.member_id, generation_id=1))
     simulation.post(commit(9, group_id="simple"))
-    again = CoordinatorSimulation(simulation.log.groups(), log=simulation.log)
-    assert {one.group_id: one.state for one in again.ask(ListGroups()).value} == {GROUP: "Stable", "simple": "Empty"}
-    assert again.post(fetch()).value.topics[0][1][0].offset == 5
-    assert again.post(fetch(group_id="simple")).value.topics[0][1][0].offset == 9
-    assert again.post(heartbeat(leader.member_id, 1)).value is ErrorCode.NONE
-    assert again.post(sync(follower.member_id, 1)).value.assignment == b"of " + follower.member_id.encode()
-    again.advance(10_000)
-    assert again.post(DescribeGroup(GROUP)).value.state == "Empty", "the sessions run"
+    restarted = CoordinatorSimulation(simulation.log.groups(), log=simulation.log)
+    assert {group.group_id: group.state for group in restarted.ask(ListGroups()).value} == {
+        GROUP: "Stable",
+        "simple": "Empty",
+    }
+    assert restarted.post(fetch()).value.topics[0][1][0].offset == 5
+    assert restarted.post(fetch(group_id="simple")).value.topics[0][1][0].offset == 9
+    assert restarted.post(heartbeat(leader.member_id, 1)).value is ErrorCode.NONE
+    assert restarted.post(sync(follower.member_id, 1)).value.assignment == b"of " + follower.member_id.encode()
+    restarted.advance(10_000)
+    assert restarted.post(DescribeGroup(GROUP)).value.state == "Empty", "the sessions have restarted"
 
 
 def test_group_in_preparing_rebalance_is_restored_from_last_record(simulation: CoordinatorSimulation) -> None:
     leader, follower = simulation.form_group({}, {})
     simulation.post(join(leader.member_id))
-    again = CoordinatorSimulation(simulation.log.groups())
-    assert again.post(DescribeGroup(GROUP)).value.state == "Stable"
-    assert again.post(heartbeat(follower.member_id, 1)).value is ErrorCode.NONE
+    restarted = CoordinatorSimulation(simulation.log.groups())
+    assert restarted.post(DescribeGroup(GROUP)).value.state == "Stable"
+    assert restarted.post(heartbeat(follower.member_id, 1)).value is ErrorCode.NONE
 
 
 def test_records_are_appended_to_partition_of_group(simulation: CoordinatorSimulation) -> None:
     for name in ("hello", "my-group", "polygenelubricants"):
         simulation.post(commit(group_id=name))
-    found = {
+    partitions_by_group = {
         record.group_id: partition for partition, record in simulation.log.durable if isinstance(record, OffsetRecord)
     }
-    assert found == {name: offsets_partition(name, 50) for name in ("hello", "my-group", "polygenelubricants")}
+    assert partitions_by_group == {
+        name: offsets_partition(name, 50) for name in ("hello", "my-group", "polygenelubricants")
+    }
 
 
 def test_requests_do_not_overtake_those_in_coordinator_mailbox(simulation: CoordinatorSimulation) -> None:
     """Pipelined first commits: the group appears in the directory while some of them are still in the mailbox."""
     for offset in (1, 2, 3):
         simulation.send(commit(offset))
-    simulation.dispatcher.step()  # the coordinator takes the first of them and makes the group
+    simulation.dispatcher.step()  # the coordinator handles the first commit and creates the group
     assert GROUP in simulation.directory.groups
     simulation.send(commit(4))
     simulation.run()
-    [answer] = simulation.post(fetch()).answers
-    assert [one.offset for _, partitions in answer.topics for one in partitions] == [4]
+    [response] = simulation.post(fetch()).answers
+    assert [fetched.offset for _, partitions in response.topics for fetched in partitions] == [4]

@@ -22,12 +22,12 @@ from peers.wire import decode
 from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.kafka.scatter_gather import MESSAGES_PER_BATCH
 
-NAMES = 30 * MESSAGES_PER_BATCH
-LONG = (0, 6)  # versions in which the array's count has three bytes or more
-SLICE_MAX = 3 * MESSAGES_PER_BATCH  # between a heartbeat and its answer: that takes up to three turns of the loop
+GROUP_COUNT = 30 * MESSAGES_PER_BATCH
+LONG_COUNT_VERSIONS = (0, 6)  # versions whose array count has three bytes or more
+SLICE_MAX = 3 * MESSAGES_PER_BATCH  # between a heartbeat and its response, which takes up to three turns of the loop
 
 
-class Counted:
+class RequestCounter:
     """Counts requests that are posted to groups."""
 
     def __init__(self, harness: NodeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,25 +50,25 @@ async def test_other_requests_are_served_between_slices(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
         member = await join_and_sync(await harness.connect(), "g")
         with pytest.MonkeyPatch.context() as monkeypatch:
-            counted, asker, other = (
-                Counted(harness, monkeypatch),
+            counter, describe_client, heartbeat_client = (
+                RequestCounter(harness, monkeypatch),
                 MemoryClient(harness.node),
                 MemoryClient(harness.node),
             )
-            names = [f"nobody-{number}" for number in range(NAMES)]
-            names[NAMES // 2] = "g"
-            asker.feed(frame("describe_groups", 5, groups=names, include_authorized_operations=False))
-            beats, most = 0, counted.take()
-            while not asker.answers():
-                other.feed(frame("heartbeat", 4, **heartbeat_values("g", member)))
-                beats += 1
-                await other.answered(beats)
-                most = max(most, counted.take() - 1)
-        assert beats >= NAMES // SLICE_MAX
-        assert most <= SLICE_MAX
-        described = decode("describe_groups", 5, asker.answers()[0])["groups"]
-        assert [one["group_id"] for one in described] == names
-        assert [one["group_state"] for one in described if one["group_id"] == "g"] == ["Stable"]
+            names = [f"nobody-{number}" for number in range(GROUP_COUNT)]
+            names[GROUP_COUNT // 2] = "g"
+            describe_client.feed(frame("describe_groups", 5, groups=names, include_authorized_operations=False))
+            heartbeat_count, requests_max = 0, counter.take()
+            while not describe_client.answers():
+                heartbeat_client.feed(frame("heartbeat", 4, **heartbeat_values("g", member)))
+                heartbeat_count += 1
+                await heartbeat_client.answered(heartbeat_count)
+                requests_max = max(requests_max, counter.take() - 1)
+        assert heartbeat_count >= GROUP_COUNT // SLICE_MAX
+        assert requests_max <= SLICE_MAX
+        groups = decode("describe_groups", 5, describe_client.answers()[0])["groups"]
+        assert [group["group_id"] for group in groups] == names
+        assert [group["group_state"] for group in groups if group["group_id"] == "g"] == ["Stable"]
 
 
 @async_test
@@ -85,20 +85,20 @@ async def test_sliced_responses_are_complete_in_every_version(tmp_path: Path) ->
                 127,
                 128,
                 MESSAGES_PER_BATCH + 1,
-                16_400 if version in LONG else MESSAGES_PER_BATCH,
+                16_400 if version in LONG_COUNT_VERSIONS else MESSAGES_PER_BATCH,
             ):
                 names = (["g", "nobody"] * count)[:count]
                 client.write(frame("describe_groups", version, groups=names, include_authorized_operations=True))
-                answer = await client.receive_frame()
-                groups = decode("describe_groups", version, answer)["groups"]
-                assert [one["group_id"] for one in groups] == names
-                assert {len(one["members"]) for one in groups if one["group_id"] == "g"} <= {1}
+                response = await client.receive_frame()
+                groups = decode("describe_groups", version, response)["groups"]
+                assert [group["group_id"] for group in groups] == names
+                assert {len(group["members"]) for group in groups if group["group_id"] == "g"} <= {1}
             kafka = schema("describe_groups", version)
-            body = answer[5:] if kafka.flexible_header else answer[4:]
-            assert kafka.write(kafka_answer(version, body)) == body
+            body = response[5:] if kafka.flexible_header else response[4:]
+            assert kafka.write(decode_response(version, body)) == body
 
 
-def kafka_answer(version: int, body: bytes) -> Any:
+def decode_response(version: int, body: bytes) -> Any:
     """The response as kio's entity."""
     from kio.serial import entity_reader
 
@@ -112,16 +112,16 @@ async def test_deletes_of_many_groups_are_sliced(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         names = [f"nobody-{number}" for number in range(3 * MESSAGES_PER_BATCH + 1)]
-        answer = await client.ask("delete_groups", groups_names=names)
-        assert [one["group_id"] for one in answer["results"]] == names
-        assert {one["error_code"] for one in answer["results"]} == {"GROUP_ID_NOT_FOUND"}
+        response = await client.ask("delete_groups", groups_names=names)
+        assert [result["group_id"] for result in response["results"]] == names
+        assert {result["error_code"] for result in response["results"]} == {"GROUP_ID_NOT_FOUND"}
 
 
 @async_test
 async def test_client_that_disconnects_during_slices_leaves_no_state(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
         client = MemoryClient(harness.node)
-        names = [f"nobody-{number}" for number in range(NAMES)]
+        names = [f"nobody-{number}" for number in range(GROUP_COUNT)]
         client.feed(frame("describe_groups", 5, groups=names, include_authorized_operations=False))
         client.close()
         while client.connection in harness.node.connections:

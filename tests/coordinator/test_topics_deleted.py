@@ -18,10 +18,10 @@ from callboard.actors.group.offsets import GroupData
 from callboard.actors.messages import DeleteGroup, ListGroups, OffsetCommit, TopicsDeleted
 from callboard.actors.records import OffsetRecord, OffsetValue
 
-GONE = TopicsDeleted(frozenset({"t"}))
+TOPIC_DELETED = TopicsDeleted(frozenset({"t"}))
 
 
-def sleeper(*topics: str, partitions: int = 1) -> GroupData:
+def passivated_group(*topics: str, partitions: int = 1) -> GroupData:
     """A passivated simple group from the log."""
     data = GroupData()
     for topic in topics:
@@ -41,7 +41,7 @@ def test_deleted_topic_loses_its_offsets_only() -> None:
     for topic in ("t", "tt", "u"):
         simulation.post(commit(5, topic=topic))
     simulation.post(commit(6, topic="t", partition=3))
-    simulation.tell_coordinator(GONE)
+    simulation.tell_coordinator(TOPIC_DELETED)
     assert [fetch_offset(simulation, topic=topic) for topic in ("t", "tt", "u")] == [-1, 5, 5]
     assert sorted(tombstones(simulation)) == [(GROUP, "t", 0), (GROUP, "t", 3)]
     assert not simulation.log.groups()[GROUP].offsets.has("t", 0)
@@ -49,63 +49,63 @@ def test_deleted_topic_loses_its_offsets_only() -> None:
 
 def test_group_with_members_loses_offsets_and_stays() -> None:
     simulation = CoordinatorSimulation()
-    [joined] = simulation.form_group({})
-    simulation.post(commit(5, member_id=joined.member_id, generation_id=1))
-    simulation.tell_coordinator(GONE)
+    [member] = simulation.form_group({})
+    simulation.post(commit(5, member_id=member.member_id, generation_id=1))
+    simulation.tell_coordinator(TOPIC_DELETED)
     assert fetch_offset(simulation) == -1
-    assert simulation.post(commit(6, member_id=joined.member_id, generation_id=1)).value == COMMITTED
+    assert simulation.post(commit(6, member_id=member.member_id, generation_id=1)).value == COMMITTED
     assert fetch_offset(simulation) == 6
 
 
 def test_only_passivated_groups_with_such_offsets_are_activated() -> None:
-    simulation = CoordinatorSimulation({"has": sleeper("t", "u"), "has not": sleeper("u", "v")})
-    simulation.tell_coordinator(GONE)
+    simulation = CoordinatorSimulation({"has": passivated_group("t", "u"), "has not": passivated_group("u", "v")})
+    simulation.tell_coordinator(TOPIC_DELETED)
     assert tombstones(simulation) == [("has", "t", 0)]
     assert "has not" in simulation.directory.passivated, "it is not activated"
 
 
 def test_group_without_offsets_stays_until_next_retention_scan() -> None:
-    simulation = CoordinatorSimulation({"simple": sleeper("t")})
-    simulation.tell_coordinator(GONE)
-    [listed] = simulation.ask(ListGroups()).value
-    assert (listed.group_id, listed.state) == ("simple", "Empty")
+    simulation = CoordinatorSimulation({"simple": passivated_group("t")})
+    simulation.tell_coordinator(TOPIC_DELETED)
+    [group] = simulation.ask(ListGroups()).value
+    assert (group.group_id, group.state) == ("simple", "Empty")
     simulation.advance(simulation.settings.offsets_retention_check_interval_ms)
     assert simulation.ask(ListGroups()).value == ()
 
 
 def test_commits_in_flight_for_deleted_topic_are_deleted() -> None:
     simulation = CoordinatorSimulation(holds_appends=True)
-    first, second = simulation.post(commit(1)), simulation.post(commit(2, partition=1))
-    simulation.tell_coordinator(GONE)
+    first_reply, second_reply = simulation.post(commit(1)), simulation.post(commit(2, partition=1))
+    simulation.tell_coordinator(TOPIC_DELETED)
     later = simulation.post(commit(3))
     simulation.complete_all_appends()
-    assert [first.value, second.value, later.value] == [COMMITTED] * 3
+    assert [first_reply.value, second_reply.value, later.value] == [COMMITTED] * 3
     assert [fetch_offset(simulation), fetch_offset(simulation, partitions=[1])] == [3, -1], (
-        "what comes later is of a new topic"
+        "later commits belong to a new topic of that name"
     )
 
 
 @pytest.mark.parametrize("passivated", [False, True])
 def test_commit_for_new_topic_of_same_name_is_kept(passivated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The group gets the deletion before the commit, and only once, even if the scan comes later."""
+    """The group gets the deletion once, before the commit, even if the scan reaches the group later."""
     monkeypatch.setattr(scan, "GROUPS_PER_TURN", 1)
-    others = {f"group-{number}": sleeper("t") for number in range(5)}
-    simulation = CoordinatorSimulation({**others, GROUP: sleeper("t", partitions=2)})
+    other_groups = {f"group-{number}": passivated_group("t") for number in range(5)}
+    simulation = CoordinatorSimulation({**other_groups, GROUP: passivated_group("t", partitions=2)})
     if not passivated:
         assert fetch_offset(simulation) == 7
-    simulation.coordinator.tell(GONE)
+    simulation.coordinator.tell(TOPIC_DELETED)
     reply = simulation.send(commit(8))
     simulation.run()
     assert reply.value == COMMITTED
     assert [fetch_offset(simulation), fetch_offset(simulation, partitions=[1])] == [8, -1]
-    assert all(fetch_offset(simulation, group_id=group_id) == -1 for group_id in others)
+    assert all(fetch_offset(simulation, group_id=group_id) == -1 for group_id in other_groups)
     assert len(tombstones(simulation)) == len(set(tombstones(simulation))) == 7
 
 
 def test_two_topic_deletions_in_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "GROUPS_PER_TURN", 1)
-    simulation = CoordinatorSimulation({f"group-{number}": sleeper("t", "u") for number in range(5)})
-    simulation.coordinator.tell(GONE)
+    simulation = CoordinatorSimulation({f"group-{number}": passivated_group("t", "u") for number in range(5)})
+    simulation.coordinator.tell(TOPIC_DELETED)
     simulation.coordinator.tell(TopicsDeleted(frozenset({"u", "v"})))
     simulation.run()
     assert len(tombstones(simulation)) == 10
@@ -114,16 +114,18 @@ def test_two_topic_deletions_in_sequence(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_topic_deletion_limits_number_of_activated_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "MAX_PENDING_GROUPS", 10)
-    simulation = CoordinatorSimulation({f"group-{number}": sleeper("t") for number in range(100)}, holds_appends=True)
-    simulation.tell_coordinator(GONE)
+    simulation = CoordinatorSimulation(
+        {f"group-{number}": passivated_group("t") for number in range(100)}, holds_appends=True
+    )
+    simulation.tell_coordinator(TOPIC_DELETED)
     assert len(simulation.directory.groups) == 10
     simulation.complete_all_appends()
     assert len(tombstones(simulation)) == 100
 
 
 def test_topic_deletion_in_batches_delays_commits() -> None:
-    simulation = CoordinatorSimulation({GROUP: sleeper("t", partitions=2 * BATCH + 1)}, holds_appends=True)
-    simulation.tell_coordinator(GONE)
+    simulation = CoordinatorSimulation({GROUP: passivated_group("t", partitions=2 * BATCH + 1)}, holds_appends=True)
+    simulation.tell_coordinator(TOPIC_DELETED)
     later = simulation.post(commit(9, partition=2 * BATCH))
     while simulation.log.in_flight:
         assert len(simulation.log.in_flight[0].records) <= BATCH
@@ -138,7 +140,7 @@ def test_topic_deletion_removes_pending_offsets() -> None:
     simulation = TransactionSimulation()
     simulation.post(commit(4, partition=1))
     producer = open_transaction(simulation)
-    simulation.tell_coordinator(GONE)
+    simulation.tell_coordinator(TOPIC_DELETED)
     assert not simulation.group().data.pending
     assert simulation.end(producer).error is ErrorCode.NONE
     assert offset(simulation) == -1
@@ -149,7 +151,7 @@ def test_transactional_commit_during_topic_deletion_is_kept() -> None:
     simulation = TransactionSimulation()
     producer = open_transaction(simulation)
     simulation.holds_appends = True
-    simulation.tell_coordinator(GONE)
+    simulation.tell_coordinator(TOPIC_DELETED)
     reply = simulation.ask_transactions(txn_commit(producer, 9))
     assert reply.is_waiting
     simulation.complete_all_appends()
@@ -162,11 +164,11 @@ def test_transactional_commit_during_topic_deletion_is_kept() -> None:
 def test_topic_deletion_skips_group_that_is_being_deleted() -> None:
     simulation = CoordinatorSimulation(holds_appends=True)
     simulation.post(commit(1))
-    deleting = simulation.post(DeleteGroup(GROUP))
-    simulation.tell_coordinator(GONE)
+    delete_reply = simulation.post(DeleteGroup(GROUP))
+    simulation.tell_coordinator(TOPIC_DELETED)
     later = simulation.post(join(version=4))
     simulation.complete_all_appends()
-    assert deleting.value is ErrorCode.NONE
+    assert delete_reply.value is ErrorCode.NONE
     assert later.error is ErrorCode.MEMBER_ID_REQUIRED
 
 
@@ -174,11 +176,11 @@ def test_topic_deletion_with_failed_append_keeps_offsets() -> None:
     simulation = CoordinatorSimulation(holds_appends=True)
     simulation.post(commit(1))
     simulation.complete_append()
-    simulation.tell_coordinator(GONE)
-    waiting = simulation.post(commit(2, partition=1))
+    simulation.tell_coordinator(TOPIC_DELETED)
+    commit_reply = simulation.post(commit(2, partition=1))
     simulation.fail(ErrorCode.MESSAGE_TOO_LARGE)
     simulation.complete_all_appends()
-    assert waiting.value == COMMITTED
+    assert commit_reply.value == COMMITTED
     assert [fetch_offset(simulation), fetch_offset(simulation, partitions=[1])] == [1, 2]
 
 
@@ -186,9 +188,9 @@ def test_topic_deletion_without_offsets_appends_nothing() -> None:
     simulation = CoordinatorSimulation()
     simulation.post(OffsetCommit("empty", "", None, -1, ()))
     simulation.post(commit(5, topic="u"))
-    before = len(simulation.log.rounds)
-    simulation.tell_coordinator(GONE)
-    assert len(simulation.log.rounds) == before
+    rounds_before = len(simulation.log.rounds)
+    simulation.tell_coordinator(TOPIC_DELETED)
+    assert len(simulation.log.rounds) == rounds_before
 
 
 def test_delete_topics_request_deletes_offsets(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_heartbeat_renews_session_without_scheduling_an_alarm(simulated_group: S
     for _ in range(5):
         simulated_group.advance(1999)
         assert simulated_group.heartbeat(member.member_id, 1) is ErrorCode.NONE
-        assert simulated_group.alarms == scheduled, "the alarm stays, and is scheduled again when it fires"
+        assert simulated_group.alarms == scheduled, "the alarm stays and is rescheduled when it fires"
     simulated_group.advance(9_999)
     assert simulated_group.state() is State.STABLE
     simulated_group.advance(1)
@@ -82,11 +82,11 @@ def test_parked_join_prevents_session_expiry(simulated_group: SimulatedGroup) ->
     simulated_group.advance(60_000)
     assert reply.is_waiting
     simulated_group.advance(39_000)
-    assert reply.value.generation_id == 2, "the other's session ended: all that are left have joined"
+    assert reply.value.generation_id == 2, "the other session expired, so all remaining members have joined"
     simulated_group.advance(5999)
     assert simulated_group.state() is State.COMPLETING_REBALANCE
     simulated_group.advance(1)
-    assert simulated_group.state() is State.EMPTY, "the session began anew with the answer"
+    assert simulated_group.state() is State.EMPTY, "the JoinGroup response starts a new session"
 
 
 def test_parked_sync_prevents_session_expiry(simulated_group: SimulatedGroup) -> None:
@@ -139,23 +139,23 @@ def test_alarm_of_removed_or_cancelled_deadline_is_ignored(simulated_group: Simu
     simulated_group.fire_alarms()
     assert list(simulated_group.group.members.by_id) == [leader.member_id]
     assert (simulated_group.state(), simulated_group.generation) == (State.PREPARING_REBALANCE, 1)
-    assert simulated_group.alarms["join",] == simulated_group.clock.now_ms + 60_000, "an early alarm is scheduled again"
+    assert simulated_group.alarms["join",] == simulated_group.clock.now_ms + 60_000, "an early alarm is rescheduled"
 
 
 # Heartbeats ----------------------------------------------------------------------------------------------------------
 
 
 def test_heartbeat_checks_identity_then_generation_then_state(simulated_group: SimulatedGroup) -> None:
-    one, two = simulated_group.form_group({"instance": "i"}, {})
+    static_member, dynamic_member = simulated_group.form_group({"instance": "i"}, {})
     assert simulated_group.heartbeat("ghost", 9, instance="j") is ErrorCode.UNKNOWN_MEMBER_ID
     assert simulated_group.heartbeat("ghost", 9, instance="i") is ErrorCode.FENCED_INSTANCE_ID
-    assert simulated_group.heartbeat(two.member_id, 1, instance="i") is ErrorCode.FENCED_INSTANCE_ID
+    assert simulated_group.heartbeat(dynamic_member.member_id, 1, instance="i") is ErrorCode.FENCED_INSTANCE_ID
     assert simulated_group.heartbeat("ghost", 9) is ErrorCode.UNKNOWN_MEMBER_ID
     assert simulated_group.heartbeat("", 1) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert simulated_group.heartbeat(one.member_id, 2, instance="i") is ErrorCode.ILLEGAL_GENERATION
-    assert simulated_group.heartbeat(one.member_id, 0) is ErrorCode.ILLEGAL_GENERATION
-    assert simulated_group.heartbeat(one.member_id, 1, instance="i") is ErrorCode.NONE
-    assert simulated_group.heartbeat(one.member_id, 1) is ErrorCode.NONE, "its instance id may stay away"
+    assert simulated_group.heartbeat(static_member.member_id, 2, instance="i") is ErrorCode.ILLEGAL_GENERATION
+    assert simulated_group.heartbeat(static_member.member_id, 0) is ErrorCode.ILLEGAL_GENERATION
+    assert simulated_group.heartbeat(static_member.member_id, 1, instance="i") is ErrorCode.NONE
+    assert simulated_group.heartbeat(static_member.member_id, 1) is ErrorCode.NONE, "the instance id is optional"
 
 
 def test_heartbeat_in_empty_group_returns_25(simulated_group: SimulatedGroup) -> None:
@@ -172,7 +172,7 @@ def test_simple_commit_is_accepted_only_while_group_is_empty(simulated_group: Si
     assert simulated_group.commit(member_id="ghost", instance="nobody") is ErrorCode.NONE
     pending = simulated_group.join(version=4).value.member_id
     assert simulated_group.commit(member_id=pending) is ErrorCode.NONE, (
-        "a pending member is not a member, as in a real Kafka"
+        "a pending member does not count as a member, as in Kafka"
     )
 
 
@@ -183,48 +183,58 @@ def test_commit_with_generation_in_empty_group_is_refused(simulated_group: Simul
     assert simulated_group.commit(generation_id=1, member_id="ghost") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def prepare(simulated_group: SimulatedGroup) -> list[Joined]:
+def in_preparing_rebalance(simulated_group: SimulatedGroup) -> list[Joined]:
     joined = simulated_group.form_group({"instance": "i"}, {})
     simulated_group.join(joined[1].member_id, protocols=offers("range", metadata=b"2"))
     return joined
 
 
-def complete(simulated_group: SimulatedGroup) -> list[Joined]:
+def in_completing_rebalance(simulated_group: SimulatedGroup) -> list[Joined]:
     return simulated_group.join_all({"instance": "i"}, {})
 
 
-def settle(simulated_group: SimulatedGroup) -> list[Joined]:
+def in_stable(simulated_group: SimulatedGroup) -> list[Joined]:
     return simulated_group.form_group({"instance": "i"}, {})
 
 
 @pytest.mark.parametrize(
-    ("way", "fine"),
-    [(prepare, ErrorCode.NONE), (complete, ErrorCode.REBALANCE_IN_PROGRESS), (settle, ErrorCode.NONE)],
+    ("form_group", "expected_error"),
+    [
+        (in_preparing_rebalance, ErrorCode.NONE),
+        (in_completing_rebalance, ErrorCode.REBALANCE_IN_PROGRESS),
+        (in_stable, ErrorCode.NONE),
+    ],
 )
 def test_offset_commit_checks_identity_then_generation_then_state(
-    simulated_group: SimulatedGroup, way: Callable[[SimulatedGroup], list[Joined]], fine: ErrorCode
+    simulated_group: SimulatedGroup, form_group: Callable[[SimulatedGroup], list[Joined]], expected_error: ErrorCode
 ) -> None:
     """Rules 3 to 9 in a group with members: identity, generation, then the state."""
-    one, two = way(simulated_group)
-    unknown, fenced, old = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.ILLEGAL_GENERATION
-    assert simulated_group.commit(member_id=one.member_id, generation_id=1, instance="j") is unknown
-    assert simulated_group.commit(member_id=two.member_id, generation_id=1, instance="i") is fenced
-    assert simulated_group.commit(generation_id=1, instance="i") is fenced
-    assert simulated_group.commit(member_id="ghost", generation_id=1) is unknown
-    assert simulated_group.commit(generation_id=1) is unknown
-    assert simulated_group.commit(member_id=one.member_id, generation_id=0) is old
-    assert simulated_group.commit(member_id=one.member_id, generation_id=2, instance="i") is old
-    assert simulated_group.commit(member_id=one.member_id, generation_id=-1) is old
-    assert simulated_group.commit(instance="i") is fenced
-    assert simulated_group.commit(instance="j") is unknown
-    assert simulated_group.commit() is unknown, "rule 7: a simple consumer has no place among members"
-    assert simulated_group.commit(member_id=one.member_id, generation_id=1, instance="i") is fine
-    assert simulated_group.commit(member_id=two.member_id, generation_id=1) is fine
+    static_member, dynamic_member = form_group(simulated_group)
+    unknown_member, fenced_instance, illegal_generation = (
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+    )
+    assert simulated_group.commit(member_id=static_member.member_id, generation_id=1, instance="j") is unknown_member
+    assert simulated_group.commit(member_id=dynamic_member.member_id, generation_id=1, instance="i") is fenced_instance
+    assert simulated_group.commit(generation_id=1, instance="i") is fenced_instance
+    assert simulated_group.commit(member_id="ghost", generation_id=1) is unknown_member
+    assert simulated_group.commit(generation_id=1) is unknown_member
+    assert simulated_group.commit(member_id=static_member.member_id, generation_id=0) is illegal_generation
+    assert (
+        simulated_group.commit(member_id=static_member.member_id, generation_id=2, instance="i") is illegal_generation
+    )
+    assert simulated_group.commit(member_id=static_member.member_id, generation_id=-1) is illegal_generation
+    assert simulated_group.commit(instance="i") is fenced_instance
+    assert simulated_group.commit(instance="j") is unknown_member
+    assert simulated_group.commit() is unknown_member, "rule 7: a group with members refuses simple commits"
+    assert simulated_group.commit(member_id=static_member.member_id, generation_id=1, instance="i") is expected_error
+    assert simulated_group.commit(member_id=dynamic_member.member_id, generation_id=1) is expected_error
 
 
 # Loading -------------------------------------------------------------------------------------------------------------
 
-KEPT = GroupValue(
+LOADED_VALUE = GroupValue(
     "consumer",
     7,
     "range",
@@ -238,15 +248,15 @@ KEPT = GroupValue(
 
 
 def test_loaded_group_has_state_of_its_last_record(simulated_group: SimulatedGroup) -> None:
-    simulated_group.load(KEPT)
+    simulated_group.load(LOADED_VALUE)
     assert (simulated_group.state(), simulated_group.generation) == (State.STABLE, 7)
-    assert simulated_group.group._value() == KEPT
+    assert simulated_group.group._value() == LOADED_VALUE
     assert simulated_group.sync("b", 7, instance="i").value.assignment == b"part b"
     assert simulated_group.heartbeat("a", 7) is ErrorCode.NONE
 
 
 def test_load_restarts_sessions(simulated_group: SimulatedGroup) -> None:
-    simulated_group.load(KEPT)
+    simulated_group.load(LOADED_VALUE)
     simulated_group.advance(9999)
     assert len(simulated_group.group.members) == 2
     simulated_group.advance(1)
@@ -256,7 +266,7 @@ def test_load_restarts_sessions(simulated_group: SimulatedGroup) -> None:
 
 
 def test_loaded_group_without_members_is_empty(simulated_group: SimulatedGroup) -> None:
-    simulated_group.load(KEPT._replace(members=(), leader=None, protocol=None))
+    simulated_group.load(LOADED_VALUE._replace(members=(), leader=None, protocol=None))
     assert (simulated_group.state(), simulated_group.generation) == (State.EMPTY, 7)
     reply = simulated_group.join()
     simulated_group.advance(3000)
@@ -264,21 +274,21 @@ def test_loaded_group_without_members_is_empty(simulated_group: SimulatedGroup) 
 
 
 def test_loaded_member_supports_only_the_chosen_protocol(simulated_group: SimulatedGroup) -> None:
-    simulated_group.load(KEPT)
+    simulated_group.load(LOADED_VALUE)
     assert simulated_group.join(protocols=offers("sticky")).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert simulated_group.join("b", instance="i", protocols=offers("range")).is_waiting, (
-        "its metadata is not what was kept"
+        "its metadata differs from the loaded metadata"
     )
 
 
-# The end -------------------------------------------------------------------------------------------------------------
+# Close ---------------------------------------------------------------------------------------------------------------
 
 
 def test_close_answers_parked_joins(simulated_group: SimulatedGroup) -> None:
     leader, follower = simulated_group.form_group({}, {})
-    joining = simulated_group.join(leader.member_id)
+    join_reply = simulated_group.join(leader.member_id)
     simulated_group.close(ErrorCode.NOT_COORDINATOR)
-    assert joining.value == Joined(ErrorCode.NOT_COORDINATOR, member_id=leader.member_id)
+    assert join_reply.value == Joined(ErrorCode.NOT_COORDINATOR, member_id=leader.member_id)
     assert simulated_group.state() is State.DEAD
     assert simulated_group.alarms == {}
     assert simulated_group.heartbeat(follower.member_id, 1) is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -287,28 +297,28 @@ def test_close_answers_parked_joins(simulated_group: SimulatedGroup) -> None:
 def test_close_answers_parked_syncs(simulated_group: SimulatedGroup) -> None:
     _, follower = simulated_group.join_all({}, {})
     simulated_group.join(version=4)
-    syncing = simulated_group.sync(follower.member_id, 1)
+    sync_reply = simulated_group.sync(follower.member_id, 1)
     simulated_group.close(ErrorCode.NOT_COORDINATOR)
-    assert syncing.value == Synced(ErrorCode.NOT_COORDINATOR)
-    assert simulated_group.alarms == {}, "not even a pending id's"
+    assert sync_reply.value == Synced(ErrorCode.NOT_COORDINATOR)
+    assert simulated_group.alarms == {}, "the alarm of the pending id is cancelled too"
 
 
 def test_request_to_dead_group_returns_15_before_other_checks(simulated_group: SimulatedGroup) -> None:
-    """The client has to look up the coordinator, whatever else is wrong."""
+    """The client must look up the coordinator, even if the request has other errors."""
     member = simulated_group.form_group({"instance": "i"})[0]
     simulated_group.close(ErrorCode.NOT_COORDINATOR)
-    gone = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
     for member_id in (member.member_id, "ghost"):
         for generation in (1, 0):
             for instance in (None, "i", "j"):
-                assert simulated_group.heartbeat(member_id, generation, instance=instance) is gone
-                assert simulated_group.sync(member_id, generation, instance=instance).error is gone
+                assert simulated_group.heartbeat(member_id, generation, instance=instance) is unavailable
+                assert simulated_group.sync(member_id, generation, instance=instance).error is unavailable
                 commit = simulated_group.commit(member_id=member_id, generation_id=generation, instance=instance)
-                assert commit is gone
-                assert simulated_group.join(member_id, instance=instance).error is gone
-    assert simulated_group.commit() is gone
-    assert simulated_group.join().error is gone
-    assert simulated_group.leave(member.member_id).error is gone
+                assert commit is unavailable
+                assert simulated_group.join(member_id, instance=instance).error is unavailable
+    assert simulated_group.commit() is unavailable
+    assert simulated_group.join().error is unavailable
+    assert simulated_group.leave(member.member_id).error is unavailable
 
 
 def test_requests_to_dead_group_schedule_no_deadline(simulated_group: SimulatedGroup) -> None:
@@ -332,24 +342,24 @@ def test_append_outcome_after_close_is_ignored(simulated_group: SimulatedGroup) 
     assert simulated_group.state() is State.DEAD
 
 
-# The view ------------------------------------------------------------------------------------------------------------
+# Describe ------------------------------------------------------------------------------------------------------------
 
 
 def test_describe_stable_group_returns_metadata_and_assignments(simulated_group: SimulatedGroup) -> None:
     member = simulated_group.form_group({"instance": "i", "host": "/9.9.9.9"})[0]
-    described = simulated_group.group.describe()
-    part = b"of " + member.member_id.encode()
-    assert (described.state, described.protocol_type, described.protocol) == ("Stable", "consumer", "range")
-    assert described.members == (DescribedMember(member.member_id, "i", "m0", "/9.9.9.9", b"range v1", part),)
+    description = simulated_group.group.describe()
+    assignment = b"of " + member.member_id.encode()
+    assert (description.state, description.protocol_type, description.protocol) == ("Stable", "consumer", "range")
+    assert description.members == (DescribedMember(member.member_id, "i", "m0", "/9.9.9.9", b"range v1", assignment),)
 
 
 def test_describe_during_rebalance_returns_assignments_without_metadata(simulated_group: SimulatedGroup) -> None:
     member = simulated_group.form_group({})[0]
     simulated_group.join(version=4)
     simulated_group.join(member.member_id)
-    described = simulated_group.group.describe()
-    assert (described.state, described.protocol) == ("PreparingRebalance", "")
-    assert [(one.metadata, one.assignment[:3]) for one in described.members] == [(b"", b"of ")]
+    description = simulated_group.group.describe()
+    assert (description.state, description.protocol) == ("PreparingRebalance", "")
+    assert [(described.metadata, described.assignment[:3]) for described in description.members] == [(b"", b"of ")]
 
 
 def test_describe_empty_and_dead_group(simulated_group: SimulatedGroup) -> None:

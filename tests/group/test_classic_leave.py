@@ -15,9 +15,9 @@ def simulated_group() -> SimulatedGroup:
     return SimulatedGroup()
 
 
-def errors(left: Left) -> list[ErrorCode]:
-    assert left.error is ErrorCode.NONE
-    return [one.error for one in left.members]
+def errors(response: Left) -> list[ErrorCode]:
+    assert response.error is ErrorCode.NONE
+    return [member.error for member in response.members]
 
 
 def test_leave_of_member_starts_rebalance(simulated_group: SimulatedGroup) -> None:
@@ -41,24 +41,44 @@ def test_leave_of_last_member_makes_group_empty(simulated_group: SimulatedGroup)
 
 def test_batched_leave_starts_one_rebalance(simulated_group: SimulatedGroup) -> None:
     """Each member has its result, in the order of the request."""
-    one, two, three = simulated_group.form_group({"instance": "a"}, {"instance": "b"}, {})
+    member_a, member_b, dynamic_member = simulated_group.form_group({"instance": "a"}, {"instance": "b"}, {})
     pending = simulated_group.join(version=4).value.member_id
-    left = simulated_group.leave(
+    response = simulated_group.leave(
         LeavingMember("", "a"),
-        LeavingMember(three.member_id, "b"),
+        LeavingMember(dynamic_member.member_id, "b"),
         LeavingMember("", "nobody"),
         LeavingMember("", None),
         LeavingMember("ghost", None),
-        LeavingMember(two.member_id, "nobody"),
+        LeavingMember(member_b.member_id, "nobody"),
         LeavingMember(pending, None),
-        LeavingMember(two.member_id, None),
-        LeavingMember(one.member_id, None),
-        LeavingMember(three.member_id, None),
+        LeavingMember(member_b.member_id, None),
+        LeavingMember(member_a.member_id, None),
+        LeavingMember(dynamic_member.member_id, None),
     )
-    assert [(who.member_id, who.group_instance_id) for who in left.members[:2]] == [("", "a"), (three.member_id, "b")]
-    unknown, fenced, fine = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.NONE
-    assert errors(left) == [fine, fenced, unknown, unknown, unknown, unknown, fine, fine, unknown, fine]
-    assert (simulated_group.state(), simulated_group.generation) == (State.EMPTY, 2), "one decision, one generation"
+    assert [(result.member_id, result.group_instance_id) for result in response.members[:2]] == [
+        ("", "a"),
+        (dynamic_member.member_id, "b"),
+    ]
+    unknown_member, fenced_instance, no_error = (
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.NONE,
+    )
+    assert errors(response) == [
+        no_error,
+        fenced_instance,
+        unknown_member,
+        unknown_member,
+        unknown_member,
+        unknown_member,
+        no_error,
+        no_error,
+        unknown_member,
+        no_error,
+    ]
+    assert (simulated_group.state(), simulated_group.generation) == (State.EMPTY, 2), (
+        "one rebalance for the whole request"
+    )
 
 
 def test_leave_of_unknown_members_changes_nothing(simulated_group: SimulatedGroup) -> None:
@@ -72,20 +92,20 @@ def test_leave_by_instance_id_removes_static_member(simulated_group: SimulatedGr
     member = simulated_group.form_group({"instance": "a"})[0]
     assert errors(simulated_group.leave(LeavingMember(member.member_id, "a"))) == [ErrorCode.NONE]
     assert simulated_group.group.members.static == {}
-    assert simulated_group.join(instance="a").is_waiting, "its next join is a new member's"
+    assert simulated_group.join(instance="a").is_waiting, "the next join of the instance adds a new member"
 
 
 def test_leave_answers_parked_requests_of_the_member(simulated_group: SimulatedGroup) -> None:
     leader, follower = simulated_group.form_group({}, {})
-    joining = simulated_group.join(leader.member_id)
+    join_reply = simulated_group.join(leader.member_id)
     simulated_group.leave(leader.member_id)
-    assert joining.value == Joined(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert join_reply.value == Joined(ErrorCode.UNKNOWN_MEMBER_ID)
     reply = simulated_group.join(follower.member_id)
     assert reply.value.leader == follower.member_id
     simulated_group.holds_appends = True
-    syncing = simulated_group.sync(follower.member_id, 2)
+    sync_reply = simulated_group.sync(follower.member_id, 2)
     simulated_group.leave(follower.member_id)
-    assert syncing.value == Synced(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert sync_reply.value == Synced(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def test_leave_of_last_missing_member_completes_join_phase(simulated_group: SimulatedGroup) -> None:
@@ -116,9 +136,9 @@ def test_leave_of_leader_while_assignment_is_in_flight(simulated_group: Simulate
     leader, follower = simulated_group.join_all({}, {})
     simulated_group.holds_appends = True
     simulated_group.sync(leader.member_id, 1)
-    waiting = simulated_group.sync(follower.member_id, 1)
+    sync_reply = simulated_group.sync(follower.member_id, 1)
     simulated_group.leave(leader.member_id)
-    assert waiting.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert sync_reply.error is ErrorCode.REBALANCE_IN_PROGRESS
     simulated_group.complete_append()
     assert simulated_group.state() is State.PREPARING_REBALANCE
     assert list(simulated_group.group.members.by_id) == [follower.member_id], "the record does not add the member again"

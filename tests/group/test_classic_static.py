@@ -20,15 +20,15 @@ def simulated_group() -> SimulatedGroup:
     return SimulatedGroup()
 
 
-def pair(simulated_group: SimulatedGroup) -> list[Joined]:
+def form_static_pair(simulated_group: SimulatedGroup) -> list[Joined]:
     return simulated_group.form_group({"instance": "a", **TIMES}, {"instance": "b", **TIMES})
 
 
 def test_static_follower_rejoins_stable_group_without_rebalance(simulated_group: SimulatedGroup) -> None:
-    leader, follower = pair(simulated_group)
+    leader, follower = form_static_pair(simulated_group)
     simulated_group.holds_appends = True
     reply = simulated_group.join(instance="b", version=9, **TIMES)
-    assert reply.is_waiting, "not before it is durable"
+    assert reply.is_waiting, "the reply waits until the record is durable"
     assert simulated_group.state() is State.STABLE
     simulated_group.complete_append()
     new_id = reply.value.member_id
@@ -39,94 +39,99 @@ def test_static_follower_rejoins_stable_group_without_rebalance(simulated_group:
 
 
 def test_static_rejoin_appends_record_with_new_member_id(simulated_group: SimulatedGroup) -> None:
-    leader, follower = pair(simulated_group)
+    leader, follower = form_static_pair(simulated_group)
     reply = simulated_group.join(
         instance="b", version=9, client="other", host="/10.9.9.9", protocols=offers("range", metadata=b"2"), **TIMES
     )
-    last = simulated_group.durable[-1]
-    assert (last.generation, last.leader, last.protocol) == (1, leader.member_id, "range")
-    kept = next(member for member in last.members if member.group_instance_id == "b")
-    assert kept.member_id == reply.value.member_id
-    assert kept.assignment == b"of " + follower.member_id.encode()
-    assert kept.subscription == b"range 2"
-    assert (kept.client_id, kept.client_host) == ("m1", "/127.0.0.1"), "those of its former self, as in Kafka"
+    last_value = simulated_group.durable[-1]
+    assert (last_value.generation, last_value.leader, last_value.protocol) == (1, leader.member_id, "range")
+    stored_member = next(member for member in last_value.members if member.group_instance_id == "b")
+    assert stored_member.member_id == reply.value.member_id
+    assert stored_member.assignment == b"of " + follower.member_id.encode()
+    assert stored_member.subscription == b"range 2"
+    assert (stored_member.client_id, stored_member.client_host) == ("m1", "/127.0.0.1"), (
+        "client id and host are those of the first join, as in Kafka"
+    )
 
 
 def test_static_leader_rejoin_v9_returns_skip_assignment(simulated_group: SimulatedGroup) -> None:
     """v9+: the leader gets the list of members, but need not compute an assignment."""
-    _, follower = pair(simulated_group)
+    _, follower = form_static_pair(simulated_group)
     reply = simulated_group.join(instance="a", version=9, **TIMES)
-    me = reply.value.member_id
-    members = {JoinedMember(me, "a", b"range v1"), JoinedMember(follower.member_id, "b", b"range v1")}
-    assert (reply.value.leader, reply.value.skip_assignment) == (me, True)
+    new_id = reply.value.member_id
+    members = {JoinedMember(new_id, "a", b"range v1"), JoinedMember(follower.member_id, "b", b"range v1")}
+    assert (reply.value.leader, reply.value.skip_assignment) == (new_id, True)
     assert set(reply.value.members) == members
-    assert simulated_group.group.leader_id == me
+    assert simulated_group.group.leader_id == new_id
 
 
 def test_static_leader_rejoin_v8_returns_old_leader_id(simulated_group: SimulatedGroup) -> None:
     """Below v9 a leader would compute a new assignment."""
-    leader, _ = pair(simulated_group)
+    leader, _ = form_static_pair(simulated_group)
     reply = simulated_group.join(instance="a", version=8, **TIMES)
     assert (reply.value.leader, reply.value.members, reply.value.skip_assignment) == (leader.member_id, (), False)
     assert simulated_group.group.leader_id == reply.value.member_id
 
 
 def test_requests_with_replaced_static_member_id_return_82(simulated_group: SimulatedGroup) -> None:
-    _, follower = pair(simulated_group)
+    _, follower = form_static_pair(simulated_group)
     simulated_group.join(instance="b", version=9, **TIMES)
-    old = follower.member_id
-    assert simulated_group.heartbeat(old, 1, instance="b") is ErrorCode.FENCED_INSTANCE_ID
-    assert simulated_group.heartbeat(old, 1) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert simulated_group.sync(old, 1, instance="b").error is ErrorCode.FENCED_INSTANCE_ID
-    assert simulated_group.commit(member_id=old, generation_id=1, instance="b") is ErrorCode.FENCED_INSTANCE_ID
-    assert simulated_group.join(old, instance="b").error is ErrorCode.FENCED_INSTANCE_ID
+    old_id = follower.member_id
+    assert simulated_group.heartbeat(old_id, 1, instance="b") is ErrorCode.FENCED_INSTANCE_ID
+    assert simulated_group.heartbeat(old_id, 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert simulated_group.sync(old_id, 1, instance="b").error is ErrorCode.FENCED_INSTANCE_ID
+    assert simulated_group.commit(member_id=old_id, generation_id=1, instance="b") is ErrorCode.FENCED_INSTANCE_ID
+    assert simulated_group.join(old_id, instance="b").error is ErrorCode.FENCED_INSTANCE_ID
 
 
 def test_parked_requests_of_replaced_static_member_return_82(simulated_group: SimulatedGroup) -> None:
-    leader, follower = pair(simulated_group)
-    joining = simulated_group.join(leader.member_id, instance="a", **TIMES)
+    leader, follower = form_static_pair(simulated_group)
+    join_reply = simulated_group.join(leader.member_id, instance="a", **TIMES)
     simulated_group.join(instance="a", version=9, **TIMES)
-    assert joining.value == Joined(ErrorCode.FENCED_INSTANCE_ID, member_id=leader.member_id)
+    assert join_reply.value == Joined(ErrorCode.FENCED_INSTANCE_ID, member_id=leader.member_id)
     simulated_group.join(follower.member_id, instance="b", **TIMES)
     assert simulated_group.state() is State.COMPLETING_REBALANCE
-    syncing = simulated_group.sync(follower.member_id, 2, instance="b")
+    sync_reply = simulated_group.sync(follower.member_id, 2, instance="b")
     simulated_group.join(instance="b", version=9, **TIMES)
-    assert syncing.value == Synced(ErrorCode.FENCED_INSTANCE_ID)
+    assert sync_reply.value == Synced(ErrorCode.FENCED_INSTANCE_ID)
     assert simulated_group.state() is State.PREPARING_REBALANCE
 
 
 def test_static_rejoin_that_changes_protocol_starts_rebalance(simulated_group: SimulatedGroup) -> None:
-    both = {"protocols": offers("range", "sticky"), **TIMES}
-    _, follower = simulated_group.form_group({"instance": "a", **both}, {"instance": "b", **both})
+    options = {"protocols": offers("range", "sticky"), **TIMES}
+    _, follower = simulated_group.form_group({"instance": "a", **options}, {"instance": "b", **options})
     simulated_group.durable.clear()
     reply = simulated_group.join(instance="a", version=9, protocols=offers("sticky"), **TIMES)
     assert reply.is_waiting
     assert simulated_group.state() is State.PREPARING_REBALANCE
     assert not simulated_group.durable
-    simulated_group.join(follower.member_id, instance="b", **both)
+    simulated_group.join(follower.member_id, instance="b", **options)
     assert (reply.value.protocol_name, reply.value.generation_id) == ("sticky", 2)
 
 
 def test_static_rejoin_in_join_phase_is_parked(simulated_group: SimulatedGroup) -> None:
-    leader, _follower = pair(simulated_group)
-    first = simulated_group.join(leader.member_id, instance="a", **TIMES)
-    second = simulated_group.join(instance="b", version=9, **TIMES)
-    assert first.value.generation_id == second.value.generation_id == 2
-    assert {one.member_id for one in first.value.members} == {leader.member_id, second.value.member_id}
+    leader, _follower = form_static_pair(simulated_group)
+    leader_reply = simulated_group.join(leader.member_id, instance="a", **TIMES)
+    follower_reply = simulated_group.join(instance="b", version=9, **TIMES)
+    assert leader_reply.value.generation_id == follower_reply.value.generation_id == 2
+    assert {member.member_id for member in leader_reply.value.members} == {
+        leader.member_id,
+        follower_reply.value.member_id,
+    }
 
 
 def test_static_member_with_member_id_rejoins_like_dynamic_member(simulated_group: SimulatedGroup) -> None:
-    leader, follower = pair(simulated_group)
+    leader, follower = form_static_pair(simulated_group)
     assert simulated_group.join(follower.member_id, instance="b", **TIMES).value.generation_id == 1
     assert simulated_group.join(leader.member_id, instance="a", **TIMES).is_waiting
 
 
 def test_absent_static_member_stays_in_next_generation(simulated_group: SimulatedGroup) -> None:
-    leader, follower = pair(simulated_group)
+    leader, follower = form_static_pair(simulated_group)
     reply = simulated_group.join(leader.member_id, instance="a", **TIMES)
     simulated_group.advance(20_000)
-    assert {one.member_id for one in reply.value.members} == {leader.member_id, follower.member_id}
-    assert follower.member_id in simulated_group.group.pending_sync, "it must sync like all"
+    assert {member.member_id for member in reply.value.members} == {leader.member_id, follower.member_id}
+    assert follower.member_id in simulated_group.group.pending_sync, "an absent static member must sync too"
 
 
 @pytest.mark.parametrize("rebalance_ms", [0, -1, 20])
@@ -137,16 +142,16 @@ def test_rebalance_timeout_of_0_ms_checks_once_per_second(simulated_group: Simul
     reply = simulated_group.join(client="early", **TIMES)
     simulated_group.advance(20_000)
     simulated_group.leave(reply.value.member_id)
-    looks, end_ms = 0, simulated_group.clock.now_ms + 60_000
+    alarm_count, end_ms = 0, simulated_group.clock.now_ms + 60_000
     while simulated_group.clock.now_ms < end_ms:
         simulated_group.advance_to_next_alarm()
-        looks += 1
+        alarm_count += 1
     assert simulated_group.state() is State.PREPARING_REBALANCE
-    assert looks <= 70, "once a second"
+    assert alarm_count <= 70, "about one alarm per second"
     reply = simulated_group.join(client="late", rebalance_ms=60_000)
     simulated_group.advance(max(rebalance_ms, 0))
     assert reply.error is ErrorCode.NONE
-    assert {one.group_instance_id for one in reply.value.members} == {"a", None}
+    assert {member.group_instance_id for member in reply.value.members} == {"a", None}
     assert simulated_group.group.leader_id == reply.value.member_id
 
 
@@ -159,7 +164,7 @@ def test_empty_instance_id_is_static_member(simulated_group: SimulatedGroup) -> 
 
 
 def test_static_rejoin_starts_new_session_and_ignores_old_alarm(simulated_group: SimulatedGroup) -> None:
-    leader, _ = pair(simulated_group)
+    leader, _ = form_static_pair(simulated_group)
     simulated_group.advance(20_000)
     simulated_group.heartbeat(leader.member_id, 1, instance="a")
     reply = simulated_group.join(instance="b", version=9, **TIMES)
@@ -170,7 +175,7 @@ def test_static_rejoin_starts_new_session_and_ignores_old_alarm(simulated_group:
 
 
 def test_static_rejoin_with_parked_join_does_not_expire(simulated_group: SimulatedGroup) -> None:
-    """It replaced a member that was new; the limit of five minutes applies only to first joins."""
+    """The replaced member was new. The limit of five minutes applies only to first joins."""
     times = {"rebalance_ms": 200_000, "session_ms": 100_000}
     leader = simulated_group.form_group(times)[0]
     simulated_group.join(instance="b", rebalance_ms=200_000, session_ms=10_000)
@@ -194,25 +199,25 @@ def test_static_rejoin_inherits_pending_sync(simulated_group: SimulatedGroup) ->
     assert simulated_group.state() is State.STABLE
 
 
-# The record cannot be kept -------------------------------------------------------------------------------------------
+# Failed appends ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("who", ["a", "b"])
-def test_static_rejoin_is_reverted_if_append_fails(simulated_group: SimulatedGroup, who: str) -> None:
-    leader, follower = pair(simulated_group)
+@pytest.mark.parametrize("instance", ["a", "b"])
+def test_static_rejoin_is_reverted_if_append_fails(simulated_group: SimulatedGroup, instance: str) -> None:
+    leader, follower = form_static_pair(simulated_group)
     simulated_group.holds_appends = True
     reply = simulated_group.join(
-        instance=who, version=9, session_ms=6000, rebalance_ms=7000, protocols=offers("range", metadata=b"2")
+        instance=instance, version=9, session_ms=6000, rebalance_ms=7000, protocols=offers("range", metadata=b"2")
     )
     simulated_group.fail(ErrorCode.NOT_COORDINATOR)
     assert reply.value == Joined(ErrorCode.NOT_COORDINATOR, "", 1, "consumer", "range", leader.member_id, (), False)
     assert simulated_group.group.members.static == {"a": leader.member_id, "b": follower.member_id}
     assert simulated_group.group.leader_id == leader.member_id
-    old = leader if who == "a" else follower
-    member = simulated_group.group.members.by_id[old.member_id]
+    response = leader if instance == "a" else follower
+    member = simulated_group.group.members.by_id[response.member_id]
     assert member.protocols == offers("range")
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (30_000, 20_000)
-    assert simulated_group.heartbeat(old.member_id, 1, instance=who) is ErrorCode.NONE
+    assert simulated_group.heartbeat(response.member_id, 1, instance=instance) is ErrorCode.NONE
     simulated_group.advance(29_999)
     assert len(simulated_group.group.members) == 2
     simulated_group.advance(1)
@@ -220,20 +225,20 @@ def test_static_rejoin_is_reverted_if_append_fails(simulated_group: SimulatedGro
 
 
 def test_second_static_rejoin_while_first_is_in_flight(simulated_group: SimulatedGroup) -> None:
-    pair(simulated_group)
+    form_static_pair(simulated_group)
     simulated_group.holds_appends = True
-    first = simulated_group.join(instance="b", version=9, **TIMES)
-    second = simulated_group.join(instance="b", version=9, **TIMES)
-    assert first.error is ErrorCode.FENCED_INSTANCE_ID
+    first_reply = simulated_group.join(instance="b", version=9, **TIMES)
+    second_reply = simulated_group.join(instance="b", version=9, **TIMES)
+    assert first_reply.error is ErrorCode.FENCED_INSTANCE_ID
     simulated_group.complete_append()
-    assert second.is_waiting
+    assert second_reply.is_waiting
     simulated_group.complete_append()
-    assert second.value.generation_id == 1
-    assert simulated_group.group.members.static["b"] == second.value.member_id
+    assert second_reply.value.generation_id == 1
+    assert simulated_group.group.members.static["b"] == second_reply.value.member_id
 
 
 def test_leave_while_static_rejoin_is_in_flight_answers_join(simulated_group: SimulatedGroup) -> None:
-    pair(simulated_group)
+    form_static_pair(simulated_group)
     simulated_group.holds_appends = True
     reply = simulated_group.join(instance="b", version=9, **TIMES)
     simulated_group.leave(*[member.member_id for member in simulated_group.group.members if member.joining])
@@ -244,18 +249,18 @@ def test_leave_while_static_rejoin_is_in_flight_answers_join(simulated_group: Si
 
 def test_rebalance_before_static_rejoin_append_fails(simulated_group: SimulatedGroup) -> None:
     """The next generation already contains the new member id, so nothing is reverted or fenced."""
-    leader, _ = pair(simulated_group)
+    leader, _ = form_static_pair(simulated_group)
     simulated_group.holds_appends = True
     reply = simulated_group.join(instance="b", version=9, **TIMES)
     simulated_group.join(leader.member_id, instance="a", **TIMES)
     assert reply.value.generation_id == 2
-    syncing = simulated_group.sync(reply.value.member_id, 2, instance="b")
+    sync_reply = simulated_group.sync(reply.value.member_id, 2, instance="b")
     simulated_group.fail()
-    assert syncing.is_waiting
+    assert sync_reply.is_waiting
     assert simulated_group.group.members.static["b"] == reply.value.member_id
     simulated_group.sync(leader.member_id, 2, {reply.value.member_id: b"part"}, instance="a")
     simulated_group.complete_append()
-    assert syncing.value.assignment == b"part"
+    assert sync_reply.value.assignment == b"part"
 
 
 def test_reverted_static_rejoin_keeps_common_protocol(simulated_group: SimulatedGroup) -> None:
@@ -263,15 +268,15 @@ def test_reverted_static_rejoin_keeps_common_protocol(simulated_group: Simulated
     simulated_group.form_group({"instance": "a", **TIMES})
     simulated_group.holds_appends = True
     simulated_group.join(instance="a", version=9, protocols=offers("range", "uniform"), **TIMES)
-    newcomer = simulated_group.join(protocols=offers("uniform"), **TIMES)
-    assert (newcomer.value.generation_id, newcomer.value.protocol_name) == (2, "uniform")
+    new_member_reply = simulated_group.join(protocols=offers("uniform"), **TIMES)
+    assert (new_member_reply.value.generation_id, new_member_reply.value.protocol_name) == (2, "uniform")
     simulated_group.fail()
     assert all("uniform" in {offer.name for offer in member.protocols} for member in simulated_group.group.members)
 
 
 def test_static_rejoin_append_fails_during_join_phase(simulated_group: SimulatedGroup) -> None:
     """The JoinGroup of the static rejoin is answered at the end of the join phase."""
-    leader, _ = pair(simulated_group)
+    leader, _ = form_static_pair(simulated_group)
     simulated_group.holds_appends = True
     reply = simulated_group.join(instance="b", version=9, **TIMES)
     simulated_group.join(**TIMES)
@@ -282,13 +287,13 @@ def test_static_rejoin_append_fails_during_join_phase(simulated_group: Simulated
 
 
 def test_static_rejoin_append_fails_after_close(simulated_group: SimulatedGroup) -> None:
-    pair(simulated_group)
+    form_static_pair(simulated_group)
     simulated_group.holds_appends = True
     reply = simulated_group.join(instance="b", version=9, **TIMES)
     simulated_group.close(ErrorCode.NOT_COORDINATOR)
     assert reply.error is ErrorCode.NOT_COORDINATOR
     simulated_group.fail()
-    assert simulated_group.alarms == {}, "the dead wait for nothing"
+    assert simulated_group.alarms == {}, "a dead group has no deadlines"
 
 
 def test_sync_deadline_passes_while_static_rejoin_is_in_flight(simulated_group: SimulatedGroup) -> None:

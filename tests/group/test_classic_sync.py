@@ -16,11 +16,11 @@ from callboard.actors.records import MemberValue
 
 @pytest.fixture
 def simulated_group() -> SimulatedGroup:
-    """Nothing is durable before the test says so."""
+    """Appends complete only when the test completes them."""
     return SimulatedGroup(holds_appends=True)
 
 
-def parts(*members: Any) -> dict[str, bytes]:
+def assignments_of(*members: Any) -> dict[str, bytes]:
     return {member.member_id: b"of " + member.member_id.encode() for member in members}
 
 
@@ -28,24 +28,24 @@ def test_sync_is_answered_when_assignment_is_durable(simulated_group: SimulatedG
     leader, follower = simulated_group.join_all({}, {})
     replies = [
         simulated_group.sync(follower.member_id, 1),
-        simulated_group.sync(leader.member_id, 1, parts(leader, follower)),
+        simulated_group.sync(leader.member_id, 1, assignments_of(leader, follower)),
     ]
     assert all(reply.is_waiting for reply in replies)
     assert simulated_group.state() is State.COMPLETING_REBALANCE
     assert all(member.assignment == b"" for member in simulated_group.group.members)
     simulated_group.complete_append()
-    expected = [b"of " + one.member_id.encode() for one in (follower, leader)]
+    assignments = [b"of " + joined.member_id.encode() for joined in (follower, leader)]
     assert [reply.value for reply in replies] == [
-        Synced(ErrorCode.NONE, "consumer", "range", part) for part in expected
+        Synced(ErrorCode.NONE, "consumer", "range", assignment) for assignment in assignments
     ]
     assert simulated_group.state() is State.STABLE
 
 
 def test_sync_of_follower_appends_no_record(simulated_group: SimulatedGroup) -> None:
     leader, follower = simulated_group.join_all({}, {})
-    simulated_group.sync(follower.member_id, 1, parts(leader, follower))
+    simulated_group.sync(follower.member_id, 1, assignments_of(leader, follower))
     assert not simulated_group.pending_appends
-    simulated_group.sync(leader.member_id, 1, parts(leader, follower))
+    simulated_group.sync(leader.member_id, 1, assignments_of(leader, follower))
     assert len(simulated_group.pending_appends) == 1
 
 
@@ -53,14 +53,14 @@ def test_assignment_record_contains_generation(simulated_group: SimulatedGroup) 
     leader, follower = simulated_group.join_all({"host": "/10.0.0.1", "instance": "i"}, {"session_ms": 7000})
     at_ms = simulated_group.clock.wall_ms()
     simulated_group.advance(5)
-    simulated_group.sync(leader.member_id, 1, parts(leader, follower), instance="i")
+    simulated_group.sync(leader.member_id, 1, assignments_of(leader, follower), instance="i")
     value = simulated_group.pending_appends[0].record.value
     assert value is not None
     assert (value.protocol_type, value.generation, value.protocol) == ("consumer", 1, "range")
     assert (value.leader, value.current_state_timestamp_ms) == (leader.member_id, at_ms)
-    part = b"of " + leader.member_id.encode()
-    expected = MemberValue(leader.member_id, "i", "m0", "/10.0.0.1", 60_000, 10_000, b"range v1", part)
-    assert value.members[0] == expected
+    assignment = b"of " + leader.member_id.encode()
+    leader_value = MemberValue(leader.member_id, "i", "m0", "/10.0.0.1", 60_000, 10_000, b"range v1", assignment)
+    assert value.members[0] == leader_value
     assert value.members[1].session_timeout_ms == 7000
 
 
@@ -75,24 +75,26 @@ def test_sync_ignores_unknown_members_and_gives_others_empty_assignment(simulate
 
 def test_sync_in_stable_group_is_answered_at_once(simulated_group: SimulatedGroup) -> None:
     leader, follower = simulated_group.join_all({}, {})
-    simulated_group.sync(leader.member_id, 1, parts(leader, follower))
+    simulated_group.sync(leader.member_id, 1, assignments_of(leader, follower))
     simulated_group.complete_append()
     assert simulated_group.state() is State.STABLE
     reply = simulated_group.sync(follower.member_id, 1)
     assert reply.value.assignment == b"of " + follower.member_id.encode()
-    again = simulated_group.sync(leader.member_id, 1, {leader.member_id: b"other"})
-    assert again.value.assignment == b"of " + leader.member_id.encode(), "a settled generation is not assigned anew"
+    second_reply = simulated_group.sync(leader.member_id, 1, {leader.member_id: b"other"})
+    assert second_reply.value.assignment == b"of " + leader.member_id.encode(), (
+        "a stable generation keeps its assignment"
+    )
     assert not simulated_group.pending_appends
 
 
-# What comes between --------------------------------------------------------------------------------------------------
+# Rebalances and failures ---------------------------------------------------------------------------------------------
 
 
 def test_rebalance_answers_parked_sync_with_27(simulated_group: SimulatedGroup) -> None:
     leader, follower = simulated_group.join_all({}, {})
     replies = [
         simulated_group.sync(follower.member_id, 1),
-        simulated_group.sync(leader.member_id, 1, parts(leader, follower)),
+        simulated_group.sync(leader.member_id, 1, assignments_of(leader, follower)),
     ]
     simulated_group.join(client="newcomer")
     assert [reply.value for reply in replies] == [Synced(ErrorCode.REBALANCE_IN_PROGRESS)] * 2
@@ -102,9 +104,9 @@ def test_rebalance_answers_parked_sync_with_27(simulated_group: SimulatedGroup) 
 
 
 def test_append_of_old_generation_is_ignored(simulated_group: SimulatedGroup) -> None:
-    """It is durable after the next generation has begun, which waits for its own record."""
+    """The record becomes durable in the next generation, which waits for its own record."""
     leader, follower = simulated_group.join_all({}, {})
-    simulated_group.sync(leader.member_id, 1, parts(leader, follower))
+    simulated_group.sync(leader.member_id, 1, assignments_of(leader, follower))
     simulated_group.join(leader.member_id, protocols=offers("range", metadata=b"2"))
     simulated_group.join(follower.member_id)
     assert (simulated_group.state(), simulated_group.generation) == (State.COMPLETING_REBALANCE, 2)
@@ -119,7 +121,7 @@ def test_append_of_old_generation_is_ignored(simulated_group: SimulatedGroup) ->
 
 def test_failed_append_of_old_generation_is_ignored(simulated_group: SimulatedGroup) -> None:
     leader, follower = simulated_group.join_all({}, {})
-    simulated_group.sync(leader.member_id, 1, parts(leader, follower))
+    simulated_group.sync(leader.member_id, 1, assignments_of(leader, follower))
     simulated_group.join(leader.member_id, protocols=offers("range", metadata=b"2"))
     simulated_group.join(follower.member_id)
     reply = simulated_group.sync(follower.member_id, 2)
@@ -135,13 +137,13 @@ def test_failed_assignment_append_answers_all_and_starts_rebalance(
     leader, follower = simulated_group.join_all({}, {})
     replies = [
         simulated_group.sync(follower.member_id, 1),
-        simulated_group.sync(leader.member_id, 1, parts(leader, follower)),
+        simulated_group.sync(leader.member_id, 1, assignments_of(leader, follower)),
     ]
     simulated_group.fail(error)
     assert [reply.value for reply in replies] == [Synced(error)] * 2
     assert simulated_group.state() is State.PREPARING_REBALANCE
-    answers = [simulated_group.join(one.member_id) for one in (leader, follower)]
-    assert [reply.value.generation_id for reply in answers] == [2, 2]
+    join_replies = [simulated_group.join(member.member_id) for member in (leader, follower)]
+    assert [reply.value.generation_id for reply in join_replies] == [2, 2]
 
 
 def test_second_sync_of_leader_does_not_change_durable_assignment(simulated_group: SimulatedGroup) -> None:
@@ -152,18 +154,21 @@ def test_second_sync_of_leader_does_not_change_durable_assignment(simulated_grou
     simulated_group.sync(leader.member_id, 1, {follower.member_id: b"second"})
     while simulated_group.pending_appends:
         simulated_group.complete_append()
-    kept = {member.member_id: member.assignment for member in simulated_group.durable[-1].members}
-    assert reply.value.assignment == kept[follower.member_id]
-    assert simulated_group.group.members.by_id[follower.member_id].assignment == kept[follower.member_id]
+    durable_assignments = {member.member_id: member.assignment for member in simulated_group.durable[-1].members}
+    assert reply.value.assignment == durable_assignments[follower.member_id]
+    assert simulated_group.group.members.by_id[follower.member_id].assignment == durable_assignments[follower.member_id]
 
 
 def test_second_sync_of_member_replaces_parked_sync(simulated_group: SimulatedGroup) -> None:
     leader, follower = simulated_group.join_all({}, {})
-    first, second = simulated_group.sync(follower.member_id, 1), simulated_group.sync(follower.member_id, 1)
-    simulated_group.sync(leader.member_id, 1, parts(leader, follower))
+    replaced_reply, last_reply = (
+        simulated_group.sync(follower.member_id, 1),
+        simulated_group.sync(follower.member_id, 1),
+    )
+    simulated_group.sync(leader.member_id, 1, assignments_of(leader, follower))
     simulated_group.complete_append()
-    assert first.is_waiting
-    assert second.error is ErrorCode.NONE
+    assert replaced_reply.is_waiting
+    assert last_reply.error is ErrorCode.NONE
 
 
 # Checks --------------------------------------------------------------------------------------------------------------

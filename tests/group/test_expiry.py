@@ -29,17 +29,17 @@ from callboard.actors.timer.messages import Expired
 
 RETENTION_MS = 7 * 24 * 60 * 60_000
 CHECK_MS = 600_000
-FOR_EVER_MS = 2**31 - 1  # a session of 24 days
+LONGEST_SESSION_MS = 2**31 - 1  # 24 days
 
 
 @pytest.fixture
 def simulation() -> CoordinatorSimulation:
-    return patient(CoordinatorSimulation())
+    return without_heartbeats(CoordinatorSimulation())
 
 
-def patient(simulation: CoordinatorSimulation) -> CoordinatorSimulation:
-    """Settings of members that need no heartbeats."""
-    simulation.settings.group_max_session_timeout_ms = FOR_EVER_MS
+def without_heartbeats(simulation: CoordinatorSimulation) -> CoordinatorSimulation:
+    """A simulation whose members need no heartbeats."""
+    simulation.settings.group_max_session_timeout_ms = LONGEST_SESSION_MS
     return simulation
 
 
@@ -49,7 +49,7 @@ def consumers_of(*topics: str) -> tuple[Protocol, ...]:
 
 
 def stable(simulation: CoordinatorSimulation, *topics: str) -> str:
-    [member] = simulation.form_group({"protocols": consumers_of(*topics), "session_ms": FOR_EVER_MS})
+    [member] = simulation.form_group({"protocols": consumers_of(*topics), "session_ms": LONGEST_SESSION_MS})
     member_id: str = member.member_id
     return member_id
 
@@ -69,32 +69,32 @@ def run_retention_scan(simulation: CoordinatorSimulation) -> None:
     simulation.run()
 
 
-def kept(simulation: CoordinatorSimulation, group_id: str = GROUP) -> list[tuple[str, int]]:
-    """The durable data of a group, from its records in the log."""
+def durable_offsets(simulation: CoordinatorSimulation, group_id: str = GROUP) -> list[tuple[str, int]]:
+    """The durable offsets of a group, as (topic, partition)."""
     data = simulation.log.groups().get(group_id, GroupData())
     return [(topic, partition) for topic, partition, _ in data.offsets]
 
 
 def is_listed(simulation: CoordinatorSimulation, group_id: str = GROUP) -> bool:
-    return group_id in [one.group_id for one in simulation.ask(ListGroups()).value]
+    return group_id in [group.group_id for group in simulation.ask(ListGroups()).value]
 
 
-# Which, and when -----------------------------------------------------------------------------------------------------
+# Expiry times --------------------------------------------------------------------------------------------------------
 
 
 def test_offsets_of_simple_group_expire_by_commit_time(simulation: CoordinatorSimulation) -> None:
-    """Each separately. The group is deleted with the last one, with its own tombstone, as in Kafka."""
+    """Each offset expires separately. The last one deletes the group, which gets a tombstone too, as in Kafka."""
     simulation.post(commit(1, topic="early"))
     early_ms = simulation.clock.wall_ms()
     simulation.advance(1000)
     simulation.post(commit(1, topic="late"))
     scan_at(simulation, early_ms + RETENTION_MS - 1)
-    assert kept(simulation) == [("early", 0), ("late", 0)]
+    assert durable_offsets(simulation) == [("early", 0), ("late", 0)]
     scan_at(simulation, early_ms + RETENTION_MS)
-    assert kept(simulation) == [("late", 0)]
+    assert durable_offsets(simulation) == [("late", 0)]
     assert is_listed(simulation)
     scan_at(simulation, early_ms + RETENTION_MS + 1000)
-    assert kept(simulation) == []
+    assert durable_offsets(simulation) == []
     assert not is_listed(simulation)
     assert [record for _, record in simulation.log.durable][-2:] == [
         OffsetRecord(GROUP, "late", 0, None),
@@ -104,19 +104,19 @@ def test_offsets_of_simple_group_expire_by_commit_time(simulation: CoordinatorSi
 
 
 def test_offsets_of_empty_group_expire_by_time_since_empty(simulation: CoordinatorSimulation) -> None:
-    """All together, whatever the age of the commits, when the group has been empty for the retention time."""
+    """All expire together when the group has been empty for the retention time; commit times do not matter."""
     member = stable(simulation, "t")
     simulation.post(commit(1, member_id=member, generation_id=1))
     simulation.advance(2 * RETENTION_MS)
-    assert kept(simulation) == [("t", 0)]
+    assert durable_offsets(simulation) == [("t", 0)]
     simulation.post(leave(member))
     empty_ms = simulation.clock.wall_ms()
     simulation.advance(1000)
     simulation.post(commit(1, topic="by a tool"))
     scan_at(simulation, empty_ms + RETENTION_MS - 1)
-    assert kept(simulation) == [("t", 0), ("by a tool", 0)]
+    assert durable_offsets(simulation) == [("t", 0), ("by a tool", 0)]
     scan_at(simulation, empty_ms + RETENTION_MS)
-    assert kept(simulation) == []
+    assert durable_offsets(simulation) == []
     assert not is_listed(simulation)
 
 
@@ -126,11 +126,11 @@ def test_offsets_of_unsubscribed_topics_expire_in_stable_group(simulation: Coord
         simulation.post(commit(1, topic=topic, member_id=member, generation_id=1))
     at_ms = simulation.clock.wall_ms()
     scan_at(simulation, at_ms + RETENTION_MS - 1)
-    assert kept(simulation) == [("t", 0), ("u", 0)]
+    assert durable_offsets(simulation) == [("t", 0), ("u", 0)]
     scan_at(simulation, at_ms + RETENTION_MS)
-    assert kept(simulation) == [("t", 0)]
+    assert durable_offsets(simulation) == [("t", 0)]
     simulation.advance(RETENTION_MS)
-    assert kept(simulation) == [("t", 0)]
+    assert durable_offsets(simulation) == [("t", 0)]
     assert simulation.post(DescribeGroup(GROUP)).value.state == "Stable"
 
 
@@ -138,7 +138,7 @@ def test_group_with_members_stays_after_all_offsets_expired(simulation: Coordina
     member = stable(simulation, "t")
     simulation.post(commit(1, topic="u", member_id=member, generation_id=1))
     simulation.advance(2 * RETENTION_MS)
-    assert kept(simulation) == []
+    assert durable_offsets(simulation) == []
     assert simulation.post(DescribeGroup(GROUP)).value.state == "Stable"
 
 
@@ -147,15 +147,17 @@ def test_offsets_do_not_expire_if_subscriptions_are_unknown(
     simulation: CoordinatorSimulation, protocol_type: str
 ) -> None:
     """Members of another protocol type, and consumers with invalid subscriptions."""
-    nonsense = (Protocol("range", b"nonsense"),)
-    joining = simulation.post(join(protocol_type=protocol_type, protocols=nonsense, session_ms=FOR_EVER_MS))
+    invalid_protocols = (Protocol("range", b"nonsense"),)
+    join_reply = simulation.post(
+        join(protocol_type=protocol_type, protocols=invalid_protocols, session_ms=LONGEST_SESSION_MS)
+    )
     simulation.advance(3000)
-    member = joining.value
+    member = join_reply.value
     simulation.post(sync(member.member_id, 1, {member.member_id: b"all"}, protocol_type=protocol_type))
     simulation.post(commit(1, member_id=member.member_id, generation_id=1))
     assert simulation.post(DescribeGroup(GROUP)).value.state == "Stable"
     simulation.advance(2 * RETENTION_MS)
-    assert kept(simulation) == [("t", 0)]
+    assert durable_offsets(simulation) == [("t", 0)]
 
 
 def test_offsets_do_not_expire_during_rebalance(simulation: CoordinatorSimulation) -> None:
@@ -163,14 +165,14 @@ def test_offsets_do_not_expire_during_rebalance(simulation: CoordinatorSimulatio
     member = stable(simulation, "t")
     own_time = commit(1, topic="u", member_id=member, generation_id=1)._replace(retention_ms=1000)
     simulation.post(own_time)
-    joining = simulation.post(join(protocols=consumers_of("t"), session_ms=FOR_EVER_MS))
-    assert joining.is_waiting
+    join_reply = simulation.post(join(protocols=consumers_of("t"), session_ms=LONGEST_SESSION_MS))
+    assert join_reply.is_waiting
     scan_at(simulation, simulation.clock.wall_ms() + 2000)
-    assert kept(simulation) == [("u", 0)]
+    assert durable_offsets(simulation) == [("u", 0)]
     simulation.advance(60_000)
     assert simulation.post(DescribeGroup(GROUP)).value.state == "CompletingRebalance"
     scan_at(simulation, simulation.clock.wall_ms())
-    assert kept(simulation) == [("u", 0)]
+    assert durable_offsets(simulation) == [("u", 0)]
 
 
 @pytest.mark.parametrize("retention_ms", [1000, 2 * RETENTION_MS])
@@ -181,9 +183,9 @@ def test_offset_with_explicit_retention_expires_at_that_time(
     simulation.post(commit(1)._replace(retention_ms=retention_ms))
     due_ms = simulation.clock.wall_ms() + retention_ms
     scan_at(simulation, due_ms - 1)
-    assert kept(simulation) == [("t", 0)]
+    assert durable_offsets(simulation) == [("t", 0)]
     scan_at(simulation, due_ms)
-    assert kept(simulation) == []
+    assert durable_offsets(simulation) == []
 
 
 def test_new_commit_restarts_offset_age(simulation: CoordinatorSimulation) -> None:
@@ -192,13 +194,13 @@ def test_new_commit_restarts_offset_age(simulation: CoordinatorSimulation) -> No
     simulation.post(commit(2))
     at_ms = simulation.clock.wall_ms()
     scan_at(simulation, at_ms + RETENTION_MS - 1)
-    assert kept(simulation) == [("t", 0)]
+    assert durable_offsets(simulation) == [("t", 0)]
     scan_at(simulation, at_ms + RETENTION_MS)
-    assert kept(simulation) == []
+    assert durable_offsets(simulation) == []
 
 
 def test_empty_group_without_offsets_is_deleted_by_retention_scan(simulation: CoordinatorSimulation) -> None:
-    """Whatever its age, including groups with only a pending member id."""
+    """The age of the group does not matter. A group with only a pending member id is deleted too."""
     simulation.post(join(version=4, group_id="pending"))
     member = stable(simulation, "t")
     simulation.post(leave(member))
@@ -227,7 +229,7 @@ def test_changed_retention_applies_at_run_time(simulation: CoordinatorSimulation
     simulation.settings.offsets_retention_minutes = 10
     simulation.settings.offsets_retention_check_interval_ms = 1000
     simulation.advance(CHECK_MS)
-    assert kept(simulation) == []
+    assert durable_offsets(simulation) == []
 
 
 def test_pending_offset_prevents_expiry_of_offset_and_group(simulation: CoordinatorSimulation) -> None:
@@ -237,10 +239,10 @@ def test_pending_offset_prevents_expiry_of_offset_and_group(simulation: Coordina
     pending = PendingOffsetRecord(GROUP, "t", 0, OffsetValue(5, commit_timestamp_ms=WALL_MS), 7, 0)
     simulation.group().data.replay(pending)
     scan_at(simulation, simulation.clock.wall_ms() + RETENTION_MS)
-    assert kept(simulation) == [("t", 0)]
+    assert durable_offsets(simulation) == [("t", 0)]
     simulation.tell(GROUP, MarkerRecord(7, 0, False))
     run_retention_scan(simulation)
-    assert kept(simulation) == []
+    assert durable_offsets(simulation) == []
     assert not is_listed(simulation)
 
 
@@ -251,7 +253,7 @@ def test_open_transaction_prevents_deletion_of_group_without_offsets(simulation:
     assert is_listed(simulation)
 
 
-# With others ---------------------------------------------------------------------------------------------------------
+# Concurrent requests -------------------------------------------------------------------------------------------------
 
 
 def test_commit_in_flight_prevents_expiry_of_its_offset() -> None:
@@ -262,14 +264,14 @@ def test_commit_in_flight_prevents_expiry_of_its_offset() -> None:
     simulation.post(commit(1, topic="t"))
     simulation.complete_all_appends()
     simulation.advance(RETENTION_MS - 1)
-    saving = simulation.post(commit(2))
+    commit_reply = simulation.post(commit(2))
     simulation.clock.now_ms += 1
     run_retention_scan(simulation)
-    late = simulation.post(commit(7, topic="old"))
-    assert saving.is_waiting and late.is_waiting
+    late_reply = simulation.post(commit(7, topic="old"))
+    assert commit_reply.is_waiting and late_reply.is_waiting
     simulation.complete_all_appends()
-    assert saving.value.errors == late.value.errors == (ErrorCode.NONE,)
-    assert kept(simulation) == [("t", 0), ("old", 0)]
+    assert commit_reply.value.errors == late_reply.value.errors == (ErrorCode.NONE,)
+    assert durable_offsets(simulation) == [("t", 0), ("old", 0)]
     offsets = {topic: value.offset for topic, _, value in simulation.group().data.offsets}
     assert offsets == {"t": 2, "old": 7}
 
@@ -279,15 +281,15 @@ def test_commits_in_flight_for_all_expired_offsets_prevent_deletion() -> None:
     simulation.post(commit(1))
     simulation.complete_all_appends()
     simulation.advance(RETENTION_MS - 1)
-    saving = simulation.post(commit(2))
+    commit_reply = simulation.post(commit(2))
     simulation.clock.now_ms += 1
     run_retention_scan(simulation)
-    joining = simulation.post(join())
+    join_reply = simulation.post(join())
     simulation.complete_all_appends()
-    assert saving.value.errors == (ErrorCode.NONE,)
-    assert kept(simulation) == [("t", 0)]
+    assert commit_reply.value.errors == (ErrorCode.NONE,)
+    assert durable_offsets(simulation) == [("t", 0)]
     simulation.advance(3000)
-    assert joining.error is ErrorCode.NONE
+    assert join_reply.error is ErrorCode.NONE
     assert simulation.group()._in_flight.is_idle
 
 
@@ -296,26 +298,26 @@ def test_failed_tombstones_are_retried_by_next_retention_scan() -> None:
     simulation.post(commit(1))
     simulation.complete_all_appends()
     simulation.advance(RETENTION_MS + CHECK_MS)
-    waiting = simulation.post(commit(1, topic="u"))
+    commit_reply = simulation.post(commit(1, topic="u"))
     simulation.fail()
     simulation.complete_all_appends()
-    assert waiting.value.errors == (ErrorCode.NONE,)
-    assert kept(simulation) == [("t", 0), ("u", 0)]
+    assert commit_reply.value.errors == (ErrorCode.NONE,)
+    assert durable_offsets(simulation) == [("t", 0), ("u", 0)]
     simulation.advance(CHECK_MS)
     simulation.complete_all_appends()
-    assert kept(simulation) == [("u", 0)]
+    assert durable_offsets(simulation) == [("u", 0)]
 
 
 def test_expired_offsets_stay_deleted_after_restart(simulation: CoordinatorSimulation) -> None:
     simulation.post(commit(1))
     simulation.post(commit(1, group_id="other"))
     half_ms = simulation.clock.now_ms + RETENTION_MS // 2
-    again = CoordinatorSimulation(simulation.log.groups(), log=simulation.log)
-    again.clock.now_ms = half_ms
-    assert again.post(fetch()).value.topics[0][1][0].offset == 1
-    again.advance(RETENTION_MS)
-    assert kept(again) == kept(again, "other") == []
-    assert CoordinatorSimulation(again.log.groups()).ask(ListGroups()).value == ()
+    restarted = CoordinatorSimulation(simulation.log.groups(), log=simulation.log)
+    restarted.clock.now_ms = half_ms
+    assert restarted.post(fetch()).value.topics[0][1][0].offset == 1
+    restarted.advance(RETENTION_MS)
+    assert durable_offsets(restarted) == durable_offsets(restarted, "other") == []
+    assert CoordinatorSimulation(restarted.log.groups()).ask(ListGroups()).value == ()
 
 
 def test_expired_offsets_are_deleted_in_batches() -> None:
@@ -331,7 +333,7 @@ def test_expired_offsets_are_deleted_in_batches() -> None:
     assert not is_listed(simulation)
 
 
-# Many groups ------------------------------------------------------------------------------------------------------
+# Many groups ---------------------------------------------------------------------------------------------------------
 
 
 def test_retention_scan_activates_only_groups_with_expired_offsets(simulation: CoordinatorSimulation) -> None:
@@ -341,8 +343,8 @@ def test_retention_scan_activates_only_groups_with_expired_offsets(simulation: C
     assert len(simulation.directory.passivated) == 20
     simulation.advance(RETENTION_MS - 300_000 - CHECK_MS)
     assert len(simulation.directory.passivated) == 20
-    made = simulation.directory.groups
-    assert made == {}
+    active_groups = simulation.directory.groups
+    assert active_groups == {}
 
 
 def test_retention_scan_of_many_groups_limits_pending_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,13 +359,13 @@ def test_retention_scan_of_many_groups_limits_pending_groups(monkeypatch: pytest
     simulation = CoordinatorSimulation(groups, holds_appends=True)
     advance_to(simulation, WALL_MS + RETENTION_MS)
     simulation.advance(CHECK_MS)
-    rounds = 0
+    scan_turns = 0
     while simulation.log.in_flight:
-        rounds += 1
+        scan_turns += 1
         assert len(simulation.log.in_flight) <= 10
         assert len(simulation.directory.groups) <= 10
         simulation.complete_append()
-    assert rounds >= 50
+    assert scan_turns >= 50
     assert sorted(simulation.directory.passivated) == sorted(name for name in groups if int(name[1:]) % 2 == 0)
     assert simulation.directory.groups == {}
 
@@ -383,21 +385,21 @@ def test_retention_scan_longer_than_its_interval_continues(monkeypatch: pytest.M
     simulation.complete_all_appends()
     simulation.advance(RETENTION_MS + CHECK_MS)
     simulation.complete_all_appends()
-    assert simulation.ask(ListGroups()).value == (), "the next sweeps come"
+    assert simulation.ask(ListGroups()).value == (), "the later scans delete the remaining groups"
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_joins_and_commits_wait_while_offsets_expire(seed: int) -> None:
-    """In any order: commits that were acknowledged after the scan began are kept."""
+    """Commits acknowledged after the scan began are kept, in any order of turns."""
     simulation = CoordinatorSimulation(seed=seed)
     simulation.post(commit(1))
     simulation.clock.now_ms += RETENTION_MS
     simulation.coordinator.tell(Expired((retention.RETENTION_SCAN,)))
-    late = [simulation.send(commit(number)) for number in range(2, 5)]
-    joining = simulation.send(join(version=4))
+    commit_replies = [simulation.send(commit(number)) for number in range(2, 5)]
+    join_reply = simulation.send(join(version=4))
     simulation.run()
-    assert all(reply.value.errors == (ErrorCode.NONE,) for reply in late)
-    assert joining.error is ErrorCode.MEMBER_ID_REQUIRED
+    assert all(reply.value.errors == (ErrorCode.NONE,) for reply in commit_replies)
+    assert join_reply.error is ErrorCode.MEMBER_ID_REQUIRED
     assert simulation.post(fetch()).value.topics[0][1][0].offset == 4
 
 
@@ -431,5 +433,5 @@ def test_packed_may_have_expired_agrees_with_find_expired(
         data.replay(OffsetRecord(GROUP, "t", partition, offset))
     group = simulation.coordinator.actor_inbox.actor._spawn_group(GROUP, GroupData.unpack(data.pack()))
     simulation.run()
-    found = expiry.find_expired(group.actor_inbox.actor._group, data, now_ms, retention_ms)
-    assert bool(found.records) is packed_may_have_expired(data.pack(), now_ms, retention_ms)
+    expired_offsets = expiry.find_expired(group.actor_inbox.actor._group, data, now_ms, retention_ms)
+    assert bool(expired_offsets.records) is packed_may_have_expired(data.pack(), now_ms, retention_ms)

@@ -63,7 +63,7 @@ def test_failed_commit_does_not_change_offsets(simulation: CoordinatorSimulation
 
 
 @pytest.mark.parametrize(
-    ("append_error", "answer"),
+    ("append_error", "expected_error"),
     [
         (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
@@ -72,16 +72,16 @@ def test_failed_commit_does_not_change_offsets(simulation: CoordinatorSimulation
     ],
 )
 def test_append_error_is_mapped_for_clients(
-    simulation: CoordinatorSimulation, append_error: ErrorCode, answer: ErrorCode
+    simulation: CoordinatorSimulation, append_error: ErrorCode, expected_error: ErrorCode
 ) -> None:
     reply = simulation.post(commit())
     simulation.fail(append_error)
-    assert reply.value == Committed((answer,))
-    joining = simulation.post(join())
+    assert reply.value == Committed((expected_error,))
+    join_reply = simulation.post(join())
     simulation.advance(3000)
-    syncing = simulation.post(sync(joining.value.member_id, 1))
+    sync_reply = simulation.post(sync(join_reply.value.member_id, 1))
     simulation.fail(append_error)
-    assert syncing.value == Synced(answer)
+    assert sync_reply.value == Synced(expected_error)
 
 
 def test_refused_partition_keeps_own_error_if_append_fails(simulation: CoordinatorSimulation) -> None:
@@ -106,22 +106,25 @@ def test_refused_commit_returns_error_for_each_partition(simulation: Coordinator
 
 
 def test_commit_appends_one_entry(simulation: CoordinatorSimulation) -> None:
-    """So it is written completely or not at all."""
+    """All records of the commit are written, or none."""
     simulation.post(commit()._replace(commits=tuple(Commit("t", number, 1, -1, "") for number in range(5))))
     assert [len(entry.records) for entry in simulation.log.in_flight] == [5]
 
 
 def test_sync_is_answered_when_assignment_is_durable(simulation: CoordinatorSimulation) -> None:
-    joining = start_joining(simulation, {"client": "a"}, {"client": "b"})
+    join_replies = start_joining(simulation, {"client": "a"}, {"client": "b"})
     simulation.advance(6000)
-    leader, follower = (reply.value for reply in joining)
-    parts = {follower.member_id: b"part"}
-    syncing = [simulation.post(sync(follower.member_id, 1)), simulation.post(sync(leader.member_id, 1, parts))]
-    assert all(reply.is_waiting for reply in syncing)
+    leader, follower = (reply.value for reply in join_replies)
+    assignments = {follower.member_id: b"part"}
+    sync_replies = [
+        simulation.post(sync(follower.member_id, 1)),
+        simulation.post(sync(leader.member_id, 1, assignments)),
+    ]
+    assert all(reply.is_waiting for reply in sync_replies)
     assert simulation.post(heartbeat(leader.member_id, 1)).value is ErrorCode.NONE
     assert simulation.post(DescribeGroup(GROUP)).value.state == "CompletingRebalance"
     simulation.complete_append()
-    assert [reply.value.assignment for reply in syncing] == [b"part", b""]
+    assert [reply.value.assignment for reply in sync_replies] == [b"part", b""]
     assert simulation.post(DescribeGroup(GROUP)).value.state == "Stable"
     data = simulation.log.groups()[GROUP]
     assert data.value == simulation.group().data.value
@@ -129,7 +132,7 @@ def test_sync_is_answered_when_assignment_is_durable(simulation: CoordinatorSimu
     assert data.value.generation == 1
 
 
-# The first record and the last ---------------------------------------------------------------------------------------
+# First and last record -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -143,15 +146,15 @@ def test_sync_is_answered_when_assignment_is_durable(simulation: CoordinatorSimu
 def test_first_join_appends_group_record(
     simulation: CoordinatorSimulation, options: dict[str, Any], error: ErrorCode | None
 ) -> None:
-    """Kafka's record: only the name of the group. No request waits for it, and it is written once."""
+    """As in Kafka, the record contains only the group's name and is written once. No request waits for it."""
     reply = simulation.post(join(**options))
     assert reply.is_waiting if error is None else reply.error is error
     simulation.post(join(version=4, client="another"))
     simulation.complete_append()
     assert not simulation.log.in_flight
     state_timestamp_ms = simulation.group()._group.state_timestamp_ms
-    first = GroupRecord(GROUP, GroupValue("", 0, None, None, state_timestamp_ms, ()))
-    assert [record for _, record in simulation.log.durable] == [first]
+    first_record = GroupRecord(GROUP, GroupValue("", 0, None, None, state_timestamp_ms, ()))
+    assert [record for _, record in simulation.log.durable] == [first_record]
 
 
 def test_first_join_of_group_with_offsets_appends_no_record(simulation: CoordinatorSimulation) -> None:
@@ -164,51 +167,51 @@ def test_first_join_of_group_with_offsets_appends_no_record(simulation: Coordina
 def test_group_with_only_pending_members_survives_restart(simulation: CoordinatorSimulation) -> None:
     simulation.post(join(version=4))
     simulation.complete_append()
-    after = CoordinatorSimulation(simulation.log.groups())
-    assert after.ask(ListGroups()).value == (ListedGroup(GROUP, "", "Empty", "classic"),)
+    restarted = CoordinatorSimulation(simulation.log.groups())
+    assert restarted.ask(ListGroups()).value == (ListedGroup(GROUP, "", "Empty", "classic"),)
 
 
 @pytest.mark.parametrize("error", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.MESSAGE_TOO_LARGE])
 def test_failed_first_record_removes_group(simulation: CoordinatorSimulation, error: ErrorCode) -> None:
     """Parked requests get an error, pending ids are unknown, and the next join starts again."""
-    pending, parked = simulation.post(join(version=4)), simulation.post(join())
+    pending, join_reply = simulation.post(join(version=4)), simulation.post(join())
     simulation.fail(error)
-    assert parked.error is APPEND_ERRORS.get(error, error)
+    assert join_reply.error is APPEND_ERRORS.get(error, error)
     assert simulation.post(join(pending.value.member_id)).error is ErrorCode.UNKNOWN_MEMBER_ID
     assert not simulation.log.in_flight
-    again = simulation.post(join(version=4))
+    second_reply = simulation.post(join(version=4))
     simulation.complete_append()
     assert isinstance(simulation.log.durable[0][1], GroupRecord)
-    assert list(simulation.group()._group.members.pending) == [again.value.member_id]
+    assert list(simulation.group()._group.members.pending) == [second_reply.value.member_id]
 
 
 def test_leave_of_last_member_is_answered_when_durable(simulation: CoordinatorSimulation) -> None:
     leader, follower = form_stable_group(simulation)
-    first = simulation.post(leave(follower.member_id))
-    assert first.value.error is ErrorCode.NONE, "no record while members are left"
-    last = simulation.post(leave(leader.member_id))
-    assert last.is_waiting
+    follower_reply = simulation.post(leave(follower.member_id))
+    assert follower_reply.value.error is ErrorCode.NONE, "no record while the group has members"
+    leader_reply = simulation.post(leave(leader.member_id))
+    assert leader_reply.is_waiting
     assert simulation.post(DescribeGroup(GROUP)).value.state == "Empty"
     simulation.complete_append()
-    assert last.value == Left(ErrorCode.NONE, (LeftMember(leader.member_id, None, ErrorCode.NONE),))
+    assert leader_reply.value == Left(ErrorCode.NONE, (LeftMember(leader.member_id, None, ErrorCode.NONE),))
 
 
 @pytest.mark.parametrize("error", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.MESSAGE_TOO_LARGE])
 def test_leave_of_last_member_removes_it_even_if_append_fails(
     simulation: CoordinatorSimulation, error: ErrorCode
 ) -> None:
-    [only] = form_stable_group(simulation, {})
-    reply = simulation.post(leave(only.member_id))
+    [member] = form_stable_group(simulation, {})
+    reply = simulation.post(leave(member.member_id))
     simulation.fail(error)
     assert reply.value == Left(APPEND_ERRORS.get(error, error))
-    assert simulation.post(heartbeat(only.member_id, 1)).value is ErrorCode.UNKNOWN_MEMBER_ID
+    assert simulation.post(heartbeat(member.member_id, 1)).value is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_leave_of_last_member_in_flight_is_answered_after_bug(
     simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [only] = form_stable_group(simulation, {})
-    reply = simulation.post(leave(only.member_id))
+    [member] = form_stable_group(simulation, {})
+    reply = simulation.post(leave(member.member_id))
 
     def failing(*_args: object) -> None:
         raise RuntimeError("a bug")
@@ -222,18 +225,18 @@ def test_leave_of_last_member_in_flight_is_answered_after_bug(
     assert simulation.post(DescribeGroup(GROUP)).value.state == "Empty"
 
 
-# Fetches that wait ---------------------------------------------------------------------------------------------------
+# Stable fetches ------------------------------------------------------------------------------------------------------
 
 
 def test_stable_fetch_waits_for_earlier_commits(simulation: CoordinatorSimulation) -> None:
-    first = simulation.post(commit(1))
+    commit_reply = simulation.post(commit(1))
     stable_1 = simulation.post(fetch(require_stable=True))
     simulation.post(commit(2))
     stable_2 = simulation.post(fetch(require_stable=True))
     assert stable_1.is_waiting
-    assert fetch_offset(simulation) == -1, "others do not wait"
+    assert fetch_offset(simulation) == -1, "fetches without require_stable do not wait"
     simulation.complete_append()
-    assert first.value == COMMITTED
+    assert commit_reply.value == COMMITTED
     assert stable_1.value.topics[0][1][0].offset == 1
     assert stable_2.is_waiting
     simulation.complete_append()
@@ -243,9 +246,9 @@ def test_stable_fetch_waits_for_earlier_commits(simulation: CoordinatorSimulatio
 
 def test_stable_fetch_is_answered_after_failed_commit(simulation: CoordinatorSimulation) -> None:
     simulation.post(commit(1))
-    waiting = simulation.post(OffsetFetch(GROUP, None, require_stable=True))
+    fetch_reply = simulation.post(OffsetFetch(GROUP, None, require_stable=True))
     simulation.fail()
-    assert waiting.value.topics == ()
+    assert fetch_reply.value.topics == ()
 
 
 # Deletion ------------------------------------------------------------------------------------------------------------
@@ -254,15 +257,15 @@ def test_stable_fetch_is_answered_after_failed_commit(simulation: CoordinatorSim
 def test_delete_waits_for_commits_in_flight(simulation: CoordinatorSimulation) -> None:
     simulation.post(commit(1))
     simulation.complete_append()
-    late = simulation.post(commit(2, partition=1))
-    deleting = simulation.post(DeleteGroup(GROUP))
-    assert deleting.is_waiting
+    late_reply = simulation.post(commit(2, partition=1))
+    delete_reply = simulation.post(DeleteGroup(GROUP))
+    assert delete_reply.is_waiting
     simulation.complete_append()
-    assert late.value == COMMITTED
-    assert deleting.is_waiting, "its tombstones are on their way"
-    assert [type(one) for one in simulation.log.in_flight[0].records] == [OffsetRecord, OffsetRecord, GroupRecord]
+    assert late_reply.value == COMMITTED
+    assert delete_reply.is_waiting, "its tombstones are in flight"
+    assert [type(record) for record in simulation.log.in_flight[0].records] == [OffsetRecord, OffsetRecord, GroupRecord]
     simulation.complete_append()
-    assert deleting.value is ErrorCode.NONE
+    assert delete_reply.value is ErrorCode.NONE
     assert simulation.log.groups()[GROUP].is_empty()
     assert GROUP not in simulation.directory.groups
     assert simulation.ask(ListGroups()).value == ()
@@ -277,11 +280,11 @@ def test_requests_during_delete_are_handled_by_new_group(simulation: Coordinator
         "join": simulation.post(join()),
         "delete": simulation.post(DeleteGroup(GROUP)),
     }
-    assert fetch_offset(simulation) == 1, "what is not durable has not happened"
+    assert fetch_offset(simulation) == 1, "the group is deleted only when its tombstones are durable"
     assert all(reply.is_waiting for reply in later.values())
     simulation.complete_append()
     assert all(reply.is_waiting for reply in (later["commit"], later["join"]))
-    assert later["delete"].value is ErrorCode.NON_EMPTY_GROUP, "a member has joined in between"
+    assert later["delete"].value is ErrorCode.NON_EMPTY_GROUP, "a member has joined meanwhile"
     simulation.complete_append()
     assert later["commit"].value == COMMITTED
     simulation.advance(3000)
@@ -292,10 +295,10 @@ def test_requests_during_delete_are_handled_by_new_group(simulation: Coordinator
 def test_failed_delete_keeps_group(simulation: CoordinatorSimulation) -> None:
     simulation.post(commit(1))
     simulation.complete_append()
-    deleting = simulation.post(DeleteGroup(GROUP))
+    delete_reply = simulation.post(DeleteGroup(GROUP))
     later = simulation.post(commit(2))
     simulation.fail()
-    assert deleting.value is ErrorCode.NOT_COORDINATOR
+    assert delete_reply.value is ErrorCode.NOT_COORDINATOR
     simulation.complete_append()
     assert later.value == COMMITTED
     assert fetch_offset(simulation) == 2
@@ -304,11 +307,11 @@ def test_failed_delete_keeps_group(simulation: CoordinatorSimulation) -> None:
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "Stable"])
 def test_delete_of_group_with_members_is_refused(simulation: CoordinatorSimulation, state: str) -> None:
-    [joining] = start_joining(simulation)
+    [join_reply] = start_joining(simulation)
     if state != "PreparingRebalance":
         simulation.advance(3000)
     if state == "Stable":
-        simulation.post(sync(joining.value.member_id, 1))
+        simulation.post(sync(join_reply.value.member_id, 1))
         simulation.complete_append()
     assert simulation.post(DescribeGroup(GROUP)).value.state == state
     assert simulation.post(DeleteGroup(GROUP)).value is ErrorCode.NON_EMPTY_GROUP
@@ -316,11 +319,11 @@ def test_delete_of_group_with_members_is_refused(simulation: CoordinatorSimulati
 
 def test_delete_of_group_with_only_pending_members_succeeds(simulation: CoordinatorSimulation) -> None:
     pending = simulation.post(join(version=4)).value.member_id
-    deleting = simulation.post(DeleteGroup(GROUP))
+    delete_reply = simulation.post(DeleteGroup(GROUP))
     simulation.complete_all_appends()
-    assert deleting.value is ErrorCode.NONE
+    assert delete_reply.value is ErrorCode.NONE
     assert simulation.post(join(pending)).error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert simulation.deadlines == 0, "no deadline of a pending id is left"
+    assert simulation.deadlines == 0, "the deadline of the pending id is cancelled"
 
 
 def test_each_of_two_deletes_gets_one_reply(simulation: CoordinatorSimulation) -> None:
@@ -357,14 +360,14 @@ def test_earlier_deadline_is_sent_to_timer(simulation: CoordinatorSimulation, is
     """The member rejoined with a shorter session timeout."""
     leader, _ = form_stable_group(simulation, {"session_ms": 100_000}, {"session_ms": 200_000})
     simulation.post(join(leader.member_id, session_ms=6000))
-    me = leader.member_id
-    simulation.post(commit(member_id=me, generation_id=1) if is_commit else heartbeat(me, 1))
+    member_id = leader.member_id
+    simulation.post(commit(member_id=member_id, generation_id=1) if is_commit else heartbeat(member_id, 1))
     assert simulation.alarm.due_ms == simulation.clock.now_ms + 6000
 
 
 def test_heartbeat_sends_no_messages(simulation: CoordinatorSimulation) -> None:
     leader, _ = form_stable_group(simulation)
-    before = len(simulation.log.rounds)
+    rounds_before = len(simulation.log.rounds)
     inbox = simulation.timer.actor_inbox
     for _ in range(3):
         reply = simulation.send(heartbeat(leader.member_id, 1))
@@ -372,22 +375,22 @@ def test_heartbeat_sends_no_messages(simulation: CoordinatorSimulation) -> None:
         assert reply.value is ErrorCode.NONE
         assert inbox.empty()
         assert simulation.coordinator.actor_inbox.empty()
-    assert len(simulation.log.rounds) == before
+    assert len(simulation.log.rounds) == rounds_before
 
 
-# The end -------------------------------------------------------------------------------------------------------------
+# Shutdown ------------------------------------------------------------------------------------------------------------
 
 
 def test_shutdown_answers_parked_requests(simulation: CoordinatorSimulation) -> None:
     leader, _ = form_stable_group(simulation)
-    joining = simulation.post(join(leader.member_id))
-    late = simulation.post(commit(1, member_id=leader.member_id, generation_id=1))
-    waiting = simulation.post(fetch(require_stable=True))
+    join_reply = simulation.post(join(leader.member_id))
+    commit_reply = simulation.post(commit(1, member_id=leader.member_id, generation_id=1))
+    fetch_reply = simulation.post(fetch(require_stable=True))
     simulation.tell(GROUP, Shutdown())
-    assert joining.value == Joined(ErrorCode.NOT_COORDINATOR, member_id=leader.member_id)
+    assert join_reply.value == Joined(ErrorCode.NOT_COORDINATOR, member_id=leader.member_id)
     simulation.complete_append()
-    assert late.value == COMMITTED, "what was decided is answered"
-    assert not waiting.is_waiting
+    assert commit_reply.value == COMMITTED, "a commit in flight is answered"
+    assert not fetch_reply.is_waiting
     assert simulation.post(heartbeat(leader.member_id, 1)).value is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -399,7 +402,7 @@ def test_no_session_expires_after_shutdown(simulation: CoordinatorSimulation) ->
     assert simulation.group()._group.state is State.DEAD
 
 
-TO_A_DEAD_GROUP: dict[str, tuple[GroupRequest, ErrorCode]] = {
+REQUESTS_TO_DEAD_GROUP: dict[str, tuple[GroupRequest, ErrorCode]] = {
     "a new member joins": (join(), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     "an id that is not known joins": (join("ghost"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     "a static member joins": (join(instance="seat"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -416,7 +419,7 @@ TO_A_DEAD_GROUP: dict[str, tuple[GroupRequest, ErrorCode]] = {
 }
 
 
-@pytest.mark.parametrize(("request_", "error"), TO_A_DEAD_GROUP.values(), ids=TO_A_DEAD_GROUP.keys())
+@pytest.mark.parametrize(("request_", "error"), REQUESTS_TO_DEAD_GROUP.values(), ids=REQUESTS_TO_DEAD_GROUP.keys())
 def test_dead_group_returns_same_errors_as_kafka(
     simulation: CoordinatorSimulation, request_: GroupRequest, error: ErrorCode
 ) -> None:
@@ -427,32 +430,36 @@ def test_dead_group_returns_same_errors_as_kafka(
 
 
 def test_dead_group_answers_fetch(simulation: CoordinatorSimulation) -> None:
-    """In Kafka a dead group was deleted and returns no offsets. Here it is stopping and still has its offsets."""
+    """A dead group returns its offsets while the server stops. In Kafka a dead group was deleted and returns none."""
     simulation.post(commit(7))
     simulation.complete_append()
     simulation.tell(GROUP, Shutdown())
     assert fetch_offset(simulation) == 7
 
 
-# In any order --------------------------------------------------------------------------------------------------------
+# Random order of turns -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_results_do_not_depend_on_order_of_mailboxes(seed: int) -> None:
     """Actors have their turns in random order; requests of one sender keep their order."""
     simulation = CoordinatorSimulation(seed=seed)
-    joined = simulation.form_group({}, {}, {})
+    members = simulation.form_group({}, {}, {})
     replies = [
-        simulation.send(commit(offset, member_id=joined[offset % 3].member_id, generation_id=1)) for offset in range(30)
+        simulation.send(commit(offset, member_id=members[offset % 3].member_id, generation_id=1))
+        for offset in range(30)
     ]
-    last = simulation.send(fetch(require_stable=True))
+    last_reply = simulation.send(fetch(require_stable=True))
     simulation.run()
     assert [reply.value for reply in replies] == [COMMITTED] * 30
-    assert last.value.topics[0][1][0].offset == 29
-    deleting = [simulation.send(leave(*[one.member_id for one in joined])), simulation.send(DeleteGroup(GROUP))]
+    assert last_reply.value.topics[0][1][0].offset == 29
+    delete_replies = [
+        simulation.send(leave(*[member.member_id for member in members])),
+        simulation.send(DeleteGroup(GROUP)),
+    ]
     later = simulation.send(commit(77))
     simulation.run()
-    assert deleting[1].value is ErrorCode.NONE
+    assert delete_replies[1].value is ErrorCode.NONE
     assert later.value == COMMITTED
     assert fetch_offset(simulation) == 77
     data = simulation.log.groups()[GROUP]

@@ -1,4 +1,4 @@
-"""Bugs inside of a group: the request gets the error, all others one reply, and the group restarts from its records."""
+"""A bug in a group fails the current request. Every other request gets one reply, and the group restarts."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Bug(Exception):
     """The exception of a planted bug."""
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, method: str, *, after: bool = False, times: int = 1) -> None:
+def plant_bug(monkeypatch: pytest.MonkeyPatch, method: str, *, after: bool = False, times: int = 1) -> None:
     """Make a method of ClassicGroup raise, before or after it has run."""
-    original, left = getattr(ClassicGroup, method), [times]
+    original, bugs_left = getattr(ClassicGroup, method), [times]
 
     def failing(self: ClassicGroup, *args: Any, **kwargs: Any) -> Any:
-        if left[0]:
-            left[0] -= 1
+        if bugs_left[0]:
+            bugs_left[0] -= 1
             if after:
                 original(self, *args, **kwargs)
             raise Bug(method)
@@ -42,49 +42,49 @@ def plant(monkeypatch: pytest.MonkeyPatch, method: str, *, after: bool = False, 
     monkeypatch.setattr(ClassicGroup, method, failing)
 
 
-def is_told_of_the_bug(reply: RecordedReply) -> None:
+def assert_bug_is_reply(reply: RecordedReply) -> None:
     assert [type(error) for error in reply.errors] == [Bug]
     assert reply.answers == []
 
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(
-    ("method", "ask"),
+    ("method", "make_request"),
     [
-        ("heartbeat", lambda one: heartbeat(one.member_id, 1)),
-        ("commit_error", lambda one: commit(member_id=one.member_id, generation_id=1)),
-        ("join", lambda one: join(one.member_id, protocols=offers("range", metadata=b"2"))),
-        ("join", lambda one: join(client="newcomer")),
-        ("sync", lambda one: sync(one.member_id, 1)),
-        ("leave", lambda one: leave(one.member_id)),
-        ("describe", lambda one: DescribeGroup(GROUP)),
+        ("heartbeat", lambda member: heartbeat(member.member_id, 1)),
+        ("commit_error", lambda member: commit(member_id=member.member_id, generation_id=1)),
+        ("join", lambda member: join(member.member_id, protocols=offers("range", metadata=b"2"))),
+        ("join", lambda member: join(client="newcomer")),
+        ("sync", lambda member: sync(member.member_id, 1)),
+        ("leave", lambda member: leave(member.member_id)),
+        ("describe", lambda member: DescribeGroup(GROUP)),
     ],
 )
 def test_bug_is_reply_of_request_and_group_restarts(
-    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch, method: str, ask: Any, after: bool
+    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch, method: str, make_request: Any, after: bool
 ) -> None:
     leader, follower = form_stable_group(simulation)
     simulation.holds_appends = False
     simulation.post(commit(5, member_id=leader.member_id, generation_id=1))
     ref = simulation.directory.groups[GROUP]
-    plant(monkeypatch, method, after=after)
-    is_told_of_the_bug(simulation.post(ask(leader)))
-    assert simulation.directory.groups[GROUP] is ref, "its address is the same"
+    plant_bug(monkeypatch, method, after=after)
+    assert_bug_is_reply(simulation.post(make_request(leader)))
+    assert simulation.directory.groups[GROUP] is ref, "the ActorRef stays the same"
     actor = simulation.group()
     assert (actor._group.state, actor._group.generation) == (State.STABLE, 1)
     actor._group.members.check()
-    for one in (leader, follower):
-        assert simulation.post(heartbeat(one.member_id, 1)).value is ErrorCode.NONE
+    for member in (leader, follower):
+        assert simulation.post(heartbeat(member.member_id, 1)).value is ErrorCode.NONE
     assert simulation.post(sync(follower.member_id, 1)).value.assignment == b"of " + follower.member_id.encode()
     assert fetch_offset(simulation) == 5
 
 
 def test_bug_answers_all_parked_requests(simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch) -> None:
     leader, follower = form_stable_group(simulation)
-    joining = simulation.post(join(leader.member_id))
-    plant(monkeypatch, "heartbeat")
-    is_told_of_the_bug(simulation.post(heartbeat(follower.member_id, 1)))
-    assert joining.value == Joined(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=leader.member_id)
+    join_reply = simulation.post(join(leader.member_id))
+    plant_bug(monkeypatch, "heartbeat")
+    assert_bug_is_reply(simulation.post(heartbeat(follower.member_id, 1)))
+    assert join_reply.value == Joined(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=leader.member_id)
 
 
 def test_bug_while_replies_are_sent_loses_no_reply(
@@ -92,11 +92,11 @@ def test_bug_while_replies_are_sent_loses_no_reply(
 ) -> None:
     """At the end of the join phase some parked joins have been removed from their members when the bug occurs."""
     leader, follower = form_stable_group(simulation)
-    first = simulation.post(join(leader.member_id))
-    plant(monkeypatch, "_begin_generation", after=True)
-    second = simulation.post(join(follower.member_id))
-    is_told_of_the_bug(second)
-    assert not first.is_waiting
+    leader_reply = simulation.post(join(leader.member_id))
+    plant_bug(monkeypatch, "_begin_generation", after=True)
+    follower_reply = simulation.post(join(follower.member_id))
+    assert_bug_is_reply(follower_reply)
+    assert not leader_reply.is_waiting
     assert (simulation.group()._group.state, simulation.group()._group.generation) == (State.STABLE, 1)
 
 
@@ -105,7 +105,7 @@ def test_bug_in_deadline_handler_restarts_group(
 ) -> None:
     """No request waits for a reply; the group and its sessions restart."""
     form_stable_group(simulation, {"session_ms": 10_000})
-    plant(monkeypatch, "_session_expired")
+    plant_bug(monkeypatch, "_session_expired")
     simulation.advance(10_000)
     assert simulation.group()._group.state is State.STABLE
     simulation.advance(9_990)
@@ -118,12 +118,12 @@ def test_bug_while_commit_is_in_flight_loses_no_reply(
     simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader, _ = form_stable_group(simulation)
-    late = simulation.post(commit(9, member_id=leader.member_id, generation_id=1))
-    plant(monkeypatch, "heartbeat")
+    commit_reply = simulation.post(commit(9, member_id=leader.member_id, generation_id=1))
+    plant_bug(monkeypatch, "heartbeat")
     simulation.post(heartbeat(leader.member_id, 1))
-    assert late.is_waiting
+    assert commit_reply.is_waiting
     simulation.complete_append()
-    assert late.value == COMMITTED
+    assert commit_reply.value == COMMITTED
     assert fetch_offset(simulation) == 9
 
 
@@ -131,30 +131,30 @@ def test_bug_while_assignment_is_in_flight_applies_its_record(
     simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The record becomes durable after the restart and defines the state of the group."""
-    [joining] = start_joining(simulation)
+    [join_reply] = start_joining(simulation)
     simulation.advance(3000)
-    me = joining.value.member_id
-    syncing = simulation.post(sync(me, 1, {me: b"part"}))
-    plant(monkeypatch, "heartbeat")
-    is_told_of_the_bug(simulation.post(heartbeat(me, 1)))
-    assert syncing.value == Synced(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    member_id = join_reply.value.member_id
+    sync_reply = simulation.post(sync(member_id, 1, {member_id: b"part"}))
+    plant_bug(monkeypatch, "heartbeat")
+    assert_bug_is_reply(simulation.post(heartbeat(member_id, 1)))
+    assert sync_reply.value == Synced(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert simulation.group()._group.state is State.EMPTY
     simulation.complete_append()
     assert (simulation.group()._group.state, simulation.group()._group.generation) == (State.STABLE, 1)
-    assert simulation.post(sync(me, 1)).value.assignment == b"part"
+    assert simulation.post(sync(member_id, 1)).value.assignment == b"part"
 
 
 def test_bug_in_append_handler_restarts_group(
     simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [joining] = start_joining(simulation)
+    [join_reply] = start_joining(simulation)
     simulation.advance(3000)
-    me = joining.value.member_id
-    syncing = simulation.post(sync(me, 1, {me: b"part"}))
-    plant(monkeypatch, "appended")
+    member_id = join_reply.value.member_id
+    sync_reply = simulation.post(sync(member_id, 1, {member_id: b"part"}))
+    plant_bug(monkeypatch, "appended")
     simulation.complete_append()
-    assert syncing.value == Synced(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    assert simulation.post(sync(me, 1)).value.assignment == b"part"
+    assert sync_reply.value == Synced(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert simulation.post(sync(member_id, 1)).value.assignment == b"part"
     assert not simulation.post(fetch(require_stable=True)).is_waiting
 
 
@@ -162,12 +162,12 @@ def test_bug_while_delete_waits_completes_delete(
     simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulation.post(commit(1))
-    deleting = simulation.post(DeleteGroup(GROUP))
+    delete_reply = simulation.post(DeleteGroup(GROUP))
     later = simulation.post(commit(2))
-    plant(monkeypatch, "heartbeat")
-    is_told_of_the_bug(simulation.post(heartbeat("ghost", 1)))
+    plant_bug(monkeypatch, "heartbeat")
+    assert_bug_is_reply(simulation.post(heartbeat("ghost", 1)))
     simulation.complete_all_appends()
-    assert deleting.value is ErrorCode.NONE
+    assert delete_reply.value is ErrorCode.NONE
     assert later.value == COMMITTED
     assert fetch_offset(simulation) == 2
 
@@ -177,17 +177,19 @@ def test_bugs_within_restart_limit_keep_group(
 ) -> None:
     """Three bugs in ten seconds are within the limit."""
     leader, _ = form_stable_group(simulation, {"session_ms": 60_000}, {"session_ms": 60_000})
-    plant(monkeypatch, "join", after=True, times=20)
+    plant_bug(monkeypatch, "join", after=True, times=20)
     for number in range(20):
-        is_told_of_the_bug(simulation.post(join(client=f"c{number}")))
+        assert_bug_is_reply(simulation.post(join(client=f"c{number}")))
         simulation.advance(3400)
         assert simulation.post(heartbeat(leader.member_id, 1)).value is ErrorCode.NONE
 
 
-def fail_too_often(simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch, method: str = "leave") -> None:
-    plant(monkeypatch, method, times=4)
+def exceed_restart_limit(
+    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch, method: str = "leave"
+) -> None:
+    plant_bug(monkeypatch, method, times=4)
     for _ in range(4):
-        is_told_of_the_bug(simulation.post(leave("ghost")))
+        assert_bug_is_reply(simulation.post(leave("ghost")))
     assert isinstance(simulation.directory.groups[GROUP].actor_inbox.actor, FailedGroup)
 
 
@@ -198,23 +200,25 @@ def test_too_many_bugs_replace_group_by_failed_group(
     leader, follower = form_stable_group(simulation)
     simulation.holds_appends = False
     simulation.post(commit(5, member_id=leader.member_id, generation_id=1))
-    fail_too_often(simulation, monkeypatch)
-    gone = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert simulation.post(heartbeat(leader.member_id, 1)).value is gone
-    assert simulation.post(join(leader.member_id)).value == Joined(gone, member_id=leader.member_id)
-    assert simulation.post(sync(leader.member_id, 1)).value == Synced(gone)
-    assert simulation.post(leave(leader.member_id)).value.error is gone
-    assert simulation.post(commit(6, member_id=leader.member_id, generation_id=1)).value == Committed((gone,))
-    assert simulation.post(fetch()).value.error is gone
-    assert simulation.post(DescribeGroup(GROUP)).value.error is gone
-    assert simulation.post(DeleteGroup(GROUP)).value is gone
+    exceed_restart_limit(simulation, monkeypatch)
+    unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert simulation.post(heartbeat(leader.member_id, 1)).value is unavailable
+    assert simulation.post(join(leader.member_id)).value == Joined(unavailable, member_id=leader.member_id)
+    assert simulation.post(sync(leader.member_id, 1)).value == Synced(unavailable)
+    assert simulation.post(leave(leader.member_id)).value.error is unavailable
+    assert simulation.post(commit(6, member_id=leader.member_id, generation_id=1)).value == Committed((unavailable,))
+    assert simulation.post(fetch()).value.error is unavailable
+    assert simulation.post(DescribeGroup(GROUP)).value.error is unavailable
+    assert simulation.post(DeleteGroup(GROUP)).value is unavailable
     assert simulation.post(commit(1, group_id="other")).value == COMMITTED
     simulation.advance(FAILED_FOR_MS - 1)
-    assert simulation.post(heartbeat(leader.member_id, 1)).value is gone
+    assert simulation.post(heartbeat(leader.member_id, 1)).value is unavailable
     simulation.advance(1)
-    assert simulation.post(heartbeat(leader.member_id, 1)).value is gone, "the first that comes wakes it"
-    for one in (leader, follower):
-        assert simulation.post(heartbeat(one.member_id, 1)).value is ErrorCode.NONE
+    assert simulation.post(heartbeat(leader.member_id, 1)).value is unavailable, (
+        "the first request activates the group again"
+    )
+    for member in (leader, follower):
+        assert simulation.post(heartbeat(member.member_id, 1)).value is ErrorCode.NONE
     assert fetch_offset(simulation) == 5
 
 
@@ -223,18 +227,18 @@ def test_failed_group_answers_requests_in_flight(
 ) -> None:
     """A commit that becomes durable is answered, and its offset is there when the group is active again."""
     leader, _ = form_stable_group(simulation)
-    late = simulation.post(commit(9, member_id=leader.member_id, generation_id=1))
+    commit_reply = simulation.post(commit(9, member_id=leader.member_id, generation_id=1))
     seeing = simulation.post(fetch(require_stable=True))
-    fail_too_often(simulation, monkeypatch)
+    exceed_restart_limit(simulation, monkeypatch)
     assert seeing.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert late.is_waiting
+    assert commit_reply.is_waiting
     simulation.advance(FAILED_FOR_MS)
     simulation.post(heartbeat(leader.member_id, 1))
     assert simulation.post(heartbeat(leader.member_id, 1)).value is ErrorCode.COORDINATOR_NOT_AVAILABLE, (
-        "it still waits"
+        "the commit still waits for its append"
     )
     simulation.complete_all_appends()
-    assert late.value == COMMITTED
+    assert commit_reply.value == COMMITTED
     simulation.post(heartbeat(leader.member_id, 1))
     assert fetch_offset(simulation) == 9
 
@@ -244,12 +248,12 @@ def test_failed_group_completes_delete_in_flight(
 ) -> None:
     simulation.post(commit(1))
     simulation.complete_all_appends()
-    deleting = simulation.post(DeleteGroup(GROUP))
-    waiting = simulation.post(commit(2))
-    fail_too_often(simulation, monkeypatch)
-    assert waiting.value == Committed((ErrorCode.COORDINATOR_NOT_AVAILABLE,))
+    delete_reply = simulation.post(DeleteGroup(GROUP))
+    commit_reply = simulation.post(commit(2))
+    exceed_restart_limit(simulation, monkeypatch)
+    assert commit_reply.value == Committed((ErrorCode.COORDINATOR_NOT_AVAILABLE,))
     simulation.complete_all_appends()
-    assert deleting.value is ErrorCode.NONE
+    assert delete_reply.value is ErrorCode.NONE
     simulation.advance(FAILED_FOR_MS)
     simulation.post(fetch())
     assert simulation.post(fetch()).value.topics[0][1][0].offset == -1
@@ -257,7 +261,7 @@ def test_failed_group_completes_delete_in_flight(
     assert GROUP not in simulation.directory.passivated
 
 
-class Spoiled(RecordedReply):
+class FailingReply(RecordedReply):
     """A ``ReplyTo`` that raises, like a response that cannot be encoded."""
 
     def set(self, value: Any = None) -> None:
@@ -271,23 +275,23 @@ class Spoiled(RecordedReply):
 
 def test_failing_reply_to_does_not_affect_other_replies(simulation: CoordinatorSimulation) -> None:
     """The first of two joins has such a reply_to at the end of the join phase, then a commit and a deletion."""
-    spoiled = Spoiled()
-    simulation.directory.post(join(client="spoiled"), spoiled)
-    other = simulation.post(join(client="other"))
+    failing_reply = FailingReply()
+    simulation.directory.post(join(client="spoiled"), failing_reply)
+    other_reply = simulation.post(join(client="other"))
     simulation.complete_append()
     simulation.advance(6000)
-    assert len(spoiled.answers) == 1
-    assert other.value.generation_id == 1
-    assert simulation.group()._group.state is State.COMPLETING_REBALANCE, "the group goes on"
+    assert len(failing_reply.answers) == 1
+    assert other_reply.value.generation_id == 1
+    assert simulation.group()._group.state is State.COMPLETING_REBALANCE, "the group continues"
     simulation.post(leave(*simulation.group()._group.members.by_id))
     simulation.complete_append()
-    spoiled_commit, spoiled_delete, spoiled_fetch = Spoiled(), Spoiled(), Spoiled()
+    spoiled_commit, spoiled_delete, spoiled_fetch = FailingReply(), FailingReply(), FailingReply()
     simulation.directory.post(commit(1), spoiled_commit)
     simulation.directory.post(fetch(require_stable=True), spoiled_fetch)
-    waiting = simulation.post(fetch(require_stable=True))
+    fetch_reply = simulation.post(fetch(require_stable=True))
     simulation.complete_append()
     assert len(spoiled_commit.answers) == len(spoiled_fetch.answers) == 1
-    assert waiting.value.topics[0][1][0].offset == 1
+    assert fetch_reply.value.topics[0][1][0].offset == 1
     simulation.directory.post(DeleteGroup(GROUP), spoiled_delete)
     simulation.run()
     later = simulation.post(commit(2))
@@ -300,11 +304,11 @@ def test_bug_with_failing_reply_to_keeps_group(
     simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader, _ = form_stable_group(simulation)
-    plant(monkeypatch, "heartbeat")
-    spoiled = Spoiled()
-    simulation.directory.post(heartbeat(leader.member_id, 1), spoiled)
+    plant_bug(monkeypatch, "heartbeat")
+    failing_reply = FailingReply()
+    simulation.directory.post(heartbeat(leader.member_id, 1), failing_reply)
     simulation.run()
-    assert len(spoiled.errors) == 1
+    assert len(failing_reply.errors) == 1
     assert simulation.post(heartbeat(leader.member_id, 1)).value is ErrorCode.NONE
 
 

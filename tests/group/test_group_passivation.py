@@ -27,21 +27,21 @@ def test_idle_group_is_passivated_and_activated_by_request(simulation: Coordinat
     for partition in (0, 3):
         simulation.post(commit(7, member_id=leader.member_id, generation_id=1, partition=partition, metadata="é"))
     simulation.post(leave(leader.member_id))
-    before = simulation.ask(ListGroups()).value
+    listed_groups = simulation.ask(ListGroups()).value
     simulation.advance(2 * IDLE_MS)
     assert list(simulation.directory.passivated) == [GROUP]
     assert simulation.directory.groups == {}
     assert len(simulation.system.actors()) == 3, "coordinator, timer and writer"
-    assert simulation.deadlines == 0, "no deadline is left"
-    assert simulation.ask(ListGroups()).value == before
-    assert simulation.ask(ListGroups(states=frozenset({"empty"}))).value == before
+    assert simulation.deadlines == 0, "all deadlines are cancelled"
+    assert simulation.ask(ListGroups()).value == listed_groups
+    assert simulation.ask(ListGroups(states=frozenset({"empty"}))).value == listed_groups
     assert simulation.ask(ListGroups(states=frozenset({"stable"}))).value == ()
-    offsets = [one.offset for one in simulation.post(fetch(partitions=(0, 1, 3))).value.topics[0][1]]
+    offsets = [fetched.offset for fetched in simulation.post(fetch(partitions=(0, 1, 3))).value.topics[0][1]]
     assert offsets == [7, -1, 7]
     assert simulation.directory.passivated == {}
-    joining = simulation.post(join())
+    join_reply = simulation.post(join())
     simulation.advance(3000)
-    assert joining.value.generation_id == 3, "after the generation that ended with the last member"
+    assert join_reply.value.generation_id == 3, "generation 2 began when the last member left"
 
 
 def test_used_group_is_not_passivated(simulation: CoordinatorSimulation) -> None:
@@ -57,28 +57,28 @@ def test_used_group_is_not_passivated(simulation: CoordinatorSimulation) -> None
 
 
 def test_request_during_passivation_keeps_group_active(simulation: CoordinatorSimulation) -> None:
-    """At any time between the end of the turn and packing."""
-    for steps in range(8):
-        group_id = f"g{steps}"
+    """The request arrives at each possible time between the end of the turn and packing."""
+    for turns in range(8):
+        group_id = f"g{turns}"
         simulation.post(commit(5, group_id=group_id))
         simulation.clock.now_ms += IDLE_MS
         simulation.timer.tell(Wake())
-        for _ in range(steps):
+        for _ in range(turns):
             simulation.dispatcher.step()
-        late = simulation.send(commit(6, group_id=group_id))
-        seen = simulation.send(fetch(group_id=group_id))
+        commit_reply = simulation.send(commit(6, group_id=group_id))
+        fetch_reply = simulation.send(fetch(group_id=group_id))
         simulation.run()
-        assert late.value == Committed((ErrorCode.NONE,))
-        assert not seen.is_waiting
+        assert commit_reply.value == Committed((ErrorCode.NONE,))
+        assert not fetch_reply.is_waiting
         assert simulation.post(fetch(group_id=group_id)).value.topics[0][1][0].offset == 6
 
 
 def test_loaded_groups_without_members_are_passivated(simulation: CoordinatorSimulation) -> None:
     simulation.form_group({})
     simulation.post(commit(3, group_id="simple"))
-    again = CoordinatorSimulation(simulation.log.groups())
-    assert (list(again.directory.groups), list(again.directory.passivated)) == ([GROUP], ["simple"])
-    assert again.post(fetch(group_id="simple")).value.topics[0][1][0].offset == 3
+    restarted = CoordinatorSimulation(simulation.log.groups())
+    assert (list(restarted.directory.groups), list(restarted.directory.passivated)) == ([GROUP], ["simple"])
+    assert restarted.post(fetch(group_id="simple")).value.topics[0][1][0].offset == 3
 
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
@@ -98,6 +98,6 @@ def test_unpacked_group_equals_packed_group(
     for topic, partition, offset in commits:
         data.replay(OffsetRecord("g", topic, partition, offset))
     packed = data.pack()
-    back = GroupData.unpack(packed)
-    assert (back.value, list(back.offsets)) == (data.value, list(data.offsets))
+    unpacked = GroupData.unpack(packed)
+    assert (unpacked.value, list(unpacked.offsets)) == (data.value, list(data.offsets))
     assert packed_protocol_type(packed) == (value.protocol_type if value else "")

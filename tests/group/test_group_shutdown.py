@@ -8,9 +8,9 @@ from actor_system.simulation import CoordinatorSimulation
 from callboard.actors.messages import Fetched, Shutdown
 
 
-def offset_in(answer: Fetched) -> int:
-    [(_topic, [found])] = answer.topics
-    return found.offset
+def offset_in(response: Fetched) -> int:
+    [(_topic, [partition])] = response.topics
+    return partition.offset
 
 
 def test_stable_fetch_during_shutdown_is_answered_after_commit() -> None:
@@ -19,10 +19,10 @@ def test_stable_fetch_during_shutdown_is_answered_after_commit() -> None:
     simulation.post(commit(4))
     simulation.complete_all_appends()
     simulation.post(commit(5))
-    waiting = simulation.post(fetch(require_stable=True))
+    fetch_reply = simulation.post(fetch(require_stable=True))
     simulation.tell(GROUP, Shutdown())
     simulation.complete_all_appends()
-    assert offset_in(waiting.value) == 5
+    assert offset_in(fetch_reply.value) == 5
 
 
 def test_fetch_after_shutdown_returns_committed_offset() -> None:

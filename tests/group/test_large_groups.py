@@ -20,11 +20,11 @@ RETENTION_MS = 7 * 24 * 3_600_000
 
 
 class SmallLog(ManualLog):
-    """A log that refuses entries with more than a number of records; the real one limits bytes."""
+    """A log that limits the number of records of an entry. The real log limits bytes."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, records_max: int) -> None:
         super().__init__()
-        self.most = most
+        self.most = records_max
 
     def append(self, entries: Sequence[Entry], timestamp_ms: int, done: Callable[[Sequence[Appended]], None]) -> None:
         super().append(entries, timestamp_ms, done)
@@ -32,71 +32,71 @@ class SmallLog(ManualLog):
         self.settle([too_large if len(entry.records) > self.most else none for entry in entries])
 
 
-def group_of(offsets: int) -> GroupData:
+def group_with_offsets(offsets: int) -> GroupData:
     data = GroupData()
     for partition in range(offsets):
         data.replay(OffsetRecord(GROUP, "t", partition, OffsetValue(1, commit_timestamp_ms=0)))
     return data
 
 
-def world_with(offsets: int, most: int) -> tuple[CoordinatorSimulation, SmallLog]:
-    log = SmallLog(most)
-    return CoordinatorSimulation({GROUP: group_of(offsets)}, log=log), log
+def simulation_with_offsets(offsets: int, records_max: int) -> tuple[CoordinatorSimulation, SmallLog]:
+    log = SmallLog(records_max)
+    return CoordinatorSimulation({GROUP: group_with_offsets(offsets)}, log=log), log
 
 
 @pytest.mark.parametrize("offsets", [1, BATCH - 1, BATCH, BATCH + 1, 3 * BATCH + 7])
 def test_large_group_is_deleted_in_batches(offsets: int) -> None:
-    simulation, log = world_with(offsets, BATCH)
+    simulation, log = simulation_with_offsets(offsets, BATCH)
     assert simulation.ask(DeleteGroup(GROUP)).value is ErrorCode.NONE
     assert len(log.durable) == offsets + 1
     assert log.groups()[GROUP].is_empty()
     assert simulation.ask(ListGroups()).value == ()
 
 
-@pytest.mark.parametrize("most", [1, 2, 7, 100])
-def test_delete_halves_batch_that_is_too_large(most: int) -> None:
-    """Because of long names 500 tombstones may exceed 1 MiB."""
-    simulation, log = world_with(650, most)
+@pytest.mark.parametrize("records_max", [1, 2, 7, 100])
+def test_delete_halves_batch_that_is_too_large(records_max: int) -> None:
+    """With long names, 500 tombstones may exceed 1 MiB."""
+    simulation, log = simulation_with_offsets(650, records_max)
     assert simulation.ask(DeleteGroup(GROUP)).value is ErrorCode.NONE
     assert log.groups()[GROUP].is_empty()
     assert len(log.durable) == 651
 
 
 def test_expiry_halves_batch_that_is_too_large() -> None:
-    simulation, log = world_with(650, 7)
+    simulation, log = simulation_with_offsets(650, 7)
     simulation.advance(RETENTION_MS + 600_000)
     assert log.groups()[GROUP].is_empty()
 
 
 def test_delete_with_too_large_record_returns_error() -> None:
-    simulation, log = world_with(5, 0)
+    simulation, log = simulation_with_offsets(5, 0)
     assert simulation.ask(DeleteGroup(GROUP)).value is ErrorCode.UNKNOWN_SERVER_ERROR
     assert not log.durable
 
 
 def test_commits_during_delete_wait_for_last_batch() -> None:
-    simulation = CoordinatorSimulation({GROUP: group_of(2 * BATCH)}, holds_appends=True)
-    deleting = simulation.post(DeleteGroup(GROUP))
-    waiting = simulation.post(commit(9, partition=3))
+    simulation = CoordinatorSimulation({GROUP: group_with_offsets(2 * BATCH)}, holds_appends=True)
+    delete_reply = simulation.post(DeleteGroup(GROUP))
+    commit_reply = simulation.post(commit(9, partition=3))
     for _ in range(2):
         simulation.log.complete_append()
         simulation.run()
-        assert deleting.is_waiting and waiting.is_waiting
+        assert delete_reply.is_waiting and commit_reply.is_waiting
     simulation.complete_all_appends()
-    assert deleting.value is ErrorCode.NONE
-    assert waiting.value == Committed((ErrorCode.NONE,))
+    assert delete_reply.value is ErrorCode.NONE
+    assert commit_reply.value == Committed((ErrorCode.NONE,))
     assert len(simulation.log.groups()[GROUP].offsets) == 1
 
 
 def test_delete_can_be_repeated_after_failed_batch() -> None:
-    simulation = CoordinatorSimulation({GROUP: group_of(2 * BATCH)}, holds_appends=True)
-    deleting = simulation.post(DeleteGroup(GROUP))
+    simulation = CoordinatorSimulation({GROUP: group_with_offsets(2 * BATCH)}, holds_appends=True)
+    failed_reply = simulation.post(DeleteGroup(GROUP))
     simulation.log.complete_append()
     simulation.run()
     simulation.log.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     simulation.run()
-    assert deleting.value is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    again = simulation.post(DeleteGroup(GROUP))
+    assert failed_reply.value is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    second_reply = simulation.post(DeleteGroup(GROUP))
     simulation.complete_all_appends()
-    assert again.value is ErrorCode.NONE
+    assert second_reply.value is ErrorCode.NONE
     assert simulation.log.groups()[GROUP].is_empty()

@@ -27,32 +27,34 @@ from callboard.runtime.engine.dispatcher import MESSAGES_A_TURN
 
 MEMBERS = 20_000
 SESSION_MS = 10_000
-OTHER = "other"
+OTHER_GROUP = "other"
 
 
 def group(*members: str, session_timeout_ms: int = SESSION_MS) -> GroupData:
     """A Stable group from the log."""
     data = GroupData()
-    kept = tuple(MemberValue(one, None, "c", "/h", 60_000, session_timeout_ms, b"s", b"a") for one in members)
-    value = GroupValue("consumer", 1, "range", members[0], 1, kept)
+    member_values = tuple(
+        MemberValue(member_id, None, "c", "/h", 60_000, session_timeout_ms, b"s", b"a") for member_id in members
+    )
+    value = GroupValue("consumer", 1, "range", members[0], 1, member_values)
     data.replay(GroupRecord("any", value))
     return data
 
 
-def in_one() -> dict[str, GroupData]:
+def one_large_group() -> dict[str, GroupData]:
     return {"large": group(*(f"member-{number}" for number in range(MEMBERS)))}
 
 
-def in_many() -> dict[str, GroupData]:
+def many_small_groups() -> dict[str, GroupData]:
     return {f"group-{number}": group("member") for number in range(MEMBERS)}
 
 
 class StepSimulation(CoordinatorSimulation):
-    """A simulation that runs step by step, whose alarm fires as soon as it is due."""
+    """A simulation that runs step by step. Its alarm fires as soon as it is due."""
 
     def __init__(self, groups: dict[str, GroupData]) -> None:
-        other = group("talker", session_timeout_ms=1_800_000)
-        super().__init__({**groups, OTHER: other}, log=RecordingLog())
+        other_group = group("talker", session_timeout_ms=1_800_000)
+        super().__init__({**groups, OTHER_GROUP: other_group}, log=RecordingLog())
         self.dispatcher._messages_a_turn = MESSAGES_A_TURN
         self.expired = 0
 
@@ -71,17 +73,17 @@ class StepSimulation(CoordinatorSimulation):
         )
 
     def heartbeats(self) -> Iterator[tuple[int, int]]:
-        """Heartbeats of the other group until no messages are left: turns and expired names before each reply."""
+        """Send heartbeats to the other group until no messages are left. Yields turns and expired sessions."""
         while self.is_busy:
-            reply, turns, before = RecordedReply(), 0, self.expired
-            self.directory.post(heartbeat("talker", 1, group_id=OTHER), reply)
+            reply, turns, expired_before = RecordedReply(), 0, self.expired
+            self.directory.post(heartbeat("talker", 1, group_id=OTHER_GROUP), reply)
             while reply.is_waiting:
                 self.step()
                 turns += 1
             assert reply.value is ErrorCode.NONE
             if not self.dispatcher._ready:
-                self.step()  # what waits for an idle moment has it
-            yield turns, self.expired - before
+                self.step()  # an idle step runs deferred work
+            yield turns, self.expired - expired_before
 
 
 class RecordingLog(ManualLog):
@@ -92,68 +94,68 @@ class RecordingLog(ManualLog):
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[StepSimulation]:
-    """Count the expired sessions of this simulation."""
-    theatres: list[StepSimulation] = []
-    original = ClassicGroup.expired
+def counted_simulations(monkeypatch: pytest.MonkeyPatch) -> list[StepSimulation]:
+    """Count the expired sessions of the simulations in the returned list."""
+    simulations: list[StepSimulation] = []
+    original_expired = ClassicGroup.expired
 
     def expired(self: ClassicGroup, name: tuple[str, ...], effects: Effects) -> None:
-        for simulation in theatres:
+        for simulation in simulations:
             simulation.expired += 1
-        original(self, name, effects)
+        original_expired(self, name, effects)
 
     monkeypatch.setattr(ClassicGroup, "expired", expired)
-    return theatres
+    return simulations
 
 
-@pytest.mark.parametrize("cast", [in_one, in_many])
+@pytest.mark.parametrize("make_groups", [one_large_group, many_small_groups])
 def test_heartbeats_are_answered_while_20000_sessions_expire(
-    cast: Callable[[], dict[str, GroupData]], counted: list[StepSimulation]
+    make_groups: Callable[[], dict[str, GroupData]], counted_simulations: list[StepSimulation]
 ) -> None:
-    groups = cast()
+    groups = make_groups()
     simulation = StepSimulation(groups)
-    counted.append(simulation)
+    counted_simulations.append(simulation)
     simulation.clock.now_ms += SESSION_MS + 10
-    waits = list(simulation.heartbeats())
+    heartbeat_waits = list(simulation.heartbeats())
     assert simulation.expired == MEMBERS
-    assert max(names for _, names in waits) <= 2 * TURN_LIMIT
-    assert max(turns for turns, _ in waits) <= 2 * ROUND_MAX
-    assert len(waits) >= MEMBERS // (2 * TURN_LIMIT)
+    assert max(expired for _, expired in heartbeat_waits) <= 2 * TURN_LIMIT
+    assert max(turns for turns, _ in heartbeat_waits) <= 2 * ROUND_MAX
+    assert len(heartbeat_waits) >= MEMBERS // (2 * TURN_LIMIT)
     assert max(map(len, simulation.log.rounds)) <= ROUND_MAX
     simulation.run()
-    listed = simulation.ask(ListGroups()).value
-    assert {one.group_id for one in listed if one.state == "Stable"} == {OTHER}
-    assert len(listed) == len(groups) + 1
+    listed_groups = simulation.ask(ListGroups()).value
+    assert {listed_group.group_id for listed_group in listed_groups if listed_group.state == "Stable"} == {OTHER_GROUP}
+    assert len(listed_groups) == len(groups) + 1
     for group_id in list(groups)[:3]:
         assert simulation.post(DescribeGroup(group_id)).value.state == "Empty"
 
 
-def test_joins_are_answered_while_20000_sessions_expire(counted: list[StepSimulation]) -> None:
+def test_joins_are_answered_while_20000_sessions_expire(counted_simulations: list[StepSimulation]) -> None:
     """The coordinator creates the new group while it gets a message from each group that becomes Empty."""
-    simulation = StepSimulation(in_many())
-    counted.append(simulation)
+    simulation = StepSimulation(many_small_groups())
+    counted_simulations.append(simulation)
     simulation.clock.now_ms += SESSION_MS + 10
-    most = 0
+    expired_max = 0
     while simulation.expired < MEMBERS:
-        reply, before = RecordedReply(), simulation.expired
-        simulation.directory.post(join(group_id=f"new-{before}", version=9), reply)
+        reply, expired_before = RecordedReply(), simulation.expired
+        simulation.directory.post(join(group_id=f"new-{expired_before}", version=9), reply)
         while reply.is_waiting:
             simulation.step()
         assert reply.error is ErrorCode.MEMBER_ID_REQUIRED
-        most = max(most, simulation.expired - before)
+        expired_max = max(expired_max, simulation.expired - expired_before)
         for _ in range(100):
             simulation.step()
-    assert most <= 4 * TURN_LIMIT
+    assert expired_max <= 4 * TURN_LIMIT
 
 
 def test_cost_of_session_expiry_is_constant() -> None:
     """Counts the entries that are visited to find a new leader. A plain dict visits all removed ones."""
     simulated_group = SimulatedGroup()
-    simulated_group.load(in_one()["large"].value)  # type: ignore[arg-type]
+    simulated_group.load(one_large_group()["large"].value)  # type: ignore[arg-type]
     members, effects = simulated_group.group.members, Effects()
     simulated_group.clock.now_ms += SESSION_MS
     for number in range(MEMBERS - 1):
         simulated_group.group.expired(("session", f"member-{number}"), effects)
         assert simulated_group.group.leader_id == f"member-{number + 1}"
     assert list(members.by_id) == [f"member-{MEMBERS - 1}"]
-    assert type(members.by_id).__name__ == "OrderedDict", "its first entry is found in one step"
+    assert type(members.by_id).__name__ == "OrderedDict", "the first entry of an OrderedDict is found in constant time"

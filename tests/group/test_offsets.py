@@ -12,7 +12,7 @@ from callboard.actors.group.offsets import GroupData, Offsets, commit_records
 from callboard.actors.messages import Commit, Fetched, FetchedOffset, OffsetFetch
 from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord, OffsetValue, UnknownRecord
 
-NOTHING = FetchedOffset(0, -1, -1, "", ErrorCode.NONE)
+NO_OFFSET = FetchedOffset(0, -1, -1, "", ErrorCode.NONE)
 VALUE = GroupValue("consumer", 1, "range", None, 0, ())
 
 
@@ -20,12 +20,12 @@ def record(offset: int | None, topic: str = "t", partition: int = 0) -> OffsetRe
     return OffsetRecord("g", topic, partition, None if offset is None else OffsetValue(offset, 3, "note", 5))
 
 
-def all_of(offsets: Offsets) -> dict[tuple[str, int], int]:
+def committed_offsets(offsets: Offsets) -> dict[tuple[str, int], int]:
     return {(topic, partition): value.offset for topic, partition, value in offsets}
 
 
 def test_fetch_of_uncommitted_partition_returns_minus_1() -> None:
-    assert Offsets().fetch(fetch(topic="t")) == Fetched(ErrorCode.NONE, (("t", (NOTHING,)),))
+    assert Offsets().fetch(fetch(topic="t")) == Fetched(ErrorCode.NONE, (("t", (NO_OFFSET,)),))
 
 
 def test_fetch_keeps_order_of_request() -> None:
@@ -33,9 +33,11 @@ def test_fetch_keeps_order_of_request() -> None:
     for partition in range(3):
         offsets.replay(record(10 + partition, "t", partition))
     offsets.replay(record(7, "s"))
-    asked = (("s", (0, 5)), ("t", (2, 0)), ("t", (2,)), ("u", ()))
-    topics = offsets.fetch(OffsetFetch("g", asked)).topics
-    assert [(topic, [(one.partition, one.offset) for one in parts]) for topic, parts in topics] == [
+    requested = (("s", (0, 5)), ("t", (2, 0)), ("t", (2,)), ("u", ()))
+    topics = offsets.fetch(OffsetFetch("g", requested)).topics
+    assert [
+        (topic, [(fetched.partition, fetched.offset) for fetched in partitions]) for topic, partitions in topics
+    ] == [
         ("s", [(0, 7), (5, -1)]),
         ("t", [(2, 12), (0, 10)]),
         ("t", [(2, 12)]),
@@ -50,9 +52,10 @@ def test_fetch_without_topics_returns_all_offsets() -> None:
     offsets.replay(record(1, "t", 0))
     offsets.replay(record(2, "t", 9))
     offsets.replay(record(None, "t", 0))
-    assert [(t, [p.partition for p in parts]) for t, parts in offsets.fetch(OffsetFetch("g", None)).topics] == [
-        ("t", [9])
-    ]
+    assert [
+        (topic, [partition.partition for partition in partitions])
+        for topic, partitions in offsets.fetch(OffsetFetch("g", None)).topics
+    ] == [("t", [9])]
 
 
 def test_tombstone_of_last_partition_removes_topic() -> None:
@@ -74,7 +77,7 @@ def test_last_record_of_key_wins(steps: list[tuple[str, int, int | None]]) -> No
             model.pop((topic, partition), None)
         else:
             model[topic, partition] = offset
-    assert all_of(offsets) == model
+    assert committed_offsets(offsets) == model
     assert len(offsets) == len(model)
     for tombstone in tuple(offsets.tombstones("g")):
         offsets.replay(tombstone)
@@ -99,12 +102,12 @@ def test_group_is_empty_without_record_and_offsets() -> None:
 
 def test_tombstones_delete_group_and_offsets() -> None:
     data = GroupData()
-    for one in (record(1, "t", 0), record(2, "t", 1), GroupRecord("g", VALUE)):
-        data.replay(one)
+    for replayed in (record(1, "t", 0), record(2, "t", 1), GroupRecord("g", VALUE)):
+        data.replay(replayed)
     tombstones = tuple(data.tombstones("g"))
     assert tombstones == (record(None, "t", 0), record(None, "t", 1), GroupRecord("g", None))
-    for one in tombstones:
-        data.replay(one)
+    for tombstone in tombstones:
+        data.replay(tombstone)
     assert data.is_empty()
 
 
@@ -137,7 +140,7 @@ def test_commit_with_retention_sets_expiry_time(retention_ms: int, expire_ms: in
 
 
 @pytest.mark.parametrize(
-    ("metadata", "fits"),
+    ("metadata", "is_accepted"),
     [
         ("x" * 10, True),
         ("x" * 11, False),
@@ -148,14 +151,18 @@ def test_commit_with_retention_sets_expiry_time(retention_ms: int, expire_ms: in
         ("", True),
     ],
 )
-def test_too_long_metadata_is_refused_for_its_partition(metadata: str, fits: bool) -> None:
+def test_too_long_metadata_is_refused_for_its_partition(metadata: str, is_accepted: bool) -> None:
     """The limit counts UTF-16 code units, despite the name of the setting."""
     request = commit()._replace(
         commits=(Commit("t", 0, 1, -1, "fine"), Commit("t", 1, 2, -1, metadata), Commit("t", 2, 3, -1, ""))
     )
     errors, records = commit_records(request, 0, 10)
-    assert errors == (ErrorCode.NONE, ErrorCode.NONE if fits else ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NONE)
-    assert [one.partition for one in records] == ([0, 1, 2] if fits else [0, 2])
+    assert errors == (
+        ErrorCode.NONE,
+        ErrorCode.NONE if is_accepted else ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.NONE,
+    )
+    assert [offset_record.partition for offset_record in records] == ([0, 1, 2] if is_accepted else [0, 2])
 
 
 def test_negative_offset_is_stored_unchanged() -> None:

@@ -14,11 +14,11 @@ PRODUCERS = (7, 8, 9)
 PARTITIONS = (0, 1)
 
 
-def plain(partition: int, offset: int | None) -> OffsetRecord:
+def committed(partition: int, offset: int | None) -> OffsetRecord:
     return OffsetRecord("g", "t", partition, None if offset is None else OffsetValue(offset))
 
 
-def pending(producer_id: int, partition: int, offset: int) -> PendingOffsetRecord:
+def in_transaction(producer_id: int, partition: int, offset: int) -> PendingOffsetRecord:
     return PendingOffsetRecord("g", "t", partition, OffsetValue(offset), producer_id, 0)
 
 
@@ -29,17 +29,17 @@ class Model:
         self.main: dict[int, tuple[int, int]] = {}
         self.open: dict[int, dict[int, tuple[int, int]]] = {}
 
-    def replay(self, place: int, record: Record) -> None:
+    def replay(self, log_offset: int, record: Record) -> None:
         if isinstance(record, OffsetRecord):
             if record.value is None:
                 self.main.pop(record.partition, None)
-                for found in self.open.values():
-                    found.pop(record.partition, None)
+                for offsets in self.open.values():
+                    offsets.pop(record.partition, None)
             else:
-                self.main[record.partition] = place, record.value.offset
+                self.main[record.partition] = log_offset, record.value.offset
         elif isinstance(record, PendingOffsetRecord):
             assert record.value is not None
-            self.open.setdefault(record.producer_id, {})[record.partition] = place, record.value.offset
+            self.open.setdefault(record.producer_id, {})[record.partition] = log_offset, record.value.offset
         elif isinstance(record, MarkerRecord):
             for partition, value in self.open.pop(record.producer_id, {}).items():
                 if record.committed and value > self.main.get(partition, (-1, -1)):
@@ -47,15 +47,15 @@ class Model:
 
 
 records = st.one_of(
-    st.builds(plain, st.sampled_from(PARTITIONS), st.integers(0, 99) | st.none()),
-    st.builds(pending, st.sampled_from(PRODUCERS), st.sampled_from(PARTITIONS), st.integers(100, 199)),
+    st.builds(committed, st.sampled_from(PARTITIONS), st.integers(0, 99) | st.none()),
+    st.builds(in_transaction, st.sampled_from(PRODUCERS), st.sampled_from(PARTITIONS), st.integers(100, 199)),
     st.builds(MarkerRecord, st.sampled_from(PRODUCERS), st.just(0), st.booleans()),
 )
 
 
 THE_LATER_COMMITS_FIRST: list[Record] = [
-    pending(7, 0, 100),
-    pending(8, 0, 101),
+    in_transaction(7, 0, 100),
+    in_transaction(8, 0, 101),
     MarkerRecord(8, 0, True),
     MarkerRecord(7, 0, True),
 ]
@@ -67,40 +67,44 @@ THE_LATER_COMMITS_FIRST: list[Record] = [
 @example([*THE_LATER_COMMITS_FIRST[:3], MarkerRecord(7, 0, False)])
 def test_latest_record_in_log_wins(log: list[Record]) -> None:
     data, model = GroupData(), Model()
-    for place, record in enumerate(log):
+    for log_offset, record in enumerate(log):
         data.replay(record)
-        model.replay(place, record)
+        model.replay(log_offset, record)
     assert {partition: value.offset for _, partition, value in data.offsets} == {
         partition: offset for partition, (_, offset) in model.main.items()
     }
-    is_open = {partition for found in model.open.values() for partition in found}
-    assert {partition for _, partition in data.pending.by_partition} == is_open
-    asked = OffsetFetch("g", (("t", PARTITIONS),), require_stable=True)
-    [(_, answers)] = data.fetch(asked).topics
-    unstable = {one.partition for one in answers if one.error is ErrorCode.UNSTABLE_OFFSET_COMMIT}
-    assert unstable == is_open
-    assert data.pending.producers() == {producer_id for producer_id, found in model.open.items() if found}
-    assert data.is_packable() is not bool(is_open)
-    assert data.is_empty() is not bool(is_open or model.main)
+    open_partitions = {partition for pending_offsets in model.open.values() for partition in pending_offsets}
+    assert {partition for _, partition in data.pending.by_partition} == open_partitions
+    request = OffsetFetch("g", (("t", PARTITIONS),), require_stable=True)
+    [(_, fetched_partitions)] = data.fetch(request).topics
+    unstable = {
+        fetched.partition for fetched in fetched_partitions if fetched.error is ErrorCode.UNSTABLE_OFFSET_COMMIT
+    }
+    assert unstable == open_partitions
+    assert data.pending.producers() == {
+        producer_id for producer_id, pending_offsets in model.open.items() if pending_offsets
+    }
+    assert data.is_packable() is not bool(open_partitions)
+    assert data.is_empty() is not bool(open_partitions or model.main)
 
 
 def test_fetch_of_all_offsets_excludes_pending_ones() -> None:
     """Kafka's fetchAllOffsets: partitions without a committed offset are not listed, pending or not."""
     data = GroupData()
-    for record in (plain(0, 5), pending(7, 0, 6), pending(7, 1, 6)):
+    for record in (committed(0, 5), in_transaction(7, 0, 6), in_transaction(7, 1, 6)):
         data.replay(record)
-    [(_, [only])] = data.fetch(OffsetFetch("g", None, require_stable=True)).topics
-    assert (only.partition, only.offset, only.error) == (0, -1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    [(_, [only])] = data.fetch(OffsetFetch("g", None)).topics
-    assert (only.partition, only.offset, only.error) == (0, 5, ErrorCode.NONE)
+    [(_, [fetched])] = data.fetch(OffsetFetch("g", None, require_stable=True)).topics
+    assert (fetched.partition, fetched.offset, fetched.error) == (0, -1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    [(_, [fetched])] = data.fetch(OffsetFetch("g", None)).topics
+    assert (fetched.partition, fetched.offset, fetched.error) == (0, 5, ErrorCode.NONE)
 
 
 def test_tombstones_contain_each_partition_once() -> None:
     data = GroupData()
-    for record in (plain(0, 5), pending(7, 0, 6), pending(7, 1, 6), pending(8, 1, 7)):
+    for record in (committed(0, 5), in_transaction(7, 0, 6), in_transaction(7, 1, 6), in_transaction(8, 1, 7)):
         data.replay(record)
     tombstones = tuple(data.tombstones("g"))
-    assert tombstones == (plain(0, None), plain(1, None), GroupRecord("g", None))
+    assert tombstones == (committed(0, None), committed(1, None), GroupRecord("g", None))
     for tombstone in tombstones:
         data.replay(tombstone)
     data.replay(MarkerRecord(7, 0, committed=True))
@@ -109,6 +113,6 @@ def test_tombstones_contain_each_partition_once() -> None:
 
 def test_tombstone_in_transaction_takes_effect_at_once() -> None:
     data = GroupData()
-    data.replay(plain(0, 5))
+    data.replay(committed(0, 5))
     data.replay(PendingOffsetRecord("g", "t", 0, None, 7, 0))
     assert data.is_empty()

@@ -1,4 +1,4 @@
-"""The tables of states are complete, and groups follow them."""
+"""The state tables are complete, and groups behave accordingly."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ ROWS: dict[str, Row] = {**{state.value: row for state, row in ANSWERS.items()}, 
 
 
 def test_each_state_has_answer_for_each_request() -> None:
-    answers = [row[kind] for row in ROWS.values() for kind in Request if row is ABSENT or kind not in ALWAYS_SERVED]
-    assert all(isinstance(answer, Action | ErrorCode) for answer in answers)
+    entries = [row[kind] for row in ROWS.values() for kind in Request if row is ABSENT or kind not in ALWAYS_SERVED]
+    assert all(isinstance(entry, Action | ErrorCode) for entry in entries)
 
 
 def test_tables_contain_no_other_states_or_requests() -> None:
     assert set(ANSWERS) == set(ALLOWED_PREVIOUS_STATES) == set(State)
     assert all(set(row) == set(Request) - ALWAYS_SERVED for row in ANSWERS.values())
     assert set(ABSENT) == set(Request)
-    assert {one for states in ALLOWED_PREVIOUS_STATES.values() for one in states} <= set(State)
+    assert {previous for states in ALLOWED_PREVIOUS_STATES.values() for previous in states} <= set(State)
 
 
 def test_allowed_transitions_equal_kafkas() -> None:
     """Source: ClassicGroupState. Dead can be entered from every state, including Dead."""
-    arrows = {(came_from.value, state.value) for state in State for came_from in ALLOWED_PREVIOUS_STATES[state]}
-    assert {one for one in arrows if one[1] != "Dead"} == {
+    transitions = {(previous.value, state.value) for state in State for previous in ALLOWED_PREVIOUS_STATES[state]}
+    assert {transition for transition in transitions if transition[1] != "Dead"} == {
         ("PreparingRebalance", "Empty"),
         ("Empty", "PreparingRebalance"),
         ("CompletingRebalance", "PreparingRebalance"),
@@ -50,54 +50,56 @@ def test_allowed_transitions_equal_kafkas() -> None:
         ("PreparingRebalance", "CompletingRebalance"),
         ("CompletingRebalance", "Stable"),
     }
-    assert {one[0] for one in arrows if one[1] == "Dead"} == {state.value for state in State}
+    assert {transition[0] for transition in transitions if transition[1] == "Dead"} == {state.value for state in State}
 
 
-def empty(simulated_group: SimulatedGroup) -> None:
+def form_empty(simulated_group: SimulatedGroup) -> None:
     assert simulated_group.state() is State.EMPTY
 
 
-def preparing(simulated_group: SimulatedGroup) -> None:
+def form_preparing(simulated_group: SimulatedGroup) -> None:
     simulated_group.join()
 
 
-def completing(simulated_group: SimulatedGroup) -> None:
+def form_completing(simulated_group: SimulatedGroup) -> None:
     simulated_group.join_all({})
 
 
-def stable(simulated_group: SimulatedGroup) -> None:
+def form_stable(simulated_group: SimulatedGroup) -> None:
     simulated_group.form_group({})
 
 
-def dead(simulated_group: SimulatedGroup) -> None:
+def form_dead(simulated_group: SimulatedGroup) -> None:
     simulated_group.close(ErrorCode.NOT_COORDINATOR)
 
 
-WAYS: dict[State, Callable[[SimulatedGroup], None]] = {
-    State.EMPTY: empty,
-    State.PREPARING_REBALANCE: preparing,
-    State.COMPLETING_REBALANCE: completing,
-    State.STABLE: stable,
-    State.DEAD: dead,
+FORM_STATE: dict[State, Callable[[SimulatedGroup], None]] = {
+    State.EMPTY: form_empty,
+    State.PREPARING_REBALANCE: form_preparing,
+    State.COMPLETING_REBALANCE: form_completing,
+    State.STABLE: form_stable,
+    State.DEAD: form_dead,
 }
 
 
-@pytest.mark.parametrize(("here", "there"), list(product(State, State)))
-def test_transition_that_is_not_allowed_raises(here: State, there: State) -> None:
+@pytest.mark.parametrize(("previous", "next_state"), list(product(State, State)))
+def test_transition_that_is_not_allowed_raises(previous: State, next_state: State) -> None:
     simulated_group = SimulatedGroup()
-    WAYS[here](simulated_group)
-    assert simulated_group.state() is here
+    FORM_STATE[previous](simulated_group)
+    assert simulated_group.state() is previous
     before_ms = simulated_group.group.state_timestamp_ms
     simulated_group.advance(1)
-    if here in ALLOWED_PREVIOUS_STATES[there]:
-        simulated_group.group._transition_to(there)
-        assert (simulated_group.state(), simulated_group.group.previous_state) == (there, here)
+    if previous in ALLOWED_PREVIOUS_STATES[next_state]:
+        simulated_group.group._transition_to(next_state)
+        assert (simulated_group.state(), simulated_group.group.previous_state) == (next_state, previous)
         assert simulated_group.group.state_timestamp_ms == simulated_group.clock.wall_ms()
-        assert simulated_group.group.answers is ANSWERS[there]
+        assert simulated_group.group.answers is ANSWERS[next_state]
     else:
-        with pytest.raises(IllegalTransition, match=rf"'company': {there.value} is entered from .* was {here.value}"):
-            simulated_group.group._transition_to(there)
-        assert simulated_group.state() is here
+        with pytest.raises(
+            IllegalTransition, match=rf"'company': {next_state.value} is entered from .* was {previous.value}"
+        ):
+            simulated_group.group._transition_to(next_state)
+        assert simulated_group.state() is previous
         assert simulated_group.group.state_timestamp_ms == before_ms
 
 
@@ -105,7 +107,7 @@ def test_transition_that_is_not_allowed_raises(here: State, there: State) -> Non
 def test_group_returns_errors_of_its_row(state: State) -> None:
     """The group returns the errors of the table to a sender without a member id."""
     simulated_group = SimulatedGroup()
-    WAYS[state](simulated_group)
+    FORM_STATE[state](simulated_group)
     reply = simulated_group.join(client="stranger")
     if ANSWERS[state][Request.JOIN_NEW] is Action.ADD_MEMBER:
         assert reply.is_waiting
@@ -117,7 +119,7 @@ def test_group_returns_errors_of_its_row(state: State) -> None:
 @pytest.mark.parametrize("state", [State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, State.STABLE, State.DEAD])
 @pytest.mark.parametrize("kind", [Request.HEARTBEAT, Request.COMMIT, Request.SYNC])
 def test_member_gets_errors_of_the_row(state: State, kind: Request) -> None:
-    """A member with the right generation: only the state decides."""
+    """The sender is a member with the current generation, so the result depends only on the state."""
     simulated_group = SimulatedGroup()
     member = simulated_group.form_group({"rebalance_ms": 5000}, {"rebalance_ms": 5000})[0]
     generation = member.generation_id
@@ -129,17 +131,17 @@ def test_member_gets_errors_of_the_row(state: State, kind: Request) -> None:
             simulated_group.advance(5000)
             generation += 1
     assert simulated_group.state() is state
-    asks: dict[Request, Callable[[], Any]] = {
+    senders: dict[Request, Callable[[], Any]] = {
         Request.HEARTBEAT: lambda: simulated_group.heartbeat(member.member_id, generation),
         Request.COMMIT: lambda: simulated_group.commit(member_id=member.member_id, generation_id=generation),
         Request.SYNC: lambda: simulated_group.sync(member.member_id, generation),
     }
     simulated_group.holds_appends = True
-    got, expected = asks[kind](), ANSWERS[state][kind]
-    if isinstance(got, RecordedReply):
-        got = Action.PARK_SYNC if got.is_waiting else got.error
+    result, expected = senders[kind](), ANSWERS[state][kind]
+    if isinstance(result, RecordedReply):
+        result = Action.PARK_SYNC if result.is_waiting else result.error
     is_fine = expected in (Action.ACCEPT, Action.ANSWER_SYNC)
-    assert got is (ErrorCode.NONE if is_fine else expected)
+    assert result is (ErrorCode.NONE if is_fine else expected)
 
 
 def test_absent_row_has_entry_for_each_message() -> None:

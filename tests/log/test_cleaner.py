@@ -20,9 +20,9 @@ from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.node.cleaner import RETRY_S, Cleaner
 from callboard.runtime.settings.table import Settings
 
-CLOSED = [BatchSpec((RecordSpec(b"a", b"1"), RecordSpec(b"a", b"2")))]
-OPEN = [BatchSpec((RecordSpec(b"b", b"1"),))]
-ONE, OTHER = "__consumer_offsets-0", "__transaction_state-3"
+CLOSED_SEGMENT = [BatchSpec((RecordSpec(b"a", b"1"), RecordSpec(b"a", b"2")))]
+OPEN_SEGMENT = [BatchSpec((RecordSpec(b"b", b"1"),))]
+OFFSETS_FOLDER, TRANSACTIONS_FOLDER = "__consumer_offsets-0", "__transaction_state-3"
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def data(tmp_path: Path) -> Path:
     info = {"format": FORMAT, "cluster_id": "a" * 22, "offsets_partitions": 5, "transactions_partitions": 5}
     (tmp_path / INFO_NAME).write_text(json.dumps(with_checksum(info)))
     (tmp_path / "journal").mkdir()
-    write_files(Disk(), [CLOSED, OPEN], tmp_path / ONE)
-    write_files(Disk(), [OPEN], tmp_path / OTHER)
+    write_files(Disk(), [CLOSED_SEGMENT, OPEN_SEGMENT], tmp_path / OFFSETS_FOLDER)
+    write_files(Disk(), [OPEN_SEGMENT], tmp_path / TRANSACTIONS_FOLDER)
     return tmp_path
 
 
@@ -44,41 +44,41 @@ class ManualClock:
 
 
 @pytest.fixture
-def now() -> ManualClock:
+def clock() -> ManualClock:
     return ManualClock()
 
 
-def new_cleaner(data: Path, now: ManualClock) -> Cleaner:
-    return Cleaner(data, Settings(), clock_s=lambda: now.s, clock_ms=lambda: now.wall_ms)
+def new_cleaner(data: Path, clock: ManualClock) -> Cleaner:
+    return Cleaner(data, Settings(), clock_s=lambda: clock.s, clock_ms=lambda: clock.wall_ms)
 
 
 def test_partition_with_closed_segment_is_due(data: Path) -> None:
-    assert Cleaner(data, Settings()).due() == [ONE]
-    write_files(Disk(), [OPEN], data / OTHER, base=1)
-    assert Cleaner(data, Settings()).due() == [ONE, OTHER]
+    assert Cleaner(data, Settings()).due() == [OFFSETS_FOLDER]
+    write_files(Disk(), [OPEN_SEGMENT], data / TRANSACTIONS_FOLDER, base=1)
+    assert Cleaner(data, Settings()).due() == [OFFSETS_FOLDER, TRANSACTIONS_FOLDER]
 
 
-def test_partition_is_not_due_soon_after_run_without_result(data: Path, now: ManualClock) -> None:
+def test_partition_is_not_due_soon_after_run_without_result(data: Path, clock: ManualClock) -> None:
     """It becomes due again with new content, or after ten minutes."""
-    cleaner = new_cleaner(data, now)
-    assert cleaner.due() == [ONE]
+    cleaner = new_cleaner(data, clock)
+    assert cleaner.due() == [OFFSETS_FOLDER]
     assert cleaner.due() == []
-    now.s += RETRY_S
-    assert cleaner.due() == [ONE]
+    clock.s += RETRY_S
+    assert cleaner.due() == [OFFSETS_FOLDER]
     assert cleaner.due() == []
-    write_files(Disk(), [OPEN], data / ONE, base=3)
-    assert cleaner.due() == [ONE]
+    write_files(Disk(), [OPEN_SEGMENT], data / OFFSETS_FOLDER, base=3)
+    assert cleaner.due() == [OFFSETS_FOLDER]
 
 
 def test_cleaner_run_compacts_in_process_and_is_logged(data: Path) -> None:
-    expected = by_manifest(Disk(), data / ONE)
+    expected = by_manifest(Disk(), data / OFFSETS_FOLDER)
     cleaner = Cleaner(data, Settings())
     with capture_logs() as logs:
         asyncio.run(cleaner.compact_due_partitions())
     assert newest_manifest(Disk(), data / ONE).generation == 1
     assert by_manifest(Disk(), data / ONE) == expected
     [event] = logs
-    assert (event["event"], event["partition"]) == ("compacted", ONE)
+    assert (event["event"], event["partition"]) == ("compacted", OFFSETS_FOLDER)
     assert (event["records_before"], event["records_after"]) == (2, 1)
     asyncio.run(cleaner.compact_due_partitions())
     assert cleaner.runs == 1
@@ -89,19 +89,19 @@ def test_partition_is_due_for_publishing_after_grace_period(data: Path, now: Man
     cleaner = new_cleaner(data, now)
     now.wall_ms = newest_manifest(Disk(), data / ONE).created_ms + GRACE_MS - 1
     assert cleaner.due() == []
-    now.wall_ms += 1
-    assert cleaner.due() == [ONE]
+    clock.wall_ms += 1
+    assert cleaner.due() == [OFFSETS_FOLDER]
 
 
 def test_unusable_manifest_is_logged_once_and_starts_no_run(data: Path) -> None:
-    manifest_folder(data / ONE).mkdir(parents=True)
-    (manifest_folder(data / ONE) / manifest_name(1)).write_text("{")
+    manifest_folder(data / OFFSETS_FOLDER).mkdir(parents=True)
+    (manifest_folder(data / OFFSETS_FOLDER) / manifest_name(1)).write_text("{")
     cleaner = Cleaner(data, Settings())
     with capture_logs() as logs:
         assert cleaner.due() == []
         assert cleaner.due() == []
     [event] = logs
-    assert event["partition"] == ONE
+    assert event["partition"] == OFFSETS_FOLDER
     assert "found no manifest" in event["reason"]
 
 

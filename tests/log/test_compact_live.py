@@ -31,7 +31,7 @@ from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.reading.partition_reader import OffsetKey, live_offsets
 
 SECONDS = float(os.environ.get("CALLBOARD_STRESS_SECONDS", "3"))
-GRACE_MS = 2000  # a reader of these small logs needs far less
+GRACE_MS = 2000  # reading these small logs takes much less
 GENERATIONS_MIN = 4
 READS_MIN = 10
 GROUPS = 40
@@ -44,14 +44,14 @@ class Stress(NamedTuple):
 
     stop: threading.Event
     errors: list[BaseException]
-    counted: dict[str, int]
+    counts: dict[str, int]
 
     def thread(self, name: str, work: Callable[[], object]) -> threading.Thread:
         def run() -> None:
             try:
                 while not self.stop.is_set():
                     if work():
-                        self.counted[name] = self.counted.get(name, 0) + 1
+                        self.counts[name] = self.counts.get(name, 0) + 1
             except BaseException as error:
                 self.errors.append(error)
                 self.stop.set()
@@ -99,8 +99,10 @@ def live(folder: Path) -> dict[OffsetKey, int]:
 
 
 def compact_once(folder: Path) -> bool:
-    how = CompactionSettings(wall_clock_ms(), "stress", 0.1, delete_retention_ms=100, segment_bytes=8000)
-    result = compact(Disk(), folder, how)
+    compaction_settings = CompactionSettings(
+        wall_clock_ms(), "stress", 0.1, delete_retention_ms=100, segment_bytes=8000
+    )
+    result = compact(Disk(), folder, compaction_settings)
     publish_and_collect(Disk(), folder, wall_clock_ms(), GRACE_MS)
     return result is not None
 
@@ -118,25 +120,25 @@ def test_log_with_concurrent_compactors_and_readers_keeps_all_records(tmp_path: 
     threads += [stress.thread("reads", Reader(folder).read) for _ in range(2)]
     end = time.monotonic() + SECONDS
 
-    def is_enough(counted: dict[str, int]) -> bool:
-        enough = counted.get("generations", 0) >= GENERATIONS_MIN and counted.get("reads", 0) >= READS_MIN
-        return bool(stress.errors) or (enough and time.monotonic() > end)
+    def is_enough(counts: dict[str, int]) -> bool:
+        has_minimum = counts.get("generations", 0) >= GENERATIONS_MIN and counts.get("reads", 0) >= READS_MIN
+        return bool(stress.errors) or (has_minimum and time.monotonic() > end)
 
-    wait_until(lambda: dict(stress.counted), is_enough, "compactions and readings")
+    wait_until(lambda: dict(stress.counts), is_enough, "compactions and readings")
     stress.stop.set()
     for thread in threads:
         thread.join()
     log.close()
     for error in stress.errors:
         raise error
-    assert newest_manifest(Disk(), folder).generation == stress.counted["generations"]
+    assert newest_manifest(Disk(), folder).generation == stress.counts["generations"]
     assert live(folder) == writer.written
-    again = OffsetsLog(tmp_path, 1, disk=LazyDisk(), segment_bytes=6000)
-    again.open()
-    replayed = dict(_written(record) for _, _, record in again.read(0))
-    again.close()
+    reopened = OffsetsLog(tmp_path, 1, disk=LazyDisk(), segment_bytes=6000)
+    reopened.open()
+    replayed = dict(_written(record) for _, _, record in reopened.read(0))
+    reopened.close()
     assert replayed == writer.written
-    print(stress.counted)
+    print(stress.counts)
 
 
 def _written(record: Record) -> tuple[OffsetKey, int]:
@@ -144,7 +146,7 @@ def _written(record: Record) -> tuple[OffsetKey, int]:
     return (record.group_id, record.topic, record.partition), record.value.offset
 
 
-def commit(wire: Wire, group: str, value: int) -> None:
+def commit(client: Wire, group: str, value: int) -> None:
     partition = {
         "partition_index": 0,
         "committed_offset": value,
@@ -152,20 +154,20 @@ def commit(wire: Wire, group: str, value: int) -> None:
         "committed_metadata": "x" * 40,
     }
     values = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
-    answer = wire.ask("offset_commit", 8, **values, topics=[{"name": "t", "partitions": [partition]}])
-    assert answer["topics"][0]["partitions"][0]["error_code"] == "NONE"
+    response = client.ask("offset_commit", 8, **values, topics=[{"name": "t", "partitions": [partition]}])
+    assert response["topics"][0]["partitions"][0]["error_code"] == "NONE"
 
 
-def committed(wire: Wire, group: str) -> int:
+def committed(client: Wire, group: str) -> int:
     topics = [{"name": "t", "partition_indexes": [0]}]
-    answer = wire.ask("offset_fetch", 5, group_id=group, topics=topics)
-    current: int = answer["topics"][0]["partitions"][0]["committed_offset"]
+    response = client.ask("offset_fetch", 5, group_id=group, topics=topics)
+    current: int = response["topics"][0]["partitions"][0]["committed_offset"]
     return current
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """A server that compacts as soon as there is anything to compact."""
+    """A server that compacts as soon as a partition is due."""
     settings = {
         **TEST_SETTINGS,
         "offsets_topic_num_partitions": 2,
@@ -177,22 +179,22 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
         yield current
 
 
-def commit_until(server: ServerProcess, enough: Callable[[], bool]) -> dict[str, int]:
+def commit_until(server: ServerProcess, condition: Callable[[], bool]) -> dict[str, int]:
     """Commit round robin, many times and until ``enough``; returns the last acknowledged values."""
     latest: dict[str, int] = {}
-    with Wire(server.host, server.port) as wire:
+    with Wire(server.host, server.port) as client:
         for number in count(1):
             group = f"group-{number % GROUPS}"
-            commit(wire, group, number)
+            commit(client, group, number)
             latest[group] = number
-            if number >= COMMITS and number % 100 == 0 and enough():
+            if number >= COMMITS and number % 100 == 0 and condition():
                 return latest
     raise AssertionError
 
 
 def assert_committed(server: ServerProcess, expected: dict[str, int]) -> None:
-    with Wire(server.host, server.port) as wire:
-        assert {group: committed(wire, group) for group in expected} == expected
+    with Wire(server.host, server.port) as client:
+        assert {group: committed(client, group) for group in expected} == expected
 
 
 def generations(server: ServerProcess) -> int:
@@ -215,7 +217,7 @@ def test_server_with_two_more_compactors_keeps_all_commits(server: ServerProcess
     command = [sys.executable, "-m", "callboard", "compact", "--data", str(server.data), "--force", "--processes", "1"]
     started: list[subprocess.Popen[bytes]] = []
 
-    def more() -> bool:
+    def run_compactors() -> bool:
         running = [process for process in started if process.poll() is None]
         if len(running) < 2:
             started.append(subprocess.Popen([*command, "--grace-minutes", "0.05"], env=client_environment()))
@@ -223,12 +225,12 @@ def test_server_with_two_more_compactors_keeps_all_commits(server: ServerProcess
             running[0].send_signal(signal.SIGKILL)
         return generations(server) >= 6 and len(started) >= 6
 
-    latest = commit_until(server, more)
+    latest_values = commit_until(server, run_compactors)
     for process in started:
         assert process.wait() in (0, -signal.SIGKILL)
-    assert_committed(server, latest)
+    assert_committed(server, latest_values)
     server.restart()
-    assert_committed(server, latest)
+    assert_committed(server, latest_values)
 
 
 def test_server_with_cleaner_disabled_does_not_compact(tmp_path: Path) -> None:

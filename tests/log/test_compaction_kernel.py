@@ -64,22 +64,22 @@ def test_compact_keeps_newest_record_of_each_key_at_its_offset(disk: FaultyDisk)
             OPEN,
         ],
     )
-    before = by_manifest(disk)
-    draft = compact_log(disk)
-    assert by_manifest(disk) == before
+    state_before = by_manifest(disk)
+    result = compact_log(disk)
+    assert by_manifest(disk) == state_before
     assert offsets(disk) == [2, 3, 4, 6, 7]
-    assert (draft.records_before, draft.records_after) == (7, 4)
+    assert (result.records_before, result.records_after) == (7, 4)
 
 
 def test_compact_copies_batch_without_dropped_records_unchanged(disk: FaultyDisk) -> None:
-    """A batch that loses records keeps its first and last offset, so readers know the next offset."""
+    """A batch that loses records keeps its first and last offset, so that readers find the next offset."""
     write_files(disk, [[plain_batch(("a", "1"), ("b", "1")), plain_batch(("c", "1"), ("a", "2"), ("a", "3"))], OPEN])
-    old = list(scan(disk, FOLDER / f"{0:020d}.log"))
+    source_batches = list(scan(disk, FOLDER / f"{0:020d}.log"))
     compact_log(disk)
-    cut, whole = list(scan(disk, log_files(disk, FOLDER).files[0].path))[:2]
-    assert (cut.base_offset, cut.last_offset, cut.record_count) == (0, 1, 1)
-    assert (whole.base_offset, whole.last_offset, whole.record_count) == (2, 4, 2)
-    assert list(cut.records()) == [list(old[0].records())[1]]
+    shortened, unchanged = list(scan(disk, log_files(disk, FOLDER).files[0].path))[:2]
+    assert (shortened.base_offset, shortened.last_offset, shortened.record_count) == (0, 1, 1)
+    assert (unchanged.base_offset, unchanged.last_offset, unchanged.record_count) == (2, 4, 2)
+    assert list(shortened.records()) == [list(source_batches[0].records())[1]]
 
 
 def test_compact_keeps_last_batch_of_file_even_if_empty(disk: FaultyDisk) -> None:
@@ -95,7 +95,7 @@ def test_compact_keeps_last_batch_of_file_even_if_empty(disk: FaultyDisk) -> Non
     write_files(disk, [OPEN], base=7)
     compact_log(disk, at(NOW_MS + 1))
     counts = [batch.record_count for batch in scan(disk, log_files(disk, FOLDER).files[0].path)]
-    assert counts == [2, 0, 1], "the empty batch of the previous run is in the middle of a file now"
+    assert counts == [2, 0, 1], "the empty batch of the previous run is now in the middle of a file and is removed"
 
 
 def test_compact_ignores_open_segment(disk: FaultyDisk) -> None:
@@ -117,14 +117,14 @@ def test_compact_drops_tombstone_after_delete_retention(disk: FaultyDisk) -> Non
     )
     end = START_MS + 1
     compact_log(disk)
-    marked = next(iter(scan(disk, log_files(disk, FOLDER).files[0].path)))
-    assert marked.attributes & DELETE_HORIZON_BIT
-    assert marked.base_timestamp_ms == NOW_MS + DAY_MS
-    assert list(marked.records()) == [(1, end + 3, b"a", None), (2, end + 5, b"b", b"1")]
+    batch_with_horizon = next(iter(scan(disk, log_files(disk, FOLDER).files[0].path)))
+    assert batch_with_horizon.attributes & DELETE_HORIZON_BIT
+    assert batch_with_horizon.base_timestamp_ms == NOW_MS + DAY_MS
+    assert list(batch_with_horizon.records()) == [(1, end + 3, b"a", None), (2, end + 5, b"b", b"1")]
     assert compact_log(disk, at(NOW_MS + DAY_MS - 1)) is None, "nothing is dirty, and the tombstone has not expired"
-    before = by_manifest(disk)
+    state_before = by_manifest(disk)
     compact_log(disk, at(NOW_MS + DAY_MS))
-    assert by_manifest(disk) == before
+    assert by_manifest(disk) == state_before
     assert offsets(disk) == [2, 3]
     assert not make_plan(disk, FOLDER).has_expired(NOW_MS + 10 * DAY_MS)
 
@@ -147,9 +147,9 @@ def end(kind: str, producer: int = 7) -> BatchSpec:
 
 def test_compact_drops_aborted_records_and_keeps_older_values(disk: FaultyDisk) -> None:
     write_files(disk, [[plain_batch(("a", "1")), transaction("a", "2"), end("abort"), plain_batch(("b", "1"))], OPEN])
-    before = by_manifest(disk)
+    state_before = by_manifest(disk)
     compact_log(disk)
-    assert by_manifest(disk) == before
+    assert by_manifest(disk) == state_before
     assert offsets(disk) == [0, 2, 3, 4]
 
 
@@ -160,7 +160,7 @@ def test_compact_drops_marker_a_day_after_its_last_record(disk: FaultyDisk) -> N
     write_files(disk, [[plain_batch(("a", "2"))]], base=4)
     write_files(disk, [OPEN], base=5)
     compact_log(disk, at(NOW_MS + DAY_MS))
-    assert offsets(disk) == [1, 2, 3, 4, 5], "without records of its transaction, the marker's retention begins"
+    assert offsets(disk) == [1, 2, 3, 4, 5], "the marker's retention begins when its transaction has no records"
     state = by_manifest(disk)
     compact_log(disk, at(NOW_MS + 2 * DAY_MS))
     assert offsets(disk) == [2, 3, 4, 5]
@@ -168,7 +168,7 @@ def test_compact_drops_marker_a_day_after_its_last_record(disk: FaultyDisk) -> N
 
 
 def test_compact_stops_at_first_open_transaction(disk: FaultyDisk) -> None:
-    """Transactions whose markers follow later are still resolved."""
+    """Transactions whose markers follow later are applied by the next run."""
     write_files(
         disk,
         [
@@ -178,15 +178,15 @@ def test_compact_stops_at_first_open_transaction(disk: FaultyDisk) -> None:
             OPEN,
         ],
     )
-    before = by_manifest(disk)
-    draft = compact_log(disk)
-    assert draft.manifest.clean_end == 4
-    assert by_manifest(disk) == before
+    state_before = by_manifest(disk)
+    result = compact_log(disk)
+    assert result.manifest.clean_end == 4
+    assert by_manifest(disk) == state_before
     assert offsets(disk) == [1, 2, *range(4, 11)]
     write_files(disk, [[end("abort", 3)], OPEN], base=11)
-    before = by_manifest(disk)
+    state_before = by_manifest(disk)
     compact_log(disk, at(NOW_MS + 1))
-    assert by_manifest(disk) == before
+    assert by_manifest(disk) == state_before
     assert log_files(disk, FOLDER).manifest.clean_end == 12
 
 
@@ -194,9 +194,9 @@ def test_compact_of_damaged_log_raises_with_file_and_position(disk: FaultyDisk) 
     write_files(disk, [[plain_batch(("a", "1")), plain_batch(("b", "1"))], [plain_batch(("c", "1"))], OPEN])
     path = FOLDER / f"{0:020d}.log"
     fd = disk.open(path, 2)
-    second = next(iter(scan(disk, path))).size
-    disk.write(fd, b"\xff", second + 65)
-    with pytest.raises(DamagedBatch, match=rf"{path}: damaged batch at byte {second}: checksum"):
+    second_position = next(iter(scan(disk, path))).size
+    disk.write(fd, b"\xff", second_position + 65)
+    with pytest.raises(DamagedBatch, match=rf"{path}: damaged batch at byte {second_position}: checksum"):
         compact_log(disk)
     assert disk.names(segments_folder(FOLDER)) == []
     disk.write(fd, b"\x7f\xff\xff\xff", 8)
@@ -217,13 +217,17 @@ def test_compact_of_compressed_batches_writes_uncompressed_ones(disk: FaultyDisk
         plain_batch(("b", "2"), ("c", "1"), ("a", None)),
         plain_batch(("d", "1")),
     ]
-    first, second, third = (encoded(batch, base, START_MS) for batch, base in zip(batches, (0, 2, 5), strict=True))
+    first_batch, second_batch, third_batch = (
+        encoded(batch, base, START_MS) for batch, base in zip(batches, (0, 2, 5), strict=True)
+    )
     disk.make_folder(FOLDER)
-    write_file(disk, FOLDER / f"{0:020d}.log", first + compress_batch(second, 1, gzip.compress) + third)
+    write_file(
+        disk, FOLDER / f"{0:020d}.log", first_batch + compress_batch(second_batch, 1, gzip.compress) + third_batch
+    )
     write_files(disk, [OPEN], base=6)
-    before = by_manifest(disk)
+    state_before = by_manifest(disk)
     compact_log(disk, ALWAYS._replace(fast=fast))
-    assert by_manifest(disk) == before
+    assert by_manifest(disk) == state_before
     assert offsets(disk) == [2, 3, 4, 5, 6]
     assert all(not batch.attributes & 7 for batch in scan(disk, log_files(disk, FOLDER).files[0].path))
 
@@ -251,18 +255,18 @@ def test_repeated_compaction_of_any_log_keeps_its_state(
     rounds: list[list[list[BatchSpec]]], pauses_h: list[int]
 ) -> None:
     """With and without numpy, and with chunks as small as a batch, the output is the same bytes."""
-    fast, slow = FaultyDisk(), FaultyDisk()
+    with_numpy, without_numpy = FaultyDisk(), FaultyDisk()
     base, now_ms = 0, NOW_MS
     for files, pause_h in zip(rounds, pauses_h, strict=False):
         now_ms += pause_h * 3_600_000
-        for disk in (fast, slow):
+        for disk in (with_numpy, without_numpy):
             end_offset = write_files(disk, files, base=base)
         base = end_offset
-        before = by_manifest(fast)
-        compact_log(fast, at(now_ms, fast=True, segment_bytes=300))
-        compact_log(slow, at(now_ms, fast=False, segment_bytes=300, chunk_bytes=64))
-        assert by_manifest(fast) == before
-        assert contents(fast, segments_folder(FOLDER)) == contents(slow, segments_folder(FOLDER))
+        state_before = by_manifest(with_numpy)
+        compact_log(with_numpy, at(now_ms, fast=True, segment_bytes=300))
+        compact_log(without_numpy, at(now_ms, fast=False, segment_bytes=300, chunk_bytes=64))
+        assert by_manifest(with_numpy) == state_before
+        assert contents(with_numpy, segments_folder(FOLDER)) == contents(without_numpy, segments_folder(FOLDER))
 
 
 @settings(max_examples=100)
@@ -271,9 +275,9 @@ def test_second_compaction_changes_nothing(files: list[list[BatchSpec]]) -> None
     disk = FaultyDisk()
     end_offset = write_files(disk, files)
     compact_log(disk)
-    once = offsets(disk)
+    offsets_after_first = offsets(disk)
     if compact_log(disk, at(NOW_MS + DAY_MS - 1)) is None:
-        assert offsets(disk) == once
+        assert offsets(disk) == offsets_after_first
     assert by_manifest(disk).end == end_offset
 
 
@@ -281,7 +285,9 @@ def test_kafka_python_reads_compacted_files(disk: FaultyDisk) -> None:
     """Another implementation checks checksums, offsets, and timestamps in a batch with a delete horizon."""
     tombstones = BatchSpec((RecordSpec(b"a", None, 3), RecordSpec(b"b", b"1", 5), RecordSpec(b"c", None, 250)))
     write_files(disk, [[plain_batch(("a", "1"), ("b", "0"), ("d", "1")), tombstones, plain_batch(("c", None))], OPEN])
-    before = [record for batch in read_batches(contents(disk, FOLDER)[f"{0:020d}.log"]) for record in batch.records()]
+    records_before = [
+        record for batch in read_batches(contents(disk, FOLDER)[f"{0:020d}.log"]) for record in batch.records()
+    ]
     compact_log(disk)
     [compacted_file] = contents(disk, segments_folder(FOLDER)).values()
     records_read = [
@@ -289,7 +295,7 @@ def test_kafka_python_reads_compacted_files(disk: FaultyDisk) -> None:
         for batch in kafka_python_batches(compacted_file)
         for record in batch
     ]
-    assert records_read == [before[index] for index in (2, 3, 4, 6)]
+    assert records_read == [records_before[index] for index in (2, 3, 4, 6)]
 
 
 @pytest.mark.parametrize("fast", [True, False])

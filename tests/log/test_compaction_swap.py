@@ -66,18 +66,18 @@ def log_with_transactions(files: int = 6) -> list[list[BatchSpec]]:
     """Keys repeated across files, tombstones, and a transaction; the last file is open."""
 
     def batches_of_file(number: int) -> list[BatchSpec]:
-        again, gone = f"k{number % 2}".encode(), f"k{number}".encode()
+        repeated_key, deleted_key = f"k{number % 2}".encode(), f"k{number}".encode()
         return [
             BatchSpec(
                 (
-                    RecordSpec(again, b"%d" % number),
+                    RecordSpec(repeated_key, b"%d" % number),
                     RecordSpec(b"own%d" % number, b"x" * 60),
                     RecordSpec(b"k%d" % (number + 1), b"y"),
                 )
             ),
             BatchSpec((RecordSpec(b"t", b"%d" % number),), "transaction", number),
             BatchSpec((), "commit" if number % 3 else "abort", number),
-            BatchSpec((RecordSpec(gone, None),)),
+            BatchSpec((RecordSpec(deleted_key, None),)),
         ]
 
     return [batches_of_file(number) for number in range(files)]
@@ -99,7 +99,7 @@ def compact_twice_then_publish(disk: Disk) -> None:
     publish_and_collect(disk, FOLDER, NOW_MS + 11, 0, new_id)
 
 
-each_way = pytest.mark.parametrize("whole_run", [compact_and_publish_twice, compact_twice_then_publish])
+with_each_sequence = pytest.mark.parametrize("run_sequence", [compact_and_publish_twice, compact_twice_then_publish])
 
 
 @pytest.fixture
@@ -129,30 +129,30 @@ def disk_with_log(seed: int = 0) -> FaultyDisk:
     return disk
 
 
-@each_way
-def test_kill_at_any_change_keeps_state_of_log(whole_run: Callable[[Disk], None]) -> None:
+@with_each_sequence
+def test_kill_at_any_change_keeps_state_of_log(run_sequence: Callable[[Disk], None]) -> None:
     """Holds for readers of the manifest and of plain names; the next run completes the work."""
-    expected = by_manifest(disk_with_log())
-    for faulty_disk in disks_after_every_kill(disk_with_log, whole_run):
+    state_before = by_manifest(disk_with_log())
+    for faulty_disk in disks_after_every_kill(disk_with_log, run_sequence):
         disk = faulty_disk.kill()
-        assert by_manifest(disk) == expected
-        assert by_plain_names(disk) == expected
+        assert by_manifest(disk) == state_before
+        assert by_plain_names(disk) == state_before
         compact_and_publish_twice(disk)
-        assert by_manifest(disk) == by_plain_names(disk) == expected
+        assert by_manifest(disk) == by_plain_names(disk) == state_before
         publish_and_collect(disk, FOLDER, NOW_MS + 2 * ORPHAN_MS, 0)
         assert_no_leftover_files(disk)
 
 
-@each_way
+@with_each_sequence
 @pytest.mark.parametrize("seed", range(8))
-def test_power_loss_at_any_change_keeps_state_of_log(seed: int, whole_run: Callable[[Disk], None]) -> None:
-    expected = by_manifest(disk_with_log())
-    for faulty_disk in disks_after_every_kill(lambda: disk_with_log(seed), whole_run):
+def test_power_loss_at_any_change_keeps_state_of_log(seed: int, run_sequence: Callable[[Disk], None]) -> None:
+    state_before = by_manifest(disk_with_log())
+    for faulty_disk in disks_after_every_kill(lambda: disk_with_log(seed), run_sequence):
         disk = faulty_disk.crash()
-        assert by_manifest(disk) == expected
-        assert by_plain_names(disk) == expected
+        assert by_manifest(disk) == state_before
+        assert by_plain_names(disk) == state_before
         compact_and_publish_twice(disk)
-        assert by_manifest(disk.crash()) == by_plain_names(disk.crash()) == expected
+        assert by_manifest(disk.crash()) == by_plain_names(disk.crash()) == state_before
 
 
 def assert_no_leftover_files(disk: Disk) -> None:
@@ -168,77 +168,77 @@ def assert_no_leftover_files(disk: Disk) -> None:
 @pytest.mark.parametrize("operation", ["open", "read", "write", "sync", "sync_folder", "link", "rename", "remove"])
 @pytest.mark.parametrize("skip", [0, 1, 2, 5])
 def test_single_disk_error_leaves_log_unchanged(disk: FaultyDisk, operation: str, skip: int) -> None:
-    expected = by_manifest(disk)
+    state_before = by_manifest(disk)
     disk.fail(Fault(operation, 5, "*.compaction*" if operation == "read" else "*", skip=skip))
     with suppress(OSError):
         compact_and_publish_twice(disk)
     disk.clear_faults()
-    assert by_manifest(disk) == by_plain_names(disk) == expected
+    assert by_manifest(disk) == by_plain_names(disk) == state_before
     compact_and_publish_twice(disk)
-    assert by_manifest(disk) == by_plain_names(disk) == expected
+    assert by_manifest(disk) == by_plain_names(disk) == state_before
 
 
 def test_commit_of_second_draft_of_same_generation_fails_and_removes_files(disk: FaultyDisk) -> None:
-    expected = by_manifest(disk)
+    state_before = by_manifest(disk)
     drafts = [write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, ids()) for _ in range(2)]
-    first, second = drafts
-    assert first is not None and second is not None
-    assert commit_draft(disk, FOLDER, second, NOW_MS, "0000000a")
-    assert not commit_draft(disk, FOLDER, first, NOW_MS, "0000000b")
-    assert newest_manifest(disk, FOLDER).segments == second.manifest.segments
-    assert disk.names(segments_folder(FOLDER)) == sorted(segment.file for segment in second.manifest.segments)
-    assert by_manifest(disk) == expected
+    first_draft, second_draft = drafts
+    assert first_draft is not None and second_draft is not None
+    assert commit_draft(disk, FOLDER, second_draft, NOW_MS, "0000000a")
+    assert not commit_draft(disk, FOLDER, first_draft, NOW_MS, "0000000b")
+    assert newest_manifest(disk, FOLDER).segments == second_draft.manifest.segments
+    assert disk.names(segments_folder(FOLDER)) == sorted(segment.file for segment in second_draft.manifest.segments)
+    assert by_manifest(disk) == state_before
 
 
 class Interrupted(Disk):
-    """A disk where, once, another run finishes just before this one takes the lock for its manifest."""
+    """A disk on which another run finishes once, just before this run takes the lock for its manifest."""
 
-    def __init__(self, disk: Disk, meanwhile: Callable[[], None]) -> None:
+    def __init__(self, disk: Disk, other_run: Callable[[], None]) -> None:
         self._disk = disk
-        self._meanwhile: Callable[[], None] | None = meanwhile
+        self._meanwhile: Callable[[], None] | None = other_run
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("_"):
             return object.__getattribute__(self, name)
         if name == "lock" and self._meanwhile is not None:
-            meanwhile, self._meanwhile = self._meanwhile, None
-            meanwhile()
+            other_run, self._meanwhile = self._meanwhile, None
+            other_run()
         return getattr(self._disk, name)
 
 
 def test_compact_that_loses_plans_again(disk: FaultyDisk) -> None:
-    def meanwhile() -> None:
+    def other_run() -> None:
         compact_log(disk, new_id=lambda: "00000100")
         write_files(
             disk, [[BatchSpec((RecordSpec(b"k0", b"newer"),))], [BatchSpec((RecordSpec(b"open", b"1"),))]], base=36
         )
 
     assert by_manifest(disk).end == 36
-    draft = compact_log(Interrupted(disk, meanwhile))
-    assert draft.manifest.generation == 2
-    assert draft.manifest.clean_end == 37
+    result = compact_log(Interrupted(disk, other_run))
+    assert result.manifest.generation == 2
+    assert result.manifest.clean_end == 37
     assert by_manifest(disk).live[b"k0"][2] == b"newer"
 
 
 def test_commit_of_draft_of_collected_generation_fails(disk: FaultyDisk) -> None:
-    """Its number is free again, but it is not the next one."""
-    late = write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, lambda: "0000000f")
-    assert late is not None
+    """The generation's number is free again, but it is not the next number."""
+    late_draft = write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, lambda: "0000000f")
+    assert late_draft is not None
     compact_and_publish_twice(disk)
     publish_and_collect(disk, FOLDER, NOW_MS + 100, 0)
     assert generations(disk, FOLDER) == [2]
-    assert not commit_draft(disk, FOLDER, late, NOW_MS + 200, "0000000a")
+    assert not commit_draft(disk, FOLDER, late_draft, NOW_MS + 200, "0000000a")
 
 
 def test_commit_of_draft_with_collected_files_fails(disk: FaultyDisk) -> None:
     """The run was suspended for more than a day, so other runs removed its files."""
-    late = write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, lambda: "0000000f")
-    assert late is not None
-    before = by_manifest(disk)
+    late_draft = write_draft(disk, FOLDER, make_plan(disk, FOLDER), SETTINGS, lambda: "0000000f")
+    assert late_draft is not None
+    state_before = by_manifest(disk)
     publish_and_collect(disk, FOLDER, NOW_MS + 2 * ORPHAN_MS, 0)
-    assert not commit_draft(disk, FOLDER, late, NOW_MS + 2 * ORPHAN_MS, "0000000a")
+    assert not commit_draft(disk, FOLDER, late_draft, NOW_MS + 2 * ORPHAN_MS, "0000000a")
     assert generations(disk, FOLDER) == []
-    assert by_manifest(disk) == before
+    assert by_manifest(disk) == state_before
 
 
 def test_publish_and_collect_wait_for_grace_period(disk: FaultyDisk) -> None:
@@ -249,7 +249,7 @@ def test_publish_and_collect_wait_for_grace_period(disk: FaultyDisk) -> None:
     assert disk.names(FOLDER) == [COMPACTION, *names]
     compact_log(disk, NOW_MS + GRACE_MS - 1)
     publish_and_collect(disk, FOLDER, NOW_MS + GRACE_MS, GRACE_MS)
-    assert published_generation(disk, FOLDER) == 1, "the newest generation of an hour ago"
+    assert published_generation(disk, FOLDER) == 1, "the newest generation older than an hour is published"
     assert generations(disk, FOLDER) == [1, 2]
     publish_and_collect(disk, FOLDER, NOW_MS + 2 * GRACE_MS, GRACE_MS)
     assert (published_generation(disk, FOLDER), generations(disk, FOLDER)) == (2, [2])
@@ -259,8 +259,8 @@ def test_publish_and_collect_wait_for_grace_period(disk: FaultyDisk) -> None:
 def test_publish_and_collect_while_locked_does_nothing(disk: FaultyDisk) -> None:
     compact_log(disk)
     names = disk.names(FOLDER)
-    with try_lock(disk, FOLDER) as alone:
-        assert alone
+    with try_lock(disk, FOLDER) as has_lock:
+        assert has_lock
         assert publish_and_collect(disk, FOLDER, NOW_MS + GRACE_MS, 0) == (0, 0)
     assert disk.names(FOLDER) == names
 
@@ -268,18 +268,18 @@ def test_publish_and_collect_while_locked_does_nothing(disk: FaultyDisk) -> None
 def test_collect_removes_files_of_killed_runs(disk: FaultyDisk) -> None:
     disk.make_folder(segments_folder(FOLDER))
     seconds = NOW_MS // 1000
-    young = f"{0:020d}-{2:010d}-{seconds:08x}0000000a.log"
-    lost = f"{0:020d}-{1:010d}-{seconds:08x}0000000b.log"
-    foreign = "somebody.txt"
-    for name in (young, lost, foreign):
+    recent_file = f"{0:020d}-{2:010d}-{seconds:08x}0000000a.log"
+    orphan = f"{0:020d}-{1:010d}-{seconds:08x}0000000b.log"
+    foreign_file = "somebody.txt"
+    for name in (recent_file, orphan, foreign_file):
         write_file(disk, segments_folder(FOLDER) / name, b"x")
     compact_log(disk)
     publish_and_collect(disk, FOLDER, NOW_MS, 0)
-    left = disk.names(segments_folder(FOLDER))
-    assert young in left and foreign in left and lost not in left
+    file_names = disk.names(segments_folder(FOLDER))
+    assert recent_file in file_names and foreign_file in file_names and orphan not in file_names
     publish_and_collect(disk, FOLDER, NOW_MS + ORPHAN_MS + 1000, 0)
-    left = disk.names(segments_folder(FOLDER))
-    assert young not in left and foreign in left
+    file_names = disk.names(segments_folder(FOLDER))
+    assert recent_file not in file_names and foreign_file in file_names
 
 
 def test_manifest_of_newer_version_is_refused(disk: FaultyDisk) -> None:
@@ -303,7 +303,7 @@ def test_manifest_with_any_flipped_bit_is_refused(disk: FaultyDisk) -> None:
     """A flip in white space that leaves the same values is accepted."""
     path, manifest = written_manifest(disk)
     data = read_file(disk, path)
-    refused = 0
+    refused_count = 0
     for bit in range(8 * len(data)):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
@@ -311,9 +311,9 @@ def test_manifest_with_any_flipped_bit_is_refused(disk: FaultyDisk) -> None:
         try:
             assert read_manifest(disk, FOLDER, 1) == manifest, f"bit {bit}"
         except ManifestError as error:
-            refused += 1
+            refused_count += 1
             assert str(path) in str(error), f"bit {bit}"
-    assert refused > 7 * len(data)
+    assert refused_count > 7 * len(data)
 
 
 def test_manifest_of_version_1_without_checksum_is_read(disk: FaultyDisk) -> None:

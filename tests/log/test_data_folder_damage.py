@@ -30,7 +30,7 @@ from damage_helpers import (
 )
 
 FLIPS = 3
-CANNOT_BE_TOLD = {("cut in half", ".journal")}
+UNDETECTABLE = {("cut in half", ".journal")}
 """After a crash, a truncated journal file looks like one with an incomplete last frame, see docs/log.md."""
 
 KINDS = (
@@ -74,14 +74,14 @@ def test_folders_under_test_have_files_of_all_kinds(original: Folder) -> None:
     assert (".clean_shutdown" in names) != (".journal" in names)
 
 
-def copies(folder: Folder, file: Path, damage: str, where: Path) -> Iterator[tuple[Path, str]]:
+def copies(folder: Folder, file: Path, damage: str, parent: Path) -> Iterator[tuple[Path, str]]:
     """Copies of the folder with that file damaged, each with a description."""
     for seed in range(FLIPS if damage == "one bit flipped" else 1):
-        copy = where / "data"
-        shutil.copytree(folder.path, copy)
-        DAMAGES[damage](copy / file, random.Random(f"{file.name[:20]} {seed}"))
-        yield copy, f"{file} {damage} (seed {seed})"
-        shutil.rmtree(copy)
+        data = parent / "data"
+        shutil.copytree(folder.path, data)
+        DAMAGES[damage](data / file, random.Random(f"{file.name[:20]} {seed}"))
+        yield data, f"{file} {damage} (seed {seed})"
+        shutil.rmtree(data)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -89,11 +89,11 @@ def test_start_with_damaged_file_reports_each_lost_commit(original: Folder, dama
     faults, mutations = [], 0
     paths = [path for path in paths_in(original.path) if damage == "deleted" or (original.path / path).is_file()]
     for path in paths:
-        for copy, description in copies(original, path, damage, tmp_path):
+        for data, description in copies(original, path, damage, tmp_path):
             mutations += 1
-            fault = start(copy).fault(path, original.acknowledged, original.acknowledged)
-            is_known = (damage, path.suffix) in CANNOT_BE_TOLD
-            faults += [f"{description}: {fault}"] if fault and not is_known else []
+            fault = start(data).fault(path, original.acknowledged, original.acknowledged)
+            is_undetectable = (damage, path.suffix) in UNDETECTABLE
+            faults += [f"{description}: {fault}"] if fault and not is_undetectable else []
     assert faults == []
     assert mutations == len(paths) * (FLIPS if damage == "one bit flipped" else 1) > 15
 
@@ -124,12 +124,12 @@ def test_start_after_damage_while_running_reports_each_lost_commit(
     """There are commits before and after the damage. Those after it may be refused or acknowledged."""
     faults, kinds = [], set()
     for number in range(len(paths_while_running(compacted.path, DAMAGES[damage]))):
-        copy = tmp_path / "data"
-        shutil.copytree(compacted.path, copy)
-        path, acknowledged = run(serve_and_damage(copy, number, DAMAGES[damage], ending))
+        data = tmp_path / "data"
+        shutil.copytree(compacted.path, data)
+        path, acknowledged = run(serve_and_damage(data, number, DAMAGES[damage], ending))
         kinds.add(path.suffix or path.name)
-        fault = start(copy).fault(path, acknowledged, dict.fromkeys(GROUPS, 13))
+        fault = start(data).fault(path, acknowledged, dict.fromkeys(GROUPS, 13))
         faults += [f"{path} {damage} while running, then {ending}: {fault}"] if fault else []
-        shutil.rmtree(copy, ignore_errors=True)
+        shutil.rmtree(data, ignore_errors=True)
     assert faults == []
     assert kinds >= {".log", ".json", ".ends", ".journal", ".lock"}

@@ -31,7 +31,7 @@ from callboard.runtime.log.folder import FORMAT, INFO_NAME, DataFolder, parse_in
 from callboard.runtime.log.journal import journal_names, journal_salt
 from callboard.runtime.log.offsets_log import OffsetsLog
 
-KEPT = TESTS_FOLDER / "folders" / "format-2"
+STORED_FOLDER = TESTS_FOLDER / "folders" / "format-2"
 ROOT = Path("/data")
 NEVER_EXPIRES: Mapping[str, object] = {
     **TEST_SETTINGS,
@@ -41,42 +41,45 @@ NEVER_EXPIRES: Mapping[str, object] = {
 Content = dict[int, list[tuple[int, int, Record]]]
 
 
-def unpack(folder: Path) -> Path:
+def unpack_folder(folder: Path) -> Path:
     """The data folder of format 2."""
-    with tarfile.open(KEPT / "folder.tar.xz") as archive:
+    with tarfile.open(STORED_FOLDER / "folder.tar.xz") as archive:
         archive.extractall(folder, filter="data")
     return folder / "data"
 
 
-def told() -> dict[str, Any]:
-    report: dict[str, Any] = json.loads((KEPT / "acknowledged.json").read_text())
+def client_report_values() -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((STORED_FOLDER / "acknowledged.json").read_text())
     return report
 
 
-def report_of(kept: dict[str, Any]) -> ClientReport:
+def report_of(report_values: dict[str, Any]) -> ClientReport:
     return ClientReport(
-        {(group, partition): (sent, acknowledged) for group, partition, sent, acknowledged in kept["commits"]},
-        [tuple(member) for member in kept["members"]],
+        {
+            (group, partition): (sent_offset, acknowledged_offset)
+            for group, partition, sent_offset, acknowledged_offset in report_values["commits"]
+        },
+        [tuple(member) for member in report_values["members"]],
         [],
     )
 
 
 def committed_in_transactions(server: ServerProcess, groups: list[str]) -> dict[str, int]:
-    with Wire(server.host, server.port) as wire:
-        asked = [{"group_id": group, "topics": None} for group in groups]
-        answer = wire.ask("offset_fetch", FETCH_VERSION, groups=asked, require_stable=False)
+    with Wire(server.host, server.port) as client:
+        group_requests = [{"group_id": group, "topics": None} for group in groups]
+        response = client.ask("offset_fetch", FETCH_VERSION, groups=group_requests, require_stable=False)
     return {
-        group["group_id"]: part["committed_offset"]
-        for group in answer["groups"]
+        group["group_id"]: partition["committed_offset"]
+        for group in response["groups"]
         for topic in group["topics"]
-        for part in topic["partitions"]
-        if part["committed_offset"] >= 0
+        for partition in topic["partitions"]
+        if partition["committed_offset"] >= 0
     }
 
 
 def test_start_on_killed_folder_of_format_2_serves_all_and_upgrades_once(tmp_path: Path) -> None:
-    data, kept = unpack(tmp_path), told()
-    report = report_of(kept)
+    data, report_values = unpack_folder(tmp_path), client_report_values()
+    report = report_of(report_values)
     assert len(report.commits) == 30 and len(report.members) == 5
     with ServerProcess(tmp_path, settings=NEVER_EXPIRES) as server:
         for expected_upgrades in (1, 0):  # the second start is after a kill of the new version
@@ -95,19 +98,19 @@ def test_start_on_killed_folder_of_format_2_serves_all_and_upgrades_once(tmp_pat
 def test_export_of_killed_folder_of_format_2_has_all_and_changes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data, report = unpack(tmp_path), report_of(told())
-    before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
-    with pytest.raises(SystemExit) as ended:
+    data, report = unpack_folder(tmp_path), report_of(client_report_values())
+    files_before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    with pytest.raises(SystemExit) as exit_info:
         export.main(["--data", str(data)])
-    assert not ended.value.code
+    assert not exit_info.value.code
     lines = [line.split(",") for line in capsys.readouterr().out.splitlines()[1:]]
     actual = {(group, int(partition)): int(offset) for group, _, partition, offset, *_ in lines}
-    for key, (sent, acknowledged) in report.commits.items():
-        assert acknowledged <= actual[key] <= sent
-    assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
+    for key, (sent_offset, acknowledged_offset) in report.commits.items():
+        assert acknowledged_offset <= actual[key] <= sent_offset
+    assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == files_before
 
 
-def opened(disk: Disk, root: Path) -> tuple[DataFolder, OffsetsLog]:
+def open_folder_and_log(disk: Disk, root: Path) -> tuple[DataFolder, OffsetsLog]:
     folder = DataFolder(root, disk=disk)
     log = OffsetsLog(
         root,
@@ -127,7 +130,7 @@ def opened(disk: Disk, root: Path) -> tuple[DataFolder, OffsetsLog]:
 
 def content(disk: Disk, root: Path) -> Content:
     """All records, by partition."""
-    folder, log = opened(disk, root)
+    folder, log = open_folder_and_log(disk, root)
     actual = {
         number: list(log.read(number)) for number in range(folder.offsets_partitions + folder.transactions_partitions)
     }
@@ -159,7 +162,7 @@ def crashed_upgrades(data: Path) -> Iterator[FaultyDisk]:
         disk = on_faulty_disk(data, change)
         disk.crash_at(change)
         try:
-            _, log = opened(disk, ROOT)
+            _, log = open_folder_and_log(disk, ROOT)
         except PowerLoss:
             yield disk.crash()
             continue
@@ -169,23 +172,23 @@ def crashed_upgrades(data: Path) -> Iterator[FaultyDisk]:
 
 
 def test_upgrade_interrupted_by_power_loss_loses_nothing(tmp_path: Path) -> None:
-    data = unpack(tmp_path)
+    data = unpack_folder(tmp_path)
     with capture_logs():
-        expected = content(LazyDisk(), unpack(tmp_path / "copy"))
+        expected = content(LazyDisk(), unpack_folder(tmp_path / "copy"))
         assert sum(map(len, expected.values())) > 1000
         formats = set()
         for disk in crashed_upgrades(data):
             info = parse_info(ROOT / INFO_NAME, read_file(disk, ROOT / INFO_NAME))
             formats.add(info.format)
             salts = [journal_salt(name) for name in journal_names(disk.names(ROOT / "journal"))]
-            assert info.format == FORMAT or not any(salts), "the version before would misread these"
+            assert info.format == FORMAT or not any(salts), "the previous version would misread files with salts"
             assert content(disk, ROOT) == expected
     assert formats == {2, 3}
 
 
 def test_folder_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     """Older versions refuse format 3 by the same rule."""
-    data = unpack(tmp_path)
+    data = unpack_folder(tmp_path)
     info = json.loads((data / INFO_NAME).read_text())
     (data / INFO_NAME).write_text(json.dumps({**info, "format": FORMAT + 1}))
     with pytest.raises(StartError, match=f"found format {FORMAT + 1}, expected at most {FORMAT}; a newer version"):

@@ -43,17 +43,18 @@ MARKER = bytes.fromhex(
 
 
 def encoded(base_offset: int, *values: int) -> bytes:
-    framed = [
-        frame_record(0, delta, *encode(OffsetRecord("g", "t", n, OffsetValue(n)))) for delta, n in enumerate(values)
+    records = [
+        frame_record(0, delta, *encode(OffsetRecord("g", "t", value, OffsetValue(value))))
+        for delta, value in enumerate(values)
     ]
-    return encode_batch(base_offset, TIME_MS, TIME_MS, framed)
+    return encode_batch(base_offset, TIME_MS, TIME_MS, records)
 
 
 def test_encoded_batch_equals_kafkas_bytes() -> None:
     """Except for the leader epoch, which the log sets and no checksum covers."""
-    first = frame_record(0, 0, *encode(COMMIT))
-    second = frame_record(3, 1, *encode(GroupRecord("g", None)))
-    batch = encode_batch(0, TIME_MS, TIME_MS + 3, [first, second])
+    first_record = frame_record(0, 0, *encode(COMMIT))
+    second_record = frame_record(3, 1, *encode(GroupRecord("g", None)))
+    batch = encode_batch(0, TIME_MS, TIME_MS + 3, [first_record, second_record])
     assert batch[:12] == PLAIN[:12]
     assert batch[12:16] == b"\0\0\0\0"
     assert batch[16:] == PLAIN[16:]
@@ -79,7 +80,7 @@ def test_encoded_batches_are_read_by_kafka_python() -> None:
         for batch in kafka_python_batches(encoded(7, 1, 2, 3) + encoded(10, 4))
         for record in batch
     ]
-    assert actual == [(6 + n, TIME_MS, OffsetRecord("g", "t", n, OffsetValue(n))) for n in (1, 2, 3, 4)]
+    assert actual == [(6 + value, TIME_MS, OffsetRecord("g", "t", value, OffsetValue(value))) for value in (1, 2, 3, 4)]
 
 
 @given(
@@ -89,43 +90,43 @@ def test_encoded_batches_are_read_by_kafka_python() -> None:
     ),
 )
 def test_encoded_records_are_decoded_unchanged(base: int, records: list[tuple[int, bytes, bytes | None]]) -> None:
-    framed = [frame_record(delta_ms, index, key, value) for index, (delta_ms, key, value) in enumerate(records)]
-    (batch,) = read_batches(encode_batch(base, TIME_MS, TIME_MS + 10**6, framed))
+    framed_records = [frame_record(delta_ms, index, key, value) for index, (delta_ms, key, value) in enumerate(records)]
+    (batch,) = read_batches(encode_batch(base, TIME_MS, TIME_MS + 10**6, framed_records))
     expected = [(base + index, TIME_MS + ms, key, value) for index, (ms, key, value) in enumerate(records)]
     assert list(batch.records()) == expected
     assert offsets_of(batch.data) == (base, base + len(records) - 1)
 
 
 def test_log_append_time_applies_to_all_records_of_the_batch() -> None:
-    framed = [frame_record(delta_ms, delta_ms, b"k", None) for delta_ms in range(3)]
-    (batch,) = read_batches(with_attributes(encode_batch(0, TIME_MS, TIME_MS + 9, framed), 8))
+    records = [frame_record(delta_ms, delta_ms, b"k", None) for delta_ms in range(3)]
+    (batch,) = read_batches(with_attributes(encode_batch(0, TIME_MS, TIME_MS + 9, records), 8))
     assert [timestamp_ms for _, timestamp_ms, _, _ in batch.records()] == [TIME_MS + 9] * 3
 
 
 def test_batch_truncated_at_any_byte_is_damaged() -> None:
-    good = encoded(0, 1, 2)
-    for size in range(1, len(good)):
-        batches = read_batches(good + good[:size])
+    batch = encoded(0, 1, 2)
+    for size in range(1, len(batch)):
+        batches = read_batches(batch + batch[:size])
         next(batches)
-        with pytest.raises(DamagedBatch, match="cut off") as caught:
+        with pytest.raises(DamagedBatch, match="cut off") as error:
             next(batches)
-        assert caught.value.position == len(good)
+        assert error.value.position == len(batch)
 
 
 def test_batch_with_any_flipped_bit_is_damaged() -> None:
     """Except for bits of base offset and leader epoch, which Kafka's checksum does not cover."""
-    good = encoded(0, 1, 2)
-    for bit in range(8 * 8, len(good) * 8):
+    batch = encoded(0, 1, 2)
+    for bit in range(8 * 8, len(batch) * 8):
         if 12 * 8 <= bit < 16 * 8:
             continue
-        bad = bytearray(good)
-        bad[bit // 8] ^= 1 << bit % 8
+        flipped = bytearray(batch)
+        flipped[bit // 8] ^= 1 << bit % 8
         with pytest.raises(DamagedBatch):
-            list(read_batches(bytes(bad)))
+            list(read_batches(bytes(flipped)))
 
 
 @pytest.mark.parametrize(
-    ("at", "replacement", "reason"),
+    ("position", "replacement", "reason"),
     [
         (16, "01", "magic 1, expected 2"),
         (8, "00000030", "its length says 60 bytes, expected at least 61"),
@@ -135,25 +136,27 @@ def test_batch_with_any_flipped_bit_is_damaged() -> None:
         (17, "00000000", "checksum 0x"),
     ],
 )
-def test_damaged_header_error_names_the_field(at: int, replacement: str, reason: str) -> None:
-    bad = bytearray(encoded(0, 1))
-    bad[at : at + len(replacement) // 2] = bytes.fromhex(replacement)
+def test_damaged_header_error_names_the_field(position: int, replacement: str, reason: str) -> None:
+    damaged = bytearray(encoded(0, 1))
+    damaged[position : position + len(replacement) // 2] = bytes.fromhex(replacement)
     with pytest.raises(DamagedBatch, match=reason):
-        read_batch(memoryview(bad))
+        read_batch(memoryview(damaged))
 
 
-def rechecked(batch: bytes, records: bytes, count: int) -> Batch:
+def batch_with_records(batch: bytes, records: bytes, count: int) -> Batch:
     """A batch with these bytes as its records and a correct checksum, as a faulty writer would produce it."""
-    inside = batch[CRC_FROM:57] + count.to_bytes(4, "big") + records
-    length = len(inside) + CRC_FROM - 12
-    data = batch[:8] + length.to_bytes(4, "big") + batch[12:17] + crc32c(inside).to_bytes(4, "big") + inside
+    checked_bytes = batch[CRC_FROM:57] + count.to_bytes(4, "big") + records
+    length = len(checked_bytes) + CRC_FROM - 12
+    data = (
+        batch[:8] + length.to_bytes(4, "big") + batch[12:17] + crc32c(checked_bytes).to_bytes(4, "big") + checked_bytes
+    )
     return read_batch(memoryview(data))
 
 
 @pytest.mark.parametrize(
     ("records", "reason"),
     [
-        ("", "record 0 of 1: a variable-length number is cut off"),
+        ("", "record 0 of 1: cut off inside a varint"),
         ("7e", "claims 63 bytes"),
         ("01", "claims -1 bytes"),
         ("0600" + "00" + "00", "cut off|claims"),
@@ -164,13 +167,13 @@ def rechecked(batch: bytes, records: bytes, count: int) -> Batch:
 )
 def test_records_that_do_not_match_their_batch_are_damaged(records: str, reason: str) -> None:
     with pytest.raises(DamagedBatch, match=reason):
-        list(rechecked(encoded(0, 1), bytes.fromhex(records), 1).records())
+        list(batch_with_records(encoded(0, 1), bytes.fromhex(records), 1).records())
 
 
 @given(st.binary(max_size=80), st.integers(0, 5))
 def test_arbitrary_record_bytes_decode_or_are_damaged(records: bytes, count: int) -> None:
     try:
-        assert len(list(rechecked(encoded(0, 1), records, count).records())) == count
+        assert len(list(batch_with_records(encoded(0, 1), records, count).records())) == count
     except DamagedBatch as error:
         assert error.position == 0
 

@@ -56,8 +56,8 @@ def test_inflated_batch_is_a_valid_batch(codec: int) -> None:
     inflated = inflate(batch._replace(position=77))
     assert inflated[3:4] + inflated[5:8] == batch[3:4] + batch[5:8]
     assert (inflated.attributes, inflated.position, inflated.source) == (0, 77, "file")
-    (again,) = read_batches(bytes(inflated.data))
-    assert list(again.records()) == ROWS
+    (inflated_batch,) = read_batches(bytes(inflated.data))
+    assert list(inflated_batch.records()) == ROWS
 
 
 def test_inflate_of_uncompressed_batch_returns_it() -> None:
@@ -66,9 +66,9 @@ def test_inflate_of_uncompressed_batch_returns_it() -> None:
 
 
 def test_inflate_buffer_returns_all_batches_uncompressed() -> None:
-    parts = [compressed(codec) for codec in (0, 1, 0, 4)]
-    starts = [sum(map(len, parts[:index])) for index in range(len(parts))]
-    data, begin = inflate_buffer(b"".join(parts), starts, "file")
+    stored_batches = [compressed(codec) for codec in (0, 1, 0, 4)]
+    starts = [sum(map(len, stored_batches[:index])) for index in range(len(stored_batches))]
+    data, begin = inflate_buffer(b"".join(stored_batches), starts, "file")
     batches = list(read_batches(data))
     assert [batch.position for batch in batches] == begin
     assert [list(batch.records()) for batch in batches] == [ROWS] * 4
@@ -77,34 +77,34 @@ def test_inflate_buffer_returns_all_batches_uncompressed() -> None:
 def test_gzip_with_several_members_is_decompressed() -> None:
     import gzip
 
-    first, second = frame_record(0, 0, b"a", b"1"), frame_record(0, 1, b"b", b"2")
-    plain = encode_batch(0, TIME_MS, TIME_MS, [first, second])
-    data = gzip.compress(first) + gzip.compress(second)
-    (batch,) = read_batches(encode_like(plain, 1, data))
+    first_record, second_record = frame_record(0, 0, b"a", b"1"), frame_record(0, 1, b"b", b"2")
+    uncompressed = encode_batch(0, TIME_MS, TIME_MS, [first_record, second_record])
+    data = gzip.compress(first_record) + gzip.compress(second_record)
+    (batch,) = read_batches(encode_like(uncompressed, 1, data))
     assert [(key, value) for _, _, key, value in batch.records()] == [(b"a", b"1"), (b"b", b"2")]
 
 
-def encode_like(plain: bytes, codec: int, data: bytes) -> bytes:
+def encode_like(uncompressed: bytes, codec: int, data: bytes) -> bytes:
     from callboard.runtime.log.format.batch import with_records
 
-    (batch,) = read_batches(plain)
+    (batch,) = read_batches(uncompressed)
     return with_records(batch, codec, data)
 
 
 @pytest.mark.parametrize("codec", READABLE, ids=CODECS[1:5])
 @pytest.mark.parametrize("damage", [lambda data: b"nonsense", lambda data: data[:-9], lambda data: b""])
 def test_invalid_compressed_bytes_are_damage(codec: int, damage: Callable[[bytes], bytes]) -> None:
-    """The checksum is correct, so the bytes are as written."""
+    """The checksum is correct, so the disk returned the bytes that were written."""
     (batch,) = read_batches(compressed(codec))
-    (broken,) = read_batches(encode_like(compressed(codec), codec, damage(bytes(batch.data[61:]))), "file")
+    (damaged_batch,) = read_batches(encode_like(compressed(codec), codec, damage(bytes(batch.data[61:]))), "file")
     with pytest.raises(DamagedBatch, match="file: damaged batch at byte 0: "):
-        list(broken.records())
+        list(damaged_batch.records())
 
 
 @pytest.mark.parametrize("codec", range(5, 8))
 def test_unknown_codec_is_refused_with_its_name(codec: int) -> None:
-    plain = compressed(0)
-    (batch,) = read_batches(with_attributes(plain, codec), "file")
+    uncompressed = compressed(0)
+    (batch,) = read_batches(with_attributes(uncompressed, codec), "file")
     with pytest.raises(UnsupportedCompression, match=f"file: batch at byte 0 .* {CODECS[codec]},"):
         next(batch.records())
 
@@ -112,32 +112,34 @@ def test_unknown_codec_is_refused_with_its_name(codec: int) -> None:
 def test_codec_without_its_package_is_refused_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     really = builtins.__import__
 
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+    def import_without_package(name: str, *args: Any, **kwargs: Any) -> Any:
         if name == "cramjam":
             raise ImportError(name)
         return really(name, *args, **kwargs)
 
     (batch,) = read_batches(compressed(4))
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setattr(builtins, "__import__", import_without_package)
     with pytest.raises(UnsupportedCompression, match=r"pip install 'callboard\[compression\]'"):
         list(batch.records())
 
 
 def xerial(*blocks: bytes) -> bytes:
-    return b"\x82SNAPPY\0" + bytes([0, 0, 0, 1]) * 2 + b"".join(len(part).to_bytes(4, "big") + part for part in blocks)
+    return (
+        b"\x82SNAPPY\0" + bytes([0, 0, 0, 1]) * 2 + b"".join(len(block).to_bytes(4, "big") + block for block in blocks)
+    )
 
 
 def bombs(size: int) -> dict[str, tuple[int, bytes]]:
-    """That many zero bytes, compressed by each codec and in each framing."""
-    cramjam, half = importlib.import_module("cramjam"), bytes(size // 2)
-    raw = bytes(cramjam.snappy.compress_raw(half))
+    """``size`` zero bytes, compressed by each codec and in each framing."""
+    cramjam, half_data = importlib.import_module("cramjam"), bytes(size // 2)
+    snappy_block = bytes(cramjam.snappy.compress_raw(half_data))
     return {
-        "gzip": (1, gzip.compress(half + half)),
-        "gzip, two members": (1, gzip.compress(half) + gzip.compress(half)),
-        "snappy": (2, bytes(cramjam.snappy.compress_raw(half + half))),
-        "snappy of Java, two blocks": (2, xerial(raw, raw)),
-        "lz4": (3, bytes(cramjam.lz4.compress(half + half))),
-        "zstd": (4, bytes(cramjam.zstd.compress(half + half))),
+        "gzip": (1, gzip.compress(half_data + half_data)),
+        "gzip, two members": (1, gzip.compress(half_data) + gzip.compress(half_data)),
+        "snappy": (2, bytes(cramjam.snappy.compress_raw(half_data + half_data))),
+        "snappy of Java, two blocks": (2, xerial(snappy_block, snappy_block)),
+        "lz4": (3, bytes(cramjam.lz4.compress(half_data + half_data))),
+        "zstd": (4, bytes(cramjam.zstd.compress(half_data + half_data))),
     }
 
 

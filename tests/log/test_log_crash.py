@@ -23,7 +23,7 @@ def _short_journals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "ZEROS", bytes(1024))
 
 
-def opened(root: Path, disk: Disk, sync: SyncPolicy = "always") -> OffsetsLog:
+def open_log(root: Path, disk: Disk, sync: SyncPolicy = "always") -> OffsetsLog:
     """A log that rolls every few batches and makes a checkpoint every few rounds."""
     log = OffsetsLog(
         root, PARTITIONS, sync=sync, segment_bytes=400, flush_interval_ms=1, checkpoint_bytes=1500, disk=disk
@@ -32,9 +32,9 @@ def opened(root: Path, disk: Disk, sync: SyncPolicy = "always") -> OffsetsLog:
     return log
 
 
-def run(root: Path, disk: CrashDisk, sync: SyncPolicy) -> None:
+def append_rounds(root: Path, disk: CrashDisk, sync: SyncPolicy) -> None:
     """Rounds that commit their number to partitions 0 and 1 always, and to 2 every third time."""
-    log = opened(root, disk, sync)
+    log = open_log(root, disk, sync)
     for number in range(ROUNDS):
         outcomes = append(
             log, [entry(partition, number) for partition in (0, 1, 2) if partition < 2 or number % 3 == 0]
@@ -42,26 +42,26 @@ def run(root: Path, disk: CrashDisk, sync: SyncPolicy) -> None:
         assert all(outcome.error == 0 for outcome in outcomes)
         disk.answered = number + 1
         if number % 4 == 3:
-            offsets_in(log, 0)  # brings everything into the partition files
+            offsets_in(log, 0)  # flushes all batches to the partition files
     log.close()
 
 
-def expected(partition: int) -> list[int]:
+def expected_values(partition: int) -> list[int]:
     return [number for number in range(ROUNDS) if partition < 2 or number % 3 == 0]
 
 
-def check(snapshot: DiskSnapshot, root: Path, durable: bool = True) -> None:
+def check_after_start(snapshot: DiskSnapshot, root: Path, durable: bool = True) -> None:
     """The records after a start are in the order of appends, without a gap, and include all acknowledged ones.
 
     Not ``durable``: the end may be lost.
     """
     snapshot.restore(root)
-    log = opened(root, LazyDisk())
+    log = open_log(root, LazyDisk())
     for partition in range(PARTITIONS):
         actual = offsets_in(log, partition)
-        wanted = expected(partition)
-        assert actual == wanted[: len(actual)]
-        assert not durable or len(actual) >= sum(number < snapshot.answered for number in wanted)
+        expected = expected_values(partition)
+        assert actual == expected[: len(actual)]
+        assert not durable or len(actual) >= sum(number < snapshot.answered for number in expected)
     assert log.damages() == []
     outcome = append(log, [entry(0, 99)])[0]
     assert outcome.error == 0
@@ -72,13 +72,13 @@ def check(snapshot: DiskSnapshot, root: Path, durable: bool = True) -> None:
 
 @pytest.mark.parametrize("sync", ["always", "interval", "none"])
 def test_kill_at_any_change_loses_no_acknowledged_round(tmp_path: Path, sync: SyncPolicy) -> None:
-    """The process dies between any two calls, or during a write; the page cache survives."""
+    """The process ends between any two calls, or during a write. The page cache is kept."""
     disk = CrashDisk(tmp_path / "log")
     (tmp_path / "log").mkdir()
-    run(tmp_path / "log", disk, sync)
+    append_rounds(tmp_path / "log", disk, sync)
     assert len(disk.snapshots_after_kill) > 80
     for number, snapshot in enumerate(disk.snapshots_after_kill):
-        check(snapshot, tmp_path / f"killed-{number}")
+        check_after_start(snapshot, tmp_path / f"killed-{number}")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -86,9 +86,9 @@ def test_power_loss_at_any_change_loses_no_acknowledged_round(tmp_path: Path, se
     """Unsynced data survives in part: some blocks, some names, in any order."""
     disk = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
-    run(tmp_path / "log", disk, "always")
+    append_rounds(tmp_path / "log", disk, "always")
     for number, snapshot in enumerate(disk.snapshots_after_power_loss):
-        check(snapshot, tmp_path / f"dark-{number}")
+        check_after_start(snapshot, tmp_path / f"dark-{number}")
 
 
 @pytest.mark.parametrize("sync", ["interval", "none"])
@@ -97,19 +97,19 @@ def test_power_loss_with_unsynced_policies_loses_only_the_end(tmp_path: Path, sy
     """The system writes unsynced data in any order; after a start nothing remains that followed a gap."""
     disk = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
-    run(tmp_path / "log", disk, sync)
+    append_rounds(tmp_path / "log", disk, sync)
     for number, snapshot in enumerate(disk.snapshots_after_power_loss):
-        check(snapshot, tmp_path / f"dark-{number}", durable=False)
+        check_after_start(snapshot, tmp_path / f"dark-{number}", durable=False)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_second_crash_during_recovery_loses_nothing(tmp_path: Path, seed: int) -> None:
     """Recovery itself is interrupted at every call, after a power loss."""
-    first = CrashDisk(tmp_path / "log", seed)
+    first_disk = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
-    run(tmp_path / "log", first, "always")
-    crash_again(
-        [snapshot for snapshot in first.snapshots_after_power_loss if snapshot.answered in (3, 9, ROUNDS)][::4],
+    append_rounds(tmp_path / "log", first_disk, "always")
+    crash_during_recovery(
+        [snapshot for snapshot in first_disk.snapshots_after_power_loss if snapshot.answered in (3, 9, ROUNDS)][::4],
         tmp_path,
         seed,
     )
@@ -118,36 +118,38 @@ def test_second_crash_during_recovery_loses_nothing(tmp_path: Path, seed: int) -
 @pytest.mark.parametrize("seed", range(2))
 def test_power_loss_during_recovery_after_a_kill_loses_nothing(tmp_path: Path, seed: int) -> None:
     """The new process reads unsynced data from the page cache, and must not treat it as durable."""
-    first = CrashDisk(tmp_path / "log", seed)
+    first_disk = CrashDisk(tmp_path / "log", seed)
     (tmp_path / "log").mkdir()
-    run(tmp_path / "log", first, "always")
-    crash_again(
-        [snapshot for snapshot in first.snapshots_after_kill if snapshot.answered in (4, 8, 12)][::4], tmp_path, seed
+    append_rounds(tmp_path / "log", first_disk, "always")
+    crash_during_recovery(
+        [snapshot for snapshot in first_disk.snapshots_after_kill if snapshot.answered in (4, 8, 12)][::4],
+        tmp_path,
+        seed,
     )
 
 
-def crash_again(snapshots: list[DiskSnapshot], tmp_path: Path, seed: int) -> None:
+def crash_during_recovery(snapshots: list[DiskSnapshot], tmp_path: Path, seed: int) -> None:
     assert snapshots
     for number, snapshot in enumerate(snapshots):
         root = tmp_path / f"again-{number}"
         snapshot.restore(root)
         disk = CrashDisk(root, seed, snapshot.synced)
         disk.answered = snapshot.answered
-        opened(root, disk).close()
-        for again, second in enumerate(disk.snapshots_after_power_loss):
-            check(second, tmp_path / f"again-{number}-{again}")
+        open_log(root, disk).close()
+        for second_number, second_snapshot in enumerate(disk.snapshots_after_power_loss):
+            check_after_start(second_snapshot, tmp_path / f"again-{number}-{second_number}")
 
 
 def test_crash_snapshots_cover_all_stages(tmp_path: Path) -> None:
     """In some snapshots only the journal has acknowledged rounds; without these the tests above prove little."""
     disk = CrashDisk(tmp_path / "log", 1)
     (tmp_path / "log").mkdir()
-    run(tmp_path / "log", disk, "always")
+    append_rounds(tmp_path / "log", disk, "always")
     without_journal = []
     for number, snapshot in enumerate(disk.snapshots_after_power_loss):
         files = {name: content for name, content in snapshot.files.items() if not name.startswith(journal.FOLDER)}
         try:
-            check(DiskSnapshot(files, snapshot.answered), tmp_path / f"bare-{number}")
+            check_after_start(DiskSnapshot(files, snapshot.answered), tmp_path / f"bare-{number}")
         except Exception as error:
             without_journal.append(error)
     assert len(without_journal) > 20

@@ -13,7 +13,7 @@ TESTS = TESTS_FOLDER
 SECTION = (TESTS.parent / "docs" / "log.md").read_text().partition("## By file\n")[2].partition("\n## ")[0]
 LINES = [line for line in SECTION.splitlines() if line.startswith("| ")]
 ROWS = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in LINES[1:]]
-NAMED = [(row[0], name) for row in ROWS for name in re.findall(r"`([^`]+)`", row[-1])]
+ROWS_AND_TESTS = [(row[0], name) for row in ROWS for name in re.findall(r"`([^`]+)`", row[-1])]
 FILES: dict[str, str] = {
     r"callboard\.json": "`callboard.json`",
     r"\.clean_shutdown": "`.clean_shutdown`",
@@ -30,29 +30,32 @@ FILES: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize(("row", "name"), NAMED)
+@pytest.mark.parametrize(("row", "name"), ROWS_AND_TESTS)
 def test_test_named_in_the_document_exists(row: str, name: str) -> None:
     file, _, test = name.partition("::")
-    assert f"def {test}(" in (TESTS / file).read_text()
+    [path] = TESTS.rglob(file)
+    assert f"def {test}(" in path.read_text()
 
 
 def test_each_row_of_the_document_names_a_test() -> None:
-    assert len(ROWS) == len({row for row, _ in NAMED}) == len(FILES) + 2  # the folder itself, and Spark's history.json
+    assert (
+        len(ROWS) == len({row for row, _ in ROWS_AND_TESTS}) == len(FILES) + 2
+    )  # the folder itself, and Spark's history.json
     assert {len(row) for row in ROWS} == {5}
 
 
 def test_each_file_of_a_data_folder_has_a_row(tmp_path: Path) -> None:
-    async def kill() -> None:
+    async def serve_until_kill() -> None:
         coordinator = coordinator_in(tmp_path / "data")
         await coordinator.start()
         coordinator.node.halt()
 
     run(make_compacted(tmp_path / "data"))
     paths = set(paths_in(tmp_path / "data"))
-    run(kill())
+    run(serve_until_kill())
     paths |= set(paths_in(tmp_path / "data"))
     rows = {row[0] for row in ROWS}
-    used = {pattern for path in paths for pattern in FILES if re.fullmatch(pattern, str(path))}
-    assert [path for path in paths if not any(re.fullmatch(pattern, str(path)) for pattern in used)] == []
-    assert set(FILES) - used == set()
+    matched_patterns = {pattern for path in paths for pattern in FILES if re.fullmatch(pattern, str(path))}
+    assert [path for path in paths if not any(re.fullmatch(pattern, str(path)) for pattern in matched_patterns)] == []
+    assert set(FILES) - matched_patterns == set()
     assert set(FILES.values()) <= rows

@@ -42,7 +42,7 @@ def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "ZEROS", bytes(1024))
 
 
-# No room --------------------------------------------------------------------------------------------------------------
+# Full disk -----------------------------------------------------------------------------------------------------------
 
 
 def test_commit_on_full_disk_fails_with_a_retriable_error() -> None:
@@ -80,16 +80,16 @@ def test_full_disk_is_probed_once_a_second() -> None:
     disk, harness = harness_on_full_disk()
     fill_journal(harness)
     disk.capacity_bytes += 100_000
-    before = disk.changes
+    changes_before = disk.changes
     for _ in range(100):
         harness.commit(0)
-    assert (disk.changes, set(harness.errors[-100:])) == (before, {RETRIABLE})
+    assert (disk.changes, set(harness.errors[-100:])) == (changes_before, {RETRIABLE})
 
 
 def test_rounds_after_a_refused_one_leave_no_offset_gap() -> None:
-    """Their offsets were assigned before the other round was refused."""
+    """The offsets of later rounds were assigned before the round was refused."""
     disk = new_faulty_disk()
-    harness = LogHarness(disk, InlineThreads(lambda n: 0))
+    harness = LogHarness(disk, InlineThreads(lambda _count: 0))
     for _ in range(3):
         harness.commit(0, 1)
     disk.fail(Fault("write", errno.ENOSPC, "*.journal", times=1))
@@ -252,7 +252,7 @@ def test_start_without_room_for_a_segment_after_damage_is_refused() -> None:
     log.close()
 
 
-# The journal fails ----------------------------------------------------------------------------------------------------
+# The journal fails ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("operation", "error"), [("write", errno.EIO), ("sync", errno.EIO), ("sync", errno.ENOSPC)])
@@ -269,7 +269,7 @@ def test_failed_journal_refuses_all_further_commits(operation: str, error: int) 
     assert harness.errors[1:] == [FAILED] * 3
     assert problem_events(lines) == ["the log has failed"]
     assert harness.log.stats().failure
-    assert harness.offsets() == harness.stored  # reads go on
+    assert harness.offsets() == harness.stored  # reads still work
     harness.log.close()
     assert disk.names(ROOT / "journal") == [journal_file_name(0)]
     actual = offsets_after_crash(disk)
@@ -286,16 +286,16 @@ def test_start_after_failed_journal_replays_it() -> None:
         with capture_logs():
             harness.commit(0)
             harness.log.close()
-            again = LogHarness(second := disk.kill())
-            again.commit(1)
-        assert again.stored[0][:1] == [0]
-        assert offsets_after_crash(second) == again.stored
+            restarted = LogHarness(second_disk := disk.kill())
+            restarted.commit(1)
+        assert restarted.stored[0][:1] == [0]
+        assert offsets_after_crash(second_disk) == restarted.stored
 
 
-# A partition's file fails ---------------------------------------------------------------------------------------------
+# A partition's file fails --------------------------------------------------------------------------------------------
 
 
-def failing_desk(seed: int, operation: str = "sync") -> tuple[FaultyDisk, LogHarness]:
+def log_with_failing_partition(seed: int, operation: str = "sync") -> tuple[FaultyDisk, LogHarness]:
     """A log with a checkpoint at each step; its partition 1 cannot be synced."""
     disk = new_faulty_disk(seed)
     harness = LogHarness(disk, checkpoint_bytes=1)
@@ -310,7 +310,7 @@ def failing_desk(seed: int, operation: str = "sync") -> tuple[FaultyDisk, LogHar
 @pytest.mark.parametrize("operation", ["sync", "write"])
 def test_failed_partition_file_keeps_its_journal_and_others_go_on(operation: str) -> None:
     with capture_logs() as lines:
-        disk, harness = failing_desk(3, operation)
+        disk, harness = log_with_failing_partition(3, operation)
         disk.clear_faults()
         for _ in range(4):
             harness.commit(0, 2)
@@ -325,13 +325,13 @@ def test_failed_partition_file_keeps_its_journal_and_others_go_on(operation: str
     assert (offsets_in(harness.log, 0), offsets_in(harness.log, 2)) == (harness.stored[0], harness.stored[2])
     with pytest.raises(OSError, match="__consumer_offsets-1 has failed"):
         harness.log.read(1)
-    assert len(disk.names(ROOT / "journal")) == 3  # two hold something of partition 1, one is written
+    assert len(disk.names(ROOT / "journal")) == 3  # two contain batches of partition 1, one is being written
     assert offsets_after_crash(disk) == harness.stored
 
 
 def test_clean_stop_with_failed_partition_keeps_its_journal() -> None:
     with capture_logs():
-        disk, harness = failing_desk(3)
+        disk, harness = log_with_failing_partition(3)
         harness.log.close()
     assert disk.names(ROOT / "journal")
     assert offsets_after_crash(disk) == harness.stored
@@ -341,15 +341,15 @@ def test_clean_stop_with_failed_partition_keeps_its_journal() -> None:
 def test_start_after_failed_sync_rewrites_unsynced_batches(seed: int) -> None:
     """The sync fails, unwritten pages stay in the page cache, and the next process reads them. Then the power fails.
 
-    Had it taken that for durable, it would have dropped the journal, and with it the only copy.
+    If the process treated these pages as durable, it would remove the journal, which has the only durable copy.
     """
     with capture_logs():
-        disk, harness = failing_desk(seed)
-        second = disk.kill()
-        second.clear_faults()
-        again = LogHarness(second)
-        assert again.offsets() == harness.stored
-    assert offsets_after_crash(second) == harness.stored
+        disk, harness = log_with_failing_partition(seed)
+        second_disk = disk.kill()
+        second_disk.clear_faults()
+        restarted = LogHarness(second_disk)
+        assert restarted.offsets() == harness.stored
+    assert offsets_after_crash(second_disk) == harness.stored
 
 
 def test_failed_folder_sync_fails_its_new_partitions() -> None:
@@ -365,25 +365,25 @@ def test_failed_folder_sync_fails_its_new_partitions() -> None:
     assert offsets_after_crash(disk) == harness.stored
 
 
-# All together ---------------------------------------------------------------------------------------------------------
+# Random failures -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_any_failing_operation_loses_no_acknowledged_round(seed: int) -> None:
     """Full disks, failing syncs and failing writes at points chosen by a seed, and then a crash."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     disk = new_faulty_disk(seed)
     with capture_logs():
-        harness = LogHarness(disk, InlineThreads(chance.randrange), checkpoint_bytes=600, segment_bytes=300)
+        harness = LogHarness(disk, InlineThreads(rng.randrange), checkpoint_bytes=600, segment_bytes=300)
         for _ in range(60):
-            harness.commit(*chance.sample(range(PARTITIONS), chance.randint(1, PARTITIONS)))
-            disk.capacity_bytes = disk.used_bytes() + chance.choice((0, 50, 500, 10**6, 10**6))
-            if chance.random() < 0.02:
-                where = chance.choice(("*.journal", "*.log"))
-                disk.fail(Fault(chance.choice(("sync", "write")), errno.EIO, where, times=1))
-            for _ in range(chance.randint(0, 4)):
+            harness.commit(*rng.sample(range(PARTITIONS), rng.randint(1, PARTITIONS)))
+            disk.capacity_bytes = disk.used_bytes() + rng.choice((0, 50, 500, 10**6, 10**6))
+            if rng.random() < 0.02:
+                pattern = rng.choice(("*.journal", "*.log"))
+                disk.fail(Fault(rng.choice(("sync", "write")), errno.EIO, pattern, times=1))
+            for _ in range(rng.randint(0, 4)):
                 harness.threads.step()
-            harness.now_s += chance.choice((0.0, 0.1, 2.0))
+            harness.now_s += rng.choice((0.0, 0.1, 2.0))
         actual = offsets_after_crash(disk)
-    for number, stored in harness.stored.items():
-        assert actual[number][: len(stored)] == stored
+    for number, stored_values in harness.stored.items():
+        assert actual[number][: len(stored_values)] == stored_values

@@ -20,13 +20,13 @@ ID = "AQIDBAUGBwgJCgsMDQ4PEA"
 INFO = {"format": FORMAT, "cluster_id": ID, "offsets_partitions": 50}
 
 
-def holding(root: Path, text: str) -> Path:
+def folder_with_info(root: Path, text: str) -> Path:
     root.mkdir(exist_ok=True)
     (root / "callboard.json").write_text(text)
     return root
 
 
-def content(root: Path) -> dict[str, bytes]:
+def read_files(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
@@ -47,7 +47,7 @@ def test_new_folder_syncs_all_parent_folders(tmp_path: Path) -> None:
 
 
 def test_broken_link_is_refused(tmp_path: Path) -> None:
-    """Its disk is probably not mounted, so the error must say that instead of naming permissions."""
+    """The link's disk is probably not mounted, so the error must mention that instead of permissions."""
     link = tmp_path / "data"
     link.symlink_to(tmp_path / "disk" / "data")
     with pytest.raises(StartError, match=r"found a link to .*disk/data, which does not exist"):
@@ -58,22 +58,22 @@ def test_broken_link_is_refused(tmp_path: Path) -> None:
 
 
 def test_reopened_folder_has_the_same_cluster_id(tmp_path: Path) -> None:
-    with DataFolder(tmp_path) as first:
-        cluster_id = first.cluster_id
-    with capture_logs() as lines, DataFolder(tmp_path) as second:
-        assert (second.cluster_id, second.offsets_partitions) == (cluster_id, 50)
+    with DataFolder(tmp_path) as first_folder:
+        cluster_id = first_folder.cluster_id
+    with capture_logs() as lines, DataFolder(tmp_path) as second_folder:
+        assert (second_folder.cluster_id, second_folder.offsets_partitions) == (cluster_id, 50)
     assert lines == []
 
 
 def test_reopened_folder_uses_the_stored_partition_counts(tmp_path: Path) -> None:
-    """A group's partition depends on it, so a changed setting must not move the groups."""
-    with capture_logs() as lines, DataFolder(holding(tmp_path, json.dumps(with_checksum(INFO))), 10) as folder:
+    """A group's partition depends on these counts, so a changed setting must not apply."""
+    with capture_logs() as lines, DataFolder(folder_with_info(tmp_path, json.dumps(with_checksum(INFO))), 10) as folder:
         assert folder.offsets_partitions == 50
     assert [(line["log_level"], line["stored"], line["setting"]) for line in lines] == [("warning", 50, 10)]
 
 
 def test_folder_without_transactions_count_gets_one(tmp_path: Path) -> None:
-    with DataFolder(holding(tmp_path, json.dumps(with_checksum(INFO))), 50, 7) as folder:
+    with DataFolder(folder_with_info(tmp_path, json.dumps(with_checksum(INFO))), 50, 7) as folder:
         assert (folder.cluster_id, folder.transactions_partitions) == (ID, 7)
     with capture_logs() as lines, DataFolder(tmp_path, 50, 8) as folder:
         assert folder.transactions_partitions == 7
@@ -81,12 +81,12 @@ def test_folder_without_transactions_count_gets_one(tmp_path: Path) -> None:
 
 
 def test_folder_of_format_1_is_upgraded(tmp_path: Path) -> None:
-    """Only its format, which makes older versions refuse it, and its checksum change."""
-    first = {**INFO, "format": 1, "transactions_partitions": 7}
-    with capture_logs() as lines, DataFolder(holding(tmp_path, json.dumps(first)), 50, 7) as folder:
+    """Only the format and the checksum change. The new format makes older versions refuse the folder."""
+    old_info = {**INFO, "format": 1, "transactions_partitions": 7}
+    with capture_logs() as lines, DataFolder(folder_with_info(tmp_path, json.dumps(old_info)), 50, 7) as folder:
         assert folder.cluster_id == ID
     assert [(line["event"], line["from_format"]) for line in lines] == [("data folder upgraded", 1)]
-    assert json.loads((tmp_path / "callboard.json").read_text()) == with_checksum({**first, "format": FORMAT})
+    assert json.loads((tmp_path / "callboard.json").read_text()) == with_checksum({**old_info, "format": FORMAT})
     with capture_logs() as lines, DataFolder(tmp_path, 50, 7):
         pass
     assert lines == []
@@ -98,14 +98,14 @@ def test_cluster_id_has_kafkas_form() -> None:
     assert all(len(text) == 22 and text[0] != "-" for text in cluster_ids)
 
 
-@pytest.mark.parametrize("given", ["relative", "absolute"])
+@pytest.mark.parametrize("path_kind", ["relative", "absolute"])
 def test_crash_leaves_callboard_json_complete_or_missing(
-    tmp_path: Path, given: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, path_kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is written under another name, synced and renamed; the folder's own name is durable before."""
+    """The file is written under another name, synced and renamed. The folder's own directory entry is durable first."""
     monkeypatch.chdir(tmp_path)
     disk = TraceDisk()
-    DataFolder(Path("data") if given == "relative" else tmp_path / "data", disk=disk).close()
+    DataFolder(Path("data") if path_kind == "relative" else tmp_path / "data", disk=disk).close()
     assert [step for step in disk.trace if step[1] != ".lock"] == [
         ("sync_folder", tmp_path.name),
         ("create", "callboard.json.new"),
@@ -123,11 +123,11 @@ def test_start_after_crashed_first_start_succeeds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [FORMAT + 1, FORMAT + 2, 10**9])
 def test_newer_format_is_refused_without_changes(tmp_path: Path, number: int) -> None:
-    root = holding(tmp_path / "data", json.dumps({"format": number, "something": "new"}))
-    before = content(root), root.stat().st_mtime_ns
+    root = folder_with_info(tmp_path / "data", json.dumps({"format": number, "something": "new"}))
+    files_before = read_files(root), root.stat().st_mtime_ns
     with pytest.raises(StartError, match=f"found format {number}, expected at most {FORMAT}; .* start that version"):
         DataFolder(root)
-    assert (content(root), root.stat().st_mtime_ns) == before
+    assert (read_files(root), root.stat().st_mtime_ns) == files_before
 
 
 @pytest.mark.parametrize(
@@ -153,12 +153,12 @@ def test_newer_format_is_refused_without_changes(tmp_path: Path, number: int) ->
     ],
 )
 def test_invalid_callboard_json_is_refused_without_changes(tmp_path: Path, text: str) -> None:
-    root = holding(tmp_path / "data", text)
-    before = content(root)
-    with pytest.raises(StartError, match=r"callboard\.json: found .*, expected .*; put back the file") as caught:
+    root = folder_with_info(tmp_path / "data", text)
+    files_before = read_files(root)
+    with pytest.raises(StartError, match=r"callboard\.json: found .*, expected .*; put back the file") as error:
         DataFolder(root)
-    assert content(root) == before
-    assert "\n" not in str(caught.value)
+    assert read_files(root) == files_before
+    assert "\n" not in str(error.value)
 
 
 def test_callboard_json_that_is_not_text_is_refused(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_file_at_the_folders_path_is_refused(tmp_path: Path) -> None:
 
 
 class ReadOnlyDisk(Disk):
-    """Simulates a read-only file system, because tests may run as root, who has every permission."""
+    """Simulates a read-only file system. Permissions would not help, because tests may run as root."""
 
     def open(self, path: Path, flags: int) -> int:
         if flags:

@@ -17,35 +17,35 @@ from structlog.testing import capture_logs
 
 def test_server_with_moved_folder_stops_and_loses_nothing(tmp_path: Path) -> None:
     with ServerProcess(tmp_path, options=("--topic", "t:1")) as server:
-        with Wire(server.host, server.port) as wire:
-            assert commit(wire, 1) == "NONE"
+        with Wire(server.host, server.port) as client:
+            assert commit(client, 1) == "NONE"
             server.data.rename(tmp_path / "elsewhere")
-            last = commit_until_refused(wire, 2)
+            last_acknowledged = commit_until_refused(client, 2)
         assert server.wait() == 3
         assert f"{server.data / '.lock'}: it was removed, moved or replaced" in server.log()
         assert "stopped, after its log had failed" in server.log()
         assert not server.data.exists()
         (tmp_path / "elsewhere").rename(server.data)
         server.start()
-        with Wire(server.host, server.port) as wire:
-            assert committed(wire) >= last
-            assert commit(wire, last + 1) == "NONE"
+        with Wire(server.host, server.port) as client:
+            assert committed(client) >= last_acknowledged
+            assert commit(client, last_acknowledged + 1) == "NONE"
         assert server.stop() == 0
 
 
-@pytest.mark.parametrize("deed", ["removed", "moved", "replaced"])
-def test_moved_folder_fails_the_log_with_its_name(tmp_path: Path, deed: str) -> None:
+@pytest.mark.parametrize("action", ["removed", "moved", "replaced"])
+def test_moved_folder_fails_the_log_with_its_name(tmp_path: Path, action: str) -> None:
     root = tmp_path / "data"
     harness = LogHarness(LazyDisk(), root=root)
     harness.commit(0)
     harness.advance()
-    if deed == "moved":
+    if action == "moved":
         root.rename(tmp_path / "elsewhere")
     else:
-        if deed == "replaced":
+        if action == "replaced":
             shutil.copytree(root, tmp_path / "copy")
         shutil.rmtree(root)
-        if deed == "replaced":
+        if action == "replaced":
             (tmp_path / "copy").rename(root)
     with capture_logs() as lines:
         harness.commit(0)

@@ -18,17 +18,17 @@ from peers.peer import client_environment
 from project_paths import TESTS_FOLDER
 
 SIZE = "4m"
-PATIENCE_S = 240
+TIMEOUT_S = 240
 MOUNT = f'mount -t tmpfs -o size={SIZE} tmpfs "$0"'
 
 
 def in_namespace(folder: Path, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a shell command in its own mount namespace; ``$0`` is the folder, where only it sees the tmpfs."""
+    """Run a shell command in its own mount namespace, where a tmpfs is mounted on the folder ``$0``."""
     return subprocess.run(
         ["unshare", "-Urm", "sh", "-c", command, str(folder), *arguments],
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         env=client_environment(),
         check=False,
     )
@@ -38,18 +38,18 @@ def in_namespace(folder: Path, command: str, *arguments: str) -> subprocess.Comp
 def small_disk(tmp_path: Path) -> Path:
     if shutil.which("unshare") is None:
         pytest.skip("this machine has no `unshare`, so no small disk can be mounted")
-    tried = in_namespace(tmp_path, MOUNT)
-    if tried.returncode:
-        pytest.skip(f"this machine does not let us mount a small disk: {tried.stderr.strip()}")
+    mount_attempt = in_namespace(tmp_path, MOUNT)
+    if mount_attempt.returncode:
+        pytest.skip(f"mounting a small disk is not permitted: {mount_attempt.stderr.strip()}")
     return tmp_path
 
 
 def test_server_on_full_disk_refuses_commits_and_resumes(small_disk: Path) -> None:
     command = f'{MOUNT} && exec "$@"'
     program = TESTS_FOLDER.joinpath("full_disk_program.py")
-    done = in_namespace(small_disk, command, sys.executable, str(program), str(small_disk))
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    process = in_namespace(small_disk, command, sys.executable, str(program), str(small_disk))
+    assert process.returncode == 0, f"{process.stdout}\n{process.stderr}"
+    result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     assert (result["before"], result["full"], result["heartbeat"]) == ("NONE", "COORDINATOR_NOT_AVAILABLE", "NONE")
     assert result["read"] and result["after_kill"]
     assert result["exit_code"] == 0

@@ -1,4 +1,4 @@
-"""A disk without a free byte, filled by the journal: the log makes room by itself.
+"""A disk without a free byte, filled by the journal: the log frees space itself.
 
 The batches of a journal file are soon in the partition files, too; then a checkpoint may remove it. But a checkpoint
 needs a few bytes for the next file.

@@ -27,7 +27,7 @@ from callboard.runtime.disk.faulty import Fault, FaultyDisk
 from callboard.runtime.log import journal
 from callboard.runtime.log.recovery.clean_stop import NOTE_NAME
 
-MISSING = re.compile(r"(\d+) bytes are missing")
+MISSING_BYTES = re.compile(r"(\d+) bytes are missing")
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def _short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "ZEROS", bytes(1024))
 
 
-def stopped_and_full() -> tuple[FaultyDisk, dict[int, list[int]]]:
+def full_disk_after_stop() -> tuple[FaultyDisk, dict[int, list[int]]]:
     disk = new_faulty_disk()
     harness = LogHarness(disk)
     harness.commit(0, 1)
@@ -46,7 +46,7 @@ def stopped_and_full() -> tuple[FaultyDisk, dict[int, list[int]]]:
 
 
 def test_start_on_full_disk_after_clean_stop_serves_reads_and_refuses_commits() -> None:
-    disk, stored = stopped_and_full()
+    disk, stored = full_disk_after_stop()
     with capture_logs() as lines:
         harness = LogHarness(disk)
         assert harness.offsets() == stored
@@ -68,7 +68,7 @@ def test_start_on_full_disk_after_clean_stop_serves_reads_and_refuses_commits() 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_stop_after_start_on_full_disk_loses_nothing(end: str) -> None:
     """The clean-stop note stays until a journal with the same ends exists."""
-    disk, stored = stopped_and_full()
+    disk, stored = full_disk_after_stop()
     with capture_logs() as lines:
         harness = LogHarness(disk)
         harness.commit(0)
@@ -77,8 +77,8 @@ def test_stop_after_start_on_full_disk_loses_nothing(end: str) -> None:
         else:
             disk = disk.kill()
         assert NOTE_NAME in disk.names(ROOT)
-        again = LogHarness(disk)
-        assert again.offsets() == stored
+        restarted = LogHarness(disk)
+        assert restarted.offsets() == stored
     assert set(problem_events(lines)) <= {NO_ROOM, "clean-stop note cannot be written"}
 
 
@@ -108,46 +108,46 @@ def test_start_with_other_error_of_the_journal_is_refused() -> None:
 def test_replay_that_fits_into_preallocated_journal_space_succeeds() -> None:
     disk, harness = harness_on_full_disk()
     with capture_logs():
-        killed = disk.kill()
-        again = LogHarness(killed)
-        assert again.offsets() == harness.stored == {0: [0], 1: [], 2: []}
+        killed_disk = disk.kill()
+        restarted = LogHarness(killed_disk)
+        assert restarted.offsets() == harness.stored == {0: [0], 1: [], 2: []}
 
 
-def big_journal() -> tuple[FaultyDisk, LogHarness]:
+def full_disk_with_journal() -> tuple[FaultyDisk, LogHarness]:
     """The disk of a killed process, without room for the replay of its journal."""
     disk = new_faulty_disk()
     harness = LogHarness(disk)
     for _ in range(60):
         harness.commit(0, 1)
-    killed = disk.kill()
-    killed.capacity_bytes = killed.used_bytes()
-    return killed, harness
+    killed_disk = disk.kill()
+    killed_disk.capacity_bytes = killed_disk.used_bytes()
+    return killed_disk, harness
 
 
 def test_start_without_room_for_the_replay_is_refused_with_the_missing_bytes() -> None:
-    disk, harness = big_journal()
-    with capture_logs(), pytest.raises(StartError, match=r"No space left on device.*bytes are missing") as refused:
+    disk, harness = full_disk_with_journal()
+    with capture_logs(), pytest.raises(StartError, match=r"No space left on device.*bytes are missing") as error:
         LogHarness(disk)
-    actual = MISSING.search(str(refused.value))
+    actual = MISSING_BYTES.search(str(error.value))
     assert actual is not None and int(actual[1]) >= 60 * 70
     with capture_logs():
         with pytest.raises(StartError, match="bytes are missing"):
             LogHarness(disk)
         disk.capacity_bytes += int(actual[1])
-        again = LogHarness(disk)
-        assert again.offsets() == harness.stored
+        restarted = LogHarness(disk)
+        assert restarted.offsets() == harness.stored
     assert offsets_after_crash(disk) == harness.stored
 
 
 def test_refused_start_on_full_disk_loses_nothing() -> None:
-    disk, harness = big_journal()
+    disk, harness = full_disk_with_journal()
     with capture_logs(), pytest.raises(StartError):
         LogHarness(disk)
     assert offsets_after_crash(disk) == harness.stored
 
 
 def test_start_without_room_for_a_torn_end_is_refused_with_the_missing_bytes() -> None:
-    disk, stored = stopped_and_full()
+    disk, stored = full_disk_after_stop()
     path = ROOT / "__consumer_offsets-0" / "00000000000000000000.log"
     fd = disk.open(path, 2)
     disk.capacity_bytes += 77

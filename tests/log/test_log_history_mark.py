@@ -17,7 +17,7 @@ def test_mark_with_any_flipped_bit_is_refused_or_the_same(tmp_path: Path) -> Non
     """With a changed digit, compaction could remove records that are not in the history."""
     write_history_mark(Disk(), tmp_path, MARK)
     path = tmp_path / FILE_NAME
-    data, refused = path.read_bytes(), 0
+    data, refused_count = path.read_bytes(), 0
     for bit in range(8 * len(data)):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
@@ -25,9 +25,9 @@ def test_mark_with_any_flipped_bit_is_refused_or_the_same(tmp_path: Path) -> Non
         try:
             assert read_history_mark(Disk(), tmp_path) == MARK, f"bit {bit}"
         except ManifestError as error:
-            refused += 1
+            refused_count += 1
             assert str(path) in str(error)
-    assert refused > 6 * len(data)
+    assert refused_count > 6 * len(data)
 
 
 def test_mark_of_version_1_without_checksum_is_read(tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ def test_acknowledged_commits_survive_deleted_journal_files(sync: str, seed: int
 def test_acknowledged_commits_in_jobs_survive_deleted_journal_files(seed: int) -> None:
     """Some wait in memory, some in a job that has not begun."""
     disk = new_faulty_disk(seed)
-    picks = iter([0] * 6)
-    harness = LogHarness(disk, InlineThreads(lambda n: next(picks, n - 1)))
+    choices = iter([0] * 6)
+    harness = LogHarness(disk, InlineThreads(lambda count: next(choices, count - 1)))
     for _ in range(6):
         harness.commit(0, 1)
     for _ in range(3):
@@ -129,7 +129,7 @@ def test_deleted_journal_is_restored_for_a_failed_partition(fault: Fault) -> Non
 
 
 def test_partitions_are_synced_at_once_when_the_journal_fails() -> None:
-    """They are synced before a stop, because the server may be killed and the power may fail."""
+    """The partitions are synced before a stop, because the server may be killed and the power may fail."""
     disk = new_faulty_disk(5)
     harness = LogHarness(disk, sync="none")
     harness.commit(0, 1)
@@ -154,30 +154,30 @@ def test_flush_on_full_disk_after_failure_is_retried() -> None:
         assert offsets_after_crash(disk) == harness.stored
 
 
-@pytest.mark.parametrize("deed", ["files deleted", "files cut", "folder deleted", "folder moved"])
-def test_server_with_deleted_journal_has_all_commits_after_a_kill(tmp_path: Path, deed: str) -> None:
+@pytest.mark.parametrize("action", ["files deleted", "files cut", "folder deleted", "folder moved"])
+def test_server_with_deleted_journal_has_all_commits_after_a_kill(tmp_path: Path, action: str) -> None:
     with ServerProcess(tmp_path, options=("--topic", "t:1")) as server:
         journal = server.data / "journal"
-        with Wire(server.host, server.port) as wire:
-            assert commit(wire, 1) == "NONE"
-            if deed == "files deleted":
+        with Wire(server.host, server.port) as client:
+            assert commit(client, 1) == "NONE"
+            if action == "files deleted":
                 for path in journal.iterdir():
                     path.unlink()
-            elif deed == "files cut":
+            elif action == "files cut":
                 for path in journal.iterdir():
                     os.truncate(path, 0)
-            elif deed == "folder deleted":
+            elif action == "folder deleted":
                 shutil.rmtree(journal)
             else:
                 journal.rename(tmp_path / "elsewhere")
-            last = commit_until_refused(wire, 2)
-            assert last > 1
-            assert committed(wire) == last
+            last_acknowledged = commit_until_refused(client, 2)
+            assert last_acknowledged > 1
+            assert committed(client) == last_acknowledged
         server.kill()
         server.start()
-        with Wire(server.host, server.port) as wire:
-            assert committed(wire) == last
-            assert commit(wire, last + 1) == "NONE"
+        with Wire(server.host, server.port) as client:
+            assert committed(client) == last_acknowledged
+            assert commit(client, last_acknowledged + 1) == "NONE"
         assert server.stop() == 0
 
 
@@ -195,11 +195,11 @@ def test_deleted_partition_folder_keeps_its_commits_in_the_journal(tmp_path: Pat
         harness.log.close()
     assert problem_events(lines) == ["a partition of the log has failed"]
     assert harness.errors == [STORED] * 4
-    with capture_logs(), pytest.raises(StartError, match="create the empty file") as refused:
+    with capture_logs(), pytest.raises(StartError, match="create the empty file") as error:
         LogHarness(LazyDisk(), root=root)
-    empty = Path(str(refused.value).rsplit(" ", 1)[1])
-    empty.parent.mkdir()
-    empty.touch()
+    empty_file = Path(str(error.value).rsplit(" ", 1)[1])
+    empty_file.parent.mkdir()
+    empty_file.touch()
     with capture_logs():
         log = OffsetsLog(root, PARTITIONS, disk=LazyDisk(), threads=InlineThreads())
         log.open()

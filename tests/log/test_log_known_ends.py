@@ -28,7 +28,7 @@ from callboard.runtime.log.partition import folder_name
 TIME_MS = 1_700_000_000_000
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -36,18 +36,18 @@ class Said(NamedTuple):
 
 @pytest.fixture
 def log(capsys: pytest.CaptureFixture[str]) -> Any:
-    def run(*arguments: object) -> Said:
+    def run(*arguments: object) -> CommandResult:
         try:
             code: Any = commands.main([str(argument) for argument in arguments])
         except SystemExit as exit:
             code = exit.code or 0
-        return Said(code, *capsys.readouterr())
+        return CommandResult(code, *capsys.readouterr())
 
     return run
 
 
 @pytest.fixture
-def left(tmp_path: Path) -> Path:
+def data(tmp_path: Path) -> Path:
     """A stopped server's folder: partition 3 ends at offset 4, in two segments, partition 4 at 1."""
     with DataFolder(tmp_path / "left") as folder:
         log = OffsetsLog(folder.path, folder.offsets_partitions, threads=InlineThreads(), segment_bytes=200)
@@ -59,87 +59,85 @@ def left(tmp_path: Path) -> Path:
     return folder.path
 
 
-def cut(folder: Path, by: int) -> None:
+def truncate_newest(folder: Path, by: int) -> None:
     path = max(folder.glob("*.log"))
     os.truncate(path, max(0, path.stat().st_size - by))
 
 
-def without_newest(folder: Path) -> None:
+def remove_newest(folder: Path) -> None:
     for path in sorted(folder.glob("*.log"))[1:]:
         path.unlink()
 
 
-def only_a_file(folder: Path) -> None:
+def replace_folder_by_file(folder: Path) -> None:
     shutil.rmtree(folder)
     folder.touch()
 
 
-GONE: dict[str, Callable[[Path], None]] = {
+LOSSES: dict[str, Callable[[Path], None]] = {
     "the folder": shutil.rmtree,
-    "a file in its place": only_a_file,
-    "the newest files": without_newest,
-    "the last batch": lambda folder: cut(folder, 100_000),
-    "half of the last batch": lambda folder: cut(folder, 10),
+    "a file in its place": replace_folder_by_file,
+    "the newest files": remove_newest,
+    "the last batch": lambda folder: truncate_newest(folder, 100_000),
+    "half of the last batch": lambda folder: truncate_newest(folder, 10),
 }
 
 
-@pytest.mark.parametrize("way", GONE)
-def test_missing_end_is_reported_by_each_tool(left: Path, log: Any, way: str) -> None:
+@pytest.mark.parametrize("loss", LOSSES)
+def test_missing_end_is_reported_by_each_tool(data: Path, log: Any, loss: str) -> None:
     """The remaining files look complete. The clean-stop note, and so the next start, show the loss."""
-    assert log("verify", left).out.endswith("all is well\n")
-    GONE[way](left / folder_name(3))
+    assert log("verify", data).out.endswith("all is well\n")
+    LOSSES[loss](data / folder_name(3))
     for command in ("verify", "repair"):
-        result = log(command, left)
+        result = log(command, data)
         assert (result.code, result.err) == (3, "")
-        assert f"{left / '.clean_shutdown'}: " in result.out and "went on to offset 4" in result.out
+        assert f"{data / '.clean_shutdown'}: " in result.out and "went on to offset 4" in result.out
         assert "callboard log repair removes them" not in result.out
-    dumped = log("dump", left)
-    assert dumped.code == 3 and "went on to offset 4" in dumped.err
-    assert sum(partition["damaged"] for partition in json.loads(log("stats", left, "--json").out)["partitions"]) >= 1
-    complaints: list[object] = []
-    rows = list(
-        read_folder_rows(find_partition_sources(left, Disk(), complaints.append), (), Disk(), complaints.append)
-    )
-    assert [row.group for row in rows][-1] == "h" and "went on to offset 4" in str(complaints[0])
+    dump_result = log("dump", data)
+    assert dump_result.code == 3 and "went on to offset 4" in dump_result.err
+    assert sum(partition["damaged"] for partition in json.loads(log("stats", data, "--json").out)["partitions"]) >= 1
+    problems: list[object] = []
+    rows = list(read_folder_rows(find_partition_sources(data, Disk(), problems.append), (), Disk(), problems.append))
+    assert [row.group for row in rows][-1] == "h" and "went on to offset 4" in str(problems[0])
 
 
-def test_missing_beginning_is_reported(left: Path, log: Any) -> None:
-    min((left / folder_name(3)).glob("*.log")).unlink()
+def test_missing_beginning_is_reported(data: Path, log: Any) -> None:
+    min((data / folder_name(3)).glob("*.log")).unlink()
     for command in ("verify", "repair"):
-        result = log(command, left)
+        result = log(command, data)
         assert result.code == 3 and "everything before it was removed" in result.out
-    assert "everything before it was removed" in log("dump", left).err
+    assert "everything before it was removed" in log("dump", data).err
 
 
-def test_missing_end_is_reported_by_the_journal(left: Path, log: Any) -> None:
-    shutil.copytree(left, before := left.with_name("before"))
-    offsets_log = OffsetsLog(left, 50, threads=InlineThreads())
+def test_missing_end_is_reported_by_the_journal(data: Path, log: Any) -> None:
+    shutil.copytree(data, copy := data.with_name("before"))
+    offsets_log = OffsetsLog(data, 50, threads=InlineThreads())
     offsets_log.open()
-    offsets_log.halt()  # as a kill leaves it: a journal, no note
-    assert log("verify", left).code == 0
-    shutil.rmtree(left / folder_name(3))
-    result = log("verify", left)
+    offsets_log.halt()  # as after a kill: a journal and no note
+    assert log("verify", data).code == 0
+    shutil.rmtree(data / folder_name(3))
+    result = log("verify", data)
     assert result.code == 3 and f"/{0:020d}-" in result.out and ".journal: " in result.out
-    shutil.copytree(before / folder_name(3), left / folder_name(3))
-    assert log("verify", left).code == 0
+    shutil.copytree(copy / folder_name(3), data / folder_name(3))
+    assert log("verify", data).code == 0
 
 
 @pytest.mark.parametrize(
     ("content", "message"), [('{"format": 99}', "a newer version wrote this folder"), ("x", "found no JSON")]
 )
-def test_verify_of_folder_refused_by_server_reports_it(left: Path, log: Any, content: str, message: str) -> None:
-    (left / "callboard.json").write_text(content)
+def test_verify_of_folder_refused_by_server_reports_it(data: Path, log: Any, content: str, message: str) -> None:
+    (data / "callboard.json").write_text(content)
     for command in ("dump", "stats", "verify", "repair"):
         with pytest.raises(StartError, match=message):
-            log(command, left)
+            log(command, data)
     with pytest.raises(StartError, match=message):
-        find_partition_sources(left, Disk(), print)
+        find_partition_sources(data, Disk(), print)
 
 
-def test_journal_without_callboard_json_is_refused(left: Path, log: Any) -> None:
-    (left / "callboard.json").unlink()
+def test_journal_without_callboard_json_is_refused(data: Path, log: Any) -> None:
+    (data / "callboard.json").unlink()
     with pytest.raises(StartError, match=r"found a journal and no callboard\.json"):
-        log("verify", left)
+        log("verify", data)
 
 
 def test_verify_beside_running_server_reports_nothing_missing(tmp_path: Path, log: Any) -> None:

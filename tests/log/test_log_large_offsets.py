@@ -48,7 +48,7 @@ from callboard.runtime.log.rounds import RoundEncoder
 LARGE = [2**62, 2**63 - 1]
 SEGMENT = ROOT / "__consumer_offsets-0" / "00000000000000000000.log"
 
-into_kafka = kafka
+kafka_folder = kafka
 
 
 def record_batch(base: int, *values: int) -> bytes:
@@ -56,7 +56,7 @@ def record_batch(base: int, *values: int) -> bytes:
     return encode_batch(base, 1, 1, [frame(offset("g", value), delta) for delta, value in enumerate(values)])
 
 
-def change(disk: FaultyDisk, path: Path, edit: Callable[[bytes], bytes]) -> None:
+def edit_file(disk: FaultyDisk, path: Path, edit: Callable[[bytes], bytes]) -> None:
     fd = disk.open(path, os.O_RDWR | os.O_CREAT)
     data = edit(disk.read(fd, disk.size(fd), 0))
     disk.truncate(fd, 0)
@@ -65,7 +65,7 @@ def change(disk: FaultyDisk, path: Path, edit: Callable[[bytes], bytes]) -> None
     disk.close(fd)
 
 
-def stopped(*committed: int) -> FaultyDisk:
+def disk_after_stop(*committed: int) -> FaultyDisk:
     """The disk of a log that was closed after a commit in each of these partitions."""
     disk = new_faulty_disk()
     harness = LogHarness(disk)
@@ -75,7 +75,7 @@ def stopped(*committed: int) -> FaultyDisk:
     return disk
 
 
-def reopened(disk: FaultyDisk) -> tuple[OffsetsLog, list[Any]]:
+def reopen(disk: FaultyDisk) -> tuple[OffsetsLog, list[Any]]:
     with capture_logs() as lines:
         log = OffsetsLog(ROOT, PARTITIONS, disk=disk, threads=InlineThreads())
         log.open()
@@ -83,7 +83,7 @@ def reopened(disk: FaultyDisk) -> tuple[OffsetsLog, list[Any]]:
 
 
 def records_in(log: OffsetsLog, partition: int) -> list[tuple[int, int]]:
-    return [(at, record.value.offset) for at, _, record in log.read(partition)]  # type: ignore[union-attr]
+    return [(log_offset, record.value.offset) for log_offset, _, record in log.read(partition)]  # type: ignore[union-attr]
 
 
 def test_largest_log_offset_is_read_and_the_next_one_is_damage() -> None:
@@ -95,46 +95,48 @@ def test_largest_log_offset_is_read_and_the_next_one_is_damage() -> None:
 
 
 @pytest.mark.parametrize("base", LARGE)
-@pytest.mark.parametrize("where", ["end", "middle"])
+@pytest.mark.parametrize("position", ["end", "middle"])
 @pytest.mark.parametrize("has_note", [True, False])
 def test_batch_with_large_offset_in_segment_is_damage_and_the_rest_is_read(
-    base: int, where: str, has_note: bool
+    base: int, position: str, has_note: bool
 ) -> None:
-    disk = stopped(0, 0, 1)
-    after = record_batch(2, 7) if where == "middle" else b""
-    change(disk, SEGMENT, lambda data: data + record_batch(base, 5, 6) + after)
+    disk = disk_after_stop(0, 0, 1)
+    later_batch = record_batch(2, 7) if position == "middle" else b""
+    edit_file(disk, SEGMENT, lambda data: data + record_batch(base, 5, 6) + later_batch)
     if not has_note:
         disk.remove(ROOT / ".clean_shutdown")
-    log, lines = reopened(disk)
+    log, lines = reopen(disk)
     damages = [line for line in lines if line["event"] == "damage in the log" and line["file"] != str(ROOT / "journal")]
     assert [line["file"] for line in damages] == [str(SEGMENT)]
     assert str(base) in damages[0]["reason"]
-    assert [value for _, value in records_in(log, 0)] == [0, 1] + ([7] if after else [])
-    answers: list[Appended] = []
-    log.append([entry(0, 50), entry(1, 51)], 1, answers.extend)
-    assert [answer.error for answer in answers] == [STORED] * 2
+    assert [value for _, value in records_in(log, 0)] == [0, 1] + ([7] if later_batch else [])
+    outcomes: list[Appended] = []
+    log.append([entry(0, 50), entry(1, 51)], 1, outcomes.extend)
+    assert [outcome.error for outcome in outcomes] == [STORED] * 2
     log.close()
-    again, _ = reopened(disk)
-    assert records_in(again, 0)[-1] == (answers[0].base_offset, 50)
-    assert offsets_in(again, 1) == [2, 51]
+    reopened, _ = reopen(disk)
+    assert records_in(reopened, 0)[-1] == (outcomes[0].base_offset, 50)
+    assert offsets_in(reopened, 1) == [2, 51]
 
 
 def test_records_within_a_batch_with_large_offset_are_not_taken_for_batches() -> None:
-    """Its checksum is correct, so its length is: bytes of a client in its metadata are not searched."""
-    inner = record_batch(2, 99)
-    outer = encode_batch(2**62, 1, 1, [frame_record(0, 0, b"", inner), frame_record(0, 1, b"", inner)])
-    assert inner in outer
-    disk = stopped(0, 0)
+    """The checksum is correct, so the length is too. Client bytes within the batch are not searched for batches."""
+    client_batch = record_batch(2, 99)
+    damaged_batch = encode_batch(
+        2**62, 1, 1, [frame_record(0, 0, b"", client_batch), frame_record(0, 1, b"", client_batch)]
+    )
+    assert client_batch in damaged_batch
+    disk = disk_after_stop(0, 0)
     disk.remove(ROOT / ".clean_shutdown")
-    change(disk, SEGMENT, lambda data: data + outer)
-    log, _ = reopened(disk)
+    edit_file(disk, SEGMENT, lambda data: data + damaged_batch)
+    log, _ = reopen(disk)
     assert [value for _, value in records_in(log, 0)] == [0, 1]
 
 
 @pytest.mark.parametrize("base", LARGE)
 def test_loading_newest_first_reports_a_batch_with_large_offset(base: int) -> None:
-    disk = stopped(0, 0)
-    change(disk, SEGMENT, lambda data: data + record_batch(base, 5, 6))
+    disk = disk_after_stop(0, 0)
+    edit_file(disk, SEGMENT, lambda data: data + record_batch(base, 5, 6))
     damages: list[Damage] = []
     chunks = list(chunks_newest_first(disk, [LogFile(SEGMENT, 0, False, False)], damages.append))
     assert sum(len(chunk.starts) for chunk in chunks) == 2
@@ -143,41 +145,41 @@ def test_loading_newest_first_reports_a_batch_with_large_offset(base: int) -> No
 
 @pytest.mark.parametrize("base", LARGE)
 def test_segment_named_by_a_large_offset_is_ignored(base: int) -> None:
-    disk = stopped(0, 1)
-    change(disk, SEGMENT.with_name(f"{base + 1:020d}.log"), lambda data: record_batch(base, 1))
-    log, lines = reopened(disk)
+    disk = disk_after_stop(0, 1)
+    edit_file(disk, SEGMENT.with_name(f"{base + 1:020d}.log"), lambda data: record_batch(base, 1))
+    log, lines = reopen(disk)
     assert [line["event"] for line in lines][:1] == ["unrecognized files in the log's folders"]
     assert log.end_offset(0) == 1
 
 
 @pytest.mark.parametrize("end", [2**62 + 2, 2**63 - 1])
 def test_note_with_large_end_is_ignored(end: int) -> None:
-    """An older version wrote such a note if a file had such a batch."""
-    disk = stopped(0, 1)
+    """Older versions wrote such a note for a file with such a batch."""
+    disk = disk_after_stop(0, 1)
 
     def edit(data: bytes) -> bytes:
         note = json.loads(data)
         note["partitions"]["__consumer_offsets-0"][2] = end
         return json.dumps(with_checksum(note)).encode()
 
-    change(disk, ROOT / ".clean_shutdown", edit)
-    log, _ = reopened(disk)
+    edit_file(disk, ROOT / ".clean_shutdown", edit)
+    log, _ = reopen(disk)
     assert (log.end_offset(0), offsets_in(log, 0)) == (1, [0])
 
 
 @pytest.mark.parametrize("base", [2**62 + 1, 2**63 - 2])
 def test_journal_with_large_offsets_loses_that_batch_and_is_kept(base: int) -> None:
-    disk = stopped(0, 1)
+    disk = disk_after_stop(0, 1)
     disk.remove(ROOT / ".clean_shutdown")
     file = new_journal(disk, ROOT / "journal", 7, {0: 1, 1: 1, 2: base + 1}, counts=PartitionCounts(PARTITIONS, 0))
     file.write(encode_frame([(0, record_batch(base, 5)), (1, record_batch(1, 6))]))
     file.write(encode_frame([(0, record_batch(1, 7))]))
     file.sync()
     file.close()
-    log, lines = reopened(disk)
+    log, lines = reopen(disk)
     assert (offsets_in(log, 0), offsets_in(log, 1), log.end_offset(2)) == ([0, 7], [1, 6], 0)
-    [reported] = [line for line in lines if line["event"] == "damage in the log"]
-    assert "a batch of partition 0" in reported["reason"] and str(base) in reported["reason"]
+    [log_line] = [line for line in lines if line["event"] == "damage in the log"]
+    assert "a batch of partition 0" in log_line["reason"] and str(base) in log_line["reason"]
     assert any(name.endswith(".damaged") for name in disk.names(ROOT / "journal"))
     desk_answers: list[Appended] = []
     log.append([entry(0, 9), entry(1, 9), entry(2, 9)], 1, desk_answers.extend)
@@ -185,22 +187,24 @@ def test_journal_with_large_offsets_loses_that_batch_and_is_kept(base: int) -> N
     log.close()
 
 
-# Rounds ---------------------------------------------------------------------------------------------------------------
+# Rounds --------------------------------------------------------------------------------------------------------------
 
 
-def encoded(ends: list[int], entries: list[Entry]) -> list[ErrorCode]:
+def encode_round(ends: list[int], entries: list[Entry]) -> list[ErrorCode]:
     round_ = RoundEncoder(ends, 10**6, "synced").encode(entries, 1, lambda outcomes: None)
-    with_batches = {partition for partition, _ in round_.batches}
-    stored = [outcome.error for outcome in round_.outcomes]
-    assert {item.partition for item, error in zip(entries, stored, strict=True) if error is STORED} == with_batches
-    return stored
+    partitions = {partition for partition, _ in round_.batches}
+    errors = [outcome.error for outcome in round_.outcomes]
+    assert {
+        log_entry.partition for log_entry, error in zip(entries, errors, strict=True) if error is STORED
+    } == partitions
+    return errors
 
 
 @pytest.mark.parametrize("end", [LOG_OFFSET_MAX, 2**63 - 1])
 def test_partition_at_the_largest_offset_refuses_only_its_own_entries(end: int) -> None:
     ends = [end, 5]
     with capture_logs():
-        assert encoded(ends, [entry(0, 1), entry(1, 2), entry(0, 3)]) == [
+        assert encode_round(ends, [entry(0, 1), entry(1, 2), entry(0, 3)]) == [
             ErrorCode.UNKNOWN_SERVER_ERROR,
             STORED,
             ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -209,16 +213,16 @@ def test_partition_at_the_largest_offset_refuses_only_its_own_entries(end: int) 
 
 
 def test_batch_that_cannot_be_encoded_refuses_only_its_own_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(base_offset: int, *rest: Any) -> bytes:
+    def failing(base_offset: int, *arguments: Any) -> bytes:
         if base_offset == 100:
             raise RuntimeError("planted")
-        return batches.encode_batch(base_offset, *rest)
+        return batches.encode_batch(base_offset, *arguments)
 
     monkeypatch.setattr(rounds, "encode_batch", failing)
     ends = [100, 5]
     with capture_logs() as lines:
-        stored = encoded(ends, [entry(0, 1), entry(1, 2), entry(0, 3), entry(1, 4)])
-    assert stored == [ErrorCode.UNKNOWN_SERVER_ERROR, STORED, ErrorCode.UNKNOWN_SERVER_ERROR, STORED]
+        errors = encode_round(ends, [entry(0, 1), entry(1, 2), entry(0, 3), entry(1, 4)])
+    assert errors == [ErrorCode.UNKNOWN_SERVER_ERROR, STORED, ErrorCode.UNKNOWN_SERVER_ERROR, STORED]
     assert ends == [100, 7]
     assert "planted" in lines[-1]["reason"]
 
@@ -226,7 +230,7 @@ def test_batch_that_cannot_be_encoded_refuses_only_its_own_entries(monkeypatch: 
 def test_marker_with_impossible_producer_is_refused_alone() -> None:
     marker = Entry(0, (MarkerRecord(2**63, 1, True),))
     with capture_logs():
-        assert encoded([0, 0], [marker, entry(1, 1)]) == [ErrorCode.UNKNOWN_SERVER_ERROR, STORED]
+        assert encode_round([0, 0], [marker, entry(1, 1)]) == [ErrorCode.UNKNOWN_SERVER_ERROR, STORED]
 
 
 def test_bug_in_the_append_to_one_partition_does_not_fail_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,30 +252,32 @@ def test_bug_in_the_append_to_one_partition_does_not_fail_the_log(monkeypatch: p
     assert offsets_after_crash(disk) == harness.stored
 
 
-# Import ---------------------------------------------------------------------------------------------------------------
+# Import --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def into(capsys: pytest.CaptureFixture[str]) -> Command:
+def import_command(capsys: pytest.CaptureFixture[str]) -> Command:
     return command(imports.main, capsys)
 
 
 @pytest.mark.parametrize("base", [2**62 + 1, 2**63 - 1])
 def test_import_of_a_file_with_large_offset_is_refused_with_its_name(
-    into_kafka: Path, tmp_path: Path, into: Command, base: int
+    kafka_folder: Path, tmp_path: Path, import_command: Command, base: int
 ) -> None:
-    path = into_kafka / "__consumer_offsets-0" / "00000000000000000000.log"
+    path = kafka_folder / "__consumer_offsets-0" / "00000000000000000000.log"
     path.write_bytes(plain(0, offset(GROUPS[0], 1)) + plain(base, offset(GROUPS[0], 2)))
-    before = content(into_kafka)
-    result = into("--from-kafka-logs", into_kafka, "--data", tmp_path / "new")
+    files_before = content(kafka_folder)
+    result = import_command("--from-kafka-logs", kafka_folder, "--data", tmp_path / "new")
     assert result.code == 2
     assert f"{path}: found offsets {base} to {base}" in result.err and str(LOG_OFFSET_MAX) in result.err
-    assert content(into_kafka) == before
+    assert content(kafka_folder) == files_before
     assert not (tmp_path / "new").exists()
 
 
-def test_import_of_a_file_named_by_a_large_offset_is_refused(into_kafka: Path, tmp_path: Path, into: Command) -> None:
-    path = into_kafka / "__consumer_offsets-1" / f"{2**63 - 1:020d}.log"
+def test_import_of_a_file_named_by_a_large_offset_is_refused(
+    kafka_folder: Path, tmp_path: Path, import_command: Command
+) -> None:
+    path = kafka_folder / "__consumer_offsets-1" / f"{2**63 - 1:020d}.log"
     path.touch()
-    result = into("--from-kafka-logs", into_kafka, "--data", tmp_path / "new")
+    result = import_command("--from-kafka-logs", kafka_folder, "--data", tmp_path / "new")
     assert result.code == 2 and f"{path}: found base offset {2**63 - 1}" in result.err

@@ -23,7 +23,7 @@ from callboard.runtime.log.recovery.clean_stop import NOTE_NAME, has_note
 ROOT = Path("/data")
 
 
-def opened(root: Path, disk: Disk | None = None) -> OffsetsLog:
+def open_log(root: Path, disk: Disk | None = None) -> OffsetsLog:
     disk = disk or LazyDisk()
     DataFolder(root, 1, 1, disk=disk).close()
     log = OffsetsLog(root, 1, transactions_partitions=1, disk=disk, threads=InlineThreads(), new_salt=fixed_salt)
@@ -31,12 +31,12 @@ def opened(root: Path, disk: Disk | None = None) -> OffsetsLog:
     return log
 
 
-def killed(root: Path, disk: Disk | None = None) -> Path:
+def make_killed_folder(root: Path, disk: Disk | None = None) -> Path:
     """A folder with offset 0 in its partitions and offset 1 in its journal."""
-    log = opened(root, disk)
+    log = open_log(root, disk)
     append(log, [entry(0, 0)])
     log.close()
-    log = opened(root, disk)
+    log = open_log(root, disk)
     append(log, [entry(0, 1)])
     log.halt()
     return root
@@ -54,7 +54,7 @@ def verify(root: Path) -> int:
 def test_journal_lost_after_kill_is_reported_as_damage(
     loss: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root = killed(tmp_path / "data")
+    root = make_killed_folder(tmp_path / "data")
     [path] = (root / "journal").iterdir()
     if loss == "folder deleted":
         shutil.rmtree(root / "journal")
@@ -63,11 +63,11 @@ def test_journal_lost_after_kill_is_reported_as_damage(
     else:
         path.write_bytes(b"")
     assert verify(root) == 3
-    reported = capsys.readouterr()
-    assert f"{root}/journal: it has no used file, there is no .clean_shutdown" in reported.err
-    assert "all is well" not in reported.out
+    output = capsys.readouterr()
+    assert f"{root}/journal: it has no used file, there is no .clean_shutdown" in output.err
+    assert "all is well" not in output.out
     with capture_logs() as lines:
-        log = opened(root)
+        log = open_log(root)
     assert offsets_in(log, 0) == [0]
     assert [damage.path for damage in log.damages()] == [root / "journal"]
     [line] = [line for line in lines if line["event"] == "damage in the log"]
@@ -82,7 +82,7 @@ def test_journal_lost_after_kill_is_reported_as_damage(
 def test_damaged_note_without_journal_is_not_a_lost_journal(content: bytes | None, tmp_path: Path) -> None:
     """Without a note a lost journal cannot be excluded; with a damaged note it can."""
     root = tmp_path / "data"
-    log = opened(root)
+    log = open_log(root)
     append(log, [entry(0, 0)])
     log.close()
     if content is None:
@@ -90,7 +90,7 @@ def test_damaged_note_without_journal_is_not_a_lost_journal(content: bytes | Non
     else:
         (root / NOTE_NAME).write_bytes(content)
     assert (find_lost_journal(Disk(), root) is not None) == (content is None)
-    log = opened(root)
+    log = open_log(root)
     assert bool(log.damages()) == (content is None)
     assert offsets_in(log, 0) == [0]
     log.close()
@@ -113,32 +113,32 @@ class WatchingDisk(FaultyDisk):
 
 def test_start_and_stop_leave_a_journal_or_a_note_at_every_step() -> None:
     disk = WatchingDisk()
-    killed(ROOT, disk)
-    opened(ROOT, disk).close()
-    killed(ROOT, disk)
-    opened(ROOT, disk).halt()
+    make_killed_folder(ROOT, disk)
+    open_log(ROOT, disk).close()
+    make_killed_folder(ROOT, disk)
+    open_log(ROOT, disk).halt()
     assert disk.removed > 6
     assert disk.lost == []
 
 
 def test_stop_that_cannot_write_the_note_keeps_the_journal() -> None:
     disk = FaultyDisk()
-    log = opened(ROOT, disk)
+    log = open_log(ROOT, disk)
     append(log, [entry(0, 0)])
     disk.fail(Fault("rename", errno.EIO, f"*{NOTE_NAME}*"))
     with capture_logs() as lines:
         log.close()
     assert [line["event"] for line in lines] == ["clean-stop note cannot be written"]
     assert not has_note(disk, ROOT)
-    again = opened(ROOT, disk)
-    assert again.damages() == []
-    assert offsets_in(again, 0) == [0]
+    reopened = open_log(ROOT, disk)
+    assert reopened.damages() == []
+    assert offsets_in(reopened, 0) == [0]
 
 
 def test_copied_partition_folders_without_callboard_json_are_not_damage(tmp_path: Path) -> None:
     """This includes a kill of the first server before it has a journal."""
     root, copy = tmp_path / "data", tmp_path / "copy"
-    log = opened(root)
+    log = open_log(root)
     append(log, [entry(0, 0)])
     log.close()
     copy.mkdir()
@@ -146,7 +146,7 @@ def test_copied_partition_folders_without_callboard_json_are_not_damage(tmp_path
         shutil.copytree(folder, copy / folder.name)
     DataFolder(copy, 1, 1).close()
     assert find_lost_journal(Disk(), copy) is None
-    log = opened(copy)
+    log = open_log(copy)
     assert log.damages() == []
     assert offsets_in(log, 0) == [0]
     log.close()

@@ -32,11 +32,11 @@ from callboard.runtime.log.reading.segment import scan, segment_base, segment_na
 from callboard.runtime.log.recovery.missing import MissingFiles, missing_files
 
 PARTITION = 3  # the partition of group "g" of 50
-COMPACTED, ALL = 12, 30
+COMPACTED_COUNT, COMMIT_COUNT = 12, 30
 ALWAYS = CompactionSettings(5, "test", -1.0)
 
 
-def opened(root: Path) -> OffsetsLog:
+def open_log(root: Path) -> OffsetsLog:
     log = OffsetsLog(
         root,
         50,
@@ -50,8 +50,8 @@ def opened(root: Path) -> OffsetsLog:
     return log
 
 
-def commit(log: OffsetsLog, first: int, end: int) -> None:
-    for number in range(first, end):
+def commit(log: OffsetsLog, start: int, end: int) -> None:
+    for number in range(start, end):
         log.append([Entry(PARTITION, (offset("g", number, partition=number),))], 5, lambda _: None)
 
 
@@ -60,10 +60,10 @@ def root(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """Partition 3 has a compacted file, several closed uncompacted segments, and an open one."""
     path = tmp_path / "data"
     with DataFolder(path, disk=LazyDisk()):
-        log = opened(path)
-        commit(log, 0, COMPACTED)
+        log = open_log(path)
+        commit(log, 0, COMPACTED_COUNT)
         assert compact(LazyDisk(), path / folder_name(PARTITION), ALWAYS) is not None
-        commit(log, COMPACTED, ALL)
+        commit(log, COMPACTED_COUNT, COMMIT_COUNT)
         if request.param == "stopped":
             log.close()
         else:
@@ -75,7 +75,7 @@ def folder_of(root: Path) -> Path:
     return root / folder_name(PARTITION)
 
 
-def plain_bases(root: Path) -> list[int]:
+def uncompacted_bases(root: Path) -> list[int]:
     """The base offsets of the uncompacted segments."""
     return [file.base for file in log_files(Disk(), folder_of(root)).files if not file.is_compacted]
 
@@ -84,19 +84,19 @@ def compacted_file(root: Path) -> Path:
     return next(file.path for file in log_files(Disk(), folder_of(root)).files if file.is_compacted)
 
 
-def remove_first_plain(root: Path) -> tuple[int, int]:
-    """The offsets that are then missing."""
-    first, second, *others = plain_bases(root)
-    assert first == newest_manifest(Disk(), folder_of(root)).clean_end and others
-    (folder_of(root) / segment_name(first)).unlink()
-    return first, second
+def remove_first_uncompacted(root: Path) -> tuple[int, int]:
+    """Remove the first uncompacted segment. Returns the missing offsets."""
+    first_base, second_base, *later_bases = uncompacted_bases(root)
+    assert first_base == newest_manifest(Disk(), folder_of(root)).clean_end and later_bases
+    (folder_of(root) / segment_name(first_base)).unlink()
+    return first_base, second_base
 
 
-def cut_compacted(root: Path) -> tuple[int, int]:
-    """Its last batch is missing, and the rest is valid."""
+def truncate_compacted(root: Path) -> tuple[int, int]:
+    """Truncate the compacted file before its last batch. Returns the missing offsets."""
     path = compacted_file(root)
-    *_, last = scan(Disk(), path)
-    os.truncate(path, last.position)
+    *_, last_batch = scan(Disk(), path)
+    os.truncate(path, last_batch.position)
     segment = newest_manifest(Disk(), folder_of(root)).segments[0]
     return segment.base, segment.end
 
@@ -108,13 +108,13 @@ def remove_compacted(root: Path) -> tuple[int, int]:
 
 
 LOSSES: dict[str, Callable[[Path], tuple[int, int]]] = {
-    "the first plain segment is missing": remove_first_plain,
-    "a compacted segment is cut": cut_compacted,
+    "the first plain segment is missing": remove_first_uncompacted,
+    "a compacted segment is cut": truncate_compacted,
     "a compacted segment is missing": remove_compacted,
 }
 
 
-def committed_in(log: OffsetsLog) -> set[int]:
+def committed_offsets(log: OffsetsLog) -> set[int]:
     records = (record for _, _, record in log.read(PARTITION))
     return {record.partition for record in records if isinstance(record, OffsetRecord)}
 
@@ -130,53 +130,55 @@ def log_command(*arguments: object) -> int:
 def test_complete_log_has_no_missing_files(root: Path) -> None:
     assert missing_files(Disk(), folder_of(root))[1] == []
     assert log_command("verify", root) == 0
-    log = opened(root)
+    log = open_log(root)
     assert log.damages() == []
-    assert committed_in(log) == set(range(ALL))
+    assert committed_offsets(log) == set(range(COMMIT_COUNT))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_each_start_reports_missing_files(root: Path, loss: str) -> None:
-    before, after = LOSSES[loss](root)
+    offset_before, offset_after = LOSSES[loss](root)
     for _ in range(3):
         with capture_logs() as lines:
-            log = opened(root)
-        named = [line for line in lines if line["event"] == "damage in the log"]
-        assert [line["lost_offsets"] for line in named] == [f"{before} to {after - 1}"]
-        assert [(damage.offset_before, damage.offset_after) for damage in log.damages()] == [(before, after)]
+            log = open_log(root)
+        damage_lines = [line for line in lines if line["event"] == "damage in the log"]
+        assert [line["lost_offsets"] for line in damage_lines] == [f"{offset_before} to {offset_after - 1}"]
+        assert [(damage.offset_before, damage.offset_after) for damage in log.damages()] == [
+            (offset_before, offset_after)
+        ]
         log.close()
 
 
 def test_records_after_a_missing_segment_are_served(root: Path) -> None:
-    before, after = remove_first_plain(root)
-    log = opened(root)
-    assert committed_in(log) == set(range(ALL)) - set(range(before, after))
+    offset_before, offset_after = remove_first_uncompacted(root)
+    log = open_log(root)
+    assert committed_offsets(log) == set(range(COMMIT_COUNT)) - set(range(offset_before, offset_after))
     log.close()
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_tools_report_missing_files(root: Path, loss: str, capsys: pytest.CaptureFixture[str]) -> None:
-    before, after = LOSSES[loss](root)
-    lost = f"offsets {before} to {after - 1}"
+    offset_before, offset_after = LOSSES[loss](root)
+    lost_offsets = f"offsets {offset_before} to {offset_after - 1}"
     was_stopped = (root / ".clean_shutdown").exists()
     for command in ("verify", "repair") if was_stopped else ("verify",):
         assert log_command(command, root) == 3
         result = capsys.readouterr().out
-        assert lost in result and "all is well" not in result and "nothing to repair" not in result
+        assert lost_offsets in result and "all is well" not in result and "nothing to repair" not in result
     assert log_command("dump", root) == 3
-    assert lost in capsys.readouterr().err
+    assert lost_offsets in capsys.readouterr().err
     assert log_command("stats", root, "--json") == 0
     assert json.loads(capsys.readouterr().out)["partitions"][0]["damaged"] >= 1
-    complaints: list[object] = []
-    list(read_folder_rows(find_partition_sources(root, Disk(), complaints.append), (), Disk(), complaints.append))
-    assert lost in str(complaints[0])
+    problems: list[object] = []
+    list(read_folder_rows(find_partition_sources(root, Disk(), problems.append), (), Disk(), problems.append))
+    assert lost_offsets in str(problems[0])
     damages: list[Damage] = []
     if loss == "a compacted segment is missing":
         with pytest.raises(FileNotFoundError):
             list(reading.read_partition(folder_of(root), on_damage=damages.append))
     else:
         list(reading.read_partition(folder_of(root), on_damage=damages.append))
-    assert any((damage.offset_before, damage.offset_after) == (before, after) for damage in damages)
+    assert any((damage.offset_before, damage.offset_after) == (offset_before, offset_after) for damage in damages)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -191,24 +193,24 @@ def test_compaction_of_a_log_with_missing_files_is_refused(root: Path, loss: str
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_repair_replaces_a_missing_file_by_one_without_records(root: Path, loss: str) -> None:
-    opened(root).close()
+    open_log(root).close()
     LOSSES[loss](root)
     assert log_command("repair", root, "--yes") == 0
     assert missing_files(Disk(), folder_of(root))[1] == []
     assert log_command("verify", root) == 0
-    log = opened(root)
+    log = open_log(root)
     assert log.damages() == []
-    assert committed_in(log) >= set(range(plain_bases(root)[1], ALL))
+    assert committed_offsets(log) >= set(range(uncompacted_bases(root)[1], COMMIT_COUNT))
     log.close()
     assert compact(LazyDisk(), folder_of(root), ALWAYS) is not None
     assert log_command("verify", root) == 0
 
 
-@pytest.mark.parametrize("at", [1, -2])
-def test_compaction_of_a_log_with_a_gap_between_segments_is_refused(root: Path, at: int) -> None:
-    """The second uncompacted segment, and the last closed one, whose end only the open one shows."""
-    opened(root).close()
-    base = plain_bases(root)[at]
+@pytest.mark.parametrize("index", [1, -2])
+def test_compaction_of_a_log_with_a_gap_between_segments_is_refused(root: Path, index: int) -> None:
+    """Removes the second uncompacted segment, or the last closed one, whose end only the open segment shows."""
+    open_log(root).close()
+    base = uncompacted_bases(root)[index]
     (folder_of(root) / segment_name(base)).unlink()
     with pytest.raises(DamagedBatch, match=f"it ends at offset {base}, the next segment begins at"):
         compact(LazyDisk(), folder_of(root), ALWAYS)
@@ -221,42 +223,44 @@ def test_compaction_of_a_log_with_a_gap_between_segments_is_refused(root: Path, 
 def test_repair_without_uncompacted_segments_keeps_the_compacted_ones(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for base in plain_bases(root):
+    for base in uncompacted_bases(root):
         (folder_of(root) / segment_name(base)).unlink()
     compacted = compacted_file(root)
-    before = compacted.read_bytes()
+    bytes_before = compacted.read_bytes()
     assert log_command("repair", root, "--yes") == 3
-    assert compacted_file(root) == compacted and compacted.read_bytes() == before
-    printed = capsys.readouterr().out
-    assert str(compacted) not in printed and f"went on to offset {ALL}" in printed
+    assert compacted_file(root) == compacted and compacted.read_bytes() == bytes_before
+    output = capsys.readouterr().out
+    assert str(compacted) not in output and f"went on to offset {COMMIT_COUNT}" in output
 
 
 def test_restored_file_ends_the_damage(root: Path) -> None:
-    kept = shutil.copytree(folder_of(root), root.with_name("kept"))
-    opened(root).close()
-    first, _ = remove_first_plain(root)
-    log = opened(root)
+    saved_folder = shutil.copytree(folder_of(root), root.with_name("kept"))
+    open_log(root).close()
+    first_base, _ = remove_first_uncompacted(root)
+    log = open_log(root)
     assert len(log.damages()) == 1
     log.close()
-    shutil.copy(kept / segment_name(first), folder_of(root))
-    log = opened(root)
+    shutil.copy(saved_folder / segment_name(first_base), folder_of(root))
+    log = open_log(root)
     assert log.damages() == []
-    assert committed_in(log) == set(range(ALL))
+    assert committed_offsets(log) == set(range(COMMIT_COUNT))
     log.close()
 
 
 def test_empty_file_of_an_administrator_leaves_a_reported_gap(root: Path) -> None:
     """The advice of a refused start, when all uncompacted segments are missing."""
-    opened(root).close()
+    open_log(root).close()
     clean_end = newest_manifest(Disk(), folder_of(root)).clean_end
-    for base in plain_bases(root):
+    for base in uncompacted_bases(root):
         (folder_of(root) / segment_name(base)).unlink()
-    with pytest.raises(Exception, match=f"expected {ALL} or more .* create the empty file .*{segment_name(ALL)}"):
-        opened(root)
-    (folder_of(root) / segment_name(ALL)).touch()
+    with pytest.raises(
+        Exception, match=f"expected {COMMIT_COUNT} or more .* create the empty file .*{segment_name(COMMIT_COUNT)}"
+    ):
+        open_log(root)
+    (folder_of(root) / segment_name(COMMIT_COUNT)).touch()
     for _ in range(2):
-        log = opened(root)
-        assert [(damage.offset_before, damage.offset_after) for damage in log.damages()] == [(clean_end, ALL)]
+        log = open_log(root)
+        assert [(damage.offset_before, damage.offset_after) for damage in log.damages()] == [(clean_end, COMMIT_COUNT)]
         log.close()
 
 
@@ -269,7 +273,7 @@ async def test_server_with_missing_segment_serves_the_rest_and_counts_the_damage
             assert await client.ask("offset_commit", 9, **commit_values("g0", offset=number))
         await harness.node.stop()
         [folder] = tmp_path.glob("__consumer_offsets-*")
-        closed = sorted(base for path in folder.glob("*.log") if (base := segment_base(path.name)) is not None)
+        closed_bases = sorted(base for path in folder.glob("*.log") if (base := segment_base(path.name)) is not None)
         assert compact(LazyDisk(), folder, ALWAYS) is not None
         clean_end = newest_manifest(Disk(), folder).clean_end
         await harness.start()
@@ -277,7 +281,7 @@ async def test_server_with_missing_segment_serves_the_rest_and_counts_the_damage
         for number in range(24, 40):
             assert await client.ask("offset_commit", 9, **commit_values("g0", offset=number))
         await harness.node.stop()
-        assert clean_end in closed
+        assert clean_end in closed_bases
         (folder / segment_name(clean_end)).unlink()
         await harness.start()
         assert harness.node.offsets_log is not None

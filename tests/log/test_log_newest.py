@@ -32,7 +32,7 @@ from callboard.runtime.log.reading.columns import has_numpy
 from callboard.runtime.log.reading.newest import LoadedPartition, load_partition
 from callboard.runtime.log.reading.segment import segment_name
 
-WAYS = [False, True] if has_numpy() else [False]
+NUMPY_OPTIONS = [False, True] if has_numpy() else [False]
 MEMBER = MemberValue("m", None, "c", "h", 5, 6, b"sub", b"assigned")
 GROUPS, PRODUCERS = st.sampled_from(("a", "b", "ü")), st.integers(1, 3)
 
@@ -61,15 +61,17 @@ groups = st.builds(GroupRecord, GROUPS, group_values)
 unknown = st.builds(UnknownRecord, st.just(3), st.just(b"\0\3\0\1a"), st.just(b"?"))
 
 
-def in_other_bytes(pair: Pair, way: int) -> Pair:
+def in_other_version(pair: Pair, key_form: int) -> Pair:
     """The same key as an older or newer version may write it: type 0, or one more byte."""
     key, value = pair
-    if way == 1 and key[:2] == b"\0\1":
+    if key_form == 1 and key[:2] == b"\0\1":
         return b"\0\0" + key[2:], value
-    return (key + b"!" if way == 2 else key), value
+    return (key + b"!" if key_form == 2 else key), value
 
 
-pairs = st.builds(in_other_bytes, (offsets | offsets | groups | unknown).map(encode), st.sampled_from((0, 0, 0, 1, 2)))
+pairs = st.builds(
+    in_other_version, (offsets | offsets | groups | unknown).map(encode), st.sampled_from((0, 0, 0, 1, 2))
+)
 plain: st.SearchStrategy[Batch] = st.tuples(st.none(), st.lists(pairs, max_size=5))
 producers = st.builds(Producer, PRODUCERS, st.integers(0, 1), st.just(False))
 in_transactions = st.tuples(producers, st.lists(pairs, min_size=1, max_size=3))
@@ -84,29 +86,29 @@ def markers(draw: st.DrawFn) -> Batch:
 logs = st.lists(plain | plain | in_transactions | in_transactions | markers(), max_size=14)
 
 
-def encoded(log: Iterable[Batch]) -> list[bytes]:
+def encode_log(log: Iterable[Batch]) -> list[bytes]:
     actual, base = [], 0
     for producer, records in log:
         if records:
-            framed = [frame_record(0, delta, *pair) for delta, pair in enumerate(records)]
-            actual.append(encode_batch(base, 5, 5, framed, producer))
+            frames = [frame_record(0, delta, *pair) for delta, pair in enumerate(records)]
+            actual.append(encode_batch(base, 5, 5, frames, producer))
             base += len(records)
     return actual
 
 
-def lay_out(folder: Path, batches: Sequence[bytes], cuts: Iterable[int] = ()) -> Path:
+def write_segments(folder: Path, batches: Sequence[bytes], segment_starts: Iterable[int] = ()) -> Path:
     """The batches as segments; a segment begins at each of ``cuts``, which are indices of batches."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.glob("*.log"):
         path.unlink()
-    bounds = sorted({0, *cuts, len(batches)})
+    bounds = sorted({0, *segment_starts, len(batches)})
     for start, stop in pairwise(bounds):
         base = int.from_bytes(batches[start][:8], "big")
         (folder / segment_name(base)).write_bytes(b"".join(batches[start:stop]))
     return folder
 
 
-def replayed(batches: Iterable[bytes]) -> dict[str, GroupData]:
+def replay_batches(batches: Iterable[bytes]) -> dict[str, GroupData]:
     loading = PartitionReplay()
     for batch in read_batches(b"".join(batches)):
         for _offset, _timestamp_ms, record in decode_batch(batch):
@@ -114,19 +116,19 @@ def replayed(batches: Iterable[bytes]) -> dict[str, GroupData]:
     return {group_id: data for group_id, data in loading.groups.items() if not data.is_empty()}
 
 
-def plainly(groups: dict[str, GroupData]) -> dict[str, Any]:
+def comparable_groups(groups: dict[str, GroupData]) -> dict[str, Any]:
     """The content of groups in comparable form; the order of producers matters."""
     return {
         group_id: (
             data.value,
             sorted(data.offsets),
-            {place: list(producers.items()) for place, producers in data.pending.by_partition.items()},
+            {partition: list(producers.items()) for partition, producers in data.pending.by_partition.items()},
         )
         for group_id, data in groups.items()
     }
 
 
-def unpacked(loaded: LoadedPartition) -> dict[str, GroupData]:
+def unpack_groups(loaded: LoadedPartition) -> dict[str, GroupData]:
     assert not loaded.packed_groups.keys() & loaded.unpacked_groups.keys()
     assert not any(data.is_packable() for data in loaded.unpacked_groups.values())
     return {
@@ -139,101 +141,101 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("newest")
 
 
-@pytest.mark.parametrize("fast", WAYS)
+@pytest.mark.parametrize("fast", NUMPY_OPTIONS)
 @settings(max_examples=400)
 @given(
     log=logs,
-    cuts=st.sets(st.integers(1, 13)),
+    segment_starts=st.sets(st.integers(1, 13)),
     chunk_bytes=st.sampled_from((64, 200, 1 << 20)),
-    many=st.sampled_from((1, 2, newest.BULK_MIN_RECORDS)),
+    bulk_min_records=st.sampled_from((1, 2, newest.BULK_MIN_RECORDS)),
 )
 def test_loading_newest_first_equals_oldest_first(
-    folder: Path, fast: bool, log: list[Batch], cuts: set[int], chunk_bytes: int, many: int
+    folder: Path, fast: bool, log: list[Batch], segment_starts: set[int], chunk_bytes: int, bulk_min_records: int
 ) -> None:
-    """``many``: the number of records from which on their keys are looked up in bulk."""
-    batches = encoded(log)
-    lay_out(folder / "p", batches, {cut for cut in cuts if cut < len(batches)})
+    """With at least ``bulk_min_records`` records, their keys are looked up in bulk."""
+    batches = encode_log(log)
+    write_segments(folder / "p", batches, {start for start in segment_starts if start < len(batches)})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(newest, "BULK_MIN_RECORDS", many)
+        patch.setattr(newest, "BULK_MIN_RECORDS", bulk_min_records)
         loaded = load_partition(folder / "p", fast=fast, chunk_bytes=chunk_bytes)
-    assert plainly(unpacked(loaded)) == plainly(replayed(batches))
+    assert comparable_groups(unpack_groups(loaded)) == comparable_groups(replay_batches(batches))
     assert not loaded.quarantined and not loaded.problems and not loaded.damages
     assert loaded.records == sum(len(records) for _, records in log)
 
 
-@pytest.mark.parametrize("fast", WAYS)
+@pytest.mark.parametrize("fast", NUMPY_OPTIONS)
 @settings(max_examples=100)
-@given(log=st.lists(plain | in_transactions | markers(), min_size=3, max_size=8), broken=st.data())
-def test_damaged_batch_loses_only_its_records(
-    folder: Path, fast: bool, log: list[Batch], broken: st.DataObject
-) -> None:
+@given(log=st.lists(plain | in_transactions | markers(), min_size=3, max_size=8), data=st.data())
+def test_damaged_batch_loses_only_its_records(folder: Path, fast: bool, log: list[Batch], data: st.DataObject) -> None:
     """Records before and after it are loaded, and its position is reported."""
-    batches = encoded(log)
-    index = broken.draw(st.integers(0, max(0, len(batches) - 2)))
+    batches = encode_log(log)
+    index = data.draw(st.integers(0, max(0, len(batches) - 2)))
     if len(batches) < 2:
         return
-    bad = bytearray(batches[index])
-    bad[broken.draw(st.integers(17, len(bad) - 1))] ^= 0x10
-    lay_out(folder / "d", [*batches[:index], bytes(bad), *batches[index + 1 :]])
+    damaged = bytearray(batches[index])
+    damaged[data.draw(st.integers(17, len(damaged) - 1))] ^= 0x10
+    write_segments(folder / "d", [*batches[:index], bytes(damaged), *batches[index + 1 :]])
     loaded = load_partition(folder / "d", fast=fast)
-    assert plainly(unpacked(loaded)) == plainly(replayed(batches[:index] + batches[index + 1 :]))
+    assert comparable_groups(unpack_groups(loaded)) == comparable_groups(
+        replay_batches(batches[:index] + batches[index + 1 :])
+    )
     [damage] = loaded.damages
-    assert (damage.position, damage.size) == (sum(map(len, batches[:index])), len(bad))
+    assert (damage.position, damage.size) == (sum(map(len, batches[:index])), len(damaged))
 
 
 def committed(group_id: str, number: int, topic: str = "t") -> Pair:
     return encode(OffsetRecord(group_id, topic, 0, OffsetValue(number)))
 
 
-def broken_value(group_id: str) -> Pair:
+def invalid_value(group_id: str) -> Pair:
     """A value of an unknown version."""
     return committed(group_id, 1)[0], b"\0\x63what"
 
 
-@pytest.mark.parametrize("fast", WAYS)
+@pytest.mark.parametrize("fast", NUMPY_OPTIONS)
 def test_malformed_record_quarantines_only_its_group(tmp_path: Path, fast: bool) -> None:
     log: list[Batch] = [
-        (None, [committed("good", 1), committed("bad", 2, "other"), broken_value("bad"), committed("late", 3)]),
+        (None, [committed("good", 1), committed("bad", 2, "other"), invalid_value("bad"), committed("late", 3)]),
         (None, [committed("late", 4)]),
     ]
-    loaded = load_partition(lay_out(tmp_path / "p", encoded(log)), fast=fast)
-    assert unpacked(loaded).keys() == {"good", "late"}
+    loaded = load_partition(write_segments(tmp_path / "p", encode_log(log)), fast=fast)
+    assert unpack_groups(loaded).keys() == {"good", "late"}
     assert loaded.quarantined.keys() == {"bad"}
-    words = loaded.quarantined["bad"]
-    assert "at offset 2" in words and f"{0:020d}.log" in words and "bad" in words and "version 99" in words
+    message = loaded.quarantined["bad"]
+    assert "at offset 2" in message and f"{0:020d}.log" in message and "bad" in message and "version 99" in message
 
 
-@pytest.mark.parametrize("fast", WAYS)
+@pytest.mark.parametrize("fast", NUMPY_OPTIONS)
 def test_superseded_malformed_record_is_ignored(tmp_path: Path, fast: bool) -> None:
-    """It is never decoded: the group is that of its newer record."""
-    log: list[Batch] = [(None, [broken_value("a"), committed("a", 2)])]
-    loaded = load_partition(lay_out(tmp_path / "p", encoded(log)), fast=fast)
-    assert plainly(unpacked(loaded)) == {"a": (None, [("t", 0, OffsetValue(2))], {})}
+    """The record is never decoded, because the group has a newer record."""
+    log: list[Batch] = [(None, [invalid_value("a"), committed("a", 2)])]
+    loaded = load_partition(write_segments(tmp_path / "p", encode_log(log)), fast=fast)
+    assert comparable_groups(unpack_groups(loaded)) == {"a": (None, [("t", 0, OffsetValue(2))], {})}
     assert not loaded.quarantined
 
 
-@pytest.mark.parametrize("fast", WAYS)
+@pytest.mark.parametrize("fast", NUMPY_OPTIONS)
 @pytest.mark.parametrize("key", [b"", b"\0", b"\0\1\0\x09short", b"\0\2\0\2\xff\xff"])
 def test_malformed_key_quarantines_no_group(tmp_path: Path, fast: bool, key: bytes) -> None:
-    """Its group is unknown, so it is reported by its position."""
+    """The record's group is unknown, so the error contains the record's position."""
     log: list[Batch] = [(None, [committed("a", 1), (key, b"v")])]
-    loaded = load_partition(lay_out(tmp_path / "p", encoded(log)), fast=fast)
-    assert unpacked(loaded).keys() == {"a"} and not loaded.quarantined
-    [trouble] = loaded.problems
-    assert "at offset 1" in trouble and repr(key) in trouble
+    loaded = load_partition(write_segments(tmp_path / "p", encode_log(log)), fast=fast)
+    assert unpack_groups(loaded).keys() == {"a"} and not loaded.quarantined
+    [problem] = loaded.problems
+    assert "at offset 1" in problem and repr(key) in problem
 
 
-@pytest.mark.parametrize("fast", WAYS)
+@pytest.mark.parametrize("fast", NUMPY_OPTIONS)
 def test_ends_are_the_largest_committed_offsets(tmp_path: Path, fast: bool) -> None:
     log: list[Batch] = [
         (None, [committed("a", 9), committed("b", 5), committed("c", 7, "u")]),
         (None, [committed("a", 3)]),
     ]
-    loaded = load_partition(lay_out(tmp_path / "p", encoded(log)), fast=fast)
+    loaded = load_partition(write_segments(tmp_path / "p", encode_log(log)), fast=fast)
     assert loaded.committed_ends == {("t", 0): 5, ("u", 0): 7}
 
 
-@pytest.mark.parametrize("fast", WAYS)
+@pytest.mark.parametrize("fast", NUMPY_OPTIONS)
 def test_empty_partition_loads_nothing(tmp_path: Path, fast: bool) -> None:
     loaded = load_partition(tmp_path / "none", fast=fast)
     assert loaded == LoadedPartition({}, {}, {}, {}, 0, 0, 0, [], [])
@@ -251,26 +253,26 @@ print(loaded.records, tracemalloc.get_traced_memory()[1])
 """
 
 
-@pytest.mark.parametrize("fast", WAYS)
+@pytest.mark.parametrize("fast", NUMPY_OPTIONS)
 def test_memory_of_loading_depends_on_keys_not_on_log_size(tmp_path: Path, fast: bool) -> None:
     """A log ten times as large with the same keys needs the same peak memory."""
 
-    def peak(rounds: int) -> tuple[int, int]:
+    def measure_peak(rounds: int) -> tuple[int, int]:
         pairs = [committed(f"group-{number}", number) for number in range(500)]
         base = 0
         batches: list[bytes] = []
         for _ in range(rounds):
-            batches += rebased(encoded([(None, pairs)]), base)
+            batches += rebased(encode_log([(None, pairs)]), base)
             base += len(pairs)
-        lay_out(tmp_path / "log", batches, range(0, rounds, 5))
-        lay_out(tmp_path / "warm", batches[:1])
+        write_segments(tmp_path / "log", batches, range(0, rounds, 5))
+        write_segments(tmp_path / "warm", batches[:1])
         command = [sys.executable, "-c", MEASURE, str(tmp_path), str(fast)]
-        reported = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout.split()
-        return int(reported[0]), int(reported[1])
+        output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout.split()
+        return int(output[0]), int(output[1])
 
-    (few, small), (many, large) = peak(10), peak(100)
-    assert many == 10 * few
-    assert large < small * 1.25
+    (few_records, small_peak), (many_records, large_peak) = measure_peak(10), measure_peak(100)
+    assert many_records == 10 * few_records
+    assert large_peak < small_peak * 1.25
 
 
 def rebased(batches: Iterable[bytes], base: int) -> Iterator[bytes]:

@@ -31,7 +31,7 @@ from callboard.runtime.disk.disk import is_full, no_space_reason
 from callboard.runtime.disk.faulty import Fault
 
 ERRORS = [errno.EMFILE, errno.ENFILE]
-PATIENCE_S = 240
+TIMEOUT_S = 240
 
 
 @pytest.mark.parametrize("error", ERRORS)
@@ -135,20 +135,23 @@ print(json.dumps({"errors": errors, "failure": full.failure + log.stats().failur
 
 
 def test_process_without_descriptors_continues_and_recovers(tmp_path: Path) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path), str(TESTS_FOLDER)],
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         env=client_environment(),
         check=False,
     )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert process.returncode == 0, f"{process.stdout}\n{process.stderr}"
+    result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     assert set(result["errors"]) <= {"NONE", "COORDINATOR_NOT_AVAILABLE"} and result["errors"][-1] == "NONE"
     assert result["failure"] == ""
-    stored = [number for number, error in zip([*range(30), 99], result["errors"], strict=True) if error == "NONE"]
+    stored_numbers = [
+        number for number, error in zip([*range(30), 99], result["errors"], strict=True) if error == "NONE"
+    ]
     assert result["found"] == {
-        str(partition): [number for number in stored if number % PARTITIONS == partition] for partition in range(3)
+        str(partition): [number for number in stored_numbers if number % PARTITIONS == partition]
+        for partition in range(3)
     }
-    assert "no file descriptor is free" in done.stdout + done.stderr
+    assert "no file descriptor is free" in process.stdout + process.stderr

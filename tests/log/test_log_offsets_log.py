@@ -45,7 +45,7 @@ def stored(base_offset: int, durability: str = "synced") -> Appended:
     return Appended(STORED, base_offset, durability)
 
 
-def opened(root: Path, partitions: int = 5, disk: Disk | None = None, **options: Any) -> OffsetsLog:
+def open_log(root: Path, partitions: int = 5, disk: Disk | None = None, **options: Any) -> OffsetsLog:
     log = OffsetsLog(root, partitions, disk=disk or LazyDisk(), **options, new_salt=fixed_salt)
     log.open()
     return log
@@ -61,27 +61,27 @@ def frame_batches(root: Path, partition: int) -> list[int]:
 
 
 def test_offsets_log_implements_the_log_port(tmp_path: Path) -> None:
-    log: Log = opened(tmp_path)
+    log: Log = open_log(tmp_path)
     assert isinstance(log, OffsetsLog)
     log.close()
 
 
 def test_empty_log_has_no_records(tmp_path: Path) -> None:
-    """It starts without log lines and partition folders, and leaves no files."""
+    """An empty log writes no log lines and partition folders, and leaves no files."""
     with capture_logs() as lines:
-        log = opened(tmp_path, 50)
+        log = open_log(tmp_path, 50)
         assert (log.offsets_partitions_with_data(), log.end_offset(3), list(log.read(3))) == ([], 0, [])
         assert [path.name for path in tmp_path.iterdir()] == ["journal"]
         log.close()
-        opened(tmp_path, 50).close()
+        open_log(tmp_path, 50).close()
     assert lines == []
     assert list((tmp_path / "journal").iterdir()) == []
 
 
 def test_append_returns_outcomes_in_the_order_of_entries(tmp_path: Path) -> None:
-    log = opened(tmp_path)
-    two = Entry(3, (offset("a", 1), offset("b", 2)))
-    outcomes = append(log, [entry(3, 0), entry(1, 10), two, entry(1, 11), entry(3, 3)])
+    log = open_log(tmp_path)
+    two_records = Entry(3, (offset("a", 1), offset("b", 2)))
+    outcomes = append(log, [entry(3, 0), entry(1, 10), two_records, entry(1, 11), entry(3, 3)])
     assert outcomes == [stored(base) for base in (0, 0, 1, 1, 3)]
     assert append(log, [entry(3, 4)]) == [stored(4)]
     assert (offsets_in(log, 3), offsets_in(log, 1), offsets_in(log, 0)) == ([0, 1, 2, 3, 4], [10, 11], [])
@@ -91,21 +91,21 @@ def test_append_returns_outcomes_in_the_order_of_entries(tmp_path: Path) -> None
 
 
 def test_reopened_log_after_clean_stop_has_all_records(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     group = GroupRecord("g", None)
     append(log, [Entry(2, (offset("g", 7), group))], 1234)
     log.close()
     assert [path.name for path in (tmp_path / "journal").iterdir()] == []
     with capture_logs() as lines:
-        again = opened(tmp_path)
-        assert list(again.read(2)) == [(0, 1234, offset("g", 7)), (1, 1234, group)]
-        assert append(again, [entry(2, 8)]) == [stored(2)]
-        again.close()
+        reopened = open_log(tmp_path)
+        assert list(reopened.read(2)) == [(0, 1234, offset("g", 7)), (1, 1234, group)]
+        assert append(reopened, [entry(2, 8)]) == [stored(2)]
+        reopened.close()
     assert lines == []
 
 
 def test_segment_files_are_read_by_kafka_python(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     for number in range(20):
         append(log, [Entry(0, (offset("gruppe-é", number, "m" * number), GroupRecord("x", None)))], 1000 + number)
     expected = list(log.read(0))
@@ -119,80 +119,83 @@ def test_segment_files_are_read_by_kafka_python(tmp_path: Path) -> None:
     assert len(actual) == 40
 
 
-rounds = st.lists(
+round_plans = st.lists(
     st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 90), min_size=1, max_size=4)), max_size=6), max_size=6
 )
 
 
 @settings(max_examples=60)
-@given(rounds, st.sampled_from([200, 400, 10**6]), st.sampled_from([150, 500, 10**6]))
+@given(round_plans, st.sampled_from([200, 400, 10**6]), st.sampled_from([150, 500, 10**6]))
 def test_appended_records_are_read(
-    tmp_path_factory: pytest.TempPathFactory, plan: list[list[tuple[int, list[int]]]], segment_bytes: int, largest: int
+    tmp_path_factory: pytest.TempPathFactory,
+    rounds: list[list[tuple[int, list[int]]]],
+    segment_bytes: int,
+    message_bytes_max: int,
 ) -> None:
     """Any mix of partitions and sizes, small segments and batches: the outcomes have each record's offset."""
     root = tmp_path_factory.mktemp("log")
-    log = opened(root, 3, segment_bytes=segment_bytes, max_message_bytes=largest)
+    log = open_log(root, 3, segment_bytes=segment_bytes, max_message_bytes=message_bytes_max)
     expected: dict[int, dict[int, OffsetRecord]] = {0: {}, 1: {}, 2: {}}
-    for turn in plan:
-        entries = [Entry(number, tuple(offset("g", size, "m" * size) for size in sizes)) for number, sizes in turn]
+    for round_ in rounds:
+        entries = [Entry(number, tuple(offset("g", size, "m" * size) for size in sizes)) for number, sizes in round_]
         for appended, outcome in zip(entries, append(log, entries), strict=True):
             if outcome.error is STORED:
-                for at, record in enumerate(appended.records):
+                for log_offset, record in enumerate(appended.records):
                     assert isinstance(record, OffsetRecord)
-                    expected[appended.partition][outcome.base_offset + at] = record
+                    expected[appended.partition][outcome.base_offset + log_offset] = record
     for number in range(3):
-        assert {at: record for at, _, record in log.read(number)} == expected[number]
+        assert {log_offset: record for log_offset, _, record in log.read(number)} == expected[number]
     log.close()
-    again = opened(root, 3)
+    reopened = open_log(root, 3)
     for number in range(3):
-        assert {at: record for at, _, record in again.read(number)} == expected[number]
-        assert again.end_offset(number) == len(expected[number])
-    again.close()
+        assert {log_offset: record for log_offset, _, record in reopened.read(number)} == expected[number]
+        assert reopened.end_offset(number) == len(expected[number])
+    reopened.close()
     shutil.rmtree(root)
 
 
 def test_entry_is_not_split_between_batches(tmp_path: Path) -> None:
     """An entry that does not fit begins the next batch."""
     entry_bytes = len(segment_after(tmp_path / "measure", entry(0, 1))) - HEADER_BYTES
-    log = opened(tmp_path / "log", max_message_bytes=HEADER_BYTES + 3 * entry_bytes)
-    pair = Entry(0, (offset("g", 1), offset("g", 2)))
-    outcomes = append(log, [entry(0, 0), pair, pair, pair, entry(0, 9), entry(0, 9)])
+    log = open_log(tmp_path / "log", max_message_bytes=HEADER_BYTES + 3 * entry_bytes)
+    two_records = Entry(0, (offset("g", 1), offset("g", 2)))
+    outcomes = append(log, [entry(0, 0), two_records, two_records, two_records, entry(0, 9), entry(0, 9)])
     log.close()
     assert [outcome.base_offset for outcome in outcomes] == [0, 1, 3, 5, 7, 8]
     assert frame_batches(tmp_path / "log", 0) == [3, 2, 3, 1]
 
 
 def segment_after(root: Path, *entries: Entry) -> bytes:
-    log = opened(root)
+    log = open_log(root)
     append(log, entries)
     log.close()
     return segment(root, 0).read_bytes()
 
 
 def test_too_large_entry_is_refused_alone(tmp_path: Path) -> None:
-    large = Entry(0, tuple(offset("g", number, "m" * 90) for number in range(5)))
-    log = opened(tmp_path, max_message_bytes=300)
-    outcomes = append(log, [entry(0, 0), large, entry(0, 1), entry(1, 5), large])
+    large_entry = Entry(0, tuple(offset("g", number, "m" * 90) for number in range(5)))
+    log = open_log(tmp_path, max_message_bytes=300)
+    outcomes = append(log, [entry(0, 0), large_entry, entry(0, 1), entry(1, 5), large_entry])
     too_large = Appended(ErrorCode.MESSAGE_TOO_LARGE, -1)
     assert outcomes == [stored(0), too_large, stored(1), stored(0), too_large]
-    assert append(log, [large]) == [too_large]
+    assert append(log, [large_entry]) == [too_large]
     assert (offsets_in(log, 0), offsets_in(log, 1), log.end_offset(0)) == ([0, 1], [5], 2)
     log.close()
 
 
 def test_largest_allowed_entry_is_accepted(tmp_path: Path) -> None:
     size = len(segment_after(tmp_path / "measure", entry(0, 0, "m" * 100)))
-    for allowed, error in ((size, STORED), (size - 1, ErrorCode.MESSAGE_TOO_LARGE)):
-        log = opened(tmp_path / str(allowed), max_message_bytes=allowed)
+    for limit, error in ((size, STORED), (size - 1, ErrorCode.MESSAGE_TOO_LARGE)):
+        log = open_log(tmp_path / str(limit), max_message_bytes=limit)
         assert append(log, [entry(0, 0, "m" * 100)])[0].error is error
         log.close()
 
 
 def test_entry_that_cannot_be_encoded_is_refused_alone(tmp_path: Path) -> None:
-    log = opened(tmp_path)
-    bad = Entry(0, (offset("g", 1), OffsetRecord("g", "t", 0, OffsetValue(2**63))))
+    log = open_log(tmp_path)
+    invalid_entry = Entry(0, (offset("g", 1), OffsetRecord("g", "t", 0, OffsetValue(2**63))))
     with capture_logs() as lines:
-        outcomes = append(log, [entry(0, 0), bad, entry(0, 1)])
+        outcomes = append(log, [entry(0, 0), invalid_entry, entry(0, 1)])
     assert outcomes == [stored(0), Appended(ErrorCode.UNKNOWN_SERVER_ERROR, -1), stored(1)]
     assert offsets_in(log, 0) == [0, 1]
     assert [line["event"] for line in lines] == ["record cannot be written"]
@@ -201,7 +204,7 @@ def test_entry_that_cannot_be_encoded_is_refused_alone(tmp_path: Path) -> None:
 
 def test_empty_round_is_answered(tmp_path: Path) -> None:
     disk = TraceDisk()
-    log = opened(tmp_path, disk=disk)
+    log = open_log(tmp_path, disk=disk)
     append(log, [entry(0, 0)])
     disk.trace.clear()
     assert append(log, []) == []
@@ -212,18 +215,18 @@ def test_empty_round_is_answered(tmp_path: Path) -> None:
 
 def test_round_is_synced_before_it_is_acknowledged_and_flushed(tmp_path: Path) -> None:
     disk = TraceDisk()
-    log = opened(tmp_path, disk=disk)
+    log = open_log(tmp_path, disk=disk)
     disk.trace.clear()
-    seen: list[tuple[str, str]] = []
-    answered = threading.Event()
+    trace_at_done: list[tuple[str, str]] = []
+    is_done = threading.Event()
 
     def done(outcomes: Sequence[Appended]) -> None:
-        seen.extend(disk.trace)
-        answered.set()
+        trace_at_done.extend(disk.trace)
+        is_done.set()
 
     log.append([entry(partition, 1) for partition in range(5)], 1, done)
-    assert answered.wait(WAIT_TIMEOUT_S)
-    assert seen == [("write", FIRST_JOURNAL), ("sync", FIRST_JOURNAL)]
+    assert is_done.wait(WAIT_TIMEOUT_S)
+    assert trace_at_done == [("write", FIRST_JOURNAL), ("sync", FIRST_JOURNAL)]
     assert offsets_in(log, 4) == [1]
     assert disk.trace.count(("write", FIRST_SEGMENT)) == 5
     assert ("sync", FIRST_SEGMENT) not in disk.trace
@@ -235,7 +238,7 @@ def test_consecutive_rounds_are_flushed_together(tmp_path: Path, monkeypatch: py
     """Many rounds are one write per file."""
     monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_INTERVAL_S", WAIT_TIMEOUT_S)
     disk = TraceDisk()
-    log = opened(tmp_path, disk=disk)
+    log = open_log(tmp_path, disk=disk)
     for number in range(30):
         append(log, [entry(0, number), entry(1, number)])
     assert offsets_in(log, 0) == list(range(30))
@@ -247,7 +250,7 @@ def test_waiting_bytes_trigger_a_flush(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_INTERVAL_S", WAIT_TIMEOUT_S)
     monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_BYTES", 1000)
     disk = TraceDisk()
-    log = opened(tmp_path, disk=disk)
+    log = open_log(tmp_path, disk=disk)
     for number in range(30):
         append(log, [entry(0, number)])
     assert disk.trace.count(("write", FIRST_SEGMENT)) >= 2
@@ -256,7 +259,7 @@ def test_waiting_bytes_trigger_a_flush(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_idle_log_flushes_waiting_batches(tmp_path: Path) -> None:
     disk = TraceDisk()
-    log = opened(tmp_path, disk=disk)
+    log = open_log(tmp_path, disk=disk)
     append(log, [entry(0, 1)])
     disk.wait_for("write", FIRST_SEGMENT)
     log.close()
@@ -264,7 +267,7 @@ def test_idle_log_flushes_waiting_batches(tmp_path: Path) -> None:
 
 def test_interval_policy_acknowledges_before_the_sync(tmp_path: Path) -> None:
     disk = TraceDisk()
-    log = opened(tmp_path, disk=disk, sync="interval", flush_interval_ms=1)
+    log = open_log(tmp_path, disk=disk, sync="interval", flush_interval_ms=1)
     disk.trace.clear()
     assert append(log, [entry(0, 1)]) == [stored(0, "written")]
     disk.wait_for("sync", FIRST_JOURNAL)
@@ -273,7 +276,7 @@ def test_interval_policy_acknowledges_before_the_sync(tmp_path: Path) -> None:
 
 def test_none_policy_never_syncs_for_a_round(tmp_path: Path) -> None:
     disk = TraceDisk()
-    log = opened(tmp_path, disk=disk, sync="none")
+    log = open_log(tmp_path, disk=disk, sync="none")
     disk.trace.clear()
     assert append(log, [entry(0, 1)]) == [stored(0, "written")]
     assert offsets_in(log, 0) == [1]
@@ -284,33 +287,33 @@ def test_none_policy_never_syncs_for_a_round(tmp_path: Path) -> None:
 
 def test_checkpoint_syncs_partitions_before_it_removes_the_journal(tmp_path: Path) -> None:
     disk = TraceDisk()
-    log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
+    log = open_log(tmp_path, disk=disk, checkpoint_bytes=1)
     append(log, [entry(0, 1), entry(1, 1)])
     disk.wait_for("remove", FIRST_JOURNAL)
     trace = disk.trace.copy()
-    removed = trace.index(("remove", FIRST_JOURNAL))
-    assert trace[:removed].count(("sync", FIRST_SEGMENT)) == 2
-    assert trace.index(("create", SECOND_JOURNAL)) < removed
+    remove_index = trace.index(("remove", FIRST_JOURNAL))
+    assert trace[:remove_index].count(("sync", FIRST_SEGMENT)) == 2
+    assert trace.index(("create", SECOND_JOURNAL)) < remove_index
     for name in (tmp_path.name, "__consumer_offsets-0", "__consumer_offsets-1"):
-        assert ("sync_folder", name) in trace[:removed]
+        assert ("sync_folder", name) in trace[:remove_index]
     assert append(log, [entry(0, 2)]) == [stored(1)]
     assert offsets_in(log, 0) == [1, 2]
     log.close()
 
 
 def test_rounds_are_acknowledged_during_a_checkpoint(tmp_path: Path) -> None:
-    """Its sync hangs, and rounds are acknowledged meanwhile by the next journal."""
+    """While the checkpoint's sync hangs, rounds are acknowledged from the next journal."""
     disk = HangingDisk()
-    log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
+    log = open_log(tmp_path, disk=disk, checkpoint_bytes=1)
     append(log, [entry(0, 0)])
     assert disk.hangs.wait(WAIT_TIMEOUT_S)
     for number in range(1, 20):
         assert append(log, [entry(0, number)]) == [stored(number)]
     disk.go_on.set()
     log.close()
-    again = opened(tmp_path)
-    assert offsets_in(again, 0) == list(range(20))
-    again.close()
+    reopened = open_log(tmp_path)
+    assert offsets_in(reopened, 0) == list(range(20))
+    reopened.close()
 
 
 class HangingDisk(TraceDisk):
@@ -330,7 +333,7 @@ class HangingDisk(TraceDisk):
 
 def test_checkpoint_is_made_after_its_interval(tmp_path: Path) -> None:
     disk = TraceDisk()
-    log = opened(tmp_path, disk=disk, checkpoint_interval_ms=1)
+    log = open_log(tmp_path, disk=disk, checkpoint_interval_ms=1)
     append(log, [entry(0, 1)])
     disk.wait_for("remove", FIRST_JOURNAL)
     log.close()
@@ -340,12 +343,12 @@ def test_checkpoint_is_made_after_its_interval(tmp_path: Path) -> None:
 def test_failed_journal_refuses_this_round_and_all_later_ones(tmp_path: Path, operation: str) -> None:
     """After a failed sync the journal's content is unknown, so commits are refused even if the disk works again."""
     disk = TraceDisk()
-    log = opened(tmp_path, disk=disk)
+    log = open_log(tmp_path, disk=disk)
     assert append(log, [entry(0, 0)]) == [stored(0)]
-    disk.fails = lambda what, name: what == operation and name == FIRST_JOURNAL
+    disk.fails = lambda called, name: called == operation and name == FIRST_JOURNAL
     with capture_logs() as lines:
         assert append(log, [entry(0, 1), entry(1, 1)]) == [FAILED, FAILED]
-        disk.fails = lambda what, name: False
+        disk.fails = lambda called, name: False
         assert append(log, [entry(0, 2)]) == [FAILED]
         assert (
             append(log, [Entry(0, (OffsetRecord("g", "t", 2**31, None),))])[0].error is ErrorCode.UNKNOWN_SERVER_ERROR
@@ -354,66 +357,66 @@ def test_failed_journal_refuses_this_round_and_all_later_ones(tmp_path: Path, op
     assert errors == ["the log has failed"]
     assert offsets_in(log, 0) == [0]  # acknowledged records can still be read
     log.close()
-    again = opened(tmp_path)
-    assert offsets_in(again, 0)[0] == 0
-    again.close()
+    reopened = open_log(tmp_path)
+    assert offsets_in(reopened, 0)[0] == 0
+    reopened.close()
 
 
 def test_failed_partition_file_loses_no_acknowledged_round(tmp_path: Path) -> None:
-    """The journal has it and is kept; the next start replays it."""
+    """The journal is kept with that round, and the next start replays it."""
     disk = TraceDisk()
-    log = opened(tmp_path, disk=disk)
-    disk.fails = lambda what, name: name == FIRST_SEGMENT
+    log = open_log(tmp_path, disk=disk)
+    disk.fails = lambda operation, name: name == FIRST_SEGMENT
     assert append(log, [entry(0, 7)]) == [stored(0)]
     with pytest.raises(OSError, match="__consumer_offsets-0 has failed"):
         log.read(0)
     assert append(log, [entry(0, 8), entry(1, 9)]) == [stored(1), stored(0)]
     log.close()
-    again = opened(tmp_path)
-    assert (offsets_in(again, 0), offsets_in(again, 1)) == ([7, 8], [9])
-    again.close()
+    reopened = open_log(tmp_path)
+    assert (offsets_in(reopened, 0), offsets_in(reopened, 1)) == ([7, 8], [9])
+    reopened.close()
 
 
 @pytest.mark.parametrize(("operation", "name"), [("sync", FIRST_SEGMENT), ("sync_folder", "__consumer_offsets-0")])
 def test_failed_checkpoint_keeps_the_journal(tmp_path: Path, operation: str, name: str) -> None:
     disk = TraceDisk()
-    log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
-    disk.fails = lambda what, which: (what, which) == (operation, name)
+    log = open_log(tmp_path, disk=disk, checkpoint_bytes=1)
+    disk.fails = lambda called, file_name: (called, file_name) == (operation, name)
     append(log, [entry(0, 7)])
     disk.wait_for(operation, name)
     log.close()
     assert (tmp_path / "journal" / FIRST_JOURNAL).exists()
-    again = opened(tmp_path)
-    assert offsets_in(again, 0) == [7]
-    again.close()
+    reopened = open_log(tmp_path)
+    assert offsets_in(reopened, 0) == [7]
+    reopened.close()
 
 
 def test_failed_creation_of_the_next_journal_fails_the_log(tmp_path: Path) -> None:
     disk = TraceDisk()
-    log = opened(tmp_path, disk=disk, checkpoint_bytes=1)
-    disk.fails = lambda what, name: (what, name) == ("create", SECOND_JOURNAL)
+    log = open_log(tmp_path, disk=disk, checkpoint_bytes=1)
+    disk.fails = lambda operation, name: (operation, name) == ("create", SECOND_JOURNAL)
     append(log, [entry(0, 7)])
     disk.wait_for("create", SECOND_JOURNAL)
     assert append(log, [entry(0, 8)]) == [FAILED]
     log.close()
-    again = opened(tmp_path)
-    assert offsets_in(again, 0) == [7]
-    again.close()
+    reopened = open_log(tmp_path)
+    assert offsets_in(reopened, 0) == [7]
+    reopened.close()
 
 
 @pytest.mark.parametrize("operation", ["create", "sync", "sync_folder"])
 def test_open_of_unusable_folder_is_refused(tmp_path: Path, operation: str) -> None:
     disk = TraceDisk()
-    disk.fails = lambda what, name: what == operation
+    disk.fails = lambda called, name: called == operation
     with pytest.raises(StartError, match="made to fail"):
-        opened(tmp_path, disk=disk)
+        open_log(tmp_path, disk=disk)
 
 
 def test_failing_callback_does_not_stop_the_log(tmp_path: Path) -> None:
     def done(outcomes: Sequence[Appended]) -> None:
         raise RuntimeError("the loop is closed")
 
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     with capture_logs() as lines:
         log.append([entry(0, 1)], 1, done)
         assert append(log, [entry(0, 2)]) == [stored(1)]
@@ -424,31 +427,31 @@ def test_failing_callback_does_not_stop_the_log(tmp_path: Path) -> None:
 
 def test_close_finishes_queued_rounds(tmp_path: Path) -> None:
     """Every appended round is acknowledged, and its records are on disk."""
-    log = opened(tmp_path)
-    answers: list[Sequence[Appended]] = []
+    log = open_log(tmp_path)
+    rounds: list[Sequence[Appended]] = []
     for number in range(200):
-        log.append([entry(number % 5, number)], 1, answers.append)
+        log.append([entry(number % 5, number)], 1, rounds.append)
     log.close()
-    assert [outcome for (outcome,) in answers] == [stored(number // 5) for number in range(200)]
+    assert [outcome for (outcome,) in rounds] == [stored(number // 5) for number in range(200)]
     assert frame_batches(tmp_path, 4) == [1] * 40
 
 
 def test_append_after_close_is_refused_with_an_outcome(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     append(log, [entry(0, 1)])
     log.close()
     log.close()
-    answers: list[Sequence[Appended]] = []
-    log.append([entry(0, 2)], 1, answers.append)
-    assert answers == [[FAILED]]
+    rounds: list[Sequence[Appended]] = []
+    log.append([entry(0, 2)], 1, rounds.append)
+    assert rounds == [[FAILED]]
     assert offsets_in(log, 0) == [1]
 
 
 def test_close_ends_all_threads(tmp_path: Path) -> None:
-    before = set(threading.enumerate())
-    log = opened(tmp_path, checkpoint_bytes=1)
+    threads_before = set(threading.enumerate())
+    log = open_log(tmp_path, checkpoint_bytes=1)
     for number in range(5):
         append(log, [entry(0, number)])
-    assert set(threading.enumerate()) - before
+    assert set(threading.enumerate()) - threads_before
     log.close()
-    assert set(threading.enumerate()) <= before
+    assert set(threading.enumerate()) <= threads_before

@@ -26,7 +26,7 @@ def batch(number: int, metadata: str = "") -> bytes:
     return encode_batch(number, 1, 1, [frame_record(0, 0, *encode(offset("g", number, metadata)))])
 
 
-def partition(
+def open_partition(
     root: Path, segment_bytes: int = 10**6, disk: Disk | None = None, journal_from: int | None = None
 ) -> Partition:
     opened = Partition(disk or LazyDisk(), root, 7, segment_bytes)
@@ -34,9 +34,9 @@ def partition(
     return opened
 
 
-def written(root: Path, count: int, segment_bytes: int = 10**6) -> Path:
+def write_partition(root: Path, count: int, segment_bytes: int = 10**6) -> Path:
     """A partition with ``count`` batches, closed; its last segment."""
-    log = partition(root, segment_bytes)
+    log = open_partition(root, segment_bytes)
     log.append([batch(number) for number in range(count)])
     log.close()
     return max(log.folder.iterdir())
@@ -52,13 +52,13 @@ def offsets(log: Partition) -> list[int]:
 
 def test_partition_without_batches_has_no_folder(tmp_path: Path) -> None:
     """An empty data folder starts without fifty folders."""
-    log = partition(tmp_path)
+    log = open_partition(tmp_path)
     assert (list(log.read()), log.end_offset, list(tmp_path.iterdir())) == ([], 0, [])
 
 
 def test_segments_have_kafkas_names(tmp_path: Path) -> None:
-    last = written(tmp_path, 3, segment_bytes=2 * BATCH_BYTES)
-    assert sorted(str(path.relative_to(tmp_path)) for path in last.parent.iterdir()) == [
+    last_segment = write_partition(tmp_path, 3, segment_bytes=2 * BATCH_BYTES)
+    assert sorted(str(path.relative_to(tmp_path)) for path in last_segment.parent.iterdir()) == [
         "__consumer_offsets-7/00000000000000000000.log",
         "__consumer_offsets-7/00000000000000000002.log",
     ]
@@ -78,30 +78,34 @@ def test_segment_names_are_parsed() -> None:
 def test_roll_syncs_the_old_segment_before_it_creates_the_next(tmp_path: Path) -> None:
     """Compaction relies on this: if a higher base exists, this segment is complete."""
     disk = TraceDisk()
-    log = partition(tmp_path, 2 * BATCH_BYTES, disk)
+    log = open_partition(tmp_path, 2 * BATCH_BYTES, disk)
     log.append([batch(0)])
     log.append([batch(1)])
     disk.trace.clear()
     log.append([batch(2)])
-    first, second = segment_name(0), segment_name(2)
+    first_name, second_name = segment_name(0), segment_name(2)
     folder = "__consumer_offsets-7"
     assert disk.trace == [
-        ("sync", first), ("sync_folder", folder), ("create", second), ("sync_folder", folder), ("write", second),
-    ]  # fmt: skip
+        ("sync", first_name),
+        ("sync_folder", folder),
+        ("create", second_name),
+        ("sync_folder", folder),
+        ("write", second_name),
+    ]
     assert offsets(log) == [0, 1, 2]
 
 
 def test_roll_splits_one_append(tmp_path: Path) -> None:
-    log = partition(tmp_path, 2 * BATCH_BYTES)
+    log = open_partition(tmp_path, 2 * BATCH_BYTES)
     log.append([batch(number) for number in range(7)])
     log.close()
     assert [path.stat().st_size for path in sorted(log.folder.iterdir())] == [2 * BATCH_BYTES] * 3 + [BATCH_BYTES]
-    again = partition(tmp_path, 2 * BATCH_BYTES)
-    assert (offsets(again), again.end_offset) == (list(range(7)), 7)
+    reopened = open_partition(tmp_path, 2 * BATCH_BYTES)
+    assert (offsets(reopened), reopened.end_offset) == (list(range(7)), 7)
 
 
 def test_batch_larger_than_a_segment_gets_its_own_segment(tmp_path: Path) -> None:
-    log = partition(tmp_path, 10)
+    log = open_partition(tmp_path, 10)
     log.append([batch(0), batch(1)])
     assert offsets(log) == [0, 1]
     assert len(list(log.folder.iterdir())) == 2
@@ -110,7 +114,7 @@ def test_batch_larger_than_a_segment_gets_its_own_segment(tmp_path: Path) -> Non
 def test_short_writes_are_continued(tmp_path: Path) -> None:
     disk = TraceDisk()
     disk.most_bytes = 5
-    log = partition(tmp_path, disk=disk)
+    log = open_partition(tmp_path, disk=disk)
     log.append([batch(0), batch(1)])
     assert offsets(log) == [0, 1]
 
@@ -119,19 +123,21 @@ def test_write_of_no_bytes_raises(tmp_path: Path) -> None:
     disk = TraceDisk()
     disk.most_bytes = 0
     with pytest.raises(OSError, match="wrote none"):
-        partition(tmp_path, disk=disk).append([batch(0)])
+        open_partition(tmp_path, disk=disk).append([batch(0)])
 
 
-@pytest.mark.parametrize("left", range(1, BATCH_BYTES))
-def test_torn_tail_is_cut(tmp_path: Path, left: int) -> None:
+@pytest.mark.parametrize("tail_bytes", range(1, BATCH_BYTES))
+def test_torn_tail_is_cut(tmp_path: Path, tail_bytes: int) -> None:
     """The last batch is incomplete: the file is cut after the one before, and appends continue there."""
-    path = written(tmp_path, 3)
-    path.write_bytes(path.read_bytes()[: 2 * BATCH_BYTES + left])
+    path = write_partition(tmp_path, 3)
+    path.write_bytes(path.read_bytes()[: 2 * BATCH_BYTES + tail_bytes])
     with capture_logs() as lines:
-        log = partition(tmp_path)
-    assert [(line["event"], line["bytes"], line["log_level"]) for line in lines] == [("torn tail cut", left, "warning")]
-    if any(batch(2)[:left]):
-        assert Path(lines[0]["kept"]).read_bytes() == batch(2)[:left]
+        log = open_partition(tmp_path)
+    assert [(line["event"], line["bytes"], line["log_level"]) for line in lines] == [
+        ("torn tail cut", tail_bytes, "warning")
+    ]
+    if any(batch(2)[:tail_bytes]):
+        assert Path(lines[0]["kept"]).read_bytes() == batch(2)[:tail_bytes]
     else:
         assert lines[0]["kept"] == "no, all zeros"
     assert (path.stat().st_size, log.end_offset) == (2 * BATCH_BYTES, 2)
@@ -140,68 +146,68 @@ def test_torn_tail_is_cut(tmp_path: Path, left: int) -> None:
 
 
 def test_open_of_complete_log_logs_nothing(tmp_path: Path) -> None:
-    written(tmp_path, 3)
+    write_partition(tmp_path, 3)
     with capture_logs() as lines:
-        assert partition(tmp_path).end_offset == 3
+        assert open_partition(tmp_path).end_offset == 3
     assert lines == []
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 300, b"\xff" * 300, b"\2" * 300, b"\0\0\0\0\0\0\0\3\0\0\0\x50"])
 def test_arbitrary_tail_is_cut(tmp_path: Path, tail: bytes) -> None:
     """A file system leaves zeros if it had extended the file but not written the data."""
-    path = written(tmp_path, 3)
+    path = write_partition(tmp_path, 3)
     path.write_bytes(path.read_bytes() + tail)
     with capture_logs():
-        assert partition(tmp_path).end_offset == 3
+        assert open_partition(tmp_path).end_offset == 3
     assert path.stat().st_size == 3 * BATCH_BYTES
 
 
-@pytest.mark.parametrize("at", [8, 11, 16, 17, 30, BATCH_BYTES - 1])
-def test_damage_in_the_middle_is_kept_and_reported(tmp_path: Path, at: int) -> None:
+@pytest.mark.parametrize("position", [8, 11, 16, 17, 30, BATCH_BYTES - 1])
+def test_damage_in_the_middle_is_kept_and_reported(tmp_path: Path, position: int) -> None:
     """Later batches are valid, so the bytes were overwritten or lost: they are reported, and later batches are used."""
-    path = written(tmp_path, 3)
-    bad = bytearray(path.read_bytes())
-    bad[BATCH_BYTES + at] ^= 0x40
-    path.write_bytes(bad)
-    log = partition(tmp_path)
+    path = write_partition(tmp_path, 3)
+    damaged = bytearray(path.read_bytes())
+    damaged[BATCH_BYTES + position] ^= 0x40
+    path.write_bytes(damaged)
+    log = open_partition(tmp_path)
     damages = log.damage_registry.damages()
     assert [damage[:3] + damage[4:6] for damage in damages] == [(path, BATCH_BYTES, BATCH_BYTES, 1, 2)]
     log.append([batch(3)])
     assert offsets(log) == [0, 2, 3]
     assert log.damage_registry.damages() == damages
-    assert path.read_bytes() == bad + batch(3)
+    assert path.read_bytes() == damaged + batch(3)
 
 
 @pytest.mark.parametrize(("journal_from", "is_cut"), [(0, True), (1, True), (2, False), (3, False)])
 def test_damage_in_the_journals_zone_is_cut(tmp_path: Path, journal_from: int, is_cut: bool) -> None:
     """Batch 1 is damaged. Valid batches may follow in the unsynced zone only, which is written in any order."""
-    path = written(tmp_path, 3)
-    bad = bytearray(path.read_bytes())
-    bad[BATCH_BYTES + 40] ^= 1
-    path.write_bytes(bad)
-    log = partition(tmp_path, journal_from=journal_from)
+    path = write_partition(tmp_path, 3)
+    damaged = bytearray(path.read_bytes())
+    damaged[BATCH_BYTES + 40] ^= 1
+    path.write_bytes(damaged)
+    log = open_partition(tmp_path, journal_from=journal_from)
     assert log.end_offset == (1 if is_cut else 3)
     assert path.stat().st_size == (1 if is_cut else 3) * BATCH_BYTES
     assert len(log.damage_registry.damages()) == (0 if is_cut else 1)
-    kept = path.with_name(path.name + ".torn-1")
-    assert kept.exists() == is_cut
+    quarantined = path.with_name(path.name + ".torn-1")
+    assert quarantined.exists() == is_cut
     if is_cut:
-        assert kept.read_bytes() == bad[BATCH_BYTES:]
+        assert quarantined.read_bytes() == damaged[BATCH_BYTES:]
 
 
 def test_decreasing_offsets_are_damage(tmp_path: Path) -> None:
-    path = written(tmp_path, 2)
+    path = write_partition(tmp_path, 2)
     path.write_bytes(path.read_bytes() + batch(0))
     with capture_logs() as lines:
-        assert partition(tmp_path).end_offset == 2
+        assert open_partition(tmp_path).end_offset == 2
     assert "offset 0, expected 2 or more" in lines[0]["reason"]
 
 
 def test_empty_segment_is_appended_to(tmp_path: Path) -> None:
-    """The process died between the creation of the next segment and the first write to it."""
-    path = written(tmp_path, 3)
+    """The process ended between the creation of the next segment and the first write to it."""
+    path = write_partition(tmp_path, 3)
     (path.parent / segment_name(3)).touch()
-    log = partition(tmp_path)
+    log = open_partition(tmp_path)
     assert log.end_offset == 3
     log.append([batch(3)])
     assert offsets(log) == [0, 1, 2, 3]
@@ -209,48 +215,48 @@ def test_empty_segment_is_appended_to(tmp_path: Path) -> None:
 
 def test_offset_gaps_and_foreign_file_names_are_accepted(tmp_path: Path) -> None:
     """A compacted log has gaps, and Kafka keeps other files beside the segments."""
-    path = written(tmp_path, 1)
+    path = write_partition(tmp_path, 1)
     path.write_bytes(batch(4) + batch(9))
     (path.parent / "00000000000000000000.index").write_bytes(b"x")
-    log = partition(tmp_path)
+    log = open_partition(tmp_path)
     assert (offsets(log), log.end_offset) == ([4, 9], 10)
 
 
 def test_read_excludes_later_appends(tmp_path: Path) -> None:
     """An iterator returns the log as of its creation, even across a roll."""
-    log = partition(tmp_path, 2 * BATCH_BYTES)
+    log = open_partition(tmp_path, 2 * BATCH_BYTES)
     log.append([batch(0)])
-    before = log.read()
+    records = log.read()
     log.append([batch(1), batch(2)])
-    assert [log_offset for log_offset, _, _ in before] == [0]
+    assert [log_offset for log_offset, _, _ in records] == [0]
 
 
 def test_transactional_offsets_are_read_as_pending(tmp_path: Path) -> None:
-    path = written(tmp_path, 2)
+    path = write_partition(tmp_path, 2)
     transactional = (2).to_bytes(8, "big") + TRANSACTIONAL[8:]
     path.write_bytes(path.read_bytes() + transactional + batch(3))
-    records = [record for _, _, record in partition(tmp_path).read()]
+    records = [record for _, _, record in open_partition(tmp_path).read()]
     value = OffsetValue(42, 3, "x", 1_700_000_000_000)
     assert records[2] == PendingOffsetRecord("g", "t", 0, value, 1000, 2)
     assert all(isinstance(records[index], OffsetRecord) for index in (0, 1, 3))
 
 
 def test_damage_in_a_closed_segment_is_registered_when_read(tmp_path: Path) -> None:
-    last = written(tmp_path, 4, 2 * BATCH_BYTES)
-    first = last.parent / segment_name(0)
-    first.write_bytes(first.read_bytes()[:-1] + b"\xff")
-    log = partition(tmp_path)
+    last_segment = write_partition(tmp_path, 4, 2 * BATCH_BYTES)
+    first_segment = last_segment.parent / segment_name(0)
+    first_segment.write_bytes(first_segment.read_bytes()[:-1] + b"\xff")
+    log = open_partition(tmp_path)
     assert log.damage_registry.damages() == []
     assert offsets(log) == [0, 2, 3]
     assert [damage[:3] + damage[4:] for damage in log.damage_registry.damages()] == [
-        (first, BATCH_BYTES, BATCH_BYTES, 1, 2, True)
+        (first_segment, BATCH_BYTES, BATCH_BYTES, 1, 2, True)
     ]
 
 
 def test_batch_of_unknown_codec_opens_but_cannot_be_read(tmp_path: Path) -> None:
-    path = written(tmp_path, 1)
+    path = write_partition(tmp_path, 1)
     path.write_bytes(path.read_bytes() + with_attributes(batch(1), 5))
-    log = partition(tmp_path)
+    log = open_partition(tmp_path)
     assert log.end_offset == 2
     with pytest.raises(ValueError, match="compressed with codec 5"):
         offsets(log)
@@ -259,28 +265,28 @@ def test_batch_of_unknown_codec_opens_but_cannot_be_read(tmp_path: Path) -> None
 @pytest.mark.parametrize("chunk_bytes", [12, 61, BATCH_BYTES - 1, BATCH_BYTES, BATCH_BYTES + 1, 1000])
 def test_scan_finds_batches_with_any_chunk_size(tmp_path: Path, chunk_bytes: int) -> None:
     """Small chunks, a batch larger than a chunk, and a truncated end with each chunk size."""
-    path = written(tmp_path, 3)
+    path = write_partition(tmp_path, 3)
     path.write_bytes(path.read_bytes() + batch(3, "m" * 500) + batch(4))
-    actual = [(each.position, each.base_offset) for each in scan(Disk(), path, None, chunk_bytes)]
-    last = 3 * BATCH_BYTES + len(batch(3, "m" * 500))
-    assert actual == [(0, 0), (BATCH_BYTES, 1), (2 * BATCH_BYTES, 2), (3 * BATCH_BYTES, 3), (last, 4)]
-    whole = path.read_bytes()
+    actual = [(found_batch.position, found_batch.base_offset) for found_batch in scan(Disk(), path, None, chunk_bytes)]
+    last_position = 3 * BATCH_BYTES + len(batch(3, "m" * 500))
+    assert actual == [(0, 0), (BATCH_BYTES, 1), (2 * BATCH_BYTES, 2), (3 * BATCH_BYTES, 3), (last_position, 4)]
+    content = path.read_bytes()
     for missing in (1, BATCH_BYTES - 5, BATCH_BYTES + 100):
-        path.write_bytes(whole[:-missing])
+        path.write_bytes(content[:-missing])
         with pytest.raises(DamagedBatch, match="cut off"):
             list(scan(Disk(), path, None, chunk_bytes))
 
 
-@pytest.mark.parametrize("left", [0, 11, 12, 60, BATCH_BYTES - 1])
-def test_file_truncated_during_a_scan_raises(tmp_path: Path, left: int) -> None:
-    path = written(tmp_path, 4)
-    path.write_bytes(path.read_bytes()[: 3 * BATCH_BYTES + left])
+@pytest.mark.parametrize("tail_bytes", [0, 11, 12, 60, BATCH_BYTES - 1])
+def test_file_truncated_during_a_scan_raises(tmp_path: Path, tail_bytes: int) -> None:
+    path = write_partition(tmp_path, 4)
+    path.write_bytes(path.read_bytes()[: 3 * BATCH_BYTES + tail_bytes])
     with pytest.raises(DamagedBatch, match="cut off"):
         list(scan(Disk(), path, 4 * BATCH_BYTES))
 
 
 def test_open_with_surplus_partition_folder_is_refused(tmp_path: Path) -> None:
     """A server would look for groups in the wrong partitions."""
-    written(tmp_path, 1)
+    write_partition(tmp_path, 1)
     with pytest.raises(StartError, match="found __consumer_offsets-7, expected partitions 0 to 4 only"):
         Partitions(Disk(), tmp_path, 5, 100).open({})

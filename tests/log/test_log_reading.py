@@ -39,9 +39,9 @@ def batch(number: int) -> bytes:
 BATCH_BYTES = len(batch(0))
 
 
-def written(root: Path, count: int, a_segment: int = 10**6) -> Path:
+def write_partition(root: Path, count: int, batches_per_segment: int = 10**6) -> Path:
     """The folder of a closed partition with ``count`` batches, ``a_segment`` of them in each segment."""
-    partition = Partition(LazyDisk(), root, 7, a_segment * BATCH_BYTES)
+    partition = Partition(LazyDisk(), root, 7, batches_per_segment * BATCH_BYTES)
     partition.open(None)
     partition.append([batch(number) for number in range(count)])
     partition.close()
@@ -60,14 +60,14 @@ def offsets_and_damages(folder: Path, disk: Disk | None = None) -> tuple[list[in
     return [log_offset for log_offset, _, _ in read_partition(folder, disk, damages.append)], damages
 
 
-def flip(path: Path, position: int) -> None:
+def flip_byte(path: Path, position: int) -> None:
     data = bytearray(path.read_bytes())
     data[position] ^= 0xFF
     path.write_bytes(data)
 
 
 def test_read_partition_equals_partition_read(tmp_path: Path) -> None:
-    folder = written(tmp_path, 10, a_segment=3)
+    folder = write_partition(tmp_path, 10, batches_per_segment=3)
     assert len(list(folder.iterdir())) == 4
     partition = Partition(Disk(), tmp_path, 7, 1)
     partition.open(None)
@@ -84,29 +84,31 @@ def test_folder_in_use_is_read_without_changes(tmp_path: Path) -> None:
         log.open()
         append(log, [entry(2, 1), entry(2, 2), entry(4, 3)])
         log.read(2)  # waits for the flush
-        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        files_before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
         disk = TraceDisk()
-        read = {number: offsets(path, disk) for number, path in partition_folders(tmp_path, disk).items()}
-        assert read == {2: [0, 1], 4: [0]}
+        offsets_by_partition = {
+            number: offsets(path, disk) for number, path in partition_folders(tmp_path, disk).items()
+        }
+        assert offsets_by_partition == {2: [0, 1], 4: [0]}
         assert disk.trace == []
-        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files_before
         log.close()
 
 
 @given(size=st.integers(0, 3 * BATCH_BYTES))
 def test_read_ends_at_a_torn_end(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
-    folder = written(tmp_path_factory.mktemp("torn"), 5, a_segment=2)
-    last = folder / "00000000000000000004.log"
-    last.write_bytes((batch(4) + batch(5) + batch(6))[:size])
+    folder = write_partition(tmp_path_factory.mktemp("torn"), 5, batches_per_segment=2)
+    last_segment = folder / "00000000000000000004.log"
+    last_segment.write_bytes((batch(4) + batch(5) + batch(6))[:size])
     assert offsets(folder) == list(range(4 + size // BATCH_BYTES))
-    assert last.stat().st_size == size
+    assert last_segment.stat().st_size == size
 
 
 @given(position=st.integers(0, 3 * BATCH_BYTES - 1))
 def test_wrong_byte_loses_its_batch_and_is_reported(tmp_path_factory: pytest.TempPathFactory, position: int) -> None:
     """Kafka's checksum does not cover base offset and leader epoch; a wrong offset shows when later ones are lower."""
-    folder = written(tmp_path_factory.mktemp("flipped"), 3)
-    flip(folder / FIRST_SEGMENT, position)
+    folder = write_partition(tmp_path_factory.mktemp("flipped"), 3)
+    flip_byte(folder / FIRST_SEGMENT, position)
     number, at = divmod(position, BATCH_BYTES)
     actual, damages = offsets_and_damages(folder)
     if at in range(12, 16):
@@ -115,14 +117,14 @@ def test_wrong_byte_loses_its_batch_and_is_reported(tmp_path_factory: pytest.Tem
         assert actual[:2] == [0, 1] and damages == []
         assert at < 8 or len(actual) == 2
     else:
-        assert actual == [each for each in range(3) if each != number]
+        assert actual == [value for value in range(3) if value != number]
         (damage,) = damages
         assert damage[:3] == (folder / FIRST_SEGMENT, number * BATCH_BYTES, BATCH_BYTES)
         assert damage.lost == f"{number} to {number}"
 
 
 def test_torn_closed_segment_reports_offsets_up_to_the_next(tmp_path: Path) -> None:
-    folder = written(tmp_path, 3, a_segment=2)
+    folder = write_partition(tmp_path, 3, batches_per_segment=2)
     (folder / FIRST_SEGMENT).write_bytes(batch(0) + batch(1)[:-1])
     actual, (damage,) = offsets_and_damages(folder)
     assert (actual, damage.path, damage.position) == ([0, 2], folder / FIRST_SEGMENT, BATCH_BYTES)
@@ -130,9 +132,9 @@ def test_torn_closed_segment_reports_offsets_up_to_the_next(tmp_path: Path) -> N
 
 
 def test_damaged_partition_reads_as_in_the_server(tmp_path: Path) -> None:
-    folder = written(tmp_path, 9, a_segment=3)
+    folder = write_partition(tmp_path, 9, batches_per_segment=3)
     for path, position in zip(sorted(folder.iterdir()), (30, BATCH_BYTES + 30, 40), strict=True):
-        flip(path, position)
+        flip_byte(path, position)
     partition = Partition(Disk(), tmp_path, 7, 1)
     partition.open(None)
     expected = [log_offset for log_offset, _, _ in partition.read()]
@@ -143,7 +145,7 @@ def test_damaged_partition_reads_as_in_the_server(tmp_path: Path) -> None:
 
 
 def test_decreasing_offsets_are_damage(tmp_path: Path) -> None:
-    folder = written(tmp_path, 3)
+    folder = write_partition(tmp_path, 3)
     (folder / FIRST_SEGMENT).write_bytes(batch(0) + batch(1) + batch(1) + batch(2))
     actual, (damage,) = offsets_and_damages(folder)
     assert (actual, damage.position, damage.lost) == ([0, 1, 2], 2 * BATCH_BYTES, "none")
@@ -151,35 +153,37 @@ def test_decreasing_offsets_are_damage(tmp_path: Path) -> None:
 
 
 def test_malformed_record_error_names_file_and_byte(tmp_path: Path) -> None:
-    folder = written(tmp_path, 1)
-    strange = encode_batch(1, 1, 1, [frame_record(0, 0, b"\0\1", b""), frame_record(0, 1, *encode(offset("g", 2)))])
-    (folder / FIRST_SEGMENT).write_bytes(batch(0) + strange)
+    folder = write_partition(tmp_path, 1)
+    invalid_batch = encode_batch(
+        1, 1, 1, [frame_record(0, 0, b"\0\1", b""), frame_record(0, 1, *encode(offset("g", 2)))]
+    )
+    (folder / FIRST_SEGMENT).write_bytes(batch(0) + invalid_batch)
     actual, (damage,) = offsets_and_damages(folder)
     assert (actual, damage.position, damage.lost) == ([0, 2], BATCH_BYTES, "1 to 1")
     assert damage.reason.startswith("record at offset 1: ")
 
 
 def test_records_that_do_not_match_their_batch_are_damage(tmp_path: Path) -> None:
-    """Its checksum is correct, so the bytes are as written."""
-    folder = written(tmp_path, 1)
-    strange = encode_batch(1, 1, 1, [frame_record(0, 0, *encode(offset("g", 1))), b"\x7f"])
-    (folder / FIRST_SEGMENT).write_bytes(batch(0) + strange + batch(3))
+    """The checksum is correct, so the disk returned the bytes that were written."""
+    folder = write_partition(tmp_path, 1)
+    mismatched_batch = encode_batch(1, 1, 1, [frame_record(0, 0, *encode(offset("g", 1))), b"\x7f"])
+    (folder / FIRST_SEGMENT).write_bytes(batch(0) + mismatched_batch + batch(3))
     actual, (damage,) = offsets_and_damages(folder)
     assert (actual, damage.position, damage.lost) == ([0, 1, 3], BATCH_BYTES, "2 to 2")
 
 
 def test_read_without_damage_list_logs_damage(tmp_path: Path) -> None:
-    folder = written(tmp_path, 3)
-    flip(folder / FIRST_SEGMENT, 30)
+    folder = write_partition(tmp_path, 3)
+    flip_byte(folder / FIRST_SEGMENT, 30)
     with capture_logs() as lines:
         assert {key: log_offset for key, (log_offset, _) in live_offsets(folder).items()} == {("g", "t", 0): 2}
         assert live_groups(folder) == {}
-    reported = [(line["event"], line["file"], line["byte"], line["lost_offsets"]) for line in lines]
-    assert reported == [("damage in the log", str(folder / FIRST_SEGMENT), 0, "0 to 0")] * 2
+    actual = [(line["event"], line["file"], line["byte"], line["lost_offsets"]) for line in lines]
+    assert actual == [("damage in the log", str(folder / FIRST_SEGMENT), 0, "0 to 0")] * 2
 
 
 def test_batch_of_unknown_codec_is_refused_with_its_name(tmp_path: Path) -> None:
-    folder = written(tmp_path, 1)
+    folder = write_partition(tmp_path, 1)
     (folder / FIRST_SEGMENT).write_bytes(with_attributes(batch(0), 5))
     with pytest.raises(UnsupportedCompression, match="codec 5"):
         offsets(folder)
@@ -201,15 +205,15 @@ def test_batch_of_unknown_codec_is_refused_with_its_name(tmp_path: Path) -> None
 def test_transactional_offsets_count_after_the_commit(
     tmp_path: Path, endings: tuple[str, ...], expected: dict[object, object]
 ) -> None:
-    folder = written(tmp_path, 1)
+    folder = write_partition(tmp_path, 1)
     batches = [bytes(8) + TRANSACTIONAL[8:]]  # at offset 0
-    batches += [ending(kind, number) for number, kind in enumerate(endings, 1)]
+    batches += [batch_after_transaction(kind, number) for number, kind in enumerate(endings, 1)]
     (folder / FIRST_SEGMENT).write_bytes(b"".join(batches))
     actual = {key: (log_offset, value.offset) for key, (log_offset, value) in live_offsets(folder).items()}
     assert actual == expected
 
 
-def ending(kind: str, number: int) -> bytes:
+def batch_after_transaction(kind: str, number: int) -> bytes:
     """A batch at offset ``number`` that follows the transaction of producer 1000."""
     if kind in ("commit", "abort"):
         pair = encode_marker(MarkerRecord(1000, 2, kind == "commit"))
@@ -231,8 +235,8 @@ class GrowingDisk(Disk):
 
 
 def test_appends_during_a_read_are_not_returned(tmp_path: Path) -> None:
-    """The file has grown, even by a whole segment, between the check of its size and the read."""
-    folder = written(tmp_path, 2)
+    """The file grows, even by a whole segment, between the check of its size and the read."""
+    folder = write_partition(tmp_path, 2)
     path = folder / FIRST_SEGMENT
     path.write_bytes(b"".join(map(batch, range(3))) + batch(3)[:20])
     steps = [
@@ -245,11 +249,11 @@ def test_appends_during_a_read_are_not_returned(tmp_path: Path) -> None:
 
 def test_batch_completed_during_the_check_is_not_damage(tmp_path: Path) -> None:
     """The batch is first read half written, and complete with a successor a moment later."""
-    folder = written(tmp_path, 1)
+    folder = write_partition(tmp_path, 1)
     path = folder / FIRST_SEGMENT
-    whole = b"".join(map(batch, range(3)))
-    path.write_bytes(batch(0) + batch(1)[:30] + bytes(len(whole) - BATCH_BYTES - 30))
-    assert offsets(folder, GrowingDisk(int, lambda: path.write_bytes(whole))) == [0]
+    complete = b"".join(map(batch, range(3)))
+    path.write_bytes(batch(0) + batch(1)[:30] + bytes(len(complete) - BATCH_BYTES - 30))
+    assert offsets(folder, GrowingDisk(int, lambda: path.write_bytes(complete))) == [0]
     assert offsets(folder) == [0, 1, 2]
 
 

@@ -45,7 +45,7 @@ GROUP_VALUES = {
     "00030008636f6e73756d657200000001000572616e676500026d310000018bcfe568000000000100026d310002693100026331"
     "000a2f3132372e302e302e31000493e00000afc80000000201020000000103": group(COMMITTED_MS, "i1", 300000),
     "0003000000000000ffffffff0000018bcfe5680000000000": GroupValue("", 0, None, None, COMMITTED_MS, ()),
-    # v4 by its schema: compact strings, bytes, arrays; tagged fields at the ends (the member has one, unknown).
+    # v4 by its schema: compact strings, bytes and arrays, and tagged fields at the ends. The member has an unknown one.
     "000409636f6e73756d6572000000010672616e6765036d310000018bcfe5680002036d31036931036331"
     "0b2f3132372e302e302e31000493e00000afc80301020203" + "010702aabb" + "00": group(COMMITTED_MS, "i1", 300000),
 }
@@ -119,9 +119,9 @@ def test_offset_with_expiry_has_no_leader_epoch(metadata: str, offset: int, expi
 def test_value_truncated_at_any_byte_is_damaged(key: bytes, text: str) -> None:
     value = bytes.fromhex(text)
     for size in range(len(value)):
-        with pytest.raises(DamagedRecord, match="damaged record value at byte") as caught:
+        with pytest.raises(DamagedRecord, match="damaged record value at byte") as error:
             decode(key, value[:size])
-        assert 0 <= caught.value.position <= size
+        assert 0 <= error.value.position <= size
 
 
 @pytest.mark.parametrize("key", [OFFSET_KEY, GROUP_KEY])
@@ -153,9 +153,9 @@ def test_key_truncated_at_any_byte_is_damaged(key: bytes) -> None:
 def test_damaged_record_error_names_part_and_byte(
     key: str | None, value: str | None, part: str, position: int, reason: str
 ) -> None:
-    with pytest.raises(DamagedRecord, match=reason) as caught:
+    with pytest.raises(DamagedRecord, match=reason) as error:
         decode(None if key is None else bytes.fromhex(key), None if value is None else bytes.fromhex(value))
-    assert (caught.value.part, caught.value.position) == (part, position)
+    assert (error.value.part, error.value.position) == (part, position)
 
 
 @given(st.binary(max_size=60), st.none() | st.binary(max_size=60))
@@ -206,9 +206,9 @@ def test_values_beyond_the_schema_are_refused(record: Any) -> None:
 @given(st.lists(offset_records | group_records, max_size=4), st.sampled_from([0, 1, 63, 64, 8191, 8192, 10**6]))
 def test_fast_encoder_writes_the_same_bytes(records: list[OffsetRecord | GroupRecord], delta: int) -> None:
     """Compares the fast and the plain encoder, twice so that the table of keys is used."""
-    hot = RecordEncoder()
+    record_encoder = RecordEncoder()
     for record in records + records:
-        assert hot.frame(record, delta) == frame_record(0, delta, *encode(record))
+        assert record_encoder.frame(record, delta) == frame_record(0, delta, *encode(record))
 
 
 @given(st.sampled_from([0, 1, 38, 39, 40, 8166, 8167, 8168, 20000, MAX_STRING_BYTES]))
@@ -220,8 +220,8 @@ def test_fast_encoder_is_right_at_varint_boundaries(size: int) -> None:
 def test_key_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """With more groups than its limit it does not grow, and keys are not confused."""
     monkeypatch.setattr(encoder, "KEY_TABLE_LIMIT", 3)
-    hot = RecordEncoder()
+    record_encoder = RecordEncoder()
     for number in [*range(10), *range(10)]:
         record = OffsetRecord(f"g{number}", "t", number, OffsetValue(1))
-        assert hot.frame(record, 0) == frame_record(0, 0, *encode(record))
-        assert len(hot._keys) <= 3
+        assert record_encoder.frame(record, 0) == frame_record(0, 0, *encode(record))
+        assert len(record_encoder._keys) <= 3

@@ -42,7 +42,7 @@ FIRST_JOURNAL = journal_file_name(0)
 SECOND_JOURNAL = journal_file_name(1)
 
 
-def opened(root: Path, partitions: int = 5, disk: Disk | None = None, **options: Any) -> OffsetsLog:
+def open_log(root: Path, partitions: int = 5, disk: Disk | None = None, **options: Any) -> OffsetsLog:
     log = OffsetsLog(root, partitions, disk=disk or LazyDisk(), **options, new_salt=fixed_salt)
     log.open()
     return log
@@ -52,9 +52,9 @@ def segment(root: Path, partition: int) -> Path:
     return root / f"__consumer_offsets-{partition}" / FIRST_SEGMENT
 
 
-def killed(root: Path, count: int = 4) -> Path:
+def copy_of_killed_log(root: Path, count: int = 4) -> Path:
     """A copy of a killed log: all rounds are in the journal, and the partition files as ``flush`` left them."""
-    log = opened(root / "live")
+    log = open_log(root / "live")
     for number in range(count):
         append(log, [entry(0, number), entry(1, number)])
     assert offsets_in(log, 0) == list(range(count))
@@ -64,10 +64,10 @@ def killed(root: Path, count: int = 4) -> Path:
 
 
 def test_start_replays_the_journal_and_logs_it(tmp_path: Path) -> None:
-    root = killed(tmp_path)
+    root = copy_of_killed_log(tmp_path)
     shutil.rmtree(root / "__consumer_offsets-1")
     with capture_logs() as lines:
-        log = opened(root)
+        log = open_log(root)
     assert [(line["event"], line["batches"], line["skipped"], line["torn_bytes"]) for line in lines] == [
         ("journal replayed", 4, 4, 0)
     ]
@@ -77,34 +77,34 @@ def test_start_replays_the_journal_and_logs_it(tmp_path: Path) -> None:
 
 
 def test_second_replay_of_a_journal_adds_nothing(tmp_path: Path) -> None:
-    """The process died again, after the replay and before the journal was removed."""
-    root = killed(tmp_path)
-    old = (root / "journal" / FIRST_JOURNAL).read_bytes()
+    """The process ended again, after the replay and before the journal was removed."""
+    root = copy_of_killed_log(tmp_path)
+    journal_bytes = (root / "journal" / FIRST_JOURNAL).read_bytes()
     for _ in range(2):
-        (root / "journal" / FIRST_JOURNAL).write_bytes(old)
+        (root / "journal" / FIRST_JOURNAL).write_bytes(journal_bytes)
         with capture_logs():
-            log = opened(root)
+            log = open_log(root)
         assert (offsets_in(log, 0), offsets_in(log, 1)) == ([0, 1, 2, 3], [0, 1, 2, 3])
         log.close()
 
 
 def test_interrupted_flush_is_completed_by_replay(tmp_path: Path) -> None:
-    root = killed(tmp_path)
+    root = copy_of_killed_log(tmp_path)
     data = segment(root, 0).read_bytes()
     for size in range(0, len(data), 7):
-        again = tmp_path / f"half-{size}"
-        shutil.copytree(root, again)
-        segment(again, 0).write_bytes(data[:size])
+        copy = tmp_path / f"half-{size}"
+        shutil.copytree(root, copy)
+        segment(copy, 0).write_bytes(data[:size])
         with capture_logs():
-            log = opened(again)
+            log = open_log(copy)
         assert offsets_in(log, 0) == [0, 1, 2, 3]
         log.close()
-        assert segment(again, 0).read_bytes() == data
+        assert segment(copy, 0).read_bytes() == data
 
 
 def test_torn_frame_is_skipped_and_logged(tmp_path: Path) -> None:
-    """It was never acknowledged, because its sync did not complete."""
-    root = killed(tmp_path)
+    """The round was never acknowledged, because its sync did not complete."""
+    root = copy_of_killed_log(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
     data = path.read_bytes()
     end = journal.scan_journal(data, SALT).valid_bytes
@@ -112,7 +112,7 @@ def test_torn_frame_is_skipped_and_logged(tmp_path: Path) -> None:
     for partition in (0, 1):
         shutil.rmtree(root / f"__consumer_offsets-{partition}")
     with capture_logs() as lines:
-        log = opened(root)
+        log = open_log(root)
     assert (offsets_in(log, 0), offsets_in(log, 1)) == ([0, 1, 2], [0, 1, 2])
     assert lines[0]["torn_bytes"] > 100
     log.close()
@@ -120,72 +120,72 @@ def test_torn_frame_is_skipped_and_logged(tmp_path: Path) -> None:
 
 def test_start_with_gap_between_partition_and_journal_is_refused(tmp_path: Path) -> None:
     """The partition's files were removed after a checkpoint; a start would lose offsets without an error."""
-    live = tmp_path / "live"
+    live_root = tmp_path / "live"
     disk = TraceDisk()
-    log = opened(live, disk=disk, checkpoint_bytes=1)
+    log = open_log(live_root, disk=disk, checkpoint_bytes=1)
     append(log, [entry(0, 0)])
     disk.wait_for("remove", FIRST_JOURNAL)
     log.close()
-    reopened = opened(live)
+    reopened = open_log(live_root)
     append(reopened, [entry(0, 1)])
-    shutil.copytree(live, tmp_path / "copy")
+    shutil.copytree(live_root, tmp_path / "copy")
     reopened.close()
     shutil.rmtree(tmp_path / "copy" / "__consumer_offsets-0")
     with pytest.raises(StartError, match="__consumer_offsets-0: ends at offset 0, expected 1 or more"):
-        opened(tmp_path / "copy")
+        open_log(tmp_path / "copy")
 
 
 def test_start_with_lost_partition_end_and_no_later_batch_is_refused(tmp_path: Path) -> None:
     """A file truncated at a batch looks complete; the journal states a higher end."""
-    live = tmp_path / "live"
-    log = opened(live)
+    live_root = tmp_path / "live"
+    log = open_log(live_root)
     append(log, [entry(0, 0)])
     log.close()
-    reopened = opened(live)
-    shutil.copytree(live, tmp_path / "copy")
+    reopened = open_log(live_root)
+    shutil.copytree(live_root, tmp_path / "copy")
     reopened.close()
     shutil.rmtree(tmp_path / "copy" / "__consumer_offsets-0")
     with pytest.raises(StartError, match="__consumer_offsets-0: ends at offset 0, expected 1 or more"):
-        opened(tmp_path / "copy")
+        open_log(tmp_path / "copy")
 
 
 def test_start_with_journal_of_more_partitions_is_refused(tmp_path: Path) -> None:
-    root = killed(tmp_path)
+    root = copy_of_killed_log(tmp_path)
     for partition in (0, 1):
         shutil.rmtree(root / f"__consumer_offsets-{partition}")
     with pytest.raises(StartError, match=r"found 5 and 0 partitions, expected 1 and 0 partitions by .*callboard.json"):
-        opened(root, 1)
+        open_log(root, 1)
 
 
 @pytest.mark.parametrize(("offsets", "transactions"), [(6, 0), (4, 0), (5, 1)])
 def test_start_with_other_partition_counts_than_the_journal_is_refused_and_changes_nothing(
     tmp_path: Path, offsets: int, transactions: int
 ) -> None:
-    root = killed(tmp_path)
-    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    root = copy_of_killed_log(tmp_path)
+    files_before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     log = OffsetsLog(root, offsets, transactions_partitions=transactions, disk=LazyDisk())
-    with pytest.raises(StartError) as refused:
+    with pytest.raises(StartError) as error:
         log.open()
-    for reported in (
+    for expected_text in (
         f"{root}/journal/{FIRST_JOURNAL}: found 5 and 0 partitions",
         f"expected {offsets} and {transactions} partitions by {root}/callboard.json",
         f"callboard log repair {root} --partitions 5 --transaction-partitions",
     ):
-        assert reported in str(refused.value)
-    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+        assert expected_text in str(error.value)
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == files_before
 
 
 def test_start_with_other_partition_counts_in_one_of_two_journal_files_is_refused(tmp_path: Path) -> None:
-    root = killed(tmp_path)
+    root = copy_of_killed_log(tmp_path)
     later = new_journal(LazyDisk(), root / "journal", 1, {}, counts=PartitionCounts(5, 1))
     later.close()
     with pytest.raises(StartError, match=f"{later.path}: found 5 and 1 partitions, expected 5 and 0"):
-        opened(root)
+        open_log(root)
 
 
 def test_start_with_damaged_first_frame_replays_later_rounds(tmp_path: Path) -> None:
     """Only that frame is lost, because the salt is in the file's name."""
-    root = killed(tmp_path)
+    root = copy_of_killed_log(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
     data = bytearray(path.read_bytes())
     data[:24] = bytes(24)
@@ -193,25 +193,25 @@ def test_start_with_damaged_first_frame_replays_later_rounds(tmp_path: Path) -> 
     for partition in (0, 1):
         shutil.rmtree(root / f"__consumer_offsets-{partition}")
     with capture_logs():
-        log = opened(root)
+        log = open_log(root)
     assert (offsets_in(log, 0), offsets_in(log, 1)) == ([0, 1, 2, 3], [0, 1, 2, 3])
     log.close()
 
 
 def test_start_with_a_journal_file_whose_name_lost_its_salt_is_refused(tmp_path: Path) -> None:
-    root = killed(tmp_path)
+    root = copy_of_killed_log(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
     path.rename(path.with_name(f"{0:020d}.journal"))
     with pytest.raises(StartError, match=r"without the salt in its name, expected .*-<16 hex digits>\.journal"):
-        opened(root)
+        open_log(root)
     path.with_name(f"{0:020d}.journal").rename(path)
-    opened(root).close()
+    open_log(root).close()
 
 
 @pytest.mark.parametrize("has_partition", [True, False])
 def test_bad_end_of_older_journal_is_reported_if_offsets_are_missing(tmp_path: Path, has_partition: bool) -> None:
-    """It may be a refused round whose removal was not synced. The next file has the partitions' end offsets."""
-    root = killed(tmp_path)
+    """The bytes may be a refused round whose removal was not synced. The next file has the partitions' end offsets."""
+    root = copy_of_killed_log(tmp_path)
     path = root / "journal" / FIRST_JOURNAL
     later = new_journal(LazyDisk(), path.parent, 1, {0: 4, 1: 4})
     later.close()
@@ -222,59 +222,61 @@ def test_bad_end_of_older_journal_is_reported_if_offsets_are_missing(tmp_path: P
     if not has_partition:
         shutil.rmtree(root / "__consumer_offsets-1")
     with capture_logs():
-        log = opened(root)
+        log = open_log(root)
     assert offsets_in(log, 1) == ([0, 1, 2, 3] if has_partition else [0, 1, 2])
-    reported = [(damage.path, damage.lost) for damage in log.damages()]
-    assert reported == ([] if has_partition else [(later.path, "3 to 3")])
+    actual = [(damage.path, damage.lost) for damage in log.damages()]
+    assert actual == ([] if has_partition else [(later.path, "3 to 3")])
     start = scan.rounds[-1][0] - FRAME_HEAD_BYTES
-    kept = path.with_name(f"{path.name}.torn-{start}")
-    assert kept.read_bytes() == data[start : scan.valid_bytes].rstrip(b"\0")
+    quarantined = path.with_name(f"{path.name}.torn-{start}")
+    assert quarantined.read_bytes() == data[start : scan.valid_bytes].rstrip(b"\0")
     log.close()
 
 
 @pytest.mark.parametrize("sync", ["interval", "none"])
 def test_unsynced_rounds_are_lost_from_the_end_of_each_partition(tmp_path: Path, sync: SyncPolicy) -> None:
-    """The system wrote later blocks before earlier ones. It is logged once, and is not damage: the policy allows it."""
-    live = opened(tmp_path / "live", sync=sync)
+    """Later blocks were written before earlier ones. The policy allows this, so it is logged once and is not damage."""
+    live_log = open_log(tmp_path / "live", sync=sync)
     for number in range(6):
-        append(live, [entry(0, number), entry(1, number)])
-    assert offsets_in(live, 1) == list(range(6))
+        append(live_log, [entry(0, number), entry(1, number)])
+    assert offsets_in(live_log, 1) == list(range(6))
     root = tmp_path / "copy"
     shutil.copytree(tmp_path / "live", root)
-    live.close()
+    live_log.close()
     path = root / "journal" / FIRST_JOURNAL
     data = path.read_bytes()
     scan = journal.scan_journal(data, SALT)
     start, end = scan.rounds[2]
-    holed = data[:start] + bytes(end - start) + data[end:]
-    path.write_bytes(holed)
+    data_with_hole = data[:start] + bytes(end - start) + data[end:]
+    path.write_bytes(data_with_hole)
     file = segment(root, 1).read_bytes()
     size = len(file) // 6
     segment(root, 1).write_bytes(file[: 2 * size] + bytes(size) + file[3 * size :])
     with capture_logs() as lines:
-        log = opened(root)
+        log = open_log(root)
     assert log.damages() == []
-    assert (offsets_in(log, 0), offsets_in(log, 1)) == ([0, 1, 2, 3, 4, 5], [0, 1]), "one file has everything"
-    (reported,) = [line for line in lines if "not synced" in line["event"]]
-    assert (reported["sync"], reported["rounds"], reported["batches"]) == (sync, 3, 3)
-    kept = path.with_name(f"{path.name}.torn-{start - FRAME_HEAD_BYTES}").read_bytes()
-    assert kept == holed[start - FRAME_HEAD_BYTES : scan.valid_bytes]
+    assert (offsets_in(log, 0), offsets_in(log, 1)) == ([0, 1, 2, 3, 4, 5], [0, 1]), (
+        "the file of one partition has all rounds"
+    )
+    (log_line,) = [line for line in lines if "not synced" in line["event"]]
+    assert (log_line["sync"], log_line["rounds"], log_line["batches"]) == (sync, 3, 3)
+    quarantined = path.with_name(f"{path.name}.torn-{start - FRAME_HEAD_BYTES}").read_bytes()
+    assert quarantined == data_with_hole[start - FRAME_HEAD_BYTES : scan.valid_bytes]
     assert segment(root, 1).with_name(f"{FIRST_SEGMENT}.torn-2").read_bytes() == bytes(size) + file[3 * size :]
     assert append(log, [entry(1, 99)])[0].base_offset == 2
     log.close()
     with capture_logs() as lines:
-        log = opened(root)
+        log = open_log(root)
     assert (offsets_in(log, 0), offsets_in(log, 1), lines) == ([0, 1, 2, 3, 4, 5], [0, 1, 99], [])
     log.close()
 
 
-# A journal of many files ----------------------------------------------------------------------------------------------
+# Many journal files --------------------------------------------------------------------------------------------------
 
 FILES = 12
 FILE_BYTES = 256 * 1024
 
 
-def journal_of(root: Path, *files: Sequence[int]) -> None:
+def write_journal_files(root: Path, *files: Sequence[int]) -> None:
     """The journal files after the failure of a partition: batches of partition 0, by base offset."""
     (root / "journal").mkdir(parents=True)
     for number, offsets in enumerate(files):
@@ -292,8 +294,8 @@ def test_salvaged_batches_are_replayed_between_those_of_other_files(
 ) -> None:
     """The last file is of an interrupted start: batches that were after a flaw in the partition's file."""
     monkeypatch.setattr(recovery, "CACHED_BYTES_MAX", kept_bytes)
-    journal_of(tmp_path, (0, 1, 3), (5, 7), (8, 9, 12), (2, 4, 6, 10, 11, 13))
-    log = opened(tmp_path, threads=InlineThreads())
+    write_journal_files(tmp_path, (0, 1, 3), (5, 7), (8, 9, 12), (2, 4, 6, 10, 11, 13))
+    log = open_log(tmp_path, threads=InlineThreads())
     assert offsets_in(log, 0) == list(range(14))
     assert log.damages() == []
     log.close()
@@ -317,7 +319,7 @@ def test_replay_memory_is_bounded_by_one_journal_file(tmp_path: Path, monkeypatc
         (tmp_path / "journal" / name).write_bytes(read_file(disk, Path("/data/journal") / name))
     tracemalloc.start()
     try:
-        log = opened(tmp_path, 1, Disk(), threads=InlineThreads())
+        log = open_log(tmp_path, 1, Disk(), threads=InlineThreads())
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -21,7 +21,7 @@ def segments(root: Path) -> list[int]:
     return sorted(int(path.stem) for path in (root / FOLDER).iterdir())
 
 
-def aged(root: Path, times_ms: Sequence[int], segment_ms: int) -> list[int]:
+def segments_after_appends(root: Path, times_ms: Sequence[int], segment_ms: int) -> list[int]:
     log = OffsetsLog(root, 1, segment_ms=segment_ms, disk=LazyDisk(), threads=InlineThreads(), new_salt=fixed_salt)
     log.open()
     for number, time_ms in enumerate(times_ms):
@@ -31,21 +31,21 @@ def aged(root: Path, times_ms: Sequence[int], segment_ms: int) -> list[int]:
 
 
 def test_segment_rolls_when_its_first_record_is_old(tmp_path: Path) -> None:
-    assert aged(tmp_path, [1000, 1500, 2000, 2001, 2500, 3002], 1000) == [0, 3, 5]
+    assert segments_after_appends(tmp_path, [1000, 1500, 2000, 2001, 2500, 3002], 1000) == [0, 3, 5]
 
 
 def test_segment_age_is_read_after_a_restart(tmp_path: Path) -> None:
-    assert aged(tmp_path, [1000, 1500], 1000) == [0]
-    assert aged(tmp_path, [2001], 1000) == [0, 2]
+    assert segments_after_appends(tmp_path, [1000, 1500], 1000) == [0]
+    assert segments_after_appends(tmp_path, [2001], 1000) == [0, 2]
 
 
 def test_clock_set_back_rolls_no_segment(tmp_path: Path) -> None:
-    assert aged(tmp_path, [5000, 1000, 2], 1000) == [0]
+    assert segments_after_appends(tmp_path, [5000, 1000, 2], 1000) == [0]
 
 
 def test_idle_partition_keeps_its_segment(tmp_path: Path) -> None:
     """As in Kafka, the age is checked at an append."""
-    assert aged(tmp_path, [0], 1) == [0]
+    assert segments_after_appends(tmp_path, [0], 1) == [0]
 
 
 class HangingDisk(TraceDisk):
@@ -64,13 +64,13 @@ class HangingDisk(TraceDisk):
 
 
 def test_commits_are_acknowledged_during_a_roll(tmp_path: Path) -> None:
-    """Its sync hangs, and later rounds are acknowledged."""
+    """While the roll's sync hangs, later rounds are acknowledged."""
     disk = HangingDisk()
     log = OffsetsLog(tmp_path, 1, segment_bytes=200, disk=disk, new_salt=fixed_salt)
     log.open()
-    answers: list[Sequence[Appended]] = []
+    rounds: list[Sequence[Appended]] = []
     for number in range(5):
-        log.append([entry(0, number)], 1, answers.append)
+        log.append([entry(0, number)], 1, rounds.append)
     assert disk.hangs.wait(WAIT_TIMEOUT_S)
     for number in range(5, 20):
         assert append(log, [entry(0, number)])[0].base_offset == number
@@ -82,7 +82,7 @@ def test_commits_are_acknowledged_during_a_roll(tmp_path: Path) -> None:
 
 
 def test_log_thread_does_not_access_partition_files(tmp_path: Path) -> None:
-    disk = WhoseDisk()
+    disk = ThreadRecordingDisk()
     log = OffsetsLog(tmp_path, 1, segment_bytes=200, checkpoint_bytes=500, disk=disk, new_salt=fixed_salt)
     log.open()
     for number in range(30):
@@ -92,7 +92,7 @@ def test_log_thread_does_not_access_partition_files(tmp_path: Path) -> None:
     assert disk.seen["callboard-log"] == {".journal"}
 
 
-class WhoseDisk(LazyDisk):
+class ThreadRecordingDisk(LazyDisk):
     """Records which thread writes which kind of file."""
 
     def __init__(self) -> None:

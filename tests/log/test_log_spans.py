@@ -15,10 +15,10 @@ from callboard.runtime.log.format.varint import encode_length, encode_signed
 from callboard.runtime.log.reading.columns import RecordSpans, has_numpy
 from callboard.runtime.log.reading.spans import read_spans, whole_batches
 
-WAYS = [False, True] if has_numpy() else [False]
+NUMPY_OPTIONS = [False, True] if has_numpy() else [False]
 TIMES = st.integers(-(2**40), 2**40)
 
-Seen = tuple[int, int, bytes | None, bytes | None]
+RecordTuple = tuple[int, int, bytes | None, bytes | None]
 
 
 @st.composite
@@ -27,7 +27,7 @@ def batches(draw: st.DrawFn) -> bytes:
     base = draw(st.integers(0, 2**40))
     deltas = sorted(draw(st.sets(st.integers(0, 40_000), max_size=12)))
     records = [
-        framed(draw(TIMES), delta, draw(st.none() | st.binary(max_size=200)), draw(st.none() | st.binary(max_size=200)))
+        frame(draw(TIMES), delta, draw(st.none() | st.binary(max_size=200)), draw(st.none() | st.binary(max_size=200)))
         for delta in deltas
     ]
     producer = draw(st.none() | st.builds(Producer, st.integers(0, 2**62), st.integers(0, 2**15 - 1), st.booleans()))
@@ -37,30 +37,35 @@ def batches(draw: st.DrawFn) -> bytes:
     return with_attributes(batch[:23] + last_delta.to_bytes(4, "big") + batch[27:], attributes)
 
 
-def framed(timestamp_delta_ms: int, offset_delta: int, key: bytes | None, value: bytes | None) -> bytes:
+def frame(timestamp_delta_ms: int, offset_delta: int, key: bytes | None, value: bytes | None) -> bytes:
     """A record with a key that may be null, which no coordinator writes."""
     fields = [b"\1" if field is None else encode_length(len(field)) + field for field in (key, value)]
     body = b"\0" + encode_signed(timestamp_delta_ms) + encode_length(offset_delta) + b"".join(fields) + b"\0"
     return encode_length(len(body)) + body
 
 
-def seen_by_spans(data: bytes, spans: RecordSpans) -> list[Seen]:
+def tuples_of_spans(data: bytes, spans: RecordSpans) -> list[RecordTuple]:
     columns = (spans.offset, spans.timestamp_ms, spans.key_at, spans.key_size, spans.value_at, spans.value_size)
     return [
-        (int(offset), int(time_ms), taken(data, int(key_at), int(key_size)), taken(data, int(value_at), int(size)))
+        (
+            int(offset),
+            int(time_ms),
+            bytes_at(data, int(key_at), int(key_size)),
+            bytes_at(data, int(value_at), int(size)),
+        )
         for offset, time_ms, key_at, key_size, value_at, size in zip(*columns, strict=True)
     ]
 
 
-def taken(data: bytes, at: int, size: int) -> bytes | None:
+def bytes_at(data: bytes, at: int, size: int) -> bytes | None:
     return None if size < 0 else data[at : at + size]
 
 
-def seen_by_records(data: bytes) -> list[Seen]:
+def tuples_of_records(data: bytes) -> list[RecordTuple]:
     return [record for batch in read_batches(data) for record in batch.records()]
 
 
-@pytest.mark.parametrize("fast", WAYS)
+@pytest.mark.parametrize("fast", NUMPY_OPTIONS)
 @given(encoded=st.lists(batches(), max_size=6))
 def test_columns_equal_decoded_records(fast: bool, encoded: Sequence[bytes]) -> None:
     data = b"".join(encoded)
@@ -68,7 +73,7 @@ def test_columns_equal_decoded_records(fast: bool, encoded: Sequence[bytes]) -> 
     assert end == len(data)
     spans = read_spans(data, starts, fast=fast)
     actual = list(read_batches(data))
-    assert seen_by_spans(data, spans) == seen_by_records(data)
+    assert tuples_of_spans(data, spans) == tuples_of_records(data)
     assert [int(index) for index in spans.batch] == [
         index for index, batch in enumerate(actual) for _ in range(batch.record_count)
     ]
@@ -82,62 +87,68 @@ def test_columns_equal_decoded_records(fast: bool, encoded: Sequence[bytes]) -> 
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("fast", WAYS)
+@pytest.mark.parametrize("fast", NUMPY_OPTIONS)
 @given(encoded=st.lists(batches(), min_size=1, max_size=3))
 def test_record_spans_can_be_copied(fast: bool, encoded: Sequence[bytes]) -> None:
     """The ranges from ``start`` to ``end`` cover the batch: a compaction copies complete records."""
     data = b"".join(encoded)
     spans = read_spans(data, whole_batches(data)[0], fast=fast)
     for index, (at, end) in enumerate(zip(spans.headers.at, spans.headers.end, strict=True)):
-        pieces = [data[a:b] for a, b, of in zip(spans.start, spans.end, spans.batch, strict=True) if of == index]
-        assert b"".join(pieces) == data[int(at) + HEADER_BYTES : int(end)]
+        records = [
+            data[start:stop]
+            for start, stop, batch_index in zip(spans.start, spans.end, spans.batch, strict=True)
+            if batch_index == index
+        ]
+        assert b"".join(records) == data[int(at) + HEADER_BYTES : int(end)]
 
 
-@pytest.mark.parametrize("fast", WAYS)
+@pytest.mark.parametrize("fast", NUMPY_OPTIONS)
 @pytest.mark.parametrize("count", [1, 3, 700])
 def test_many_batches_are_decoded_together(fast: bool, count: int) -> None:
     """Long and short ones together; numpy decodes many batches on another path than few."""
     encoded, base = [], 0
     for number in range(400):
         size = 1 + number % count
-        encoded.append(encode_batch(base, 5, 5, [framed(0, n, b"k%d" % n, b"v" * (number % 90)) for n in range(size)]))
+        encoded.append(
+            encode_batch(base, 5, 5, [frame(0, delta, b"k%d" % delta, b"v" * (number % 90)) for delta in range(size)])
+        )
         base += size
     data = b"".join(encoded)
-    assert seen_by_spans(data, read_spans(data, whole_batches(data)[0], fast=fast)) == seen_by_records(data)
+    assert tuples_of_spans(data, read_spans(data, whole_batches(data)[0], fast=fast)) == tuples_of_records(data)
 
 
-@pytest.mark.parametrize("fast", WAYS)
+@pytest.mark.parametrize("fast", NUMPY_OPTIONS)
 @given(body=st.binary(max_size=60), count=st.integers(0, 5), attributes=st.sampled_from((0, 8, 16, 48)))
 def test_mismatched_records_are_refused_by_both_decoders(fast: bool, body: bytes, count: int, attributes: int) -> None:
     """Invalid bytes with a correct checksum: both decoders raise the same error with the same text."""
     batch = encode_batch(7, 1, 2, [body])
     batch = with_attributes(batch[:57] + count.to_bytes(4, "big") + batch[61:], attributes)
     try:
-        expected: list[Seen] | str = seen_by_records(batch)
+        expected: list[RecordTuple] | str = tuples_of_records(batch)
     except DamagedBatch as error:
         expected = str(error)
     try:
-        actual: list[Seen] | str = seen_by_spans(batch, read_spans(batch, [0], fast=fast))
+        actual: list[RecordTuple] | str = tuples_of_spans(batch, read_spans(batch, [0], fast=fast))
     except DamagedBatch as error:
         actual = str(error)
     assert actual == expected
 
 
-@pytest.mark.parametrize("fast", WAYS)
+@pytest.mark.parametrize("fast", NUMPY_OPTIONS)
 def test_compressed_batch_is_refused_with_its_codec(fast: bool) -> None:
     data = TRANSACTIONAL + with_attributes(TRANSACTIONAL, 1)
     with pytest.raises(UnsupportedCompression, match=f"segment: batch at byte {100 + len(TRANSACTIONAL)} .* gzip"):
         read_spans(data, whole_batches(data)[0], fast=fast, source="segment", position=100)
 
 
-@given(encoded=st.lists(batches(), min_size=1, max_size=3), cut=st.data())
-def test_buffer_ends_at_a_truncated_or_damaged_batch(encoded: Sequence[bytes], cut: st.DataObject) -> None:
-    *good, last = encoded
+@given(encoded=st.lists(batches(), min_size=1, max_size=3), damage=st.data())
+def test_buffer_ends_at_a_truncated_or_damaged_batch(encoded: Sequence[bytes], damage: st.DataObject) -> None:
+    *intact, last_batch = encoded
     data = bytearray(b"".join(encoded))
-    whole = len(data) - len(last)
-    if cut.draw(st.booleans()):
-        del data[cut.draw(st.integers(whole, len(data) - 1)) :]
+    intact_bytes = len(data) - len(last_batch)
+    if damage.draw(st.booleans()):
+        del data[damage.draw(st.integers(intact_bytes, len(data) - 1)) :]
     else:
-        data[cut.draw(st.integers(whole + 16, len(data) - 1))] ^= 1 << cut.draw(st.integers(0, 7))
+        data[damage.draw(st.integers(intact_bytes + 16, len(data) - 1))] ^= 1 << damage.draw(st.integers(0, 7))
     starts, end = whole_batches(bytes(data))
-    assert (len(starts), end) == (len(good), whole)
+    assert (len(starts), end) == (len(intact), intact_bytes)

@@ -34,7 +34,7 @@ from callboard.runtime.log.format.transaction_records import (
 from callboard.runtime.log.offsets_log import OffsetsLog
 
 T0 = 0x1A1FE236636
-# What Kafka 4.3.1 has written for a transaction of librdkafka's; its times, as they were, are filled in below.
+# Written by Kafka 4.3.1 for a transaction of librdkafka. The expected values below contain the original times.
 FROM_KAFKA = {
     "empty": (
         TransactionValue(0, 0, 60000, 0, frozenset(), 0x1A1FE2365CC, -1, 0),
@@ -74,7 +74,7 @@ def test_markers_equal_kafkas_bytes(committed: bool, key: str, value: str) -> No
 
 int64 = st.integers(-1, 2**63 - 1)
 int16 = st.integers(-1, 2**15 - 1)
-places = st.frozensets(st.tuples(st.text(max_size=9), st.integers(0, 2**31 - 1)), max_size=9)
+partition_sets = st.frozensets(st.tuples(st.text(max_size=9), st.integers(0, 2**31 - 1)), max_size=9)
 
 
 @given(
@@ -85,7 +85,7 @@ places = st.frozensets(st.tuples(st.text(max_size=9), st.integers(0, 2**31 - 1))
         producer_epoch=int16,
         timeout_ms=st.integers(0, 2**31 - 1),
         state=st.integers(1, 7),
-        partitions=places,
+        partitions=partition_sets,
         last_update_timestamp_ms=int64,
         start_timestamp_ms=int64,
         previous_producer_id=int64,
@@ -139,7 +139,7 @@ def pending(value: int, producer_id: int = 9, partition: int = 0) -> PendingOffs
     return PendingOffsetRecord("g", "t", partition, OffsetValue(value, -1, "", 5), producer_id, 2)
 
 
-def opened(root: Path, transactions: int = 3, **options: int) -> OffsetsLog:
+def open_log(root: Path, transactions: int = 3, **options: int) -> OffsetsLog:
     log = OffsetsLog(root, 2, transactions_partitions=transactions, disk=LazyDisk(), **options)  # type: ignore[arg-type]
     log.open()
     return log
@@ -153,18 +153,30 @@ def records(log: OffsetsLog, partition: int) -> list[Record]:
 
 def test_transaction_gets_its_own_batches(tmp_path: Path) -> None:
     """One round with plain commits, two transactions of one partition and a marker keeps the order of entries."""
-    log = opened(tmp_path)
-    plain, marker = offset("g", 1), MarkerRecord(9, 2, committed=True)
-    mine, yours = (pending(2), pending(3, partition=1)), (pending(4, producer_id=8),)
+    log = open_log(tmp_path)
+    commit, marker = offset("g", 1), MarkerRecord(9, 2, committed=True)
+    first_transaction, second_transaction = (pending(2), pending(3, partition=1)), (pending(4, producer_id=8),)
     outcomes = append(
-        log, [Entry(0, (plain,)), Entry(0, mine), entry(1, 5), Entry(0, yours), Entry(0, (marker,)), Entry(0, (plain,))]
+        log,
+        [
+            Entry(0, (commit,)),
+            Entry(0, first_transaction),
+            entry(1, 5),
+            Entry(0, second_transaction),
+            Entry(0, (marker,)),
+            Entry(0, (commit,)),
+        ],
     )
-    assert [(one.error, one.base_offset) for one in outcomes] == [(ErrorCode.NONE, at) for at in (0, 1, 0, 3, 4, 5)]
-    assert records(log, 0) == [plain, *mine, *yours, marker, plain]
+    assert [(outcome.error, outcome.base_offset) for outcome in outcomes] == [
+        (ErrorCode.NONE, base_offset) for base_offset in (0, 1, 0, 3, 4, 5)
+    ]
+    assert records(log, 0) == [commit, *first_transaction, *second_transaction, marker, commit]
     log.close()
     data = (tmp_path / "__consumer_offsets-0" / "00000000000000000000.log").read_bytes()
     batches = list(read_batches(data))
-    assert [(b.attributes, b.producer_id, b.producer_epoch, b.record_count) for b in batches] == [
+    assert [
+        (stored.attributes, stored.producer_id, stored.producer_epoch, stored.record_count) for stored in batches
+    ] == [
         (0, -1, -1, 1),
         (0x10, 9, 2, 2),
         (0x10, 8, 2, 1),
@@ -175,7 +187,7 @@ def test_transaction_gets_its_own_batches(tmp_path: Path) -> None:
 
 
 def test_transactions_partitions_share_the_journal(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     record = TransactionRecord("tx", TransactionValue(1, 0, 60000, 0))
     number = log.first_transactions_partition + 2
     append(log, [Entry(number, (record,)), entry(0, 1)])
@@ -183,13 +195,13 @@ def test_transactions_partitions_share_the_journal(tmp_path: Path) -> None:
     assert records(log, number) == [record]
     log.close()
     assert (tmp_path / "__transaction_state-2" / "00000000000000000000.log").is_file()
-    again = opened(tmp_path)
-    assert (records(again, number), records(again, 0)) == ([record], [offset("g", 1)])
-    again.close()
+    reopened = open_log(tmp_path)
+    assert (records(reopened, number), records(reopened, 0)) == ([record], [offset("g", 1)])
+    reopened.close()
 
 
 def test_transactions_in_the_journal_are_replayed(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     record, marker = TransactionRecord("tx", TransactionValue(1, 0, 60000, 0)), MarkerRecord(9, 2, committed=False)
     append(log, [Entry(4, (record,)), Entry(1, (pending(1),))])
     append(log, [Entry(1, (marker,))])
@@ -198,36 +210,36 @@ def test_transactions_in_the_journal_are_replayed(tmp_path: Path) -> None:
     for path in (tmp_path / "journal").iterdir():
         (copy / "journal" / path.name).write_bytes(path.read_bytes())
     log.close()
-    recovered = opened(copy)
+    recovered = open_log(copy)
     assert (records(recovered, 4), records(recovered, 1)) == ([record], [pending(1), marker])
     recovered.close()
 
 
 def test_too_large_transaction_entry_is_refused_alone(tmp_path: Path) -> None:
-    log = opened(tmp_path, max_message_bytes=200)
-    many = tuple(pending(1, partition=number) for number in range(9))
-    outcomes = append(log, [Entry(0, many), Entry(0, (pending(1),))])
-    assert [one.error for one in outcomes] == [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NONE]
+    log = open_log(tmp_path, max_message_bytes=200)
+    large_transaction = tuple(pending(1, partition=number) for number in range(9))
+    outcomes = append(log, [Entry(0, large_transaction), Entry(0, (pending(1),))])
+    assert [outcome.error for outcome in outcomes] == [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NONE]
     assert records(log, 0) == [pending(1)]
     log.close()
 
 
 def test_unwritable_transaction_record_is_refused_alone(tmp_path: Path) -> None:
-    log = opened(tmp_path)
-    bad = pending(1)._replace(topic="t" * (MAX_STRING_BYTES + 1))
-    outcomes = append(log, [Entry(0, (bad,)), Entry(2, (TransactionRecord("\ud800", None),)), entry(0, 7)])
-    none, refused = ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR
-    assert [one.error for one in outcomes] == [refused, refused, none]
+    log = open_log(tmp_path)
+    invalid_record = pending(1)._replace(topic="t" * (MAX_STRING_BYTES + 1))
+    outcomes = append(log, [Entry(0, (invalid_record,)), Entry(2, (TransactionRecord("\ud800", None),)), entry(0, 7)])
+    no_error, server_error = ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR
+    assert [outcome.error for outcome in outcomes] == [server_error, server_error, no_error]
     assert records(log, 0) == [OffsetRecord("g", "t", 0, OffsetValue(7, -1, "", 5))]
     log.close()
 
 
 def test_surplus_transactions_partition_folder_is_refused(tmp_path: Path) -> None:
-    log = opened(tmp_path)
+    log = open_log(tmp_path)
     append(log, [Entry(4, (TransactionRecord("tx", None),))])
     log.close()
     with pytest.raises(StartError, match=r"clean_shutdown: found 2 and 3 partitions, expected 2 and 2"):
-        opened(tmp_path, transactions=2)
+        open_log(tmp_path, transactions=2)
     (tmp_path / ".clean_shutdown").unlink()
     with pytest.raises(StartError, match=r"found __transaction_state-2, expected partitions 0 to 1 only.*log repair"):
-        opened(tmp_path, transactions=2)
+        open_log(tmp_path, transactions=2)

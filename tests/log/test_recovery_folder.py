@@ -27,7 +27,7 @@ class _Random:
         return str(UUID(int=self._source.getrandbits(128)))
 
 
-def used(root: Path) -> Path:
+def make_used_folder(root: Path) -> Path:
     with DataFolder(root, 5, 5):
         log = OffsetsLog(root, 5, transactions_partitions=5, disk=LazyDisk())
         log.open()
@@ -38,7 +38,7 @@ def used(root: Path) -> Path:
 
 def test_used_folder_without_callboard_json_is_refused(tmp_path: Path) -> None:
     """With another number of partitions, a server would look for every group in a wrong one."""
-    root = used(tmp_path / "data")
+    root = make_used_folder(tmp_path / "data")
     text = (root / INFO_NAME).read_text()
     (root / INFO_NAME).unlink()
     command = f"callboard log repair {root} --partitions 5 --transaction-partitions 5 --yes"
@@ -56,55 +56,55 @@ def test_copy_of_kafkas_folders_needs_no_callboard_json(tmp_path: Path) -> None:
         assert (tmp_path / INFO_NAME).exists()
 
 
-def catalogue(root: Path) -> TopicCatalogue:
+def open_catalogue(root: Path) -> TopicCatalogue:
     return TopicCatalogue(root, Settings(), _Random())
 
 
 def test_start_without_topics_json_keeps_topics_ends(tmp_path: Path) -> None:
-    topics = catalogue(tmp_path)
+    topics = open_catalogue(tmp_path)
     topics.create("t", 1)
     topics.raise_end("t", 0, 7)
     topics.close()
     (tmp_path / "topics.json").unlink()
-    before = (tmp_path / "topics.ends").read_bytes()
+    ends_before = (tmp_path / "topics.ends").read_bytes()
     with pytest.raises(StartError, match=r"topics.ends.* and no .*topics.json.*put it back, or put {}"):
-        catalogue(tmp_path)
-    assert (tmp_path / "topics.ends").read_bytes() == before
+        open_catalogue(tmp_path)
+    assert (tmp_path / "topics.ends").read_bytes() == ends_before
     (tmp_path / "topics.ends").unlink()
-    catalogue(tmp_path).close()
+    open_catalogue(tmp_path).close()
 
 
 def test_start_with_empty_topics_ends_and_no_topics_succeeds(tmp_path: Path) -> None:
-    """Older versions created them first, and may have died before they wrote the table."""
-    catalogue(tmp_path).close()
+    """Older versions created this file first, and a crash may have prevented the write of ``topics.json``."""
+    open_catalogue(tmp_path).close()
     (tmp_path / "topics.json").unlink()
-    catalogue(tmp_path).close()
+    open_catalogue(tmp_path).close()
 
 
 def test_quarantined_bytes_get_an_unused_name(tmp_path: Path) -> None:
     path = tmp_path / "f.log"
     path.write_bytes(b"abcdef" + bytes(10))
     assert quarantine_bytes(Disk(), path, 6, 16, 3) is None
-    first = quarantine_bytes(Disk(), path, 2, 6, 3)
-    assert first == tmp_path / "f.log.torn-3"
-    assert quarantine_bytes(Disk(), path, 2, 6, 3) == first
-    other = quarantine_bytes(Disk(), path, 1, 6, 3)
-    assert other == tmp_path / "f.log.torn-3.2"
-    assert (first.read_bytes(), other.read_bytes()) == (b"cdef", b"bcdef")
+    first_file = quarantine_bytes(Disk(), path, 2, 6, 3)
+    assert first_file == tmp_path / "f.log.torn-3"
+    assert quarantine_bytes(Disk(), path, 2, 6, 3) == first_file
+    second_file = quarantine_bytes(Disk(), path, 1, 6, 3)
+    assert second_file == tmp_path / "f.log.torn-3.2"
+    assert (first_file.read_bytes(), second_file.read_bytes()) == (b"cdef", b"bcdef")
     assert free_name(Disk(), path, ".torn-3") == tmp_path / "f.log.torn-31"
 
 
 def test_many_quarantined_bytes_are_logged_at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("callboard.runtime.log.recovery.unrecognized.QUARANTINE_REPORTED_BYTES", 100)
-    root = used(tmp_path / "data")
+    root = make_used_folder(tmp_path / "data")
     (root / "journal" / "00000000000000000000.journal.damaged").write_bytes(b"x" * 60)
-    kept = root / "__consumer_offsets-0" / "00000000000000000000.log.torn-1"
-    reported = []
+    quarantined = root / "__consumer_offsets-0" / "00000000000000000000.log.torn-1"
+    log_lines = []
     for size in (39, 40):
-        kept.write_bytes(b"x" * size)
+        quarantined.write_bytes(b"x" * size)
         with capture_logs() as lines:
             log = OffsetsLog(root, 5, transactions_partitions=5, disk=LazyDisk())
             log.open()
             log.close()
-        reported.append([(line["files"], line["bytes"]) for line in lines])
-    assert reported == [[], [(2, 100)]]
+        log_lines.append([(line["files"], line["bytes"]) for line in lines])
+    assert log_lines == [[], [(2, 100)]]

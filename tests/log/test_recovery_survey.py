@@ -22,19 +22,19 @@ def batch(offset: int, count: int = 1, value: bytes = b"v" * 30) -> bytes:
     return encode_batch(offset, 1, 1, [frame_record(0, delta, b"k" * 9, value) for delta in range(count)])
 
 
-def whole() -> list[bytes]:
-    made, offset = [], 0
+def make_batches() -> list[bytes]:
+    batches, offset = [], 0
     for count in COUNTS:
-        made.append(batch(offset, count))
+        batches.append(batch(offset, count))
         offset += count
-    return made
+    return batches
 
 
-BATCHES = whole()
+BATCHES = make_batches()
 END_OFFSET = sum(COUNTS)
 
 
-def pieces(
+def survey(
     tmp_path: Path, data: bytes, next_base: int | None = END_OFFSET, base: int = 0
 ) -> list[tuple[int, int] | Damage]:
     """The result of a survey: the offsets of the valid batches, and the damage."""
@@ -45,20 +45,20 @@ def pieces(
     return [(piece.base_offset, piece.last_offset) if isinstance(piece, Batch) else piece for piece in actual]
 
 
-def good(actual: list[tuple[int, int] | Damage]) -> list[tuple[int, int]]:
+def offsets_of_batches(actual: list[tuple[int, int] | Damage]) -> list[tuple[int, int]]:
     return [piece for piece in actual if not isinstance(piece, Damage)]
 
 
-def damages(actual: list[tuple[int, int] | Damage]) -> list[tuple[int, int, int, int | None]]:
+def damage_fields(actual: list[tuple[int, int] | Damage]) -> list[tuple[int, int, int, int | None]]:
     """Position, size, and the offsets before and after."""
     return [(piece[1], piece[2], piece[4], piece[5]) for piece in actual if isinstance(piece, Damage)]
 
 
-ALL = [(0, 0), (1, 3), (4, 4), (5, 6), (7, 10), (11, 11)]
+BATCH_OFFSETS = [(0, 0), (1, 3), (4, 4), (5, 6), (7, 10), (11, 11)]
 
 
 def test_complete_segment_has_no_damage(tmp_path: Path) -> None:
-    assert pieces(tmp_path, b"".join(BATCHES)) == ALL
+    assert survey(tmp_path, b"".join(BATCHES)) == BATCH_OFFSETS
 
 
 @pytest.mark.parametrize("mask", [0x01, 0x40, 0x80, 0xFF])
@@ -70,85 +70,89 @@ def test_changed_byte_damages_only_its_batch(tmp_path: Path, mask: int) -> None:
     data = b"".join(BATCHES)
     ends = [sum(map(len, BATCHES[: number + 1])) for number in range(len(BATCHES))]
     for at in range(len(data)):
-        bad = bytearray(data)
-        bad[at] ^= mask
-        hit = sum(end <= at for end in ends)
-        start = ends[hit] - len(BATCHES[hit])
-        actual = pieces(tmp_path, bytes(bad))
+        damaged = bytearray(data)
+        damaged[at] ^= mask
+        damaged_index = sum(end <= at for end in ends)
+        start = ends[damaged_index] - len(BATCHES[damaged_index])
+        actual = survey(tmp_path, bytes(damaged))
         if 12 <= at - start < 16:
-            assert actual == ALL
+            assert actual == BATCH_OFFSETS
             continue
-        assert good(actual) == ALL[:hit] + ALL[hit + 1 :]
-        assert damages(actual) == [(start, len(BATCHES[hit]), ALL[hit][0], ALL[hit][1] + 1)]
+        assert offsets_of_batches(actual) == BATCH_OFFSETS[:damaged_index] + BATCH_OFFSETS[damaged_index + 1 :]
+        assert damage_fields(actual) == [
+            (start, len(BATCHES[damaged_index]), BATCH_OFFSETS[damaged_index][0], BATCH_OFFSETS[damaged_index][1] + 1)
+        ]
 
 
 def test_missing_bytes_are_reported_at_their_position(tmp_path: Path) -> None:
     for number in range(1, len(BATCHES)):
-        actual = pieces(tmp_path, b"".join(BATCHES[:number] + BATCHES[number + 1 :]))
-        assert good(actual) == ALL[:number] + ALL[number + 1 :]
-    assert damages(pieces(tmp_path, b"".join(BATCHES[:-1]))) == [(len(b"".join(BATCHES[:-1])), 0, 11, 12)]
+        actual = survey(tmp_path, b"".join(BATCHES[:number] + BATCHES[number + 1 :]))
+        assert offsets_of_batches(actual) == BATCH_OFFSETS[:number] + BATCH_OFFSETS[number + 1 :]
+    assert damage_fields(survey(tmp_path, b"".join(BATCHES[:-1]))) == [(len(b"".join(BATCHES[:-1])), 0, 11, 12)]
 
 
 def test_file_truncated_at_any_byte_keeps_complete_batches(tmp_path: Path) -> None:
     data = b"".join(BATCHES)
     for size in range(len(data)):
-        actual = pieces(tmp_path, data[:size])
+        actual = survey(tmp_path, data[:size])
         ends = [sum(map(len, BATCHES[: number + 1])) for number in range(len(BATCHES))]
-        kept = sum(end <= size for end in ends)
-        assert good(actual) == ALL[:kept]
-        start = sum(map(len, BATCHES[:kept]))
-        assert damages(actual) == [(start, size - start, ([*ALL, (12, 12)])[kept][0], END_OFFSET)]
+        complete_count = sum(end <= size for end in ends)
+        assert offsets_of_batches(actual) == BATCH_OFFSETS[:complete_count]
+        start = sum(map(len, BATCHES[:complete_count]))
+        assert damage_fields(actual) == [
+            (start, size - start, ([*BATCH_OFFSETS, (12, 12)])[complete_count][0], END_OFFSET)
+        ]
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.binary(min_size=1, max_size=90)), max_size=4))
 def test_several_damages_never_yield_a_wrong_record(
-    tmp_path_factory: pytest.TempPathFactory, hits: list[tuple[int, bytes]]
+    tmp_path_factory: pytest.TempPathFactory, overwrites: list[tuple[int, bytes]]
 ) -> None:
     """Any bytes are overwritten. All records found were written, in order, and all undamaged batches are found."""
     data = bytearray(b"".join(BATCHES))
-    for at, garbage in hits:
+    for at, garbage in overwrites:
         at %= len(data)
         data[at : at + len(garbage)] = garbage[: len(data) - at]
-    actual = pieces(tmp_path_factory.mktemp("s"), bytes(data))
+    actual = survey(tmp_path_factory.mktemp("s"), bytes(data))
     starts = [sum(map(len, BATCHES[:number])) for number in range(len(BATCHES))]
-    untouched = [
+    intact = [
         offsets
-        for offsets, start, each in zip(ALL, starts, BATCHES, strict=True)
-        if data[start : start + len(each)] == each
+        for offsets, start, stored_batch in zip(BATCH_OFFSETS, starts, BATCHES, strict=True)
+        if data[start : start + len(stored_batch)] == stored_batch
     ]
-    assert [offsets for offsets in good(actual) if offsets in untouched] == untouched
-    assert good(actual) == sorted(good(actual))
+    assert [offsets for offsets in offsets_of_batches(actual) if offsets in intact] == intact
+    assert offsets_of_batches(actual) == sorted(offsets_of_batches(actual))
 
 
 def test_raised_base_offset_does_not_discard_later_batches(tmp_path: Path) -> None:
-    """No checksum covers it. Kafka's cleaner also leaves gaps, but offsets never decrease."""
-    raised = (10**9).to_bytes(8, "big") + BATCHES[1][8:]
-    actual = pieces(tmp_path, b"".join([BATCHES[0], raised, *BATCHES[2:]]), None)
-    assert good(actual) == [ALL[0], *ALL[2:]]
-    assert damages(actual) == [(len(BATCHES[0]), len(raised), 1, 4)]
+    """No checksum covers the base offset. Kafka's cleaner also leaves gaps, but offsets never decrease."""
+    batch_with_raised_offset = (10**9).to_bytes(8, "big") + BATCHES[1][8:]
+    actual = survey(tmp_path, b"".join([BATCHES[0], batch_with_raised_offset, *BATCHES[2:]]), None)
+    assert offsets_of_batches(actual) == [BATCH_OFFSETS[0], *BATCH_OFFSETS[2:]]
+    assert damage_fields(actual) == [(len(BATCHES[0]), len(batch_with_raised_offset), 1, 4)]
 
 
 def test_offset_gaps_of_a_compacted_log_are_not_damage(tmp_path: Path) -> None:
     data = batch(5) + batch(9, 2) + batch(50) + batch(10**12)
-    assert pieces(tmp_path, data, None) == [(5, 5), (9, 10), (50, 50), (10**12, 10**12)]
-    assert pieces(tmp_path, data, 10**13) == [(5, 5), (9, 10), (50, 50), (10**12, 10**12)]
+    assert survey(tmp_path, data, None) == [(5, 5), (9, 10), (50, 50), (10**12, 10**12)]
+    assert survey(tmp_path, data, 10**13) == [(5, 5), (9, 10), (50, 50), (10**12, 10**12)]
 
 
 def test_damage_in_a_compacted_log_loses_only_its_batch(tmp_path: Path) -> None:
     data = bytearray(batch(5) + batch(9, 2) + batch(50) + batch(10**12) + batch(10**12 + 5))
     data[len(batch(5)) + 40] ^= 1
-    actual = pieces(tmp_path, bytes(data), None)
-    assert good(actual) == [(5, 5), (50, 50), (10**12, 10**12), (10**12 + 5, 10**12 + 5)]
+    actual = survey(tmp_path, bytes(data), None)
+    assert offsets_of_batches(actual) == [(5, 5), (50, 50), (10**12, 10**12), (10**12 + 5, 10**12 + 5)]
 
 
 def test_batch_in_bytes_of_a_client_is_not_read(tmp_path: Path) -> None:
-    """A value that resembles a batch, in a damaged batch with an intact length."""
-    inner = batch(1)
-    outer = bytearray(batch(0, 1, b"x" + inner + b"y"))
-    outer[-3] ^= 1
-    actual = pieces(tmp_path, bytes(outer) + batch(1) + batch(2), None)
-    assert good(actual) == [(1, 1), (2, 2)]
-    assert damages(actual) == [(0, len(outer), 0, 1)]
+    """A value within a damaged batch resembles a batch. The damaged batch's length is intact."""
+    client_batch = batch(1)
+    damaged_batch = bytearray(batch(0, 1, b"x" + client_batch + b"y"))
+    damaged_batch[-3] ^= 1
+    actual = survey(tmp_path, bytes(damaged_batch) + batch(1) + batch(2), None)
+    assert offsets_of_batches(actual) == [(1, 1), (2, 2)]
+    assert damage_fields(actual) == [(0, len(damaged_batch), 0, 1)]
 
 
 @pytest.mark.parametrize("chunk_bytes", [61, 100, 150, 1000])
@@ -163,7 +167,7 @@ def test_survey_result_is_independent_of_chunk_size(tmp_path: Path, chunk_bytes:
     for piece in actual:
         if isinstance(piece, BatchRun):
             assert piece.data == data[piece.position : piece.position + len(piece.data)]
-            assert sum(each.size for each in piece.batches) == len(piece.data)
+            assert sum(stored_batch.size for stored_batch in piece.batches) == len(piece.data)
             flat += piece.batches
         else:
             flat.append(piece)
@@ -179,7 +183,7 @@ def test_survey_of_any_range_equals_that_part(tmp_path: Path) -> None:
     assert len(actual) == 2
 
 
-def heads(count: int) -> bytes:
+def repeated_headers(count: int) -> bytes:
     """Many repeated headers of large batches."""
     return (batch(0)[:8] + (500_000).to_bytes(4, "big") + batch(0)[12:61]) * count
 
@@ -195,7 +199,7 @@ class _CountingDisk(Disk):
 
 @pytest.mark.parametrize("garbage", [b"\2", b"\2\0\0\0\0\0", b"\0\0\0\2", bytes(range(256)), b"\2....\0"])
 def test_search_in_garbage_with_many_magics_is_linear(tmp_path: Path, garbage: bytes) -> None:
-    """Counted in bytes that are read."""
+    """The test counts the bytes that are read."""
     path = tmp_path / "s.log"
     read_bytes = []
     for size in (6_000, 12_000):
@@ -212,7 +216,7 @@ def test_too_expensive_search_is_given_up_and_reported(tmp_path: Path, monkeypat
     monkeypatch.setattr(search, "SEARCH_COST_MIN_BYTES", 10**6)
     monkeypatch.setattr(search, "SEARCH_COST_FACTOR", 1)
     path = tmp_path / "s.log"
-    path.write_bytes(heads(1000) + bytes(600_000))
+    path.write_bytes(repeated_headers(1000) + bytes(600_000))
     [damage] = scan_past_damage(Disk(), path)
     assert isinstance(damage, Damage)
     assert not damage.is_certain
@@ -223,8 +227,8 @@ def test_too_expensive_search_is_given_up_and_reported(tmp_path: Path, monkeypat
 class _BadDisk(Disk):
     """A disk that cannot read after a position."""
 
-    def __init__(self, bad_from: int, short: bool) -> None:
-        self._bad_from = bad_from
+    def __init__(self, failing_from: int, short: bool) -> None:
+        self._bad_from = failing_from
         self._short = short
 
     def read(self, fd: int, size: int, position: int) -> bytes:
@@ -244,7 +248,7 @@ def test_read_error_is_raised_and_not_damage(tmp_path: Path, short: bool) -> Non
         list(scan_past_damage(_BadDisk(250, short), path, chunk_bytes=200))
 
 
-# Batches of a client --------------------------------------------------------------------------------------------------
+# Batches of a client -------------------------------------------------------------------------------------------------
 
 FORGED = b"forged"
 
@@ -257,7 +261,7 @@ def is_forged(piece: Batch | Damage) -> bool:
     return isinstance(piece, Batch) and any(value == FORGED for *_, value in piece.records())
 
 
-def found_in(tmp_path: Path, data: bytes, next_base: int | None = None) -> list[Batch | Damage]:
+def scan_data(tmp_path: Path, data: bytes, next_base: int | None = None) -> list[Batch | Damage]:
     path = tmp_path / "s.log"
     path.write_bytes(data)
     return list(scan_past_damage(Disk(), path, 0, next_base))
@@ -280,14 +284,14 @@ def test_batch_in_a_record_of_a_damaged_batch_with_intact_length_is_not_read(
     tmp_path: Path, inner: bytes, count: int, is_last: bool
 ) -> None:
     """Any other byte of the outer batch may be damaged; later batches are used."""
-    before, outer = b"".join(BATCHES[:2]), batch(4, count, inner)
-    after = b"" if is_last else batch(4 + count) + batch(5 + count, 3)
+    earlier, outer_batch = b"".join(BATCHES[:2]), batch(4, count, inner)
+    later = b"" if is_last else batch(4 + count) + batch(5 + count, 3)
     # bytes that no checksum covers; for some of them adjacent batches show the damage
-    unchecked = {*range(16)} if is_last else {*range(8, 12)}
-    for at in {*range(len(outer))} - unchecked:
-        hit = bytearray(before + outer + after)
-        hit[len(before) + at] ^= 0x11
-        actual = found_in(tmp_path, bytes(hit))
+    unchecked_positions = {*range(16)} if is_last else {*range(8, 12)}
+    for at in {*range(len(outer_batch))} - unchecked_positions:
+        damaged = bytearray(earlier + outer_batch + later)
+        damaged[len(earlier) + at] ^= 0x11
+        actual = scan_data(tmp_path, bytes(damaged))
         assert not any(map(is_forged, actual))
         offsets = [piece.base_offset for piece in actual if isinstance(piece, Batch)]
         assert [offset for offset in offsets if offset != 4] == ([0, 1] if is_last else [0, 1, 4 + count, 5 + count])
@@ -296,16 +300,23 @@ def test_batch_in_a_record_of_a_damaged_batch_with_intact_length_is_not_read(
 @pytest.mark.parametrize("inner", INNER.values(), ids=INNER)
 @pytest.mark.parametrize("count", [1, 2])
 def test_batch_in_a_record_of_a_batch_without_head_is_not_read(tmp_path: Path, inner: bytes, count: int) -> None:
-    """Its first page is missing, so its length is unknown."""
-    before, outer = b"".join(BATCHES[:2]), batch(4, count, inner)
-    after = b"".join(batch(offset) for offset in range(4 + count, 20 + count))
-    lost = outer.index(inner)
-    actual = found_in(tmp_path, before + bytes(lost) + outer[lost:] + after)
+    """The batch's first page is missing, so its length is unknown."""
+    earlier, outer_batch = b"".join(BATCHES[:2]), batch(4, count, inner)
+    later = b"".join(batch(offset) for offset in range(4 + count, 20 + count))
+    lost_bytes = outer_batch.index(inner)
+    actual = scan_data(tmp_path, earlier + bytes(lost_bytes) + outer_batch[lost_bytes:] + later)
     assert not any(map(is_forged, actual))
     assert [piece.base_offset for piece in actual if isinstance(piece, Batch)] == [0, 1, *range(4 + count, 20 + count)]
 
 
 def test_valid_batches_between_two_damaged_ones_are_read(tmp_path: Path) -> None:
-    """Although the lengths of the damaged ones are unknown."""
-    lost = [bytes(len(each)) if number in (1, 4) else each for number, each in enumerate(BATCHES)]
-    assert good(pieces(tmp_path, b"".join(lost))) == [ALL[0], ALL[2], ALL[3], ALL[5]]
+    """The lengths of the damaged batches are unknown."""
+    stored = [
+        bytes(len(stored_batch)) if number in (1, 4) else stored_batch for number, stored_batch in enumerate(BATCHES)
+    ]
+    assert offsets_of_batches(survey(tmp_path, b"".join(stored))) == [
+        BATCH_OFFSETS[0],
+        BATCH_OFFSETS[2],
+        BATCH_OFFSETS[3],
+        BATCH_OFFSETS[5],
+    ]

@@ -1,8 +1,8 @@
 """The guarantee of the log: ``live == replay(log) == loaded newest first == replay(compact(log))``, after every step.
 
-A whole coordinator with transactions lives on a log in a simulated disk. hypothesis drives it: commits, members that
-come and go, transactions, deletions, old offsets, time; restarts, losses of power, compactions in between. Whatever is
-answered has settled when a step ends, so all four must agree key by key.
+A whole coordinator with transactions runs on a log on a simulated disk. hypothesis chooses the steps: commits, joins,
+leaves, transactions, deletions, time, restarts, power losses and compactions. All requests are complete at the end of a
+step, so the four states must be equal for each key.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ HOUR_MS = 3_600_000
 
 
 class DiskLog(ManualLog):
-    """Writes rounds to a real log when the simulated world settles them; loads them newest first."""
+    """Writes rounds to a real log when the simulation completes them, and loads them newest first."""
 
     def __init__(self, disk: FaultyDisk) -> None:
         super().__init__()
@@ -96,22 +96,24 @@ class DiskLog(ManualLog):
 
 
 def partition(number: int) -> LogPartition:
-    topic, own = (TOPIC, number) if number < OFFSETS_PARTITIONS else (TRANSACTIONS_TOPIC, number - OFFSETS_PARTITIONS)
-    return LogPartition(topic, own, ROOT / folder_name(own, topic))
+    topic, partition_number = (
+        (TOPIC, number) if number < OFFSETS_PARTITIONS else (TRANSACTIONS_TOPIC, number - OFFSETS_PARTITIONS)
+    )
+    return LogPartition(topic, partition_number, ROOT / folder_name(partition_number, topic))
 
 
 def copy_of(disk: FaultyDisk, folder: Path) -> FaultyDisk:
     """A new disk with a copy of one partition's files."""
     copy = FaultyDisk()
-    for where in (folder, segments_folder(folder), manifest_folder(folder)):
-        copy.make_folder(where)
-        for name in disk.names(where):
+    for source in (folder, segments_folder(folder), manifest_folder(folder)):
+        copy.make_folder(source)
+        for name in disk.names(source):
             if "." in name.strip("."):
-                write_file(copy, where / name, read_file(disk, where / name))
+                write_file(copy, source / name, read_file(disk, source / name))
     return copy
 
 
-class Machine(RuleBasedStateMachine):
+class CoordinatorMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.disk = FaultyDisk(1)
@@ -120,7 +122,7 @@ class Machine(RuleBasedStateMachine):
         self.now_ms = 1_000_000
         self.members: dict[str, tuple[str, int]] = {}
         self.producers: dict[str, tuple[int, int]] = {}
-        self.events: set[str] = set()  # events so far, and those before a power loss
+        self.events: set[str] = set()  # all events so far, including those before a power loss
         self.losses: list[frozenset[str]] = []
         self.simulation: TransactionSimulation
         self.log: DiskLog
@@ -139,25 +141,27 @@ class Machine(RuleBasedStateMachine):
         group=st.sampled_from(GROUPS),
         number=st.integers(0, 1),
         offset=st.integers(0, 99),
-        note=st.sampled_from(("", "x" * 200)),
+        metadata=st.sampled_from(("", "x" * 200)),
     )
-    def commit(self, group: str, number: int, offset: int, note: str) -> None:
+    def commit(self, group: str, number: int, offset: int, metadata: str) -> None:
         member_id, generation = self.members.get(group, ("", -1))
         request = commit(
-            offset, member_id=member_id, generation_id=generation, group_id=group, partition=number, metadata=note
+            offset, member_id=member_id, generation_id=generation, group_id=group, partition=number, metadata=metadata
         )
         self.simulation.post(request)
 
     @rule(group=st.just(GROUPS[0]))
     def join(self, group: str) -> None:
-        place = self.simulation.post(join(group_id=group))
+        reply = self.simulation.post(join(group_id=group))
         self.simulation.advance(self.simulation.settings.group_initial_rebalance_delay_ms + 60_000)
-        if place.is_waiting or not isinstance(place.value, Joined) or place.value.error:
+        if reply.is_waiting or not isinstance(reply.value, Joined) or reply.value.error:
             return
-        joined = place.value
-        if joined.leader == joined.member_id:
-            self.simulation.post(sync(joined.member_id, joined.generation_id, {joined.member_id: b"x"}, group_id=group))
-        self.members[group] = joined.member_id, joined.generation_id
+        response = reply.value
+        if response.leader == response.member_id:
+            self.simulation.post(
+                sync(response.member_id, response.generation_id, {response.member_id: b"x"}, group_id=group)
+            )
+        self.members[group] = response.member_id, response.generation_id
 
     @rule(group=st.just(GROUPS[0]))
     def leave(self, group: str) -> None:
@@ -174,9 +178,9 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(TRANSACTIONAL_IDS))
     def init_producer(self, name: str) -> None:
-        given = self.simulation.ask_transactions(InitProducerId(name, 60_000, -1, -1)).value
-        if not given.error:
-            self.producers[name] = given.producer_id, given.producer_epoch
+        response = self.simulation.ask_transactions(InitProducerId(name, 60_000, -1, -1)).value
+        if not response.error:
+            self.producers[name] = response.producer_id, response.producer_epoch
 
     @rule(name=st.sampled_from(TRANSACTIONAL_IDS), group=st.sampled_from(GROUPS), offset=st.integers(100, 199))
     def commit_in_transaction(self, name: str, group: str, offset: int) -> None:
@@ -194,7 +198,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(groups=st.lists(st.sampled_from(GROUPS), min_size=4, max_size=12), offset=st.integers(200, 299))
     def commit_often(self, groups: list[str], offset: int) -> None:
-        """Write enough to roll segments, so compaction has something to do."""
+        """Write enough to roll segments, so that a compaction has closed segments."""
         for number, group in enumerate(groups):
             self.commit(group, number % 2, offset + number, "x" * 100)
 
@@ -203,10 +207,10 @@ class Machine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from((1000, 15_000, 70_000, 3 * HOUR_MS, 8 * 24 * HOUR_MS)))
     def pass_time(self, ms: int) -> None:
         """Sessions and transactions time out, groups are passivated, offsets expire."""
-        before = self._tombstones()
+        tombstones_before = self._tombstones()
         self.simulation.advance(ms)
         self.simulation.run()
-        if self._tombstones() > before:
+        if self._tombstones() > tombstones_before:
             self.events.add("expired")
 
     def _tombstones(self) -> int:
@@ -301,72 +305,72 @@ class Machine(RuleBasedStateMachine):
             if transaction.value is not None
         }
 
-    def _compacted(self, where: LogPartition) -> dict[str, object]:
+    def _compacted(self, log_partition: LogPartition) -> dict[str, object]:
         """Compact a copy twice: the first run keeps tombstones, the second drops them."""
-        disk = copy_of(self.disk, where.folder)
-        files = log_files(disk, where.folder).files
+        disk = copy_of(self.disk, log_partition.folder)
+        files = log_files(disk, log_partition.folder).files
         end = 1 + max(
             (
                 groups_by_name.offset
-                for groups_by_name in scan_partition(where, disk)
+                for groups_by_name in scan_partition(log_partition, disk)
                 if isinstance(groups_by_name, LoggedRecord)
             ),
             default=0,
         )
-        next_segment = where.folder / segment_name(max(end, files[-1].base + 1))
+        next_segment = log_partition.folder / segment_name(max(end, files[-1].base + 1))
         disk.close(disk.open(next_segment, os.O_CREAT | os.O_RDWR))
         for now_ms in (WALL_MS, WALL_MS + CENTURY_MS):
             compact(
                 disk,
-                where.folder,
+                log_partition.folder,
                 CompactionSettings(now_ms, "test", -1, 0, 1000, chunk_bytes=300),
                 clock=lambda: WALL_MS,
             )
         replay = LogReplay()
-        for groups_by_name in scan_partition(where, disk):
+        for groups_by_name in scan_partition(log_partition, disk):
             if isinstance(groups_by_name, LoggedRecord):
                 replay.apply(groups_by_name.record)
         return replay.state()
 
 
 def test_transactional_offset_counts_only_after_commit_marker() -> None:
-    """Check of the test itself: the compared states distinguish open from ended transactions."""
+    """Checks that the compared states distinguish open from completed transactions."""
     replay = LogReplay()
     replay.apply(TransactionRecord("tx", TransactionValue(1, 0, 60_000, 1)))
     assert replay.state() == {"tx": TransactionValue(1, 0, 60_000, 1)}
 
 
-def random_walk(seed: int, steps: int) -> Machine:
-    """A long random run of the machine, so rare events coincide."""
-    chance, machine = Random(seed), Machine()
+def run_random_steps(seed: int, steps: int) -> CoordinatorMachine:
+    """Run the machine with many random steps, so that rare events coincide."""
+    rng, machine = Random(seed), CoordinatorMachine()
     machine.start()
     for _ in range(steps):
-        group, name, number = chance.choice(GROUPS), chance.choice(TRANSACTIONAL_IDS), chance.randrange(21)
-        act: Callable[[], None] = chance.choice(
+        group, name, number = rng.choice(GROUPS), rng.choice(TRANSACTIONAL_IDS), rng.randrange(21)
+        step: Callable[[], None] = rng.choice(
             (
-                partial(machine.commit_often, chance.choices(GROUPS, k=8), number),
+                partial(machine.commit_often, rng.choices(GROUPS, k=8), number),
                 partial(machine.join, GROUPS[0]),
                 partial(machine.leave, GROUPS[0]),
                 partial(machine.delete_offset, group, number % 3),
                 partial(machine.commit_in_transaction, name, group, 100 + number),
                 partial(machine.commit_in_transaction, name, group, 100 + number),
                 partial(machine.end_transaction, name, number % 2 == 0),
-                partial(machine.pass_time, chance.choice((1000, 15_000, 70_000, 8 * 24 * HOUR_MS))),
-                partial(machine.compact, number, chance.choice((0, HOUR_MS)), chance.choice((0, HOUR_MS))),
-                partial(machine.lose_power_while_compacting, chance.randrange(60), number),
+                partial(machine.pass_time, rng.choice((1000, 15_000, 70_000, 8 * 24 * HOUR_MS))),
+                partial(machine.compact, number, rng.choice((0, HOUR_MS)), rng.choice((0, HOUR_MS))),
+                partial(machine.lose_power_while_compacting, rng.randrange(60), number),
                 machine.lose_power,
                 machine.restart,
             )
         )
-        act()
+        step()
         machine.all_agree()
     return machine
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_walk_with_transactions_expiry_compaction_and_power_loss(seed: int) -> None:
-    assert {"open transaction", "expired", "compacted"} in random_walk(seed, 60).losses
+    assert {"open transaction", "expired", "compacted"} in run_random_steps(seed, 60).losses
 
 
-TestReplayEquivalence = Machine.TestCase
+TestReplayEquivalence = CoordinatorMachine.TestCase
 TestReplayEquivalence.settings = settings(max_examples=45, stateful_step_count=30)

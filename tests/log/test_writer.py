@@ -30,7 +30,7 @@ class Owner(Actor):
         self._heard.append(message)
 
 
-class Desk:
+class WriterHarness:
     """A writer, its log and its owners."""
 
     def __init__(self) -> None:
@@ -66,162 +66,162 @@ def entry(number: int, partition: int = 0) -> Entry:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def harness() -> WriterHarness:
+    return WriterHarness()
 
 
-def test_round_may_complete_after_writer_stopped(desk: Desk) -> None:
+def test_round_may_complete_after_writer_stopped(harness: WriterHarness) -> None:
     """A session that expires just before a stop is still written; no request waits for it."""
-    desk.append(1)
-    desk.run()
-    stopped = desk.writer.stop(block=False)
-    desk.run()
-    assert stopped.get() is True
-    desk.log.complete_append()
-    desk.run()
-    assert (len(desk.log.durable), desk.contexts) == (1, [])
+    harness.append(1)
+    harness.run()
+    stop_future = harness.writer.stop(block=False)
+    harness.run()
+    assert stop_future.get() is True
+    harness.log.complete_append()
+    harness.run()
+    assert (len(harness.log.durable), harness.contexts) == (1, [])
 
 
-def test_entries_of_one_turn_share_a_round(desk: Desk) -> None:
-    desk.append(1, 2)
-    desk.append(3, partition=7)
-    assert desk.log.rounds == []
-    desk.run()
-    assert desk.log.rounds == [[entry(1), entry(2), entry(3, 7)]]
+def test_entries_of_one_turn_share_a_round(harness: WriterHarness) -> None:
+    harness.append(1, 2)
+    harness.append(3, partition=7)
+    assert harness.log.rounds == []
+    harness.run()
+    assert harness.log.rounds == [[entry(1), entry(2), entry(3, 7)]]
 
 
-def test_entries_wait_while_round_is_in_flight(desk: Desk) -> None:
+def test_entries_wait_while_round_is_in_flight(harness: WriterHarness) -> None:
     """One round at a time (the log asserts it). The next round contains all entries that waited."""
-    desk.append(1)
-    desk.run()
+    harness.append(1)
+    harness.run()
     for number in (2, 3, 4):
-        desk.append(number)
-        desk.run()
-    assert len(desk.log.rounds) == 1
-    desk.log.complete_append()
-    desk.run()
-    assert desk.log.rounds[1:] == [[entry(2), entry(3), entry(4)]]
-    assert desk.contexts == [1]
-    desk.log.complete_append()
-    desk.run()
-    assert desk.contexts == [1, 2, 3, 4]
-    assert desk.log.in_flight == []
+        harness.append(number)
+        harness.run()
+    assert len(harness.log.rounds) == 1
+    harness.log.complete_append()
+    harness.run()
+    assert harness.log.rounds[1:] == [[entry(2), entry(3), entry(4)]]
+    assert harness.contexts == [1]
+    harness.log.complete_append()
+    harness.run()
+    assert harness.contexts == [1, 2, 3, 4]
+    assert harness.log.in_flight == []
 
 
-def test_round_is_delayed_while_turns_bring_entries(desk: Desk) -> None:
-    """A round costs the same whatever its size, so clients with consecutive commits share one."""
-    desk.append(1)
-    desk.dispatcher.step()
-    desk.append(2)
-    desk.run()
-    assert desk.log.in_flight == [entry(1), entry(2)]
+def test_round_is_delayed_while_turns_bring_entries(harness: WriterHarness) -> None:
+    """The cost of a round does not depend on its size, so consecutive commits of clients share a round."""
+    harness.append(1)
+    harness.dispatcher.step()
+    harness.append(2)
+    harness.run()
+    assert harness.log.in_flight == [entry(1), entry(2)]
 
 
-def test_round_begins_after_max_turns(desk: Desk) -> None:
+def test_round_begins_after_max_turns(harness: WriterHarness) -> None:
     """Under steady load every turn brings entries, and requests must still be answered."""
-    desk.append(0)
-    desk.dispatcher.step()
+    harness.append(0)
+    harness.dispatcher.step()
     for number in range(1, 100):
-        desk.append(number)
-        desk.dispatcher.step()  # it gathers
-        desk.dispatcher.step()  # a turn is over
-        if desk.log.in_flight:
+        harness.append(number)
+        harness.dispatcher.step()  # the writer collects the entry
+        harness.dispatcher.step()  # the turn ends
+        if harness.log.in_flight:
             break
-    assert 1 < len(desk.log.in_flight) <= MAX_TURNS + 1
+    assert 1 < len(harness.log.in_flight) <= MAX_TURNS + 1
 
 
-def test_waiting_entries_form_next_round(desk: Desk) -> None:
-    desk.append(1)
-    desk.run()
-    desk.append(2)
-    desk.run()
-    assert desk.log.in_flight == [entry(1)]
-    desk.log.complete_append()
-    desk.run()
-    assert desk.log.in_flight == [entry(2)]
+def test_waiting_entries_form_next_round(harness: WriterHarness) -> None:
+    harness.append(1)
+    harness.run()
+    harness.append(2)
+    harness.run()
+    assert harness.log.in_flight == [entry(1)]
+    harness.log.complete_append()
+    harness.run()
+    assert harness.log.in_flight == [entry(2)]
 
 
-def test_each_owner_gets_its_outcome(desk: Desk) -> None:
+def test_each_owner_gets_its_outcome(harness: WriterHarness) -> None:
     other_heard: list[Written] = []
-    other = desk.system.spawn(Owner, other_heard)
-    desk.append(1)
-    desk.append(2, owner=other)
-    desk.append(3)
-    desk.run()
-    desk.log.settle([ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NONE])
-    desk.run()
-    none, large = ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE
-    assert desk.heard == [
-        Written(Appended(none, 0), entry(1).records, 1),
-        Written(Appended(none, 1), entry(3).records, 3),
+    other_owner = harness.system.spawn(Owner, other_heard)
+    harness.append(1)
+    harness.append(2, owner=other_owner)
+    harness.append(3)
+    harness.run()
+    harness.log.settle([ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NONE])
+    harness.run()
+    no_error, too_large = ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE
+    assert harness.heard == [
+        Written(Appended(no_error, 0), entry(1).records, 1),
+        Written(Appended(no_error, 1), entry(3).records, 3),
     ]
-    assert other_heard == [Written(Appended(large, -1), entry(2).records, 2)]
+    assert other_heard == [Written(Appended(too_large, -1), entry(2).records, 2)]
 
 
-def test_next_round_follows_failed_round(desk: Desk) -> None:
-    desk.append(1)
-    desk.run()
-    desk.log.fail()
-    desk.run()
-    desk.append(2)
-    desk.run()
-    desk.log.complete_append()
-    desk.run()
-    assert [message.outcome.error for message in desk.heard] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+def test_next_round_follows_failed_round(harness: WriterHarness) -> None:
+    harness.append(1)
+    harness.run()
+    harness.log.fail()
+    harness.run()
+    harness.append(2)
+    harness.run()
+    harness.log.complete_append()
+    harness.run()
+    assert [message.outcome.error for message in harness.heard] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
 
 
-def test_records_get_wall_clock_of_round(desk: Desk) -> None:
-    desk.append(1)
-    desk.run()
-    desk.clock.now_ms += 5
-    desk.append(2)
-    desk.run()
-    desk.clock.now_ms += 5
-    desk.log.complete_append()
-    desk.run()
-    first, second = desk.log.timestamps_ms
-    assert second - first == 10
+def test_records_get_wall_clock_of_round(harness: WriterHarness) -> None:
+    harness.append(1)
+    harness.run()
+    harness.clock.now_ms += 5
+    harness.append(2)
+    harness.run()
+    harness.clock.now_ms += 5
+    harness.log.complete_append()
+    harness.run()
+    first_ms, second_ms = harness.log.timestamps_ms
+    assert second_ms - first_ms == 10
 
 
-def test_outcome_for_stopped_owner_is_dropped(desk: Desk) -> None:
-    gone = desk.system.spawn(Owner, [])
-    desk.append(1, owner=gone)
-    desk.append(2)
-    desk.run()
-    gone.stop(block=False)
-    desk.run()
-    desk.log.complete_append()
-    desk.run()
-    assert desk.contexts == [2]
-    assert desk.drain().value is None
+def test_outcome_for_stopped_owner_is_dropped(harness: WriterHarness) -> None:
+    stopped_owner = harness.system.spawn(Owner, [])
+    harness.append(1, owner=stopped_owner)
+    harness.append(2)
+    harness.run()
+    stopped_owner.stop(block=False)
+    harness.run()
+    harness.log.complete_append()
+    harness.run()
+    assert harness.contexts == [2]
+    assert harness.drain().value is None
 
 
-def test_drain_is_answered_when_nothing_is_in_flight(desk: Desk) -> None:
-    assert desk.drain().value is None
-    desk.append(1)
-    desk.run()
-    desk.append(2)
-    first = desk.drain()
-    desk.log.complete_append()
-    desk.run()
-    assert first.is_waiting, "the second is on its way"
-    second = desk.drain()
-    desk.log.complete_append()
-    desk.run()
-    assert first.value is second.value is None
-    assert desk.contexts == [1, 2], "the owners got their outcomes"
+def test_drain_is_answered_when_nothing_is_in_flight(harness: WriterHarness) -> None:
+    assert harness.drain().value is None
+    harness.append(1)
+    harness.run()
+    harness.append(2)
+    first_drain = harness.drain()
+    harness.log.complete_append()
+    harness.run()
+    assert first_drain.is_waiting, "the second entry is in flight"
+    second_drain = harness.drain()
+    harness.log.complete_append()
+    harness.run()
+    assert first_drain.value is second_drain.value is None
+    assert harness.contexts == [1, 2], "the owners got their outcomes"
 
 
-def test_drain_after_append_in_same_turn_waits_for_it(desk: Desk) -> None:
-    desk.append(1)
-    reply = desk.drain()
+def test_drain_after_append_in_same_turn_waits_for_it(harness: WriterHarness) -> None:
+    harness.append(1)
+    reply = harness.drain()
     assert reply.is_waiting
-    desk.log.complete_append()
-    desk.run()
+    harness.log.complete_append()
+    harness.run()
     assert reply.value is None
 
 
-class AtOnce(ManualLog):
+class ImmediateLog(ManualLog):
     """A log that calls ``done`` before ``append`` returns."""
 
     def append(self, *args: Any) -> None:
@@ -229,35 +229,35 @@ class AtOnce(ManualLog):
         self.complete_append()
 
 
-def test_log_may_call_done_before_append_returns(desk: Desk) -> None:
-    desk.writer.actor_inbox.actor._log = AtOnce()
+def test_log_may_call_done_before_append_returns(harness: WriterHarness) -> None:
+    harness.writer.actor_inbox.actor._log = ImmediateLog()
     for number in range(5):
-        desk.append(number)
-        desk.run()
-    assert desk.contexts == list(range(5))
-    assert desk.drain().value is None
+        harness.append(number)
+        harness.run()
+    assert harness.contexts == list(range(5))
+    assert harness.drain().value is None
 
 
-def test_log_that_raises_fails_only_its_round(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a bug of the log commits must still get a reply."""
+def test_log_that_raises_fails_only_its_round(harness: WriterHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a bug in the log, later commits must still get replies."""
 
-    def broken(*_args: object) -> None:
+    def raise_error(*_args: object) -> None:
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(desk.log, "append", broken)
-        desk.append(1)
-        desk.run()
-    assert [written.outcome.error for written in desk.heard] == [ErrorCode.KAFKA_STORAGE_ERROR]
-    desk.append(2)
-    desk.run()
-    desk.log.complete_append()
-    desk.run()
-    assert desk.heard[1].outcome.error is ErrorCode.NONE
+        patch.setattr(harness.log, "append", raise_error)
+        harness.append(1)
+        harness.run()
+    assert [message.outcome.error for message in harness.heard] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    harness.append(2)
+    harness.run()
+    harness.log.complete_append()
+    harness.run()
+    assert harness.heard[1].outcome.error is ErrorCode.NONE
 
 
-def test_writer_continues_after_bug_in_handler(desk: Desk) -> None:
-    desk.writer.tell(RoundDone([Appended(ErrorCode.NONE, 0)]))  # of a round that does not exist
-    desk.append(1)
-    desk.run()
-    assert desk.log.in_flight == [entry(1)]
+def test_writer_continues_after_bug_in_handler(harness: WriterHarness) -> None:
+    harness.writer.tell(RoundDone([Appended(ErrorCode.NONE, 0)]))  # there is no such round
+    harness.append(1)
+    harness.run()
+    assert harness.log.in_flight == [entry(1)]

@@ -18,7 +18,7 @@ from callboard.actors.timer.timers import Timers
 from callboard.runtime.engine.alarm import LoopAlarm
 from callboard.runtime.engine.simulation import Simulation
 
-Heard = list[tuple[int, tuple[Hashable, ...]]]
+Deliveries = list[tuple[int, tuple[Hashable, ...]]]
 
 
 class FakeClock:
@@ -50,7 +50,7 @@ class Owner:
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
-        self.heard: Heard = []
+        self.heard: Deliveries = []
         self.is_dead = False
 
     def tell(self, message: Expired) -> None:
@@ -60,7 +60,7 @@ class Owner:
 
 
 class TimerHarness:
-    """A TimerActor whose clock and alarm are in our hands."""
+    """A TimerActor whose clock and alarm the test controls."""
 
     def __init__(self, now_ms: int = 1000) -> None:
         self.clock = FakeClock(now_ms)
@@ -75,13 +75,13 @@ class TimerHarness:
             self.actor.on_receive(message)
 
     def fire_alarm(self) -> None:
-        """Fire the alarm, at its time or now if that is past."""
+        """Fire the alarm at its time, or now if its time has passed."""
         assert self.alarm.due_ms is not None
         self.clock.now_ms = max(self.clock.now_ms, self.alarm.due_ms)
         self.alarm.due_ms = None
         self.tell(Wake())
 
-    def play(self, until_ms: int) -> None:
+    def advance_to(self, until_ms: int) -> None:
         while self.alarm.due_ms is not None and self.alarm.due_ms <= until_ms:
             self.fire_alarm()
         self.clock.now_ms = max(self.clock.now_ms, until_ms)
@@ -96,41 +96,47 @@ def actor_system() -> Iterator[TimerHarness]:
 def test_deadline_is_delivered_once_when_due(actor_system: TimerHarness) -> None:
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", 46_000))
-    actor_system.play(45_999)
+    actor_system.advance_to(45_999)
     assert owner.heard == []
-    actor_system.play(10**9)
+    actor_system.advance_to(10**9)
     assert owner.heard == [(46_000, ("session",))]
     assert actor_system.alarm.due_ms is None
 
 
 @pytest.mark.parametrize("due_ms", [2001, 2009, 2010, 47_001, 47_009])
 def test_deadline_is_delivered_at_its_millisecond(actor_system: TimerHarness, due_ms: int) -> None:
-    """Near or far: a client may sleep for its session timeout and then check."""
+    """This holds for near and far deadlines: a client may sleep for its session timeout and then check."""
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", due_ms))
-    actor_system.play(due_ms - 1)
+    actor_system.advance_to(due_ms - 1)
     actor_system.tell(Wake())
     assert owner.heard == []
-    actor_system.play(due_ms)
+    actor_system.advance_to(due_ms)
     assert owner.heard == [(due_ms, ("session",))]
 
 
 def test_due_deadlines_of_owner_are_delivered_in_one_message(actor_system: TimerHarness) -> None:
-    """In order of their due time; each owner gets only its own."""
-    one, two = actor_system.owner(), actor_system.owner()
-    actor_system.tell(Schedule(one, "b", 2020), Schedule(two, "x", 2000), Schedule(one, "a", 2010))
+    """The names are in order of due time. Each owner gets only its own deadlines."""
+    first_owner, second_owner = actor_system.owner(), actor_system.owner()
+    actor_system.tell(
+        Schedule(first_owner, "b", 2020), Schedule(second_owner, "x", 2000), Schedule(first_owner, "a", 2010)
+    )
     actor_system.clock.now_ms = 5000
     actor_system.fire_alarm()
-    assert one.heard == [(5000, ("a", "b"))]
-    assert two.heard == [(5000, ("x",))]
+    assert first_owner.heard == [(5000, ("a", "b"))]
+    assert second_owner.heard == [(5000, ("x",))]
 
 
 def test_schedule_replaces_deadline_of_same_name(actor_system: TimerHarness) -> None:
-    one, two = actor_system.owner(), actor_system.owner()
-    actor_system.tell(Schedule(one, "session", 2000), Schedule(two, "session", 4000), Schedule(one, "session", 3000))
-    actor_system.play(5000)
-    assert one.heard == [(3000, ("session",))]
-    assert two.heard == [(4000, ("session",))]
+    first_owner, second_owner = actor_system.owner(), actor_system.owner()
+    actor_system.tell(
+        Schedule(first_owner, "session", 2000),
+        Schedule(second_owner, "session", 4000),
+        Schedule(first_owner, "session", 3000),
+    )
+    actor_system.advance_to(5000)
+    assert first_owner.heard == [(3000, ("session",))]
+    assert second_owner.heard == [(4000, ("session",))]
 
 
 def test_cancelled_deadline_is_not_delivered(actor_system: TimerHarness) -> None:
@@ -138,7 +144,7 @@ def test_cancelled_deadline_is_not_delivered(actor_system: TimerHarness) -> None
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", 2000), Schedule(owner, "rebalance", 3000))
     actor_system.tell(Cancel(owner, "session"), Cancel(owner, "session"), Cancel(actor_system.owner(), "session"))
-    actor_system.play(5000)
+    actor_system.advance_to(5000)
     assert owner.heard == [(3000, ("rebalance",))]
 
 
@@ -148,7 +154,7 @@ def test_alarm_is_set_only_for_earlier_deadline_or_after_it_fired(actor_system: 
         actor_system.tell(Schedule(owner, name, due_ms))
     actor_system.tell(Cancel(owner, 3))
     assert actor_system.alarm.settings == [5000, 4000]
-    actor_system.play(10_000)
+    actor_system.advance_to(10_000)
     assert actor_system.alarm.settings == [5000, 4000, 4500, 5000, 6000]
     assert [names for _, names in owner.heard] == [(4,), (0, 2), (1,)]
 
@@ -165,14 +171,14 @@ def test_early_wake_delivers_nothing(actor_system: TimerHarness) -> None:
     assert actor_system.alarm.settings == []
     actor_system.tell(Schedule(owner, "session", 2000), Wake(), Wake())
     assert owner.heard == []
-    actor_system.play(2000)
+    actor_system.advance_to(2000)
     assert owner.heard == [(2000, ("session",))]
 
 
 def test_deadline_in_past_is_delivered_at_once(actor_system: TimerHarness) -> None:
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", 3))
-    actor_system.play(actor_system.clock.now_ms)
+    actor_system.advance_to(actor_system.clock.now_ms)
     assert owner.heard == [(1000, ("session",))]
 
 
@@ -189,21 +195,25 @@ def test_many_due_deadlines_are_delivered_over_several_turns(actor_system: Timer
 
 
 def test_deadlines_of_dead_owner_are_dropped(actor_system: TimerHarness) -> None:
-    dead, alive = actor_system.owner(), actor_system.owner()
-    dead.is_dead = True
-    actor_system.tell(Schedule(dead, "session", 2000), Schedule(dead, "later", 9000), Schedule(alive, "session", 2000))
-    actor_system.play(2000)
-    assert alive.heard == [(2000, ("session",))]
+    dead_owner, live_owner = actor_system.owner(), actor_system.owner()
+    dead_owner.is_dead = True
+    actor_system.tell(
+        Schedule(dead_owner, "session", 2000),
+        Schedule(dead_owner, "later", 9000),
+        Schedule(live_owner, "session", 2000),
+    )
+    actor_system.advance_to(2000)
+    assert live_owner.heard == [(2000, ("session",))]
     assert actor_system.alarm.due_ms is None, "deadlines of dead owners set no alarm"
 
 
 def test_owner_can_schedule_again_in_handler(actor_system: TimerHarness) -> None:
-    """As groups do after heartbeats have moved deadlines."""
+    """Groups do this after heartbeats have moved deadlines."""
     owner = actor_system.owner()
     actor_system.tell(Schedule(owner, "session", 2000))
-    actor_system.play(2000)
+    actor_system.advance_to(2000)
     actor_system.tell(Schedule(owner, "session", 3500))
-    actor_system.play(4000)
+    actor_system.advance_to(4000)
     assert owner.heard == [(2000, ("session",)), (3500, ("session",))]
 
 
@@ -215,31 +225,31 @@ def test_stop_clears_alarm(actor_system: TimerHarness) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_deadlines_are_delivered_on_time(actor_system: TimerHarness, seed: int) -> None:
-    """Random owners schedule, move and cancel deadlines over hours. Exactly the others are delivered, on time."""
-    rnd = random.Random(seed)
+    """Random owners schedule, move and cancel deadlines over hours. The others are delivered on time."""
+    rng = random.Random(seed)
     owners = [actor_system.owner() for _ in range(8)]
-    wanted: dict[tuple[int, int], int] = {}
+    scheduled: dict[tuple[int, int], int] = {}
     delivered = 0
     for _ in range(5000):
-        number, name = rnd.randrange(8), rnd.randrange(6)
-        due_ms = actor_system.clock.now_ms + rnd.choice(
-            (0, rnd.randrange(100), rnd.randrange(50_000), rnd.randrange(10**7))
+        number, name = rng.randrange(8), rng.randrange(6)
+        due_ms = actor_system.clock.now_ms + rng.choice(
+            (0, rng.randrange(100), rng.randrange(50_000), rng.randrange(10**7))
         )
-        if rnd.random() < 0.7:
+        if rng.random() < 0.7:
             actor_system.tell(Schedule(owners[number], name, due_ms))
-            wanted[number, name] = due_ms
+            scheduled[number, name] = due_ms
         else:
             actor_system.tell(Cancel(owners[number], name))
-            wanted.pop((number, name), None)
-        actor_system.play(actor_system.clock.now_ms + rnd.choice((0, 0, 1, rnd.randrange(3000))))
+            scheduled.pop((number, name), None)
+        actor_system.advance_to(actor_system.clock.now_ms + rng.choice((0, 0, 1, rng.randrange(3000))))
         for number, owner in enumerate(owners):
             for at_ms, names in owner.heard:
-                for heard in names:
-                    due_ms = wanted.pop((number, int(str(heard))))
+                for expired_name in names:
+                    due_ms = scheduled.pop((number, int(str(expired_name))))
                     assert at_ms == due_ms
                     delivered += 1
             owner.heard.clear()
-        assert all(due_ms > actor_system.clock.now_ms for due_ms in wanted.values())
+        assert all(due_ms > actor_system.clock.now_ms for due_ms in scheduled.values())
     assert delivered > 1000
 
 
@@ -272,8 +282,8 @@ class FakeLoop:
 
     def run_until(self, until_ms: int) -> Iterator[None]:
         """Run the handles in order of their time; yields after each."""
-        while due := [handle for handle in self.live() if handle.at_s <= until_ms / 1000]:
-            handle = min(due, key=lambda each: each.at_s)
+        while due_handles := [handle for handle in self.live() if handle.at_s <= until_ms / 1000]:
+            handle = min(due_handles, key=lambda pending: pending.at_s)
             handle.is_live = False
             self.clock.now_ms = max(self.clock.now_ms, round(handle.at_s * 1000))
             handle.callback()
@@ -284,7 +294,7 @@ class FakeLoop:
 @pytest.mark.parametrize("seed", range(3))
 def test_all_deadlines_use_one_loop_timer(seed: int) -> None:
     """With the real alarm: the loop has one handle, or none if there are no deadlines."""
-    rnd = random.Random(seed)
+    rng = random.Random(seed)
     clock = FakeClock(1000)
     loop = FakeLoop(clock)
     alarm = LoopAlarm(cast(AbstractEventLoop, loop), clock)
@@ -293,14 +303,14 @@ def test_all_deadlines_use_one_loop_timer(seed: int) -> None:
     alarm.actor = cast(Any, SimpleNamespace(tell=timer.on_receive))
     owners = [Owner(clock) for _ in range(20)]
     for _ in range(2000):
-        owner, name = rnd.choice(owners), rnd.randrange(10)
-        if rnd.random() < 0.7:
-            timer.on_receive(Schedule(owner, name, clock.now_ms + rnd.choice((rnd.randrange(300), 10**5, 10**6))))
+        owner, name = rng.choice(owners), rng.randrange(10)
+        if rng.random() < 0.7:
+            timer.on_receive(Schedule(owner, name, clock.now_ms + rng.choice((rng.randrange(300), 10**5, 10**6))))
         else:
             timer.on_receive(Cancel(owner, name))
         assert len(loop.live()) <= 1
         assert loop.live() or not len(timer._timers), "deadlines without a loop timer"
-        for _ in loop.run_until(clock.now_ms + rnd.choice((0, 0, 7, 10**4))):
+        for _ in loop.run_until(clock.now_ms + rng.choice((0, 0, 7, 10**4))):
             assert len(loop.live()) <= 1
     assert sum(len(owner.heard) for owner in owners) > 100
     timer.on_stop()
@@ -310,48 +320,48 @@ def test_all_deadlines_use_one_loop_timer(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_pop_expired_at_every_millisecond_is_on_time(seed: int) -> None:
     """``Timers`` alone: neither early nor late, for near and far deadlines."""
-    rnd = random.Random(seed)
+    rng = random.Random(seed)
     timers = Timers(0)
     due_ms: dict[tuple[int, int], int] = {}
-    heard = 0
+    expired_count = 0
     for now_ms in range(100_000):
         for owner, names in timers.pop_expired(now_ms).items():
             for name in names:
                 assert due_ms.pop((owner, int(str(name)))) == now_ms
-                heard += 1
-        for _ in range(rnd.randrange(3)):
-            key = rnd.randrange(30), rnd.randrange(30)
-            if rnd.random() < 0.2:
+                expired_count += 1
+        for _ in range(rng.randrange(3)):
+            key = rng.randrange(30), rng.randrange(30)
+            if rng.random() < 0.2:
                 assert timers.cancel(*key) == (due_ms.pop(key, None) is not None)
-            else:  # after this tick's turn: the present is over
-                due_ms[key] = now_ms + 1 + rnd.choice((rnd.randrange(50), rnd.randrange(100_000), 10**7))
+            else:  # after this tick's turn, so deadlines begin at the next tick
+                due_ms[key] = now_ms + 1 + rng.choice((rng.randrange(50), rng.randrange(100_000), 10**7))
                 timers.schedule(*key, due_ms[key])
         assert len(timers) == len(due_ms)
-    assert heard > 1000
-    assert all(due > now_ms for due in due_ms.values()), "remaining deadlines are not due"
+    assert expired_count > 1000
+    assert all(due_at_ms > now_ms for due_at_ms in due_ms.values()), "remaining deadlines are not due"
     timers.check()
 
 
 def test_map_and_wheel_stay_consistent() -> None:
     """``Timers`` alone, with its invariants checked after every step."""
-    rnd = random.Random(1)
+    rng = random.Random(1)
     timers = Timers(0)
     now_ms = 0
     for _ in range(2000):
-        owner, name = rnd.randrange(5), rnd.randrange(5)
-        kind = rnd.randrange(10)
+        owner, name = rng.randrange(5), rng.randrange(5)
+        kind = rng.randrange(10)
         if kind < 6:
-            timers.schedule(owner, name, now_ms + rnd.randrange(200_000))
+            timers.schedule(owner, name, now_ms + rng.randrange(200_000))
         elif kind == 6:
-            before = len(timers)
-            assert timers.cancel(owner, name) == (len(timers) < before)
+            count_before = len(timers)
+            assert timers.cancel(owner, name) == (len(timers) < count_before)
         elif kind == 7:
             timers.remove_owner(owner)
             assert not timers.cancel(owner, name)
         else:
-            now_ms += rnd.randrange(20_000)
-            timers.pop_expired(now_ms, rnd.choice((None, 1, 3)))
-        if rnd.randrange(20) == 0:
+            now_ms += rng.randrange(20_000)
+            timers.pop_expired(now_ms, rng.choice((None, 1, 3)))
+        if rng.randrange(20) == 0:
             timers.check()
     timers.pop_expired(now_ms + 10**6)
     timers.check()

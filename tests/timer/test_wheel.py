@@ -35,7 +35,7 @@ STEPS = int(os.environ.get("CALLBOARD_WHEEL_STEPS", "2000000"))
 STEPS_A_WALK = -(-STEPS // len(SMALL_WALKS + LARGE_WALKS))
 
 
-class Pair:
+class WheelAndModel:
     """A wheel and its model, a list of (due tick, serial number, name); each step is applied to both."""
 
     def __init__(self, names: int, page_bits: int, spread: int, now: int = 0) -> None:
@@ -76,16 +76,18 @@ class Pair:
         for name in due[: len(given_names)]:
             del self.keys[name]
         if len(given_names) < len(due):
-            assert limit is not None, "all that is due must come when there is no limit"
-            assert self.next_tick() <= now, "what was held back is due now"
+            assert limit is not None, "without a limit all due deadlines must be returned"
+            assert self.next_tick() <= now, "deadlines beyond the limit are due now"
 
     def catch_up(self, now: int, limit: int) -> None:
         """Advance in bounded calls until no due deadline is left, as an owner does after a stall."""
-        calls, spread, filed = 0, self.wheel._spread, len(self.model)
+        calls, spread, scheduled_count = 0, self.wheel._spread, len(self.model)
         while self.model and self.model[0][0] <= now:
             self.advance(now, limit)
             calls += 1
-            assert calls <= 2 * filed + filed // spread + 1, "calls that give nothing must at least move a page"
+            assert calls <= 2 * scheduled_count + scheduled_count // spread + 1, (
+                "a call that returns no deadline must move a page"
+            )
 
     def next_tick(self) -> int:
         tick = self.wheel.next_tick()
@@ -95,107 +97,109 @@ class Pair:
     def check(self) -> None:
         assert len(self.wheel) == len(self.model)
         if self.model:
-            assert self.next_tick() <= self.model[0][0], "the owner would sleep too long"
+            assert self.next_tick() <= self.model[0][0], "the next tick is later than the first deadline"
         else:
             assert self.wheel.next_tick() is None
         self.wheel.check()
 
     def drain(self) -> None:
-        """All scheduled deadlines are returned in the end."""
+        """Advance until all scheduled deadlines are returned."""
         self.advance(self.model[-1][0] if self.model else self.now)
         assert len(self.wheel) == 0
         self.check()
 
 
 class Steps:
-    """Random steps that prefer boundaries, ties, bursts and jumps."""
+    """Random steps, mostly at page boundaries, at equal ticks, in bursts and with jumps."""
 
-    def __init__(self, seed: int, pair: Pair, page: int) -> None:
+    def __init__(self, seed: int, wheel_and_model: WheelAndModel, page: int) -> None:
         self.random = random.Random(seed)
-        self.pair = pair
+        self.pair = wheel_and_model
         self.page = page
 
     def due(self) -> int:
-        rnd, now, page = self.random, self.pair.now, self.page
-        kind = rnd.randrange(8)
+        rng, now, page = self.random, self.pair.now, self.page
+        kind = rng.randrange(8)
         if kind == 0:
-            return now + rnd.randint(-3, 3)
+            return now + rng.randint(-3, 3)
         if kind < 4:
-            return now + rnd.randrange(page * PAGES)
+            return now + rng.randrange(page * PAGES)
         if kind < 6:
-            return (now // page + rnd.randrange(PAGES + 3)) * page + rnd.randint(-1, 1)
+            return (now // page + rng.randrange(PAGES + 3)) * page + rng.randint(-1, 1)
         if kind == 6 and self.pair.model:
-            return rnd.choice(self.pair.model)[0]
-        return now + rnd.randrange(rnd.choice((100 * page, 7 * DAY_TICKS)))
+            return rng.choice(self.pair.model)[0]
+        return now + rng.randrange(rng.choice((100 * page, 7 * DAY_TICKS)))
 
     def jump(self) -> int:
-        rnd, pair, page = self.random, self.pair, self.page
-        kind = rnd.randrange(400)
+        rng, wheel_and_model, page = self.random, self.pair, self.page
+        kind = rng.randrange(400)
         if kind < 200:
-            return pair.now + rnd.randrange(3)
-        if kind < 260 and pair.model:
-            return pair.next_tick()
+            return wheel_and_model.now + rng.randrange(3)
+        if kind < 260 and wheel_and_model.model:
+            return wheel_and_model.next_tick()
         if kind < 340:
-            return (pair.now // page + 1) * page + rnd.randint(-1, 1)
+            return (wheel_and_model.now // page + 1) * page + rng.randint(-1, 1)
         if kind < 390:
-            return pair.now + rnd.randrange(page * 2)
-        return pair.now + rnd.choice((-page, -1, page * PAGES, page * (PAGES + 1), DAY_TICKS))
+            return wheel_and_model.now + rng.randrange(page * 2)
+        return wheel_and_model.now + rng.choice((-page, -1, page * PAGES, page * (PAGES + 1), DAY_TICKS))
 
     def stall(self) -> int:
         """The process was suspended for about the length of the ring, or for days."""
-        ring = self.page * PAGES
-        return self.pair.now + self.random.choice((ring - 1, ring, ring + 1, 2 * ring, 3 * DAY_TICKS))
+        ring_ticks = self.page * PAGES
+        return self.pair.now + self.random.choice(
+            (ring_ticks - 1, ring_ticks, ring_ticks + 1, 2 * ring_ticks, 3 * DAY_TICKS)
+        )
 
     def step(self) -> None:
-        rnd, pair = self.random, self.pair
-        name = rnd.randrange(len(pair.deadlines))
-        kind = rnd.randrange(400)
+        rng, wheel_and_model = self.random, self.pair
+        name = rng.randrange(len(wheel_and_model.deadlines))
+        kind = rng.randrange(400)
         if kind < 170:
-            pair.add(name, self.due())
+            wheel_and_model.add(name, self.due())
         elif kind < 200:
-            pair.renew(name, self.due())
+            wheel_and_model.renew(name, self.due())
         elif kind < 215:
             due = self.due()
-            for _ in range(rnd.randrange(len(pair.deadlines) // 3)):
-                pair.add(rnd.randrange(len(pair.deadlines)), due)
+            for _ in range(rng.randrange(len(wheel_and_model.deadlines) // 3)):
+                wheel_and_model.add(rng.randrange(len(wheel_and_model.deadlines)), due)
         elif kind < 270:
-            pair.cancel(name)
+            wheel_and_model.cancel(name)
         elif kind < 335:
-            pair.advance(self.jump(), rnd.choice((1, 2, 5)))
+            wheel_and_model.advance(self.jump(), rng.choice((1, 2, 5)))
         elif kind < 398:
-            pair.advance(self.jump())
+            wheel_and_model.advance(self.jump())
         elif kind < 399:
-            pair.catch_up(self.stall(), rnd.choice((1, 2, 5)))
+            wheel_and_model.catch_up(self.stall(), rng.choice((1, 2, 5)))
         else:
-            pair.advance(self.stall())
+            wheel_and_model.advance(self.stall())
 
 
-def walk(page_bits: int, spread: int, seed: int, names: int, check_every: int) -> None:
-    pair = Pair(names, page_bits, spread, now=seed * 1_000_003 - 20)
-    steps = Steps(seed, pair, 1 << page_bits)
+def run_random_steps(page_bits: int, spread: int, seed: int, names: int, check_every: int) -> None:
+    wheel_and_model = WheelAndModel(names, page_bits, spread, now=seed * 1_000_003 - 20)
+    steps = Steps(seed, wheel_and_model, 1 << page_bits)
     for number in range(STEPS_A_WALK):
         try:
             steps.step()
             if number % check_every == 0:
-                pair.check()
+                wheel_and_model.check()
         except AssertionError as error:
             raise AssertionError(f"{page_bits=}, {spread=}, {seed=}, step {number}: {error}") from error
-    pair.drain()
+    wheel_and_model.drain()
 
 
 @pytest.mark.parametrize(("page_bits", "spread", "seed"), SMALL_WALKS)
 def test_small_wheel_equals_sorted_list(page_bits: int, spread: int, seed: int) -> None:
-    walk(page_bits, spread, seed, names=40, check_every=5)
+    run_random_steps(page_bits, spread, seed, names=40, check_every=5)
 
 
 @pytest.mark.parametrize(("page_bits", "spread", "seed"), LARGE_WALKS)
 def test_large_wheel_equals_sorted_list(page_bits: int, spread: int, seed: int) -> None:
     """Up to the default size. Checking its ring is slow, so it is checked less often."""
-    walk(page_bits, spread, seed, names=200, check_every=1 << min(page_bits, 8))
+    run_random_steps(page_bits, spread, seed, names=200, check_every=1 << min(page_bits, 8))
 
 
 NAMES = st.integers(0, 5)
-STORY_STEPS = st.one_of(
+STEP_TUPLES = st.one_of(
     st.tuples(st.just("add"), NAMES, st.integers(-2, 40)),
     st.tuples(st.just("cancel"), NAMES),
     st.tuples(st.just("advance"), st.integers(-1, 30), st.sampled_from([None, 1, 2])),
@@ -203,38 +207,38 @@ STORY_STEPS = st.one_of(
 
 
 @settings(max_examples=300)
-@given(st.lists(STORY_STEPS, max_size=30))
-def test_random_steps_return_deadlines_in_order(story: list[tuple[str, int, int]]) -> None:
-    """The same with hypothesis, which finds the shortest failing sequence."""
-    pair = Pair(6, page_bits=1, spread=1)
-    for step, first, *rest in story:
+@given(st.lists(STEP_TUPLES, max_size=30))
+def test_random_steps_return_deadlines_in_order(steps: list[tuple[str, int, int]]) -> None:
+    """Compares wheel and list with steps from hypothesis, which shrinks a failing sequence."""
+    wheel_and_model = WheelAndModel(6, page_bits=1, spread=1)
+    for step, value, *more_values in steps:
         if step == "add":
-            pair.add(first, pair.now + rest[0])
+            wheel_and_model.add(value, wheel_and_model.now + more_values[0])
         elif step == "cancel":
-            pair.cancel(first)
+            wheel_and_model.cancel(value)
         else:
-            pair.advance(pair.now + first, rest[0])
-        pair.check()
-    pair.drain()
+            wheel_and_model.advance(wheel_and_model.now + value, more_values[0])
+        wheel_and_model.check()
+    wheel_and_model.drain()
 
 
 def test_waiting_for_next_tick_is_never_late_and_rarely_early() -> None:
-    """Waiting for it returns each deadline at its tick, with at most one idle call per page or spread."""
-    rnd = random.Random(3)
+    """Advancing to the next tick returns each deadline at its tick, with at most one idle call per page or spread."""
+    rng = random.Random(3)
     wheel = TimingWheel(0, page_bits=4, spread=4)
-    dues = [*sorted(rnd.randrange(5000) for _ in range(300)), DAY_TICKS, 30 * DAY_TICKS]
-    for due in dues:
-        wheel.add(Timer(None, due), due)
-    given_at = []
-    turns = 0
+    due_ticks = [*sorted(rng.randrange(5000) for _ in range(300)), DAY_TICKS, 30 * DAY_TICKS]
+    for due_tick in due_ticks:
+        wheel.add(Timer(None, due_tick), due_tick)
+    returned_at = []
+    calls = 0
     while (tick := wheel.next_tick()) is not None:
-        turns += 1
-        given_at += [(tick, deadline.name) for deadline in wheel.advance(tick)]
-    assert given_at == [(due, due) for due in dues]
-    assert turns <= len(set(dues)) + len({due >> 4 for due in dues}) + len(dues) / 4
+        calls += 1
+        returned_at += [(tick, deadline.name) for deadline in wheel.advance(tick)]
+    assert returned_at == [(due_tick, due_tick) for due_tick in due_ticks]
+    assert calls <= len(set(due_ticks)) + len({due_tick >> 4 for due_tick in due_ticks}) + len(due_ticks) / 4
 
 
-class Counting(TimingWheel):
+class MoveCountingWheel(TimingWheel):
     """Counts the deadlines that move from the upper level to the ring."""
 
     moved = 0
@@ -247,24 +251,24 @@ class Counting(TimingWheel):
 
 def test_full_page_moves_down_in_small_steps() -> None:
     """20,000 deadlines at one far tick: each call moves at most ``spread``, and all are in the ring in time."""
-    wheel = Counting()
+    wheel = MoveCountingWheel()
     due = 50 << PAGE_BITS
     for name in range(20_000):
         wheel.add(Timer(None, name), due)
-    assert wheel.next_tick() == (50 - PAGES + 1) << PAGE_BITS, "three pages before"
+    assert wheel.next_tick() == (50 - PAGES + 1) << PAGE_BITS, "moving begins before the page of the deadlines"
     while (tick := wheel.next_tick()) is not None and tick < due:
-        before = wheel.moved
+        moved_before = wheel.moved
         assert wheel.advance(tick) == []
-        assert 0 < wheel.moved - before <= SPREAD
-        assert wheel.next_tick() != tick, "the rest has time until the next tick"
-    before = wheel.moved
+        assert 0 < wheel.moved - moved_before <= SPREAD
+        assert wheel.next_tick() != tick, "the remaining deadlines move at later ticks"
+    moved_before = wheel.moved
     assert [deadline.name for deadline in wheel.advance(due)] == list(range(20_000))
-    assert before == wheel.moved == 20_000
+    assert moved_before == wheel.moved == 20_000
 
 
 def test_consecutive_full_pages_share_one_budget() -> None:
     """A jump brings several pages into range at once; a call still moves at most ``spread``."""
-    wheel = Counting(0, page_bits=3, spread=100)
+    wheel = MoveCountingWheel(0, page_bits=3, spread=100)
     for name in range(384):
         wheel.add(Timer(None, name), 1000 + name % 32)
     assert wheel.advance(999, limit=1) == []
@@ -273,23 +277,23 @@ def test_consecutive_full_pages_share_one_budget() -> None:
 
 def test_limit_bounds_work_after_long_pause() -> None:
     """After a pause beyond a full page each call moves and returns little, and the order is preserved."""
-    wheel = Counting(0, page_bits=3, spread=10)
+    wheel = MoveCountingWheel(0, page_bits=3, spread=10)
     for name in range(1000):
         wheel.add(Timer(None, name), 1000 + name % 8)
     names: list[object] = []
     calls = 0
     while (tick := wheel.next_tick()) is not None and tick <= 5000:
         calls += 1
-        some = wheel.advance(5000, limit=7)
-        assert len(some) <= 7
+        returned = wheel.advance(5000, limit=7)
+        assert len(returned) <= 7
         assert wheel.moved <= 2 * 10 * calls
-        names += [deadline.name for deadline in some]
+        names += [deadline.name for deadline in returned]
     assert names == sorted(range(1000), key=lambda name: name % 8)
     assert calls >= 1000 / 7
 
 
 def lines_run(call: Callable[[], object]) -> int:
-    """The number of lines of the wheel's code that a call executes. It reveals loops, however fast."""
+    """The number of lines of the wheel's code that a call executes. Loops show in it, even fast ones."""
     count = 0
 
     def trace(frame: FrameType, event: str, _arg: Any) -> Any:
@@ -299,17 +303,17 @@ def lines_run(call: Callable[[], object]) -> int:
         count += event == "line"
         return trace
 
-    before = sys.gettrace()
+    previous_trace = sys.gettrace()
     sys.settrace(trace)
     try:
         call()
     finally:
-        sys.settrace(before)
+        sys.settrace(previous_trace)
     return count
 
 
 def test_line_counter_counts_every_line() -> None:
-    """Checks the measure of the next tests: one deadline more executes some lines more."""
+    """Checks ``lines_run`` for the next tests: one more deadline executes more lines."""
 
     def lines(count: int) -> int:
         wheel = TimingWheel()
@@ -322,77 +326,77 @@ def test_line_counter_counts_every_line() -> None:
 
 
 @pytest.mark.parametrize("limit", [None, 1])
-@pytest.mark.parametrize("filed", [(), (10**15,), (10**15, 10**15 + 1, 10**16)])
-def test_cost_of_empty_time_is_constant(filed: tuple[int, ...], limit: int | None) -> None:
-    """A day and a century take the same few lines, and no deadline is visited."""
+@pytest.mark.parametrize("scheduled_count", [(), (10**15,), (10**15, 10**15 + 1, 10**16)])
+def test_cost_of_empty_time_is_constant(scheduled_count: tuple[int, ...], limit: int | None) -> None:
+    """A day and a century execute the same small number of lines and visit no deadline."""
 
     def lines(span: int) -> int:
         wheel = TimingWheel()
-        for due in filed:
+        for due in scheduled_count:
             wheel.add(Timer(None, due), due)
-        cost = lines_run(lambda: wheel.advance(span, limit))
-        assert len(wheel) == len(filed)
+        line_count = lines_run(lambda: wheel.advance(span, limit))
+        assert len(wheel) == len(scheduled_count)
         wheel.check()
-        return cost
+        return line_count
 
     assert lines(DAY_TICKS) == lines(CENTURY_TICKS) < 60
     assert lines(1) < 60
 
 
 def test_cost_of_time_depends_only_on_deadlines() -> None:
-    """A hundred single deadlines take the same number of lines, spread over a day or a century."""
+    """A hundred single deadlines execute the same number of lines, spread over a day or a century."""
 
     def lines(count: int, span: int) -> int:
         wheel = TimingWheel()
         for name in range(count):
             wheel.add(Timer(None, name), (name + 1) * span // count)
-        found: list[Timer] = []
-        cost = lines_run(lambda: found.extend(wheel.advance(span)))
-        assert [deadline.name for deadline in found] == list(range(count))
-        return cost
+        returned: list[Timer] = []
+        line_count = lines_run(lambda: returned.extend(wheel.advance(span)))
+        assert [deadline.name for deadline in returned] == list(range(count))
+        return line_count
 
     assert lines(300, DAY_TICKS) == pytest.approx(3 * lines(100, DAY_TICKS), rel=0.01)
     assert lines(300, CENTURY_TICKS) == pytest.approx(lines(300, DAY_TICKS), rel=0.01)
 
 
 def test_cost_of_add_move_and_cancel_is_constant() -> None:
-    """O(1): 100,000 other deadlines, near, far and at the same tick, make no difference."""
+    """The cost is O(1): 100,000 other deadlines (near, far, at the same tick) do not change it."""
 
-    def lines(others: int, due: int) -> tuple[int, int, int]:
+    def lines(other_count: int, due_tick: int) -> tuple[int, int, int]:
         wheel = TimingWheel()
-        for name in range(others):
-            wheel.add(Timer(None, name), (due, name % 5000, DAY_TICKS + name)[name % 3])
-        wheel.add(Timer(None, "so that the list is not empty"), due)
+        for name in range(other_count):
+            wheel.add(Timer(None, name), (due_tick, name % 5000, DAY_TICKS + name)[name % 3])
+        wheel.add(Timer(None, "so that the list is not empty"), due_tick)
         deadline = Timer(None, "session")
         return (
-            lines_run(lambda: wheel.add(deadline, due)),
-            lines_run(lambda: wheel.add(deadline, due)),
+            lines_run(lambda: wheel.add(deadline, due_tick)),
+            lines_run(lambda: wheel.add(deadline, due_tick)),
             lines_run(lambda: wheel.cancel(deadline)),
         )
 
-    for due in (3000, DAY_TICKS // 2):
-        assert lines(0, due) == lines(100_000, due)
+    for due_tick in (3000, DAY_TICKS // 2):
+        assert lines(0, due_tick) == lines(100_000, due_tick)
 
 
 def test_advance_far_ahead() -> None:
     """A loop over these ticks, or even over their pages, would not end."""
     wheel = TimingWheel()
     wheel.advance(10**15)
-    far = Timer(None, "far")
-    wheel.add(far, 10**18)
+    deadline = Timer(None, "far")
+    wheel.add(deadline, 10**18)
     assert wheel.advance(10**18 - 1) == []
     assert wheel.next_tick() == 10**18
-    assert wheel.advance(10**18) == [far]
+    assert wheel.advance(10**18) == [deadline]
 
 
 def test_deadline_in_past_is_returned_by_next_advance() -> None:
     wheel = TimingWheel(100)
     wheel.advance(100)
-    late, now = Timer(None, "late"), Timer(None, "now")
-    wheel.add(late, 5)
-    wheel.add(now, 100)
+    past, present = Timer(None, "late"), Timer(None, "now")
+    wheel.add(past, 5)
+    wheel.add(present, 100)
     assert wheel.next_tick() == 100
-    assert wheel.advance(100) == [late, now]
+    assert wheel.advance(100) == [past, present]
 
 
 def test_add_moves_scheduled_deadline() -> None:
@@ -411,12 +415,12 @@ def test_add_moves_scheduled_deadline() -> None:
 
 def test_cancelled_deadline_is_not_returned() -> None:
     wheel = TimingWheel()
-    near, far = Timer(None, "near"), Timer(None, "far")
-    wheel.add(near, 3)
-    wheel.add(far, DAY_TICKS)
-    assert wheel.cancel(near)
-    assert wheel.cancel(far)
-    assert not wheel.cancel(far)
+    near_deadline, far_deadline = Timer(None, "near"), Timer(None, "far")
+    wheel.add(near_deadline, 3)
+    wheel.add(far_deadline, DAY_TICKS)
+    assert wheel.cancel(near_deadline)
+    assert wheel.cancel(far_deadline)
+    assert not wheel.cancel(far_deadline)
     wheel.check()
     assert wheel.next_tick() is None
     assert wheel.advance(2 * DAY_TICKS) == []
@@ -435,10 +439,10 @@ def test_advance_to_earlier_tick_returns_nothing() -> None:
 def test_deadlines_of_one_tick_share_one_int(due: int) -> None:
     """Saves 32 bytes per deadline, in the ring and in the upper level."""
     wheel = TimingWheel()
-    first, second = Timer(None, 1), Timer(None, 2)
-    wheel.add(first, int(str(due)))
-    wheel.add(second, int(str(due)))
-    assert first.due_tick is second.due_tick
+    first_deadline, second_deadline = Timer(None, 1), Timer(None, 2)
+    wheel.add(first_deadline, int(str(due)))
+    wheel.add(second_deadline, int(str(due)))
+    assert first_deadline.due_tick is second_deadline.due_tick
 
 
 @pytest.mark.parametrize("limit", [0, -1])
@@ -448,7 +452,7 @@ def test_advance_with_limit_0_raises(limit: int) -> None:
 
 
 def test_check_finds_deadline_in_wrong_slot() -> None:
-    """The invariants that other tests check do fail if violated."""
+    """Checks that ``check`` fails if an invariant is violated."""
     wheel = TimingWheel()
     deadline = Timer(None, "session")
     wheel.add(deadline, 10)

@@ -32,7 +32,7 @@ NONE = ErrorCode.NONE
 UNSTABLE = FetchedOffset(0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
-# A transaction's way -------------------------------------------------------------------------------------------------
+# Commit and abort ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("committed", "expected"), [(True, 5), (False, -1)])
@@ -53,8 +53,8 @@ def test_records_of_a_transaction_in_log() -> None:
     kinds = [type(record) for _, record in simulation.log.durable]
     a_step = TransactionRecord
     assert kinds == [a_step, a_step, PendingOffsetRecord, a_step, MarkerRecord, a_step]
-    steps = [record for _, record in simulation.log.durable if isinstance(record, TransactionRecord)]
-    states = [record.value.state for record in steps if record.value is not None]
+    transaction_records = [record for _, record in simulation.log.durable if isinstance(record, TransactionRecord)]
+    states = [record.value.state for record in transaction_records if record.value is not None]
     assert states == [EMPTY, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT]
     replies = {partition for partition, record in simulation.log.durable if isinstance(record, TransactionRecord)}
     assert all(reply >= simulation.settings.offsets_topic_num_partitions for reply in replies) and len(replies) == 1
@@ -85,24 +85,24 @@ def test_transaction_with_several_groups_and_topics() -> None:
 
 def test_groups_in_one_log_partition_share_a_marker() -> None:
     simulation = TransactionSimulation()
-    first, second = groups_together(simulation.settings.offsets_topic_num_partitions)
+    first_group, second_group = groups_in_one_partition(simulation.settings.offsets_topic_num_partitions)
     producer = simulation.init()
-    for group_id in (first, second):
+    for group_id in (first_group, second_group):
         simulation.add_offsets(producer, group_id)
         simulation.commit(producer, 7, group_id=group_id)
     simulation.end(producer)
     assert len(simulation.markers()) == 1
-    assert [offset(simulation, group_id) for group_id in (first, second)] == [7, 7]
+    assert [offset(simulation, group_id) for group_id in (first_group, second_group)] == [7, 7]
 
 
-def groups_together(count: int) -> tuple[str, str]:
+def groups_in_one_partition(count: int) -> tuple[str, str]:
     """Two groups in the same log partition."""
     names = [f"g{number}" for number in range(count + 1)]
     by_partition: dict[int, list[str]] = {}
     for name in names:
         by_partition.setdefault(offsets_partition(name, count), []).append(name)
-    first, second, *_ = next(found for found in by_partition.values() if len(found) > 1)
-    return first, second
+    first_group, second_group, *_ = next(group_ids for group_ids in by_partition.values() if len(group_ids) > 1)
+    return first_group, second_group
 
 
 def test_end_is_answered_when_decision_is_durable() -> None:
@@ -111,24 +111,24 @@ def test_end_is_answered_when_decision_is_durable() -> None:
     simulation.holds_appends = True
     ending = simulation.end(producer)
     assert ending.is_waiting
-    simulation.complete_append()  # the decision
+    simulation.complete_append()  # the prepared state
     assert ending.error is NONE
-    assert fetched_now(simulation) == UNSTABLE
+    assert durable_offset(simulation) == UNSTABLE
     assert simulation.add_offsets(producer).error is ErrorCode.CONCURRENT_TRANSACTIONS
     simulation.complete_append()  # the marker
-    assert fetched_now(simulation).offset == 5
+    assert durable_offset(simulation).offset == 5
     assert simulation.add_offsets(producer).error is ErrorCode.CONCURRENT_TRANSACTIONS
-    simulation.complete_append()  # the end of it
-    again = simulation.add_offsets(producer)
+    simulation.complete_append()  # the completed state
+    next_reply = simulation.add_offsets(producer)
     simulation.complete_append()
-    assert again.error is NONE
+    assert next_reply.error is NONE
 
 
-def fetched_now(simulation: TransactionSimulation) -> FetchedOffset:
-    """The durable offset, whatever is in flight."""
+def durable_offset(simulation: TransactionSimulation) -> FetchedOffset:
+    """The durable offset, without waiting for appends in flight."""
     data = simulation.group().data
-    [(_topic, [found])] = data.fetch(fetch(require_stable=True)).topics
-    return found
+    [(_topic, [fetched_offset])] = data.fetch(fetch(require_stable=True)).topics
+    return fetched_offset
 
 
 def test_marker_waits_for_commits_in_flight() -> None:
@@ -137,9 +137,9 @@ def test_marker_waits_for_commits_in_flight() -> None:
     producer = simulation.init()
     simulation.add_offsets(producer)
     simulation.holds_appends = True
-    committing, ending = simulation.commit(producer, 9), simulation.end(producer)
+    commit_reply, end_reply = simulation.commit(producer, 9), simulation.end(producer)
     simulation.complete_all_appends()
-    assert (committing.value.errors, ending.error) == ((NONE,), NONE)
+    assert (commit_reply.value.errors, end_reply.error) == ((NONE,), NONE)
     simulation.holds_appends = False
     simulation.run()
     kinds = [type(record) for _, record in simulation.log.durable]
@@ -158,29 +158,29 @@ def test_commit_after_decision_is_refused() -> None:
     assert offset(simulation) == 5
 
 
-# Who may -------------------------------------------------------------------------------------------------------------
+# Fencing and validation ----------------------------------------------------------------------------------------------
 
 
 def test_init_fences_old_producer() -> None:
     simulation = TransactionSimulation()
-    old = simulation.init()
-    new = simulation.init()
-    assert new == (old[0], old[1] + 1)
-    assert simulation.add_offsets(old).error is ErrorCode.PRODUCER_FENCED
-    assert simulation.commit(old, 1).value.errors == (ErrorCode.INVALID_PRODUCER_EPOCH,)
-    assert simulation.end(old).error is ErrorCode.PRODUCER_FENCED
-    assert simulation.add_offsets(new).error is NONE
+    old_producer = simulation.init()
+    new_producer = simulation.init()
+    assert new_producer == (old_producer[0], old_producer[1] + 1)
+    assert simulation.add_offsets(old_producer).error is ErrorCode.PRODUCER_FENCED
+    assert simulation.commit(old_producer, 1).value.errors == (ErrorCode.INVALID_PRODUCER_EPOCH,)
+    assert simulation.end(old_producer).error is ErrorCode.PRODUCER_FENCED
+    assert simulation.add_offsets(new_producer).error is NONE
 
 
 def test_init_aborts_transaction_of_old_producer() -> None:
     simulation = TransactionSimulation()
-    old = open_transaction(simulation)
+    old_producer = open_transaction(simulation)
     assert simulation.ask_transactions(InitProducerId(TX, TIMEOUT_MS)).error is ErrorCode.CONCURRENT_TRANSACTIONS
-    new = simulation.init()
-    assert new == (old[0], old[1] + 2)
+    new_producer = simulation.init()
+    assert new_producer == (old_producer[0], old_producer[1] + 2)
     assert offset(simulation) == -1
-    assert simulation.end(old).error is ErrorCode.PRODUCER_FENCED
-    assert simulation.markers() == [MarkerRecord(old[0], old[1] + 1, committed=False)]
+    assert simulation.end(old_producer).error is ErrorCode.PRODUCER_FENCED
+    assert simulation.markers() == [MarkerRecord(old_producer[0], old_producer[1] + 1, committed=False)]
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ def test_txn_offset_commit_v5_begins_transaction() -> None:
     simulation = TransactionSimulation()
     producer = simulation.init()
     assert simulation.commit(producer, 4, version=5).value.errors == (NONE,)
-    ended = simulation.end(producer, raises_epoch=True).value
-    assert ended == ProducerIdAssigned(NONE, producer[0], producer[1] + 1)
+    response = simulation.end(producer, raises_epoch=True).value
+    assert response == ProducerIdAssigned(NONE, producer[0], producer[1] + 1)
     assert offset(simulation) == 4
     assert simulation.add_offsets(producer).error is ErrorCode.PRODUCER_FENCED
 
@@ -230,15 +230,15 @@ def test_txn_offset_commit_checks_member_id_if_given() -> None:
     simulation.add_offsets(producer)
 
     def error(**options: object) -> ErrorCode:
-        [found] = simulation.commit(producer, 3, **options).value.errors
-        return ErrorCode(found)
+        [error_code] = simulation.commit(producer, 3, **options).value.errors
+        return ErrorCode(error_code)
 
-    known = {"member_id": member.member_id, "generation_id": member.generation_id}
+    member_fields = {"member_id": member.member_id, "generation_id": member.generation_id}
     assert error() is NONE
-    assert error(**known) is NONE
-    assert error(**{**known, "generation_id": 99}) is ErrorCode.ILLEGAL_GENERATION
-    assert error(**{**known, "member_id": "stranger"}) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert error(**known, instance="i") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert error(**member_fields) is NONE
+    assert error(**{**member_fields, "generation_id": 99}) is ErrorCode.ILLEGAL_GENERATION
+    assert error(**{**member_fields, "member_id": "stranger"}) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert error(**member_fields, instance="i") is ErrorCode.UNKNOWN_MEMBER_ID
     assert error(metadata="x" * 4097) is ErrorCode.OFFSET_METADATA_TOO_LARGE
 
 
@@ -249,20 +249,20 @@ def test_txn_offset_commit_without_generation_creates_group() -> None:
     assert simulation.commit(producer, 1, generation_id=3).value.errors == (ErrorCode.ILLEGAL_GENERATION,)
     assert GROUP not in simulation.directory.groups
     assert simulation.commit(producer, 1).value.errors == (NONE,)
-    assert [one.group_id for one in simulation.ask(ListGroups()).value] == [GROUP]
+    assert [group.group_id for group in simulation.ask(ListGroups()).value] == [GROUP]
 
 
 def test_verify_partitions_returns_error_per_partition() -> None:
     simulation = TransactionSimulation()
     producer = simulation.init()
     simulation.add_partitions(producer, ("plays", 0))
-    asked = (("plays", 0), ("plays", 1))
-    assert simulation.ask_transactions(VerifyPartitions(TX, *producer, asked)).value == (
+    partitions = (("plays", 0), ("plays", 1))
+    assert simulation.ask_transactions(VerifyPartitions(TX, *producer, partitions)).value == (
         NONE,
         ErrorCode.TRANSACTION_ABORTABLE,
     )
     assert (
-        simulation.ask_transactions(VerifyPartitions("x", *producer, asked)).value
+        simulation.ask_transactions(VerifyPartitions("x", *producer, partitions)).value
         == (ErrorCode.INVALID_PRODUCER_ID_MAPPING,) * 2
     )
 
@@ -270,8 +270,8 @@ def test_verify_partitions_returns_error_per_partition() -> None:
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 def test_init_with_invalid_timeout_returns_50(timeout_ms: int) -> None:
     simulation = TransactionSimulation()
-    refused = simulation.ask_transactions(InitProducerId(TX, timeout_ms)).value
-    assert refused == ProducerIdAssigned(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+    response = simulation.ask_transactions(InitProducerId(TX, timeout_ms)).value
+    assert response == ProducerIdAssigned(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 
 
 # Order with plain commits --------------------------------------------------------------------------------------------
@@ -355,41 +355,41 @@ def test_end_with_last_epoch_returns_new_producer_id() -> None:
     producer = simulation.init()
     transaction = simulation.table[TX]
     transaction.value = transaction.value._replace(producer_epoch=EPOCH_MAX - 1)
-    last = (producer[0], EPOCH_MAX - 1)
-    simulation.add_offsets(last)
-    simulation.commit(last, 8)
-    given = simulation.end(last, raises_epoch=True).value
-    assert given.producer_id > producer[0] and given.producer_epoch == 0
-    assert simulation.end(last, raises_epoch=True).value == given  # the answer was lost
+    last_producer = (producer[0], EPOCH_MAX - 1)
+    simulation.add_offsets(last_producer)
+    simulation.commit(last_producer, 8)
+    response = simulation.end(last_producer, raises_epoch=True).value
+    assert response.producer_id > producer[0] and response.producer_epoch == 0
+    assert simulation.end(last_producer, raises_epoch=True).value == response  # as after a lost response
     assert offset(simulation) == 8
     transaction.value = transaction.value._replace(producer_epoch=EPOCH_MAX - 1)
-    assert simulation.init()[0] > given.producer_id
+    assert simulation.init()[0] > response.producer_id
 
 
-# Markers that cannot be written --------------------------------------------------------------------------------------
+# Failed markers ------------------------------------------------------------------------------------------------------
 
 
-def in_two_partitions(simulation: TransactionSimulation) -> tuple[int, int]:
+def open_transaction_over_two_partitions(simulation: TransactionSimulation) -> tuple[int, int]:
     """A producer with a transaction over two groups in two log partitions and one topic."""
     producer = open_transaction(simulation)
-    other = next(name for name in ("b", "c", "d") if offsets_partition(name, 50) != offsets_partition(GROUP, 50))
-    simulation.add_offsets(producer, group_id=other)
-    simulation.commit(producer, 6, group_id=other)
+    other_group = next(name for name in ("b", "c", "d") if offsets_partition(name, 50) != offsets_partition(GROUP, 50))
+    simulation.add_offsets(producer, group_id=other_group)
+    simulation.commit(producer, 6, group_id=other_group)
     simulation.add_partitions(producer, ("plays", 0))
     return producer
 
 
 def test_failed_marker_is_retried_until_durable() -> None:
-    """Only missing markers are written; the id is busy meanwhile and usable afterwards."""
+    """Only missing markers are written. Meanwhile the transactional id is busy."""
     simulation = TransactionSimulation()
-    producer = in_two_partitions(simulation)
+    producer = open_transaction_over_two_partitions(simulation)
     simulation.holds_appends = True
     ending = simulation.end(producer)
     simulation.complete_append()
     assert ending.error is NONE
     simulation.log.settle([NONE, ErrorCode.KAFKA_STORAGE_ERROR])
     simulation.run()
-    assert not simulation.log.in_flight, "not at once: the disk may be full"
+    assert not simulation.log.in_flight, "the retry is delayed, because the disk may be full"
     for wait_ms in (1000, 2000, 4000):
         assert simulation.ask_transactions(InitProducerId(TX, TIMEOUT_MS)).error is ErrorCode.CONCURRENT_TRANSACTIONS
         simulation.advance(wait_ms - 10)
@@ -420,7 +420,7 @@ def test_failed_completion_record_is_retried() -> None:
     simulation.advance(1010)
     simulation.complete_all_appends()
     assert simulation.table[TX].state is COMPLETE_ABORT
-    assert len(simulation.markers()) == 1, "the marker was there"
+    assert len(simulation.markers()) == 1, "the durable marker is not written again"
 
 
 def test_delay_between_retries_is_at_most_one_minute() -> None:

@@ -25,18 +25,18 @@ UNSTABLE = FetchedOffset(0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
 @pytest.mark.parametrize("rounds", range(8))
 @pytest.mark.parametrize("committed", [True, False])
 def test_decided_transaction_completes_after_any_loss(rounds: int, committed: bool) -> None:
-    """The log stops after some rounds. An acknowledged end has its result after a restart."""
+    """The log stops after some rounds. After a restart, an acknowledged end has its result."""
     log = ManualLog()
-    promised = played(TransactionSimulation(log=log, holds_appends=True), rounds, committed)
-    after = restarted(log)
-    if not promised and TX in after.table:
-        after.advance(TIMEOUT_MS + 1000)
-    assert offset(after) == (5 if promised and committed else -1)
-    assert after.table.get(TX) is None or after.table[TX].state in INACTIVE_STATES
+    is_acknowledged = run_transaction(TransactionSimulation(log=log, holds_appends=True), rounds, committed)
+    restarted = restart(log)
+    if not is_acknowledged and TX in restarted.table:
+        restarted.advance(TIMEOUT_MS + 1000)
+    assert offset(restarted) == (5 if is_acknowledged and committed else -1)
+    assert restarted.table.get(TX) is None or restarted.table[TX].state in INACTIVE_STATES
 
 
-def played(simulation: TransactionSimulation, rounds: int, committed: bool) -> bool:
-    """Run a transaction with a log of so many rounds. Returns whether its end was answered."""
+def run_transaction(simulation: TransactionSimulation, rounds_left: int, committed: bool) -> bool:
+    """Run a transaction whose log completes only ``rounds_left`` rounds. Returns whether its end got a reply."""
     producer, reply = (1000, 0), RecordedReply()
     steps: list[Callable[[], RecordedReply]] = [
         lambda: simulation.ask_transactions(InitProducerId(TX, TIMEOUT_MS)),
@@ -46,18 +46,18 @@ def played(simulation: TransactionSimulation, rounds: int, committed: bool) -> b
     ]
     for step in steps:
         reply = step()
-        while reply.is_waiting and rounds:
+        while reply.is_waiting and rounds_left:
             simulation.complete_append()
-            rounds -= 1
+            rounds_left -= 1
         if reply.is_waiting:
             return False
-    while simulation.log.in_flight and rounds:
+    while simulation.log.in_flight and rounds_left:
         simulation.complete_append()
-        rounds -= 1
+        rounds_left -= 1
     return reply.error is NONE
 
 
-def restarted(log: ManualLog) -> TransactionSimulation:
+def restart(log: ManualLog) -> TransactionSimulation:
     """A new simulation with the durable records."""
     durable = ManualLog()
     durable.durable = list(log.durable)
@@ -67,19 +67,19 @@ def restarted(log: ManualLog) -> TransactionSimulation:
 def test_open_transaction_continues_after_restart() -> None:
     simulation = TransactionSimulation()
     producer = open_transaction(simulation)
-    after = restarted(simulation.log)
-    assert fetched(after) == UNSTABLE
-    assert after.commit(producer, 6).value.errors == (NONE,)
-    assert after.end(producer).error is NONE
-    assert offset(after) == 6
+    restarted = restart(simulation.log)
+    assert fetched(restarted) == UNSTABLE
+    assert restarted.commit(producer, 6).value.errors == (NONE,)
+    assert restarted.end(producer).error is NONE
+    assert offset(restarted) == 6
 
 
 def test_producer_ids_and_epochs_continue_after_restart() -> None:
     simulation = TransactionSimulation()
     producer = simulation.init()
-    after = restarted(simulation.log)
-    assert after.init() == (producer[0], producer[1] + 1)
-    assert after.init("another")[0] > producer[0]
+    restarted = restart(simulation.log)
+    assert restarted.init() == (producer[0], producer[1] + 1)
+    assert restarted.init("another")[0] > producer[0]
 
 
 def test_failed_append_returns_error_and_leaves_nothing_pending() -> None:
@@ -87,9 +87,9 @@ def test_failed_append_returns_error_and_leaves_nothing_pending() -> None:
     producer = simulation.init()
     simulation.add_offsets(producer)
     simulation.holds_appends = True
-    committing = simulation.commit(producer, 5)
+    commit_reply = simulation.commit(producer, 5)
     simulation.fail()
-    assert committing.value.errors == (ErrorCode.NOT_COORDINATOR,)
+    assert commit_reply.value.errors == (ErrorCode.NOT_COORDINATOR,)
     ending = simulation.end(producer)
     simulation.fail()
     assert ending.error is ErrorCode.NOT_COORDINATOR
@@ -122,14 +122,14 @@ def test_deleted_group_loses_pending_offsets() -> None:
     assert offset(simulation) == -1
     assert simulation.end(producer).error is NONE
     assert offset(simulation) == -1
-    assert offset(restarted(simulation.log)) == -1
+    assert offset(restart(simulation.log)) == -1
 
 
 def test_group_restart_keeps_pending_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = TransactionSimulation()
     producer = open_transaction(simulation)
-    with monkeypatch.context() as broken:
-        broken.setattr(GroupData, "fetch", lambda *_: 1 / 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(GroupData, "fetch", lambda *_: 1 / 0)
         assert simulation.post(fetch()).errors
     simulation.end(producer)
     assert offset(simulation) == 5
@@ -138,8 +138,8 @@ def test_group_restart_keeps_pending_offsets(monkeypatch: pytest.MonkeyPatch) ->
 def test_transaction_completes_after_bug_during_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = TransactionSimulation()
     producer = open_transaction(simulation)
-    with monkeypatch.context() as broken:
-        broken.setattr("callboard.actors.group.actor.txn_commit_records", lambda *_: 1 / 0)
+    with monkeypatch.context() as patch:
+        patch.setattr("callboard.actors.group.actor.txn_commit_records", lambda *_: 1 / 0)
         assert simulation.commit(producer, 6).errors
     assert simulation.end(producer).error is NONE
     assert simulation.table[TX].state is COMPLETE_COMMIT
@@ -149,8 +149,8 @@ def test_transaction_completes_after_bug_during_commit(monkeypatch: pytest.Monke
 def test_failed_group_applies_markers(monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = TransactionSimulation()
     producer = open_transaction(simulation)
-    with monkeypatch.context() as broken:
-        broken.setattr(GroupData, "fetch", lambda *_: 1 / 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(GroupData, "fetch", lambda *_: 1 / 0)
         for _ in range(5):
             simulation.post(fetch())
     assert simulation.commit(producer, 6).value.errors == (ErrorCode.COORDINATOR_NOT_AVAILABLE,)
@@ -161,7 +161,7 @@ def test_failed_group_applies_markers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_random_schedules_have_same_result() -> None:
-    """In any order of the actors, pipelined requests are answered and the offset is visible."""
+    """With any order of the actors' turns, pipelined requests get replies and the offset is visible."""
     for seed in range(25):
         simulation = TransactionSimulation(seed=seed)
         producer = open_transaction(simulation)
