@@ -28,8 +28,8 @@ class Usage(NamedTuple):
 
     @classmethod
     def now(cls) -> Self:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        return cls(time.process_time(), used.ru_nvcsw, used.ru_nivcsw)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(time.process_time(), usage.ru_nvcsw, usage.ru_nivcsw)
 
     def since(self, before: Usage) -> Usage:
         return Usage(
@@ -59,9 +59,9 @@ def curve(ordered_ns: Sequence[int]) -> list[tuple[float, float]]:
     """Latencies in microseconds at equal steps of their logarithm, each with the share of requests that took longer."""
     first, last = max(ordered_ns[0], 1), max(ordered_ns[-1], 1)
     step = (last / first) ** (1 / (CURVE_POINTS - 1))
-    at = [round(first * step**number) for number in range(CURVE_POINTS)]
+    indexes = [round(first * step**number) for number in range(CURVE_POINTS)]
     count = len(ordered_ns)
-    points = ((ns / 1000, 1 - bisect_right(ordered_ns, ns) / count) for ns in dict.fromkeys(at))
+    points = ((ns / 1000, 1 - bisect_right(ordered_ns, ns) / count) for ns in dict.fromkeys(indexes))
     return [point for point in points if point[1] > 0]
 
 

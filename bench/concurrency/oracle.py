@@ -57,9 +57,9 @@ def find_violations(
     return [finding for kind in kinds for finding in _first(list(kind))]
 
 
-def _first(found: list[str]) -> list[str]:
-    more = len(found) - FINDINGS_MAX
-    return [*found[:FINDINGS_MAX], f"and {more} more like this"] if more > 0 else found
+def _first(violations: list[str]) -> list[str]:
+    hidden_count = len(violations) - FINDINGS_MAX
+    return [*violations[:FINDINGS_MAX], f"and {hidden_count} more like this"] if hidden_count > 0 else violations
 
 
 # Responses ----------------------------------------------------------------------------------------------------------
@@ -77,26 +77,27 @@ def _check_clients(runners: Sequence[ClientRunner]) -> Iterator[str]:
 
 
 def join_results(runners: Iterable[ClientRunner]) -> list[JoinResult]:
-    return [each for runner in runners for client in runner.clients for each in client.ledger.told]
+    return [result for runner in runners for client in runner.clients for result in client.ledger.told]
 
 
-def check_generations(all_told: Iterable[JoinResult]) -> Iterator[str]:
+def check_generations(results: Iterable[JoinResult]) -> Iterator[str]:
     """Contradictions between the JoinGroup responses of the same generation."""
     generations: dict[tuple[str, int], list[JoinResult]] = defaultdict(list)
-    for each in all_told:
-        generations[each.group_id, each.generation].append(each)
-    for (group_id, generation), those in generations.items():
+    for result in results:
+        generations[result.group_id, result.generation].append(result)
+    for (group_id, generation), same_generation in generations.items():
         name = f"group {group_id}, generation {generation}"
-        members = [each.member_id for each in those]
-        leaders = {each.leader_id for each in those}
-        lists = [each.member_ids for each in those if each.member_id == each.leader_id]
+        members = [result.member_id for result in same_generation]
+        leaders = {result.leader_id for result in same_generation}
+        member_lists = [result.member_ids for result in same_generation if result.member_id == result.leader_id]
         if len(set(members)) < len(members):
             yield f"{name}: a member was told twice"
         if len(leaders) > 1:
             yield f"{name}: {len(leaders)} leaders: {_few(leaders)}"
-        elif lists and set(lists[0]) != set(members):
-            yield f"{name}: the leader was told of {len(lists[0])} members, {len(members)} were told that they are in"
-        elif not lists:
+        elif member_lists and set(member_lists[0]) != set(members):
+            count = len(member_lists[0])
+            yield f"{name}: the leader was told of {count} members, {len(members)} were told that they are in"
+        elif not member_lists:
             yield f"{name}: {len(members)} members, the leader {_few(leaders)} is none of them"
 
 
@@ -106,10 +107,10 @@ def expected_groups(setup: WorkloadSetup, runners: Sequence[ClientRunner]) -> di
     commits: Counter[str] = Counter()
     generations: dict[str, int] = {}
     joined: dict[str, set[str]] = {}
-    asked: Counter[int] = Counter()
+    requests_by_group: Counter[int] = Counter()
     for runner in runners:
-        asked.update(runner.groups)
-        asked.update(runner.groups_after)
+        requests_by_group.update(runner.groups)
+        requests_by_group.update(runner.groups_after)
         for ledger in (client.ledger for client in runner.clients):
             for (group_id, partition), offset in ledger.acked.items():
                 acked[group_id][partition] = offset
@@ -124,7 +125,7 @@ def expected_groups(setup: WorkloadSetup, runners: Sequence[ClientRunner]) -> di
             commits[group_id],
             generations.get(group_id),
             frozenset(joined[group_id]) if group_id in joined else None,
-            asked[number],
+            requests_by_group[number],
         )
         for group_id, number in setup.run_state.numbers.items()
     }
@@ -191,20 +192,22 @@ def _check_members(
         )
     if expired := actual & expiring_members:
         yield f"members with expired sessions: {_few(expired)}"
-    if strangers := actual - expected - expiring_members:
-        yield f"unexpected members: {_few(strangers)}"
-    if lost := expected - actual:
-        yield f"missing members: {_few(lost)}"
+    if unexpected := actual - expected - expiring_members:
+        yield f"unexpected members: {_few(unexpected)}"
+    if missing := expected - actual:
+        yield f"missing members: {_few(missing)}"
     if cell.group.members.pending:
         yield f"unexpected pending member ids: {_few(cell.group.members.pending)}"
 
 
 def _check_generation(cell: Cell, loaded: GroupValue | None, expected_group: ExpectedGroup) -> Iterator[str]:
     actual = cell.group.generation
-    known = expected_group.generation if expected_group.generation is not None else loaded.generation if loaded else 0
-    all_left = expected_group.joined is not None and not expected_group.joined
-    if actual < known or (actual > known) != all_left:
-        yield f"generation {actual}, the last one in a response is {known}"
+    expected = (
+        expected_group.generation if expected_group.generation is not None else loaded.generation if loaded else 0
+    )
+    has_only_left = expected_group.joined is not None and not expected_group.joined
+    if actual < expected or (actual > expected) != has_only_left:
+        yield f"generation {actual}, the last one in a response is {expected}"
 
 
 def _check_group(cell: Cell) -> Iterator[str]:
@@ -275,12 +278,12 @@ class ReferenceCell:
 
 
 def _check_replays(cells: Sequence[Cell], seeds: dict[str, Seed], runners: Sequence[ClientRunner]) -> Iterator[str]:
-    played: dict[str, list[Exchange]] = defaultdict(list)
+    exchanges_by_group: dict[str, list[Exchange]] = defaultdict(list)
     for runner in runners:
         for exchange in runner.exchanges:
-            played[exchange.request.group_id].append(exchange)
+            exchanges_by_group[exchange.request.group_id].append(exchange)
     by_id = {cell.group_id: cell for cell in cells}
-    for group_id, exchanges in played.items():
+    for group_id, exchanges in exchanges_by_group.items():
         yield from _check_replay(by_id[group_id], ReferenceCell(seeds[group_id]), exchanges)
 
 

@@ -19,8 +19,8 @@ def generations(records: DataFrame) -> DataFrame:
     order = Window.partitionBy("log_partition", "group").orderBy("log_offset")
     names = F.transform("members", lambda member: F.coalesce(member["group_instance_id"], member["member_id"]))
     group_records = records.where((F.col("kind") == "group") & ~F.col("tombstone")).withColumn("names", names)
-    before = F.lag("names").over(order)
-    rows = group_records.withColumn("before", F.coalesce(before, F.array())).withColumn(
+    previous_names = F.lag("names").over(order)
+    rows = group_records.withColumn("before", F.coalesce(previous_names, F.array())).withColumn(
         "last", F.lag("timestamp").over(order)
     )
     rows = rows.withColumn("last_generation", F.lag("generation").over(order))

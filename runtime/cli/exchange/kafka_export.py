@@ -106,14 +106,14 @@ def prepare_export(data: Path, kafkas: Sequence[Path], is_replacing: bool, disk:
         used_partitions = [partition for partition in find_partitions(data) if is_used(partition, disk)]
         sources = {(partition.topic, partition.number): partition for partition in used_partitions}
         swaps = tuple(_plan_swaps(kafkas, info, sources, disk))
-        occupied = [swap for swap in swaps if has_records(swap.target, disk)]
-        if occupied and not is_replacing:
+        used_targets = [swap for swap in swaps if has_records(swap.target, disk)]
+        if used_targets and not is_replacing:
             raise StartError(
-                f"{occupied[0].target}: found Kafka's records in it and in {len(occupied) - 1} other folders, expected"
-                " none; --replace replaces them, and keeps them in another folder"
+                f"{used_targets[0].target}: found Kafka's records in it and in {len(used_targets) - 1} other folders,"
+                " expected none; --replace replaces them, and keeps them in another folder"
             )
         stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-        backups = {swap.kafka: swap.kafka.with_name(f"{swap.kafka.name}.replaced-{stamp}") for swap in occupied}
+        backups = {swap.kafka: swap.kafka.with_name(f"{swap.kafka.name}.replaced-{stamp}") for swap in used_targets}
         yield ExportPlan(tuple(kafkas), swaps, backups)
 
 
@@ -145,23 +145,23 @@ def _plan_swaps(
 
 
 def _check_count(kafkas: Sequence[Path], topic: str, our_count: int, kafka_numbers: set[int]) -> None:
-    where = ", ".join(str(kafka) for kafka in kafkas)
+    folder_names = ", ".join(str(kafka) for kafka in kafkas)
     if not kafka_numbers:
         raise StartError(
-            f"{where}: found no folder {topic}-N, expected those that Kafka makes; start it with"
+            f"{folder_names}: found no folder {topic}-N, expected those that Kafka makes; start it with"
             f" {COUNT_SETTINGS[topic]}={our_count}, have it make them ({MAKE_TOPIC[topic]}), stop it, then try again"
         )
     count = max(kafka_numbers) + 1
     if count != our_count:
         raise StartError(
-            f"{where}: Kafka's {topic} has {count} partitions, and ours {our_count}; a group's partition depends on it:"
-            f" set {COUNT_SETTINGS[topic]}={our_count} for a Kafka that has not made this topic yet"
+            f"{folder_names}: Kafka's {topic} has {count} partitions, and ours {our_count}; a group's partition depends on"
+            f" it: set {COUNT_SETTINGS[topic]}={our_count} for a Kafka that has not made this topic yet"
         )
     missing = set(range(count)) - kafka_numbers
     if missing:
         raise StartError(
-            f"{where}: found no folder {topic}-{min(missing)}, expected all {count}; repeat --kafka-dir for each of"
-            " Kafka's log.dirs"
+            f"{folder_names}: found no folder {topic}-{min(missing)}, expected all {count}; repeat --kafka-dir for each"
+            " of Kafka's log.dirs"
         )
 
 

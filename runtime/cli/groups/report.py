@@ -107,7 +107,9 @@ def group_json(description: GroupDescription, entries: Sequence[PartitionLag]) -
     members = []
     for member, row in zip(description.members, member_table(description.members, entries).as_json(), strict=True):
         assigned = (
-            None if member.assigned is None else [{"topic": topic, "partition": p} for topic, p in member.assigned]
+            None
+            if member.assigned is None
+            else [{"topic": topic, "partition": partition} for topic, partition in member.assigned]
         )
         members.append({**row, "assigned": assigned})
     return {

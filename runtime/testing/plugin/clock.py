@@ -30,12 +30,12 @@ class MovableClock(SystemClock):
 
     def monotonic_ms(self) -> int:
         running_ms = super().monotonic_ms() + self._ahead_ms
-        held = self._held_times
-        return running_ms if held is None else held[0]
+        held_times = self._held_times
+        return running_ms if held_times is None else held_times[0]
 
     def wall_ms(self) -> int:
-        held = self._held_times
-        return super().wall_ms() + self._wall_ahead_ms if held is None else held[1]
+        held_times = self._held_times
+        return super().wall_ms() + self._wall_ahead_ms if held_times is None else held_times[1]
 
     def since_start_ms(self) -> int:
         """The coordinator's time since the clock was made."""

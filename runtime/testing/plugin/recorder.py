@@ -119,8 +119,8 @@ class TimelineRecorder:
         ]
         if deleted:
             partitions = [f"{record.topic}-{record.partition}" for record in deleted[:PARTITIONS_SHOWN]]
-            more = [f"and {len(deleted) - PARTITIONS_SHOWN} more"] if len(deleted) > PARTITIONS_SHOWN else []
-            self._timeline.note("offsets", f"deletes {', '.join((*partitions, *more))}", deleted[0].group_id)
+            omitted = [f"and {len(deleted) - PARTITIONS_SHOWN} more"] if len(deleted) > PARTITIONS_SHOWN else []
+            self._timeline.note("offsets", f"deletes {', '.join((*partitions, *omitted))}", deleted[0].group_id)
         for record in message.entry.records:
             if isinstance(record, GroupRecord) and record.value is None:
                 self._timeline.note("state", "the group is deleted", record.group_id)

@@ -234,8 +234,8 @@ def validate_move(seconds: float, silent: Iterable[str]) -> frozenset[str]:
     if isinstance(silent, str):
         raise TypeError(f"silent={silent!r} is one name: expected a list of member, instance or client ids")
     names = frozenset(silent)
-    if wrong := [name for name in names if not isinstance(name, str)]:
-        raise TypeError(f"silent names {wrong[0]!r}: expected member, instance or client ids, which are strings")
+    if invalid := [name for name in names if not isinstance(name, str)]:
+        raise TypeError(f"silent names {invalid[0]!r}: expected member, instance or client ids, which are strings")
     return names
 
 

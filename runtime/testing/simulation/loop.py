@@ -247,7 +247,7 @@ class VirtualLoop(AbstractEventLoop):
 
     def run_forever(self) -> None:
         self._check(print)
-        before = sys.get_asyncgen_hooks()
+        hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(firstiter=self._generator_begins, finalizer=self._generator_ends)
         asyncio._set_running_loop(self)
         self._is_running = True
@@ -256,7 +256,7 @@ class VirtualLoop(AbstractEventLoop):
         finally:
             self._is_running = self._is_stopping = False
             asyncio._set_running_loop(None)
-            sys.set_asyncgen_hooks(*before)
+            sys.set_asyncgen_hooks(*hooks)
 
     def _run(self) -> None:
         ready = self._ready
@@ -295,14 +295,14 @@ class VirtualLoop(AbstractEventLoop):
 
     def release(self, process: Process) -> None:
         """Make the callbacks ready that were held while the process was frozen."""
-        held, process.held = process.held, []
-        self._ready.extend((handle, process) for handle in held)
+        handles, process.held = process.held, []
+        self._ready.extend((handle, process) for handle in handles)
 
     def waiting(self) -> str:
         """The waiting tasks and where they wait, one a line."""
         lines = [f"  {_describe_task(task)}" for task in self._tasks.values()]
-        more = [f"  and {len(lines) - WAITING_SHOWN} more"] if len(lines) > WAITING_SHOWN else []
-        return "\n".join(lines[:WAITING_SHOWN] + more) or "  (no task)"
+        omitted = [f"  and {len(lines) - WAITING_SHOWN} more"] if len(lines) > WAITING_SHOWN else []
+        return "\n".join(lines[:WAITING_SHOWN] + omitted) or "  (no task)"
 
     def _stop(self, _future: object) -> None:
         self._is_stopping = True
@@ -325,10 +325,10 @@ class VirtualLoop(AbstractEventLoop):
         """Cancel all remaining tasks, also those of killed processes, and close. Their errors are ignored."""
         self._timers.clear()
         for _ in range(CLOSING_ROUNDS):
-            left = list(self._tasks.values())
-            if not left:
+            tasks = list(self._tasks.values())
+            if not tasks:
                 break
-            for task in left:
+            for task in tasks:
                 task.cancel()
             for process in self.processes:
                 self.release(process)

@@ -300,8 +300,8 @@ class _Direction:
             self._line.popleft()()
 
     def resume(self) -> None:
-        held, self._held_deliveries = self._held_deliveries, 0
-        for _ in range(held):
+        held_count, self._held_deliveries = self._held_deliveries, 0
+        for _ in range(held_count):
             self._schedule()
 
     def drop(self) -> None:
