@@ -154,8 +154,8 @@ def _check_count(kafkas: Sequence[Path], topic: str, our_count: int, kafka_numbe
     count = max(kafka_numbers) + 1
     if count != our_count:
         raise StartError(
-            f"{folder_names}: Kafka's {topic} has {count} partitions, and ours {our_count}; a group's partition depends on"
-            f" it: set {COUNT_SETTINGS[topic]}={our_count} for a Kafka that has not made this topic yet"
+            f"{folder_names}: Kafka's {topic} has {count} partitions, and ours {our_count}; a group's partition depends"
+            f" on it: set {COUNT_SETTINGS[topic]}={our_count} for a Kafka that has not made this topic yet"
         )
     missing = set(range(count)) - kafka_numbers
     if missing:
