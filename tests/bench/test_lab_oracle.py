@@ -149,9 +149,9 @@ class TwoForOne(GlobalLockEngine):
         self._numbers = itertools.count()
 
     def build(self, seeds: Iterable[Seed]) -> None:
-        both = list(seeds)
-        super().build(both)
-        for group_id, value in both:
+        both_seeds = list(seeds)
+        super().build(both_seeds)
+        for group_id, value in both_seeds:
             self._twins[group_id] = twin = Cell(group_id, self._environment)
             if value is not None:
                 twin.load(value)
@@ -169,10 +169,10 @@ class TwoForOne(GlobalLockEngine):
 def verdict(engine: Engine, workload: str, groups: int = 4, members: int = 4) -> list[str]:
     spec = WORKLOADS[workload]
     plan = spec.plan(groups, SECONDS, seed=3, members=members, clients=16)
-    told = measured_process.measure(engine, spec, plan, ANSWER_LIMIT_S)
-    assert told["right"] == (not told["wrong"])
-    wrong: list[str] = told["wrong"]
-    return wrong
+    result = measured_process.measure(engine, spec, plan, ANSWER_LIMIT_S)
+    assert result["right"] == (not result["wrong"])
+    violations: list[str] = result["wrong"]
+    return violations
 
 
 @pytest.mark.parametrize(
@@ -193,15 +193,15 @@ def verdict(engine: Engine, workload: str, groups: int = 4, members: int = 4) ->
     ],
 )
 def test_oracle_finds_wrong_engine(engine: type[Engine], workload: str, finding: str) -> None:
-    wrong = verdict(engine(), workload)
-    assert any(finding in each for each in wrong), wrong
-    assert len(wrong) <= 5 * (FINDINGS_MAX + 1)
+    violations = verdict(engine(), workload)
+    assert any(finding in violation for violation in violations), violations
+    assert len(violations) <= 5 * (FINDINGS_MAX + 1)
 
 
 @pytest.mark.parametrize("workload", ["heartbeats", "hot", "commits", "join-one"])
 def test_oracle_finds_overlapping_turns(workload: str) -> None:
-    wrong = verdict(Unlocked(YieldingClock()), workload, groups=1, members=16)
-    assert any("turns overlapped with another" in each for each in wrong), wrong
+    violations = verdict(Unlocked(YieldingClock()), workload, groups=1, members=16)
+    assert any("turns overlapped with another" in violation for violation in violations), violations
 
 
 @pytest.mark.parametrize("workload", ["heartbeats", "hot", "commits", "join-one"])
@@ -216,8 +216,8 @@ def test_oracle_finds_bug_in_group_rules() -> None:
             for cell in self.cells:
                 cell.group.clock = None  # type: ignore[assignment]
 
-    wrong = verdict(Buggy(), "heartbeats")
-    assert any("group group-0: Heartbeat ended in AttributeError" in each for each in wrong), wrong
+    violations = verdict(Buggy(), "heartbeats")
+    assert any("group group-0: Heartbeat ended in AttributeError" in violation for violation in violations), violations
 
 
 # Generations ----------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_check_generations_accepts_consistent_responses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "finding"),
+    ("join_results", "finding"),
     [
         ([JoinResult("g", 1, "a", "a", ("a",)), JoinResult("g", 1, "b", "b", ("b",))], "2 leaders: a, b"),
         ([JoinResult("g", 1, "a", "a", ("a",)), JoinResult("g", 1, "a", "a", ("a",))], "a member was told twice"),
@@ -239,8 +239,8 @@ def test_check_generations_accepts_consistent_responses() -> None:
         ([JoinResult("g", 1, "b", "a", ())], "1 members, the leader a is none of them"),
     ],
 )
-def test_check_generations_finds_contradictions(told: list[JoinResult], finding: str) -> None:
-    assert [found for found in check_generations(told) if finding in found]
+def test_check_generations_finds_contradictions(join_results: list[JoinResult], finding: str) -> None:
+    assert [violation for violation in check_generations(join_results) if finding in violation]
 
 
 # Playing it again -----------------------------------------------------------------------------------------------------
@@ -248,11 +248,11 @@ def test_check_generations_finds_contradictions(told: list[JoinResult], finding:
 
 def test_reference_cell_state_depends_only_on_requests() -> None:
     seed = next(loaded(Plan(groups=1, members=2, clients=1, seconds=1, seed=1)))
-    one_cell, same, other = ReferenceCell(seed), ReferenceCell(seed), ReferenceCell(seed)
+    one_cell, equal_cell, different_cell = ReferenceCell(seed), ReferenceCell(seed), ReferenceCell(seed)
     for offset in (1, 2):
         request = OffsetCommit("group-0", "group-0-1", None, 1, (Commit("orders", 1, offset, -1, ""),))
-        assert one_cell.ask(request) == same.ask(request) == Committed((ErrorCode.NONE,))
-    assert other.ask(request) == Committed((ErrorCode.NONE,))
-    assert snapshot(one_cell.cell) == snapshot(same.cell)
-    assert snapshot(one_cell.cell) != snapshot(other.cell)
+        assert one_cell.ask(request) == equal_cell.ask(request) == Committed((ErrorCode.NONE,))
+    assert different_cell.ask(request) == Committed((ErrorCode.NONE,))
+    assert snapshot(one_cell.cell) == snapshot(equal_cell.cell)
+    assert snapshot(one_cell.cell) != snapshot(different_cell.cell)
     assert snapshot(one_cell.cell)["offsets"] == {1: 2}

@@ -120,8 +120,8 @@ def compaction_keeps_the_oldest(patch: pytest.MonkeyPatch) -> None:
     add = SeenKeys.add
 
     def forget(self: SeenKeys, newest: Mapping[bytes, int]) -> list[int]:
-        kept = add(self, newest)
-        return kept[:-1]
+        is_kept = add(self, newest)
+        return is_kept[:-1]
 
     patch.setattr(SeenKeys, "add", forget)
 
@@ -171,8 +171,8 @@ def instance_ids_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
     identify = ClassicGroup._identify
 
     def anybody(self: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
-        found = identify(self, member_id, instance_id)
-        return NO_ERROR if found is ErrorCode.FENCED_INSTANCE_ID else found
+        member = identify(self, member_id, instance_id)
+        return NO_ERROR if member is ErrorCode.FENCED_INSTANCE_ID else member
 
     check = ClassicGroup._check_sender
 
@@ -192,11 +192,11 @@ def instance_ids_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
 
 def who_leaves_stays(patch: pytest.MonkeyPatch) -> None:
     def leave(self: ClassicGroup, request: LeaveGroup, effects: Effects) -> Left:
-        def left(one: LeavingMember) -> LeftMember:
-            known = one.member_id in self.members.by_id
-            return LeftMember(one.member_id, None, ErrorCode.NONE if known else ErrorCode.UNKNOWN_MEMBER_ID)
+        def response(leaving: LeavingMember) -> LeftMember:
+            is_known = leaving.member_id in self.members.by_id
+            return LeftMember(leaving.member_id, None, ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_MEMBER_ID)
 
-        return Left(ErrorCode.NONE, tuple(left(one) for one in request.members))
+        return Left(ErrorCode.NONE, tuple(response(leaving) for leaving in request.members))
 
     patch.setattr(ClassicGroup, "leave", leave)
 
@@ -232,9 +232,9 @@ def synced_before_it_is_written(patch: pytest.MonkeyPatch) -> None:
     def sync_at_once(self: ClassicGroup, request: Any, reply: ReplyTo, effects: Effects) -> None:
         sync(self, request, reply, effects)
         if effects.records:
-            given = dict(request.assignments)
+            assignments = dict(request.assignments)
             for member in self.members:
-                member.assignment = given.get(member.member_id, b"")
+                member.assignment = assignments.get(member.member_id, b"")
                 self._answer_sync(member, self._assignment_of(member), effects)
 
     patch.setattr(ClassicGroup, "sync", sync_at_once)
@@ -327,10 +327,10 @@ def tokens_are_not_kept(patch: pytest.MonkeyPatch) -> None:
 def work_goes_on_while_joining(patch: pytest.MonkeyPatch) -> None:
     """A member revokes nothing before it rejoins."""
 
-    async def nothing(self: Membership) -> None:
+    async def do_nothing(self: Membership) -> None:
         return
 
-    patch.setattr(Membership, "_revoke_before_join", nothing)
+    patch.setattr(Membership, "_revoke_before_join", do_nothing)
 
 
 def what_moves_is_given_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -341,7 +341,7 @@ def what_moves_is_given_at_once(patch: pytest.MonkeyPatch) -> None:
 def hand_backs_do_not_wait(patch: pytest.MonkeyPatch) -> None:
     """What runs on a shard is cancelled but not awaited before others may have it."""
 
-    async def at_once(self: OwnedShards, pending: Any, until_s: float, what: str) -> None:
+    async def at_once(self: OwnedShards, pending: Any, until_s: float, description: str) -> None:
         return
 
     patch.setattr(OwnedShards, "_wait", at_once)

@@ -30,7 +30,9 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def a_checkpoint_does_not_sync(patch: pytest.MonkeyPatch) -> None:
     """It drops the journal though the partition files may not be on the disk."""
     patch.setattr(checkpoint, "sync_partitions", lambda *arguments: [])
-    patch.setattr(Partitions, "unsynced_partitions", lambda self: {each.number for each in self if each.failure})
+    patch.setattr(
+        Partitions, "unsynced_partitions", lambda self: {partition.number for partition in self if partition.failure}
+    )
 
 
 def a_checkpoint_drops_too_much(patch: pytest.MonkeyPatch) -> None:
@@ -65,10 +67,10 @@ def deletions_do_not_wait(patch: pytest.MonkeyPatch) -> None:
 
     def at_once(self: GroupActor, deletion: Deletion) -> None:
         if not deletion.is_sent:
-            found = self._next_batch(deletion)
-            context = DeleteContext(deletion.reply, False, found.is_last, len(found.records))
-            if found.records:
-                self._append(found.records, context)
+            batch = self._next_batch(deletion)
+            context = DeleteContext(deletion.reply, False, batch.is_last, len(batch.records))
+            if batch.records:
+                self._append(batch.records, context)
                 deletion.is_sent = True
             else:
                 self._handle_tombstones_written(context, ErrorCode.NONE)

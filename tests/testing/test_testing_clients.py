@@ -47,20 +47,20 @@ def confluent(bootstrap: str, client_id: str, **config: Any) -> Iterator[Consume
         consumer.close()
 
 
-def until(look: Callable[[], object]) -> None:
-    wait_until(look, bool, "the condition of the test")
+def until(predicate: Callable[[], object]) -> None:
+    wait_until(predicate, bool, "the condition of the test")
 
 
 def has(number: int, *consumers: Consumer) -> Callable[[], bool]:
     """Whether these consumers have ``number`` partitions together, and each has some."""
 
-    def found() -> bool:
+    def is_found() -> bool:
         for consumer in consumers:
             consumer.poll(0.01)
         counts = [len(consumer.assignment()) for consumer in consumers]
         return sum(counts) == number and all(counts)
 
-    return found
+    return is_found
 
 
 def told(coordinator: ThreadCoordinator, kind: str) -> list[str]:
@@ -79,8 +79,8 @@ def test_silent_member_is_removed_after_session_and_others_stay(
         clock.advance(LIBRDKAFKA_SESSION_S - 1, silent=["ann"])
         assert told(coordinator, "timer")[-1:] != [f"the session of {coordinator.timeline.short(ids['ann'])} has ended"]
         clock.advance(2, silent=["ann"])
-        ended = [event for event in told(coordinator, "timer") if "session" in event]
-        assert ended == [f"the session of {coordinator.timeline.short(ids['ann'])} has ended"]
+        session_events = [event for event in told(coordinator, "timer") if "session" in event]
+        assert session_events == [f"the session of {coordinator.timeline.short(ids['ann'])} has ended"]
         assert ids["ann"] not in {member.member_id for member in coordinator.describe("workers").members}
         until(has(4, ann, bob))  # she lives, and comes back
 
@@ -88,9 +88,9 @@ def test_silent_member_is_removed_after_session_and_others_stay(
 def test_connected_members_stay_for_a_month(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
     with confluent(coordinator.bootstrap, "ann") as ann:
         until(has(4, ann))
-        before = coordinator.describe("workers")
+        group_before = coordinator.describe("workers")
         clock.advance(30 * DAY_S)
-        assert coordinator.describe("workers") == before
+        assert coordinator.describe("workers") == group_before
         ann.commit(offsets=[Place("jobs", 0, 7)], asynchronous=False)
         assert coordinator.offsets("workers")["jobs", 0].offset == 7
 
@@ -114,10 +114,10 @@ def test_rebalance_completes_without_silent_member(coordinator: ThreadCoordinato
         until(has(4, ann))
         with confluent(coordinator.bootstrap, "bob", max_poll_interval_ms=60_000) as bob:
             until(lambda: bob.poll(0.01) or coordinator.describe("workers").state == "PreparingRebalance")
-            took = clock.advance_until(
+            waited_s = clock.advance_until(
                 lambda: coordinator.describe("workers").state != "PreparingRebalance", silent=["ann"]
             )
-            assert took <= 60
+            assert waited_s <= 60
             until(has(4, bob))
 
 
@@ -213,14 +213,14 @@ def test_consumer_keeps_generation_across_restart(coordinator: ThreadCoordinator
     with confluent(coordinator.bootstrap, "ann") as ann:
         until(has(4, ann))
         ann.commit(offsets=[Place("jobs", 0, 7)], asynchronous=False)
-        before = coordinator.describe("workers").members
+        members_before = coordinator.describe("workers").members
         bootstrap = coordinator.bootstrap
         coordinator.faults.restart(**end)
         assert coordinator.bootstrap == bootstrap, "the same port"
         assert coordinator.offsets("workers")["jobs", 0].offset == 7
         ann.commit(offsets=[Place("jobs", 1, 8)], asynchronous=False)
         assert coordinator.offsets("workers")["jobs", 1].offset == 8
-        assert coordinator.describe("workers").members == before
+        assert coordinator.describe("workers").members == members_before
 
 
 @pytest.mark.callboard(data=True)

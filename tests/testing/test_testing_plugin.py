@@ -86,9 +86,9 @@ def test_timeline_option_writes_json_of_failed_tests(tmp_path: Path) -> None:
     run(tmp_path, dedented(FAILING), "--callboard-timeline=found")
     [path] = (tmp_path / "found").iterdir()
     assert path.name == "test_made_up.py_test_it.json"
-    told = json.loads(path.read_text())
-    assert [event["what"] for event in told["events"] if event["kind"] == "clock"] == ["moved by 45 s"]
-    assert told["forgotten"] == 0
+    report = json.loads(path.read_text())
+    assert [event["what"] for event in report["events"] if event["kind"] == "clock"] == ["moved by 45 s"]
+    assert report["forgotten"] == 0
 
 
 def test_passed_test_reports_faults(tmp_path: Path) -> None:
