@@ -54,7 +54,7 @@ class CompactionSetup(NamedTuple):
 
 
 class CompactionRound(NamedTuple):
-    """One compaction of the whole log. CPU time and memory are those of all processes but this run.
+    """One compaction of the whole log. CPU time and memory exclude the process of the benchmark.
 
     ``java_cpu_s``: Java's part of the CPU time. ``kernel_s``: the sum of the partitions' times; the rest of the
     workers' time is scheduling.
@@ -78,7 +78,7 @@ class SparkStart(NamedTuple):
 
 
 class CompactionFigures(NamedTuple):
-    """What was measured, run after the other in each list. No starts without Spark."""
+    """The measurements, in the order of the rounds in each list. ``starts`` is empty without Spark."""
 
     copies_s: list[float]
     rounds: dict[CompactionSetup, list[CompactionRound]]
@@ -133,7 +133,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def measure(folder: Path, rounds: int, with_spark: bool) -> CompactionFigures:
-    """Each way once a round, in turn, so that all of them meet the same troubles of the machine.
+    """Measure each setup once per round, alternating, so that disturbances of the machine affect all of them alike.
 
     ``folder`` has the ``log``, and a ``small`` run for Spark's start.
     """

@@ -238,7 +238,7 @@ class _JoiningMember:
 
 
 def _join(members: Sequence[_JoiningMember], joining_groups: list[_JoiningGroup]) -> None:
-    """Let every seat join, and again, until each group is complete in one generation."""
+    """Let all members join, repeatedly, until each group is complete in one generation."""
     with selectors.DefaultSelector() as selector:
         for member in members:
             selector.register(member.client.socket, selectors.EVENT_READ, member)

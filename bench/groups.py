@@ -35,7 +35,7 @@ FETCH = ("offset_fetch", 7)
 
 
 class GroupFigures(NamedTuple):
-    """What was measured; memory in bytes."""
+    """The measured figures; memory in bytes."""
 
     loaded_s: float
     empty_bytes: int
@@ -112,7 +112,7 @@ def _append(log: OffsetsLog, entries: Sequence[Entry]) -> None:
 
 
 def activate(address: str, groups: int, active_groups: int) -> None:
-    """Fetch the offsets of ``active_groups`` groups, evenly chosen. Raises BenchError if one is not as written."""
+    """Fetch the offsets of ``active_groups`` groups, evenly chosen. BenchError if an offset is wrong."""
     fetch = api(*FETCH)
     topic = fetch.types.OffsetFetchRequestTopic
     with Client(address) as client:

@@ -70,7 +70,7 @@ class FrameSequence:
         self._number()
 
     def _number(self) -> None:
-        """Write the upper bytes of the numbers. They are equal in all 256 frames: one slice assignment per byte."""
+        """Write the upper bytes of the numbers: equal in all 256 frames, so one slice assignment per byte."""
         for offset, width in self._fields:
             upper_bytes = self._turn.to_bytes(width - 1, "big")
             for index, byte in enumerate(upper_bytes, offset):

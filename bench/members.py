@@ -44,7 +44,7 @@ ASSIGNMENT = b"\0\0\0\0\0\1\0\5crowd\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
 
 
 class MemberFigures(NamedTuple):
-    """What was measured for one number of members; times in seconds."""
+    """The figures for one number of members; times in seconds."""
 
     members: int
     join_s: float
@@ -170,7 +170,7 @@ class MemberGroup:
                 )
 
     def rebalance(self) -> None:
-        """The leader rejoins; the others learn of the rebalance from their next heartbeat."""
+        """The leader rejoins; the others get REBALANCE_IN_PROGRESS for their next heartbeat and rejoin."""
         self.leader.send_join()
         followers = [member for member in self.members if member is not self.leader]
         if followers:
@@ -255,7 +255,7 @@ def measure(size: int, rounds: int) -> MemberFigures:
             cpu_after_s = process_cpu_s(server.pid)
             bystander_waits = watcher.stop_and_collect()
     used_s = None if cpu_s is None or cpu_after_s is None else (cpu_after_s - cpu_s) / rounds
-    return _found(size, joining, syncing, rebalances, used_s, bystander_waits)
+    return _figures(size, joining, syncing, rebalances, used_s, bystander_waits)
 
 
 class Timed(NamedTuple):
@@ -270,7 +270,7 @@ def _timed(group: MemberGroup, action: Callable[[], None]) -> Timed:
     return Timed(ended_s - started - (group.preparing_s - prepared_s), Span(started, ended_s))
 
 
-def _found(
+def _figures(
     size: int,
     joining: Timed,
     syncing: Timed,
@@ -341,7 +341,7 @@ def _show(figures: Sequence[MemberFigures]) -> None:
         *("server us\nper member", "describe\nmax ms", "heartbeat\nmax ms, join", "\nsync", "\nrebalance"),
     )
     notes = [
-        "a rebalance: the leader rejoins, the others learn of it and rejoin, all sync, durably; the median of several",
+        "a rebalance: the leader rejoins, the others get REBALANCE_IN_PROGRESS and rejoin, all sync, durably; a median",
         "join: the first generation; all others wait until the first member rejoins",
         "describe, heartbeat: the longest response times for DescribeGroups of the group and for heartbeats of another",
         "group, one request in flight of each; heartbeats during the first join, the first sync, and the rebalances",

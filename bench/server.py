@@ -36,7 +36,7 @@ from callboard.bench.wire import Client
 PIPELINED = 16
 WARM_UP_S = 0.3
 QUICK_S = 0.5
-OFFSETS_PARTITIONS = 50  # Kafka's default, and ours
+OFFSETS_PARTITIONS = 50  # the default of Kafka and of Callboard
 MEMORY_GROUPS = 1000
 MEMORY_CONNECTIONS = 50
 READY_RUNS = 7

@@ -50,7 +50,7 @@ class Finding(NamedTuple):
 
 
 class EngineComparison(NamedTuple):
-    """Two engines on one case: the median of each round's ratio, and in how many rounds the first was faster."""
+    """Two engines on one case. ``ratio``: the median of the rounds' ratios; ``won``: rounds that the winner won."""
 
     case: Case
     winner: Summary
@@ -160,7 +160,7 @@ def _fastest(run: LabRun, table: SummaryTable) -> Finding:
 
 
 def _by_chance(run: LabRun) -> list[str]:
-    """The significance of comparisons."""
+    """Sentences about the significance of the comparisons."""
     rounds = int(run.options.get("rounds") or 1)
     if rounds == 1:
         return ["There was only one round, so the results may be accidental; use at least three."]
@@ -195,14 +195,14 @@ def _fastest_of(ranked: Sequence[Summary]) -> tuple[str, ...]:
 
 
 def _fields(run: LabRun) -> dict[str, list[str]]:
-    """Which engines are compared with each other: all, and those of one kind, where clients sit at the same place."""
+    """The sets of engines to compare. Clients of engines on threads and on a loop run in different places."""
     on_loop = [engine for engine, properties in run.engines.items() if properties.get("has_loop")]
     on_threads = [engine for engine in run.engines if engine not in on_loop]
     return {"Of all engines": list(run.engines), "On threads": on_threads, "On a loop": on_loop}
 
 
 def _matches(run: LabRun, table: SummaryTable, field: Container[str]) -> list[EngineComparison]:
-    """On each case the best engine with locks against the best of our actors, both from this field."""
+    """For each case, compare the best engine with locks and the best actor engine of this set."""
     locks = [engine for engine, properties in run.engines.items() if properties.get("has_locks")]
     comparisons = []
     for summaries in table.values():
@@ -262,7 +262,7 @@ def _match_row(comparison: EngineComparison) -> tuple[str, ...]:
 
 
 def _buys(run: LabRun, table: SummaryTable) -> Finding:
-    """Other advantages of actors, and their cost in this run."""
+    """The advantages of actors, and their cost in this run."""
     lock_wins = [
         comparison for field in _fields(run).values() for comparison in _sides(_matches(run, table, field))[LOCK]
     ]
@@ -299,7 +299,7 @@ def _tails(run: LabRun, table: SummaryTable) -> list[str]:
 
 
 def _memory(table: SummaryTable) -> list[str]:
-    """Memory of the case with figures of most engines, and then of most groups, which is most exact."""
+    """Memory for the case that has figures of most engines and, among these, most groups, which is most precise."""
     summaries_by_case = {case: _known(summaries.values(), "bytes_a_group") for case, summaries in table.items()}
     case = max(
         summaries_by_case, key=lambda candidate: (len(summaries_by_case[candidate]), candidate.groups), default=None

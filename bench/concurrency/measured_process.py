@@ -1,4 +1,4 @@
-"""One measurement in a process of its own, which prints one line of JSON.
+"""Runs one measurement in a separate process, and prints one line of JSON.
 
 ``python -m callboard.bench.concurrency.measured_process --engine E --workload W ...``. All requests that were sent
 before the time was up are measured, however late their responses; leaving out those in flight would leave out the
@@ -25,7 +25,7 @@ from callboard.bench.concurrency.oracle import find_violations
 from callboard.bench.concurrency.workloads import WORKLOADS, Plan, WorkloadSetup, WorkloadSpec
 
 ANSWER_LIMIT_S = 60.0
-"""How long to wait for responses after the time is up; later ones count as missing."""
+"""How long to wait for responses after the end of the measurement; later responses count as missing."""
 
 SWITCH_INTERVAL_MS = 0.5
 

@@ -66,14 +66,14 @@ def curve(ordered_ns: Sequence[int]) -> list[tuple[float, float]]:
 
 
 def jain(counts: Iterable[int]) -> float:
-    """Jain's index of fairness: 1 when all have the same, 1/n when one has everything."""
+    """Jain's index of fairness: 1 if all shares are equal, 1/n if one share is everything."""
     values = list(counts)
     squares = sum(value * value for value in values)
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
 
 
 def fairness(pairs: Sequence[tuple[int, int]], groups: int) -> dict[str, float | None]:
-    """From pairs of group and latency in ns: how even the answers are, and what the busiest groups cost the others."""
+    """Fairness, and the p99 of the busiest and of the other groups, from pairs of group and latency in ns."""
     counts = Counter(group for group, _ in pairs)
     hottest = {group for group, _ in counts.most_common(ceil(groups * HOT_SHARE))}
     hot = sorted(ns for group, ns in pairs if group in hottest)

@@ -91,14 +91,14 @@ def check_generations(results: Iterable[JoinResult]) -> Iterator[str]:
         leaders = {result.leader_id for result in same_generation}
         member_lists = [result.member_ids for result in same_generation if result.member_id == result.leader_id]
         if len(set(members)) < len(members):
-            yield f"{name}: a member was told twice"
+            yield f"{name}: a member got two responses"
         if len(leaders) > 1:
             yield f"{name}: {len(leaders)} leaders: {_few(leaders)}"
         elif member_lists and set(member_lists[0]) != set(members):
             count = len(member_lists[0])
-            yield f"{name}: the leader was told of {count} members, {len(members)} were told that they are in"
+            yield f"{name}: the leader got a list of {count} members, {len(members)} members joined"
         elif not member_lists:
-            yield f"{name}: {len(members)} members, the leader {_few(leaders)} is none of them"
+            yield f"{name}: {len(members)} members, the leader {_few(leaders)} is not one of them"
 
 
 def expected_groups(setup: WorkloadSetup, runners: Sequence[ClientRunner]) -> dict[str, ExpectedGroup]:
@@ -177,7 +177,7 @@ def _check_offsets(cell: Cell, expected_group: ExpectedGroup) -> Iterator[str]:
 
 
 def committed(cell: Cell) -> dict[int, int]:
-    """Committed offsets by partition; actual is only one topic."""
+    """Committed offsets by partition; the workloads have one topic."""
     return {partition: value.offset for _, partition, value in cell.data.offsets}
 
 
@@ -255,7 +255,7 @@ class _ResponseHolder:
 
 
 class ReferenceCell:
-    """A cell on one thread whose appends are written immediately; its clock is paused."""
+    """A cell on one thread. Its appends are written immediately, and its clock is paused."""
 
     def __init__(self, seed: Seed) -> None:
         self._appends: list[Append] = []

@@ -1,4 +1,4 @@
-"""The parts of the report's page: its style, and text, tables and pictures as HTML. All stands in the one file."""
+"""The parts of the report's page: style, text, tables and pictures as HTML, all in one file."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _ENGINES = re.compile(rf"(?<![\w-])(?:{'|'.join(sorted(STYLES, key=len, reverse=
 
 
 class HtmlCell(str):
-    """A table's cell that is HTML already, with the class that it is given."""
+    """A table cell that is already HTML, with its CSS class."""
 
     kind: str
 
@@ -65,7 +65,7 @@ class HtmlCell(str):
 
 
 def text(words: str) -> str:
-    """Words as HTML, with the names of engines beside their colour."""
+    """Escape text, and mark the names of engines with their colour."""
     return _ENGINES.sub(lambda match: engine(match[0]), escape(words))
 
 
@@ -83,7 +83,7 @@ def points(sentences: Sequence[str]) -> str:
 
 
 def terms(pairs: Iterable[tuple[str, str]]) -> str:
-    """Words and what they mean."""
+    """A list of terms and their definitions."""
     return (
         "<dl>\n"
         + "".join(f"<dt>{text(term)}</dt><dd>{text(definition)}</dd>\n" for term, definition in pairs)
@@ -122,7 +122,7 @@ def _side(index: int, left_columns: Container[int]) -> str:
 
 
 def snapshot(png: bytes | None, alt: str, caption: str) -> str:
-    """A PNG inside the page; nothing for None."""
+    """A PNG inside the page; empty for None."""
     if png is None:
         return ""
     data = b64encode(png).decode()

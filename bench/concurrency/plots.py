@@ -63,12 +63,12 @@ def require() -> None:
 
 
 def throughput(cases: Sequence[Case], table: SummaryTable) -> bytes:
-    """Requests a second of one workload: against the number of groups, or a row an engine when there is but one."""
+    """Requests per second of one workload, by number of groups; a row per engine if there is only one number."""
     return _against_groups(cases, table) if len(cases) > 1 else _rates(table[cases[0]])
 
 
 def ccdf(cases: Sequence[Case], table: SummaryTable) -> bytes | None:
-    """The share of requests that were slower than a latency, one panel a number of groups; None without curves."""
+    """The share of requests slower than a latency, one panel per number of groups; None without curves."""
     cases = [case for case in cases if any(summary.ccdf for summary in table[case].values())]
     if not cases:
         return None
@@ -122,7 +122,7 @@ def memory(cases: Sequence[Case], table: SummaryTable) -> bytes | None:
 
 
 def fairness(cases: Sequence[Case], table: SummaryTable) -> bytes | None:
-    """The 99th percentile of hot and of cold groups, joined by a line, and Jain's index; None when it is not known."""
+    """The 99th percentile of hot and of cold groups, joined by a line, and Jain's index; None without figures."""
     cases = [case for case in cases if _rows(table[case], "cold_p99_us")]
     if not cases:
         return None
@@ -181,7 +181,7 @@ def _span(summary: Summary) -> tuple[float, float]:
 
 
 def _tens(axis: Axis, write: Callable[[float], str], steps: Sequence[int] = (1,)) -> None:
-    """A logarithmic axis with its powers of ten as numbers that people read, and perhaps some between them."""
+    """Label a logarithmic axis at the powers of ten times ``steps``, with plain numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.set_major_locator(LogLocator(subs=steps))
@@ -190,7 +190,7 @@ def _tens(axis: Axis, write: Callable[[float], str], steps: Sequence[int] = (1,)
 
 
 def _few(axis: Axis, write: Callable[[float], str]) -> None:
-    """As ``_tens``, for an axis of few powers."""
+    """As ``_tens``, for an axis that spans few powers of ten."""
     _tens(axis, write, (1, 2, 5))
 
 
@@ -214,7 +214,7 @@ def _rates(summaries: dict[str, Summary]) -> bytes:
 def _line(axes: Axes, engine: str, x: Sequence[float], y: Sequence[float], marked: bool = False) -> None:
     engine_style = style(engine)
     width = 2.4 if engine == BASE else None
-    marker_interval = None if marked else max(len(x) // 6, 1)  # a curve of 120 points has a marker here and there
+    marker_interval = None if marked else max(len(x) // 6, 1)  # six markers on a curve
     axes.plot(
         x,
         y,
@@ -256,12 +256,12 @@ def _dumbbell(axes: Axes, row: int, summary: Summary) -> None:
 
 
 def _rows(summaries: dict[str, Summary], name: str) -> list[Summary]:
-    """The engines that are right and have this figure above 0."""
+    """The correct engines whose figure is above 0."""
     return [summary for summary in summaries.values() if summary.status == RIGHT and (summary.figure(name) or 0) > 0]
 
 
 def _engines(cases: Sequence[Case], table: SummaryTable, name: str) -> list[str]:
-    """Those that have this figure on any case, in the order of the tables."""
+    """The engines with this figure in any case, in the order of the tables."""
     engines = dict.fromkeys(summary.engine for case in cases for summary in _rows(table[case], name))
     known_engines = list(STYLES)
     return sorted(
@@ -271,18 +271,18 @@ def _engines(cases: Sequence[Case], table: SummaryTable, name: str) -> list[str]
 
 def _name_rows(axes: Axes, engines: Sequence[str]) -> None:
     axes.set_yticks(range(len(engines)), engines)
-    axes.set_ylim(len(engines) - 0.4, -0.6)  # the first on top, as in the tables
+    axes.set_ylim(len(engines) - 0.4, -0.6)  # the first engine on top, as in the tables
     axes.grid(visible=False, axis="y")
 
 
 def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
-    """One legend for all panels, beside them."""
+    """One legend for all panels, to the right of them."""
     handles = dict(pair[::-1] for panel in panels for pair in zip(*panel.get_legend_handles_labels(), strict=True))
     figure.legend(handles.values(), handles.keys(), loc="outside right upper", handlelength=3)
 
 
 def _png(draw: Callable[[Figure], None], height_in: float) -> bytes:
-    """What ``draw`` draws, as the bytes of a PNG. No display, no global state of pyplot."""
+    """The drawing of ``draw`` as a PNG, without a display and without pyplot's global state."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

@@ -57,7 +57,7 @@ class Measurement(NamedTuple):
 
     @property
     def throughput(self) -> float:
-        """Requests a second; only of a measurement that is right."""
+        """Requests per second of a correct measurement."""
         value = self.figures["throughput"]
         assert value is not None
         return value
@@ -153,7 +153,7 @@ def failure(step: MeasurementStep, error_output: str) -> Measurement:
 class Summary(NamedTuple):
     """An engine on a case, over its rounds.
 
-    One wrong round makes the engine WRONG, without numbers. ``rounds`` are the requests a second of each right round
+    One wrong round makes the engine WRONG, without figures. ``rounds``: requests per second of each correct round
     by its number, ``ratios`` those to the base's. ``figures`` are medians, with three that are taken for each request.
     """
 
@@ -202,7 +202,7 @@ def summaries(run: LabRun) -> SummaryTable:
 
 
 def rates(measurements: Iterable[Measurement], engine: str) -> dict[int, float]:
-    """Requests a second by round; none at all when the engine was wrong once."""
+    """Requests per second by round; empty if the engine was wrong in any round."""
     engine_measurements = [measurement for measurement in measurements if measurement.step.engine == engine]
     if any(measurement.status == WRONG for measurement in engine_measurements):
         return {}
@@ -214,7 +214,7 @@ def rates(measurements: Iterable[Measurement], engine: str) -> dict[int, float]:
 
 
 def ratios_by_round(numerators: Mapping[int, float], denominators: Mapping[int, float]) -> dict[int, float]:
-    """Own over other, in each round that both have."""
+    """The ratio of the two figures in each round that both have."""
     return {number: rate / denominators[number] for number, rate in numerators.items() if denominators.get(number)}
 
 
@@ -239,7 +239,7 @@ def _summary(case: Case, engine: str, engine_measurements: Sequence[Measurement]
 
 
 def _reasons(failures: Sequence[Measurement]) -> list[str]:
-    """What was wrong or failed, once, with the rounds in which it did."""
+    """Each reason of a wrong or failed measurement once, with its rounds."""
     rounds: dict[tuple[str, str], list[str]] = {}
     for measurement in sorted(failures, key=lambda measurement: measurement.step.round):
         rounds.setdefault((measurement.status, " / ".join(measurement.reasons)), []).append(str(measurement.step.round))
@@ -255,7 +255,7 @@ def _medians(correct: Sequence[Measurement]) -> Figures:
 
 
 def _each(measurement: Measurement, name: str, factor: float) -> float | None:
-    """A total of the measurement for each of its requests."""
+    """A total of the measurement, per request."""
     total, requests = measurement.figures[name], measurement.figures["requests"]
     return None if total is None or not requests else factor * total / requests
 
@@ -267,6 +267,6 @@ def _switches(measurement: Measurement) -> float | None:
 
 
 def _middle_ccdf(right: Sequence[Measurement]) -> list[tuple[float, float]]:
-    """The curve of the round in the middle by throughput: curves have no median that anybody ran."""
+    """The curve of the round with the median throughput, since a median of curves would not be a measured one."""
     ordered = sorted(right, key=lambda measurement: measurement.throughput)
     return ordered[(len(ordered) - 1) // 2].ccdf if ordered else []

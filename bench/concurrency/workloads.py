@@ -1,6 +1,6 @@
 """The workloads: the groups, and the scripts of the clients. All are closed loops (see ``clients.py``).
 
-A member belongs to one client, which therefore knows the expected responses. The members of one group belong to several
+A member belongs to one client, so the expected responses are known. The members of one group belong to several
 clients, so that their requests compete. Everything is drawn from the seed, before the measured time where possible.
 """
 
@@ -348,7 +348,7 @@ def _join_and_leave_each(run_state: RunState, own_groups: Sequence[str], ledger:
 
 
 def mixed(plan: Plan) -> WorkloadSetup:
-    """Groups with one active and several silent_members members, which expire in waves, thousands in one tick.
+    """Groups with one active and several silent members, which expire in waves, thousands in one tick.
 
     The active member then has to rejoin. Each client also joins and leaves an auxiliary group.
     """

@@ -1,4 +1,4 @@
-"""The journal of restores from a table: who restored what, when and why, and the offsets before.
+"""The journal of restores from a table: user, time, reason, changed offsets, and the offsets before.
 
 It is a file of JSON lines in the table's folder. The first line of a change is durable before any offset is changed, so
 that every change can be undone, even an interrupted one. A second line records the result.

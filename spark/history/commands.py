@@ -279,7 +279,7 @@ def change_offsets(
 
 
 def summary_line(table: HistoryTable, change: Change, is_made: bool) -> str:
-    """What was changed, or would be, and the command that undoes it."""
+    """The changes, actual or planned, and the command that undoes them."""
     deleted = sum(offset.after is None for offset in change.offsets)
     parts = (len(change.offsets) - deleted, "written"), (deleted, "deleted")
     counts = " and ".join(f"{format_count(count, 'offset')} {verb}" for count, verb in parts if count)

@@ -150,7 +150,7 @@ def keep(
 
 
 def log_partition_folders(data: Path) -> dict[int, Path]:
-    """The log partitions of a data folder. Raises StartError if it is not one."""
+    """The log partitions of a data folder. Raises StartError if the folder is not a data folder."""
     if not (data / DATA_INFO_NAME).is_file():
         raise StartError(
             f"{data}: found no {DATA_INFO_NAME}, expected the data folder of a Callboard server; check the path"

@@ -36,7 +36,7 @@ def test_measure_of_every_design_counts_every_message_once(name: str, count: int
     figures = measure(name, count, 450, 20)
     assert set(figures) == {*RATES, "ask_p50_us", "ask_p99_us", "start_us", "stop_s", "bytes"}
     assert all((figures[rate] or 0) > 0 for rate in RATES)
-    assert figures["bytes"] is None, "so few cannot be told from the allocator's reserve"
+    assert figures["bytes"] is None, "the memory of few actors is below the allocator's granularity"
 
 
 class Losing(BareDeque):
@@ -94,7 +94,7 @@ def test_bench_actors_prints_all_designs_and_targets(tmp_path: Path, capsys: pyt
     assert set(rows) == set(LABELS) - set(UVLOOP)
     assert rows["tasks"]["x_tasks"] == dict.fromkeys(RATES, 1.0)
     assert set(rows["loop"]["x_pykka"]) == RATES
-    assert all(aim["measured"] is None for aim in result["aims"]), "none of the aims is about five actors"
+    assert all(aim["measured"] is None for aim in result["aims"]), "no target applies to five actors"
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, *argv: str) -> Mapping[DesignRun, Sequence[str]]:

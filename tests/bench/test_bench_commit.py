@@ -11,7 +11,7 @@ from callboard.bench.commit import KINDS, CommitRound, aims, main, measure_log, 
 
 
 def rounds(**rates: float) -> dict[str, list[CommitRound]]:
-    """Two rounds of each kind; the second one on a disk with half the speed, which ratios must not show."""
+    """Two rounds of each kind. The disk of the second round has half the speed, which does not affect the ratios."""
     slow = [CommitRound(rate / 2, 2 / rate, 4 / rate) for rate in rates.values()]
     fast = [CommitRound(rate, 1 / rate, 2 / rate) for rate in rates.values()]
     return {

@@ -92,7 +92,7 @@ def test_load_without_server_raises() -> None:
         LoadProcess("127.0.0.1:1", 1, 1, joins=True, server_pid=None)
 
 
-# Reels ----------------------------------------------------------------------------------------------------------------
+# Frame sequences ------------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.integers(1, FRAMES), max_size=12))

@@ -169,5 +169,5 @@ def test_run_once_with_failed_child_quotes_its_error() -> None:
 
 
 def test_ratios_are_computed_within_rounds() -> None:
-    """The last round was three times as slow, which the ratio does not show."""
+    """The last round was three times as slow, which does not affect the ratio."""
     assert ratios([20.0, 22.0, 60.0], [10.0, 10.0, 30.0]).median == 2.0

@@ -32,7 +32,7 @@ FIELDS = {
     *("cpu_s", "latency_us", "ccdf", "bytes_a_group", "context_switches", "lock_wait_s", "loop_pause_max_ms"),
     *("fairness", "right", "wrong", "python", "switch_interval_ms"),
 }
-# What must not be needed to run the laboratory on a build for which it does not exist, nor cost memory in a child.
+# Modules that a measured process must not import: they do not exist for all builds, and cost memory.
 HEAVY = {"kio", "uvloop", "structlog", "rich", "matplotlib"}
 
 
@@ -76,7 +76,7 @@ def test_figures_are_consistent(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 < len(shares) <= measures.CURVE_POINTS
     assert shares == sorted(shares, reverse=True)
     assert 0 < result["fairness"]["jain"] < 1  # Zipf's law is not even
-    assert result["bytes_a_group"] is None  # too few groups to tell
+    assert result["bytes_a_group"] is None  # too few groups to measure memory
     assert result["python"]["implementation"] == sys.implementation.name.replace("cpython", "CPython")
 
 
@@ -227,7 +227,7 @@ def test_thread_timer_expires_due_names_never_early() -> None:
     timer, cell = ThreadTimer(clock, expired), a_cell()
     timer.schedule(cell, {"late": 60, "soon": 20, "never": 30})
     timer.schedule(cell, {"never": None})
-    assert timer.settle() and rung == []  # the clock stands still
+    assert timer.settle() and rung == []  # the clock is paused
     clock.begin()
     assert all_rang.wait(10)
     timer.close()

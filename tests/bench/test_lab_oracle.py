@@ -231,19 +231,19 @@ def test_check_generations_accepts_consistent_responses() -> None:
     ("join_results", "finding"),
     [
         ([JoinResult("g", 1, "a", "a", ("a",)), JoinResult("g", 1, "b", "b", ("b",))], "2 leaders: a, b"),
-        ([JoinResult("g", 1, "a", "a", ("a",)), JoinResult("g", 1, "a", "a", ("a",))], "a member was told twice"),
+        ([JoinResult("g", 1, "a", "a", ("a",)), JoinResult("g", 1, "a", "a", ("a",))], "a member got two responses"),
         (
             [JoinResult("g", 1, "a", "a", ("a",)), JoinResult("g", 1, "b", "a", ())],
-            "the leader was told of 1 members, 2 were told",
+            "the leader got a list of 1 members, 2 members joined",
         ),
-        ([JoinResult("g", 1, "b", "a", ())], "1 members, the leader a is none of them"),
+        ([JoinResult("g", 1, "b", "a", ())], "1 members, the leader a is not one of them"),
     ],
 )
 def test_check_generations_finds_contradictions(join_results: list[JoinResult], finding: str) -> None:
     assert [violation for violation in check_generations(join_results) if finding in violation]
 
 
-# Playing it again -----------------------------------------------------------------------------------------------------
+# Replay ---------------------------------------------------------------------------------------------------------------
 
 
 def test_reference_cell_state_depends_only_on_requests() -> None:

@@ -24,7 +24,7 @@ from callboard.bench.concurrency.progress import LineProgress
 from callboard.bench.concurrency.results import FAILED, RIGHT, WRONG, Measurement, read_line, summaries
 from callboard.bench.harness import BenchError
 
-# A stand-in for the measured process: it tells what its first argument holds, by engine; "die" and "hang" do that.
+# A stand-in for the measured process. Its first argument gives the line to print by engine; "die" and "hang" do that.
 STAND_IN = """
 import json, os, sys, time
 told = json.loads(sys.argv[1])

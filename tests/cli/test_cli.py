@@ -32,7 +32,7 @@ def test_help_lists_the_commands(tmp_path: Path) -> None:
 
 
 def test_help_imports_no_slow_library(tmp_path: Path) -> None:
-    """``--help`` imports no command. The test checks imports, since a time would depend on the machine."""
+    """``--help`` imports no command. The test checks imports, since durations depend on the machine."""
     completed = run("--help", folder=tmp_path, program=(sys.executable, "-X", "importtime", "-m", "callboard"))
     loaded = {line.rpartition("|")[2].strip() for line in completed.stderr.splitlines()}
     assert "callboard.runtime.cli.main" in loaded
@@ -298,5 +298,7 @@ def test_sigusr1_prints_actor_statistics(tmp_path: Path) -> None:
         server.process.send_signal(signal.SIGUSR1)
         assert server.process.stderr is not None
         lines = iter(server.process.stderr.readline, "")
-        assert next(line for line in lines if "CoordinatorActor" in line).split()[1] == "1", "there is one of it"
+        assert next(line for line in lines if "CoordinatorActor" in line).split()[1] == "1", (
+            "there is one CoordinatorActor"
+        )
         assert server.end(signal.SIGTERM) == 0

@@ -95,7 +95,7 @@ def test_compact_dry_run_changes_nothing(program: Program) -> None:
         (0, 0, "1.000", "yes")
     }
     assert program("--dry-run").out.splitlines()[0].split()[:2] == ["partition", "generation"]
-    assert all(row["open_bytes"] > 0 for row in rows), "the open segment has bytes too"
+    assert all(row["open_bytes"] > 0 for row in rows), "the open segment is not empty"
     assert generation(program, NAMES[0]) == 0
 
 

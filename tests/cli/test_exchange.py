@@ -66,7 +66,7 @@ def data(tmp_path: Path) -> Path:
 def test_written_table_round_trips(
     tmp_path_factory: pytest.TempPathFactory, form: Callable[..., None], rows: list[Row]
 ) -> None:
-    """Names and metadata may hold line ends, quotes, commas, or nothing."""
+    """Names and metadata may contain line ends, quotes and commas, or be empty."""
     text = io.StringIO(newline="")
     form(rows, text)
     path = tmp_path_factory.getbasetemp() / "table"
@@ -329,7 +329,7 @@ def test_export_of_server_and_of_its_folder_are_equal(server: ServerProcess, gro
 def test_export_during_commits_has_acknowledged_offsets(
     server: ServerProcess, groups: Any, run_export: Command
 ) -> None:
-    """At any moment: from the journal, from the file it was flushed to meanwhile, or from both."""
+    """Each commit is read from the journal, from the partition file that it was flushed to, or from both."""
     for number in range(30):
         groups.commit("shop", orders_0=number, orders_1=2 * number)
         assert [row[3] for row in rows(run_export("--data", server.data).out)] == [str(number), str(2 * number)]

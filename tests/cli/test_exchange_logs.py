@@ -106,7 +106,7 @@ def test_import_into_an_empty_folder_keeps_its_mode(full: Path, run_import: Comm
 
 
 def test_export_to_kafka_replaces_leader_epochs(data: Path, kafka: Path, run_export: Command) -> None:
-    """Leader epochs of one Kafka are unknown to another one."""
+    """A Kafka cluster does not have the leader epochs of another cluster."""
     [path] = write(data, 0, [plain(0, offset(GROUPS[0], 1)), plain(1, offset(GROUPS[0], 2))])
     batches = list(read_batches(path.read_bytes()))
     path.write_bytes(b"".join(bytes(batch.data[:12]) + b"\0\0\0\x25" + bytes(batch.data[16:]) for batch in batches))
@@ -258,7 +258,7 @@ def test_crash_during_export_is_undone_by_next_run(
     for changes in range(1000):
         disk = StoppingDisk(changes)
         monkeypatch.setattr(export, "Disk", lambda disk=disk: disk)
-        monkeypatch.setattr(export, "undo_export", lambda plan, disk: None)  # nobody gives up when the power goes
+        monkeypatch.setattr(export, "undo_export", lambda plan, disk: None)  # a process without power runs no cleanup
         try:
             assert run_export("--data", data, "--kafka-dir", kafka, "--replace").code == 0
             break
@@ -381,7 +381,7 @@ def test_import_with_different_read_back_makes_no_folder(
     assert list(tmp_path.glob("made*")) == []
 
 
-# A copy that is served -----------------------------------------------------------------------------------------------
+# Serving a copy ------------------------------------------------------------------------------------------------------
 
 
 def test_copied_partitions_set_partition_counts(copied: Path) -> None:

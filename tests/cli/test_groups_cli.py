@@ -250,7 +250,7 @@ def test_unreachable_server_exits_with_1(callboard: GroupsCommand) -> None:
 
 @contextmanager
 def pretender(answer: bytes) -> Iterator[str]:
-    """A server that does not speak Kafka's protocol: it sends ``answer`` and closes, or sends nothing."""
+    """A server with another protocol: it sends ``answer`` and closes the connection, or sends nothing."""
 
     def serve() -> None:
         try:

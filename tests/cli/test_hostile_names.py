@@ -39,7 +39,7 @@ from callboard.runtime.testing.plugin.facts import RequestFacts
 from callboard.runtime.testing.plugin.timeline import Timeline
 
 MARK = "INJECTED"
-# Line ends, escape sequences of both kinds, DEL, bidirectional overrides, a separator, a tag that nobody sees.
+# Line ends, escape sequences of both kinds, DEL, bidirectional overrides, a separator, an invisible tag.
 EVIL = f"evil\n{MARK}\r{MARK}\x1b[31m\x9b2J\x07\x7f\x85\u2028\u202e\u2066\U000e0041=cmd"
 ESCAPED = r"evil\nINJECTED\rINJECTED\x1b[31m\x9b2J\x07\x7f\x85\u2028\u202e\u2066\U000e0041=cmd"
 
@@ -263,7 +263,7 @@ print(json.dumps(stream.getvalue()))
         [sys.executable, "-c", program, json.dumps(EVIL)], capture_output=True, text=True, check=True
     )
     text = json.loads(completed.stdout)
-    if stream.isatty():  # its colours are ours
+    if stream.isatty():  # the colours come from Callboard
         text = re.sub(r"\x1b\[[0-9;]*m", "", text)
     refuse_what_is_not_printable(text)
     assert text.count(MARK) >= 10

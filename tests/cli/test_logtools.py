@@ -51,7 +51,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def full(data: Path) -> Path:
-    """A log with one record of each kind."""
+    """A log that has one record of each kind."""
     group = GroupValue("consumer", 3, "range", "m-1", TIME_MS, (MEMBER,))
     write(
         data,
@@ -134,8 +134,10 @@ def test_dump_filters_by_group_and_time(full: Path, log: Any) -> None:
     assert len(log("dump", full, "--group", "h").lines) == 3
     assert len(log("dump", full, "--since", "2023-11-14T22:13:24").lines) == 2
     assert len(log("dump", full, "--until", "2023-11-14T22:13:24Z", "--log", "offsets").lines) == 8
-    assert len(log("dump", full, "--until", "2023-11-14T22:13:25Z", "--log", "offsets").lines) == 8, "before, not at"
-    assert len(log("dump", full, "--since", "1d").lines) == 1, "all of it is older"
+    assert len(log("dump", full, "--until", "2023-11-14T22:13:25Z", "--log", "offsets").lines) == 8, (
+        "the limit is exclusive"
+    )
+    assert len(log("dump", full, "--since", "1d").lines) == 1, "all records are older"
     assert len(log("dump", full, "--partition", "16").lines) == 2
 
 
@@ -182,7 +184,7 @@ def test_stats_json_counts_live_and_dead_records(full: Path, log: Any) -> None:
     assert {key: offsets[key] for key in expected} == expected
     assert offsets["bytes"] == sum(path.stat().st_size for path in (full / folder_name(3)).iterdir())
     assert (offsets["newest_offset"], offsets["dirty_percent"], offsets["damaged"]) == (7, 100, 0)
-    assert offsets["dead_percent"] == 25, "an older offset and a marker"
+    assert offsets["dead_percent"] == 25, "the superseded offset and the marker are dead"
     assert (transactions["log"], transactions["records"], transactions["live"]) == ("transactions", 1, 1)
     assert stats["hottest"][0] == {"records": 2, "kind": "offset", "key": "g t-0"}
 
@@ -286,7 +288,7 @@ def test_repair_of_compacted_segment_writes_next_manifest(data: Path, log: Any) 
     assert [offset for offset, _, _ in read_partition(folder)] == [0, 2, 3]
     assert (folder / f"{compacted.name}.damaged").exists()
     publish_and_collect(Disk(), folder, wall_clock_ms())
-    assert compacted.exists(), "somebody may have listed it a moment ago"
+    assert compacted.exists(), "a reader may have listed the file just before"
     (folder / segment_name(4)).write_bytes(plain(4, offset("g", 4)))
     assert compact(Disk(), folder, CompactionSettings(now_ms, "", -1.0)) is not None
     publish_and_collect(Disk(), folder, wall_clock_ms() + 10, 0)
@@ -320,7 +322,7 @@ def test_interrupted_repair_can_be_repeated(damaged: Path, log: Any, monkeypatch
         result = log("repair", damaged, "--yes")
         assert result.code == 1
         assert "made to fail" in result.err
-    assert log("dump", damaged).code == 3, "nothing has changed"
+    assert log("dump", damaged).code == 3, "no file has changed"
     assert log("repair", damaged, "--yes").code == 0
     assert log("dump", damaged).code == 0
 

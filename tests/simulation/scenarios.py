@@ -30,7 +30,7 @@ SETTLE_S = 120.0  # after the faults all shards have an owner within this
 
 
 class WorkerGroup:
-    """The workers of one group: they join, leave and die. Static ones restart under their name."""
+    """The workers of one group: they join, leave and are killed. Static members restart with the same instance id."""
 
     def __init__(
         self, sim: Sim, partitions: int, is_static: bool = False, group_id: str = GROUP, is_watched: bool = True
@@ -94,7 +94,7 @@ class WorkerGroup:
         return {"join": self.join, "leave": self.leave, "die": self.die, "worker restarts": self.restart}
 
     async def settle(self) -> None:
-        """Wait until the workers own all shards; again after one of them was killed."""
+        """Wait until the workers own all shards, kill one worker, and wait again."""
         if not self.workers:
             self.start(f"{self.group_id[0]} last")
         await self.sim.until(self.is_settled, SETTLE_S, "all shards have one owner")
@@ -108,7 +108,7 @@ class WorkerGroup:
 
 
 async def members(sim: Sim) -> None:
-    """Workers join, leave, die and are disconnected; the coordinator keeps running."""
+    """Workers join, leave, are killed and are disconnected; the coordinator keeps running."""
     workers_group = WorkerGroup(sim, sim.random.randint(1, 6))
     workers_group.join()
     action_names = (*workers_group.actions(), "cut off", "hang up", "slow member", "lossy network", "compaction")
@@ -128,7 +128,7 @@ async def static_members(sim: Sim) -> None:
 
 
 async def crashes(sim: Sim) -> None:
-    """The coordinator ends in every way, with workers and committers."""
+    """The coordinator stops, crashes and loses power, with workers and committers."""
     workers_group = WorkerGroup(sim, 3)
     workers_group.join()
     Committer(sim, "c1", "simple")
@@ -226,7 +226,7 @@ class MemberGroup(WorkerGroup):
     async def _live(self, name: str, leaving: asyncio.Event, starts: int) -> None:
         owner = name if self.is_static else f"{name}/{starts}"
         while not leaving.is_set():
-            with suppress(Fenced):  # by a request of its killed predecessor; a supervisor restarts it
+            with suppress(Fenced):  # by a request of its killed predecessor; as under a supervisor, it restarts
                 await self._serve(name, leaving, owner)
         self.ending.discard(name)
 

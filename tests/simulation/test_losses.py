@@ -14,7 +14,7 @@ from callboard.runtime.testing.simulation.losses import LossChecker
 
 
 class CheckedRun:
-    """Answers of one group, one per second, and the state that is left after a loss."""
+    """Answers of one group, one per second, and the state after a loss."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []

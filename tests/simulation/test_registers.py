@@ -24,7 +24,7 @@ NO_PROCESS: Any = None
 
 
 class RegisterRun:
-    """A sequence of events, one per second, as the coordinator would see them."""
+    """A sequence of requests and answers at the coordinator, one event per second."""
 
     def __init__(self) -> None:
         self.checker = RegisterChecker()
@@ -92,7 +92,7 @@ def test_lost_first_commit_is_reported(register_run: RegisterRun) -> None:
 
 def test_value_that_was_never_committed_is_reported(register_run: RegisterRun) -> None:
     register_run.fetch(7)
-    assert "nobody had committed it" in (register_run.checker.find_violation() or "")
+    assert "no client had committed it" in (register_run.checker.find_violation() or "")
 
 
 def test_value_of_refused_commit_is_reported(register_run: RegisterRun) -> None:
@@ -171,7 +171,7 @@ def test_topic_deletion_removes_only_earlier_commits() -> None:
     register_run = RegisterRun()
     register_run.commit(5)
     register_run.checker.topic_deleted("t", register_run._events)
-    register_run.fetch(5)  # it takes a while
+    register_run.fetch(5)  # the deletion takes effect later
     register_run.fetch(-1)
     assert register_run.checker.find_violation() is None
     register_run.commit(6)

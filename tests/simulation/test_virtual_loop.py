@@ -158,7 +158,7 @@ def test_frozen_process_resumes_and_killed_process_stops() -> None:
         await asyncio.sleep(1.1)
         process.kill()
         await asyncio.sleep(10)
-        assert not ends, "a killed process does nothing any more"
+        assert not ends, "no code of a killed process runs"
 
     run(main())
     assert beats == [1, 2, 6.5, 7.5]

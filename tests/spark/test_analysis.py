@@ -270,7 +270,7 @@ def test_every_question_has_analyse_command(analysed: Made, capsys: pytest.Captu
 
 
 def test_report_is_self_contained_page(analysed: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is well-formed, has a section for each question with plots, and loads nothing."""
+    """The page is well-formed, has a section for each question with plots, and loads no other resources."""
     arguments = ("-o", str(tmp_path / "x.html"), "--pictures", str(tmp_path), "--now", NOW.isoformat())
     with pytest.raises(SystemExit) as exit_info:
         report.main(["--data", str(analysed.data), "--history", str(analysed.table), *arguments])

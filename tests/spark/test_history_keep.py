@@ -136,7 +136,7 @@ def test_keep_with_other_formats(spark: SparkSession, log: WrittenLog, tmp_path:
     assert records_in_table(HistoryTable.open(tmp_path / "table").rows(spark)) == records_in_log(log.data)
 
 
-# Killed --------------------------------------------------------------------------------------------------------------
+# Kills ---------------------------------------------------------------------------------------------------------------
 
 
 class Local:
@@ -150,7 +150,7 @@ class Local:
         patch.setattr(HistoryTable, "count_rows", lambda table, spark, firsts: self._written(table, firsts))
 
     def _write(self, spark: Any, table: HistoryTable, takes: Sequence[Any]) -> None:
-        """As Spark: all files of a folder at a time, over what lies there."""
+        """As Spark: write all files of a folder, and replace existing ones."""
         for take in takes:
             scan = PartitionScan(
                 Disk(), take.folder, take.log_partition, Options("", kinds=HISTORY_KINDS, is_permissive=True)
@@ -339,7 +339,7 @@ def test_compaction_stops_at_end_of_history(log: WrittenLog) -> None:
     history.write_history_mark(disk, log.data, mark(log.data, p0=bases[2] + 0))
     draft = compact(disk, folder, ALWAYS)
     assert draft is not None and draft.manifest.clean_end == bases[2]
-    assert run(CompactionJob(folder, ALWAYS)).status == "compacted"  # tombstones, whose time is over
+    assert run(CompactionJob(folder, ALWAYS)).status == "compacted"  # expired tombstones
     report = run(CompactionJob(folder, ALWAYS))
     assert report.status == "waiting" and f"up to offset {bases[2]}; run callboard history keep" in report.reason
     assert history.remove_history_mark(disk, log.data) and not history.remove_history_mark(disk, log.data)
@@ -355,7 +355,7 @@ def test_compaction_of_partition_without_history_waits(log: WrittenLog) -> None:
 
 
 def test_compaction_before_first_keep_stays_valid(log: WrittenLog) -> None:
-    """Nothing compacted is in the history yet: there is nothing to plan, not even expiring tombstones."""
+    """The history has no records of these segments yet, so no compaction is planned, even of expired tombstones."""
     folder = log.folder(0)
     assert compact(Disk(), folder, ALWAYS._replace(delete_retention_ms=DAY_MS)) is not None
     history.write_history_mark(Disk(), log.data, mark(log.data, p0=1))

@@ -69,7 +69,7 @@ class History:
         return int(code or 0), *self._capsys.readouterr()
 
     def now(self, group: str, **offsets: int) -> str:
-        """The present, when the log's files have these offsets."""
+        """The current time, once the log's files contain these offsets."""
 
         def written() -> dict[str, int]:
             live = [live_offsets(folder) for folder in partition_folders(self._server.data).values()]
@@ -82,7 +82,7 @@ class History:
 
         wait_until(written, lambda offsets_in_log: offsets_in_log == offsets, "that the log's files have the commits")
         now = datetime.now(UTC).isoformat()
-        time.sleep(0.002)  # the log knows milliseconds
+        time.sleep(0.002)  # times in the log have a resolution of 1 ms
         return now
 
     def committed(self, group: str) -> dict[str, int]:
@@ -214,7 +214,7 @@ def test_restore_errors_are_one_line(
     assert code == 1 and "group 'nobody' had no offsets at" in err
     assert history("restore", "--group", "shop", "--at", "noon")[0] == 2
     assert history("undo", "--bootstrap-server", "127.0.0.1:1")[2].startswith("callboard: there is no restore")
-    monkeypatch.setattr(commands, "session", None)  # it is said before Spark is asked for anything
+    monkeypatch.setattr(commands, "session", None)  # the error is reported before Spark starts
     arguments = ("restore", "--table", str(history.table), "--group", "x", "--at", "1h", "-b", "127.0.0.1:1")
     for extra_arguments in ((), ("--dry-run",), ("--fence",)):
         assert commands.main([*arguments, *extra_arguments]) == 1

@@ -114,7 +114,7 @@ def test_compact_with_damage_fails_only_that_partition(spark: SparkSession, tmp_
 
 
 def test_compact_of_clean_partition_runs_no_task(spark: SparkSession, tmp_path: Path) -> None:
-    """But files replaced earlier are removed."""
+    """Files that were replaced earlier are removed nevertheless."""
     jobs = jobs_in(generated(tmp_path))
     list(compact(None, jobs, sizes_of(jobs)))
     reports = list(compact(None, jobs, dict.fromkeys((job.folder for job in jobs), 0)))
@@ -196,12 +196,14 @@ def test_spark_submit_runs_submit_compact(java: None, tmp_path: Path) -> None:
     root = generated(tmp_path)
     path = damage(folders(root)[0])
     submit = Path(sys.executable).parent / "spark-submit"
-    assert submit.exists(), "it comes with pyspark"
+    assert submit.exists(), "spark-submit is part of pyspark"
     arguments = ["--master", "local[2]", submit_compact.__file__, "--data", str(root)]
     completed = subprocess.run([str(submit), *arguments], capture_output=True, text=True, check=False, timeout=600)
     assert completed.returncode == 3, completed.stderr
     assert f"{PARTITIONS - 1} partitions compacted, 0 had nothing to do" in completed.stdout
-    assert f"callboard: {path}: damaged batch at byte 0" in completed.stdout, "it hands standard error on there"
+    assert f"callboard: {path}: damaged batch at byte 0" in completed.stdout, (
+        "spark-submit prints standard error to standard output"
+    )
     assert "Traceback" not in completed.stdout + completed.stderr
 
 
@@ -244,7 +246,7 @@ def test_compact_without_pyspark_names_extra_to_install(tmp_path: Path) -> None:
 
 
 def test_compact_every_interval_counts_from_start_to_start() -> None:
-    """A run that takes longer than the interval is followed by the next one at once."""
+    """If a run takes longer than the interval, the next run starts at once."""
     now, slept, runs = [0.0], [], iter([(4.0, 0), (15.0, 3), (1.0, 0)])
 
     class Enough(Exception):

@@ -52,7 +52,7 @@ def same(row: Row, expected: Row) -> bool:
     return row == filled
 
 
-# Keys and values in every version that Kafka has written, and what nobody has -----------------------------------
+# Keys and values in every version of Kafka, and invalid ones --------------------------------------------------
 
 TEXTS = st.sampled_from(["", "g", "Gruppe-ü", "グループ", "😀" * 5, "x" * 300])
 

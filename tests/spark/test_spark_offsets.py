@@ -215,16 +215,16 @@ def test_documentation_examples_run(spark: SparkSession, tmp_path: Path, capsys:
     written(tmp_path / "data", entry(0, 41), Entry(1, (offset("h", 1), offset("h", 2, partition=1))))
     text = (ROOT / "docs" / "spark.md").read_text().replace('"./', f'"{tmp_path}/').replace("'./", f"'{tmp_path}/")
     names: dict[str, Any] = {}
-    for view in spark.catalog.listTables():  # of other tests, since the session is one
+    for view in spark.catalog.listTables():  # of other tests, which share the session
         spark.catalog.dropTempView(view.name)
     for example in re.findall("```python\n(.*?)```", text, re.DOTALL):
         exec(example, names)
     printed_rows = [re.findall(r"[\w]+", line) for line in capsys.readouterr().out.splitlines()]
-    assert ["g", "1"] in printed_rows and ["h", "2"] in printed_rows, "read"
+    assert ["g", "1"] in printed_rows and ["h", "2"] in printed_rows, "the example that reads offsets"
     assert ["g", "t", "41"] in [words[:3] for words in printed_rows] and ["h", "t", "3"] in [
         words[:3] for words in printed_rows
     ]
-    assert spark.read.parquet(f"{tmp_path}/commits").count() == 3, "stream"
+    assert spark.read.parquet(f"{tmp_path}/commits").count() == 3, "the example with a stream"
     for statements in re.findall("```sql\n(.*?)```", text, re.DOTALL):
         for statement in statements.split(";")[:-1]:
             spark.sql(statement).collect()

@@ -16,7 +16,7 @@ from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.runtime.log.folder import DataFolder
 
 DEADLINE_S = 600.0
-JVM = "WARNING: Using incubator modules"  # said by Java itself, before anything of ours or Spark's is read
+JVM = "WARNING: Using incubator modules"  # printed by Java before it reads Spark's or Callboard's settings
 
 
 def test_spark_command_prints_only_its_result(java: None, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The data source: its options, its errors, where it finds a log, and that Spark takes it.
+"""The data source: its options, its errors, the location of a log, and reading in Spark.
 
 What needs no JVM runs without one: the readers of a task are plain Python.
 """
@@ -73,7 +73,7 @@ def test_options_select_records(generated: Path) -> None:
 def test_option_since_accepts_iso_and_milliseconds() -> None:
     times = [parse_options({"path": "p", "since": text}).since_ms for text in ("1767225600000", "2026-01-01T00:00:00Z")]
     assert times == [1767225600000] * 2
-    assert parse_options({"path": "p", "since": "2026-01-01"}).since_ms == 1767225600000, "UTC by default"
+    assert parse_options({"path": "p", "since": "2026-01-01"}).since_ms == 1767225600000, "the default zone is UTC"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_distribute_balances_sizes() -> None:
     assert distribute({"a": 0}, 0) == [["a"]]
 
 
-# Damage, and files that go ---------------------------------------------------------------------------------------
+# Damage, and removed files ---------------------------------------------------------------------------------------
 
 
 def damaged(tmp_path: Path) -> tuple[Path, Path]:
@@ -178,7 +178,7 @@ def test_file_replaced_by_compaction_during_read_is_read_from_replacement(tmp_pa
     files = {path.name for path in folder.glob("*.log")}
     going = iter_rows(tmp_path, chunk_bytes=5000, mode=mode)
     first = next(going)
-    for _ in range(2):  # the first run replaces, the next one removes
+    for _ in range(2):  # the first run replaces files, the second removes them
         assert run(CompactionJob(folder, CompactionSettings(START_MS + DAY_MS, "test", -1.0), grace_ms=0)).reason == ""
     assert len({path.name for path in folder.glob("*.log")} & files) < len(files) - 2
     offsets = [first["log_offset"], *(row["log_offset"] for row in going)]
@@ -189,7 +189,7 @@ def test_file_replaced_by_compaction_during_read_is_read_from_replacement(tmp_pa
         assert offsets == sorted(offsets) and set(offsets) >= expected and len(offsets) < 6000
 
 
-# Where a log may lie ---------------------------------------------------------------------------------------------
+# Locations of a log ----------------------------------------------------------------------------------------------
 
 
 def test_find_log_returns_folders_or_names_missing_files(generated: Path, tmp_path: Path) -> None:

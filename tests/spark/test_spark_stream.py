@@ -76,7 +76,7 @@ def test_stream_delivers_every_record_once_across_restarts(
     for end in (30, 31, 80):
         write(log, range({30: 0, 31: 30, 80: 31}[end], end))
         assert drain(spark, root, "all", rowsPerTrigger="40") == rows(range(end))
-    assert drain(spark, root, "all") == rows(range(80)), "nothing new, nothing comes"
+    assert drain(spark, root, "all") == rows(range(80)), "no new records, no new rows"
     assert len(list(root.rglob("__consumer_offsets-0/*.log"))) > 2
 
 
@@ -103,7 +103,7 @@ def test_stream_slower_than_compaction_delivers_rest_and_gap_row(
             assert run(CompactionJob(folder, CompactionSettings(START_MS, "test", -1.0), grace_ms=0)).reason == ""
     rows_by_log = drain(spark, root, "slow")
     new = [row for row in rows_by_log if row[1] >= 10 and row[2] == "offset"]
-    assert {row for row in rows(range(200)) if row[1] == 199} <= set(new), "the newest of each key is there"
+    assert {row for row in rows(range(200)) if row[1] == 199} <= set(new), "the newest record of each key is delivered"
     assert len(new) < PARTITIONS * 190 and len(set(rows_by_log)) == len(rows_by_log)
     gaps = [row for row in rows_by_log if row[2] == "gap"]
     assert [row[0] for row in gaps] == list(range(PARTITIONS))

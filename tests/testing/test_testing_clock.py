@@ -16,7 +16,7 @@ REBALANCE_S = 30
 DAY_S = 24 * 3600
 
 
-# The clock itself ----------------------------------------------------------------------------------------------------
+# Clock ---------------------------------------------------------------------------------------------------------------
 
 
 def test_movable_clock_runs_on_after_move() -> None:
@@ -25,15 +25,15 @@ def test_movable_clock_runs_on_after_move() -> None:
     began_ms, wall_ms = clock.monotonic_ms(), clock.wall_ms()
     clock.hold()
     machine_ms += 300
-    assert clock.monotonic_ms() == began_ms, "it stands still while it is moved"
+    assert clock.monotonic_ms() == began_ms, "the clock is paused during a move"
     clock.move_to(began_ms + 45_000)
     clock.release()
     machine_ms += 7
     assert clock.monotonic_ms() == began_ms + 45_007
-    assert 45_000 <= clock.wall_ms() - wall_ms < 45_000 + 60_000, "the wall clock moves along"
+    assert 45_000 <= clock.wall_ms() - wall_ms < 45_000 + 60_000, "the wall clock is moved too"
     clock.hold()
     clock.move_to(began_ms)
-    assert clock.monotonic_ms() == began_ms + 45_007, "time does not go back"
+    assert clock.monotonic_ms() == began_ms + 45_007, "monotonic time never decreases"
 
 
 def test_movable_clock_reports_stalls_but_not_moves() -> None:
@@ -126,7 +126,9 @@ async def test_members_in_process_count_as_connected() -> None:
                 member.member_id
             ]
         await coordinator.clock.advance(60)
-        assert (await coordinator.describe("g")).state == "Empty", "a static one does not say that it leaves"
+        assert (await coordinator.describe("g")).state == "Empty", (
+            "a static member sends no LeaveGroup; its session ends"
+        )
 
 
 # Rebalances ----------------------------------------------------------------------------------------------------------

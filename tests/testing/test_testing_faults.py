@@ -29,7 +29,7 @@ async def commit(client: Client, group: str = "g") -> str:
     return str(answer["topics"][0]["partitions"][0]["error_code"])
 
 
-# Which request -------------------------------------------------------------------------------------------------------
+# Matching ------------------------------------------------------------------------------------------------------------
 
 
 def facts(api: str = "Heartbeat", **values: Any) -> RequestFacts:
@@ -79,7 +79,7 @@ async def test_unknown_api_and_error_names_are_refused() -> None:
             coordinator.faults.delay("SyncGroup", seconds=-1)
 
 
-# What becomes of it --------------------------------------------------------------------------------------------------
+# Effects -------------------------------------------------------------------------------------------------------------
 
 
 @async_test
@@ -118,7 +118,7 @@ async def test_disconnect_closes_connection(after: bool) -> None:
 
 @async_test
 async def test_drop_blocks_later_requests_on_connection() -> None:
-    """Answers are sent in the order of requests, so a dropped one blocks its connection, as in Kafka."""
+    """Answers are sent in the order of requests, so a dropped answer blocks its connection, as in Kafka."""
     async with running() as (coordinator, client):
         member = await join_and_sync(client, "g")
         coordinator.faults.drop("Heartbeat")
@@ -185,7 +185,7 @@ async def test_restart_discards_delayed_requests(caplog: pytest.LogCaptureFixtur
         await coordinator.clock.advance(61)
         assert await coordinator.offsets("g") == {}
     assert [record for record in caplog.records if record.name == "callboard.kafka"] == [], (
-        "nobody tries it all the same"
+        "no answer is sent to the closed connection"
     )
 
 
@@ -198,7 +198,7 @@ async def test_lose_disk_after_with_real_folder_is_refused(tmp_path: Path) -> No
             await coordinator.faults.restart(power_loss=True)
 
 
-# What is told --------------------------------------------------------------------------------------------------------
+# Timeline ------------------------------------------------------------------------------------------------------------
 
 
 @async_test

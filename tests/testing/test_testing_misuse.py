@@ -31,7 +31,7 @@ class Wire:
     client_id = "ann"
 
 
-# Moves that make no sense --------------------------------------------------------------------------------------------
+# Invalid moves -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -1, ADVANCE_MAX_S + 1])
@@ -77,7 +77,7 @@ def test_predicate_that_moves_clock_is_refused() -> None:
 
 
 def test_interrupted_advance_releases_clock() -> None:
-    """For example by Ctrl-C or a test's time limit, which raise in the test's thread only."""
+    """For example by Ctrl-C or a test's time limit, which raise only in the test's thread."""
     with Coordinator.in_thread(listen=None) as coordinator:
 
         def interrupt() -> None:
@@ -121,7 +121,7 @@ def test_timeline_text_with_lines_limit() -> None:
         timeline.text(lines=0)
 
 
-# Who is there --------------------------------------------------------------------------------------------------------
+# Presence ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ async def test_member_stays_while_disk_fails() -> None:
         assert await heartbeat(client, "g", member) == "NONE"
 
 
-# What is told --------------------------------------------------------------------------------------------------------
+# Timeline ------------------------------------------------------------------------------------------------------------
 
 
 @async_test
@@ -234,7 +234,7 @@ def test_timeline_has_transaction_timeout() -> None:
             producer.commit_transaction(30)
 
 
-# Fixtures of one's own -----------------------------------------------------------------------------------------------
+# Custom fixtures -----------------------------------------------------------------------------------------------------
 
 SHARED = """
     import pytest

@@ -1,4 +1,4 @@
-"""Tests of the pytest plugin, in pytest processes of its own."""
+"""Tests of the pytest plugin, in separate pytest processes."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_xdist_workers_have_their_own_coordinators(tmp_path: Path) -> None:
         """
     printed = run(tmp_path, dedented(source), "-n2")
     assert "1 failed, 5 passed" in printed
-    assert "Callboard timeline" in printed, "it comes over from the worker"
+    assert "Callboard timeline" in printed, "the xdist worker reports it"
 
 
 def test_run_without_fixtures_imports_only_plugin(tmp_path: Path) -> None:

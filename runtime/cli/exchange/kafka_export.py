@@ -52,7 +52,7 @@ MAKE_TOPIC = {
     TOPIC: "kafka-consumer-groups.sh --bootstrap-server HOST:PORT --describe --group any",
     TRANSACTIONS_TOPIC: "kafka-transactions.sh --bootstrap-server HOST:PORT describe --transactional-id any",
 }
-"""Commands that make Kafka create its topics. They find nothing, but the lookup creates the topic."""
+"""Commands that make Kafka create its topics. They return no offsets, but the lookup creates the topic."""
 
 _NEW, _OLD = "new", "old"
 _EPOCH_AT = 12  # byte offset in a batch; not covered by its checksum
@@ -135,7 +135,7 @@ def _plan_swaps(
     folders = {kafka: partition_folders(disk.names(kafka)) for kafka in kafkas}
     for topic, count in counts.items():
         is_used = topic == TOPIC or any(source_topic == topic for source_topic, _ in sources)
-        if is_used:  # without transactions of ours, Kafka's are not touched
+        if is_used:  # without transactions in Callboard, Kafka's are not touched
             _check_count(
                 kafkas, topic, count, {number for partition in folders.values() for number in partition[topic]}
             )
@@ -229,7 +229,7 @@ def _write_log(source: LogPartition, folder: Path, disk: Disk, on_problem: Probl
 
 
 def _with_our_epoch(run: BatchRun) -> bytes:
-    """The same batches with Callboard's only leader epoch. This Kafka does not know the epochs of another one."""
+    """The same batches with Callboard's only leader epoch, since this Kafka has no other epochs."""
     data = bytearray(run.data)
     for batch in run.batches:
         position = batch.position - run.position + _EPOCH_AT
@@ -305,7 +305,7 @@ def undo_unfinished_export(kafka: Path, disk: Disk) -> None:
 
 
 def _remove(folder: Path, disk: Disk) -> None:
-    """Remove a folder of ours inside Kafka's, durably."""
+    """Remove one of the export's own folders inside Kafka's, durably."""
     shutil.rmtree(folder)
     disk.sync_folder(folder.parent)
 

@@ -1,4 +1,4 @@
-"""Reads a file with committed offsets and checks all of it, so that nothing of a file with a bad line is written.
+"""Reads a file with committed offsets and checks all of it, so that a file with a bad line is not written at all.
 
 Formats: the output of ``callboard export``, as CSV (the first line names the columns) or as JSON (an array, or objects
 one after the other), and the CSV of Kafka's ``kafka-consumer-groups --reset-offsets --export``. Kafka's CSV has no
@@ -52,7 +52,7 @@ class FileRow(NamedTuple):
 
 
 class BadLine(Exception):
-    """A line is invalid; the text says what was found and what was expected."""
+    """A line is invalid; the text gives the found and the expected value."""
 
     def __init__(self, number: int, text: str) -> None:
         super().__init__(text)

@@ -11,7 +11,7 @@ from ...client.cluster import Cluster, OffsetAndMetadata, TopicPartition
 from ...client.errors import ClientError, RefusedError, describe_error_code
 
 OFFSETS_PER_REQUEST = 200
-"""So many offsets fit into one message even with the longest metadata that Kafka accepts (4096 bytes)."""
+"""This many offsets fit into one message even with the longest metadata that Kafka accepts (4096 bytes)."""
 
 WITHOUT_MEMBERS = ("Empty", "Dead", "")
 """States of groups that can be written to. Old servers report no state, and refuse the commit itself."""
@@ -107,7 +107,7 @@ def import_groups(
     groups: Iterator[str],
     is_dry: bool,
 ) -> Iterator[GroupImportResult]:
-    """Import group by group. When the connection fails, raises a ClientError that says how many groups are done."""
+    """Import group by group. When the connection fails, raises a ClientError with the number of finished groups."""
     states = group_states(cluster)
     import_group = preview_group if is_dry else write_group
     for done_count, group in enumerate(groups):

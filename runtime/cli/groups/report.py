@@ -40,7 +40,7 @@ def read_partition_lags(
 
 
 def total_lag(entries: Iterable[PartitionLag]) -> int | None:
-    """The sum of the known lags; None if none is known."""
+    """The sum of the known lags; None if no lag is known."""
     lags = [entry.lag for entry in entries if entry.lag is not None]
     return sum(lags) if lags else None
 

@@ -1,7 +1,7 @@
 """A clock that a test can move, with the alarms and the dispatcher that follow it.
 
-It runs like the machine's clock, plus the time it was moved. During a move it stands still between two alarms, so that
-all events happen in order and at their exact millisecond, however long the machine takes for them. The wall clock moves
+It runs like the machine's clock, plus the time it was moved. During a move it is paused between two alarms, so that
+all events happen in order and at their exact millisecond, regardless of their actual duration. The wall clock moves
 with it, and so do the ages of offsets and the timestamps of records.
 """
 

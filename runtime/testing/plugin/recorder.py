@@ -1,7 +1,7 @@
 """Records events of the coordinator in the timeline: timers, states, members, deleted offsets.
 
 It traces the messages of the node's actors (``System.trace``), and compares a group with its recorded state after each
-message. It changes nothing.
+message. It does not affect the node.
 """
 
 from __future__ import annotations

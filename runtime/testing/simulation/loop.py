@@ -4,8 +4,8 @@ There is no real clock: when nothing is ready, time jumps to the next timer. The
 that are due at the same microsecond fire in an order that the seed chooses; ready callbacks run first in, first out, as
 asyncio guarantees.
 
-A simulated program has several processes on one loop. A context variable, which tasks and callbacks inherit, tells to
-which ``Process`` a callback belongs. A process can be frozen for a while, as by SIGSTOP, or killed: then none of its
+A simulated program has several processes on one loop. A context variable, which tasks and callbacks inherit, holds
+the ``Process`` of a callback. A process can be frozen for a while, as by SIGSTOP, or killed: then none of its
 code runs again, not even ``finally`` blocks, as after SIGKILL.
 """
 
@@ -193,7 +193,7 @@ class VirtualLoop(AbstractEventLoop):
         return self.call_soon(callback, *args, context=context)
 
     def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> Future[T]:
-        """Run at once: there are no threads, and no time passes."""
+        """Run the function at once: there are no threads, and no time passes."""
         future: Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -414,7 +414,7 @@ def current_process() -> Process | None:
 
 
 def run(coro: Coroutine[Any, Any, T], seed: int = 0) -> T:
-    """``asyncio.run`` on a virtual loop. Also raises errors of callbacks and of tasks that nobody awaited."""
+    """``asyncio.run`` on a virtual loop. Also raises errors of callbacks and of tasks that were not awaited."""
     loop = VirtualLoop(seed)
     try:
         result: T = loop.run_until_complete(coro)

@@ -1,4 +1,4 @@
-"""Checks what a power loss may drop if commits are answered before they are synced.
+"""Checks the effects of a power loss if commits are answered before they are synced.
 
 With ``sync="interval"`` a loss may drop only changes answered within the last interval, with "none" any change. In both
 cases it drops only the newest changes of a group: the surviving state is a state that existed at one moment. So if a

@@ -44,7 +44,7 @@ class NetworkServer(Protocol):
         """Pass a request to the coordinator. Its answer goes to the slot (``actors.engine_ports.ReplyTo``)."""
 
     def ensure_topics(self, partitions: Mapping[str, int]) -> None:
-        """Raises ChannelLost when the coordinator dies of it, CoordinatorError when it refuses."""
+        """Raises ChannelLost if the coordinator dies during the request, CoordinatorError if it refuses."""
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]: ...
 

@@ -255,7 +255,7 @@ def _never_written(reads: dict[Value, list[Read]], writes: dict[Value, list[Writ
         for read in value_reads:
             if read.answered_at < first:
                 refused = ", ".join(write.text for write in writes.get(value, ()) if write.is_refused)
-                why = f"its commit was refused or taken back ({refused})" if refused else "nobody had committed it"
+                why = f"its commit was refused or taken back ({refused})" if refused else "no client had committed it"
                 yield f"{read.text} found {value}, but {why}"
 
 
@@ -283,7 +283,7 @@ def _overwritten(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]
 
 
 def _reappeared(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]]) -> Iterator[str]:
-    """Fetches that found a value again that was gone before, if it was committed once."""
+    """Fetches that found a value again after a fetch had found none, if it was committed only once."""
     empty_reads = reads.get(None, ())
     for value, value_reads in reads.items() if empty_reads else ():
         possible = [write for write in writes.get(value, ()) if not write.is_refused]
@@ -309,7 +309,7 @@ def _settle(write: Write, error: ErrorCode, answered_at: float) -> None:
 
 
 def _zone(value: Value, writes: list[Write], reads: list[Read]) -> Zone | None:
-    """The zone of a value that was written once and has certainly taken effect; else None."""
+    """The zone of a value, if it was written once and has certainly taken effect; else None."""
     possible = [write for write in writes if not write.is_refused]
     if len(possible) != 1 or (possible[0].done_at == inf and not reads):
         return None

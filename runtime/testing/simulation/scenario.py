@@ -33,7 +33,7 @@ from .simulated_coordinator import CoordinatorIncarnation, SimulatedCoordinator
 
 T = TypeVar("T")
 
-THAW_GRACE_S = 1.0  # a thawed process must notice within this time that it has lost its work
+THAW_GRACE_S = 1.0  # within this time a thawed process must have stopped work that it has lost
 SYNC_S = 0.001  # a power loss may happen during a sync that is due
 CONDITION_INTERVAL_S = 0.25  # between two checks of a condition
 OVERDUE_CHECK_INTERVAL_S = 5.0  # between two checks for overdue requests
@@ -189,7 +189,7 @@ class Sim:
         return SimulatedConnector(self.network, self.network.host(name, process))
 
     def spawn(self, name: str, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a process on the machine ``name``. Members made in it belong to it. See ``kill``, ``freeze``.
+        """Start a process on the machine ``name``. Members created in it belong to it. See ``kill``, ``freeze``.
 
         An uncaught error of it ends the run.
         """

@@ -1,7 +1,7 @@
 """A simulated coordinator: one disk, and one process after the other on it, each with a real ``Node``.
 
 A process ends by ``stop``, by ``crash`` (SIGKILL: written data stays), or by a power loss, at once or in the middle of
-a write. None of its code runs afterwards. The next process starts with what the disk has kept.
+a write. None of its code runs afterwards. The next process starts with the remaining content of the disk.
 """
 
 from __future__ import annotations
