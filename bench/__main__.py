@@ -50,8 +50,8 @@ def _list() -> None:
 
 
 def _unknown(name: str) -> str:
-    near = get_close_matches(name, BENCHES, n=1)
-    advice = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(BENCHES)}"
+    similar_names = get_close_matches(name, BENCHES, n=1)
+    advice = f"did you mean {similar_names[0]!r}?" if similar_names else f"there are: {', '.join(BENCHES)}"
     return f"there is no benchmark {name!r}; {advice}"
 
 

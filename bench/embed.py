@@ -189,13 +189,13 @@ def crowd(options: argparse.Namespace) -> dict[str, Any]:
 
     async def measure() -> dict[str, Any]:
         async with Coordinator(group_initial_rebalance_delay_ms=0) as coordinator, AsyncExitStack() as stack:
-            bytes_before = _own_bytes()
+            bytes_before = _resident_bytes()
             started = time.perf_counter()
             shards = await start_members(
                 stack, coordinator.member, options.members, session_timeout_ms=CROWD_SESSION_MS
             )
             settled_s = time.perf_counter() - started
-            bytes_used = _own_bytes() - bytes_before
+            bytes_used = _resident_bytes() - bytes_before
             started, cpu_s = time.perf_counter(), time.process_time()
             await asyncio.sleep(options.beating)
             elapsed_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu_s
@@ -214,7 +214,7 @@ def crowd(options: argparse.Namespace) -> dict[str, Any]:
     return _run(measure())
 
 
-def _own_bytes() -> int:
+def _resident_bytes() -> int:
     return resident_bytes(os.getpid()) or 0
 
 

@@ -94,10 +94,10 @@ class ChildProcess:
             raise BenchError(self._error_text(f"ended with exit code {self._process.returncode}"))
         return data
 
-    def _error_text(self, what: str) -> str:
+    def _error_text(self, description: str) -> str:
         self._errors.seek(0)
         tail = self._errors.read().decode(errors="replace").splitlines()[-ERROR_TAIL_LINES:]
-        return "\n".join([f"{self.name} {what}. The end of its standard error:", *(tail or ["(none)"])])
+        return "\n".join([f"{self.name} {description}. The end of its standard error:", *(tail or ["(none)"])])
 
     def stop(self) -> None:
         """Stop the process with SIGTERM, and SIGKILL if it does not end. Can be called twice."""
@@ -208,8 +208,8 @@ def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> Median
 
 def median_or_none(values: Sequence[float | None]) -> float | None:
     """The median of the values that are not None; None if there are none."""
-    present = [value for value in values if value is not None]
-    return median(present) if present else None
+    numbers = [value for value in values if value is not None]
+    return median(numbers) if numbers else None
 
 
 def machine() -> dict[str, Any]:

@@ -120,11 +120,11 @@ class MemberConnection:
             raise BenchError(f"a heartbeat was answered with error code {int(answer.error_code)}, expected 0 or 27")
         return bool(answer.error_code == REBALANCING)
 
-    def _answer(self, what: str, *expected: int) -> Any:
+    def _answer(self, request_name: str, *expected: int) -> Any:
         answer = self.client.receive()
         if answer.error_code not in expected:
             codes = " or ".join(map(str, expected))
-            raise BenchError(f"{what} was answered with error code {int(answer.error_code)}, expected {codes}")
+            raise BenchError(f"{request_name} was answered with error code {int(answer.error_code)}, expected {codes}")
         return answer
 
 

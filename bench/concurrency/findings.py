@@ -24,7 +24,7 @@ from callboard.bench.concurrency.results import (
 )
 from callboard.bench.concurrency.styles import ACTORS, count, kb, ms, percent, rate, significant, times
 
-BUYS = (
+ADVANTAGES = (
     "No lock order. A handler has exclusive access to its group and takes no second lock, so lock order and deadlocks "
     "are not an issue.",
     "No lock held during disk access or a reply. A commit that waits for the disk is a message that has not arrived "
@@ -66,17 +66,17 @@ class EngineComparison(NamedTuple):
 
 def findings(run: LabRun, table: SummaryTable) -> list[Finding]:
     """The conclusion, the most important findings first."""
-    parts = (_rightness, _fastest, _locks, _buys, _costs)
+    parts = (_correctness, _fastest, _locks, _advantages, _costs)
     return [*(part(run, table) for part in parts), _scope(run)]
 
 
 def key_sentences(run: LabRun, table: SummaryTable) -> list[str]:
     """A summary of the run in a few sentences."""
     first = [ranked[0] for summaries in table.values() if (ranked := ranking(summaries))]
-    sentences = [*_rightness(run, table).sentences]
+    sentences = [*_correctness(run, table).sentences]
     if first:
         sentences.append(f"Fastest by the median, of {count(len(table), 'case')}: {_winners(first)}.")
-    return [*sentences, *_locks(run, table).sentences, *_by_chance(run)]
+    return [*sentences, *_locks(run, table).sentences, *_significance(run)]
 
 
 def ranking(summaries: dict[str, Summary]) -> list[Summary]:
@@ -94,11 +94,11 @@ def compare_engines(first: Summary, second: Summary) -> EngineComparison | None:
     return EngineComparison(first.case, first, second, median(ratios), sum(ratio > 1 for ratio in ratios), len(ratios))
 
 
-def certainty(won: int, rounds: int) -> str:
+def certainty(rounds_won: int, rounds: int) -> str:
     """The number of rounds that the winner won; a comparison is decided only if it won all."""
     if rounds == 1:
         return "the one round"
-    return f"each of {rounds} rounds" if won == rounds else f"{won} of {rounds}: not decided"
+    return f"each of {rounds} rounds" if rounds_won == rounds else f"{rounds_won} of {rounds}: not decided"
 
 
 def _median(summary: Summary) -> float:
@@ -118,7 +118,7 @@ def case_name(case: Case) -> str:
 # Correctness ----------------------------------------------------------------------------------------------------------
 
 
-def _rightness(run: LabRun, table: SummaryTable) -> Finding:
+def _correctness(run: LabRun, table: SummaryTable) -> Finding:
     statuses = Counter(measurement.status for measurement in run.measurements)
     bad_count = statuses[WRONG] + statuses[FAILED]
     total = len(run.measurements)
@@ -126,8 +126,8 @@ def _rightness(run: LabRun, table: SummaryTable) -> Finding:
         text = f"All {count(total, 'measurement')} ended in the state that the oracle computed."
         return Finding("Correctness", [text, *_unfinished(run)])
     text = (
-        f"Of {count(total, 'measurement')}, {statuses[WRONG]} ended in a wrong state{_who(run, WRONG)} and "
-        f"{statuses[FAILED]} failed{_who(run, FAILED)}. A wrong engine has no figures and is not compared."
+        f"Of {count(total, 'measurement')}, {statuses[WRONG]} ended in a wrong state{_engines_with(run, WRONG)} and "
+        f"{statuses[FAILED]} failed{_engines_with(run, FAILED)}. A wrong engine has no figures and is not compared."
     )
     points = [
         f"{summary.engine} on {case_name(summary.case)}: {reason}"
@@ -138,7 +138,7 @@ def _rightness(run: LabRun, table: SummaryTable) -> Finding:
     return Finding("Correctness", [text, *_unfinished(run)], points)
 
 
-def _who(run: LabRun, status: str) -> str:
+def _engines_with(run: LabRun, status: str) -> str:
     names = dict.fromkeys(measurement.step.engine for measurement in run.measurements if measurement.status == status)
     return f" ({', '.join(names)})" if names else ""
 
@@ -156,10 +156,10 @@ def _unfinished(run: LabRun) -> list[str]:
 def _fastest(run: LabRun, table: SummaryTable) -> Finding:
     columns = ("case", "fastest", "requests/s", f"times {BASE}", "next", "times the next", "faster in", "slowest")
     rows = [(case_name(case), *_fastest_of(ranking(summaries))) for case, summaries in table.items()]
-    return Finding("Which engine was fastest", _by_chance(run), columns=columns, rows=rows)
+    return Finding("Which engine was fastest", _significance(run), columns=columns, rows=rows)
 
 
-def _by_chance(run: LabRun) -> list[str]:
+def _significance(run: LabRun) -> list[str]:
     """Sentences about the significance of the comparisons."""
     rounds = int(run.options.get("rounds") or 1)
     if rounds == 1:
@@ -194,14 +194,14 @@ def _fastest_of(ranked: Sequence[Summary]) -> tuple[str, ...]:
 # Locks and actors -----------------------------------------------------------------------------------------------------
 
 
-def _fields(run: LabRun) -> dict[str, list[str]]:
+def _engine_sets(run: LabRun) -> dict[str, list[str]]:
     """The sets of engines to compare. Clients of engines on threads and on a loop run in different places."""
     on_loop = [engine for engine, properties in run.engines.items() if properties.get("has_loop")]
     on_threads = [engine for engine in run.engines if engine not in on_loop]
     return {"Of all engines": list(run.engines), "On threads": on_threads, "On a loop": on_loop}
 
 
-def _matches(run: LabRun, table: SummaryTable, field: Container[str]) -> list[EngineComparison]:
+def _comparisons(run: LabRun, table: SummaryTable, field: Container[str]) -> list[EngineComparison]:
     """For each case, compare the best engine with locks and the best actor engine of this set."""
     locks = [engine for engine, properties in run.engines.items() if properties.get("has_locks")]
     comparisons = []
@@ -216,12 +216,14 @@ def _matches(run: LabRun, table: SummaryTable, field: Container[str]) -> list[En
 
 def _locks(run: LabRun, table: SummaryTable) -> Finding:
     title = "Locks compared with actors"
-    fields = {name: matches for name, field in _fields(run).items() if (matches := _matches(run, table, field))}
+    fields = {
+        name: matches for name, field in _engine_sets(run).items() if (matches := _comparisons(run, table, field))
+    }
     if not fields:
         return Finding(title, ["Not compared: no case has both a correct engine with locks and a correct actor."])
     columns = ("", "case", "faster", "slower", "times", "faster in", "p99 ms", "slower's p99 ms")
     rows = [
-        (name, *_match_row(comparison))
+        (name, *_comparison_row(comparison))
         for name, matches in fields.items()
         for side in (LOCK, OPEN)
         for comparison in _sides(matches)[side]
@@ -255,16 +257,18 @@ def _factors(matches: Sequence[EngineComparison]) -> str:
     return f" ({low} times)" if low == high else f" ({low} to {high} times)"
 
 
-def _match_row(comparison: EngineComparison) -> tuple[str, ...]:
+def _comparison_row(comparison: EngineComparison) -> tuple[str, ...]:
     tails = [ms(summary.figure("p99_us")) for summary in (comparison.winner, comparison.loser)]
     names = case_name(comparison.case), comparison.winner.engine, comparison.loser.engine
     return (*names, times(comparison.ratio), certainty(comparison.won, comparison.rounds), *tails)
 
 
-def _buys(run: LabRun, table: SummaryTable) -> Finding:
+def _advantages(run: LabRun, table: SummaryTable) -> Finding:
     """The advantages of actors, and their cost in this run."""
     lock_wins = [
-        comparison for field in _fields(run).values() for comparison in _sides(_matches(run, table, field))[LOCK]
+        comparison
+        for field in _engine_sets(run).values()
+        for comparison in _sides(_comparisons(run, table, field))[LOCK]
     ]
     if lock_wins:
         factors = _factors(lock_wins)
@@ -273,11 +277,11 @@ def _buys(run: LabRun, table: SummaryTable) -> Finding:
         )
     else:
         introduction = "In this run no lock was faster in every round of a case. Further advantages:"
-    return Finding("Advantages of actors", [introduction], [*BUYS, *_lock_waits(table)])
+    return Finding("Advantages of actors", [introduction], [*ADVANTAGES, *_lock_waits(table)])
 
 
 def _lock_waits(table: SummaryTable) -> list[str]:
-    worst = _most(table, "lock_wait_us")
+    worst = _largest(table, "lock_wait_us")
     if worst is None:
         return []
     wait = significant(worst.figure("lock_wait_us"))
@@ -289,18 +293,18 @@ def _lock_waits(table: SummaryTable) -> list[str]:
 
 
 def _costs(run: LabRun, table: SummaryTable) -> Finding:
-    points = [*_tails(run, table), *_memory(table), *_cold(table), *_pause(table)]
+    points = [*_latency(run, table), *_memory(table), *_cold_groups(table), *_pause(table)]
     return Finding("Latency, memory, fairness, pauses", [] if points else ["No figures."], points)
 
 
-def _tails(run: LabRun, table: SummaryTable) -> list[str]:
-    lowest = [summary for summaries in table.values() if (summary := _least(summaries.values(), "p99_us"))]
+def _latency(run: LabRun, table: SummaryTable) -> list[str]:
+    lowest = [summary for summaries in table.values() if (summary := _smallest(summaries.values(), "p99_us"))]
     return [f"The lowest p99, of {count(len(lowest), 'case')}: {_winners(lowest)}."] if lowest else []
 
 
 def _memory(table: SummaryTable) -> list[str]:
     """Memory for the case that has figures of most engines and, among these, most groups, which is most precise."""
-    summaries_by_case = {case: _known(summaries.values(), "bytes_a_group") for case, summaries in table.items()}
+    summaries_by_case = {case: _with_figure(summaries.values(), "bytes_a_group") for case, summaries in table.items()}
     case = max(
         summaries_by_case, key=lambda candidate: (len(summaries_by_case[candidate]), candidate.groups), default=None
     )
@@ -312,13 +316,13 @@ def _memory(table: SummaryTable) -> list[str]:
     return [f"Memory per group with its members ({case_name(case)}), in kB: from {sizes[0]} to {sizes[1]}."]
 
 
-def _cold(table: SummaryTable) -> list[str]:
+def _cold_groups(table: SummaryTable) -> list[str]:
     """The case with the highest p99 of the groups that are not hot."""
-    hot = {case: summaries for case, summaries in table.items() if _least(summaries.values(), "hot_p99_us")}
-    worst = _most(hot, "cold_p99_us")
+    hot = {case: summaries for case, summaries in table.items() if _smallest(summaries.values(), "hot_p99_us")}
+    worst = _largest(hot, "cold_p99_us")
     if worst is None:
         return []
-    least = _least(table[worst.case].values(), "cold_p99_us")
+    least = _smallest(table[worst.case].values(), "cold_p99_us")
     assert least is not None
     latencies = [f"{summary.engine} {ms(summary.figure('cold_p99_us'))} ms" for summary in (least, worst)]
     worst_name = case_name(worst.case)
@@ -328,23 +332,25 @@ def _cold(table: SummaryTable) -> list[str]:
 
 
 def _pause(table: SummaryTable) -> list[str]:
-    worst = _most(table, "loop_pause_max_ms")
+    worst = _largest(table, "loop_pause_max_ms")
     if worst is None:
         return []
     pause = significant(worst.figure("loop_pause_max_ms"))
     return [f"The longest delay of an event loop: {pause} ms, {worst.engine} on {case_name(worst.case)}."]
 
 
-def _known(summaries: Iterable[Summary], name: str) -> list[Summary]:
+def _with_figure(summaries: Iterable[Summary], name: str) -> list[Summary]:
     return [summary for summary in summaries if summary.status == RIGHT and summary.figure(name) is not None]
 
 
-def _least(summaries: Iterable[Summary], name: str) -> Summary | None:
-    return min(_known(summaries, name), key=lambda summary: summary.figure(name) or 0, default=None)
+def _smallest(summaries: Iterable[Summary], name: str) -> Summary | None:
+    return min(_with_figure(summaries, name), key=lambda summary: summary.figure(name) or 0, default=None)
 
 
-def _most(table: SummaryTable, name: str) -> Summary | None:
-    summaries = [summary for case_summaries in table.values() for summary in _known(case_summaries.values(), name)]
+def _largest(table: SummaryTable, name: str) -> Summary | None:
+    summaries = [
+        summary for case_summaries in table.values() for summary in _with_figure(case_summaries.values(), name)
+    ]
     return max(summaries, key=lambda summary: summary.figure(name) or 0, default=None)
 
 

@@ -93,12 +93,12 @@ def check_generations(results: Iterable[JoinResult]) -> Iterator[str]:
         if len(set(members)) < len(members):
             yield f"{name}: a member got two responses"
         if len(leaders) > 1:
-            yield f"{name}: {len(leaders)} leaders: {_few(leaders)}"
+            yield f"{name}: {len(leaders)} leaders: {_some_names(leaders)}"
         elif member_lists and set(member_lists[0]) != set(members):
             count = len(member_lists[0])
             yield f"{name}: the leader got a list of {count} members, {len(members)} members joined"
         elif not member_lists:
-            yield f"{name}: {len(members)} members, the leader {_few(leaders)} is not one of them"
+            yield f"{name}: {len(members)} members, the leader {_some_names(leaders)} is not one of them"
 
 
 def expected_groups(setup: WorkloadSetup, runners: Sequence[ClientRunner]) -> dict[str, ExpectedGroup]:
@@ -138,7 +138,7 @@ def _check_cells(
     cells: Sequence[Cell], seeds: dict[str, Seed], setup: WorkloadSetup, runners: Sequence[ClientRunner]
 ) -> Iterator[str]:
     if missing := seeds.keys() - {cell.group_id for cell in cells}:
-        yield f"groups were never created: {_few(missing)}"
+        yield f"groups were never created: {_some_names(missing)}"
     expected_group = expected_groups(setup, runners)
     for cell in cells:
         group_id = cell.group_id
@@ -191,13 +191,13 @@ def _check_members(
             frozenset(member.member_id for member in loaded.members) - expiring_members if loaded else frozenset()
         )
     if expired := actual & expiring_members:
-        yield f"members with expired sessions: {_few(expired)}"
+        yield f"members with expired sessions: {_some_names(expired)}"
     if unexpected := actual - expected - expiring_members:
-        yield f"unexpected members: {_few(unexpected)}"
+        yield f"unexpected members: {_some_names(unexpected)}"
     if missing := expected - actual:
-        yield f"missing members: {_few(missing)}"
+        yield f"missing members: {_some_names(missing)}"
     if cell.group.members.pending:
-        yield f"unexpected pending member ids: {_few(cell.group.members.pending)}"
+        yield f"unexpected pending member ids: {_some_names(cell.group.members.pending)}"
 
 
 def _check_generation(cell: Cell, loaded: GroupValue | None, expected_group: ExpectedGroup) -> Iterator[str]:
@@ -217,7 +217,7 @@ def _check_group(cell: Cell) -> Iterator[str]:
     except AssertionError as error:
         yield str(error)
     if parked := [member.member_id for member in members if member.joining or member.syncing]:
-        yield f"members with a pending response but no client: {_few(parked)}"
+        yield f"members with a pending response but no client: {_some_names(parked)}"
     if (group.leader_id in group.members.by_id) != bool(members):
         yield f"the leader is {group.leader_id}, of {len(members)} members"
     if (group.state is State.EMPTY) != (not members):
@@ -312,6 +312,6 @@ def snapshot(cell: Cell) -> dict[str, object]:
     }
 
 
-def _few(names: Iterable[object]) -> str:
+def _some_names(names: Iterable[object]) -> str:
     ordered = sorted(str(name) for name in names)
     return ", ".join(ordered[:3]) + (f" and {len(ordered) - 3} more" if len(ordered) > 3 else "")

@@ -99,7 +99,9 @@ def table(
     left: Container[int] = (0,),
 ) -> str:
     """A table; each row with its class, figures to the right. A plain string is escaped, a ``HtmlCell`` is not."""
-    head = "".join(f'<th scope="col"{_side(index, left)}>{escape(column)}</th>' for index, column in enumerate(columns))
+    head = "".join(
+        f'<th scope="col"{_alignment(index, left)}>{escape(column)}</th>' for index, column in enumerate(columns)
+    )
     body = "".join(
         f'<tr class="{name}">{"".join(_cell(cell, index in left) for index, cell in enumerate(cells))}</tr>\n'
         for name, cells in rows
@@ -117,7 +119,7 @@ def _cell(content: str, is_left: bool) -> str:
     return f'<td class="{" ".join(filter(None, kinds))}">{html}</td>'
 
 
-def _side(index: int, left_columns: Container[int]) -> str:
+def _alignment(index: int, left_columns: Container[int]) -> str:
     return ' class="left"' if index in left_columns else ""
 
 

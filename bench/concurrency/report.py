@@ -134,8 +134,8 @@ def html(run: LabRun, table: SummaryTable) -> str:
         f"<h1>{title}</h1>\n",
         f'<p class="sub">Callboard\'s concurrency laboratory, {page.text(run.date)}</p>\n',
         f'<div class="short">{page.paragraphs(key_sentences(run, table))}</div>\n',
-        _what(run),
-        _on_what(run),
+        _description(run),
+        _machine(run),
         "<h2>How to read it</h2>\n",
         page.terms(READING),
         *(_workload(run, table, workload) for workload in dict.fromkeys(case.workload for case in table)),
@@ -149,7 +149,7 @@ def html(run: LabRun, table: SummaryTable) -> str:
 # Sections -------------------------------------------------------------------------------------------------------------
 
 
-def _what(run: LabRun) -> str:
+def _description(run: LabRun) -> str:
     options = run.options
     used_engines = {measurement.step.engine for measurement in run.measurements}
     engines = [("", [page.engine(name), str(properties.get("label", ""))]) for name, properties in run.engines.items()]
@@ -182,7 +182,7 @@ def _sizes(run: LabRun, workload: str) -> str:
     )
 
 
-def _on_what(run: LabRun) -> str:
+def _machine(run: LabRun) -> str:
     machine, python = run.machine, run.python
     rows = [
         ("machine", f"{machine.get('cpus')} CPUs, {machine.get('system')}"),
@@ -288,7 +288,7 @@ def _fairness(table: SummaryTable) -> str:
     return "<h2>Fairness</h2>\n" + page.snapshot(png, "Fairness", caption)
 
 
-def _words(rows: Sequence[Sequence[str]]) -> set[int]:
+def _text_columns(rows: Sequence[Sequence[str]]) -> set[int]:
     """The columns that contain text instead of figures."""
     return {index for row in rows for index, cell in enumerate(row) if cell and not cell[0].isdigit()}
 
@@ -300,5 +300,5 @@ def _conclusion(run: LabRun, table: SummaryTable) -> str:
         parts.append(page.paragraphs(finding.sentences) + page.points(finding.points))
         if finding.rows:
             rows = [("", [HtmlCell(page.text(cell)) for cell in row]) for row in finding.rows]
-            parts.append(page.table("", finding.columns, rows, left=_words(finding.rows)))
+            parts.append(page.table("", finding.columns, rows, left=_text_columns(finding.rows)))
     return "".join(parts)

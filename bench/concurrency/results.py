@@ -248,20 +248,20 @@ def _reasons(failures: Sequence[Measurement]) -> list[str]:
 
 def _medians(correct: Sequence[Measurement]) -> Figures:
     figures = {name: median_or_none([measurement.figures[name] for measurement in correct]) for name in FIGURE_PATHS}
-    figures["cpu_us"] = median_or_none([_each(measurement, "cpu_s", 1e6) for measurement in correct])
-    figures["lock_wait_us"] = median_or_none([_each(measurement, "lock_wait_s", 1e6) for measurement in correct])
+    figures["cpu_us"] = median_or_none([_per_request(measurement, "cpu_s", 1e6) for measurement in correct])
+    figures["lock_wait_us"] = median_or_none([_per_request(measurement, "lock_wait_s", 1e6) for measurement in correct])
     figures["switches_a_1000"] = median_or_none([_switches(measurement) for measurement in correct])
     return figures
 
 
-def _each(measurement: Measurement, name: str, factor: float) -> float | None:
+def _per_request(measurement: Measurement, name: str, factor: float) -> float | None:
     """A total of the measurement, per request."""
     total, requests = measurement.figures[name], measurement.figures["requests"]
     return None if total is None or not requests else factor * total / requests
 
 
 def _switches(measurement: Measurement) -> float | None:
-    kinds = [_each(measurement, name, 1000) for name in ("voluntary_switches", "involuntary_switches")]
+    kinds = [_per_request(measurement, name, 1000) for name in ("voluntary_switches", "involuntary_switches")]
     counts = [kind for kind in kinds if kind is not None]
     return sum(counts) if counts else None
 

@@ -225,7 +225,7 @@ def measure(options: argparse.Namespace, arguments: Sequence[str], child: Sequen
         command=shlex.join(["callboard", "bench", "concurrency", *arguments]),
         machine=machine(),
         python={"build": _build(), **(pythons[0] if pythons else {})},
-        options=_plain(options),
+        options=_options_for_json(options),
         engines=options.engines,
         workloads=options.workloads,
         planned=len(plan.steps),
@@ -273,7 +273,7 @@ def _build() -> str:
     return ", ".join([" ".join(platform.python_build()), platform.python_compiler(), *flags])
 
 
-def _plain(options: argparse.Namespace) -> dict[str, Any]:
+def _options_for_json(options: argparse.Namespace) -> dict[str, Any]:
     names: Mapping[str, Any] = vars(options)
     chosen = {name: names[name] for name in ("groups", "seconds", "rounds", "seed", "quick")}
     return {**chosen, "engines": list(options.engines), "workloads": list(options.workloads)}

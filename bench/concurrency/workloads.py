@@ -354,22 +354,22 @@ def mixed(plan: Plan) -> WorkloadSetup:
     """
     plan = plan._replace(clients=min(plan.clients, plan.groups))
     all_group_ids = group_ids(plan)
-    lobbies = [f"lobby-{number}" for number in range(plan.clients)]
-    run_state = RunState([*all_group_ids, *lobbies])
+    dynamic_group_ids = [f"lobby-{number}" for number in range(plan.clients)]
+    run_state = RunState([*all_group_ids, *dynamic_group_ids])
 
     def script(number: int) -> Callable[[Ledger], Script]:
         own_groups = all_group_ids[number :: plan.clients]
         steps = Random(f"{plan.seed} {number}").choices(
             ("beat", "commit", "visit"), (HEARTBEAT_STEPS, COMMITS, VISIT_STEPS), k=PRECOMPUTED_STEPS
         )
-        return lambda ledger: _run_mixed_steps(run_state, steps, own_groups, lobbies[number], ledger)
+        return lambda ledger: _run_mixed_steps(run_state, steps, own_groups, dynamic_group_ids[number], ledger)
 
     def seeds() -> Iterator[Seed]:
         for number, group_id in enumerate(all_group_ids):
             wave_ms = int(plan.seconds * 1000 * (number % WAVES + 1) / (WAVES + 1))
             silent_members = [member_value(member_id, wave_ms) for member_id in _silent(plan, group_id)]
             yield seed_of(group_id, [member_value(f"{group_id}-0"), *silent_members])
-        yield from (Seed(lobby, None) for lobby in lobbies)
+        yield from (Seed(group_id, None) for group_id in dynamic_group_ids)
 
     expiring_members = {group_id: frozenset(_silent(plan, group_id)) for group_id in all_group_ids}
     return WorkloadSetup(run_state, seeds, [Client(script(number)) for number in range(plan.clients)], expiring_members)

@@ -282,7 +282,7 @@ def summary_line(table: HistoryTable, change: Change, is_made: bool) -> str:
     """The changes, actual or planned, and the command that undoes them."""
     deleted = sum(offset.after is None for offset in change.offsets)
     parts = (len(change.offsets) - deleted, "written"), (deleted, "deleted")
-    counts = " and ".join(f"{format_count(count, 'offset')} {verb}" for count, verb in parts if count)
+    counts = " and ".join(f"{format_count(count, 'offset')} {participle}" for count, participle in parts if count)
     if not counts:
         return f"group '{change.group}' already has these offsets"
     if not is_made:

@@ -51,27 +51,27 @@ def test_measure_empty_returns_times_of_day_and_tick(name: str) -> None:
     assert all(value > 0 for value in figures.values())
 
 
-class Early(Wheel):
+class ExpiresEarly(Wheel):
     def advance(self, tick: int) -> Any:
         return super().advance(tick + 1)
 
 
-class Late(Wheel):
+class ExpiresLate(Wheel):
     def advance(self, tick: int) -> Any:
         return super().advance(tick - 1)
 
 
-class Forgetful(Wheel):
+class LosesTimers(Wheel):
     def advance(self, tick: int) -> Any:
         return super().advance(tick)[1:]
 
 
-class Twice(Wheel):
+class ExpiresTwice(Wheel):
     def advance(self, tick: int) -> Any:
         return super().advance(tick) * 2
 
 
-class Undead(Heap):
+class ExpiresCancelled(Heap):
     def invalidate(self, item: Any) -> None:
         """Cancels nothing."""
 
@@ -79,11 +79,11 @@ class Undead(Heap):
 @pytest.mark.parametrize(
     ("wrong_design", "error_text"),
     [
-        (Early, r"item \d+ is due at \d+ and expired at \d+"),
-        (Late, r"item \d+ is due at \d+ and expired at \d+"),
-        (Forgetful, r"item \d+ is due at \d+ and expired at -1"),
-        (Twice, r"item \d+ expired twice"),
-        (Undead, "20 expired although all were cancelled"),
+        (ExpiresEarly, r"item \d+ is due at \d+ and expired at \d+"),
+        (ExpiresLate, r"item \d+ is due at \d+ and expired at \d+"),
+        (LosesTimers, r"item \d+ is due at \d+ and expired at -1"),
+        (ExpiresTwice, r"item \d+ expired twice"),
+        (ExpiresCancelled, "20 expired although all were cancelled"),
     ],
 )
 def test_measure_of_wrong_design_raises(

@@ -47,7 +47,7 @@ class Unlocked(GroupLockEngine):
         return NoLock()
 
 
-class Deaf:
+class ResponseLosingSlot:
     """A receiver that loses the response."""
 
     def set(self, value: Any = None) -> None: ...
@@ -55,7 +55,7 @@ class Deaf:
     def set_exception(self, exc_info: Any = None) -> None: ...
 
 
-class Dropper(GroupLockEngine):
+class LosesResponses(GroupLockEngine):
     """Loses the response to every twentieth request."""
 
     def prepare(self) -> None:
@@ -63,7 +63,7 @@ class Dropper(GroupLockEngine):
         self._numbers = itertools.count(1)
 
     def submit(self, request: Request, reply_to: ReplyTo) -> None:
-        super().submit(request, Deaf() if next(self._numbers) % 20 == 0 else reply_to)
+        super().submit(request, ResponseLosingSlot() if next(self._numbers) % 20 == 0 else reply_to)
 
 
 class AppliesTwice(GroupLockEngine):
@@ -74,7 +74,7 @@ class AppliesTwice(GroupLockEngine):
         super().written(appends)
 
 
-class AppliesTwiceInSilence(GroupLockEngine):
+class AppliesTwiceAnswersOnce(GroupLockEngine):
     """Applies every round twice, and sends the responses once."""
 
     def written(self, appends: Sequence[Append]) -> None:
@@ -88,7 +88,7 @@ def _apply_in_silence(append: Append) -> tuple[()]:
     return ()
 
 
-class PromisesFirst(GroupLockEngine):
+class AnswersBeforeApplying(GroupLockEngine):
     """Responds to a commit when it is written, and applies it a round later."""
 
     def prepare(self) -> None:
@@ -140,7 +140,7 @@ class ExpiresAll(GroupLockEngine):
         super().expired(cell, names)
 
 
-class TwoForOne(GlobalLockEngine):
+class TwoCellsPerGroup(GlobalLockEngine):
     """Has two cells for a group and uses them alternately, like two processes that both own the group."""
 
     def prepare(self) -> None:
@@ -166,7 +166,7 @@ class TwoForOne(GlobalLockEngine):
             deliver(answers)
 
 
-def verdict(engine: Engine, workload: str, groups: int = 4, members: int = 4) -> list[str]:
+def violations_of(engine: Engine, workload: str, groups: int = 4, members: int = 4) -> list[str]:
     spec = WORKLOADS[workload]
     plan = spec.plan(groups, SECONDS, seed=3, members=members, clients=16)
     result = measured_process.measure(engine, spec, plan, ANSWER_LIMIT_S)
@@ -178,35 +178,35 @@ def verdict(engine: Engine, workload: str, groups: int = 4, members: int = 4) ->
 @pytest.mark.parametrize(
     ("engine", "workload", "finding"),
     [
-        (Dropper, "heartbeats", "requests without a response: "),
-        (Dropper, "commits", "requests without a response: "),
-        (Dropper, "join-one", "requests without a response: "),
+        (LosesResponses, "heartbeats", "requests without a response: "),
+        (LosesResponses, "commits", "requests without a response: "),
+        (LosesResponses, "join-one", "requests without a response: "),
         (AppliesTwice, "commits", "was answered again: "),
-        (AppliesTwiceInSilence, "commits", "offsets were applied, "),
-        (PromisesFirst, "commits", "was acknowledged, was answered "),
+        (AppliesTwiceAnswersOnce, "commits", "offsets were applied, "),
+        (AnswersBeforeApplying, "commits", "was acknowledged, was answered "),
         (OutOfOrder, "commits", "the last acknowledged one is "),
         (NeverExpires, "mixed", "members with expired sessions: "),
         (ExpiresAll, "mixed", "missing members: "),
-        (TwoForOne, "commits", "the last acknowledged one is "),
-        (TwoForOne, "heartbeats", "requests were handled, "),
-        (TwoForOne, "join-one", "(error=<ErrorCode.UNKNOWN_MEMBER_ID"),
+        (TwoCellsPerGroup, "commits", "the last acknowledged one is "),
+        (TwoCellsPerGroup, "heartbeats", "requests were handled, "),
+        (TwoCellsPerGroup, "join-one", "(error=<ErrorCode.UNKNOWN_MEMBER_ID"),
     ],
 )
 def test_oracle_finds_wrong_engine(engine: type[Engine], workload: str, finding: str) -> None:
-    violations = verdict(engine(), workload)
+    violations = violations_of(engine(), workload)
     assert any(finding in violation for violation in violations), violations
     assert len(violations) <= 5 * (FINDINGS_MAX + 1)
 
 
 @pytest.mark.parametrize("workload", ["heartbeats", "hot", "commits", "join-one"])
 def test_oracle_finds_overlapping_turns(workload: str) -> None:
-    violations = verdict(Unlocked(YieldingClock()), workload, groups=1, members=16)
+    violations = violations_of(Unlocked(YieldingClock()), workload, groups=1, members=16)
     assert any("turns overlapped with another" in violation for violation in violations), violations
 
 
 @pytest.mark.parametrize("workload", ["heartbeats", "hot", "commits", "join-one"])
 def test_engine_with_locks_passes_oracle(workload: str) -> None:
-    assert verdict(GroupLockEngine(YieldingClock()), workload, groups=1, members=16) == []
+    assert violations_of(GroupLockEngine(YieldingClock()), workload, groups=1, members=16) == []
 
 
 def test_oracle_finds_bug_in_group_rules() -> None:
@@ -216,7 +216,7 @@ def test_oracle_finds_bug_in_group_rules() -> None:
             for cell in self.cells:
                 cell.group.clock = None  # type: ignore[assignment]
 
-    violations = verdict(Buggy(), "heartbeats")
+    violations = violations_of(Buggy(), "heartbeats")
     assert any("group group-0: Heartbeat ended in AttributeError" in violation for violation in violations), violations
 
 

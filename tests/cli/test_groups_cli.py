@@ -249,7 +249,7 @@ def test_unreachable_server_exits_with_1(callboard: GroupsCommand) -> None:
 
 
 @contextmanager
-def pretender(answer: bytes) -> Iterator[str]:
+def other_server(answer: bytes) -> Iterator[str]:
     """A server with another protocol: it sends ``answer`` and closes the connection, or sends nothing."""
 
     def serve() -> None:
@@ -283,12 +283,12 @@ def pretender(answer: bytes) -> Iterator[str]:
     ],
 )
 def test_invalid_response_exits_with_1(callboard: GroupsCommand, answer: bytes, says: str) -> None:
-    with pretender(answer) as address:
+    with other_server(answer) as address:
         one_line(callboard.at(address, "list"), address, says)
 
 
 def test_server_without_response_times_out(callboard: GroupsCommand) -> None:
-    with pretender(b"") as address:
+    with other_server(b"") as address:
         one_line(callboard.at(address, "list", "--timeout", "0.2"), "no answer within 0.2 s")
 
 

@@ -49,7 +49,7 @@ def refuse_what_is_not_printable(text: str) -> None:
     assert not [line for line in text.split("\n") if line.startswith(MARK)]
 
 
-class Said:
+class CommandOutput:
     """The checked output of a command."""
 
     def __init__(self, code: int, out: str, err: str, is_checked: bool = True) -> None:
@@ -59,18 +59,18 @@ class Said:
         refuse_what_is_not_printable(err)
 
 
-Callboard = Callable[..., Said]
+Callboard = Callable[..., CommandOutput]
 
 
 @pytest.fixture
 def callboard(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callboard:
-    def run(*arguments: object, is_checked: bool = True) -> Said:
+    def run(*arguments: object, is_checked: bool = True) -> CommandOutput:
         monkeypatch.setattr(sys, "argv", ["callboard", *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
             cli.main()
         out, err = capsys.readouterr()
         code: Any = end.value.code
-        return Said(code or 0, out, err, is_checked)
+        return CommandOutput(code or 0, out, err, is_checked)
 
     return run
 

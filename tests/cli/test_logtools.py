@@ -69,7 +69,7 @@ def full(data: Path) -> Path:
     return data
 
 
-class Said:
+class CommandOutput:
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
         self.lines = out.splitlines()
@@ -77,12 +77,12 @@ class Said:
 
 @pytest.fixture
 def log(capsys: pytest.CaptureFixture[str]) -> Any:
-    def run(*arguments: object) -> Said:
+    def run(*arguments: object) -> CommandOutput:
         try:
             code: Any = commands.main([str(argument) for argument in arguments])
         except SystemExit as exit:
             code = exit.code or 0
-        return Said(code, *capsys.readouterr())
+        return CommandOutput(code, *capsys.readouterr())
 
     return run
 

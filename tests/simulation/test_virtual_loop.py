@@ -88,12 +88,12 @@ def test_asyncio_timeouts_groups_and_locks_work() -> None:
 
 def test_deadlock_raises_stuck_with_waiting_task() -> None:
     async def main() -> None:
-        await nobody_sets_it()
+        await wait_forever()
 
-    async def nobody_sets_it() -> None:
+    async def wait_forever() -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(Stuck, match=r"wait for ever:\n.*nobody_sets_it > Event\.wait"):
+    with pytest.raises(Stuck, match=r"wait for ever:\n.*wait_forever > Event\.wait"):
         run(main())
 
 

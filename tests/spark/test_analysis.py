@@ -64,20 +64,20 @@ def record_list() -> list[tuple[int, Any]]:
     return sorted(records, key=lambda record: record[0])
 
 
-class Made(NamedTuple):
+class AnalysedLog(NamedTuple):
     records: DataFrame
     data: Path
     table: Path
 
 
 @pytest.fixture(scope="module")
-def analysed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
+def analysed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> AnalysedLog:
     """With a history, so that the records come from both."""
     folder = tmp_path_factory.mktemp("made")
     written = WrittenLog(folder / "data", segment_bytes=2000)
     written.write(*((START_MS + time_ms, [Entry(0, (record,))]) for time_ms, record in record_list()))
     keep(spark, written.data, folder / "table")
-    return Made(analysis.records(spark, written.data, folder / "table").cache(), written.data, folder / "table")
+    return AnalysedLog(analysis.records(spark, written.data, folder / "table").cache(), written.data, folder / "table")
 
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
@@ -88,7 +88,7 @@ def at(seconds: float) -> float:
     return START_MS / 1000 + seconds
 
 
-def test_records_with_and_without_history_equal_log(spark: SparkSession, analysed: Made) -> None:
+def test_records_with_and_without_history_equal_log(spark: SparkSession, analysed: AnalysedLog) -> None:
     positions = [tuple(row) for row in analysed.records.select("log_partition", "log_offset").collect()]
     assert sorted(positions) == [(0, number) for number in range(len(record_list()))]
     assert analysis.records(spark, analysed.data).count() == len(record_list())
@@ -98,7 +98,7 @@ def test_records_with_and_without_history_equal_log(spark: SparkSession, analyse
         analysis.records(spark)
 
 
-def test_frequent_commits(analysed: Made) -> None:
+def test_frequent_commits(analysed: AnalysedLog) -> None:
     commits_by_group = {row["group"]: row for row in rows(analysis.frequent_commits(analysed.records))}
     assert list(commits_by_group) == ["busy", "gappy", "old", "payer", "was"]
     assert commits_by_group["busy"] == {
@@ -114,7 +114,7 @@ def test_frequent_commits(analysed: Made) -> None:
     assert (commits_by_group["payer"]["commits"], commits_by_group["old"]["commits_a_minute"]) == (1, None)
 
 
-def test_zombie_groups_and_topics(analysed: Made) -> None:
+def test_zombie_groups_and_topics(analysed: AnalysedLog) -> None:
     groups = rows(analysis.zombie_groups(analysed.records, NOW, 2))
     assert [(row["group"], row["offsets"], row["members"]) for row in groups] == [("old", 1, None), ("was", 1, 0)]
     assert groups[0]["days"] == pytest.approx(10 + 4 / 24)
@@ -122,7 +122,7 @@ def test_zombie_groups_and_topics(analysed: Made) -> None:
     assert [(row["topic"], row["groups"], row["partitions"]) for row in topics] == [("ghosts", 1, 1)]
 
 
-def test_generations_list_joins_and_leaves(analysed: Made) -> None:
+def test_generations_list_joins_and_leaves(analysed: AnalysedLog) -> None:
     generation_rows = rows(analysis.generations(analysed.records).where("group = 'storm'"))
     assert [(row["generation"], row["came"], row["went"], row["seconds_since"]) for row in generation_rows] == [
         (1, ["a"], [], None),
@@ -133,7 +133,7 @@ def test_generations_list_joins_and_leaves(analysed: Made) -> None:
     ]
 
 
-def test_storms_counts_generations_per_window(analysed: Made) -> None:
+def test_storms_counts_generations_per_window(analysed: AnalysedLog) -> None:
     [storm] = rows(analysis.storms(analysed.records))
     assert storm.pop("since").timestamp() == at(0)
     assert storm == {
@@ -150,7 +150,7 @@ def test_storms_counts_generations_per_window(analysed: Made) -> None:
     assert [row["generations"] for row in rows(analysis.storms(analysed.records, 24 * 60, 5))] == [5]
 
 
-def test_gaps_and_rewinds(analysed: Made) -> None:
+def test_gaps_and_rewinds(analysed: AnalysedLog) -> None:
     [gap] = rows(analysis.gaps(analysed.records))
     assert (gap["group"], gap["minutes"], gap["moved"]) == ("gappy", 60.0, 98)
     assert (gap["since"].timestamp(), gap["until"].timestamp()) == (at(60), at(3660))
@@ -158,7 +158,7 @@ def test_gaps_and_rewinds(analysed: Made) -> None:
     assert (rewind["group"], rewind["before"], rewind["after"], rewind["moved"]) == ("gappy", 100, 50, -50)
 
 
-def test_skew(analysed: Made) -> None:
+def test_skew(analysed: AnalysedLog) -> None:
     [row] = rows(analysis.skew(analysed.records))
     assert (row["group"], row["topic"], row["partitions"]) == ("busy", "orders", 2)
     assert (row["slowest"], row["slowest_moved"], row["fastest"], row["fastest_moved"]) == (1, 0, 0, 600)
@@ -168,7 +168,7 @@ def test_skew(analysed: Made) -> None:
     assert rows(analysis.skew(two_partitions)) == []
 
 
-def test_expiring_returns_time_and_reason(analysed: Made) -> None:
+def test_expiring_returns_time_and_reason(analysed: AnalysedLog) -> None:
     expiring_rows = rows(analysis.expiring(analysed.records, NOW, 5.5))
     assert [(row["group"], row["why"]) for row in expiring_rows] == [("old", "simple"), ("was", "empty")]
     assert [round(row["days_left"], 3) for row in expiring_rows] == [round(-3 - 4 / 24, 3), round(5 - 4 / 24, 3)]
@@ -177,7 +177,7 @@ def test_expiring_returns_time_and_reason(analysed: Made) -> None:
     assert expiring_groups == {"old", "was", "busy", "gappy", "payer"}
 
 
-def test_growth(analysed: Made) -> None:
+def test_growth(analysed: AnalysedLog) -> None:
     growth_by_day = {row["day"]: row for row in rows(analysis.growth(analysed.records))}
     assert list(growth_by_day) == [date(2025, 11, day) for day in (11, 17, 18, 19, 21)]
     today = growth_by_day[date(2025, 11, 21)]
@@ -195,7 +195,7 @@ def days(*counts: int) -> list[Any]:
     ]
 
 
-def test_forecast_continues_straight_line(analysed: Made) -> None:
+def test_forecast_continues_straight_line(analysed: AnalysedLog) -> None:
     """The first day and the incomplete last one are not used."""
     now = datetime(2025, 11, 6, 12, tzinfo=UTC)
     forecast_days = analysis.forecast(days(1, 20, 30, 40, 50, 3), now, ahead=2)
@@ -236,7 +236,7 @@ def callboard(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tup
 
 
 def test_analyse_prints_table_json_csv_and_writes_parquet(
-    spark: SparkSession, analysed: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, analysed: AnalysedLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parse_query_input = ("storms", "--data", analysed.data, "--history", analysed.table)
     code, out, _ = callboard(capsys, *parse_query_input)
@@ -264,12 +264,16 @@ def test_output_keeps_all_digits_of_integers(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("name", [question.name for question in questions.QUESTIONS])
-def test_every_question_has_analyse_command(analysed: Made, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_every_question_has_analyse_command(
+    analysed: AnalysedLog, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     code, out, err = callboard(capsys, name, "--data", analysed.data, "--now", NOW.isoformat(), "--json")
     assert (code, err) == (0, "") and json.loads(out)
 
 
-def test_report_is_self_contained_page(analysed: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_is_self_contained_page(
+    analysed: AnalysedLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The page is well-formed, has a section for each question with plots, and loads no other resources."""
     arguments = ("-o", str(tmp_path / "x.html"), "--pictures", str(tmp_path), "--now", NOW.isoformat())
     with pytest.raises(SystemExit) as exit_info:
@@ -286,7 +290,7 @@ def test_report_is_self_contained_page(analysed: Made, tmp_path: Path, capsys: p
     )
 
 
-def test_report_of_damaged_log_counts_damage(spark: SparkSession, analysed: Made, tmp_path: Path) -> None:
+def test_report_of_damaged_log_counts_damage(spark: SparkSession, analysed: AnalysedLog, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(analysed.data, data)
     file = next(data.glob("__consumer_offsets-*/*0.log"))
@@ -322,7 +326,7 @@ def test_report_escapes_control_characters() -> None:
 
 
 def test_report_without_matplotlib_is_refused_before_spark_starts(
-    analysed: Made, monkeypatch: pytest.MonkeyPatch
+    analysed: AnalysedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
     with pytest.raises(StartError, match="need matplotlib"):
@@ -344,7 +348,7 @@ def test_analyse_without_extra_names_extra_to_install(command: str) -> None:
 
 
 def test_analyse_with_invalid_arguments_is_refused(
-    analysed: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    analysed: AnalysedLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused = [
         callboard(capsys, "gaps", *extra_arguments)

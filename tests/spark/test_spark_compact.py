@@ -249,13 +249,13 @@ def test_compact_every_interval_counts_from_start_to_start() -> None:
     """If a run takes longer than the interval, the next run starts at once."""
     now, slept, runs = [0.0], [], iter([(4.0, 0), (15.0, 3), (1.0, 0)])
 
-    class Enough(Exception):
+    class StopTest(Exception):
         pass
 
     def work() -> int:
         duration_s, code = next(runs, (0.0, -1))
         if code == -1:
-            raise Enough
+            raise StopTest
         now[0] += duration_s
         return code
 
@@ -263,7 +263,7 @@ def test_compact_every_interval_counts_from_start_to_start() -> None:
         slept.append(seconds)
         now[0] += seconds
 
-    with pytest.raises(Enough):
+    with pytest.raises(StopTest):
         command.repeat(work, 10, sleep, lambda: now[0])
     assert slept == [6.0, 0.0, 9.0]
     assert command.repeat(lambda: 3, None) == 3

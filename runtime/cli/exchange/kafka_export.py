@@ -112,8 +112,8 @@ def prepare_export(data: Path, kafkas: Sequence[Path], is_replacing: bool, disk:
                 f"{used_targets[0].target}: found Kafka's records in it and in {len(used_targets) - 1} other folders,"
                 " expected none; --replace replaces them, and keeps them in another folder"
             )
-        stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-        backups = {swap.kafka: swap.kafka.with_name(f"{swap.kafka.name}.replaced-{stamp}") for swap in used_targets}
+        timestamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+        backups = {swap.kafka: swap.kafka.with_name(f"{swap.kafka.name}.replaced-{timestamp}") for swap in used_targets}
         yield ExportPlan(tuple(kafkas), swaps, backups)
 
 

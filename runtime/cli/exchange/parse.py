@@ -200,10 +200,10 @@ class _Json:
 
     def _read(self) -> bool:
         """Read more text and drop the parsed part. False at the end."""
-        rest = "" if self._is_whole else self._source.read()
-        self._is_whole = not rest
-        self.text, self.position = self.text[self.position :] + rest, 0
-        return bool(rest)
+        remaining = "" if self._is_whole else self._source.read()
+        self._is_whole = not remaining
+        self.text, self.position = self.text[self.position :] + remaining, 0
+        return bool(remaining)
 
 
 def _json_lines(source: TextSource) -> Iterator[FileRow | BadLine]:

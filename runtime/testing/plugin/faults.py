@@ -166,8 +166,8 @@ def known_api(name: str) -> str:
     if name == ANY or name in api_names():
         return name
     similar_names = get_close_matches(str(name), api_names(), 1, 0.5)
-    hint = f"did you mean {similar_names[0]!r}? " if similar_names else ""
-    raise ValueError(f"there is no API {name!r}: {hint}Kafka's names are {', '.join(sorted(api_names()))}")
+    advice = f"did you mean {similar_names[0]!r}? " if similar_names else ""
+    raise ValueError(f"there is no API {name!r}: {advice}Kafka's names are {', '.join(sorted(api_names()))}")
 
 
 class Faults(Generic[R]):

@@ -52,8 +52,8 @@ class TimelineRecorder:
         node.system.trace(self._on_trace)
 
     def record_changes(self) -> None:
-        touched, self._touched = self._touched, {}
-        for group_id, mailbox in touched.items():
+        changed_groups, self._touched = self._touched, {}
+        for group_id, mailbox in changed_groups.items():
             group = _group_in(mailbox)
             if group is not None:
                 self._compare(group_id, group)

@@ -242,9 +242,9 @@ class SimulatedChannel:
         self._network.history.answered(exchange)
         started = self._started
         while started and started[0].is_answered:
-            done = started.pop(0)
+            answered_exchange = started.pop(0)
             if not self._is_lost:
-                self._to_client.send(partial(self._deliver, done))
+                self._to_client.send(partial(self._deliver, answered_exchange))
         self._start_requests()
 
     def _deliver(self, exchange: Exchange) -> None:
