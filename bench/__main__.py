@@ -35,11 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         _list()
         return 0
-    name, *rest = arguments
+    name, *bench_arguments = arguments
     if name not in BENCHES:
         print(_unknown(name), file=sys.stderr)
         return 2
-    code: int = import_module(f"callboard.bench.{MODULES.get(name, name)}").main(rest)
+    code: int = import_module(f"callboard.bench.{MODULES.get(name, name)}").main(bench_arguments)
     return code
 
 
@@ -50,9 +50,9 @@ def _list() -> None:
 
 
 def _unknown(name: str) -> str:
-    near = get_close_matches(name, BENCHES, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(BENCHES)}"
-    return f"there is no benchmark {name!r}; {hint}"
+    similar_names = get_close_matches(name, BENCHES, n=1)
+    advice = f"did you mean {similar_names[0]!r}?" if similar_names else f"there are: {', '.join(BENCHES)}"
+    return f"there is no benchmark {name!r}; {advice}"
 
 
 if __name__ == "__main__":

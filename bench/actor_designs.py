@@ -423,39 +423,39 @@ DESIGNS: dict[str, Callable[[], ActorDesign]] = {
 # Measuring ------------------------------------------------------------------------------------------------------------
 
 
-def measure(name: str, count: int, messages: int, asks: int) -> dict[str, float | None]:
+def measure(name: str, count: int, messages: int, ask_count: int) -> dict[str, float | None]:
     """Measure a design. Rates per second, times in the unit of their name; bytes per idle actor, None if too few."""
     chance = random.Random(SEED)
     order = [chance.randrange(count) for _ in range(messages)]
     design = DESIGNS[name]()
     gc.collect()
-    before = resident_bytes(os.getpid())
+    bytes_before = resident_bytes(os.getpid())
     figures: dict[str, float | None] = {"start_us": _timed(lambda: design.start(count)) / 1e3 / count}
-    figures["bytes"] = _grown(before, count)
+    figures["bytes"] = _grown(bytes_before, count)
     gc.freeze()  # as a server does after its start
     figures["flood_per_s"] = 1e9 * messages / _timed(lambda: design.hit_each(order, messages))
     figures["bursts_per_s"] = 1e9 * messages / _timed(lambda: design.hit_each(order, BURST))
     hops = -(-messages // TOKENS)
     figures["hops_per_s"] = 1e9 * hops * TOKENS / _timed(lambda: design.pass_tokens(hops))
-    times = sorted(design.ask_each([chance.randrange(count) for _ in range(asks)]))
-    figures["ask_p50_us"], figures["ask_p99_us"] = times[asks // 2] / 1e3, times[asks * 99 // 100] / 1e3
+    times = sorted(design.ask_each([chance.randrange(count) for _ in range(ask_count)]))
+    figures["ask_p50_us"], figures["ask_p99_us"] = times[ask_count // 2] / 1e3, times[ask_count * 99 // 100] / 1e3
     _check(name, design, count, messages)
     figures["stop_s"] = _timed(design.stop) / 1e9
     return figures
 
 
 def _check(name: str, design: ActorDesign, count: int, messages: int) -> None:
-    hits = sum(design.ask(index) for index in range(count))
-    if hits != 2 * messages:
-        raise BenchError(f"{name}: {2 * messages} messages were sent to {count} actors, and they counted {hits}")
+    answers = sum(design.ask(index) for index in range(count))
+    if answers != 2 * messages:
+        raise BenchError(f"{name}: {2 * messages} messages were sent to {count} actors, and they counted {answers}")
 
 
-def _grown(before: int | None, count: int) -> float | None:
+def _grown(bytes_before: int | None, count: int) -> float | None:
     gc.collect()
-    after = resident_bytes(os.getpid())
-    if before is None or after is None or after - before < RESIDENT_BYTES_MIN:
+    bytes_after = resident_bytes(os.getpid())
+    if bytes_before is None or bytes_after is None or bytes_after - bytes_before < RESIDENT_BYTES_MIN:
         return None
-    return (after - before) / count
+    return (bytes_after - bytes_before) / count
 
 
 def _timed(work: Callable[[], object]) -> int:
@@ -465,8 +465,8 @@ def _timed(work: Callable[[], object]) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    name, count, messages, asks = argv
-    print(json.dumps(measure(name, int(count), int(messages), int(asks))))
+    name, count, messages, ask_count = argv
+    print(json.dumps(measure(name, int(count), int(messages), int(ask_count))))
     return 0
 
 

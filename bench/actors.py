@@ -147,12 +147,12 @@ def run(options: argparse.Namespace) -> list[Row]:
         if (options.uvloop or design not in UVLOOP) and (design != PYKKA or size <= PYKKA_MAX)
     }
     figures: Figures = {job: [] for job in jobs}
-    done = interleaved(jobs, options.rounds, TIMEOUT_S)
+    results = interleaved(jobs, options.rounds, TIMEOUT_S)
     console = Console(stderr=True)
-    for job, found in track(
-        done, "actors", options.rounds * len(jobs), console=console, disable=not console.is_terminal
+    for job, result in track(
+        results, "actors", options.rounds * len(jobs), console=console, disable=not console.is_terminal
     ):
-        figures[job].append(found)
+        figures[job].append(result)
     return [_row(figures, job) for job in jobs]
 
 
@@ -161,24 +161,24 @@ def _work(options: argparse.Namespace, size: int) -> tuple[int, int, int]:
 
 
 def _row(figures: Figures, job: DesignRun) -> Row:
-    own = figures[job]
+    results = figures[job]
     return Row(
         job.actors,
         job.design,
-        {name: median_or_none([each[name] for each in own]) for name in own[0]},
-        _ratios(own, figures[DesignRun(job.actors, TASKS)]),
-        _ratios(own, figures.get(DesignRun(job.actors, PYKKA))),
+        {name: median_or_none([result[name] for result in results]) for name in results[0]},
+        _ratios(results, figures[DesignRun(job.actors, TASKS)]),
+        _ratios(results, figures.get(DesignRun(job.actors, PYKKA))),
     )
 
 
-def _ratios(own: Sequence[Found], base: Sequence[Found] | None) -> dict[str, float]:
-    if base is None:
+def _ratios(results: Sequence[Found], base_results: Sequence[Found] | None) -> dict[str, float]:
+    if base_results is None:
         return {}
-    return {name: ratios(_rates(own, name), _rates(base, name)).median for name in RATES}
+    return {name: ratios(_rates(results, name), _rates(base_results, name)).median for name in RATES}
 
 
 def _rates(rounds: Sequence[Found], name: str) -> list[float]:
-    return [rate for each in rounds if (rate := each[name]) is not None]
+    return [rate for result in rounds if (rate := result[name]) is not None]
 
 
 # Showing --------------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def _figure(value: float | None, form: str) -> str:
 def _aims(rows: Sequence[Row]) -> list[Aim]:
     loops = {row.actors: row for row in rows if row.design == LOOP}
 
-    def at(size: int, show: Callable[[Row], str]) -> str | None:
+    def rate_at(size: int, show: Callable[[Row], str]) -> str | None:
         return show(loops[size]) if size in loops else None
 
     weighed = [row for row in loops.values() if row.figures["bytes"] is not None]
@@ -221,19 +221,19 @@ def _aims(rows: Sequence[Row]) -> list[Aim]:
         Aim(
             "actors on the loop to asyncio tasks, 10,000 actors",
             ">= 2x",
-            at(10_000, lambda row: _times(row.x_tasks)),
+            rate_at(10_000, lambda row: _times(row.x_tasks)),
         ),
         Aim(
             "actors on the loop to pykka's, 1,000 actors",
             ">= 20x",
-            at(1000, lambda row: _times(row.x_pykka)),
+            rate_at(1000, lambda row: _times(row.x_pykka)),
         ),
         Aim(
             "memory of an idle actor, three attributes",
             "<= 1,500 B",
             None if idle is None else f"{idle:,.0f} B",
         ),
-        Aim("stop_all of 100,000", "< 2 s", at(100_000, lambda row: f"{row.figures['stop_s']:.2f} s")),
+        Aim("stop_all of 100,000", "< 2 s", rate_at(100_000, lambda row: f"{row.figures['stop_s']:.2f} s")),
     ]
 
 

@@ -38,8 +38,8 @@ class Answers:
         header, size = self._read_header(data, start + 4)
         request, _ = self._read[header.request_api_key](data, start + 4 + size)
         head, tail = self._heartbeat if header.request_api_key == HEARTBEAT else self._commit(request)
-        at = start + CORRELATION_AT_REQUEST
-        correlation_id = data[at : at + 4]
+        position = start + CORRELATION_AT_REQUEST
+        correlation_id = data[position : position + 4]
         if self._until_wrong:
             correlation_id = self._spoil(correlation_id)
         return head + correlation_id + tail
@@ -61,8 +61,8 @@ def commit_answer(topic: str, partition: int, correlation_id: int = 0) -> bytes:
     """The complete response to a successful OffsetCommit v9 of one offset."""
     commit = api("offset_commit", 9)
     types = commit.answer_types
-    done = types.OffsetCommitResponsePartition(partition_index=partition, error_code=no_error())
-    topics = (types.OffsetCommitResponseTopic(name=topic, partitions=(done,)),)
+    partition_answer = types.OffsetCommitResponsePartition(partition_index=partition, error_code=no_error())
+    topics = (types.OffsetCommitResponseTopic(name=topic, partitions=(partition_answer,)),)
     return commit.answer(correlation_id, throttle_time=timedelta(0), topics=topics)
 
 
@@ -85,23 +85,23 @@ class BareConnection(asyncio.Protocol):
         if self._rest:
             data = self._rest + data
         try:
-            out, start = self._answer_all(data)
+            answers, start = self._answer_all(data)
         except (KeyError, ValueError):
             self._transport.close()
             return
         self._rest = data[start:]
-        self._transport.write(b"".join(out))
+        self._transport.write(b"".join(answers))
 
     def _answer_all(self, data: bytes) -> tuple[list[bytes], int]:
         """Responses to all complete frames, and the start of the first incomplete one."""
-        out, start, available = [], 0, len(data)
+        answers, start, available = [], 0, len(data)
         while available - start >= 4:
             end = start + 4 + int.from_bytes(data[start : start + 4], "big")
             if end > available:
                 break
-            out.append(self._answer(data, start))
+            answers.append(self._answer(data, start))
             start = end
-        return out, start
+        return answers, start
 
 
 async def serve(host: str, port: int, wrong_at: int) -> None:

@@ -85,10 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (BenchError, OSError) as error:
         print(f"commit: {error}", file=sys.stderr)
         return 1
-    found = aims(rounds)
-    _show(options, rounds, found)
+    results = aims(rounds)
+    _show(options, rounds, results)
     if options.json is not None:
-        write_json(options.json, _to_json(options, rounds, found))
+        write_json(options.json, _to_json(options, rounds, results))
     return 0
 
 
@@ -137,7 +137,7 @@ def run(options: argparse.Namespace) -> Rounds:
 
 def measure_syncs(parent: Path, seconds: float) -> CommitRound:
     """Write the bytes of one commit and sync, repeatedly, as without group commit."""
-    disk, took = Disk(), list[float]()
+    disk, durations_s = Disk(), list[float]()
     with tempfile.NamedTemporaryFile(prefix="commit-", dir=parent) as file:
         fd = file.fileno()
         disk.write(fd, bytes(ALLOCATED_BYTES), 0)
@@ -145,19 +145,21 @@ def measure_syncs(parent: Path, seconds: float) -> CommitRound:
         data = os.urandom(COMMIT_BYTES)
         started = begun = time.perf_counter()
         while begun - started < seconds:
-            disk.write(fd, data, len(took) * COMMIT_BYTES % (ALLOCATED_BYTES - COMMIT_BYTES))
+            disk.write(fd, data, len(durations_s) * COMMIT_BYTES % (ALLOCATED_BYTES - COMMIT_BYTES))
             disk.sync(fd)
-            ended = time.perf_counter()
-            took.append(ended - begun)
-            begun = ended
-    took.sort()
-    return CommitRound(len(took) / (begun - started), median(took), took[int(len(took) * 0.99)])
+            ended_s = time.perf_counter()
+            durations_s.append(ended_s - begun)
+            begun = ended_s
+    durations_s.sort()
+    return CommitRound(
+        len(durations_s) / (begun - started), median(durations_s), durations_s[int(len(durations_s) * 0.99)]
+    )
 
 
 def measure_log(parent: Path, in_flight: int, seconds: float) -> CommitRound:
     """Append ``in_flight`` commits of different groups at once, and again when all are durable."""
     rounds = [[_commit(first + number) for number in range(in_flight)] for first in range(0, 20 * in_flight, in_flight)]
-    took = list[float]()
+    durations_s = list[float]()
     answered = threading.Event()
     switch_interval_s = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_S)  # as a server does
@@ -168,19 +170,21 @@ def measure_log(parent: Path, in_flight: int, seconds: float) -> CommitRound:
             started = begun = time.perf_counter()
             while begun - started < seconds:
                 answered.clear()
-                log.append(rounds[len(took) % len(rounds)], 1, lambda _outcomes: answered.set())
+                log.append(rounds[len(durations_s) % len(rounds)], 1, lambda _outcomes: answered.set())
                 answered.wait()
-                ended = time.perf_counter()
-                took.append(ended - begun)
-                begun = ended
+                ended_s = time.perf_counter()
+                durations_s.append(ended_s - begun)
+                begun = ended_s
             failure = log.stats().failure
         finally:
             log.close()
             sys.setswitchinterval(switch_interval_s)
     if failure:
         raise BenchError(f"the log failed: {failure}")
-    took.sort()
-    return CommitRound(in_flight * len(took) / (begun - started), median(took), took[int(len(took) * 0.99)])
+    durations_s.sort()
+    return CommitRound(
+        in_flight * len(durations_s) / (begun - started), median(durations_s), durations_s[int(len(durations_s) * 0.99)]
+    )
 
 
 def _commit(number: int) -> Entry:
@@ -209,8 +213,8 @@ def _round(load: LoadProcess, in_flight: int, seconds: float) -> CommitRound:
 
 def aims(rounds: Rounds) -> list[Aim]:
     """The ratios with targets, computed within rounds."""
-    rates = {kind: [each.rate for each in own] for kind, own in rounds.items()}
-    p99s, syncs = ([each.p99_s for each in rounds[kind]] for kind in (FEW_IN_LOG, BARE))
+    rates = {kind: [commit_round.rate for commit_round in kind_rounds] for kind, kind_rounds in rounds.items()}
+    p99s, syncs = ([commit_round.p99_s for commit_round in rounds[kind]] for kind in (FEW_IN_LOG, BARE))
     return [
         Aim(
             "1000 durable commits in flight, to one fdatasync a commit",
@@ -223,13 +227,13 @@ def aims(rounds: Rounds) -> list[Aim]:
     ]
 
 
-def _show(options: argparse.Namespace, rounds: Rounds, found: Sequence[Aim]) -> None:
+def _show(options: argparse.Namespace, rounds: Rounds, results: Sequence[Aim]) -> None:
     title = f"{options.connections} connections, one group each; median of {options.rounds} x {options.seconds:g} s"
-    rows = [_cells(kind, own) for kind, own in rounds.items()]
+    rows = [_cells(kind, kind_rounds) for kind, kind_rounds in rounds.items()]
     notes = [
         f"{aim.what}: {aim.found.median:.1f}, target {'at least' if aim.at_least else 'at most'} {aim.bound:g}:"
         f" {'met' if aim.is_met else 'missed'}"
-        for aim in found
+        for aim in results
     ]
     notes.append(f"the first and the last ratio over TCP: {_through_tcp(rounds)}")
     print_table(title, ("what", "commits/s", "spread", "p50 ms", "p99 ms"), rows, notes)
@@ -237,23 +241,27 @@ def _show(options: argparse.Namespace, rounds: Rounds, found: Sequence[Aim]) -> 
 
 def _through_tcp(rounds: Rounds) -> str:
     bare = rounds[BARE]
-    rate = ratios([each.rate for each in rounds[MANY]], [each.rate for each in bare])
-    p99 = ratios([each.p99_s for each in rounds[ALWAYS]], [each.p99_s for each in bare])
+    rate = ratios([commit_round.rate for commit_round in rounds[MANY]], [commit_round.rate for commit_round in bare])
+    p99 = ratios([commit_round.p99_s for commit_round in rounds[ALWAYS]], [commit_round.p99_s for commit_round in bare])
     return f"{rate.median:.1f}, {p99.median:.1f}"
 
 
-def _cells(kind: str, own: Sequence[CommitRound]) -> list[str]:
-    rate = summarise([each.rate for each in own])
-    times = [summarise([getattr(each, name) for each in own]).median for name in ("p50_s", "p99_s")]
-    return [kind, f"{rate.median:,.0f}", f"{rate.spread:.0%}", *(f"{1e3 * each:.2f}" for each in times)]
+def _cells(kind: str, kind_rounds: Sequence[CommitRound]) -> list[str]:
+    rate = summarise([commit_round.rate for commit_round in kind_rounds])
+    times = [
+        summarise([getattr(commit_round, name) for commit_round in kind_rounds]).median for name in ("p50_s", "p99_s")
+    ]
+    return [kind, f"{rate.median:,.0f}", f"{rate.spread:.0%}", *(f"{1e3 * time_s:.2f}" for time_s in times)]
 
 
-def _to_json(options: argparse.Namespace, rounds: Rounds, found: Sequence[Aim]) -> dict[str, Any]:
+def _to_json(options: argparse.Namespace, rounds: Rounds, results: Sequence[Aim]) -> dict[str, Any]:
     return {
         "seconds": options.seconds,
         "connections": options.connections,
-        "rounds": {kind: [each._asdict() for each in own] for kind, own in rounds.items()},
-        "aims": [{**aim._asdict(), "found": aim.found.median, "is_met": aim.is_met} for aim in found],
+        "rounds": {
+            kind: [commit_round._asdict() for commit_round in kind_rounds] for kind, kind_rounds in rounds.items()
+        },
+        "aims": [{**aim._asdict(), "found": aim.found.median, "is_met": aim.is_met} for aim in results],
         "machine": machine(),
     }
 

@@ -54,7 +54,7 @@ class CompactionSetup(NamedTuple):
 
 
 class CompactionRound(NamedTuple):
-    """One compaction of the whole log. CPU time and memory are those of all processes but this run.
+    """One compaction of the whole log. CPU time and memory exclude the process of the benchmark.
 
     ``java_cpu_s``: Java's part of the CPU time. ``kernel_s``: the sum of the partitions' times; the rest of the
     workers' time is scheduling.
@@ -78,7 +78,7 @@ class SparkStart(NamedTuple):
 
 
 class CompactionFigures(NamedTuple):
-    """What was measured, run after the other in each list. No starts without Spark."""
+    """The measurements, in the order of the rounds in each list. ``starts`` is empty without Spark."""
 
     copies_s: list[float]
     rounds: dict[CompactionSetup, list[CompactionRound]]
@@ -133,7 +133,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def measure(folder: Path, rounds: int, with_spark: bool) -> CompactionFigures:
-    """Each way once a round, in turn, so that all of them meet the same troubles of the machine.
+    """Measure each setup once per round, alternating, so that disturbances of the machine affect all of them alike.
 
     ``folder`` has the ``log``, and a ``small`` run for Spark's start.
     """
@@ -144,8 +144,8 @@ def measure(folder: Path, rounds: int, with_spark: bool) -> CompactionFigures:
     for _ in range(rounds):
         figures.copies_s.append(copy(folder / "log"))
         for setup in setups:
-            with in_processes(setup.workers) as (run_all, others):
-                figures.rounds[setup].append(compact(folder / "log", setup, run_all, others))
+            with in_processes(setup.workers) as (run_all, workers):
+                figures.rounds[setup].append(compact(folder / "log", setup, run_all, workers))
         if with_spark:
             setup = CompactionSetup(2, has_numpy(), on_spark=True)
             with on_spark(folder / "small", setup) as (run_all, start):
@@ -167,11 +167,11 @@ def copy(root: Path) -> float:
     return time.perf_counter() - began
 
 
-def compact(root: Path, setup: CompactionSetup, run_all: Jobs, others: Iterable[int] = ()) -> CompactionRound:
-    """Compact the log from the start, and restore it. ``others``: processes that are not measured."""
+def compact(root: Path, setup: CompactionSetup, run_all: Jobs, other_pids: Iterable[int] = ()) -> CompactionRound:
+    """Compact the log from the start, and restore it. ``other_pids``: processes that are not measured."""
     folders = _largest_first(root)
     settings = CompactionSettings(wall_clock_ms(), "bench", fast=setup.fast)
-    with ProcessUsage(others) as watch:
+    with ProcessUsage(other_pids) as watch:
         began = time.perf_counter()
         reports = run_all([CompactionJob(folder, settings) for folder in folders])
         seconds = time.perf_counter() - began
@@ -203,10 +203,10 @@ def _size(folder: Path) -> int:
 @contextmanager
 def in_processes(count: int) -> Iterator[tuple[Jobs, set[int]]]:
     """A function that runs jobs in ``count`` processes, and the other child processes, which are not measured."""
-    others = descendants(os.getpid())
+    other_pids = descendants(os.getpid())
     with ProcessPoolExecutor(count, get_context("spawn")) as pool:
         list(pool.map(warm_up, range(count * 4), chunksize=1))
-        yield lambda jobs: _raise_on_failure(pool.map(run, jobs, chunksize=1)), others
+        yield lambda jobs: _raise_on_failure(pool.map(run, jobs, chunksize=1)), other_pids
 
 
 def warm_up(_number: int) -> None:
@@ -246,15 +246,15 @@ def on_spark(small: Path, setup: CompactionSetup) -> Iterator[tuple[Jobs, SparkS
 
 
 def _raise_on_failure(reports: Iterator[CompactionReport]) -> list[CompactionReport]:
-    figures = list(reports)
-    for report in figures:
+    round_figures = list(reports)
+    for report in round_figures:
         if report.status not in (
             "compacted",
             "nothing",
             "waiting",
         ):  # waiting: for a transaction that ends in the open file
             raise BenchError(f"{report.partition} is {report.status}: {report.reason}")
-    return figures
+    return round_figures
 
 
 # Output --------------------------------------------------------------------------------------------------------
@@ -262,10 +262,10 @@ def _raise_on_failure(reports: Iterator[CompactionReport]) -> list[CompactionRep
 
 def _table(figures: CompactionFigures) -> tuple[str, list[str], list[list[str]]]:
     first = next(iter(figures.rounds.values()))[0]
-    before, after = first.bytes_before / 1e6, first.bytes_after / 1e6
+    mb_before, mb_after = first.bytes_before / 1e6, first.bytes_after / 1e6
     rows = [["copy of the files", f"{summarise(figures.copies_s).median:.2f}", "", "", "", "1.00", ""]]
     rows += [_row(setup, rounds, figures.copies_s) for setup, rounds in figures.rounds.items()]
-    title = f"compacting {first.records:,} records in closed files, {before:.1f} MB -> {after:.1f} MB"
+    title = f"compacting {first.records:,} records in closed files, {mb_before:.1f} MB -> {mb_after:.1f} MB"
     return title, ["", "s", "M records/s", "M records/CPU s", "MB/s", "x copy", "peak MB"], rows
 
 

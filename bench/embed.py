@@ -59,13 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps(CHILDREN[options.child](options)), flush=True)
         return 0
     try:
-        found = run(options)
+        results = run(options)
     except (BenchError, OSError) as error:
         print(f"embed: {error}", file=sys.stderr)
         return 1
-    show(options, found)
+    show(options, results)
     if options.json is not None:
-        write_json(options.json, {"machine": machine(), **found})
+        write_json(options.json, {"machine": machine(), **results})
     return 0
 
 
@@ -107,15 +107,15 @@ def compare(options: argparse.Namespace, parent: Path, committers: int) -> dict[
             before_s = process_cpu_s(server.pid) or 0.0
             tcp = _child(options, "tcp", committers, "--address", server.address)
             tcp["cpu_s"] += (process_cpu_s(server.pid) or 0.0) - before_s
-        for kind, one in ((LOCAL, local), (TCP, tcp)):
-            rates[kind].append(one["commits"] / one["seconds"])
-            cpu[kind].append(one["cpu_s"] / one["commits"])
+        for kind, result in ((LOCAL, local), (TCP, tcp)):
+            rates[kind].append(result["commits"] / result["seconds"])
+            cpu[kind].append(result["cpu_s"] / result["commits"])
     ratio = ratios(rates[LOCAL], rates[TCP])
     return {"committers": committers, "rates": rates, "cpu_s": cpu, "ratio": ratio.median, "spread": ratio.spread}
 
 
-def _child(options: argparse.Namespace, kind: str, members: int, *more: str) -> dict[str, Any]:
-    arguments = ["-m", "callboard.bench", "embed", "--child", kind, "--members", str(members), *more]
+def _child(options: argparse.Namespace, kind: str, members: int, *extra: str) -> dict[str, Any]:
+    arguments = ["-m", "callboard.bench", "embed", "--child", kind, "--members", str(members), *extra]
     arguments += ["--seconds", str(options.seconds), "--beating", str(options.beating)]
     return run_once(arguments, f"embed {kind}", CHILD_TIMEOUT_S)
 
@@ -157,9 +157,9 @@ async def commit_all(make: Callable[..., Member], members: int, seconds: float) 
         started, cpu_s = time.perf_counter(), time.process_time()
         until = started + seconds
         counts = await asyncio.gather(*(commit_until(shard, until) for shard in shards))
-        took = time.perf_counter() - started
+        elapsed_s = time.perf_counter() - started
         cpu_s = time.process_time() - cpu_s
-    return {"commits": sum(counts), "seconds": took, "cpu_s": cpu_s}
+    return {"commits": sum(counts), "seconds": elapsed_s, "cpu_s": cpu_s}
 
 
 async def commit_until(shard: Shard, until: float) -> int:
@@ -174,13 +174,13 @@ async def start_members(
     stack: AsyncExitStack, make: Callable[..., Member], members: int, **options: Any
 ) -> list[Shard]:
     """One shard for each member, all in groups of their own."""
-    made = [make(f"group-{number}", resources={"jobs": 1}, **options) for number in range(members)]
+    group_members = [make(f"group-{number}", resources={"jobs": 1}, **options) for number in range(members)]
 
     async def enter(member: Member) -> Shard:
         await stack.enter_async_context(member)
         return (await member.next_assignment()).shards[0]
 
-    waiting: list[Awaitable[Shard]] = [enter(member) for member in made]
+    waiting: list[Awaitable[Shard]] = [enter(member) for member in group_members]
     return list(await asyncio.gather(*waiting))
 
 
@@ -189,24 +189,24 @@ def crowd(options: argparse.Namespace) -> dict[str, Any]:
 
     async def measure() -> dict[str, Any]:
         async with Coordinator(group_initial_rebalance_delay_ms=0) as coordinator, AsyncExitStack() as stack:
-            before = _own_bytes()
+            bytes_before = _resident_bytes()
             started = time.perf_counter()
             shards = await start_members(
                 stack, coordinator.member, options.members, session_timeout_ms=CROWD_SESSION_MS
             )
             settled_s = time.perf_counter() - started
-            held = _own_bytes() - before
+            bytes_used = _resident_bytes() - bytes_before
             started, cpu_s = time.perf_counter(), time.process_time()
             await asyncio.sleep(options.beating)
-            took, cpu_s = time.perf_counter() - started, time.process_time() - cpu_s
-            lost = sum(shard.is_revoked for shard in shards)
+            elapsed_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu_s
+            lost_count = sum(shard.is_revoked for shard in shards)
             started = time.perf_counter()
         return {
             "members": options.members,
             "settled_s": settled_s,
-            "cpu_a_second": cpu_s / took,
-            "bytes_a_member": held / options.members,
-            "lost": lost,
+            "cpu_a_second": cpu_s / elapsed_s,
+            "bytes_a_member": bytes_used / options.members,
+            "lost": lost_count,
             "left_s": time.perf_counter() - started,
             "interval_s": CROWD_SESSION_MS / 5000,
         }
@@ -214,7 +214,7 @@ def crowd(options: argparse.Namespace) -> dict[str, Any]:
     return _run(measure())
 
 
-def _own_bytes() -> int:
+def _resident_bytes() -> int:
     return resident_bytes(os.getpid()) or 0
 
 
@@ -224,28 +224,33 @@ CHILDREN: Mapping[str, Callable[[argparse.Namespace], dict[str, Any]]] = {"local
 # Output ---------------------------------------------------------------------------------------------------------------
 
 
-def show(options: argparse.Namespace, found: Mapping[str, Any]) -> None:
+def show(options: argparse.Namespace, results: Mapping[str, Any]) -> None:
     """Print the tables."""
     rows = []
-    for one in found["commits"]:
+    for comparison in results["commits"]:
         for kind in (LOCAL, TCP):
-            rate, cpu = summarise(one["rates"][kind]), summarise(one["cpu_s"][kind])
-            ratio = f"{one['ratio']:.1f}" if kind == LOCAL else ""
-            rows.append([f"{one['committers']} members, {kind}", _figure(rate), f"{cpu.median * 1e6:,.0f}", ratio])
+            rate, cpu = summarise(comparison["rates"][kind]), summarise(comparison["cpu_s"][kind])
+            ratio = f"{comparison['ratio']:.1f}" if kind == LOCAL else ""
+            rows.append(
+                [f"{comparison['committers']} members, {kind}", _figure(rate), f"{cpu.median * 1e6:,.0f}", ratio]
+            )
     notes = [
         f"{options.rounds} rounds of {options.seconds:g} s; ratio: the median of the rounds' ratios; target: {AIM:g}"
     ]
     print_table("Durable commits", ["", "commits/s", "CPU us per commit", "ratio"], rows, notes)
-    crowd = found["crowd"]
+    members = results["crowd"]
     print_table(
-        f"{crowd['members']:,} members on one loop, each in a group of its own",
+        f"{members['members']:,} members on one loop, each in a group of its own",
         ["", "measured"],
         [
-            ["seconds until all have an assignment", f"{crowd['settled_s']:.1f}"],
-            [f"CPU, of one processor, with heartbeats every {crowd['interval_s']:g} s", f"{crowd['cpu_a_second']:.1%}"],
-            ["bytes per member, including its group in the coordinator", f"{crowd['bytes_a_member']:,.0f}"],
-            ["shards lost during this", str(crowd["lost"])],
-            ["seconds until all have left", f"{crowd['left_s']:.1f}"],
+            ["seconds until all have an assignment", f"{members['settled_s']:.1f}"],
+            [
+                f"CPU, of one processor, with heartbeats every {members['interval_s']:g} s",
+                f"{members['cpu_a_second']:.1%}",
+            ],
+            ["bytes per member, including its group in the coordinator", f"{members['bytes_a_member']:,.0f}"],
+            ["shards lost during this", str(members["lost"])],
+            ["seconds until all have left", f"{members['left_s']:.1f}"],
         ],
         [],
     )

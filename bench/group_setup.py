@@ -49,10 +49,10 @@ def create_topic(client: Client, partitions: int) -> str:
     """
     topic = f"load-{partitions}"
     create = api("create_topics", 7)
-    wanted = create.types.CreatableTopic(
+    new_topic = create.types.CreatableTopic(
         name=topic, num_partitions=partitions, replication_factor=1, assignments=(), configs=()
     )
-    answer = client.ask(create, topics=(wanted,))
+    answer = client.ask(create, topics=(new_topic,))
     _check(answer.topics[0].error_code, f"CreateTopics {topic!r}", allowed=(TOPIC_EXISTS,))
     return topic
 
@@ -238,7 +238,7 @@ class _JoiningMember:
 
 
 def _join(members: Sequence[_JoiningMember], joining_groups: list[_JoiningGroup]) -> None:
-    """Let every seat join, and again, until each group is complete in one generation."""
+    """Let all members join, repeatedly, until each group is complete in one generation."""
     with selectors.DefaultSelector() as selector:
         for member in members:
             selector.register(member.client.socket, selectors.EVENT_READ, member)
@@ -251,17 +251,17 @@ def _join(members: Sequence[_JoiningMember], joining_groups: list[_JoiningGroup]
                 key.data.receive_join()
 
 
-def _retry_transient(ask: Callable[[], int], what: str) -> None:
+def _retry_transient(ask: Callable[[], int], description: str) -> None:
     """Retry while the error code is transient."""
     deadline = time.monotonic() + RETRY_TIMEOUT_S
     while (code := ask()) in TRANSIENT_ERRORS and time.monotonic() < deadline:
         time.sleep(RETRY_PAUSE_S)
-    _check(code, what)
+    _check(code, description)
 
 
-def _check(code: int, what: str, allowed: tuple[int, ...] = ()) -> None:
+def _check(code: int, description: str, allowed: tuple[int, ...] = ()) -> None:
     if code != 0 and code not in allowed:
-        raise BenchError(f"{what} returned error code {int(code)}, expected 0")
+        raise BenchError(f"{description} returned error code {int(code)}, expected 0")
 
 
 def _subscription(topic: str) -> bytes:

@@ -35,7 +35,7 @@ FETCH = ("offset_fetch", 7)
 
 
 class GroupFigures(NamedTuple):
-    """What was measured; memory in bytes."""
+    """The measured figures; memory in bytes."""
 
     loaded_s: float
     empty_bytes: int
@@ -52,24 +52,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
     try:
         with tempfile.TemporaryDirectory(prefix="callboard-groups-") as folder:
-            found = measure(Path(folder), options.groups, options.awake)
+            figures = measure(Path(folder), options.groups, options.awake)
     except BenchError as error:
         print(f"groups: {error}", file=sys.stderr)
         return 1
-    _show(options.groups, options.awake, found)
+    _show(options.groups, options.awake, figures)
     if options.json is not None:
-        result = {"groups": options.groups, "awake": options.awake, **found._asdict(), "machine": machine()}
+        result = {"groups": options.groups, "awake": options.awake, **figures._asdict(), "machine": machine()}
         write_json(options.json, result)
     return 0
 
 
-def measure(folder: Path, groups: int, awake: int) -> GroupFigures:
+def measure(folder: Path, groups: int, active_groups: int) -> GroupFigures:
     with _serve(folder / "empty") as server:
         empty_bytes = _resident(server)
     fill(folder / "data", groups)
     with _serve(folder / "data") as server:
         loaded_s, known_bytes = _loaded_s(server), _resident(server)
-        activate(server.address, groups, awake)
+        activate(server.address, groups, active_groups)
         return GroupFigures(loaded_s, empty_bytes, known_bytes, _resident(server))
 
 
@@ -98,31 +98,31 @@ def _entry(number: int) -> Entry:
 
 def _append(log: OffsetsLog, entries: Sequence[Entry]) -> None:
     """Append one round and wait for it. Raises BenchError if the log refused it."""
-    kept = threading.Event()
+    appended = threading.Event()
     errors: list[Appended] = []
 
-    def done(outcomes: Sequence[Appended]) -> None:
+    def on_appended(outcomes: Sequence[Appended]) -> None:
         errors.extend(outcome for outcome in outcomes if outcome.error)
-        kept.set()
+        appended.set()
 
-    log.append(entries, TIMESTAMP_MS, done)
-    kept.wait()
+    log.append(entries, TIMESTAMP_MS, on_appended)
+    appended.wait()
     if errors:
         raise BenchError(f"the log refused {len(errors)} of {len(entries)} groups: {errors[0].error.name}")
 
 
-def activate(address: str, groups: int, awake: int) -> None:
-    """Fetch the offsets of ``awake`` groups, evenly chosen. Raises BenchError if one is not as written."""
+def activate(address: str, groups: int, active_groups: int) -> None:
+    """Fetch the offsets of ``active_groups`` groups, evenly chosen. BenchError if an offset is wrong."""
     fetch = api(*FETCH)
     topic = fetch.types.OffsetFetchRequestTopic
     with Client(address) as client:
-        for index in range(awake):
-            number = index * groups // awake
+        for index in range(active_groups):
+            number = index * groups // active_groups
             topics = (topic(name="jobs", partition_indexes=(number % 12,)),)
             answer = client.ask(fetch, group_id=group_name(number), topics=topics, require_stable=False)
-            [found] = answer.topics[0].partitions
-            if found.committed_offset != number:
-                raise BenchError(f"{group_name(number)} has offset {found.committed_offset}, expected {number}")
+            [partition] = answer.topics[0].partitions
+            if partition.committed_offset != number:
+                raise BenchError(f"{group_name(number)} has offset {partition.committed_offset}, expected {number}")
 
 
 def _serve(data: Path) -> Server:
@@ -133,33 +133,33 @@ def _serve(data: Path) -> Server:
 def _loaded_s(server: Server) -> float:
     """The time of loading the log, which continues after the server is ready."""
     line = server.read_line(LOAD_PATIENCE_S)
-    found = _LOADED.search(line)
-    if found is None:
+    match = _LOADED.search(line)
+    if match is None:
         raise BenchError(f"expected a line 'callboard loaded N records in S s', got {line!r}")
-    return float(found[1])
+    return float(match[1])
 
 
 def _resident(server: Server) -> int:
     time.sleep(0.2)  # until memory freed after the start is returned to the system
-    found = resident_bytes(server.pid)
-    if found is None:
+    memory = resident_bytes(server.pid)
+    if memory is None:
         raise BenchError("this system has no /proc, which is needed to read the memory of a process")
-    return found
+    return memory
 
 
-def _show(groups: int, awake: int, found: GroupFigures) -> None:
-    def row(what: str, resident: int, count: int) -> tuple[str, str, str]:
-        each = f"{(resident - found.empty_bytes) / count:,.0f} B" if count else ""
-        return what, f"{resident / 1e6:,.0f} MB", each
+def _show(groups: int, active_groups: int, figures: GroupFigures) -> None:
+    def row(label: str, resident: int, count: int) -> tuple[str, str, str]:
+        per_group = f"{(resident - figures.empty_bytes) / count:,.0f} B" if count else ""
+        return label, f"{resident / 1e6:,.0f} MB", per_group
 
     rows = [
-        row("an empty server", found.empty_bytes, 0),
-        row(f"{groups:,} groups, all passivated", found.known_bytes, groups),
-        row(f"the same, {awake:,} of them active", found.awake_bytes, groups),
+        row("an empty server", figures.empty_bytes, 0),
+        row(f"{groups:,} groups, all passivated", figures.known_bytes, groups),
+        row(f"the same, {active_groups:,} of them active", figures.awake_bytes, groups),
     ]
     notes = [
-        f"loaded in {found.loaded_s:.1f} s, with {2 * groups:,} records read",
-        f"each active group: {(found.awake_bytes - found.known_bytes) / awake:,.0f} B more than passivated",
+        f"loaded in {figures.loaded_s:.1f} s, with {2 * groups:,} records read",
+        f"each active group: {(figures.awake_bytes - figures.known_bytes) / active_groups:,.0f} B more than passivated",
         f"target: a million groups, ten thousand of them active, under {AIM_MB} MB",
     ]
     print_table("Groups in memory", ("", "resident", "per group"), rows, notes)

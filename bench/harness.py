@@ -94,10 +94,10 @@ class ChildProcess:
             raise BenchError(self._error_text(f"ended with exit code {self._process.returncode}"))
         return data
 
-    def _error_text(self, what: str) -> str:
+    def _error_text(self, description: str) -> str:
         self._errors.seek(0)
         tail = self._errors.read().decode(errors="replace").splitlines()[-ERROR_TAIL_LINES:]
-        return "\n".join([f"{self.name} {what}. The end of its standard error:", *(tail or ["(none)"])])
+        return "\n".join([f"{self.name} {description}. The end of its standard error:", *(tail or ["(none)"])])
 
     def stop(self) -> None:
         """Stop the process with SIGTERM, and SIGKILL if it does not end. Can be called twice."""
@@ -130,10 +130,10 @@ class Server(ChildProcess):
 
     def _await_ready(self) -> str:
         line = self.read_line(START_TIMEOUT_S)
-        found = _READY.search(line)
-        if found is None:
+        match = _READY.search(line)
+        if match is None:
             raise BenchError(f"{self.name}: expected a line '... ready on HOST:PORT', got {line!r}")
-        return found[1]
+        return match[1]
 
 
 def run_once(arguments: Sequence[str], name: str, timeout_s: float) -> dict[str, Any]:
@@ -197,19 +197,19 @@ class MedianAndSpread(NamedTuple):
 
 
 def summarise(values: Sequence[float]) -> MedianAndSpread:
-    middle = median(values)
-    return MedianAndSpread(middle, (max(values) - min(values)) / middle if middle else 0.0)
+    middle_value = median(values)
+    return MedianAndSpread(middle_value, (max(values) - min(values)) / middle_value if middle_value else 0.0)
 
 
-def ratios(own: Sequence[float], base: Sequence[float]) -> MedianAndSpread:
+def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> MedianAndSpread:
     """The summary of each round's ratio, for figures of the same rounds."""
-    return summarise([one / other for one, other in zip(own, base, strict=True)])
+    return summarise([numerator / denominator for numerator, denominator in zip(numerators, denominators, strict=True)])
 
 
 def median_or_none(values: Sequence[float | None]) -> float | None:
     """The median of the values that are not None; None if there are none."""
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return median(numbers) if numbers else None
 
 
 def machine() -> dict[str, Any]:

@@ -33,8 +33,8 @@ class FrameSequence:
         self._fields = fields
         self._turn = 0
         self._frames = bytearray(frame * FRAMES)
-        for at, width in fields:
-            self._frames[at + width - 1 :: self.frame_bytes] = bytes(range(FRAMES))
+        for offset, width in fields:
+            self._frames[offset + width - 1 :: self.frame_bytes] = bytes(range(FRAMES))
         self._number()
 
     def take(self, count: int) -> bytes:
@@ -70,10 +70,10 @@ class FrameSequence:
         self._number()
 
     def _number(self) -> None:
-        """Write the upper bytes of the numbers. They are equal in all 256 frames: one slice assignment per byte."""
-        for at, width in self._fields:
-            upper = self._turn.to_bytes(width - 1, "big")
-            for index, byte in enumerate(upper, at):
+        """Write the upper bytes of the numbers: equal in all 256 frames, so one slice assignment per byte."""
+        for offset, width in self._fields:
+            upper_bytes = self._turn.to_bytes(width - 1, "big")
+            for index, byte in enumerate(upper_bytes, offset):
                 self._frames[index :: self.frame_bytes] = bytes((byte,)) * FRAMES
 
 
@@ -170,36 +170,38 @@ def run_load(
         raise BenchError(f"{in_flight} requests in flight: expected 1 to {IN_FLIGHT_MAX}")
     wait = _waiter(connections)
     turns = {connection.fileno(): connection.on_readable for connection in connections}
-    before = sum(connection.answered for connection in connections)
+    answered_before = sum(connection.answered for connection in connections)
     server_started, load_started, started = server_cpu_s(), time.process_time(), time.perf_counter()
     for connection in connections:
         connection.start(in_flight)
-    polls, found = _turn_until(started + seconds, wait, turns)
+    polls, ready_total = _turn_until(started + seconds, wait, turns)
     elapsed, load, server = time.perf_counter() - started, time.process_time() - load_started, server_cpu_s()
-    answers = sum(connection.answered for connection in connections) - before
+    answers = sum(connection.answered for connection in connections) - answered_before
     for connection in connections:
         connection.drain()
     latencies = sorted(latency for connection in connections for latency in connection.latencies_s)
     if not latencies:
         raise BenchError(f"no response in {seconds} s; give more --seconds")
-    used = None if server is None or server_started is None else server - server_started
-    return LoadResult(answers, elapsed, _at(latencies, 0.50), _at(latencies, 0.99), used, load, found / polls)
+    server_used = None if server is None or server_started is None else server - server_started
+    return LoadResult(
+        answers, elapsed, _at(latencies, 0.50), _at(latencies, 0.99), server_used, load, ready_total / polls
+    )
 
 
 def _turn_until(
     end: float, wait: Callable[[], list[tuple[int, int]]], turns: dict[int, Callable[[], None]]
 ) -> tuple[int, int]:
     """Returns the number of polls and of ready connections. The clock is read once per poll."""
-    polls = found = 0
+    polls = ready_total = 0
     while time.perf_counter() < end:
         ready = wait()
         if not ready:
             raise BenchError(f"no response on any connection for {STALL_S:.0f} s")
         polls += 1
-        found += len(ready)
+        ready_total += len(ready)
         for fileno, _ in ready:
             turns[fileno]()
-    return polls, found
+    return polls, ready_total
 
 
 def _waiter(connections: Sequence[LoadConnection]) -> Callable[[], list[tuple[int, int]]]:

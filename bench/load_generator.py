@@ -84,10 +84,10 @@ class Load:
 
     def __init__(self, clients: Sequence[Client], groups: int, joins: bool, server_pid: int | None) -> None:
         names = group_names(groups)
-        own = [names[index % groups] for index in range(len(clients))]
+        group_ids = [names[index % groups] for index in range(len(clients))]
         self._server_pid = server_pid
         self.clients = clients
-        self.members = self._join(own) if joins else _fictitious_members(own)
+        self.members = self._join(group_ids) if joins else _fictitious_members(group_ids)
         pairs = list(zip(self.clients, self.members, strict=True))
         self._connections = {
             HEARTBEATS: [heartbeat_connection(client, member) for client, member in pairs],
@@ -103,12 +103,12 @@ class Load:
         }
         return commands[order["do"]]()
 
-    def _join(self, own: Sequence[str]) -> list[Member]:
+    def _join(self, group_ids: Sequence[str]) -> list[Member]:
         first = self.clients[0]
-        topic = create_topic(first, len(own))
-        for group_id in sorted(set(own)):
+        topic = create_topic(first, len(group_ids))
+        for group_id in sorted(set(group_ids)):
             find_coordinator(first, group_id)
-        members = join_members(self.clients, own, topic)
+        members = join_members(self.clients, group_ids, topic)
         for client, member in zip(self.clients, members, strict=True):
             commit(client, member, 0)
         return members
@@ -135,9 +135,11 @@ class Load:
 
 def heartbeat_connection(client: Client, member: Member) -> LoadConnection:
     """Heartbeat v4; its responses differ only in the correlation id."""
-    beat = api("heartbeat", 4)
-    request = beat.request(0, group_id=member.group_id, generation_id=member.generation, member_id=member.member_id)
-    answer = beat.answer(0, throttle_time=timedelta(0), error_code=no_error())
+    heartbeat = api("heartbeat", 4)
+    request = heartbeat.request(
+        0, group_id=member.group_id, generation_id=member.generation, member_id=member.member_id
+    )
+    answer = heartbeat.answer(0, throttle_time=timedelta(0), error_code=no_error())
     return LoadConnection(
         client.socket,
         f"heartbeats of {member.group_id!r}",
@@ -164,9 +166,9 @@ def commit_requests(member: Member) -> FrameSequence:
     return FrameSequence(request, [(CORRELATION_AT_REQUEST, 4), (offset_at, 8)])
 
 
-def _fictitious_members(own: Sequence[str]) -> list[Member]:
+def _fictitious_members(group_ids: Sequence[str]) -> list[Member]:
     """Members for a server without groups, with ids of realistic length."""
-    return [Member(group_id, f"load-{index:036d}", 1, "load", index) for index, group_id in enumerate(own)]
+    return [Member(group_id, f"load-{index:036d}", 1, "load", index) for index, group_id in enumerate(group_ids)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

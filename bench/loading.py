@@ -75,13 +75,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="callboard-load-") as folder:
             counts = fill(Path(folder), options.records, options.seed)
-            found = measure(Path(folder), counts, options.rounds)
+            figures = measure(Path(folder), counts, options.rounds)
     except BenchError as error:
         print(f"load: {error}", file=sys.stderr)
         return 1
-    _show(counts, found)
+    _show(counts, figures)
     if options.json is not None:
-        write_json(options.json, {**counts._asdict(), "runs": found, "machine": machine()})
+        write_json(options.json, {**counts._asdict(), "runs": figures, "machine": machine()})
     return 0
 
 
@@ -122,24 +122,24 @@ def _commits(rng: random.Random) -> Iterator[OffsetRecord]:
 def measure(folder: Path, counts: LogCounts, rounds: int) -> Found:
     """The figures of each way in every round. Raises BenchError if run did not read all records."""
     ways = [way for way in WAYS if way != WITH_NUMPY or has_numpy()]
-    found: Found = {way: [] for way in ways}
+    figures: Found = {way: [] for way in ways}
     for way, run in interleaved({way: ("-c", MEASURE, str(folder), way) for way in ways}, rounds, PATIENCE_S):
         if way != PLAIN_READ and run["records"] != counts.records:
             raise BenchError(f"{way} found {run['records']} records, expected {counts.records}")
-        found[way].append(run)
-    return found
+        figures[way].append(run)
+    return figures
 
 
-def _show(counts: LogCounts, found: Found) -> None:
-    plain = summarise([run["cpu_seconds"] for run in found[PLAIN_READ]]).median
-    rows = [_row(way, counts, runs, plain) for way, runs in found.items()]
+def _show(counts: LogCounts, figures: Found) -> None:
+    plain = summarise([run["cpu_seconds"] for run in figures[PLAIN_READ]]).median
+    rows = [_row(way, counts, runs, plain) for way, runs in figures.items()]
     notes = [
         f"{counts.records:,} records in {counts.batches:,} batches, {counts.log_bytes / 1e6:,.0f} MB (in page cache)",
         f"{GROUPS * MEMBERS * PARTITIONS_A_MEMBER:,} keys at most; memory is that of the keys, a chunk and Python",
         "rates and ratios use CPU time, which other programs do not affect",
         *(f"target {way}: {aim / 1e6:.1f} million records/s on run core" for way, aim in AIMS.items()),
     ]
-    if WITH_NUMPY not in found:
+    if WITH_NUMPY not in figures:
         notes.append("numpy is not installed: pip install 'callboard[fast]'")
     columns = ("", "seconds", "CPU s", "records/s", "x plain read", "peak memory")
     print_table("Loading run partition, run process", columns, rows, notes)

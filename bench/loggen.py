@@ -72,8 +72,8 @@ def write_log(root: Path, shape: LogShape, seed: int = 1) -> WrittenCounts:
         if groups:
             share = round(shape.records * weight_of[number] / total)
             rng = random.Random(f"{seed} {number}")
-            more = _write_partition(root / folder_name(number), _batches(groups, share, shape, rng), shape)
-            written = WrittenCounts(*map(sum, zip(written, more, strict=True)))
+            next_parts = _write_partition(root / folder_name(number), _batches(groups, share, shape, rng), shape)
+            written = WrittenCounts(*map(sum, zip(written, next_parts, strict=True)))
     return written
 
 
@@ -134,19 +134,19 @@ class _Partition:
         if self._rng.random() < self._shape.transaction_rate:
             group = self._pick(1)[0]
             producer = 1000 + group
-            if all(producer != other for _, other in self._open):
+            if all(producer != other_producer for _, other_producer in self._open):
                 self._open.append((self._now_ms + 5 * self._shape.tick_ms, producer))
                 yield self._batch(self._commit(group), Producer(producer, 0))
         yield self._batch(self._records(), None)
 
     def _records(self) -> list[bytes]:
         """Encoded keys and values of some commits, as they follow a record's deltas."""
-        wanted = 1 + int(self._rng.expovariate(1 / self._shape.batch_records))
+        record_count = 1 + int(self._rng.expovariate(1 / self._shape.batch_records))
         records = [record for group in self._bursting() for record in self._commit(group)]
         shape = self._shape
         alive_from = shape.death_rate + shape.group_record_rate
-        for group in self._pick(wanted):
-            if len(records) >= wanted:
+        for group in self._pick(record_count):
+            if len(records) >= record_count:
                 break
             draw = self._rng.random()
             if draw < shape.death_rate:
@@ -161,7 +161,7 @@ class _Partition:
 
     def _bursting(self) -> list[int]:
         groups = list(self._bursts)
-        self._bursts = {group: left - 1 for group, left in self._bursts.items() if left > 1}
+        self._bursts = {group: remaining - 1 for group, remaining in self._bursts.items() if remaining > 1}
         return groups
 
     def _pick(self, count: int) -> list[int]:

@@ -44,7 +44,7 @@ ASSIGNMENT = b"\0\0\0\0\0\1\0\5crowd\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
 
 
 class MemberFigures(NamedTuple):
-    """What was measured for one number of members; times in seconds."""
+    """The figures for one number of members; times in seconds."""
 
     members: int
     join_s: float
@@ -114,17 +114,17 @@ class MemberConnection:
         return int(answer.error_code)
 
     def is_rebalancing(self) -> bool:
-        beat = api("heartbeat", 4)
-        answer = self.client.ask(beat, group_id=GROUP, generation_id=self.generation, member_id=self.member_id)
+        heartbeat = api("heartbeat", 4)
+        answer = self.client.ask(heartbeat, group_id=GROUP, generation_id=self.generation, member_id=self.member_id)
         if answer.error_code not in (0, REBALANCING):
             raise BenchError(f"a heartbeat was answered with error code {int(answer.error_code)}, expected 0 or 27")
         return bool(answer.error_code == REBALANCING)
 
-    def _answer(self, what: str, *expected: int) -> Any:
+    def _answer(self, request_name: str, *expected: int) -> Any:
         answer = self.client.receive()
         if answer.error_code not in expected:
             codes = " or ".join(map(str, expected))
-            raise BenchError(f"{what} was answered with error code {int(answer.error_code)}, expected {codes}")
+            raise BenchError(f"{request_name} was answered with error code {int(answer.error_code)}, expected {codes}")
         return answer
 
 
@@ -152,9 +152,9 @@ class MemberGroup:
         self._receive_joins()
 
     def sync(self) -> None:
-        one = api("sync_group", 5).types.SyncGroupRequestAssignment
-        all_of_them = tuple(one(member_id=member.member_id, assignment=ASSIGNMENT) for member in self.members)
-        leader = (self.leader, partial(self.leader.sync_request, all_of_them))
+        Assignment = api("sync_group", 5).types.SyncGroupRequestAssignment
+        assignments = tuple(Assignment(member_id=member.member_id, assignment=ASSIGNMENT) for member in self.members)
+        leader = (self.leader, partial(self.leader.sync_request, assignments))
         followers = [(member, member.sync_request) for member in self.members if member is not self.leader]
         self._send(self._prepared([leader, *followers]))
         self._receive_syncs()
@@ -170,7 +170,7 @@ class MemberGroup:
                 )
 
     def rebalance(self) -> None:
-        """The leader rejoins; the others learn of the rebalance from their next heartbeat."""
+        """The leader rejoins; the others get REBALANCE_IN_PROGRESS for their next heartbeat and rejoin."""
         self.leader.send_join()
         followers = [member for member in self.members if member is not self.leader]
         if followers:
@@ -207,11 +207,11 @@ class MemberGroup:
             raise BenchError(f"the members are in the generations {sorted(generations)}, expected one")
 
 
-def _wait_until(is_so: Callable[[], bool], what: str) -> None:
+def _wait_until(condition: Callable[[], bool], description: str) -> None:
     deadline = time.monotonic() + ANSWER_TIMEOUT_S
-    while not is_so():
+    while not condition():
         if time.monotonic() > deadline:
-            raise BenchError(f"waited {ANSWER_TIMEOUT_S:.0f} s in vain until {what}")
+            raise BenchError(f"waited {ANSWER_TIMEOUT_S:.0f} s in vain until {description}")
         time.sleep(LOOK_PAUSE_S)
 
 
@@ -227,13 +227,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write the JSON; 1 if a response was wrong or a server did not run."""
     options = _options(argv)
     try:
-        found = [measure(size, options.rounds) for size in options.members]
+        figures = [measure(size, options.rounds) for size in options.members]
     except (BenchError, OSError) as error:
         print(f"members: {error}", file=sys.stderr)
         return 1
-    _show(found)
+    _show(figures)
     if options.json is not None:
-        sizes = [one._asdict() for one in found]
+        sizes = [size_figures._asdict() for size_figures in figures]
         write_json(options.json, {"rounds": options.rounds, "sizes": sizes, "machine": machine()})
     return 0
 
@@ -246,16 +246,16 @@ def measure(size: int, rounds: int) -> MemberFigures:
     _allow_files(size + SPARE_FILES)
     with ExitStack() as stack:
         server = stack.enter_context(callboard_server())
-        crowd = MemberGroup([stack.enter_context(_connect(server)) for _ in range(size)])
-        crowd.request_member_ids()
+        group = MemberGroup([stack.enter_context(_connect(server)) for _ in range(size)])
+        group.request_member_ids()
         with Bystander(server.address, GROUP) as watcher:
-            joining, syncing = _timed(crowd, crowd.join), _timed(crowd, crowd.sync)
+            joining, syncing = _timed(group, group.join), _timed(group, group.sync)
             cpu_s = process_cpu_s(server.pid)
-            rebalances = [_timed(crowd, crowd.rebalance) for _ in range(rounds)]
+            rebalances = [_timed(group, group.rebalance) for _ in range(rounds)]
             cpu_after_s = process_cpu_s(server.pid)
-            seen = watcher.stop_and_collect()
+            bystander_waits = watcher.stop_and_collect()
     used_s = None if cpu_s is None or cpu_after_s is None else (cpu_after_s - cpu_s) / rounds
-    return _found(size, joining, syncing, rebalances, used_s, seen)
+    return _figures(size, joining, syncing, rebalances, used_s, bystander_waits)
 
 
 class Timed(NamedTuple):
@@ -263,27 +263,32 @@ class Timed(NamedTuple):
     span: Span
 
 
-def _timed(crowd: MemberGroup, deed: Callable[[], None]) -> Timed:
-    prepared_s, started = crowd.preparing_s, time.perf_counter()
-    deed()
-    ended = time.perf_counter()
-    return Timed(ended - started - (crowd.preparing_s - prepared_s), Span(started, ended))
+def _timed(group: MemberGroup, action: Callable[[], None]) -> Timed:
+    prepared_s, started = group.preparing_s, time.perf_counter()
+    action()
+    ended_s = time.perf_counter()
+    return Timed(ended_s - started - (group.preparing_s - prepared_s), Span(started, ended_s))
 
 
-def _found(
-    size: int, joining: Timed, syncing: Timed, rebalances: Sequence[Timed], used_s: float | None, seen: BystanderWaits
+def _figures(
+    size: int,
+    joining: Timed,
+    syncing: Timed,
+    rebalances: Sequence[Timed],
+    used_s: float | None,
+    bystander_waits: BystanderWaits,
 ) -> MemberFigures:
     return MemberFigures(
         members=size,
         join_s=joining.took_s,
         sync_s=syncing.took_s,
-        rebalance_s=median(one.took_s for one in rebalances),
+        rebalance_s=median(rebalance.took_s for rebalance in rebalances),
         server_cpu_s=used_s,
-        describe_max_s=max(wait.took_s for wait in seen.describes),
-        described=len(seen.describes),
-        beat_max_join_s=longest_s(seen.heartbeats, [joining.span]),
-        beat_max_sync_s=longest_s(seen.heartbeats, [syncing.span]),
-        beat_max_s=longest_s(seen.heartbeats, [one.span for one in rebalances]),
+        describe_max_s=max(wait.took_s for wait in bystander_waits.describes),
+        described=len(bystander_waits.describes),
+        beat_max_join_s=longest_s(bystander_waits.heartbeats, [joining.span]),
+        beat_max_sync_s=longest_s(bystander_waits.heartbeats, [syncing.span]),
+        beat_max_s=longest_s(bystander_waits.heartbeats, [rebalance.span for rebalance in rebalances]),
     )
 
 
@@ -306,30 +311,37 @@ def _allow_files(count: int) -> None:
 # Output --------------------------------------------------------------------------------------------------------------
 
 
-def _show(found: Sequence[MemberFigures]) -> None:
-    base = found[-1].rebalance_s / found[-1].members
+def _show(figures: Sequence[MemberFigures]) -> None:
+    base = figures[-1].rebalance_s / figures[-1].members
     rows = [
         (
-            f"{one.members:,}",
-            f"{one.join_s:.3f}",
-            f"{one.sync_s:.3f}",
-            f"{one.rebalance_s:.3f}",
-            f"{one.rebalance_s / one.members * 1e6:,.0f}",
-            f"{one.rebalance_s / one.members / base:.2f}",
-            "" if one.server_cpu_s is None else f"{one.server_cpu_s / one.members * 1e6:,.0f}",
+            f"{size_figures.members:,}",
+            f"{size_figures.join_s:.3f}",
+            f"{size_figures.sync_s:.3f}",
+            f"{size_figures.rebalance_s:.3f}",
+            f"{size_figures.rebalance_s / size_figures.members * 1e6:,.0f}",
+            f"{size_figures.rebalance_s / size_figures.members / base:.2f}",
+            ""
+            if size_figures.server_cpu_s is None
+            else f"{size_figures.server_cpu_s / size_figures.members * 1e6:,.0f}",
             *(
                 f"{wait_s * 1e3:,.1f}"
-                for wait_s in (one.describe_max_s, one.beat_max_join_s, one.beat_max_sync_s, one.beat_max_s)
+                for wait_s in (
+                    size_figures.describe_max_s,
+                    size_figures.beat_max_join_s,
+                    size_figures.beat_max_sync_s,
+                    size_figures.beat_max_s,
+                )
             ),
         )
-        for one in found
+        for size_figures in figures
     ]
     columns = (
         *("members", "join\ns", "sync\ns", "rebalance\ns", "us per\nmember", "x last\nrow"),
         *("server us\nper member", "describe\nmax ms", "heartbeat\nmax ms, join", "\nsync", "\nrebalance"),
     )
     notes = [
-        "a rebalance: the leader rejoins, the others learn of it and rejoin, all sync, durably; the median of several",
+        "a rebalance: the leader rejoins, the others get REBALANCE_IN_PROGRESS and rejoin, all sync, durably; a median",
         "join: the first generation; all others wait until the first member rejoins",
         "describe, heartbeat: the longest response times for DescribeGroups of the group and for heartbeats of another",
         "group, one request in flight of each; heartbeats during the first join, the first sync, and the rebalances",

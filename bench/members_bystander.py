@@ -62,8 +62,8 @@ def longest_s(waits: Sequence[Wait], spans: Sequence[Span]) -> float:
 class Bystander(ChildProcess):
     """The bystander's process, as seen by its parent. It runs until ``stop_and_collect``."""
 
-    def __init__(self, address: str, crowd: str) -> None:
-        super().__init__(["-m", "callboard.bench.members_bystander", address, crowd], "the bystander")
+    def __init__(self, address: str, group_id: str) -> None:
+        super().__init__(["-m", "callboard.bench.members_bystander", address, group_id], "the bystander")
         try:
             self.read_line(ANSWER_TIMEOUT_S)
         except BaseException:
@@ -126,11 +126,11 @@ class RepeatedRequest:
         self.answer = b"".join(self._parts)[4:]
 
 
-def watch(address: str, crowd: str) -> None:
+def watch(address: str, group_id: str) -> None:
     """Send both requests until a line is read from standard input; then print all waits."""
-    with Client(address) as beating, Client(address) as describing:
-        [member] = join_members([beating], [BYSTANDERS], "crowd")
-        heartbeats, describes = _beats(beating, member), _describes(describing, crowd)
+    with Client(address) as heartbeat_client, Client(address) as describe_client:
+        [member] = join_members([heartbeat_client], [BYSTANDERS], "crowd")
+        heartbeats, describes = _beats(heartbeat_client, member), _describes(describe_client, group_id)
         print("watching", flush=True)
         askers = (heartbeats, describes)
         while not select.select([sys.stdin], [], [], 0)[0] or not all(asker.waits for asker in askers):
@@ -163,8 +163,8 @@ def _check(heartbeats: RepeatedRequest) -> None:
             raise BenchError(f"the bystander's heartbeat returned error code {error}")
 
 
-def _describes(client: Client, crowd: str) -> RepeatedRequest:
-    fields = {"groups": (crowd,), "include_authorized_operations": False}
+def _describes(client: Client, group_id: str) -> RepeatedRequest:
+    fields = {"groups": (group_id,), "include_authorized_operations": False}
     return RepeatedRequest(client, api("describe_groups", 5).request(1, **fields), DESCRIBE_PAUSE_S)
 
 

@@ -24,19 +24,22 @@ _PARENT = 1
 def descendants(pid: int) -> set[int]:
     """The descendants of a process; empty without ``/proc``."""
     parents = {int(path.name): _stat(int(path.name))[1] for path in Path("/proc").glob("[0-9]*")}
-    found: set[int] = set()
-    while more := {one for one, stat in parents.items() if stat and int(stat[_PARENT]) in found | {pid}} - found:
-        found |= more
-    return found
+    descendants: set[int] = set()
+    while (
+        children := {child for child, stat in parents.items() if stat and int(stat[_PARENT]) in descendants | {pid}}
+        - descendants
+    ):
+        descendants |= children
+    return descendants
 
 
 def cpu_ticks(pids: Iterable[int]) -> Counter[str]:
     """CPU time of these processes and of their ended children, by program name."""
-    used: Counter[str] = Counter()
+    cpu_by_process: Counter[str] = Counter()
     for pid in pids:
         name, stat = _stat(pid)
-        used[name] += sum(map(int, stat[_TICKS]))
-    return used
+        cpu_by_process[name] += sum(map(int, stat[_TICKS]))
+    return cpu_by_process
 
 
 def _stat(pid: int) -> tuple[str, list[str]]:
@@ -55,11 +58,11 @@ class ProcessUsage:
     Without ``/proc`` both are 0.
     """
 
-    def __init__(self, others: Iterable[int] = ()) -> None:
+    def __init__(self, pids: Iterable[int] = ()) -> None:
         self.cpu_s: dict[str, float] = {}
         self.peak_bytes = 0
         self._began: Counter[str] = Counter()
-        self._others = set(others)
+        self._others = set(pids)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._sample_repeatedly, daemon=True)
 

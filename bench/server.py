@@ -36,7 +36,7 @@ from callboard.bench.wire import Client
 PIPELINED = 16
 WARM_UP_S = 0.3
 QUICK_S = 0.5
-OFFSETS_PARTITIONS = 50  # Kafka's default, and ours
+OFFSETS_PARTITIONS = 50  # the default of Kafka and of Callboard
 MEMORY_GROUPS = 1000
 MEMORY_CONNECTIONS = 50
 READY_RUNS = 7
@@ -171,12 +171,12 @@ def run(options: argparse.Namespace) -> Result:
         bare = stack.enter_context(Server(["-m", "callboard.bench.bare_server"], "the bare server"))
         if options.target is None:
             server = stack.enter_context(callboard_server())
-            ours = _measured_server(stack, options, "callboard", server.address, server.pid)
+            measured = _measured_server(stack, options, "callboard", server.address, server.pid)
         else:
-            ours = _measured_server(stack, options, "target", options.target, None)
-        rounds = _interleaved((_measured_server(stack, options, BARE, bare.address, bare.pid), ours), options)
-        compared = ours.load.verify()
-        ours.load.leave()
+            measured = _measured_server(stack, options, "target", options.target, None)
+        rounds = _interleaved((_measured_server(stack, options, BARE, bare.address, bare.pid), measured), options)
+        compared = measured.load.verify()
+        measured.load.leave()
     rows = _rows(rounds, options.connections)
     if options.target is not None:
         return Result(rows, compared, [], None)
@@ -223,32 +223,36 @@ def _rows(rounds: Rounds, connections: int) -> list[Row]:
 
 def _row(rounds: Rounds, key: tuple[str, str, int], connections: int) -> Row:
     server, requests, in_flight = key
-    own = rounds[key]
-    outcomes = [each.outcome for each in own]
-    rate = summarise([each.rate for each in own])
-    resident = own[-1].resident
+    key_rounds = rounds[key]
+    outcomes = [measured_round.outcome for measured_round in key_rounds]
+    rate = summarise([measured_round.rate for measured_round in key_rounds])
+    resident = key_rounds[-1].resident
     return Row(
         server,
         requests,
         connections,
         in_flight,
         rate.median,
-        rate.spread if len(own) > 1 else None,
-        None if server == BARE else _ratio(own, rounds[BARE, requests, in_flight]).median,
-        None if requests == HEARTBEATS or server == BARE else _ratio(own, rounds[server, HEARTBEATS, in_flight]).median,
-        1e3 * summarise([each.latency_p50_s for each in outcomes]).median,
-        1e3 * summarise([each.latency_p99_s for each in outcomes]).median,
-        median_or_none([_each_us(each.server_cpu_s, each.answers) for each in outcomes]),
-        summarise([1e6 * each.load_cpu_s / each.answers for each in outcomes]).median,
-        median_or_none([_share(each.server_cpu_s, each.elapsed_s) for each in outcomes]),
-        summarise([each.load_cpu_s / each.elapsed_s for each in outcomes]).median,
-        summarise([each.ready_each_poll for each in outcomes]).median,
+        rate.spread if len(key_rounds) > 1 else None,
+        None if server == BARE else _ratio(key_rounds, rounds[BARE, requests, in_flight]).median,
+        None
+        if requests == HEARTBEATS or server == BARE
+        else _ratio(key_rounds, rounds[server, HEARTBEATS, in_flight]).median,
+        1e3 * summarise([outcome.latency_p50_s for outcome in outcomes]).median,
+        1e3 * summarise([outcome.latency_p99_s for outcome in outcomes]).median,
+        median_or_none([_each_us(outcome.server_cpu_s, outcome.answers) for outcome in outcomes]),
+        summarise([1e6 * outcome.load_cpu_s / outcome.answers for outcome in outcomes]).median,
+        median_or_none([_share(outcome.server_cpu_s, outcome.elapsed_s) for outcome in outcomes]),
+        summarise([outcome.load_cpu_s / outcome.elapsed_s for outcome in outcomes]).median,
+        summarise([outcome.ready_each_poll for outcome in outcomes]).median,
         None if resident is None else resident / 1e6,
     )
 
 
-def _ratio(own: Sequence[Round], other: Sequence[Round]) -> MedianAndSpread:
-    return summarise([one.rate / base.rate for one, base in zip(own, other, strict=True)])
+def _ratio(rounds: Sequence[Round], base_rounds: Sequence[Round]) -> MedianAndSpread:
+    return summarise(
+        [measured_round.rate / base_round.rate for measured_round, base_round in zip(rounds, base_rounds, strict=True)]
+    )
 
 
 def _each_us(cpu_s: float | None, answers: int) -> float | None:
@@ -363,15 +367,17 @@ def _commits_note(target: str | None) -> str:
 
 def _load_note(rows: Sequence[Row]) -> str:
     """A note on whether the load generator can have been the bottleneck."""
-    dear = [row for row in rows if row.server_cpu_us is not None and row.load_cpu_us > LEAN_SHARE * row.server_cpu_us]
+    load_bound = [
+        row for row in rows if row.server_cpu_us is not None and row.load_cpu_us > LEAN_SHARE * row.server_cpu_us
+    ]
     text = (
         "Load: connections x requests in flight on each. Us/req: CPU time in microseconds. Ready per poll: the number "
         "of connections with a waiting response when the load generator polled. If nearly all connections are ready, "
         "the load generator is the bottleneck."
     )
-    if not dear:
+    if not load_bound:
         return text
-    names = ", ".join(f"{row.server} {row.requests} {row.connections} x {row.in_flight}" for row in dear)
+    names = ", ".join(f"{row.server} {row.requests} {row.connections} x {row.in_flight}" for row in load_bound)
     return (
         f"{text} The load generator's CPU time per request is close to the server's for: {names}. With one request in "
         "flight, most CPU time on both sides is one send and one recv in the kernel; such a row is a lower bound "

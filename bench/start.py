@@ -39,10 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (BenchError, OSError) as error:
         print(f"start: {error}", file=sys.stderr)
         return 1
-    found = {kind: summarise([1000 * seconds for seconds in taken]) for kind, taken in times.items()}
-    _show(found, options.rounds)
+    summaries = {kind: summarise([1000 * seconds for seconds in times_s]) for kind, times_s in times.items()}
+    _show(summaries, options.rounds)
     if options.json is not None:
-        write_json(options.json, {"machine": machine(), "rounds": options.rounds, "ms": _to_json(found)})
+        write_json(options.json, {"machine": machine(), "rounds": options.rounds, "ms": _to_json(summaries)})
     return 0
 
 
@@ -63,53 +63,53 @@ def run(rounds: int, parent: Path) -> Times:
     """Seconds of each kind. The first round is not counted, since it imports modules and writes bytecode."""
     times: Times = {}
     for number in range(rounds + 1):
-        found: dict[str, float] = {}
+        seconds_by_kind: dict[str, float] = {}
         with tempfile.TemporaryDirectory(prefix="start-", dir=parent) as folder:
-            _processes(Path(folder), found)
-            asyncio.run(_embedded(Path(folder), found))
-        _thread(found)
+            _processes(Path(folder), seconds_by_kind)
+            asyncio.run(_embedded(Path(folder), seconds_by_kind))
+        _thread(seconds_by_kind)
         if number:
-            for kind, seconds in found.items():
+            for kind, seconds in seconds_by_kind.items():
                 times.setdefault(kind, []).append(seconds)
     return times
 
 
-def _processes(folder: Path, found: dict[str, float]) -> None:
-    began = time.perf_counter()
+def _processes(folder: Path, seconds_by_kind: dict[str, float]) -> None:
+    started_s = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import asyncio"], check=True)
-    found[BARE] = time.perf_counter() - began
+    seconds_by_kind[BARE] = time.perf_counter() - started_s
     arguments = ["-m", "callboard", "serve", "--listen", "127.0.0.1:0", "--data", str(folder / "server")]
     with Server(arguments, "callboard serve") as server:
-        found[SERVER] = server.ready_s
+        seconds_by_kind[SERVER] = server.ready_s
 
 
-async def _embedded(folder: Path, found: dict[str, float]) -> None:
+async def _embedded(folder: Path, seconds_by_kind: dict[str, float]) -> None:
     coordinator = Coordinator(folder / "embedded", "127.0.0.1:0")
-    found[FOLDER] = await _timed(coordinator.start)
-    found[FOLDER_STOP] = await _timed(coordinator.stop)
+    seconds_by_kind[FOLDER] = await _timed(coordinator.start)
+    seconds_by_kind[FOLDER_STOP] = await _timed(coordinator.stop)
     coordinator = Coordinator()
-    found[MEMORY] = await _timed(coordinator.start)
-    found[MEMORY_STOP] = await _timed(coordinator.stop)
-    many = [Coordinator(listen="127.0.0.1:0") for _ in range(TOGETHER)]
-    began = time.perf_counter()
-    for coordinator in many:
+    seconds_by_kind[MEMORY] = await _timed(coordinator.start)
+    seconds_by_kind[MEMORY_STOP] = await _timed(coordinator.stop)
+    coordinators = [Coordinator(listen="127.0.0.1:0") for _ in range(TOGETHER)]
+    started_s = time.perf_counter()
+    for coordinator in coordinators:
         await coordinator.start()
-    found[TEN] = time.perf_counter() - began
-    for coordinator in many:
+    seconds_by_kind[TEN] = time.perf_counter() - started_s
+    for coordinator in coordinators:
         await coordinator.stop()
 
 
-def _thread(found: dict[str, float]) -> None:
-    began = time.perf_counter()
+def _thread(seconds_by_kind: dict[str, float]) -> None:
+    started_s = time.perf_counter()
     with Coordinator.in_thread():
         pass
-    found[THREAD] = time.perf_counter() - began
+    seconds_by_kind[THREAD] = time.perf_counter() - started_s
 
 
 async def _timed(call: Callable[[], Awaitable[None]]) -> float:
-    began = time.perf_counter()
+    started_s = time.perf_counter()
     await call()
-    return time.perf_counter() - began
+    return time.perf_counter() - started_s
 
 
 class Aim(NamedTuple):
@@ -122,17 +122,18 @@ class Aim(NamedTuple):
 AIMS = (Aim(SERVER, 300), Aim(FOLDER, 100), Aim(MEMORY, 20))
 
 
-def _show(found: Mapping[str, MedianAndSpread], rounds: int) -> None:
-    rows = [[kind, f"{result.median:.1f}", f"{result.spread:.0%}"] for kind, result in found.items()]
+def _show(summaries: Mapping[str, MedianAndSpread], rounds: int) -> None:
+    rows = [[kind, f"{result.median:.1f}", f"{result.spread:.0%}"] for kind, result in summaries.items()]
     notes = [
-        f"{aim.kind}: target at most {aim.most_ms:g} ms: {'met' if found[aim.kind].median <= aim.most_ms else 'missed'}"
+        f"{aim.kind}: target at most {aim.most_ms:g} ms: "
+        f"{'met' if summaries[aim.kind].median <= aim.most_ms else 'missed'}"
         for aim in AIMS
     ]
     print_table(f"median of {rounds} starts, after one warm-up", ("start of", "ms", "spread"), rows, notes)
 
 
-def _to_json(found: Mapping[str, MedianAndSpread]) -> dict[str, float]:
-    return {kind: result.median for kind, result in found.items()}
+def _to_json(summaries: Mapping[str, MedianAndSpread]) -> dict[str, float]:
+    return {kind: result.median for kind, result in summaries.items()}
 
 
 if __name__ == "__main__":

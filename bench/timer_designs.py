@@ -347,13 +347,13 @@ DESIGNS: dict[str, Callable[[int], TimerDesign]] = {
 def measure(name: str, work: TimerWorkload, count: int) -> dict[str, float]:
     """Schedule, renew and expire all items, schedule and cancel them. Times in ns per operation, bytes per item."""
     dues, renewed, order = _plan(work, count)
-    before = _resident()
+    bytes_before = _resident()
     design = DESIGNS[name](count)
     figures = {"insert_ns": _timed(count, lambda: design.fill(dues))}
-    figures["bytes"] = (_resident() - before) / count
+    figures["bytes"] = (_resident() - bytes_before) / count
     gc.freeze()  # as a server does after loading
     figures["renew_ns"] = _timed(count, lambda: design.renew(order, renewed))
-    figures["renewed_bytes"] = (_resident() - before) / count
+    figures["renewed_bytes"] = (_resident() - bytes_before) / count
     if isinstance(design, Objects):
         figures["cancel_ns"] = _timed(count, lambda: design.cancel(order))
         return figures
@@ -361,8 +361,8 @@ def measure(name: str, work: TimerWorkload, count: int) -> dict[str, float]:
     end = work.last + RENEWAL_TICKS_MAX
     design.fill(array("q", (end + due for due in dues)))
     figures["cancel_ns"] = _timed(count, lambda: design.cancel(order))
-    if left := design.names(design.advance(2 * end)):
-        raise BenchError(f"{name}: {len(left)} expired although all were cancelled")
+    if unexpired := design.names(design.advance(2 * end)):
+        raise BenchError(f"{name}: {len(unexpired)} expired although all were cancelled")
     design.close()
     return figures
 

@@ -129,12 +129,12 @@ def run(options: argparse.Namespace) -> list[Row]:
         for design in designs
     }
     figures: Figures = {job: [] for job in jobs}
-    done = interleaved(jobs, options.rounds, TIMEOUT_S)
+    results = interleaved(jobs, options.rounds, TIMEOUT_S)
     console = Console(stderr=True)
-    for job, found in track(
-        done, "timers", options.rounds * len(jobs), console=console, disable=not console.is_terminal
+    for job, result in track(
+        results, "timers", options.rounds * len(jobs), console=console, disable=not console.is_terminal
     ):
-        figures[job].append(found)
+        figures[job].append(result)
     return [_row(figures, job) for job in jobs]
 
 
@@ -144,14 +144,17 @@ def _count(options: argparse.Namespace, work: str) -> int:
 
 
 def _row(figures: Figures, job: DesignRun) -> Row:
-    own = figures[job]
+    results = figures[job]
     wheel = figures[DesignRun(job.work, WHEEL)]
-    times = [name for name in own[0] if name.endswith("_ns") and name in wheel[0]]
+    times = [name for name in results[0] if name.endswith("_ns") and name in wheel[0]]
     return Row(
         job.work,
         job.design,
-        {name: median(each[name] for each in own) for name in own[0]},
-        {name: ratios([one[name] for one in own], [one[name] for one in wheel]).median for name in times},
+        {name: median(result[name] for result in results) for name in results[0]},
+        {
+            name: ratios([result[name] for result in results], [result[name] for result in wheel]).median
+            for name in times
+        },
         _over_objects(figures, job, "bytes"),
         _over_objects(figures, job, "renewed_bytes"),
     )
@@ -162,7 +165,7 @@ def _over_objects(figures: Figures, job: DesignRun, name: str) -> float | None:
     if job.work == EMPTY or job.design == OBJECTS:
         return None
     bare = figures[DesignRun(job.work, OBJECTS)]
-    return median(one[name] - base["bytes"] for one, base in zip(figures[job], bare, strict=True))
+    return median(result[name] - base_result["bytes"] for result, base_result in zip(figures[job], bare, strict=True))
 
 
 # Showing --------------------------------------------------------------------------------------------------------------
@@ -224,15 +227,15 @@ def _notes(rows: Sequence[Row]) -> list[str]:
 
 def _aims(options: argparse.Namespace, rows: Sequence[Row]) -> list[list[str]]:
     by_job: Mapping[tuple[str, str], Row] = {(row.work, row.design): row for row in rows}
-    near, hour = by_job["near", WHEEL], by_job["hour", WHEEL]
+    near_row, hour_row = by_job["near", WHEEL], by_job["hour", WHEEL]
     size = f"at {options.timers:,} timers" + (
         "" if options.timers == AIM_TIMERS else f" (the target is for {AIM_TIMERS:,})"
     )
     return [
-        [f"worst tick, {size}", f"< {WORST_MS_AIM:g} ms", f"{near.figures['worst_ms']:.2f} ms"],
-        ["the same an hour ahead", f"< {WORST_MS_AIM:g} ms", f"{hour.figures['worst_ms']:.2f} ms"],
-        ["the wheel's own bytes per timer", f"<= {BYTES_AIM} B", f"{_figure(near.own_bytes, '.0f')} B"],
-        ["the same an hour ahead", f"<= {BYTES_AIM} B", f"{_figure(hour.own_bytes, '.0f')} B"],
+        [f"worst tick, {size}", f"< {WORST_MS_AIM:g} ms", f"{near_row.figures['worst_ms']:.2f} ms"],
+        ["the same an hour ahead", f"< {WORST_MS_AIM:g} ms", f"{hour_row.figures['worst_ms']:.2f} ms"],
+        ["the wheel's own bytes per timer", f"<= {BYTES_AIM} B", f"{_figure(near_row.own_bytes, '.0f')} B"],
+        ["the same an hour ahead", f"<= {BYTES_AIM} B", f"{_figure(hour_row.own_bytes, '.0f')} B"],
     ]
 
 

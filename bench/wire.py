@@ -95,15 +95,15 @@ class Client:
     def receive(self) -> Any:
         """The response to the request that was sent, as kio's entity."""
         assert self._pending is not None
-        what = f"{self._pending.name} v{self._pending.version}"
+        request = f"{self._pending.name} v{self._pending.version}"
         try:
             return self._pending.read_answer(self._connection.receive(), self._correlation_id)
         except frames.BadResponse as error:
-            raise BenchError(f"the server answered {what} with {error}") from None
+            raise BenchError(f"the server answered {request} with {error}") from None
         except TimeoutError:
-            raise BenchError(f"no answer to {what} in {self.socket.gettimeout():.0f} s") from None
+            raise BenchError(f"no answer to {request} in {self.socket.gettimeout():.0f} s") from None
         except ConnectionEnded:
-            raise BenchError(f"the server closed the connection instead of answering {what}") from None
+            raise BenchError(f"the server closed the connection instead of answering {request}") from None
 
     def close(self) -> None:
         self._connection.close()

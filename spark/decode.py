@@ -259,8 +259,8 @@ class _OffsetColumns:
         bounds[-1] = bounds[-2] if count else 0
         buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self._chunk.data)]
         pieces = pa.Array.from_buffers(pa.binary(), 2 * count, buffers)
-        even = pa.array(np.arange(0, 2 * count, 2), mask=None if is_present is None else ~is_present)
-        return pieces.take(even).cast(pa.string())
+        even_indexes = pa.array(np.arange(0, 2 * count, 2), mask=None if is_present is None else ~is_present)
+        return pieces.take(even_indexes).cast(pa.string())
 
 
 def _times(time_ms: Array, is_present: Array | None = None) -> pa.Array:
@@ -282,8 +282,8 @@ def _merged(
         yield others
         return
     order = np.argsort(np.concatenate([plain_indexes, np.asarray(other_indexes, dtype=np.int64)]), kind="stable")
-    both = pa.Table.from_batches([plain, others]).combine_chunks().take(pa.array(order))
-    yield from both.combine_chunks().to_batches()
+    combined = pa.Table.from_batches([plain, others]).combine_chunks().take(pa.array(order))
+    yield from combined.combine_chunks().to_batches()
 
 
 def _array(column: Any) -> Array:

@@ -96,10 +96,10 @@ def find_log(path: str) -> LogLocation:
     folders = {int(match[1]): root / match[0] for name in names if (match := _FOLDER.fullmatch(name))}
     if not folders and INFO_NAME not in names:
         exists = bool(names) or (not isinstance(disk, RemoteDisk) and root.is_dir())
-        found = f"neither {INFO_NAME} nor a folder {TOPIC}-N" if exists else "no folder"
+        description = f"neither {INFO_NAME} nor a folder {TOPIC}-N" if exists else "no folder"
         raise FileNotFoundError(
-            f"{path}: found {found}, expected the data folder of a server, or Kafka's; give the folder that contains"
-            " the partitions' folders"
+            f"{path}: found {description}, expected the data folder of a server, or Kafka's; give the folder that"
+            " contains the partitions' folders"
         )
     partition_count = None
     if INFO_NAME in names:

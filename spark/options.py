@@ -20,7 +20,7 @@ PARTITION_MAX = 1_000_000  # no topic has so many partitions; a larger number is
 
 
 class Options(NamedTuple):
-    """What to read. None means everything.
+    """The records to read. None means no restriction.
 
     ``live``: only the newest record of each key, without deleted ones. ``since_ms``: only records from that time on, in
     ms since 1970. ``is_permissive``: damage becomes a row of kind ``damage`` instead of an error. ``rows_per_trigger``:

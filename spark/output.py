@@ -86,15 +86,15 @@ def text_table(table: pa.Table) -> Table:
 def json_value(cell: Any) -> Any:
     """A value for JSON: times in ISO 8601 and UTC, fractions with six significant digits, integers in full."""
     if isinstance(cell, datetime):
-        aware = cell.astimezone(UTC) if cell.tzinfo else cell.replace(tzinfo=UTC)
-        return aware.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        utc_cell = cell.astimezone(UTC) if cell.tzinfo else cell.replace(tzinfo=UTC)
+        return utc_cell.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(cell, date):
         return cell.isoformat()
     if isinstance(cell, float):
         return _rounded(cell) if math.isfinite(cell) else None
     if isinstance(cell, bytes):
         return cell.hex()
-    return [json_value(each) for each in cell] if isinstance(cell, list) else cell
+    return [json_value(element) for element in cell] if isinstance(cell, list) else cell
 
 
 def _rounded(number: float) -> float:
@@ -107,7 +107,7 @@ def _cell(cell: Any) -> Cell:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return " ".join(str(each) for each in value)
+        return " ".join(str(element) for element in value)
     if isinstance(value, float):
         return int(value) if value.is_integer() else f"{value:g}"
     return value if isinstance(value, str | int | None) else str(value)

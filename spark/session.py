@@ -40,11 +40,11 @@ SETTINGS = {
 
 def missing_java() -> str | None:
     """Why Spark cannot start on this machine; None if it can."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(Path(home, "bin", "java") if home else "java")
+    java_home = os.environ.get("JAVA_HOME")
+    java = shutil.which(Path(java_home, "bin", "java") if java_home else "java")
     if java is None:
-        found = "found none at JAVA_HOME or on the PATH"
-        return f"Spark needs Java {MIN_JAVA_VERSION} or newer: {found}; sudo apt install openjdk-17-jre-headless"
+        description = "found none at JAVA_HOME or on the PATH"
+        return f"Spark needs Java {MIN_JAVA_VERSION} or newer: {description}; sudo apt install openjdk-17-jre-headless"
     output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = _VERSION.search(output)
     if version is None or int(version[1]) < MIN_JAVA_VERSION:
@@ -66,9 +66,9 @@ def check_environment(master: str | None) -> None:
 def short_message(error: Exception) -> str:
     """The line of a Spark error that states the cause: the first of a Java error, the last of a Python error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\tat ")]
-    causes = [line for line in lines if "Error: " in line or "Exception: " in line or line.startswith("[")]
-    is_first = isinstance(error, Py4JError) or causes[:1] == lines[:1]
-    message = (causes or lines or ["failed without an error message"])[0 if is_first else -1]
+    error_lines = [line for line in lines if "Error: " in line or "Exception: " in line or line.startswith("[")]
+    is_first = isinstance(error, Py4JError) or error_lines[:1] == lines[:1]
+    message = (error_lines or lines or ["failed without an error message"])[0 if is_first else -1]
     return message.removeprefix(": ")[:SHORT_MESSAGE_MAX_CHARS]
 
 

@@ -78,9 +78,9 @@ class LogEndTracker:
 
     def nearest_position(self, offset: int) -> FilePosition | None:
         """The last known position at or before an offset. Forgets the positions before it."""
-        before = [position for position in self._known_positions if position.offset <= offset]
-        self._known_positions = before[-1:] + self._known_positions[len(before) :]
-        return before[-1] if before else None
+        earlier_positions = [position for position in self._known_positions if position.offset <= offset]
+        self._known_positions = earlier_positions[-1:] + self._known_positions[len(earlier_positions) :]
+        return earlier_positions[-1] if earlier_positions else None
 
     def _end(self) -> int:
         manifest, files = log_files(self._disk, self._folder)
@@ -138,8 +138,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for number, end_offset in end.items():
             if (first := start.get(number, 0)) < end_offset:
                 tracker = self._end_trackers.get(int(number))
-                hint = tracker.nearest_position(first) if tracker else None
-                ranges.append(OffsetRange(int(number), first, end_offset, hint))
+                nearest = tracker.nearest_position(first) if tracker else None
+                ranges.append(OffsetRange(int(number), first, end_offset, nearest))
         sizes = {offset_range: offset_range.end - offset_range.first for offset_range in ranges}
         return [StreamTask(task) for task in distribute(sizes, -(-sum(sizes.values()) // TASK_ROWS)) if task]
 

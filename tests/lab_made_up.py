@@ -29,15 +29,15 @@ def step(engine: str, number: int = 1, case: Case = HEARTBEATS) -> MeasurementSt
     return MeasurementStep(number, *case, engine, 1.0, 1)
 
 
-def line(of: MeasurementStep, rate: float, **more: Any) -> str:
+def line(measurement_step: MeasurementStep, rate: float, **more: Any) -> str:
     """A line as printed by a measured process, with all fields."""
-    told = {
-        "engine": of.engine,
-        "workload": of.workload,
-        "groups": of.groups,
+    fields = {
+        "engine": measurement_step.engine,
+        "workload": measurement_step.workload,
+        "groups": measurement_step.groups,
         "members_a_group": 5,
         "clients": 64,
-        "seed": of.seed,
+        "seed": measurement_step.seed,
         "requests": int(rate * 2),
         "elapsed_s": 2.0,
         "throughput": rate,
@@ -46,22 +46,22 @@ def line(of: MeasurementStep, rate: float, **more: Any) -> str:
         "ccdf": [[1e6 / rate, 0.5], [4e6 / rate, 0.01], [9e6 / rate, 0.001]],
         "bytes_a_group": 4321.0,
         "context_switches": {"voluntary": 30, "involuntary": 10},
-        "lock_wait_s": 0.25 if "lock" in of.engine else None,
-        "loop_pause_max_ms": 3.25 if "loop" in of.engine else None,
+        "lock_wait_s": 0.25 if "lock" in measurement_step.engine else None,
+        "loop_pause_max_ms": 3.25 if "loop" in measurement_step.engine else None,
         "fairness": {"jain": 0.875, "cold_p99_us": 5e6 / rate, "hot_p99_us": 8e6 / rate},
         "right": True,
         "wrong": [],
         "python": {"version": "3.11.7", "implementation": "CPython", "free_threaded": False, "gil_enabled": True},
     }
-    return json.dumps({**told, **more})
+    return json.dumps({**fields, **more})
 
 
 def measured(rates: Mapping[str, Iterable[float]], case: Case = HEARTBEATS) -> list[Measurement]:
     """Right measurements: each engine with its rate in each round."""
     return [
         read_line(step(engine, number, case), line(step(engine, number, case), rate))
-        for engine, own in rates.items()
-        for number, rate in enumerate(own, 1)
+        for engine, engine_rates in rates.items()
+        for number, rate in enumerate(engine_rates, 1)
     ]
 
 
@@ -83,14 +83,14 @@ def made_up_run(measurements: list[Measurement], planned: int | None = None) -> 
 def mixed_run() -> LabRun:
     """One engine is wrong, one failed in a round, and a number is missing in one case."""
     right = measured({"actor-loop": [300, 310, 320], "lock-group": [100, 155, 80], "actor-threads": [50]})
-    wrong = line(step("lock-global"), 999_999, right=False, wrong=["group g3: generation 4, expected <5>"])
+    wrong_line = line(step("lock-global"), 999_999, right=False, wrong=["group g3: generation 4, expected <5>"])
     storm = Case("join-one", 1)
     reference = line(step("actor-loop", 1, storm), 777, bytes_a_group=None, loop_pause_max_ms=math.nan, fairness={})
     return made_up_run(
         [
             *right,
             failure(step("actor-threads", 2), "it hung. The end of its standard error:\nBoom: 42"),
-            read_line(step("lock-global"), wrong),
+            read_line(step("lock-global"), wrong_line),
             read_line(step("actor-loop", 1, storm), reference),
             failure(step("lock-group", 1, storm), "out of memory"),
         ]

@@ -1,6 +1,6 @@
-"""``python tests/mutate.py [NAME ...]``: plant known mistakes, one at a time, and show how the simulation finds them.
+"""``python tests/mutate.py [NAME ...]``: plant known bugs, one at a time, and print how the simulation finds them.
 
-The exit code is 1 if one is not found within ``SEEDS_MAX`` seeds. NAME: a part of the name of a mutant.
+The exit code is 1 if a bug is not found within ``SEEDS_MAX`` seeds. NAME: a part of the name of a mutant.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 
 class MutantResult(NamedTuple):
-    """``seeds``: the number of seeds until it was found; None if it was not. ``finding``: the failure."""
+    """``seeds``: the number of seeds until the bug was found; None if it was not. ``finding``: the failure."""
 
     name: str
     seeds: int | None
@@ -39,7 +39,7 @@ def run_mutant(name: str, seeds_max: int = SEEDS_MAX) -> MutantResult:
             failure = run_seed(SCENARIOS[mutant.scenario], seed).failure
             if failure is not None:
                 return MutantResult(name, seed + 1, f"{mutant.scenario}: {type(failure).__name__}: {failure}")
-    return MutantResult(name, None, f"{mutant.scenario}: nothing was found")
+    return MutantResult(name, None, f"{mutant.scenario}: no failure was found")
 
 
 def main(arguments: list[str]) -> int:
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
 
     names = [name for name in MUTATIONS if not arguments or any(part in name for part in arguments)]
     survivors = 0
-    print(f"{'planted mistake':46}  seeds  found as")
+    print(f"{'planted bug':46}  seeds  found as")
     with multiprocessing.get_context("spawn").Pool() as pool:
         for name, seeds, finding in pool.imap(run_mutant, names):
             survivors += seeds is None

@@ -179,8 +179,8 @@ class Cell:
         return self._apply_effects()
 
     def _leave(self, request: LeaveGroup, reply_to: ReplyTo) -> Answers:
-        left = self.group.leave(request, self.effects)
-        return (*self._apply_effects(), (reply_to, left))
+        response = self.group.leave(request, self.effects)
+        return (*self._apply_effects(), (reply_to, response))
 
     def _fetch(self, request: OffsetFetch, reply_to: ReplyTo) -> Answers:
         return ((reply_to, self.data.offsets.fetch(request)),)

@@ -140,10 +140,10 @@ class ClientRunner:
 
     def start_next_clients(self) -> bool:
         """Start the scripts of the next clients; False if there are no more."""
-        some = list(islice(self._beginnings, len(self.clients) // START_STEPS + 1))
-        for client, answer in some:
+        next_clients = list(islice(self._beginnings, len(self.clients) // START_STEPS + 1))
+        for client, answer in next_clients:
             self._go_on(client, answer)
-        return bool(some)
+        return bool(next_clients)
 
     def _begin_all(self) -> Iterator[tuple[Client, Any]]:
         """All clients send their first request before any sends a second, so that the number in flight is reached."""
@@ -152,9 +152,9 @@ class ClientRunner:
         self._all_begun = True
         yield from self._held
 
-    def settle(self, item: tuple[ResponseSlot, Any]) -> None:
+    def settle(self, response: tuple[ResponseSlot, Any]) -> None:
         """Handle a response: record it and resume the script."""
-        slot, answer = item
+        slot, answer = response
         now_ns = perf_counter_ns()
         if slot.answered:
             self.second_answers.append(f"{slot.request} was answered again: {answer}")

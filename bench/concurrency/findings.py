@@ -24,7 +24,7 @@ from callboard.bench.concurrency.results import (
 )
 from callboard.bench.concurrency.styles import ACTORS, count, kb, ms, percent, rate, significant, times
 
-BUYS = (
+ADVANTAGES = (
     "No lock order. A handler has exclusive access to its group and takes no second lock, so lock order and deadlocks "
     "are not an issue.",
     "No lock held during disk access or a reply. A commit that waits for the disk is a message that has not arrived "
@@ -50,7 +50,7 @@ class Finding(NamedTuple):
 
 
 class EngineComparison(NamedTuple):
-    """Two engines on one case: the median of each round's ratio, and in how many rounds the first was faster."""
+    """Two engines on one case. ``ratio``: the median of the rounds' ratios; ``won``: rounds that the winner won."""
 
     case: Case
     winner: Summary
@@ -66,47 +66,49 @@ class EngineComparison(NamedTuple):
 
 def findings(run: LabRun, table: SummaryTable) -> list[Finding]:
     """The conclusion, the most important findings first."""
-    parts = (_rightness, _fastest, _locks, _buys, _costs)
+    parts = (_correctness, _fastest, _locks, _advantages, _costs)
     return [*(part(run, table) for part in parts), _scope(run)]
 
 
 def key_sentences(run: LabRun, table: SummaryTable) -> list[str]:
     """A summary of the run in a few sentences."""
-    first = [ranked[0] for own in table.values() if (ranked := ranking(own))]
-    sentences = [*_rightness(run, table).sentences]
+    first = [ranked[0] for summaries in table.values() if (ranked := ranking(summaries))]
+    sentences = [*_correctness(run, table).sentences]
     if first:
         sentences.append(f"Fastest by the median, of {count(len(table), 'case')}: {_winners(first)}.")
-    return [*sentences, *_locks(run, table).sentences, *_by_chance(run)]
+    return [*sentences, *_locks(run, table).sentences, *_significance(run)]
 
 
-def ranking(own: dict[str, Summary]) -> list[Summary]:
+def ranking(summaries: dict[str, Summary]) -> list[Summary]:
     """The correct engines, the fastest first."""
-    return sorted((each for each in own.values() if each.rounds), key=_median, reverse=True)
+    return sorted((summary for summary in summaries.values() if summary.rounds), key=_median, reverse=True)
 
 
-def compare_engines(one: Summary, other: Summary) -> EngineComparison | None:
+def compare_engines(first: Summary, second: Summary) -> EngineComparison | None:
     """Compare two engines; the winner is faster by the median of ratios. None without a common round."""
-    ratios = ratios_by_round(one.rounds, other.rounds).values()
+    ratios = ratios_by_round(first.rounds, second.rounds).values()
     if not ratios:
         return None
     if median(ratios) < 1:
-        return compare_engines(other, one)
-    return EngineComparison(one.case, one, other, median(ratios), sum(ratio > 1 for ratio in ratios), len(ratios))
+        return compare_engines(second, first)
+    return EngineComparison(first.case, first, second, median(ratios), sum(ratio > 1 for ratio in ratios), len(ratios))
 
 
-def certainty(won: int, rounds: int) -> str:
+def certainty(rounds_won: int, rounds: int) -> str:
     """The number of rounds that the winner won; a comparison is decided only if it won all."""
     if rounds == 1:
         return "the one round"
-    return f"each of {rounds} rounds" if won == rounds else f"{won} of {rounds}: not decided"
+    return f"each of {rounds} rounds" if rounds_won == rounds else f"{rounds_won} of {rounds}: not decided"
 
 
 def _median(summary: Summary) -> float:
     return summary.throughput.median if summary.throughput else 0.0
 
 
-def _winners(best: Iterable[Summary]) -> str:
-    return ", ".join(f"{engine} in {won}" for engine, won in Counter(each.engine for each in best).most_common())
+def _winners(winners: Iterable[Summary]) -> str:
+    return ", ".join(
+        f"{engine} in {cases}" for engine, cases in Counter(summary.engine for summary in winners).most_common()
+    )
 
 
 def case_name(case: Case) -> str:
@@ -116,28 +118,28 @@ def case_name(case: Case) -> str:
 # Correctness ----------------------------------------------------------------------------------------------------------
 
 
-def _rightness(run: LabRun, table: SummaryTable) -> Finding:
-    statuses = Counter(each.status for each in run.measurements)
-    bad = statuses[WRONG] + statuses[FAILED]
+def _correctness(run: LabRun, table: SummaryTable) -> Finding:
+    statuses = Counter(measurement.status for measurement in run.measurements)
+    bad_count = statuses[WRONG] + statuses[FAILED]
     total = len(run.measurements)
-    if not bad:
+    if not bad_count:
         text = f"All {count(total, 'measurement')} ended in the state that the oracle computed."
         return Finding("Correctness", [text, *_unfinished(run)])
     text = (
-        f"Of {count(total, 'measurement')}, {statuses[WRONG]} ended in a wrong state{_who(run, WRONG)} and "
-        f"{statuses[FAILED]} failed{_who(run, FAILED)}. A wrong engine has no figures and is not compared."
+        f"Of {count(total, 'measurement')}, {statuses[WRONG]} ended in a wrong state{_engines_with(run, WRONG)} and "
+        f"{statuses[FAILED]} failed{_engines_with(run, FAILED)}. A wrong engine has no figures and is not compared."
     )
     points = [
-        f"{each.engine} on {case_name(each.case)}: {reason}"
-        for own in table.values()
-        for each in own.values()
-        for reason in each.reasons
+        f"{summary.engine} on {case_name(summary.case)}: {reason}"
+        for summaries in table.values()
+        for summary in summaries.values()
+        for reason in summary.reasons
     ]
     return Finding("Correctness", [text, *_unfinished(run)], points)
 
 
-def _who(run: LabRun, status: str) -> str:
-    names = dict.fromkeys(each.step.engine for each in run.measurements if each.status == status)
+def _engines_with(run: LabRun, status: str) -> str:
+    names = dict.fromkeys(measurement.step.engine for measurement in run.measurements if measurement.status == status)
     return f" ({', '.join(names)})" if names else ""
 
 
@@ -153,12 +155,12 @@ def _unfinished(run: LabRun) -> list[str]:
 
 def _fastest(run: LabRun, table: SummaryTable) -> Finding:
     columns = ("case", "fastest", "requests/s", f"times {BASE}", "next", "times the next", "faster in", "slowest")
-    rows = [(case_name(case), *_fastest_of(ranking(own))) for case, own in table.items()]
-    return Finding("Which engine was fastest", _by_chance(run), columns=columns, rows=rows)
+    rows = [(case_name(case), *_fastest_of(ranking(summaries))) for case, summaries in table.items()]
+    return Finding("Which engine was fastest", _significance(run), columns=columns, rows=rows)
 
 
-def _by_chance(run: LabRun) -> list[str]:
-    """The significance of comparisons."""
+def _significance(run: LabRun) -> list[str]:
+    """Sentences about the significance of the comparisons."""
     rounds = int(run.options.get("rounds") or 1)
     if rounds == 1:
         return ["There was only one round, so the results may be accidental; use at least three."]
@@ -176,159 +178,180 @@ def _fastest_of(ranked: Sequence[Summary]) -> tuple[str, ...]:
     head = (first.engine, rate(_median(first)), times(first.ratio))
     if len(ranked) == 1:
         return (*head, "no other was right", "", "", "")
-    found = compare_engines(first, ranked[1])
+    comparison = compare_engines(first, ranked[1])
     last = f"{ranked[-1].engine}, {rate(_median(ranked[-1]))}/s"
-    if found is None:
+    if comparison is None:
         return (*head, ranked[1].engine, "", "no common round", last)
     # The medians and the ratios of rounds may point to different engines; then the ratio is below 1.
-    ratio, won = (found.ratio, found.won) if found.winner is first else (1 / found.ratio, found.rounds - found.won)
-    return (*head, ranked[1].engine, times(ratio), certainty(won, found.rounds), last)
+    ratio, rounds_won = (
+        (comparison.ratio, comparison.won)
+        if comparison.winner is first
+        else (1 / comparison.ratio, comparison.rounds - comparison.won)
+    )
+    return (*head, ranked[1].engine, times(ratio), certainty(rounds_won, comparison.rounds), last)
 
 
 # Locks and actors -----------------------------------------------------------------------------------------------------
 
 
-def _fields(run: LabRun) -> dict[str, list[str]]:
-    """Which engines are compared with each other: all, and those of one kind, where clients sit at the same place."""
-    on_loop = [engine for engine, about in run.engines.items() if about.get("has_loop")]
+def _engine_sets(run: LabRun) -> dict[str, list[str]]:
+    """The sets of engines to compare. Clients of engines on threads and on a loop run in different places."""
+    on_loop = [engine for engine, properties in run.engines.items() if properties.get("has_loop")]
     on_threads = [engine for engine in run.engines if engine not in on_loop]
     return {"Of all engines": list(run.engines), "On threads": on_threads, "On a loop": on_loop}
 
 
-def _matches(run: LabRun, table: SummaryTable, field: Container[str]) -> list[EngineComparison]:
-    """On each case the best engine with locks against the best of our actors, both from this field."""
-    locks = [engine for engine, about in run.engines.items() if about.get("has_locks")]
-    found = []
-    for own in table.values():
-        ranked = [each for each in ranking(own) if each.engine in field]
-        lock = next((each for each in ranked if each.engine in locks), None)
-        actor = next((each for each in ranked if each.engine in ACTORS), None)
-        if lock and actor and (each := compare_engines(lock, actor)):
-            found.append(each)
-    return found
+def _comparisons(run: LabRun, table: SummaryTable, field: Container[str]) -> list[EngineComparison]:
+    """For each case, compare the best engine with locks and the best actor engine of this set."""
+    locks = [engine for engine, properties in run.engines.items() if properties.get("has_locks")]
+    comparisons = []
+    for summaries in table.values():
+        ranked = [summary for summary in ranking(summaries) if summary.engine in field]
+        lock = next((summary for summary in ranked if summary.engine in locks), None)
+        actor = next((summary for summary in ranked if summary.engine in ACTORS), None)
+        if lock and actor and (comparison := compare_engines(lock, actor)):
+            comparisons.append(comparison)
+    return comparisons
 
 
 def _locks(run: LabRun, table: SummaryTable) -> Finding:
     title = "Locks compared with actors"
-    fields = {name: found for name, field in _fields(run).items() if (found := _matches(run, table, field))}
+    fields = {
+        name: matches for name, field in _engine_sets(run).items() if (matches := _comparisons(run, table, field))
+    }
     if not fields:
         return Finding(title, ["Not compared: no case has both a correct engine with locks and a correct actor."])
     columns = ("", "case", "faster", "slower", "times", "faster in", "p99 ms", "slower's p99 ms")
     rows = [
-        (name, *_match_row(each))
-        for name, found in fields.items()
+        (name, *_comparison_row(comparison))
+        for name, matches in fields.items()
         for side in (LOCK, OPEN)
-        for each in _sides(found)[side]
+        for comparison in _sides(matches)[side]
     ]
-    return Finding(title, [_tally(name, found) for name, found in fields.items()], columns=columns, rows=rows)
+    return Finding(title, [_tally(name, matches) for name, matches in fields.items()], columns=columns, rows=rows)
 
 
 def _tally(name: str, matches: Sequence[EngineComparison]) -> str:
-    tally = ", ".join(f"{side} in {len(own)}{_factors(own)}" for side, own in _sides(matches).items() if own)
+    tally = ", ".join(
+        f"{side} in {len(comparisons)}{_factors(comparisons)}"
+        for side, comparisons in _sides(matches).items()
+        if comparisons
+    )
     return f"{name}, the best engine with locks compared with the best actor, {count(len(matches), 'case')}: {tally}."
 
 
 def _sides(matches: Sequence[EngineComparison]) -> dict[str, list[EngineComparison]]:
     sides: dict[str, list[EngineComparison]] = {LOCK: [], ACTOR: [], OPEN: []}
-    for each in matches:
-        won = ACTOR if each.winner.engine in ACTORS else LOCK
-        sides[won if each.decided else OPEN].append(each)
+    for comparison in matches:
+        winner_side = ACTOR if comparison.winner.engine in ACTORS else LOCK
+        sides[winner_side if comparison.decided else OPEN].append(comparison)
     return sides
 
 
 def _factors(matches: Sequence[EngineComparison]) -> str:
     """How much faster, when that is decided: `` (1.20 to 2.30 times)``."""
-    ratios = [each.ratio for each in matches if each.decided]
+    ratios = [comparison.ratio for comparison in matches if comparison.decided]
     if not ratios:
         return ""
     low, high = times(min(ratios)), times(max(ratios))
     return f" ({low} times)" if low == high else f" ({low} to {high} times)"
 
 
-def _match_row(found: EngineComparison) -> tuple[str, ...]:
-    tails = [ms(each.figure("p99_us")) for each in (found.winner, found.loser)]
-    names = case_name(found.case), found.winner.engine, found.loser.engine
-    return (*names, times(found.ratio), certainty(found.won, found.rounds), *tails)
+def _comparison_row(comparison: EngineComparison) -> tuple[str, ...]:
+    tails = [ms(summary.figure("p99_us")) for summary in (comparison.winner, comparison.loser)]
+    names = case_name(comparison.case), comparison.winner.engine, comparison.loser.engine
+    return (*names, times(comparison.ratio), certainty(comparison.won, comparison.rounds), *tails)
 
 
-def _buys(run: LabRun, table: SummaryTable) -> Finding:
-    """Other advantages of actors, and their cost in this run."""
-    lost = [each for field in _fields(run).values() for each in _sides(_matches(run, table, field))[LOCK]]
-    if lost:
-        price = (
-            f"Where a lock was faster, this is the cost of actors in requests per second{_factors(lost)}. In return:"
+def _advantages(run: LabRun, table: SummaryTable) -> Finding:
+    """The advantages of actors, and their cost in this run."""
+    lock_wins = [
+        comparison
+        for field in _engine_sets(run).values()
+        for comparison in _sides(_comparisons(run, table, field))[LOCK]
+    ]
+    if lock_wins:
+        factors = _factors(lock_wins)
+        introduction = (
+            f"Where a lock was faster, this is the cost of actors in requests per second{factors}. In return:"
         )
     else:
-        price = "In this run no lock was faster in every round of a case. Further advantages:"
-    return Finding("Advantages of actors", [price], [*BUYS, *_lock_waits(table)])
+        introduction = "In this run no lock was faster in every round of a case. Further advantages:"
+    return Finding("Advantages of actors", [introduction], [*ADVANTAGES, *_lock_waits(table)])
 
 
 def _lock_waits(table: SummaryTable) -> list[str]:
-    worst = _most(table, "lock_wait_us")
+    worst = _largest(table, "lock_wait_us")
     if worst is None:
         return []
     wait = significant(worst.figure("lock_wait_us"))
-    where = f"{worst.engine} on {case_name(worst.case)}"
-    return [f"Waiting for locks took at most {wait} us per request ({where}); actors do not wait for locks."]
+    worst_name = f"{worst.engine} on {case_name(worst.case)}"
+    return [f"Waiting for locks took at most {wait} us per request ({worst_name}); actors do not wait for locks."]
 
 
 # Other costs ----------------------------------------------------------------------------------------------------------
 
 
 def _costs(run: LabRun, table: SummaryTable) -> Finding:
-    points = [*_tails(run, table), *_memory(table), *_cold(table), *_pause(table)]
+    points = [*_latency(run, table), *_memory(table), *_cold_groups(table), *_pause(table)]
     return Finding("Latency, memory, fairness, pauses", [] if points else ["No figures."], points)
 
 
-def _tails(run: LabRun, table: SummaryTable) -> list[str]:
-    best = [each for own in table.values() if (each := _least(own.values(), "p99_us"))]
-    return [f"The lowest p99, of {count(len(best), 'case')}: {_winners(best)}."] if best else []
+def _latency(run: LabRun, table: SummaryTable) -> list[str]:
+    lowest = [summary for summaries in table.values() if (summary := _smallest(summaries.values(), "p99_us"))]
+    return [f"The lowest p99, of {count(len(lowest), 'case')}: {_winners(lowest)}."] if lowest else []
 
 
 def _memory(table: SummaryTable) -> list[str]:
-    """Memory of the case with figures of most engines, and then of most groups, which is most exact."""
-    known = {case: _known(own.values(), "bytes_a_group") for case, own in table.items()}
-    case = max(known, key=lambda each: (len(known[each]), each.groups), default=None)
-    if case is None or not known[case]:
+    """Memory for the case that has figures of most engines and, among these, most groups, which is most precise."""
+    summaries_by_case = {case: _with_figure(summaries.values(), "bytes_a_group") for case, summaries in table.items()}
+    case = max(
+        summaries_by_case, key=lambda candidate: (len(summaries_by_case[candidate]), candidate.groups), default=None
+    )
+    if case is None or not summaries_by_case[case]:
         return []
-    own = sorted(known[case], key=lambda each: each.figure("bytes_a_group") or 0)
-    least, most = own[0], own[-1]
-    sizes = [f"{each.engine} {kb(each.figure('bytes_a_group'))}" for each in (least, most)]
+    by_size = sorted(summaries_by_case[case], key=lambda summary: summary.figure("bytes_a_group") or 0)
+    smallest, largest = by_size[0], by_size[-1]
+    sizes = [f"{summary.engine} {kb(summary.figure('bytes_a_group'))}" for summary in (smallest, largest)]
     return [f"Memory per group with its members ({case_name(case)}), in kB: from {sizes[0]} to {sizes[1]}."]
 
 
-def _cold(table: SummaryTable) -> list[str]:
+def _cold_groups(table: SummaryTable) -> list[str]:
     """The case with the highest p99 of the groups that are not hot."""
-    hot = {case: own for case, own in table.items() if _least(own.values(), "hot_p99_us")}
-    worst = _most(hot, "cold_p99_us")
+    hot = {case: summaries for case, summaries in table.items() if _smallest(summaries.values(), "hot_p99_us")}
+    worst = _largest(hot, "cold_p99_us")
     if worst is None:
         return []
-    least = _least(table[worst.case].values(), "cold_p99_us")
+    least = _smallest(table[worst.case].values(), "cold_p99_us")
     assert least is not None
-    figures = [f"{each.engine} {ms(each.figure('cold_p99_us'))} ms" for each in (least, worst)]
-    where = case_name(worst.case)
-    return [f"The p99 of the groups that are not hot was highest on {where}: from {figures[0]} to {figures[1]}."]
+    latencies = [f"{summary.engine} {ms(summary.figure('cold_p99_us'))} ms" for summary in (least, worst)]
+    worst_name = case_name(worst.case)
+    return [
+        f"The p99 of the groups that are not hot was highest on {worst_name}: from {latencies[0]} to {latencies[1]}."
+    ]
 
 
 def _pause(table: SummaryTable) -> list[str]:
-    worst = _most(table, "loop_pause_max_ms")
+    worst = _largest(table, "loop_pause_max_ms")
     if worst is None:
         return []
     pause = significant(worst.figure("loop_pause_max_ms"))
     return [f"The longest delay of an event loop: {pause} ms, {worst.engine} on {case_name(worst.case)}."]
 
 
-def _known(own: Iterable[Summary], name: str) -> list[Summary]:
-    return [each for each in own if each.status == RIGHT and each.figure(name) is not None]
+def _with_figure(summaries: Iterable[Summary], name: str) -> list[Summary]:
+    return [summary for summary in summaries if summary.status == RIGHT and summary.figure(name) is not None]
 
 
-def _least(own: Iterable[Summary], name: str) -> Summary | None:
-    return min(_known(own, name), key=lambda each: each.figure(name) or 0, default=None)
+def _smallest(summaries: Iterable[Summary], name: str) -> Summary | None:
+    return min(_with_figure(summaries, name), key=lambda summary: summary.figure(name) or 0, default=None)
 
 
-def _most(table: SummaryTable, name: str) -> Summary | None:
-    known = [each for own in table.values() for each in _known(own.values(), name)]
-    return max(known, key=lambda each: each.figure(name) or 0, default=None)
+def _largest(table: SummaryTable, name: str) -> Summary | None:
+    summaries = [
+        summary for case_summaries in table.values() for summary in _with_figure(case_summaries.values(), name)
+    ]
+    return max(summaries, key=lambda summary: summary.figure(name) or 0, default=None)
 
 
 # Scope ----------------------------------------------------------------------------------------------------------------
@@ -347,19 +370,19 @@ def _scope(run: LabRun) -> Finding:
         "twice. To see the difference that locks make, compare threaded engines with each other, and loops with each "
         "other.",
     ]
-    return Finding("Limits", points=[*points, *(f"Left out: {each}." for each in run.left_out)])
+    return Finding("Limits", points=[*points, *(f"Left out: {case}." for case in run.left_out)])
 
 
 def python_name(run: LabRun) -> str:
     """The interpreter in words: implementation, version, free-threaded or not."""
-    about = run.python
-    return f"{about.get('implementation', 'Python')} {about.get('version', '?')} ({_threading(about)})"
+    python = run.python
+    return f"{python.get('implementation', 'Python')} {python.get('version', '?')} ({_threading(python)})"
 
 
-def _threading(about: dict[str, object]) -> str:
-    if not about.get("free_threaded"):
+def _threading(python: dict[str, object]) -> str:
+    if not python.get("free_threaded"):
         return "a build with the global interpreter lock"
-    return "a free-threaded build, its lock " + ("switched on" if about.get("gil_enabled") else "off")
+    return "a free-threaded build, its lock " + ("switched on" if python.get("gil_enabled") else "off")
 
 
 def _other_builds(run: LabRun) -> str:

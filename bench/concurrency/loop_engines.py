@@ -162,16 +162,16 @@ class PartitionLoop:
         """Measure how long an event waits in the queue."""
         self._queue.put((self._record_delay, (perf_counter(),)))
 
-    def signal_when_reached(self, reached: threading.Event) -> None:
-        """Set ``reached`` when all events queued before are handled."""
-        self._queue.put((_set, (reached,)))
+    def signal_when_reached(self, event: threading.Event) -> None:
+        """Set ``event`` when all events queued before are handled."""
+        self._queue.put((_set, (event,)))
 
     def close(self) -> None:
         self._queue.put(None)
         self._thread.join(BARRIER_S)
 
-    def _record_delay(self, sent: float) -> Answers:
-        self.pause_s = max(self.pause_s, perf_counter() - sent)
+    def _record_delay(self, sent_s: float) -> Answers:
+        self.pause_s = max(self.pause_s, perf_counter() - sent_s)
         return ()
 
     def _run(self) -> None:
@@ -181,8 +181,8 @@ class PartitionLoop:
             deliver(decide(*message))
 
 
-def _set(reached: threading.Event) -> Answers:
-    reached.set()
+def _set(event: threading.Event) -> Answers:
+    event.set()
     return ()
 
 
@@ -216,9 +216,9 @@ class PartitionLoopEngine(Engine):
 
     def barrier(self) -> bool:
         waiting = [threading.Event() for _ in self._loops]
-        for loop, reached in zip(self._loops, waiting, strict=True):
-            loop.signal_when_reached(reached)
-        return all(reached.wait(BARRIER_S) for reached in waiting)
+        for loop, event in zip(self._loops, waiting, strict=True):
+            loop.signal_when_reached(event)
+        return all(event.wait(BARRIER_S) for event in waiting)
 
     def end(self) -> None:
         self._ending.set()

@@ -1,4 +1,4 @@
-"""One measurement in a process of its own, which prints one line of JSON.
+"""Runs one measurement in a separate process, and prints one line of JSON.
 
 ``python -m callboard.bench.concurrency.measured_process --engine E --workload W ...``. All requests that were sent
 before the time was up are measured, however late their responses; leaving out those in flight would leave out the
@@ -25,7 +25,7 @@ from callboard.bench.concurrency.oracle import find_violations
 from callboard.bench.concurrency.workloads import WORKLOADS, Plan, WorkloadSetup, WorkloadSpec
 
 ANSWER_LIMIT_S = 60.0
-"""How long to wait for responses after the time is up; later ones count as missing."""
+"""How long to wait for responses after the end of the measurement; later responses count as missing."""
 
 SWITCH_INTERVAL_MS = 0.5
 
@@ -55,7 +55,9 @@ def measure(
     bytes_a_group = _build(engine, setup, plan.groups)
     finished_run = _run_load(engine, setup, plan.seconds, answer_limit_s)
     gc.unfreeze()
-    wrong = finished_run.wrong + find_violations(engine.cells, setup, finished_run.runners, is_fixed=workload.is_fixed)
+    violations = finished_run.wrong + find_violations(
+        engine.cells, setup, finished_run.runners, is_fixed=workload.is_fixed
+    )
     return {
         "groups": plan.groups,
         "members_a_group": plan.members,
@@ -63,28 +65,28 @@ def measure(
         "seed": plan.seed,
         **_figures(finished_run, plan.groups),
         "bytes_a_group": bytes_a_group,
-        "right": not wrong,
-        "wrong": wrong,
+        "right": not violations,
+        "wrong": violations,
         "python": measures.python(),
     }
 
 
 def _build(engine: Engine, setup: WorkloadSetup, groups: int) -> float | None:
     gc.collect()
-    before = measures.resident_bytes()
+    bytes_before = measures.resident_bytes()
     engine.build(setup.seeds())
     gc.collect()
-    after = measures.resident_bytes()
+    bytes_after = measures.resident_bytes()
     gc.freeze()
-    if before is None or after is None or groups < MEMORY_GROUPS_MIN:
+    if bytes_before is None or bytes_after is None or groups < MEMORY_GROUPS_MIN:
         return None
-    return (after - before) / groups
+    return (bytes_after - bytes_before) / groups
 
 
 def _run_load(engine: Engine, setup: WorkloadSetup, seconds: float, answer_limit_s: float) -> FinishedRun:
     runners = engine.runners(setup.run_state, setup.clients)
     engine.reset_counters()
-    before, began_ns = measures.Usage.now(), time.perf_counter_ns()
+    usage_before, began_ns = measures.Usage.now(), time.perf_counter_ns()
     engine.clock.begin()
     for runner in runners:
         runner.start()
@@ -93,7 +95,7 @@ def _run_load(engine: Engine, setup: WorkloadSetup, seconds: float, answer_limit
     give_up = time.monotonic() + answer_limit_s
     finished = all(runner.finished.wait(max(give_up - time.monotonic(), 0)) for runner in runners)
     finished_run = FinishedRun(
-        runners, began_ns, measures.Usage.now().since(before), engine.lock_wait_s, engine.loop_pause_s, []
+        runners, began_ns, measures.Usage.now().since(usage_before), engine.lock_wait_s, engine.loop_pause_s, []
     )
     if not engine.quiesce():
         finished_run.wrong.append("the engine did not become idle")
@@ -158,9 +160,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--switch-interval-ms", type=_positive, default=SWITCH_INTERVAL_MS, help="of the interpreter (default 0.5)"
     )
     options = parser.parse_args(argv)
-    most = ENGINES[options.engine].max_groups
-    if most is not None and options.groups > most:
-        parser.error(f"--groups {options.groups}: {options.engine} supports at most {most}")
+    group_limit = ENGINES[options.engine].max_groups
+    if group_limit is not None and options.groups > group_limit:
+        parser.error(f"--groups {options.groups}: {options.engine} supports at most {group_limit}")
     return options
 
 

@@ -28,8 +28,8 @@ class Usage(NamedTuple):
 
     @classmethod
     def now(cls) -> Self:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        return cls(time.process_time(), used.ru_nvcsw, used.ru_nivcsw)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(time.process_time(), usage.ru_nvcsw, usage.ru_nivcsw)
 
     def since(self, before: Usage) -> Usage:
         return Usage(
@@ -59,21 +59,21 @@ def curve(ordered_ns: Sequence[int]) -> list[tuple[float, float]]:
     """Latencies in microseconds at equal steps of their logarithm, each with the share of requests that took longer."""
     first, last = max(ordered_ns[0], 1), max(ordered_ns[-1], 1)
     step = (last / first) ** (1 / (CURVE_POINTS - 1))
-    at = [round(first * step**number) for number in range(CURVE_POINTS)]
+    indexes = [round(first * step**number) for number in range(CURVE_POINTS)]
     count = len(ordered_ns)
-    points = ((ns / 1000, 1 - bisect_right(ordered_ns, ns) / count) for ns in dict.fromkeys(at))
+    points = ((ns / 1000, 1 - bisect_right(ordered_ns, ns) / count) for ns in dict.fromkeys(indexes))
     return [point for point in points if point[1] > 0]
 
 
 def jain(counts: Iterable[int]) -> float:
-    """Jain's index of fairness: 1 when all have the same, 1/n when one has everything."""
+    """Jain's index of fairness: 1 if all shares are equal, 1/n if one share is everything."""
     values = list(counts)
     squares = sum(value * value for value in values)
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
 
 
 def fairness(pairs: Sequence[tuple[int, int]], groups: int) -> dict[str, float | None]:
-    """From pairs of group and latency in ns: how even the answers are, and what the busiest groups cost the others."""
+    """Fairness, and the p99 of the busiest and of the other groups, from pairs of group and latency in ns."""
     counts = Counter(group for group, _ in pairs)
     hottest = {group for group, _ in counts.most_common(ceil(groups * HOT_SHARE))}
     hot = sorted(ns for group, ns in pairs if group in hottest)

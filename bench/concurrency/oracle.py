@@ -57,9 +57,9 @@ def find_violations(
     return [finding for kind in kinds for finding in _first(list(kind))]
 
 
-def _first(found: list[str]) -> list[str]:
-    more = len(found) - FINDINGS_MAX
-    return [*found[:FINDINGS_MAX], f"and {more} more like this"] if more > 0 else found
+def _first(violations: list[str]) -> list[str]:
+    hidden_count = len(violations) - FINDINGS_MAX
+    return [*violations[:FINDINGS_MAX], f"and {hidden_count} more like this"] if hidden_count > 0 else violations
 
 
 # Responses ----------------------------------------------------------------------------------------------------------
@@ -77,27 +77,28 @@ def _check_clients(runners: Sequence[ClientRunner]) -> Iterator[str]:
 
 
 def join_results(runners: Iterable[ClientRunner]) -> list[JoinResult]:
-    return [each for runner in runners for client in runner.clients for each in client.ledger.told]
+    return [result for runner in runners for client in runner.clients for result in client.ledger.told]
 
 
-def check_generations(all_told: Iterable[JoinResult]) -> Iterator[str]:
+def check_generations(results: Iterable[JoinResult]) -> Iterator[str]:
     """Contradictions between the JoinGroup responses of the same generation."""
     generations: dict[tuple[str, int], list[JoinResult]] = defaultdict(list)
-    for each in all_told:
-        generations[each.group_id, each.generation].append(each)
-    for (group_id, generation), those in generations.items():
+    for result in results:
+        generations[result.group_id, result.generation].append(result)
+    for (group_id, generation), same_generation in generations.items():
         name = f"group {group_id}, generation {generation}"
-        members = [each.member_id for each in those]
-        leaders = {each.leader_id for each in those}
-        lists = [each.member_ids for each in those if each.member_id == each.leader_id]
+        members = [result.member_id for result in same_generation]
+        leaders = {result.leader_id for result in same_generation}
+        member_lists = [result.member_ids for result in same_generation if result.member_id == result.leader_id]
         if len(set(members)) < len(members):
-            yield f"{name}: a member was told twice"
+            yield f"{name}: a member got two responses"
         if len(leaders) > 1:
-            yield f"{name}: {len(leaders)} leaders: {_few(leaders)}"
-        elif lists and set(lists[0]) != set(members):
-            yield f"{name}: the leader was told of {len(lists[0])} members, {len(members)} were told that they are in"
-        elif not lists:
-            yield f"{name}: {len(members)} members, the leader {_few(leaders)} is none of them"
+            yield f"{name}: {len(leaders)} leaders: {_some_names(leaders)}"
+        elif member_lists and set(member_lists[0]) != set(members):
+            count = len(member_lists[0])
+            yield f"{name}: the leader got a list of {count} members, {len(members)} members joined"
+        elif not member_lists:
+            yield f"{name}: {len(members)} members, the leader {_some_names(leaders)} is not one of them"
 
 
 def expected_groups(setup: WorkloadSetup, runners: Sequence[ClientRunner]) -> dict[str, ExpectedGroup]:
@@ -106,10 +107,10 @@ def expected_groups(setup: WorkloadSetup, runners: Sequence[ClientRunner]) -> di
     commits: Counter[str] = Counter()
     generations: dict[str, int] = {}
     joined: dict[str, set[str]] = {}
-    asked: Counter[int] = Counter()
+    requests_by_group: Counter[int] = Counter()
     for runner in runners:
-        asked.update(runner.groups)
-        asked.update(runner.groups_after)
+        requests_by_group.update(runner.groups)
+        requests_by_group.update(runner.groups_after)
         for ledger in (client.ledger for client in runner.clients):
             for (group_id, partition), offset in ledger.acked.items():
                 acked[group_id][partition] = offset
@@ -124,7 +125,7 @@ def expected_groups(setup: WorkloadSetup, runners: Sequence[ClientRunner]) -> di
             commits[group_id],
             generations.get(group_id),
             frozenset(joined[group_id]) if group_id in joined else None,
-            asked[number],
+            requests_by_group[number],
         )
         for group_id, number in setup.run_state.numbers.items()
     }
@@ -137,7 +138,7 @@ def _check_cells(
     cells: Sequence[Cell], seeds: dict[str, Seed], setup: WorkloadSetup, runners: Sequence[ClientRunner]
 ) -> Iterator[str]:
     if missing := seeds.keys() - {cell.group_id for cell in cells}:
-        yield f"groups were never created: {_few(missing)}"
+        yield f"groups were never created: {_some_names(missing)}"
     expected_group = expected_groups(setup, runners)
     for cell in cells:
         group_id = cell.group_id
@@ -176,7 +177,7 @@ def _check_offsets(cell: Cell, expected_group: ExpectedGroup) -> Iterator[str]:
 
 
 def committed(cell: Cell) -> dict[int, int]:
-    """Committed offsets by partition; actual is only one topic."""
+    """Committed offsets by partition; the workloads have one topic."""
     return {partition: value.offset for _, partition, value in cell.data.offsets}
 
 
@@ -190,21 +191,23 @@ def _check_members(
             frozenset(member.member_id for member in loaded.members) - expiring_members if loaded else frozenset()
         )
     if expired := actual & expiring_members:
-        yield f"members with expired sessions: {_few(expired)}"
-    if strangers := actual - expected - expiring_members:
-        yield f"unexpected members: {_few(strangers)}"
-    if lost := expected - actual:
-        yield f"missing members: {_few(lost)}"
+        yield f"members with expired sessions: {_some_names(expired)}"
+    if unexpected := actual - expected - expiring_members:
+        yield f"unexpected members: {_some_names(unexpected)}"
+    if missing := expected - actual:
+        yield f"missing members: {_some_names(missing)}"
     if cell.group.members.pending:
-        yield f"unexpected pending member ids: {_few(cell.group.members.pending)}"
+        yield f"unexpected pending member ids: {_some_names(cell.group.members.pending)}"
 
 
 def _check_generation(cell: Cell, loaded: GroupValue | None, expected_group: ExpectedGroup) -> Iterator[str]:
     actual = cell.group.generation
-    known = expected_group.generation if expected_group.generation is not None else loaded.generation if loaded else 0
-    all_left = expected_group.joined is not None and not expected_group.joined
-    if actual < known or (actual > known) != all_left:
-        yield f"generation {actual}, the last one in a response is {known}"
+    expected = (
+        expected_group.generation if expected_group.generation is not None else loaded.generation if loaded else 0
+    )
+    has_only_left = expected_group.joined is not None and not expected_group.joined
+    if actual < expected or (actual > expected) != has_only_left:
+        yield f"generation {actual}, the last one in a response is {expected}"
 
 
 def _check_group(cell: Cell) -> Iterator[str]:
@@ -214,7 +217,7 @@ def _check_group(cell: Cell) -> Iterator[str]:
     except AssertionError as error:
         yield str(error)
     if parked := [member.member_id for member in members if member.joining or member.syncing]:
-        yield f"members with a pending response but no client: {_few(parked)}"
+        yield f"members with a pending response but no client: {_some_names(parked)}"
     if (group.leader_id in group.members.by_id) != bool(members):
         yield f"the leader is {group.leader_id}, of {len(members)} members"
     if (group.state is State.EMPTY) != (not members):
@@ -252,7 +255,7 @@ class _ResponseHolder:
 
 
 class ReferenceCell:
-    """A cell on one thread whose appends are written immediately; its clock is paused."""
+    """A cell on one thread. Its appends are written immediately, and its clock is paused."""
 
     def __init__(self, seed: Seed) -> None:
         self._appends: list[Append] = []
@@ -275,12 +278,12 @@ class ReferenceCell:
 
 
 def _check_replays(cells: Sequence[Cell], seeds: dict[str, Seed], runners: Sequence[ClientRunner]) -> Iterator[str]:
-    played: dict[str, list[Exchange]] = defaultdict(list)
+    exchanges_by_group: dict[str, list[Exchange]] = defaultdict(list)
     for runner in runners:
         for exchange in runner.exchanges:
-            played[exchange.request.group_id].append(exchange)
+            exchanges_by_group[exchange.request.group_id].append(exchange)
     by_id = {cell.group_id: cell for cell in cells}
-    for group_id, exchanges in played.items():
+    for group_id, exchanges in exchanges_by_group.items():
         yield from _check_replay(by_id[group_id], ReferenceCell(seeds[group_id]), exchanges)
 
 
@@ -309,6 +312,6 @@ def snapshot(cell: Cell) -> dict[str, object]:
     }
 
 
-def _few(names: Iterable[object]) -> str:
+def _some_names(names: Iterable[object]) -> str:
     ordered = sorted(str(name) for name in names)
     return ", ".join(ordered[:3]) + (f" and {len(ordered) - 3} more" if len(ordered) > 3 else "")

@@ -1,4 +1,4 @@
-"""The parts of the report's page: its style, and text, tables and pictures as HTML. All stands in the one file."""
+"""The parts of the report's page: style, text, tables and pictures as HTML, all in one file."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ _ENGINES = re.compile(rf"(?<![\w-])(?:{'|'.join(sorted(STYLES, key=len, reverse=
 
 
 class HtmlCell(str):
-    """A table's cell that is HTML already, with the class that it is given."""
+    """A table cell that is already HTML, with its CSS class."""
 
     kind: str
 
     def __new__(cls, html: str, kind: str = "") -> HtmlCell:
-        made = super().__new__(cls, html)
-        made.kind = kind
-        return made
+        cell = super().__new__(cls, html)
+        cell.kind = kind
+        return cell
 
 
 def text(words: str) -> str:
-    """Words as HTML, with the names of engines beside their colour."""
-    return _ENGINES.sub(lambda found: engine(found[0]), escape(words))
+    """Escape text, and mark the names of engines with their colour."""
+    return _ENGINES.sub(lambda match: engine(match[0]), escape(words))
 
 
 def engine(name: str) -> HtmlCell:
@@ -74,17 +74,21 @@ def engine(name: str) -> HtmlCell:
 
 
 def paragraphs(sentences: Iterable[str]) -> str:
-    return "".join(f"<p>{text(each)}</p>\n" for each in sentences)
+    return "".join(f"<p>{text(sentence)}</p>\n" for sentence in sentences)
 
 
 def points(sentences: Sequence[str]) -> str:
-    items = "".join(f"<li>{text(each)}</li>\n" for each in sentences)
+    items = "".join(f"<li>{text(sentence)}</li>\n" for sentence in sentences)
     return f"<ul>\n{items}</ul>\n" if items else ""
 
 
 def terms(pairs: Iterable[tuple[str, str]]) -> str:
-    """Words and what they mean."""
-    return "<dl>\n" + "".join(f"<dt>{text(word)}</dt><dd>{text(said)}</dd>\n" for word, said in pairs) + "</dl>\n"
+    """A list of terms and their definitions."""
+    return (
+        "<dl>\n"
+        + "".join(f"<dt>{text(term)}</dt><dd>{text(definition)}</dd>\n" for term, definition in pairs)
+        + "</dl>\n"
+    )
 
 
 def table(
@@ -95,7 +99,9 @@ def table(
     left: Container[int] = (0,),
 ) -> str:
     """A table; each row with its class, figures to the right. A plain string is escaped, a ``HtmlCell`` is not."""
-    head = "".join(f'<th scope="col"{_side(index, left)}>{escape(each)}</th>' for index, each in enumerate(columns))
+    head = "".join(
+        f'<th scope="col"{_alignment(index, left)}>{escape(column)}</th>' for index, column in enumerate(columns)
+    )
     body = "".join(
         f'<tr class="{name}">{"".join(_cell(cell, index in left) for index, cell in enumerate(cells))}</tr>\n'
         for name, cells in rows
@@ -107,18 +113,18 @@ def table(
     )
 
 
-def _cell(content: str, left: bool) -> str:
-    kinds = [content.kind if isinstance(content, HtmlCell) else "", "left" if left else ""]
+def _cell(content: str, is_left: bool) -> str:
+    kinds = [content.kind if isinstance(content, HtmlCell) else "", "left" if is_left else ""]
     html = content if isinstance(content, HtmlCell) else escape(content)
     return f'<td class="{" ".join(filter(None, kinds))}">{html}</td>'
 
 
-def _side(index: int, left: Container[int]) -> str:
-    return ' class="left"' if index in left else ""
+def _alignment(index: int, left_columns: Container[int]) -> str:
+    return ' class="left"' if index in left_columns else ""
 
 
 def snapshot(png: bytes | None, alt: str, caption: str) -> str:
-    """A PNG inside the page; nothing for None."""
+    """A PNG inside the page; empty for None."""
     if png is None:
         return ""
     data = b64encode(png).decode()

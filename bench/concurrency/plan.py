@@ -43,7 +43,7 @@ class MeasurementStep(NamedTuple):
         """The options of the measured process."""
         named = {"engine": self.engine, "workload": self.workload, "groups": self.groups, "seed": self.seed}
         pairs = [(f"--{name}", str(value)) for name, value in named.items()]
-        return [word for pair in pairs for word in pair] + ["--seconds", f"{self.seconds:g}"]
+        return [argument for pair in pairs for argument in pair] + ["--seconds", f"{self.seconds:g}"]
 
 
 class Plan(NamedTuple):
@@ -60,16 +60,17 @@ def make_plan(cases: Iterable[Case], limits: Mapping[str, int | None], rounds: i
     """
     chance = Random(seed)
     steps: list[MeasurementStep] = []
-    beyond: dict[str, list[str]] = {}
+    excluded: dict[str, list[str]] = {}
     for case in cases:
-        able = [engine for engine, most in limits.items() if most is None or case.groups <= most]
-        for engine in [engine for engine in limits if engine not in able]:
-            beyond.setdefault(engine, []).append(f"{case.workload} with {case.groups:,}")
+        eligible = [engine for engine, limit in limits.items() if limit is None or case.groups <= limit]
+        for engine in [engine for engine in limits if engine not in eligible]:
+            excluded.setdefault(engine, []).append(f"{case.workload} with {case.groups:,}")
         for number in range(1, rounds + 1):
-            order = shuffled(able, chance)
+            order = shuffled(eligible, chance)
             steps += [MeasurementStep(number, *case, engine, seconds, seed + number) for engine in order]
     return Plan(
-        steps, [f"{name} (at most {limits[name]:,} groups): {', '.join(where)}" for name, where in beyond.items()]
+        steps,
+        [f"{name} (at most {limits[name]:,} groups): {', '.join(case_names)}" for name, case_names in excluded.items()],
     )
 
 

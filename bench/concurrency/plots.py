@@ -63,22 +63,27 @@ def require() -> None:
 
 
 def throughput(cases: Sequence[Case], table: SummaryTable) -> bytes:
-    """Requests a second of one workload: against the number of groups, or a row an engine when there is but one."""
+    """Requests per second of one workload, by number of groups; a row per engine if there is only one number."""
     return _against_groups(cases, table) if len(cases) > 1 else _rates(table[cases[0]])
 
 
 def ccdf(cases: Sequence[Case], table: SummaryTable) -> bytes | None:
-    """The share of requests that were slower than a latency, one panel a number of groups; None without curves."""
-    cases = [case for case in cases if any(each.ccdf for each in table[case].values())]
+    """The share of requests slower than a latency, one panel per number of groups; None without curves."""
+    cases = [case for case in cases if any(summary.ccdf for summary in table[case].values())]
     if not cases:
         return None
 
     def draw(figure: Figure) -> None:
         panels = figure.subplots(1, len(cases), sharey=True, squeeze=False)[0]
         for panel, case in zip(panels, cases, strict=True):
-            for each in table[case].values():
-                if each.ccdf:
-                    _line(panel, each.engine, [us / 1e3 for us, _ in each.ccdf], [share for _, share in each.ccdf])
+            for summary in table[case].values():
+                if summary.ccdf:
+                    _line(
+                        panel,
+                        summary.engine,
+                        [latency_us / 1e3 for latency_us, _ in summary.ccdf],
+                        [share for _, share in summary.ccdf],
+                    )
             panel.set(xscale="log", yscale="log", xlabel="latency, ms")
             panel.set_title(count(case.groups, "group"))
             low, high = panel.get_xlim()
@@ -100,12 +105,12 @@ def memory(cases: Sequence[Case], table: SummaryTable) -> bytes | None:
     def draw(figure: Figure) -> None:
         panels = figure.subplots(1, len(cases), sharey=True, sharex=True, squeeze=False)[0]
         for panel, case in zip(panels, cases, strict=True):
-            for each in _rows(table[case], "bytes_a_group"):
+            for summary in _rows(table[case], "bytes_a_group"):
                 _bar(
                     panel,
-                    engines.index(each.engine),
-                    each.engine,
-                    (each.figure("bytes_a_group") or 0) / 1e3,
+                    engines.index(summary.engine),
+                    summary.engine,
+                    (summary.figure("bytes_a_group") or 0) / 1e3,
                     significant,
                 )
             panel.set_xlabel("kB per group")
@@ -117,7 +122,7 @@ def memory(cases: Sequence[Case], table: SummaryTable) -> bytes | None:
 
 
 def fairness(cases: Sequence[Case], table: SummaryTable) -> bytes | None:
-    """The 99th percentile of hot and of cold groups, joined by a line, and Jain's index; None when it is not known."""
+    """The 99th percentile of hot and of cold groups, joined by a line, and Jain's index; None without figures."""
     cases = [case for case in cases if _rows(table[case], "cold_p99_us")]
     if not cases:
         return None
@@ -131,8 +136,8 @@ def fairness(cases: Sequence[Case], table: SummaryTable) -> bytes | None:
             if case is None:
                 panel.set_visible(False)
                 continue
-            for each in _rows(table[case], "cold_p99_us"):
-                _dumbbell(panel, engines.index(each.engine), each)
+            for summary in _rows(table[case], "cold_p99_us"):
+                _dumbbell(panel, engines.index(summary.engine), summary)
             panel.set(xscale="log", xlabel="p99, ms")
             panel.set_title(f"{case.workload}, {count(case.groups, 'group')}")
             panel.set_title("Jain", loc="right", fontsize=9, fontweight="normal")
@@ -149,9 +154,9 @@ def _against_groups(cases: Sequence[Case], table: SummaryTable) -> bytes:
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         for engine in dict.fromkeys(engine for case in cases for engine in table[case]):
-            own = [table[case][engine] for case in cases if engine in table[case] and table[case][engine].rounds]
-            if own:
-                _ranges(axes, engine, own)
+            summaries = [table[case][engine] for case in cases if engine in table[case] and table[case][engine].rounds]
+            if summaries:
+                _ranges(axes, engine, summaries)
         sizes = [case.groups for case in cases]
         axes.set(xscale="log", yscale="log", xlabel="groups", ylabel="requests per second")
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
@@ -162,55 +167,64 @@ def _against_groups(cases: Sequence[Case], table: SummaryTable) -> bytes:
     return _png(draw, 4.2)
 
 
-def _ranges(axes: Axes, engine: str, own: Sequence[Summary]) -> None:
+def _ranges(axes: Axes, engine: str, summaries: Sequence[Summary]) -> None:
     """An engine's medians as a line, and a bar from its slowest round to its fastest."""
-    sizes = [each.case.groups for each in own]
-    middles = [each.throughput.median for each in own if each.throughput]
-    _line(axes, engine, sizes, middles, marked=True)
-    for each in own:
-        axes.plot([each.case.groups] * 2, _span(each), color=style(engine).colour, linewidth=1, alpha=0.6)
+    sizes = [summary.case.groups for summary in summaries]
+    medians = [summary.throughput.median for summary in summaries if summary.throughput]
+    _line(axes, engine, sizes, medians, marked=True)
+    for summary in summaries:
+        axes.plot([summary.case.groups] * 2, _span(summary), color=style(engine).colour, linewidth=1, alpha=0.6)
 
 
 def _span(summary: Summary) -> tuple[float, float]:
     return min(summary.rounds.values()), max(summary.rounds.values())
 
 
-def _tens(axis: Axis, write: Callable[[float], str], between: Sequence[int] = (1,)) -> None:
-    """A logarithmic axis with its powers of ten as numbers that people read, and perhaps some between them."""
+def _tens(axis: Axis, write: Callable[[float], str], steps: Sequence[int] = (1,)) -> None:
+    """Label a logarithmic axis at the powers of ten times ``steps``, with plain numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axis.set_major_locator(LogLocator(subs=between))
+    axis.set_major_locator(LogLocator(subs=steps))
     axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
 def _few(axis: Axis, write: Callable[[float], str]) -> None:
-    """As ``_tens``, for an axis of few powers."""
+    """As ``_tens``, for an axis that spans few powers of ten."""
     _tens(axis, write, (1, 2, 5))
 
 
-def _rates(own: dict[str, Summary]) -> bytes:
-    right = [each for each in own.values() if each.rounds]
+def _rates(summaries: dict[str, Summary]) -> bytes:
+    correct = [summary for summary in summaries.values() if summary.rounds]
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        for row, each in enumerate(right):
-            assert each.throughput is not None
-            _bar(axes, row, each.engine, each.throughput.median, rate)
-            axes.plot(_span(each), [row + 0.34] * 2, color="#555555", linewidth=1.2)
+        for row, summary in enumerate(correct):
+            assert summary.throughput is not None
+            _bar(axes, row, summary.engine, summary.throughput.median, rate)
+            axes.plot(_span(summary), [row + 0.34] * 2, color="#555555", linewidth=1.2)
         axes.set_xlabel("requests per second (thin line: from the slowest round to the fastest)")
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_xlim(left=0)
-        _name_rows(axes, [each.engine for each in right])
+        _name_rows(axes, [summary.engine for summary in correct])
 
-    return _png(draw, 1.1 + ROW_IN * max(len(right), 1))
+    return _png(draw, 1.1 + ROW_IN * max(len(correct), 1))
 
 
 def _line(axes: Axes, engine: str, x: Sequence[float], y: Sequence[float], marked: bool = False) -> None:
-    look = style(engine)
+    engine_style = style(engine)
     width = 2.4 if engine == BASE else None
-    each = None if marked else max(len(x) // 6, 1)  # a curve of 120 points has a marker here and there
-    axes.plot(x, y, look.dash, color=look.colour, marker=look.marker, markevery=each, linewidth=width, label=engine)
+    marker_interval = None if marked else max(len(x) // 6, 1)  # six markers on a curve
+    axes.plot(
+        x,
+        y,
+        engine_style.dash,
+        color=engine_style.colour,
+        marker=engine_style.marker,
+        markevery=marker_interval,
+        linewidth=width,
+        label=engine,
+    )
 
 
 def _bar(axes: Axes, row: int, engine: str, value: float, write: Callable[[float], str]) -> None:
@@ -219,53 +233,62 @@ def _bar(axes: Axes, row: int, engine: str, value: float, write: Callable[[float
     axes.annotate(write(value), (value, row), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9)
 
 
-def _dumbbell(axes: Axes, row: int, each: Summary) -> None:
+def _dumbbell(axes: Axes, row: int, summary: Summary) -> None:
     """Hollow: the groups that are not hot; filled: the hottest 1 %."""
-    cold, hot = each.figure("cold_p99_us"), each.figure("hot_p99_us")
-    look = style(each.engine)
+    cold, hot = summary.figure("cold_p99_us"), summary.figure("hot_p99_us")
+    engine_style = style(summary.engine)
     assert cold is not None
     axes.margins(x=0.18)  # for Jain's index at the right end
     if hot:
-        axes.plot([cold / 1e3, hot / 1e3], [row, row], color=look.colour, linewidth=1.5)
-        axes.plot([hot / 1e3], [row], look.marker, color=look.colour)
-    axes.plot([cold / 1e3], [row], look.marker, color=look.colour, markerfacecolor="white", markeredgewidth=1.6)
-    jain = each.figure("jain")
+        axes.plot([cold / 1e3, hot / 1e3], [row, row], color=engine_style.colour, linewidth=1.5)
+        axes.plot([hot / 1e3], [row], engine_style.marker, color=engine_style.colour)
+    axes.plot(
+        [cold / 1e3],
+        [row],
+        engine_style.marker,
+        color=engine_style.colour,
+        markerfacecolor="white",
+        markeredgewidth=1.6,
+    )
+    jain = summary.figure("jain")
     if jain is not None:
         axes.text(1.0, row, f"{jain:.2f}", transform=axes.get_yaxis_transform(), ha="right", va="center", fontsize=9)
 
 
-def _rows(own: dict[str, Summary], name: str) -> list[Summary]:
-    """The engines that are right and have this figure above 0."""
-    return [each for each in own.values() if each.status == RIGHT and (each.figure(name) or 0) > 0]
+def _rows(summaries: dict[str, Summary], name: str) -> list[Summary]:
+    """The correct engines whose figure is above 0."""
+    return [summary for summary in summaries.values() if summary.status == RIGHT and (summary.figure(name) or 0) > 0]
 
 
 def _engines(cases: Sequence[Case], table: SummaryTable, name: str) -> list[str]:
-    """Those that have this figure on any case, in the order of the tables."""
-    found = dict.fromkeys(each.engine for case in cases for each in _rows(table[case], name))
-    known = list(STYLES)
-    return sorted(found, key=lambda engine: known.index(engine) if engine in known else len(known))
+    """The engines with this figure in any case, in the order of the tables."""
+    engines = dict.fromkeys(summary.engine for case in cases for summary in _rows(table[case], name))
+    known_engines = list(STYLES)
+    return sorted(
+        engines, key=lambda engine: known_engines.index(engine) if engine in known_engines else len(known_engines)
+    )
 
 
 def _name_rows(axes: Axes, engines: Sequence[str]) -> None:
     axes.set_yticks(range(len(engines)), engines)
-    axes.set_ylim(len(engines) - 0.4, -0.6)  # the first on top, as in the tables
+    axes.set_ylim(len(engines) - 0.4, -0.6)  # the first engine on top, as in the tables
     axes.grid(visible=False, axis="y")
 
 
 def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
-    """One legend for all panels, beside them."""
-    found = dict(pair[::-1] for panel in panels for pair in zip(*panel.get_legend_handles_labels(), strict=True))
-    figure.legend(found.values(), found.keys(), loc="outside right upper", handlelength=3)
+    """One legend for all panels, to the right of them."""
+    handles = dict(pair[::-1] for panel in panels for pair in zip(*panel.get_legend_handles_labels(), strict=True))
+    figure.legend(handles.values(), handles.keys(), loc="outside right upper", handlelength=3)
 
 
 def _png(draw: Callable[[Figure], None], height_in: float) -> bytes:
-    """What ``draw`` draws, as the bytes of a PNG. No display, no global state of pyplot."""
+    """The drawing of ``draw`` as a PNG, without a display and without pyplot's global state."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     with rc_context(SETTINGS):
         figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
         draw(figure)
-        out = BytesIO()
-        figure.savefig(out, format="png", dpi=DPI)
-    return out.getvalue()
+        png = BytesIO()
+        figure.savefig(png, format="png", dpi=DPI)
+    return png.getvalue()

@@ -43,8 +43,10 @@ class LineProgress:
     def end(self, measurement: Measurement) -> None:
         self._done += 1
         slowness = (self._now_s() - self._began_s) / self._planned_s
-        left = f"about {duration(slowness * (self._all_s - self._planned_s))} left"
-        print(f"[{self._done}/{self._count}] {name(measurement.step)}: {outcome(measurement)} ({left})", flush=True)
+        remaining = f"about {duration(slowness * (self._all_s - self._planned_s))} left"
+        print(
+            f"[{self._done}/{self._count}] {name(measurement.step)}: {outcome(measurement)} ({remaining})", flush=True
+        )
 
 
 class TerminalProgress:

@@ -93,9 +93,11 @@ def write_csv(path: Path, measurements: Iterable[Measurement]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, CSV_COLUMNS, restval="")
         writer.writeheader()
-        for each in measurements:
-            reasons = " / ".join(each.reasons)
-            writer.writerow({**each.step._asdict(), "status": each.status, **each.figures, "reasons": reasons})
+        for measurement in measurements:
+            reasons = " / ".join(measurement.reasons)
+            writer.writerow(
+                {**measurement.step._asdict(), "status": measurement.status, **measurement.figures, "reasons": reasons}
+            )
 
 
 def load(path: Path) -> LabRun:
@@ -132,8 +134,8 @@ def html(run: LabRun, table: SummaryTable) -> str:
         f"<h1>{title}</h1>\n",
         f'<p class="sub">Callboard\'s concurrency laboratory, {page.text(run.date)}</p>\n',
         f'<div class="short">{page.paragraphs(key_sentences(run, table))}</div>\n',
-        _what(run),
-        _on_what(run),
+        _description(run),
+        _machine(run),
         "<h2>How to read it</h2>\n",
         page.terms(READING),
         *(_workload(run, table, workload) for workload in dict.fromkeys(case.workload for case in table)),
@@ -147,19 +149,19 @@ def html(run: LabRun, table: SummaryTable) -> str:
 # Sections -------------------------------------------------------------------------------------------------------------
 
 
-def _what(run: LabRun) -> str:
+def _description(run: LabRun) -> str:
     options = run.options
-    used = {each.step.engine for each in run.measurements}
-    engines = [("", [page.engine(name), str(about.get("label", ""))]) for name, about in run.engines.items()]
+    used_engines = {measurement.step.engine for measurement in run.measurements}
+    engines = [("", [page.engine(name), str(properties.get("label", ""))]) for name, properties in run.engines.items()]
     workloads = [
-        ("", [name, str(about.get("label", "")), str(about.get("shows", "")), _sizes(run, name)])
-        for name, about in run.workloads.items()
+        ("", [name, str(properties.get("label", "")), str(properties.get("shows", "")), _sizes(run, name)])
+        for name, properties in run.workloads.items()
     ]
     text = (
-        f"{count(len(used), 'engine')}, each a complete coordinator with the same group and member logic; they differ "
-        "only in how they serialise the requests to one group. Each measurement runs in a new process. A round "
-        "runs all "
-        f"engines once, in an order drawn from seed {options.get('seed')}, with the same requests. This run has "
+        f"{count(len(used_engines), 'engine')}, each a complete coordinator with the same group and member logic; "
+        "they differ only in how they serialise the requests to one group. Each measurement runs in a new process. "
+        f"A round runs all engines once, in an order drawn from seed {options.get('seed')}, with the same requests. "
+        f"This run has "
         f"{count(options.get('rounds', 0), 'round')} of {options.get('seconds', 0):g} s per measurement, "
         f"{count(len(run.measurements), 'measurement')} in total."
     )
@@ -175,12 +177,12 @@ def _what(run: LabRun) -> str:
 def _sizes(run: LabRun, workload: str) -> str:
     return ", ".join(
         f"{case.groups:,}"
-        for case in dict.fromkeys(each.step.case for each in run.measurements)
+        for case in dict.fromkeys(measurement.step.case for measurement in run.measurements)
         if case.workload == workload
     )
 
 
-def _on_what(run: LabRun) -> str:
+def _machine(run: LabRun) -> str:
     machine, python = run.machine, run.python
     rows = [
         ("machine", f"{machine.get('cpus')} CPUs, {machine.get('system')}"),
@@ -192,12 +194,12 @@ def _on_what(run: LabRun) -> str:
 
 
 def _workload(run: LabRun, table: SummaryTable, workload: str) -> str:
-    about = run.workloads.get(workload, {})
+    properties = run.workloads.get(workload, {})
     cases = sorted((case for case in table if case.workload == workload), key=lambda case: case.groups)
-    label = str(about.get("label", workload))
+    label = str(properties.get("label", workload))
     return (
         f"<h2>{page.text(label[:1].upper() + label[1:])}</h2>\n"
-        + page.paragraphs([sentence(str(about["shows"]))] if about.get("shows") else [])
+        + page.paragraphs([sentence(str(properties["shows"]))] if properties.get("shows") else [])
         + "".join(_table(case, table[case]) for case in cases)
         + page.snapshot(plots.throughput(cases, table), f"Throughput, {label}", _throughput_caption(cases))
         + page.snapshot(
@@ -216,46 +218,55 @@ def _throughput_caption(cases: list[Case]) -> str:
     return "Throughput against the number of groups: medians, and thin bars from the slowest round to the fastest."
 
 
-def _table(case: Case, own: dict[str, Summary]) -> str:
+def _table(case: Case, summaries: dict[str, Summary]) -> str:
     columns = ("engine", "requests/s", f"of {BASE}", *(column.heading for column in COLUMNS))
-    fastest = max((each.throughput.median for each in own.values() if each.throughput), default=None)
-    best = {column.figure: _best(own, column) for column in COLUMNS}
-    rows = [("base" if name == BASE else "", _row(each, fastest, best)) for name, each in own.items()]
-    reasons = [f"{name}: {reason}" for name, each in own.items() for reason in each.reasons]
+    fastest = max((summary.throughput.median for summary in summaries.values() if summary.throughput), default=None)
+    best_figures = {column.figure: _best(summaries, column) for column in COLUMNS}
+    rows = [
+        ("base" if name == BASE else "", _row(summary, fastest, best_figures)) for name, summary in summaries.items()
+    ]
+    reasons = [f"{name}: {reason}" for name, summary in summaries.items() for reason in summary.reasons]
     return page.table(case_name(case), columns, rows) + page.points(reasons)
 
 
-def _best(own: dict[str, Summary], column: FigureColumn) -> float | None:
-    values = [value for each in own.values() if (value := each.figure(column.figure)) is not None]
+def _best(summaries: dict[str, Summary], column: FigureColumn) -> float | None:
+    values = [value for summary in summaries.values() if (value := summary.figure(column.figure)) is not None]
     return min(values) if values and column.less_is_better else None
 
 
-def _row(each: Summary, fastest: float | None, best: dict[str, float | None]) -> list[str]:
-    if each.throughput is None:
-        return [page.engine(each.engine), HtmlCell(each.status, "bad"), *[""] * (1 + len(COLUMNS))]
-    middle = each.throughput.median
-    low, high = min(each.rounds.values()), max(each.rounds.values())
-    spread = f' <span class="range">{rate(low)} to {rate(high)}</span>' if len(each.rounds) > 1 else ""
-    failed = f' <span class="range">({each.measured - len(each.rounds)} FAILED)</span>' if each.reasons else ""
-    speed = HtmlCell(f"{rate(middle)}{spread}{failed}", "best" if middle == fastest else "")
-    return [page.engine(each.engine), speed, times(each.ratio), *(_figure(each, column, best) for column in COLUMNS)]
+def _row(summary: Summary, fastest: float | None, best_figures: dict[str, float | None]) -> list[str]:
+    if summary.throughput is None:
+        return [page.engine(summary.engine), HtmlCell(summary.status, "bad"), *[""] * (1 + len(COLUMNS))]
+    median = summary.throughput.median
+    low, high = min(summary.rounds.values()), max(summary.rounds.values())
+    spread = f' <span class="range">{rate(low)} to {rate(high)}</span>' if len(summary.rounds) > 1 else ""
+    failed = f' <span class="range">({summary.measured - len(summary.rounds)} FAILED)</span>' if summary.reasons else ""
+    speed = HtmlCell(f"{rate(median)}{spread}{failed}", "best" if median == fastest else "")
+    return [
+        page.engine(summary.engine),
+        speed,
+        times(summary.ratio),
+        *(_figure(summary, column, best_figures) for column in COLUMNS),
+    ]
 
 
-def _figure(each: Summary, column: FigureColumn, best: dict[str, float | None]) -> str:
-    value = each.figure(column.figure)
+def _figure(summary: Summary, column: FigureColumn, best_figures: dict[str, float | None]) -> str:
+    value = summary.figure(column.figure)
     written = column.write(value)
-    return HtmlCell(written, "best") if value is not None and value == best[column.figure] else written
+    return HtmlCell(written, "best") if value is not None and value == best_figures[column.figure] else written
 
 
 def _memory(run: LabRun, table: SummaryTable) -> str:
     """Memory of the first workload that has figures; it does not depend on the requests."""
-    known = [
-        case for case, own in table.items() if any((each.figure("bytes_a_group") or 0) > 0 for each in own.values())
+    cases_with_figures = [
+        case
+        for case, summaries in table.items()
+        if any((summary.figure("bytes_a_group") or 0) > 0 for summary in summaries.values())
     ]
-    if not known:
+    if not cases_with_figures:
         return ""
-    workload = max(known, key=lambda case: case.groups).workload
-    cases = sorted((case for case in known if case.workload == workload), key=lambda case: case.groups)
+    workload = max(cases_with_figures, key=lambda case: case.groups).workload
+    cases = sorted((case for case in cases_with_figures if case.workload == workload), key=lambda case: case.groups)
     label = run.workloads.get(workload, {}).get("label", workload)
     caption = f"Resident memory per group with its members, in kB. Workload: {label}."
     return "<h2>Memory</h2>\n" + page.snapshot(plots.memory(cases, table), "Memory per group", caption)
@@ -263,21 +274,21 @@ def _memory(run: LabRun, table: SummaryTable) -> str:
 
 def _fairness(table: SummaryTable) -> str:
     """Fairness of each workload with hot groups, at its largest number of groups."""
-    most: dict[str, Case] = {}
-    for case, own in sorted(table.items()):
-        if any(each.status == RIGHT and each.figure("hot_p99_us") for each in own.values()):
-            most[case.workload] = case
-    shown = plots.fairness(list(most.values()), table) if most else None
-    if shown is None:
+    largest_cases: dict[str, Case] = {}
+    for case, summaries in sorted(table.items()):
+        if any(summary.status == RIGHT and summary.figure("hot_p99_us") for summary in summaries.values()):
+            largest_cases[case.workload] = case
+    png = plots.fairness(list(largest_cases.values()), table) if largest_cases else None
+    if png is None:
         return ""
     caption = (
         "The 99th percentile of latency of the 1 % of groups with most requests (filled) and of all others (hollow). A "
         "long line means that some groups wait for others. The small number on the right is Jain's index."
     )
-    return "<h2>Fairness</h2>\n" + page.snapshot(shown, "Fairness", caption)
+    return "<h2>Fairness</h2>\n" + page.snapshot(png, "Fairness", caption)
 
 
-def _words(rows: Sequence[Sequence[str]]) -> set[int]:
+def _text_columns(rows: Sequence[Sequence[str]]) -> set[int]:
     """The columns that contain text instead of figures."""
     return {index for row in rows for index, cell in enumerate(row) if cell and not cell[0].isdigit()}
 
@@ -288,6 +299,6 @@ def _conclusion(run: LabRun, table: SummaryTable) -> str:
         parts.append(f"<h3>{page.text(finding.title)}</h3>\n")
         parts.append(page.paragraphs(finding.sentences) + page.points(finding.points))
         if finding.rows:
-            rows = [("", [HtmlCell(page.text(word)) for word in row]) for row in finding.rows]
-            parts.append(page.table("", finding.columns, rows, left=_words(finding.rows)))
+            rows = [("", [HtmlCell(page.text(cell)) for cell in row]) for row in finding.rows]
+            parts.append(page.table("", finding.columns, rows, left=_text_columns(finding.rows)))
     return "".join(parts)

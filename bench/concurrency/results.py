@@ -57,7 +57,7 @@ class Measurement(NamedTuple):
 
     @property
     def throughput(self) -> float:
-        """Requests a second; only of a measurement that is right."""
+        """Requests per second of a correct measurement."""
         value = self.figures["throughput"]
         assert value is not None
         return value
@@ -89,12 +89,12 @@ class LabRun(NamedTuple):
         return {
             "bench": "concurrency",
             **self._asdict(),
-            "measurements": [each.to_json() for each in self.measurements],
+            "measurements": [measurement.to_json() for measurement in self.measurements],
         }
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        measurements = [Measurement.from_json(each) for each in fields["measurements"]]
+        measurements = [Measurement.from_json(measurement) for measurement in fields["measurements"]]
         return cls(**{name: fields[name] for name in cls._fields if name != "measurements"}, measurements=measurements)
 
 
@@ -111,7 +111,7 @@ def read_line(step: MeasurementStep, line: str) -> Measurement:
         raise BenchError(f"expected an object with 'right': true or false, got {line[:200]!r}")
     _check_same(step, result)
     if not result["right"]:
-        reasons = [str(each) for each in result.get("wrong") or ["the oracle gave no reason"]]
+        reasons = [str(reason) for reason in result.get("wrong") or ["the oracle gave no reason"]]
         return Measurement(step, WRONG, {}, [], reasons, result.get("python") or {})
     figures = {name: number(result, path) for name, path in FIGURE_PATHS.items()}
     missing = [name for name in REQUIRED_FIGURES if figures[name] is None]
@@ -136,11 +136,15 @@ def number(result: Any, path: Sequence[str]) -> float | None:
 
 def _ccdf(result: Mapping[str, Any]) -> list[tuple[float, float]]:
     points = result.get("ccdf") or []
-    return [(float(us), float(share)) for us, share in points if us and share and math.isfinite(us * share)]
+    return [
+        (float(latency_us), float(share))
+        for latency_us, share in points
+        if latency_us and share and math.isfinite(latency_us * share)
+    ]
 
 
-def failure(step: MeasurementStep, last_words: str) -> Measurement:
-    return Measurement(step, FAILED, {}, [], last_words.splitlines(), {})
+def failure(step: MeasurementStep, error_output: str) -> Measurement:
+    return Measurement(step, FAILED, {}, [], error_output.splitlines(), {})
 
 
 # Statistics -----------------------------------------------------------------------------------------------------------
@@ -149,7 +153,7 @@ def failure(step: MeasurementStep, last_words: str) -> Measurement:
 class Summary(NamedTuple):
     """An engine on a case, over its rounds.
 
-    One wrong round makes the engine WRONG, without numbers. ``rounds`` are the requests a second of each right round
+    One wrong round makes the engine WRONG, without figures. ``rounds``: requests per second of each correct round
     by its number, ``ratios`` those to the base's. ``figures`` are medians, with three that are taken for each request.
     """
 
@@ -181,69 +185,88 @@ SummaryTable = dict[Case, dict[str, Summary]]  # engines in the order of the run
 def summaries(run: LabRun) -> SummaryTable:
     """Every case with all engines that were measured on it."""
     table: SummaryTable = {}
-    for case in dict.fromkeys(each.step.case for each in run.measurements):
-        own = [each for each in run.measurements if each.step.case == case]
-        base = rates(own, BASE)
+    for case in dict.fromkeys(measurement.step.case for measurement in run.measurements):
+        case_measurements = [measurement for measurement in run.measurements if measurement.step.case == case]
+        base = rates(case_measurements, BASE)
         table[case] = {
-            engine: _summary(case, engine, [each for each in own if each.step.engine == engine], base)
+            engine: _summary(
+                case,
+                engine,
+                [measurement for measurement in case_measurements if measurement.step.engine == engine],
+                base,
+            )
             for engine in run.engines
-            if any(each.step.engine == engine for each in own)
+            if any(measurement.step.engine == engine for measurement in case_measurements)
         }
     return table
 
 
 def rates(measurements: Iterable[Measurement], engine: str) -> dict[int, float]:
-    """Requests a second by round; none at all when the engine was wrong once."""
-    own = [each for each in measurements if each.step.engine == engine]
-    if any(each.status == WRONG for each in own):
+    """Requests per second by round; empty if the engine was wrong in any round."""
+    engine_measurements = [measurement for measurement in measurements if measurement.step.engine == engine]
+    if any(measurement.status == WRONG for measurement in engine_measurements):
         return {}
-    return {each.step.round: each.throughput for each in own if each.status == RIGHT}
+    return {
+        measurement.step.round: measurement.throughput
+        for measurement in engine_measurements
+        if measurement.status == RIGHT
+    }
 
 
-def ratios_by_round(own: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
-    """Own over other, in each round that both have."""
-    return {number: rate / other[number] for number, rate in own.items() if other.get(number)}
+def ratios_by_round(numerators: Mapping[int, float], denominators: Mapping[int, float]) -> dict[int, float]:
+    """The ratio of the two figures in each round that both have."""
+    return {number: rate / denominators[number] for number, rate in numerators.items() if denominators.get(number)}
 
 
-def _summary(case: Case, engine: str, own: Sequence[Measurement], base: Mapping[int, float]) -> Summary:
-    rounds = rates(own, engine)
-    right = [each for each in own if rounds and each.status == RIGHT]
-    wrong = any(each.status == WRONG for each in own)
-    status = WRONG if wrong else RIGHT if right else FAILED
-    reasons = _reasons([each for each in own if each.status != RIGHT])
+def _summary(case: Case, engine: str, engine_measurements: Sequence[Measurement], base: Mapping[int, float]) -> Summary:
+    rounds = rates(engine_measurements, engine)
+    correct = [measurement for measurement in engine_measurements if rounds and measurement.status == RIGHT]
+    is_wrong = any(measurement.status == WRONG for measurement in engine_measurements)
+    status = WRONG if is_wrong else RIGHT if correct else FAILED
+    reasons = _reasons([measurement for measurement in engine_measurements if measurement.status != RIGHT])
     ratios = ratios_by_round(rounds, base)
-    return Summary(case, engine, status, len(own), rounds, ratios, _medians(right), _middle_ccdf(right), reasons)
+    return Summary(
+        case,
+        engine,
+        status,
+        len(engine_measurements),
+        rounds,
+        ratios,
+        _medians(correct),
+        _middle_ccdf(correct),
+        reasons,
+    )
 
 
-def _reasons(bad: Sequence[Measurement]) -> list[str]:
-    """What was wrong or failed, once, with the rounds in which it did."""
+def _reasons(failures: Sequence[Measurement]) -> list[str]:
+    """Each reason of a wrong or failed measurement once, with its rounds."""
     rounds: dict[tuple[str, str], list[str]] = {}
-    for each in sorted(bad, key=lambda each: each.step.round):
-        rounds.setdefault((each.status, " / ".join(each.reasons)), []).append(str(each.step.round))
+    for measurement in sorted(failures, key=lambda measurement: measurement.step.round):
+        rounds.setdefault((measurement.status, " / ".join(measurement.reasons)), []).append(str(measurement.step.round))
     return [f"{status} in round {', '.join(numbers)}: {reason}" for (status, reason), numbers in rounds.items()]
 
 
-def _medians(right: Sequence[Measurement]) -> Figures:
-    figures = {name: median_or_none([each.figures[name] for each in right]) for name in FIGURE_PATHS}
-    figures["cpu_us"] = median_or_none([_each(each, "cpu_s", 1e6) for each in right])
-    figures["lock_wait_us"] = median_or_none([_each(each, "lock_wait_s", 1e6) for each in right])
-    figures["switches_a_1000"] = median_or_none([_switches(each) for each in right])
+def _medians(correct: Sequence[Measurement]) -> Figures:
+    figures = {name: median_or_none([measurement.figures[name] for measurement in correct]) for name in FIGURE_PATHS}
+    figures["cpu_us"] = median_or_none([_per_request(measurement, "cpu_s", 1e6) for measurement in correct])
+    figures["lock_wait_us"] = median_or_none([_per_request(measurement, "lock_wait_s", 1e6) for measurement in correct])
+    figures["switches_a_1000"] = median_or_none([_switches(measurement) for measurement in correct])
     return figures
 
 
-def _each(measurement: Measurement, name: str, factor: float) -> float | None:
-    """A total of the measurement for each of its requests."""
+def _per_request(measurement: Measurement, name: str, factor: float) -> float | None:
+    """A total of the measurement, per request."""
     total, requests = measurement.figures[name], measurement.figures["requests"]
     return None if total is None or not requests else factor * total / requests
 
 
 def _switches(measurement: Measurement) -> float | None:
-    kinds = [_each(measurement, name, 1000) for name in ("voluntary_switches", "involuntary_switches")]
-    known = [kind for kind in kinds if kind is not None]
-    return sum(known) if known else None
+    kinds = [_per_request(measurement, name, 1000) for name in ("voluntary_switches", "involuntary_switches")]
+    counts = [kind for kind in kinds if kind is not None]
+    return sum(counts) if counts else None
 
 
 def _middle_ccdf(right: Sequence[Measurement]) -> list[tuple[float, float]]:
-    """The curve of the round in the middle by throughput: curves have no median that anybody ran."""
-    ordered = sorted(right, key=lambda each: each.throughput)
+    """The curve of the round with the median throughput, since a median of curves would not be a measured one."""
+    ordered = sorted(right, key=lambda measurement: measurement.throughput)
     return ordered[(len(ordered) - 1) // 2].ccdf if ordered else []

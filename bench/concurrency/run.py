@@ -92,7 +92,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str], child: Sequence[
 
 def exit_code(run: LabRun) -> int:
     """1 if an engine was wrong, or no measurement was right."""
-    statuses = {each.status for each in run.measurements}
+    statuses = {measurement.status for measurement in run.measurements}
     return 1 if WRONG in statuses or RIGHT not in statuses else 0
 
 
@@ -120,9 +120,9 @@ def catalogue() -> Catalogue:
     return Catalogue(engines, workloads)
 
 
-def parse(arguments: Sequence[str], known: Catalogue) -> argparse.Namespace:
+def parse(arguments: Sequence[str], available: Catalogue) -> argparse.Namespace:
     """Parse and check the options; exits with a message about the first invalid one."""
-    parser = _parser(known)
+    parser = _parser(available)
     options = parser.parse_args(arguments)
     if options.seconds is None:
         options.seconds = QUICK_SECONDS if options.quick else SECONDS
@@ -135,14 +135,14 @@ def parse(arguments: Sequence[str], known: Catalogue) -> argparse.Namespace:
         parser.error(f"--seed {options.seed}: expected 0 or more")
     if options.out.exists() and not options.out.is_dir():
         parser.error(f"--out {options.out}: found a file, expected a folder")
-    options.engines = {name: known.engines[name] for name in options.engines}
-    options.workloads = {name: known.workloads[name] for name in options.workloads}
+    options.engines = {name: available.engines[name] for name in options.engines}
+    options.workloads = {name: available.workloads[name] for name in options.workloads}
     return options
 
 
-def _parser(known: Catalogue) -> argparse.ArgumentParser:
+def _parser(available: Catalogue) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="callboard bench concurrency", description=PURPOSE)
-    all_engines, all_workloads = list(known.engines), list(known.workloads)
+    all_engines, all_workloads = list(available.engines), list(available.workloads)
     parser.add_argument(
         "--engines", type=_names("engine", all_engines), default=all_engines, metavar="A,B", help=_choices(all_engines)
     )
@@ -172,36 +172,36 @@ def _choices(names: Sequence[str]) -> str:
     return f"some of: {', '.join(names)} (default: all)"
 
 
-def _names(kind: str, known: Sequence[str]) -> Callable[[str], list[str]]:
+def _names(kind: str, available: Sequence[str]) -> Callable[[str], list[str]]:
     def names(text: str) -> list[str]:
-        given = [name.strip() for name in text.split(",")]
-        unknown = [name for name in given if name not in known]
+        requested = [name.strip() for name in text.split(",")]
+        unknown = [name for name in requested if name not in available]
         if unknown:
-            raise argparse.ArgumentTypeError(f"there is no {kind} {unknown[0]!r}; there are: {', '.join(known)}")
-        return list(dict.fromkeys(given))
+            raise argparse.ArgumentTypeError(f"there is no {kind} {unknown[0]!r}; there are: {', '.join(available)}")
+        return list(dict.fromkeys(requested))
 
     return names
 
 
 def _sizes(text: str) -> list[int]:
-    given = [part.strip() for part in text.split(",")]
-    wrong = [part for part in given if not part.isdecimal() or int(part) < 1]
-    if wrong:
-        raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not a number of groups; expected for example 100,1000")
-    return sorted({int(part) for part in given})
+    parts = [part.strip() for part in text.split(",")]
+    invalid = [part for part in parts if not part.isdecimal() or int(part) < 1]
+    if invalid:
+        raise argparse.ArgumentTypeError(f"{invalid[0]!r} is not a number of groups; expected for example 100,1000")
+    return sorted({int(part) for part in parts})
 
 
 def cases(options: argparse.Namespace) -> list[Case]:
     """The workloads with their numbers of groups. ``--groups`` does not apply to workloads of one group."""
-    found = []
-    for name, about in options.workloads.items():
-        sizes: list[int] = about["groups"]
+    cases = []
+    for name, properties in options.workloads.items():
+        sizes: list[int] = properties["groups"]
         if options.groups and sizes != [1]:
             sizes = options.groups
         elif options.quick:
             sizes = [min(max(sizes), QUICK_GROUPS_MAX)]
-        found += [Case(name, size) for size in sizes]
-    return found
+        cases += [Case(name, size) for size in sizes]
+    return cases
 
 
 # Measuring ------------------------------------------------------------------------------------------------------------
@@ -209,23 +209,23 @@ def cases(options: argparse.Namespace) -> list[Case]:
 
 def measure(options: argparse.Namespace, arguments: Sequence[str], child: Sequence[str]) -> LabRun:
     """Run the plan. An interrupt ends it early; finished measurements are kept."""
-    limits = {name: about["max_groups"] for name, about in options.engines.items()}
+    limits = {name: properties["max_groups"] for name, properties in options.engines.items()}
     plan = make_plan(cases(options), limits, options.rounds, options.seconds, options.seed)
     if not plan.steps:
         raise BenchError(f"nothing to run: {'; '.join(plan.left_out)}; give fewer groups or other engines")
-    for each in plan.left_out:
-        print(f"left out: {each}")
+    for description in plan.left_out:
+        print(f"left out: {description}")
     print(f"{len(plan.steps)} measurements, about {duration(total_duration_s(plan.steps))} with the report")
     budget_s = QUICK_BUDGET_S if options.quick else None
-    with progress(plan.steps) as shown:
-        measured = list(_until_interrupted(measurements(plan, child, shown, budget_s, time.monotonic)))
-    pythons = [each.python for each in measured if each.python]
+    with progress(plan.steps) as display:
+        measured = list(_until_interrupted(measurements(plan, child, display, budget_s, time.monotonic)))
+    pythons = [measurement.python for measurement in measured if measurement.python]
     return LabRun(
         date=datetime.now().astimezone().isoformat(sep=" ", timespec="seconds"),
         command=shlex.join(["callboard", "bench", "concurrency", *arguments]),
         machine=machine(),
         python={"build": _build(), **(pythons[0] if pythons else {})},
-        options=_plain(options),
+        options=_options_for_json(options),
         engines=options.engines,
         workloads=options.workloads,
         planned=len(plan.steps),
@@ -234,15 +234,15 @@ def measure(options: argparse.Namespace, arguments: Sequence[str], child: Sequen
     )
 
 
-def _until_interrupted(found: Iterator[Measurement]) -> Iterator[Measurement]:
+def _until_interrupted(measured: Iterator[Measurement]) -> Iterator[Measurement]:
     try:
-        yield from found
+        yield from measured
     except KeyboardInterrupt:
         print("interrupted; the report has the finished measurements", file=sys.stderr)
 
 
 def measurements(
-    plan: Plan, child: Sequence[str], shown: ProgressDisplay, budget_s: float | None, now_s: Callable[[], float]
+    plan: Plan, child: Sequence[str], display: ProgressDisplay, budget_s: float | None, now_s: Callable[[], float]
 ) -> Iterator[Measurement]:
     """The measurement of every step. With a budget, no step starts after it is spent."""
     end_s = None if budget_s is None else now_s() + budget_s
@@ -250,10 +250,10 @@ def measurements(
         left_s = None if end_s is None else end_s - now_s()
         if left_s is not None and left_s <= 0:
             return
-        shown.begin(step)
+        display.begin(step)
         timeout_s = step_timeout_s(step) if left_s is None else min(step_timeout_s(step), left_s)
         measurement = measure_once(step, child, timeout_s)
-        shown.end(measurement)
+        display.end(measurement)
         yield measurement
 
 
@@ -273,7 +273,7 @@ def _build() -> str:
     return ", ".join([" ".join(platform.python_build()), platform.python_compiler(), *flags])
 
 
-def _plain(options: argparse.Namespace) -> dict[str, Any]:
+def _options_for_json(options: argparse.Namespace) -> dict[str, Any]:
     names: Mapping[str, Any] = vars(options)
     chosen = {name: names[name] for name in ("groups", "seconds", "rounds", "seed", "quick")}
     return {**chosen, "engines": list(options.engines), "workloads": list(options.workloads)}
@@ -284,22 +284,28 @@ def _plain(options: argparse.Namespace) -> dict[str, Any]:
 
 def show(run: LabRun, table: SummaryTable) -> None:
     """Print a table for each workload, and a summary."""
-    for case, own in table.items():
+    for case, case_summaries in table.items():
         print()
         columns = ("engine", "requests/s", "spread", f"of {BASE}", *(column.heading for column in COLUMNS))
-        rows = [_row(each) for each in own.values()]
-        print_table(case_name(case), [each.replace(" ", "\n") for each in columns], rows, _notes(own))
+        rows = [_row(summary) for summary in case_summaries.values()]
+        print_table(case_name(case), [column.replace(" ", "\n") for column in columns], rows, _notes(case_summaries))
     for sentence in key_sentences(run, table):
         print(sentence)
 
 
-def _row(each: Summary) -> list[str]:
-    if each.throughput is None:
-        return [each.engine, each.status, *[""] * (2 + len(COLUMNS))]
-    middle, spread = each.throughput
-    figures = [column.write(each.figure(column.figure)) for column in COLUMNS]
-    return [each.engine, rate(middle), percent(spread if len(each.rounds) > 1 else None), times(each.ratio), *figures]
+def _row(summary: Summary) -> list[str]:
+    if summary.throughput is None:
+        return [summary.engine, summary.status, *[""] * (2 + len(COLUMNS))]
+    median, spread = summary.throughput
+    figures = [column.write(summary.figure(column.figure)) for column in COLUMNS]
+    return [
+        summary.engine,
+        rate(median),
+        percent(spread if len(summary.rounds) > 1 else None),
+        times(summary.ratio),
+        *figures,
+    ]
 
 
-def _notes(own: Mapping[str, Summary]) -> list[str]:
-    return [f"{name}: {reason}" for name, each in own.items() for reason in each.reasons]
+def _notes(case_summaries: Mapping[str, Summary]) -> list[str]:
+    return [f"{name}: {reason}" for name, summary in case_summaries.items() for reason in summary.reasons]

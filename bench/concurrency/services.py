@@ -57,9 +57,9 @@ class Writer:
 
     def settle(self) -> bool:
         """Wait until earlier appends are written and returned; False after a timeout."""
-        reached = threading.Event()
-        self._queue.put(reached)
-        return reached.wait(SETTLE_S)
+        written = threading.Event()
+        self._queue.put(written)
+        return written.wait(SETTLE_S)
 
     def close(self) -> None:
         self._queue.put(None)
@@ -67,23 +67,23 @@ class Writer:
 
     def _run(self) -> None:
         while (first := self._queue.get()) is not None:
-            gathered = [first, *self._more()]
-            appends = [each for each in gathered if isinstance(each, Append)]
+            batch = [first, *self._more()]
+            appends = [item for item in batch if isinstance(item, Append)]
             if appends:
                 time.sleep(self._round_s)
                 self._written(appends)
-            for each in gathered:
-                if isinstance(each, threading.Event):
-                    each.set()
+            for item in batch:
+                if isinstance(item, threading.Event):
+                    item.set()
 
     def _more(self) -> list[Append | threading.Event]:
         """All other queued appends. A request to stop stays in the queue."""
-        found: list[Append | threading.Event] = []
+        items: list[Append | threading.Event] = []
         with suppress(Empty):
-            while (each := self._queue.get_nowait()) is not None:
-                found.append(each)
+            while (item := self._queue.get_nowait()) is not None:
+                items.append(item)
             self._queue.put(None)
-        return found
+        return items
 
 
 Expired = Callable[[Cell, Sequence[Hashable]], None]
@@ -125,11 +125,11 @@ class ThreadTimer:
 
     def settle(self) -> bool:
         """Wait until all due timers were delivered; False after a timeout."""
-        reached = threading.Event()
+        delivered = threading.Event()
         with self._changed:
-            self._settling.append(reached)
+            self._settling.append(delivered)
             self._changed.notify()
-        return reached.wait(SETTLE_S)
+        return delivered.wait(SETTLE_S)
 
     def close(self) -> None:
         with self._changed:
@@ -140,15 +140,15 @@ class ThreadTimer:
     def _run(self) -> None:
         while not self._closed:
             with self._changed:
-                found = self._timers.pop_expired(self._clock.monotonic_ms(), EXPIRED_A_TURN)
-                if not found:
+                expired = self._timers.pop_expired(self._clock.monotonic_ms(), EXPIRED_A_TURN)
+                if not expired:
                     self._wait()
-            for cell, names in found.items():
+            for cell, names in expired.items():
                 self._expired(cell, names)
 
     def _wait(self) -> None:
-        for reached in self._settling:
-            reached.set()
+        for event in self._settling:
+            event.set()
         self._settling.clear()
         self._wake_ms = self._timers.next_due_ms()
         if self._closed:
@@ -176,8 +176,8 @@ class LoopTimer:
 
     def settle(self) -> bool:
         """Deliver all due timers. Called on the loop."""
-        while found := self._timers.pop_expired(self._clock.monotonic_ms()):
-            self._tell(found)
+        while expired := self._timers.pop_expired(self._clock.monotonic_ms()):
+            self._tell(expired)
         return True
 
     def close(self) -> None:
@@ -189,8 +189,8 @@ class LoopTimer:
         self._tell(self._timers.pop_expired(self._clock.monotonic_ms(), EXPIRED_A_TURN))
         self._wake_at(self._timers.next_due_ms())
 
-    def _tell(self, found: dict[Cell, list[Hashable]]) -> None:
-        for cell, names in found.items():
+    def _tell(self, expired: dict[Cell, list[Hashable]]) -> None:
+        for cell, names in expired.items():
             self._expired(cell, names)
 
     def _wake_at(self, due_ms: int | None) -> None:

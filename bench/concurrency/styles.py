@@ -44,8 +44,8 @@ def significant(value: float | None, digits: int = 3) -> str:
     rounded = float(f"{value:.{digits - 1}e}")  # rounded before counting places: 9.996 is 10.0
     if not rounded:
         return "0"
-    places = digits - 1 - math.floor(math.log10(abs(rounded)))
-    return f"{rounded:,.{max(places, 0)}f}"
+    decimals = digits - 1 - math.floor(math.log10(abs(rounded)))
+    return f"{rounded:,.{max(decimals, 0)}f}"
 
 
 def ms(us: float | None) -> str:

@@ -1,6 +1,6 @@
 """The workloads: the groups, and the scripts of the clients. All are closed loops (see ``clients.py``).
 
-A member belongs to one client, which therefore knows the expected responses. The members of one group belong to several
+A member belongs to one client, so the expected responses are known. The members of one group belong to several
 clients, so that their requests compete. Everything is drawn from the seed, before the measured time where possible.
 """
 
@@ -86,8 +86,8 @@ class WorkloadSpec(NamedTuple):
         In a workload with one member per group ``members`` is ignored.
         """
         members = members if members and self.members > 1 else self.members
-        everybody = groups * members
-        return Plan(groups, members, min(clients or self.clients or everybody, everybody), seconds, seed)
+        member_count = groups * members
+        return Plan(groups, members, min(clients or self.clients or member_count, member_count), seconds, seed)
 
 
 class LoadedMember(NamedTuple):
@@ -167,11 +167,11 @@ def hot(plan: Plan) -> WorkloadSetup:
     weights = list(accumulate(1 / rank**ZIPF_EXPONENT for rank in range(1, plan.groups + 1)))
     members = loaded_members(plan)
 
-    def script(run_state: RunState, number: int, _seats: list[LoadedMember], ledger: Ledger) -> Script:
+    def script(run_state: RunState, number: int, _members: list[LoadedMember], ledger: Ledger) -> Script:
         chance = Random(f"{plan.seed} {number}")
         groups = chance.choices(range(plan.groups), cum_weights=weights, k=PRECOMPUTED_STEPS)
-        drawn = [members[group * plan.members + chance.randrange(plan.members)] for group in groups]
-        requests = [Heartbeat(member.group_id, member.member_id, None, GENERATION) for member in drawn]
+        drawn_members = [members[group * plan.members + chance.randrange(plan.members)] for group in groups]
+        requests = [Heartbeat(member.group_id, member.member_id, None, GENERATION) for member in drawn_members]
         return _beat(run_state, requests, ledger)
 
     return stable_groups(plan, script)
@@ -250,8 +250,8 @@ class DynamicMember:
         return (yield from self._sync(member_ids))
 
     def _sync(self, member_ids: tuple[str, ...]) -> Generator[Request, Any, bool]:
-        given = tuple((member_id, assignment(member_id, self.generation)) for member_id in member_ids)
-        request = SyncGroup(self.group_id, self.member_id, None, self.generation, "consumer", PROTOCOL, given)
+        assignments = tuple((member_id, assignment(member_id, self.generation)) for member_id in member_ids)
+        request = SyncGroup(self.group_id, self.member_id, None, self.generation, "consumer", PROTOCOL, assignments)
         synced = yield request
         if synced.error is ErrorCode.REBALANCE_IN_PROGRESS:
             return False
@@ -323,11 +323,11 @@ def _rejoin_repeatedly(run_state: RunState, dynamic_member: DynamicMember) -> Sc
 
 def join_many(plan: Plan) -> WorkloadSetup:
     """Each client has its own groups. In each it joins as the only member, gets its assignment and leaves."""
-    everywhere = group_ids(plan)
-    run_state = RunState(everywhere)
+    all_group_ids = group_ids(plan)
+    run_state = RunState(all_group_ids)
 
     def script(number: int) -> Callable[[Ledger], Script]:
-        own_groups = everywhere[number :: plan.clients]
+        own_groups = all_group_ids[number :: plan.clients]
         return lambda ledger: _join_and_leave_each(run_state, own_groups, ledger)
 
     clients = [Client(script(number)) for number in range(plan.clients)]
@@ -348,30 +348,30 @@ def _join_and_leave_each(run_state: RunState, own_groups: Sequence[str], ledger:
 
 
 def mixed(plan: Plan) -> WorkloadSetup:
-    """Groups with one active and several silent_members members, which expire in waves, thousands in one tick.
+    """Groups with one active and several silent members, which expire in waves, thousands in one tick.
 
     The active member then has to rejoin. Each client also joins and leaves an auxiliary group.
     """
     plan = plan._replace(clients=min(plan.clients, plan.groups))
-    everywhere = group_ids(plan)
-    lobbies = [f"lobby-{number}" for number in range(plan.clients)]
-    run_state = RunState([*everywhere, *lobbies])
+    all_group_ids = group_ids(plan)
+    dynamic_group_ids = [f"lobby-{number}" for number in range(plan.clients)]
+    run_state = RunState([*all_group_ids, *dynamic_group_ids])
 
     def script(number: int) -> Callable[[Ledger], Script]:
-        own_groups = everywhere[number :: plan.clients]
+        own_groups = all_group_ids[number :: plan.clients]
         steps = Random(f"{plan.seed} {number}").choices(
             ("beat", "commit", "visit"), (HEARTBEAT_STEPS, COMMITS, VISIT_STEPS), k=PRECOMPUTED_STEPS
         )
-        return lambda ledger: _run_mixed_steps(run_state, steps, own_groups, lobbies[number], ledger)
+        return lambda ledger: _run_mixed_steps(run_state, steps, own_groups, dynamic_group_ids[number], ledger)
 
     def seeds() -> Iterator[Seed]:
-        for number, group_id in enumerate(everywhere):
+        for number, group_id in enumerate(all_group_ids):
             wave_ms = int(plan.seconds * 1000 * (number % WAVES + 1) / (WAVES + 1))
             silent_members = [member_value(member_id, wave_ms) for member_id in _silent(plan, group_id)]
             yield seed_of(group_id, [member_value(f"{group_id}-0"), *silent_members])
-        yield from (Seed(lobby, None) for lobby in lobbies)
+        yield from (Seed(group_id, None) for group_id in dynamic_group_ids)
 
-    expiring_members = {group_id: frozenset(_silent(plan, group_id)) for group_id in everywhere}
+    expiring_members = {group_id: frozenset(_silent(plan, group_id)) for group_id in all_group_ids}
     return WorkloadSetup(run_state, seeds, [Client(script(number)) for number in range(plan.clients)], expiring_members)
 
 

@@ -135,8 +135,8 @@ def parse_every(text: str | None, once: bool) -> int | None:
         return None
     match = _EVERY.fullmatch(text.strip())
     if not match or once:
-        other = " without --once" if match else ""
-        raise StartError(f"bad --every '{text}': expected a number and s, m, h or d, as in 10m{other}")
+        requirement = " without --once" if match else ""
+        raise StartError(f"bad --every '{text}': expected a number and s, m, h or d, as in 10m{requirement}")
     return int(match[1]) * _SECONDS[match[2]]
 
 
@@ -193,12 +193,12 @@ def choose_folders(data: Path, partitions: str | None) -> list[Path]:
     folders = {path.name: path for path in sorted(data.iterdir(), key=_partition_key) if _FOLDER.fullmatch(path.name)}
     if partitions is None:
         return list(folders.values())
-    wanted = parse_partitions(partitions)
-    missing = [name for name in wanted if name not in folders]
+    requested = parse_partitions(partitions)
+    missing = [name for name in requested if name not in folders]
     if missing:
         count = f"{format_count(len(folders), 'partition')} with records"
         raise StartError(f"{data}: found no {missing[0]}, which --partitions asks for; it has {count}")
-    return [folders[name] for name in wanted]
+    return [folders[name] for name in requested]
 
 
 def parse_partitions(text: str) -> list[str]:
@@ -318,17 +318,21 @@ def _progress(total: int, as_json: bool) -> Iterator[Advance]:
 
 def describe_reports(reports: Sequence[CompactionReport], seconds: float) -> str:
     """A summary in one to three lines."""
-    done = [report for report in reports if report.status == "compacted"]
+    compacted = [report for report in reports if report.status == "compacted"]
     unchanged = sum(report.status == "nothing" for report in reports)
-    before, after = sum(report.bytes_before for report in done), sum(report.bytes_after for report in done)
+    bytes_before, bytes_after = (
+        sum(report.bytes_before for report in compacted),
+        sum(report.bytes_after for report in compacted),
+    )
     waiting = sum(report.status == "waiting" for report in reports)
     other_counts = f"{unchanged} had nothing to do" + (f", {waiting} waiting" if waiting else "")
-    lines = [f"{format_count(len(done), 'partition')} compacted, {other_counts}, in {seconds:.1f} s"]
-    if before:
-        records = [sum(numbers) for numbers in zip(*(report[2:4] for report in done), strict=True)]
+    lines = [f"{format_count(len(compacted), 'partition')} compacted, {other_counts}, in {seconds:.1f} s"]
+    if bytes_before:
+        records = [sum(numbers) for numbers in zip(*(report[2:4] for report in compacted), strict=True)]
         lines.append(
             f"records {format_number(records[0])} -> {format_number(records[1])},"
-            f" bytes {format_number(before)} -> {format_number(after)} ({100 * after / before:.1f} %)"
+            f" bytes {format_number(bytes_before)} -> {format_number(bytes_after)}"
+            f" ({100 * bytes_after / bytes_before:.1f} %)"
         )
     removed = sum(report.files_removed for report in reports)
     return "\n".join([*lines, *([f"{format_count(removed, 'old file')} removed"] if removed else [])])

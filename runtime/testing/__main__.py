@@ -31,10 +31,10 @@ def load_scenario(name: str) -> Scenario:
     module, _, function = name.partition(":")
     sys.path.insert(0, "")
     try:
-        found: Scenario = getattr(importlib.import_module(module), function)
+        scenario: Scenario = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise SystemExit(f"{name!r}: {error}; expected MODULE:FUNCTION, as in my_tests:scenario") from error
-    return found
+    return scenario
 
 
 def run_seeds(scenario: Scenario, seed: int, count: int, only: list[int] | None) -> int:

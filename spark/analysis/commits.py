@@ -54,8 +54,8 @@ def frequent_commits(records: DataFrame) -> DataFrame:
     )
     rate = F.when(F.col("minutes") > 0, F.col("commits") / F.col("minutes"))
     names = ("group", "commits", "partitions", "minutes", rate.alias("commits_a_minute"))
-    rest = ("seconds_between", "offsets_a_commit", "idle_share")
-    return by_group.select(*names, *rest).orderBy(F.desc("commits"), "group")
+    other_columns = ("seconds_between", "offsets_a_commit", "idle_share")
+    return by_group.select(*names, *other_columns).orderBy(F.desc("commits"), "group")
 
 
 def gaps(records: DataFrame, minutes: float = GAP_MINUTES) -> DataFrame:

@@ -38,6 +38,6 @@ def expiring(
     expiring_offsets = live.where(kind.isNotNull()).select(
         *KEY_COLUMNS, "offset", F.coalesce("expire_timestamp", since + retention).alias("expires"), why.alias("why")
     )
-    left = (F.unix_micros("expires") - F.unix_micros(F.lit(now))) / F.lit(1e6) / SECONDS_PER_DAY
-    soon = expiring_offsets.withColumn("days_left", left).where(F.col("days_left") <= days)
-    return soon.select(*KEY_COLUMNS, "offset", "expires", "days_left", "why").orderBy("expires", *KEY_COLUMNS)
+    days_left = (F.unix_micros("expires") - F.unix_micros(F.lit(now))) / F.lit(1e6) / SECONDS_PER_DAY
+    expiring_soon = expiring_offsets.withColumn("days_left", days_left).where(F.col("days_left") <= days)
+    return expiring_soon.select(*KEY_COLUMNS, "offset", "expires", "days_left", "why").orderBy("expires", *KEY_COLUMNS)

@@ -22,21 +22,23 @@ def growth(records: DataFrame) -> DataFrame:
 
     Records that compaction has removed are not counted, except with a history.
     """
-    dated = records.where(F.col("day").isNotNull())
+    dated_records = records.where(F.col("day").isNotNull())
     is_offset, is_alive = F.col("kind") == "offset", ~F.col("tombstone")
-    days = dated.groupBy("day").agg(
+    days = dated_records.groupBy("day").agg(
         F.count("*").alias("records"),
         F.count_if(is_offset & is_alive).alias("commits"),
         F.count_if(~is_alive).alias("tombstones"),
         F.count_if(F.col("kind") == "group").alias("group_records"),
         F.count_distinct("group").alias("groups"),
     )
-    keys = dated.where(is_offset).groupBy(*KEY_COLUMNS).agg(F.min("day").alias("day")).groupBy("day")
-    groups = dated.where(F.col("group").isNotNull()).groupBy("group").agg(F.min("day").alias("day")).groupBy("day")
+    keys = dated_records.where(is_offset).groupBy(*KEY_COLUMNS).agg(F.min("day").alias("day")).groupBy("day")
+    groups = (
+        dated_records.where(F.col("group").isNotNull()).groupBy("group").agg(F.min("day").alias("day")).groupBy("day")
+    )
     days = days.join(keys.agg(F.count("*").alias("new_keys")), "day", "left")
     days = days.join(groups.agg(F.count("*").alias("new_groups")), "day", "left").fillna(0)
-    so_far = Window.orderBy("day").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    return days.withColumn("records_so_far", F.sum("records").over(so_far)).orderBy("day")
+    cumulative = Window.orderBy("day").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return days.withColumn("records_so_far", F.sum("records").over(cumulative)).orderBy("day")
 
 
 class DailyRecords(NamedTuple):

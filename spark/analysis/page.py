@@ -36,7 +36,7 @@ def figure(svg: str, alt: str) -> str:
     return f'<figure role="img" aria-label="{escape(alt)}">{svg}</figure>\n'
 
 
-def table(content: Table, rest: str) -> str:
+def table(content: Table, note: str) -> str:
     """A table, and below it a line about the rows that are not shown."""
     kinds = [' class="number"' if column.is_number else "" for column in content.columns]
     head = "".join(f"<th{kind}>{escape(col.title)}</th>" for col, kind in zip(content.columns, kinds, strict=True))
@@ -44,8 +44,8 @@ def table(content: Table, rest: str) -> str:
         "<tr>" + "".join(f"<td{kind}>{_cell(cell)}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>\n"
         for row in content.rows
     )
-    below = f'<p class="rest">{escape(rest)}</p>\n' if rest else ""
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{lines}</tbody></table></div>\n{below}'
+    note_html = f'<p class="rest">{escape(note)}</p>\n' if note else ""
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{lines}</tbody></table></div>\n{note_html}'
 
 
 def page(title: str, facts: Iterable[str], contents: Sequence[tuple[str, str]], body: str) -> str:

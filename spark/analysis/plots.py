@@ -69,12 +69,12 @@ def growth(rows: Rows) -> tuple[Draw, float] | None:
     """Records by day, with the forecast."""
     if len(rows) < 2:
         return None
-    past = [row for row in rows if not row["is_forecast"]]
+    measured = [row for row in rows if not row["is_forecast"]]
     future = [row for row in rows if row["is_forecast"]]
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        axes.bar([row["day"] for row in past], [row["records"] for row in past], color=BLUE, label="written")
+        axes.bar([row["day"] for row in measured], [row["records"] for row in measured], color=BLUE, label="written")
         if future:
             days = [row["day"] for row in future]
             low, high = ([row[name] for row in future] for name in ("low", "high"))
@@ -91,22 +91,22 @@ def growth(rows: Rows) -> tuple[Draw, float] | None:
 
 def commits(rows: Rows) -> tuple[Draw, float] | None:
     """The number of commits of the busiest groups, and of those without progress."""
-    shown = list(reversed(rows[:MAX_ROWS]))
-    if not shown:
+    shown_rows = list(reversed(rows[:MAX_ROWS]))
+    if not shown_rows:
         return None
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        counts = [row["commits"] for row in shown]
-        idle = [row["commits"] * (row["idle_share"] or 0) for row in shown]
-        axes.barh(range(len(shown)), counts, color=BLUE, label="commits")
-        axes.barh(range(len(shown)), idle, color=ORANGE, height=0.4, label="without progress")
-        _label_rows(axes, [_short(row["group"], LABEL_CHARS) for row in shown])
+        counts = [row["commits"] for row in shown_rows]
+        idle = [row["commits"] * (row["idle_share"] or 0) for row in shown_rows]
+        axes.barh(range(len(shown_rows)), counts, color=BLUE, label="commits")
+        axes.barh(range(len(shown_rows)), idle, color=ORANGE, height=0.4, label="without progress")
+        _label_rows(axes, [_short(row["group"], LABEL_CHARS) for row in shown_rows])
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_xlabel("commits of single partitions")
         axes.legend(loc="lower right")
 
-    return draw, MARGIN_IN + ROW_IN * len(shown)
+    return draw, MARGIN_IN + ROW_IN * len(shown_rows)
 
 
 def rebalances(rows: Rows) -> tuple[Draw, float] | None:
@@ -136,44 +136,44 @@ def gaps(rows: Rows) -> tuple[Draw, float] | None:
     for row in rows:
         by_time.setdefault((row["group"], row["topic"], row["since"], row["until"]), []).append(row)
     gap_groups = list(by_time.values())[:MAX_ROWS][::-1]
-    shown = [max(gap_group, key=lambda row: row["moved"]) for gap_group in gap_groups]
-    if not shown:
+    shown_gaps = [max(gap_group, key=lambda row: row["moved"]) for gap_group in gap_groups]
+    if not shown_gaps:
         return None
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        for line, row in enumerate(shown):
+        for line, row in enumerate(shown_gaps):
             style: Any = {"color": ORANGE if row["moved"] else GREY, "linestyle": "-" if row["moved"] else ":"}
             axes.plot([row["since"], row["until"]], [line, line], linewidth=5, solid_capstyle="butt", **style)
         counts = [f" ({len(same)})" if len(same) > 1 else f"-{same[0]['partition']}" for same in gap_groups]
-        names = [f"{_short(row['group'], 24)} {_short(row['topic'], 18)}" for row in shown]
+        names = [f"{_short(row['group'], 24)} {_short(row['topic'], 18)}" for row in shown_gaps]
         _label_rows(axes, [name + count for name, count in zip(names, counts, strict=True)])
         axes.set_xlabel("between two commits; in brackets: number of partitions; dotted: no progress", loc="left")
         _dates(axes)
 
-    return draw, MARGIN_IN + ROW_IN * len(shown)
+    return draw, MARGIN_IN + ROW_IN * len(shown_gaps)
 
 
 def skew(rows: Rows) -> tuple[Draw, float] | None:
     """The slowest, the median and the fastest partition of each group and topic."""
-    shown = [row for row in rows if row["fastest_moved"] > 0][:MAX_ROWS][::-1]
-    if not shown:
+    shown_rows = [row for row in rows if row["fastest_moved"] > 0][:MAX_ROWS][::-1]
+    if not shown_rows:
         return None
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        lines = range(len(shown))
-        low, median, high = ([row[f"{name}_moved"] for row in shown] for name in ("slowest", "median", "fastest"))
+        lines = range(len(shown_rows))
+        low, median, high = ([row[f"{name}_moved"] for row in shown_rows] for name in ("slowest", "median", "fastest"))
         axes.hlines(lines, low, high, color=GREY, linewidth=1.5)
         axes.plot(low, lines, "<", color=ORANGE, label="slowest")
         axes.plot(median, lines, "|", color=TEXT, markersize=11, label="median")
         axes.plot(high, lines, ">", color=BLUE, label="fastest")
-        _label_rows(axes, [f"{_short(row['group'], 24)} {_short(row['topic'], 18)}" for row in shown])
+        _label_rows(axes, [f"{_short(row['group'], 24)} {_short(row['topic'], 18)}" for row in shown_rows])
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_xlabel("offsets that a partition progressed")
         axes.legend(loc="lower right")
 
-    return draw, MARGIN_IN + ROW_IN * len(shown)
+    return draw, MARGIN_IN + ROW_IN * len(shown_rows)
 
 
 def expiring(rows: Rows) -> tuple[Draw, float] | None:
@@ -224,8 +224,8 @@ def _label_rows(axes: Axes, names: Sequence[str]) -> None:
 
 def _short(name: str, chars: int = 30) -> str:
     """A shortened name. ``$`` is escaped, since matplotlib would typeset it as mathematics."""
-    shown = printable(name)  # control characters are not allowed in XML
-    return (shown if len(shown) <= chars else shown[: chars - 3] + "...").replace("$", r"\$")
+    printable_name = printable(name)  # control characters are not allowed in XML
+    return (printable_name if len(printable_name) <= chars else printable_name[: chars - 3] + "...").replace("$", r"\$")
 
 
 def _dates(axes: Axes) -> None:

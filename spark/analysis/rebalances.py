@@ -19,8 +19,8 @@ def generations(records: DataFrame) -> DataFrame:
     order = Window.partitionBy("log_partition", "group").orderBy("log_offset")
     names = F.transform("members", lambda member: F.coalesce(member["group_instance_id"], member["member_id"]))
     group_records = records.where((F.col("kind") == "group") & ~F.col("tombstone")).withColumn("names", names)
-    before = F.lag("names").over(order)
-    rows = group_records.withColumn("before", F.coalesce(before, F.array())).withColumn(
+    previous_names = F.lag("names").over(order)
+    rows = group_records.withColumn("before", F.coalesce(previous_names, F.array())).withColumn(
         "last", F.lag("timestamp").over(order)
     )
     rows = rows.withColumn("last_generation", F.lag("generation").over(order))
@@ -47,7 +47,7 @@ def storms(records: DataFrame, minutes: float = STORM_MINUTES, at_least: int = S
     """Time windows in which a group had at least ``at_least`` generations within ``minutes``, the worst first.
 
     Windows are on a fixed grid. ``a_minute``: generations per minute. ``came``, ``went``: members that joined and left.
-    ``restless``: the member that joined and left most often.
+    ``restless_members``: the member that joined and left most often.
     """
     seconds = max(1, round(minutes * 60))
     window = F.window("timestamp", f"{seconds} seconds")
@@ -56,7 +56,9 @@ def storms(records: DataFrame, minutes: float = STORM_MINUTES, at_least: int = S
         "group", window.alias("window"), F.explode(F.concat("came", "went")).alias("member")
     )
     counts = changed.groupBy("group", "window", "member").count()
-    restless = counts.groupBy("group", "window").agg(F.max_by("member", F.struct("count", "member")).alias("restless"))
+    restless_members = counts.groupBy("group", "window").agg(
+        F.max_by("member", F.struct("count", "member")).alias("restless")
+    )
     windows = all_generations.groupBy("group", window.alias("window")).agg(
         F.count("*").alias("generations"),
         F.sum(F.size("came")).alias("came"),
@@ -64,7 +66,7 @@ def storms(records: DataFrame, minutes: float = STORM_MINUTES, at_least: int = S
         F.min("members").alias("members_min"),
         F.max("members").alias("members_max"),
     )
-    joined = windows.where(F.col("generations") >= at_least).join(restless, ["group", "window"], "left")
+    joined = windows.where(F.col("generations") >= at_least).join(restless_members, ["group", "window"], "left")
     rate = (F.col("generations") / F.lit(seconds / 60)).alias("a_minute")
     names = ("came", "went", "members_min", "members_max", "restless")
     return joined.select("group", F.col("window.start").alias("since"), "generations", rate, *names).orderBy(

@@ -150,11 +150,11 @@ def _render_section(section: ReportSection, records: DataFrame, query: QueryInpu
     if not answer.num_rows:
         body = f'<p class="rest">{question.empty_message}</p>\n'
         return page.section(section.question, section.title, section.explanation, body)
-    body, drawn = "", section.plot and section.plot(answer.to_pylist())
-    if drawn:
-        body = page.figure(plots.svg(section.question, *drawn), section.title)
+    body, svg = "", section.plot and section.plot(answer.to_pylist())
+    if svg:
+        body = page.figure(plots.svg(section.question, *svg), section.title)
         if pictures is not None:
-            (pictures / f"{section.question}.png").write_bytes(plots.png(*drawn))
+            (pictures / f"{section.question}.png").write_bytes(plots.png(*svg))
     body += _table(answer, section.is_last_first)
     return page.section(section.question, section.title, section.explanation, body)
 
@@ -162,11 +162,11 @@ def _render_section(section: ReportSection, records: DataFrame, query: QueryInpu
 def _table(answer: pa.Table, is_last_first: bool) -> str:
     hidden = answer.num_rows - ROWS_SHOWN
     ordered = answer.take(list(range(answer.num_rows))[::-1]) if is_last_first else answer
-    shown: Table = text_table(ordered.slice(0, ROWS_SHOWN))
-    rest = (
+    visible_table: Table = text_table(ordered.slice(0, ROWS_SHOWN))
+    note = (
         f"{format_number(hidden)} more" if answer.num_rows < ROWS_FETCHED else f"at least {format_number(hidden)} more"
     )
-    return page.table(shown, rest if hidden > 0 else "")
+    return page.table(visible_table, note if hidden > 0 else "")
 
 
 def _facts(records: DataFrame, query: QueryInput) -> list[str]:

@@ -54,5 +54,7 @@ def log_bytes(data: str | Path) -> int:
     """The current size of the log's files."""
     disk = Disk()
     return sum(
-        file_size(disk, file.path) for each in log_partitions(data).values() for file in log_files(disk, each).files
+        file_size(disk, file.path)
+        for partition in log_partitions(data).values()
+        for file in log_files(disk, partition).files
     )

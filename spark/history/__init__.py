@@ -4,7 +4,7 @@
 - keep.py: copies the records of closed segments into the table, each exactly once.
 - states.py: all offsets and their owners at a point in time, and the differences between two points.
 - restore.py: writes earlier offsets back through a running coordinator, and undoes that.
-- changes.py: the journal of restores: what was changed, by whom, and why.
+- changes.py: the journal of restores: the changes, their user and their reason.
 - commands.py: ``callboard history``.
 """
 

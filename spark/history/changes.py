@@ -1,4 +1,4 @@
-"""The journal of restores from a table: who restored what, when and why, and the offsets before.
+"""The journal of restores from a table: user, time, reason, changed offsets, and the offsets before.
 
 It is a file of JSON lines in the table's folder. The first line of a change is durable before any offset is changed, so
 that every change can be undone, even an interrupted one. A second line records the result.
@@ -74,9 +74,9 @@ def record_start(table: HistoryTable, change: Change) -> None:
     _append(changes_path(table), {**fields, "offsets": offsets})
 
 
-def record_end(table: HistoryTable, change_id: str, ended: str) -> None:
+def record_end(table: HistoryTable, change_id: str, result: str) -> None:
     """Record the result of a change. Raises OSError."""
-    _append(changes_path(table), {"change_id": change_id, "ended": ended})
+    _append(changes_path(table), {"change_id": change_id, "ended": result})
 
 
 def read_changes(table: HistoryTable) -> dict[str, Change]:
@@ -128,8 +128,8 @@ def _append(path: Path, fields: Mapping[str, Any]) -> None:
         end = disk.size(fd)
         is_torn = end > 0 and disk.read(fd, 1, end - 1) != b"\n"
         if is_torn:
-            whole = disk.read(fd, end, 0)
-            end = whole.rfind(b"\n") + 1
+            content = disk.read(fd, end, 0)
+            end = content.rfind(b"\n") + 1
             disk.truncate(fd, end)
         write_all(disk, fd, line, end)
         disk.sync(fd)

@@ -213,13 +213,13 @@ def restore_offsets(
         rows = as_of(spark, history_table, time, groups=[group], data=data).collect()
     if not rows:
         raise ClientError(f"group '{group}' had no offsets at {time.isoformat()}")
-    wanted = {
+    target_offsets = {
         (row.topic, row.partition): OffsetAndMetadata(row.offset, protocol_epoch(row.leader_epoch), row.metadata)
         for row in rows
     }
     change = new_change(RESTORE, target, group, time.isoformat(), reason, str(address))
     with Cluster(address, timeout) as cluster:
-        steps = plan_restore(wanted, cluster.committed(target))
+        steps = plan_restore(target_offsets, cluster.committed(target))
         change_offsets(cluster, history_table, change, steps, fence, dry_run, as_json)
 
 
@@ -252,9 +252,9 @@ def protocol_epoch(leader_epoch: int | None) -> int:
     return -1 if leader_epoch is None else leader_epoch
 
 
-def new_change(what: str, group: str, source: str, as_of: str, reason: str, server: str) -> Change:
+def new_change(kind: str, group: str, source: str, as_of: str, reason: str, server: str) -> Change:
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return Change(uuid4().hex[:ID_CHARS], what, group, source, as_of, now, current_user(), reason, server, "", ())
+    return Change(uuid4().hex[:ID_CHARS], kind, group, source, as_of, now, current_user(), reason, server, "", ())
 
 
 def change_offsets(
@@ -279,10 +279,10 @@ def change_offsets(
 
 
 def summary_line(table: HistoryTable, change: Change, is_made: bool) -> str:
-    """What was changed, or would be, and the command that undoes it."""
+    """The changes, actual or planned, and the command that undoes them."""
     deleted = sum(offset.after is None for offset in change.offsets)
     parts = (len(change.offsets) - deleted, "written"), (deleted, "deleted")
-    counts = " and ".join(f"{format_count(count, 'offset')} {verb}" for count, verb in parts if count)
+    counts = " and ".join(f"{format_count(count, 'offset')} {participle}" for count, participle in parts if count)
     if not counts:
         return f"group '{change.group}' already has these offsets"
     if not is_made:

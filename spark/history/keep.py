@@ -117,7 +117,7 @@ def keep(
     From then on compaction does not go beyond the end of the history. Raises StartError if the folder or the table is
     not as expected, OSError if the disk fails, and a Spark error if the format cannot be written.
     """
-    began, data = time.perf_counter(), Path(data).absolute()
+    started_s, data = time.perf_counter(), Path(data).absolute()
     disk = disk or disk_like(data)
     folders = log_partition_folders(data)
     check_table(data, Path(table), disk)
@@ -146,11 +146,11 @@ def keep(
         )
     problems += [check.problem for check in checks if check.problem]
     missing = sum(keep_range.end - keep_range.first for keep_range, _ in valid) - records
-    return KeepResult(len(valid), records, progress.number, tuple(problems), time.perf_counter() - began, missing)
+    return KeepResult(len(valid), records, progress.number, tuple(problems), time.perf_counter() - started_s, missing)
 
 
 def log_partition_folders(data: Path) -> dict[int, Path]:
-    """The log partitions of a data folder. Raises StartError if it is not one."""
+    """The log partitions of a data folder. Raises StartError if the folder is not a data folder."""
     if not (data / DATA_INFO_NAME).is_file():
         raise StartError(
             f"{data}: found no {DATA_INFO_NAME}, expected the data folder of a Callboard server; check the path"
@@ -223,15 +223,15 @@ def _new_ranges(disk: Disk, folders: dict[int, Path], progress: HistoryProgress)
     for number, folder in folders.items():
         first = progress.taken_to.get(number, 0)
         files = log_files(disk, folder).files
-        closed = [file for file in files if file.is_closed]
-        end = files[len(closed)].base if len(closed) < len(files) else first
+        closed_files = [file for file in files if file.is_closed]
+        end = files[len(closed_files)].base if len(closed_files) < len(files) else first
         if end < first:
             problems.append(
                 f"{folder}: its history ends at offset {first}, but its open segment begins at {end}: this is a"
                 " different log; keep its history in another table"
             )
         elif end > first:
-            size = sum(file_size(disk, file.path) for file in _files_from(closed, end, first))
+            size = sum(file_size(disk, file.path) for file in _files_from(closed_files, end, first))
             ranges.append(KeepRange(number, folder, first, end, size))
     return ranges, problems
 
@@ -249,7 +249,7 @@ def _check_ranges(
     spark: SparkSession, ranges: Sequence[KeepRange], report_progress: ReportProgress
 ) -> list[RangeCheck]:
     """Check every batch before anything is written. Damage stops only its own log partition."""
-    report_progress(f"checking {sum(item.size for item in ranges):,} bytes of {len(ranges)} log partitions")
+    report_progress(f"checking {sum(keep_range.size for keep_range in ranges):,} bytes of {len(ranges)} log partitions")
 
     def check_task(tasks: list[list[KeepRange]], index: int) -> Iterator[pa.RecordBatch]:
         rows = [check_range(keep_range)._asdict() for keep_range in tasks[index]]
@@ -290,9 +290,9 @@ def _write_and_verify(spark: SparkSession, table: HistoryTable, valid: Sequence[
     non_empty = [valid_range for valid_range in valid if valid_range.records]
     if not non_empty:
         return
-    before = table.files()
+    files_before = table.files()
     write_rows(spark, table, [keep_range for keep_range, _ in non_empty])
-    table.make_durable(before)
+    table.make_durable(files_before)
     counts = table.count_rows(spark, {keep_range.log_partition: keep_range.first for keep_range, _ in non_empty})
     for keep_range, records in non_empty:
         if (written := counts.get(keep_range.log_partition, (0, 0))) != (records, records):

@@ -37,15 +37,21 @@ class RestoreStep(NamedTuple):
 
 
 def plan_restore(
-    wanted: Mapping[TopicPartition, OffsetAndMetadata], committed: Mapping[TopicPartition, OffsetAndMetadata]
+    targets: Mapping[TopicPartition, OffsetAndMetadata], committed: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> list[RestoreStep]:
-    """The steps that give a group the offsets ``wanted``. Its other offsets are kept."""
+    """The steps that give a group the offsets ``targets``. Its other offsets are kept."""
     steps = []
-    for topic_partition in sorted({*wanted, *committed}):
-        before, after = committed.get(topic_partition), wanted.get(topic_partition)
-        note = "kept: had no offset then" if after is None else "unchanged" if after == before else ""
+    for topic_partition in sorted({*targets, *committed}):
+        offset_before, offset_after = committed.get(topic_partition), targets.get(topic_partition)
+        note = (
+            "kept: had no offset then" if offset_after is None else "unchanged" if offset_after == offset_before else ""
+        )
         steps.append(
-            RestoreStep(OffsetChange(topic_partition, before, before if after is None else after), not note, note)
+            RestoreStep(
+                OffsetChange(topic_partition, offset_before, offset_before if offset_after is None else offset_after),
+                not note,
+                note,
+            )
         )
     return steps
 
@@ -158,13 +164,13 @@ def _try_write(cluster: Cluster, change: Change) -> dict[TopicPartition, int]:
 
 def _read_back(cluster: Cluster, change: Change) -> None:
     committed = cluster.committed(change.group)
-    wrong = [offset for offset in change.offsets if committed.get(offset.topic_partition) != offset.after]
-    if wrong:
-        (topic, partition), _, after = wrong[0]
+    changed = [offset for offset in change.offsets if committed.get(offset.topic_partition) != offset.after]
+    if changed:
+        (topic, partition), _, after = changed[0]
         now = committed.get((topic, partition))
         raise ClientError(
-            f"after the write, {len(wrong)} of {len(change.offsets)} offsets of group '{change.group}' differ from the"
-            f" written ones: {topic}:{partition} is at {now.offset if now else 'no offset'}, expected"
+            f"after the write, {len(changed)} of {len(change.offsets)} offsets of group '{change.group}' differ from"
+            f" the written ones: {topic}:{partition} is at {now.offset if now else 'no offset'}, expected"
             f" {after.offset if after else 'none'}; another client commits to this group"
         )
 

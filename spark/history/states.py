@@ -76,7 +76,7 @@ def diff(
         )
         for side, at in (("before", before), ("after", after))
     )
-    both = first.join(second, list(KEY_COLUMNS), "full").where(
+    joined = first.join(second, list(KEY_COLUMNS), "full").where(
         ~F.col("before_log_offset").eqNullSafe(F.col("after_log_offset"))
     )
     moved = F.col("after_offset") - F.col("before_offset")
@@ -87,8 +87,8 @@ def diff(
         .when(moved < 0, "back")
         .otherwise("again")
     )
-    shown = (f"{side}_{name}" for name in names[:3] for side in ("before", "after"))
-    return both.select(*KEY_COLUMNS, change.alias("change"), moved.alias("moved"), *shown).orderBy(*KEY_COLUMNS)
+    columns = (f"{side}_{name}" for name in names[:3] for side in ("before", "after"))
+    return joined.select(*KEY_COLUMNS, change.alias("change"), moved.alias("moved"), *columns).orderBy(*KEY_COLUMNS)
 
 
 def damaged_files(
@@ -145,17 +145,17 @@ def _committed(pending: DataFrame, rows: DataFrame) -> DataFrame:
     markers = rows.where(F.col("kind") == "marker")
     later = Window.partitionBy("log_partition", "producer_id").orderBy("log_offset")
     later = later.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    both = pending.unionByName(markers).withColumn("ended", F.first("committed", ignorenulls=True).over(later))
-    return both.where((F.col("kind") == "offset") & F.col("ended"))
+    combined = pending.unionByName(markers).withColumn("ended", F.first("committed", ignorenulls=True).over(later))
+    return combined.where((F.col("kind") == "offset") & F.col("ended"))
 
 
 def _add_owners(offsets: DataFrame, groups: DataFrame) -> DataFrame:
     """Add each offset's owner according to the last group record before it."""
-    before = Window.partitionBy("log_partition", "group").orderBy("log_offset")
-    before = before.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    by_offset = Window.partitionBy("log_partition", "group").orderBy("log_offset")
+    by_offset = by_offset.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     group_offsets = groups.select("log_partition", "group", "log_offset", F.col("log_offset").alias("group_offset"))
-    both = offsets.unionByName(group_offsets, allowMissingColumns=True)
-    joined = both.withColumn("group_offset", F.last("group_offset", ignorenulls=True).over(before))
+    combined = offsets.unionByName(group_offsets, allowMissingColumns=True)
+    joined = combined.withColumn("group_offset", F.last("group_offset", ignorenulls=True).over(by_offset))
     return joined.where(F.col("topic").isNotNull()).join(
         owners(groups), ["log_partition", "group_offset", "topic", "partition"], "left"
     )

@@ -142,14 +142,14 @@ class HistoryTable:
         progress: HistoryProgress = _parsed(file, HistoryProgress, fields)
         return progress
 
-    def commit(self, progress: HistoryProgress, took: list[dict[str, int]]) -> None:
+    def commit(self, progress: HistoryProgress, added: list[dict[str, int]]) -> None:
         """Make the rows before these offsets visible, durably. The caller holds ``exclusive_writer``.
 
-        ``took``: what this run added; stored for information only.
+        ``added``: what this run added; stored for information only.
         """
         self._disk.make_folder(self._commits)
         taken_to = {str(number): offset for number, offset in sorted(progress.taken_to.items())}
-        fields = {**progress._asdict(), "taken_to": taken_to, "took": took}
+        fields = {**progress._asdict(), "taken_to": taken_to, "took": added}
         _write(self._disk, self._commits / f"{progress.number:020d}.json", fields)
 
     def rows(self, spark: SparkSession) -> DataFrame:
@@ -158,7 +158,7 @@ class HistoryTable:
         frame = self._read_all(spark).select(*ALL_COLUMNS, DAY)
         if not taken_to:
             return frame.where(F.lit(False))
-        pairs: list[Column] = [F.lit(each).cast("long") for pair in sorted(taken_to.items()) for each in pair]
+        pairs: list[Column] = [F.lit(number).cast("long") for pair in sorted(taken_to.items()) for number in pair]
         limit = F.create_map(*pairs)[F.col(LOG_PARTITION).cast("long")]
         return frame.where(F.col("log_offset") < limit)
 
@@ -172,7 +172,7 @@ class HistoryTable:
     def count_rows(self, spark: SparkSession, firsts: dict[int, int]) -> dict[int, tuple[int, int]]:
         """The rows that were written from an offset of each log partition on: (records, distinct offsets)."""
         frame = self._read_all(spark)
-        pairs: list[Column] = [F.lit(each).cast("long") for pair in sorted(firsts.items()) for each in pair]
+        pairs: list[Column] = [F.lit(number).cast("long") for pair in sorted(firsts.items()) for number in pair]
         is_of_run = F.col(FROM_OFFSET) == F.create_map(*pairs)[F.col(LOG_PARTITION).cast("long")]
         by_partition = frame.where(is_of_run).groupBy(LOG_PARTITION)
         counts = by_partition.agg(F.count("log_offset"), F.count_distinct("log_offset")).collect()
@@ -182,16 +182,18 @@ class HistoryTable:
         """All files of the table."""
         return {Path(folder, name) for folder, _, names in os.walk(self.path) for name in names}
 
-    def make_durable(self, before: set[Path]) -> None:
-        """Sync the files that are not in ``before``, and their folders; Spark does not. Raises OSError."""
-        new = self.files() - before
+    def make_durable(self, files_before: set[Path]) -> None:
+        """Sync the files that are not in ``files_before``, and their folders; Spark does not. Raises OSError."""
+        new = self.files() - files_before
         for path in sorted(new):
             fd = self._disk.open(path, os.O_RDONLY)
             try:
                 self._disk.sync(fd)
             finally:
                 self._disk.close(fd)
-        for folder in sorted({each for path in new for each in path.parents if each.is_relative_to(self.path)}):
+        for folder in sorted(
+            {folder_path for path in new for folder_path in path.parents if folder_path.is_relative_to(self.path)}
+        ):
             self._disk.sync_folder(folder)
 
     def remove_leftovers(self, progress: HistoryProgress) -> None:

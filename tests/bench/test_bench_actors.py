@@ -36,7 +36,7 @@ def test_measure_of_every_design_counts_every_message_once(name: str, count: int
     figures = measure(name, count, 450, 20)
     assert set(figures) == {*RATES, "ask_p50_us", "ask_p99_us", "start_us", "stop_s", "bytes"}
     assert all((figures[rate] or 0) > 0 for rate in RATES)
-    assert figures["bytes"] is None, "so few cannot be told from the allocator's reserve"
+    assert figures["bytes"] is None, "the memory of few actors is below the allocator's granularity"
 
 
 class Losing(BareDeque):
@@ -55,9 +55,9 @@ class Doubling(BareDeque):
         return super().run()
 
 
-@pytest.mark.parametrize("wrong", [Losing, Doubling])
-def test_measure_of_wrong_design_raises(monkeypatch: pytest.MonkeyPatch, wrong: type[BareDeque]) -> None:
-    monkeypatch.setitem(DESIGNS, "wrong", wrong)
+@pytest.mark.parametrize("wrong_design", [Losing, Doubling])
+def test_measure_of_wrong_design_raises(monkeypatch: pytest.MonkeyPatch, wrong_design: type[BareDeque]) -> None:
+    monkeypatch.setitem(DESIGNS, "wrong", wrong_design)
     with pytest.raises(BenchError, match=r"wrong: 800 messages were sent to 10 actors, and they counted \d+"):
         measure("wrong", 10, 400, 20)
 
@@ -66,17 +66,17 @@ def test_pass_tokens_visits_all_actors() -> None:
     """Each token is passed on as often as requested, by all actors in turn."""
     design = BareDeque()
     design.start(10)
-    sent: list[int] = []
+    sent_counts: list[int] = []
     send = design.shared.send
 
     def note(part: Participant, message: Any) -> None:
-        sent.append(part.index)
+        sent_counts.append(part.index)
         send(part, message)
 
     design.shared.send = note
     design.pass_tokens(20)
-    assert len(sent) == 64 * 21
-    assert set(sent) == set(range(10))
+    assert len(sent_counts) == 64 * 21
+    assert set(sent_counts) == set(range(10))
 
 
 # The bench ------------------------------------------------------------------------------------------------------------
@@ -85,28 +85,28 @@ def test_pass_tokens_visits_all_actors() -> None:
 def test_bench_actors_prints_all_designs_and_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "actors.json"
     assert bench_main(["actors", "--quick", "--actors", "5", "--messages", "300", "--json", str(file)]) == 0
-    shown = capsys.readouterr().out
-    assert all(label in shown for name, label in LABELS.items() if name not in UVLOOP)
-    assert "5 actors, 300 messages; median of 1" in shown
-    assert "stop_all of 100,000" in shown
+    output = capsys.readouterr().out
+    assert all(label in output for name, label in LABELS.items() if name not in UVLOOP)
+    assert "5 actors, 300 messages; median of 1" in output
+    assert "stop_all of 100,000" in output
     result = json.loads(file.read_text())
     rows = {row["design"]: row for row in result["rows"]}
     assert set(rows) == set(LABELS) - set(UVLOOP)
     assert rows["tasks"]["x_tasks"] == dict.fromkeys(RATES, 1.0)
     assert set(rows["loop"]["x_pykka"]) == RATES
-    assert all(aim["measured"] is None for aim in result["aims"]), "none of the aims is about five actors"
+    assert all(aim["measured"] is None for aim in result["aims"]), "no target applies to five actors"
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, *argv: str) -> Mapping[DesignRun, Sequence[str]]:
     """The jobs that the benchmark would run."""
     plans: list[Mapping[DesignRun, Sequence[str]]] = []
-    found = dict.fromkeys((*RATES, "ask_p50_us", "bytes"), 1.0)
+    figures = dict.fromkeys((*RATES, "ask_p50_us", "bytes"), 1.0)
 
     def run_nothing(
         jobs: Mapping[DesignRun, Sequence[str]], *_rest: Any
     ) -> Iterator[tuple[DesignRun, dict[str, float]]]:
         plans.append(jobs)
-        return ((job, found) for job in jobs)
+        return ((job, figures) for job in jobs)
 
     monkeypatch.setattr(actors, "interleaved", run_nothing)
     actors.run(_options(argv))
@@ -188,6 +188,6 @@ def test_failed_child_process_ends_bench_actors(
 
 def test_bench_without_name_lists_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench_main([]) == 0
-    shown = capsys.readouterr().out
-    assert "usage: callboard bench NAME [OPTIONS]" in shown
-    assert all(f"\n  {name} " in shown for name in ("server", "timers", "actors"))
+    output = capsys.readouterr().out
+    assert "usage: callboard bench NAME [OPTIONS]" in output
+    assert all(f"\n  {name} " in output for name in ("server", "timers", "actors"))

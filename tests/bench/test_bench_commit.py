@@ -11,41 +11,45 @@ from callboard.bench.commit import KINDS, CommitRound, aims, main, measure_log, 
 
 
 def rounds(**rates: float) -> dict[str, list[CommitRound]]:
-    """Two rounds of each kind; the second one on a disk with half the speed, which ratios must not show."""
+    """Two rounds of each kind. The disk of the second round has half the speed, which does not affect the ratios."""
     slow = [CommitRound(rate / 2, 2 / rate, 4 / rate) for rate in rates.values()]
     fast = [CommitRound(rate, 1 / rate, 2 / rate) for rate in rates.values()]
-    return {kind: [one, two] for kind, one, two in zip(KINDS, fast, slow, strict=True)}
+    return {
+        kind: [first_round, second_round] for kind, first_round, second_round in zip(KINDS, fast, slow, strict=True)
+    }
 
 
 def test_aims_use_ratios_within_rounds() -> None:
-    found = aims(rounds(bare=100, few_in_log=50, many_in_log=5000, none=3000, always=1500, many=1))
-    assert [aim.found.median for aim in found] == pytest.approx([50, 2, 2])
-    assert [aim.found.spread for aim in found] == pytest.approx([0, 0, 0])
-    assert [aim.is_met for aim in found] == [True, False, True]
+    results = aims(rounds(bare=100, few_in_log=50, many_in_log=5000, none=3000, always=1500, many=1))
+    assert [aim.found.median for aim in results] == pytest.approx([50, 2, 2])
+    assert [aim.found.spread for aim in results] == pytest.approx([0, 0, 0])
+    assert [aim.is_met for aim in results] == [True, False, True]
 
 
 def test_measure_syncs_returns_rate_and_latency(tmp_path: Path) -> None:
-    found = measure_syncs(tmp_path, 0.05)
-    assert found.rate > 0 and 0 < found.p50_s <= found.p99_s
+    figures = measure_syncs(tmp_path, 0.05)
+    assert figures.rate > 0 and 0 < figures.p50_s <= figures.p99_s
     assert list(tmp_path.iterdir()) == []
 
 
 def test_measure_log_returns_rate_and_latency(tmp_path: Path) -> None:
-    found = measure_log(tmp_path, 50, 0.1)
-    assert found.rate > 0 and 0 < found.p50_s <= found.p99_s
+    figures = measure_log(tmp_path, 50, 0.1)
+    assert figures.rate > 0 and 0 < figures.p50_s <= figures.p99_s
     assert list(tmp_path.iterdir()) == []
 
 
 def test_bench_commit_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = tmp_path / "told.json"
-    assert main(["--quick", "--connections", "10", "--data", str(tmp_path), "--json", str(told)]) == 0
-    found = json.loads(told.read_text())
-    assert set(found["rounds"]) == set(KINDS)
-    assert all(each["rate"] > 0 for own in found["rounds"].values() for each in own)
-    assert len(found["aims"]) == 3
+    json_path = tmp_path / "figures.json"
+    assert main(["--quick", "--connections", "10", "--data", str(tmp_path), "--json", str(json_path)]) == 0
+    result = json.loads(json_path.read_text())
+    assert set(result["rounds"]) == set(KINDS)
+    assert all(
+        commit_round["rate"] > 0 for commit_rounds in result["rounds"].values() for commit_round in commit_rounds
+    )
+    assert len(result["aims"]) == 3
     printed = capsys.readouterr().out
     assert "fdatasync per commit" in printed and "target at least 40" in printed
-    assert [path.name for path in tmp_path.iterdir()] == ["told.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
 
 @pytest.mark.parametrize("argument", ["--seconds=0", "--rounds=-1", "--connections=0"])

@@ -22,19 +22,19 @@ SMALL = ["--records", "5000", "--partitions", "2", "--segment-bytes", "50000", "
 
 
 def measured(tmp_path: Path, *arguments: str) -> dict[str, Any]:
-    told = tmp_path / "told.json"
-    assert compact.main([*SMALL, "--folder", str(tmp_path), "--json", str(told), *arguments]) == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["told.json"]
-    found: dict[str, Any] = json.loads(told.read_text())
-    rounds = [one for rounds in found["ways"].values() for one in rounds]
-    assert len({(one["records"], one["bytes_after"]) for one in rounds}) == 1
+    json_path = tmp_path / "figures.json"
+    assert compact.main([*SMALL, "--folder", str(tmp_path), "--json", str(json_path), *arguments]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+    result: dict[str, Any] = json.loads(json_path.read_text())
+    rounds = [compaction_round for rounds in result["ways"].values() for compaction_round in rounds]
+    assert len({(compaction_round["records"], compaction_round["bytes_after"]) for compaction_round in rounds}) == 1
     assert rounds[0]["records"] > 1000
-    return found
+    return result
 
 
 def test_bench_compact_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = measured(tmp_path, "--no-spark")
-    assert not any("Spark" in way for way in found["ways"])
+    result = measured(tmp_path, "--no-spark")
+    assert not any("Spark" in way for way in result["ways"])
     printed = capsys.readouterr().out
     assert "copy of the files" in printed
     assert "without Spark: disabled by --no-spark" in printed
@@ -42,17 +42,17 @@ def test_bench_compact_prints_table_and_writes_json(tmp_path: Path, capsys: pyte
 
 def test_bench_compact_in_missing_folder_prints_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compact.main([*SMALL, "--no-spark", "--folder", str(tmp_path / "nowhere")]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("compact: ") and "nowhere" in said and said.count("\n") == 1
+    error_output = capsys.readouterr().err
+    assert error_output.startswith("compact: ") and "nowhere" in error_output and error_output.count("\n") == 1
 
 
 def test_bench_compact_measures_spark_and_its_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyspark")
     if (reason := compact.spark_is_missing()) != "":
         pytest.skip(reason)
-    found = measured(tmp_path)
-    assert [way for way in found["ways"] if way.startswith("Spark, local[2]")]
-    assert len(found["spark_starts"]) == 1
+    result = measured(tmp_path)
+    assert [way for way in result["ways"] if way.startswith("Spark, local[2]")]
+    assert len(result["spark_starts"]) == 1
     assert "Spark's start: " in capsys.readouterr().out
 
 
@@ -80,11 +80,11 @@ child.communicate(b"\\n")
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_process_usage_includes_all_descendants() -> None:
-    others = descendants(os.getpid())
+    child_pids = descendants(os.getpid())
     command = [sys.executable, "-c", PROGRAM]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin is not None and child.stdout is not None
-        with ProcessUsage(others) as watch:
+        with ProcessUsage(child_pids) as watch:
             child.stdout.readline()
             while watch.peak_bytes < 80_000_000:  # which neither of the two has alone
                 watch.sample()
@@ -120,14 +120,14 @@ def test_write_log_bursts_are_consecutive_batches(tmp_path: Path) -> None:
         write_log(tmp_path / name, LogShape(20_000, 1, groups=5000, burst_rate=burst_rate))
         [path] = (tmp_path / name).glob("*/*.log")
         groups = [{(key or b"")[4:28] for _, _, key, _ in batch.records()} for batch in scan(Disk(), path)]
-        runs[name] = sum(len(one & other) for one, other in pairwise(groups)) / len(groups)
+        runs[name] = sum(len(earlier & later) for earlier, later in pairwise(groups)) / len(groups)
     assert runs["bursts"] > 2 * runs["calm"]
 
 
 def test_write_log_is_reproducible_by_seed(tmp_path: Path) -> None:
     for name, seed in (("one", 1), ("again", 1), ("other", 2)):
         write_log(tmp_path / name, SHAPE, seed)
-    one, again, other = (
+    first, repeated, second = (
         [path.read_bytes() for path in sorted((tmp_path / name).glob("*/*.log"))] for name in ("one", "again", "other")
     )
-    assert one == again != other
+    assert first == repeated != second

@@ -11,17 +11,17 @@ from callboard.bench.__main__ import main as bench_main
 
 
 def test_bench_embed_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = tmp_path / "told.json"
+    json_path = tmp_path / "figures.json"
     arguments = ["--seconds", "0.2", "--rounds", "2", "--committers", "1", "5", "--members", "20", "--beating", "0.2"]
-    assert bench_main(["embed", *arguments, "--data", str(tmp_path), "--json", str(told)]) == 0
-    found = json.loads(told.read_text())
-    assert [one["committers"] for one in found["commits"]] == [1, 5]
-    for one in found["commits"]:
-        assert one["ratio"] > 0
-        assert all(len(rates) == 2 and min(rates) > 0 for rates in one["rates"].values())
-    crowd = found["crowd"]
-    assert (crowd["members"], crowd["lost"]) == (20, 0)
-    assert min(crowd["settled_s"], crowd["left_s"], crowd["cpu_a_second"]) > 0
+    assert bench_main(["embed", *arguments, "--data", str(tmp_path), "--json", str(json_path)]) == 0
+    result = json.loads(json_path.read_text())
+    assert [comparison["committers"] for comparison in result["commits"]] == [1, 5]
+    for comparison in result["commits"]:
+        assert comparison["ratio"] > 0
+        assert all(len(rates) == 2 and min(rates) > 0 for rates in comparison["rates"].values())
+    members_figures = result["crowd"]
+    assert (members_figures["members"], members_figures["lost"]) == (20, 0)
+    assert min(members_figures["settled_s"], members_figures["left_s"], members_figures["cpu_a_second"]) > 0
     assert "20 members on one loop" in capsys.readouterr().out
 
 

@@ -14,13 +14,13 @@ from callboard.runtime.log.reading.newest import load_partition
 
 
 def test_bench_load_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = tmp_path / "told.json"
-    assert main(["load", "--records", "3000", "--rounds", "1", "--json", str(told)]) == 0
-    found = json.loads(told.read_text())
-    assert 3000 <= found["records"] < 3000 + 2**loading.BATCH_BITS
-    assert all(runs[0]["cpu_seconds"] > 0 for runs in found["runs"].values())
+    json_path = tmp_path / "figures.json"
+    assert main(["load", "--records", "3000", "--rounds", "1", "--json", str(json_path)]) == 0
+    result = json.loads(json_path.read_text())
+    assert 3000 <= result["records"] < 3000 + 2**loading.BATCH_BITS
+    assert all(runs[0]["cpu_seconds"] > 0 for runs in result["runs"].values())
     printed = capsys.readouterr().out
-    assert "without numpy" in printed and f"{found['records']:,} records in " in printed
+    assert "without numpy" in printed and f"{result['records']:,} records in " in printed
 
 
 def test_fill_writes_readable_segments(tmp_path: Path) -> None:
@@ -38,8 +38,8 @@ def test_measure_with_missing_records_raises(tmp_path: Path) -> None:
         loading.measure(tmp_path, counts._replace(records=counts.records + 1), 1)
 
 
-@pytest.mark.parametrize("given", [["--records", "0"], ["--rounds", "0"]])
-def test_invalid_number_is_refused(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("arguments", [["--records", "0"], ["--rounds", "0"]])
+def test_invalid_number_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        loading.main(given)
+        loading.main(arguments)
     assert "expected 1 or more of each" in capsys.readouterr().err

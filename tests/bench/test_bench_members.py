@@ -19,7 +19,7 @@ from callboard.bench.wire import Client
 
 
 @pytest.fixture
-def crowd() -> Iterator[MemberGroup]:
+def member_group() -> Iterator[MemberGroup]:
     """Three members of one generation, with their assignments."""
     with ExitStack() as stack:
         server = stack.enter_context(callboard_server())
@@ -31,47 +31,55 @@ def crowd() -> Iterator[MemberGroup]:
 
 
 def test_bench_members_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = tmp_path / "told.json"
-    assert bench_main(["members", "--members", "1", "12", "--rounds", "2", "--json", str(told)]) == 0
-    found = json.loads(told.read_text())
-    assert found["rounds"] == 2
-    assert [one["members"] for one in found["sizes"]] == [1, 12]
-    for one in found["sizes"]:
-        assert min(one["join_s"], one["sync_s"], one["rebalance_s"], one["describe_max_s"]) > 0
-        assert one["beat_max_s"] > 0
-        assert one["described"] > 0
+    json_path = tmp_path / "figures.json"
+    assert bench_main(["members", "--members", "1", "12", "--rounds", "2", "--json", str(json_path)]) == 0
+    result = json.loads(json_path.read_text())
+    assert result["rounds"] == 2
+    assert [size_figures["members"] for size_figures in result["sizes"]] == [1, 12]
+    for size_figures in result["sizes"]:
+        assert (
+            min(
+                size_figures["join_s"],
+                size_figures["sync_s"],
+                size_figures["rebalance_s"],
+                size_figures["describe_max_s"],
+            )
+            > 0
+        )
+        assert size_figures["beat_max_s"] > 0
+        assert size_figures["described"] > 0
     assert "A group of many members" in capsys.readouterr().out
 
 
-def test_rebalance_moves_all_members_to_next_generation(crowd: MemberGroup) -> None:
-    before = crowd.leader.generation
-    crowd.rebalance()
-    crowd.rebalance()
-    assert [member.generation for member in crowd.members] == [before + 2] * 3
+def test_rebalance_moves_all_members_to_next_generation(member_group: MemberGroup) -> None:
+    generation = member_group.leader.generation
+    member_group.rebalance()
+    member_group.rebalance()
+    assert [member.generation for member in member_group.members] == [generation + 2] * 3
 
 
-def test_generation_without_all_members_raises(crowd: MemberGroup) -> None:
+def test_generation_without_all_members_raises(member_group: MemberGroup) -> None:
     """The benchmark expects a fourth member."""
-    crowd.leader.send_join()
-    for member in crowd.members:
-        if member is not crowd.leader:
+    member_group.leader.send_join()
+    for member in member_group.members:
+        if member is not member_group.leader:
             member.send_join()
-    crowd.members.append(crowd.members[0])
+    member_group.members.append(member_group.members[0])
     with pytest.raises(BenchError, match="the leader received 3 members, expected 4"):
-        crowd._receive_joins()
+        member_group._receive_joins()
 
 
-def test_wrong_assignment_raises(crowd: MemberGroup, monkeypatch: pytest.MonkeyPatch) -> None:
-    crowd.leader.send_sync()
+def test_wrong_assignment_raises(member_group: MemberGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+    member_group.leader.send_sync()
     monkeypatch.setattr(members, "ASSIGNMENT", b"another")
     with pytest.raises(BenchError, match="received a wrong assignment"):
-        crowd.leader.receive_sync()
+        member_group.leader.receive_sync()
 
 
-def test_heartbeat_of_unknown_member_raises(crowd: MemberGroup) -> None:
-    crowd.leader.member_id = "nobody"
+def test_heartbeat_of_unknown_member_raises(member_group: MemberGroup) -> None:
+    member_group.leader.member_id = "nobody"
     with pytest.raises(BenchError, match="a heartbeat was answered with error code 25, expected 0 or 27"):
-        crowd.leader.is_rebalancing()
+        member_group.leader.is_rebalancing()
 
 
 def test_wait_until_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,11 +102,11 @@ def test_invalid_number_is_refused(option: str, capsys: pytest.CaptureFixture[st
     assert f"--{option} 0: expected 1 or more" in capsys.readouterr().err
 
 
-def test_sync_with_record_too_large_raises(crowd: MemberGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_with_record_too_large_raises(member_group: MemberGroup, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for 10,000 members; here three have assignments of half a mebibyte."""
     monkeypatch.setattr(members, "ASSIGNMENT", bytes(512 * 1024))
     with pytest.raises(BenchError, match=r"the assignments of 3 members were refused .* message_max_bytes"):
-        crowd.rebalance()
+        member_group.rebalance()
 
 
 def test_longest_s_counts_only_overlapping_waits() -> None:

@@ -92,7 +92,7 @@ def test_load_without_server_raises() -> None:
         LoadProcess("127.0.0.1:1", 1, 1, joins=True, server_pid=None)
 
 
-# Reels ----------------------------------------------------------------------------------------------------------------
+# Frame sequences ------------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.integers(1, FRAMES), max_size=12))
@@ -114,9 +114,9 @@ def test_frame_sequence_accepts_stream_split_anywhere(pieces: list[int]) -> None
 
 
 @given(st.integers(0, 2 * FRAMES * len(FRAME) - 1), st.integers(1, 255))
-def test_frame_sequence_rejects_single_wrong_byte(at: int, wrong: int) -> None:
+def test_frame_sequence_rejects_single_wrong_byte(index: int, wrong_byte: int) -> None:
     stream = bytearray(frames(2 * FRAMES))
-    stream[at] ^= wrong
+    stream[index] ^= wrong_byte
     assert not FrameSequence(FRAME, FIELDS).accept(bytes(stream))
 
 
@@ -150,13 +150,13 @@ class Written(asyncio.Transport):
 
 @given(st.integers(1, 400))
 def test_bare_server_responds_to_requests_split_anywhere(piece: int) -> None:
-    beat = api("heartbeat", 4)
-    stream = b"".join(beat.request(number, group_id="g", generation_id=1, member_id="m") for number in range(10))
+    heartbeat = api("heartbeat", 4)
+    stream = b"".join(heartbeat.request(number, group_id="g", generation_id=1, member_id="m") for number in range(10))
     transport, connection = Written(), BareConnection(Answers())
     connection.connection_made(transport)
     for start in range(0, len(stream), piece):
         connection.data_received(stream[start : start + piece])
-    assert [transport.data[at + 4 : at + 8] for at in range(0, len(transport.data), 16)] == [
+    assert [transport.data[position + 4 : position + 8] for position in range(0, len(transport.data), 16)] == [
         number.to_bytes(4, "big") for number in range(10)
     ]
 
@@ -216,8 +216,8 @@ def test_bench_server_prints_table_and_writes_json(
     file = tmp_path / "bench.json"
     arguments = ["server", "--target", callboard.address, "--seconds", "0.1", "--rounds", "2", "--connections", "2"]
     assert bench_main([*arguments, "--json", str(file)]) == 0
-    shown = capsys.readouterr().out
-    assert "2 last committed offsets were read back" in shown
+    output = capsys.readouterr().out
+    assert "2 last committed offsets were read back" in output
     result = json.loads(file.read_text())
     assert [(row["server"], row["requests"], row["in_flight"]) for row in result["rows"]] == [
         (server, requests, in_flight)
@@ -258,8 +258,8 @@ def test_bench_lists_names_and_suggests_nearest() -> None:
     command = [sys.executable, "-m", "callboard.bench"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "server" in listed.stdout
-    wrong = subprocess.run([*command, "serve"], capture_output=True, text=True, check=False)
-    assert (wrong.returncode, wrong.stderr) == (2, "there is no benchmark 'serve'; did you mean 'server'?\n")
+    completed = subprocess.run([*command, "serve"], capture_output=True, text=True, check=False)
+    assert (completed.returncode, completed.stderr) == (2, "there is no benchmark 'serve'; did you mean 'server'?\n")
 
 
 @pytest.mark.parametrize(

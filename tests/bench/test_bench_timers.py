@@ -37,7 +37,7 @@ def test_measure_of_every_design_expires_timers_at_their_tick(work: str, name: s
     """Measuring raises if they do not."""
     figures = measure(name, WORKS[work], 150)
     assert set(figures) >= {*TIMED, "expire_ns", "worst_ms", "wake_ups", "bytes"}
-    assert all(figures[each] > 0 for each in TIMED)
+    assert all(figures[figure_name] > 0 for figure_name in TIMED)
 
 
 def test_measure_of_objects_has_no_expiry() -> None:
@@ -51,44 +51,46 @@ def test_measure_empty_returns_times_of_day_and_tick(name: str) -> None:
     assert all(value > 0 for value in figures.values())
 
 
-class Early(Wheel):
+class ExpiresEarly(Wheel):
     def advance(self, tick: int) -> Any:
         return super().advance(tick + 1)
 
 
-class Late(Wheel):
+class ExpiresLate(Wheel):
     def advance(self, tick: int) -> Any:
         return super().advance(tick - 1)
 
 
-class Forgetful(Wheel):
+class LosesTimers(Wheel):
     def advance(self, tick: int) -> Any:
         return super().advance(tick)[1:]
 
 
-class Twice(Wheel):
+class ExpiresTwice(Wheel):
     def advance(self, tick: int) -> Any:
         return super().advance(tick) * 2
 
 
-class Undead(Heap):
+class ExpiresCancelled(Heap):
     def invalidate(self, item: Any) -> None:
         """Cancels nothing."""
 
 
 @pytest.mark.parametrize(
-    ("wrong", "complaint"),
+    ("wrong_design", "error_text"),
     [
-        (Early, r"item \d+ is due at \d+ and expired at \d+"),
-        (Late, r"item \d+ is due at \d+ and expired at \d+"),
-        (Forgetful, r"item \d+ is due at \d+ and expired at -1"),
-        (Twice, r"item \d+ expired twice"),
-        (Undead, "20 expired although all were cancelled"),
+        (ExpiresEarly, r"item \d+ is due at \d+ and expired at \d+"),
+        (ExpiresLate, r"item \d+ is due at \d+ and expired at \d+"),
+        (LosesTimers, r"item \d+ is due at \d+ and expired at -1"),
+        (ExpiresTwice, r"item \d+ expired twice"),
+        (ExpiresCancelled, "20 expired although all were cancelled"),
     ],
 )
-def test_measure_of_wrong_design_raises(monkeypatch: pytest.MonkeyPatch, wrong: type[Wheel], complaint: str) -> None:
-    monkeypatch.setitem(DESIGNS, "wrong", wrong)
-    with pytest.raises(BenchError, match=complaint):
+def test_measure_of_wrong_design_raises(
+    monkeypatch: pytest.MonkeyPatch, wrong_design: type[Wheel], error_text: str
+) -> None:
+    monkeypatch.setitem(DESIGNS, "wrong", wrong_design)
+    with pytest.raises(BenchError, match=error_text):
         measure("wrong", TimerWorkload(5, 40), 20)
 
 
@@ -109,9 +111,9 @@ def test_plan_renews_later_and_orders_far_deadlines() -> None:
 def test_bench_timers_prints_all_designs_and_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "timers.json"
     assert bench_main(["timers", "--timers", "100", "--rounds", "1", "--json", str(file)]) == 0
-    shown = capsys.readouterr().out
-    assert all(label in shown for label in LABELS.values())
-    assert "worst tick, at 100 timers (the target is for 1,000,000)" in shown
+    output = capsys.readouterr().out
+    assert all(label in output for label in LABELS.values())
+    assert "worst tick, at 100 timers (the target is for 1,000,000)" in output
     result = json.loads(file.read_text())
     assert (result["timers"], result["week_timers"], result["rounds"]) == (100, 10, 1)
     rows = {(row["work"], row["design"]): row for row in result["rows"]}
@@ -167,5 +169,5 @@ def test_run_once_with_failed_child_quotes_its_error() -> None:
 
 
 def test_ratios_are_computed_within_rounds() -> None:
-    """The last round was three times as slow, which the ratio does not show."""
+    """The last round was three times as slow, which does not affect the ratio."""
     assert ratios([20.0, 22.0, 60.0], [10.0, 10.0, 30.0]).median == 2.0

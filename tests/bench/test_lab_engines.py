@@ -32,25 +32,25 @@ FIELDS = {
     *("cpu_s", "latency_us", "ccdf", "bytes_a_group", "context_switches", "lock_wait_s", "loop_pause_max_ms"),
     *("fairness", "right", "wrong", "python", "switch_interval_ms"),
 }
-# What must not be needed to run the laboratory on a build for which it does not exist, nor cost memory in a child.
+# Modules that a measured process must not import: they do not exist for all builds, and cost memory.
 HEAVY = {"kio", "uvloop", "structlog", "rich", "matplotlib"}
 
 
 @pytest.fixture(autouse=True)
 def same_switch_interval() -> Iterator[None]:
-    before = sys.getswitchinterval()
+    switch_interval_s = sys.getswitchinterval()
     yield
-    sys.setswitchinterval(before)
+    sys.setswitchinterval(switch_interval_s)
 
 
-def run(capsys: pytest.CaptureFixture[str], engine: str, workload: str, *more: str) -> dict[str, Any]:
+def run(capsys: pytest.CaptureFixture[str], engine: str, workload: str, *extra_arguments: str) -> dict[str, Any]:
     groups, members = SMALL.get(workload, (6, 3))
     size = ["--groups", str(groups), "--members", str(members), "--clients", "8", "--seconds", str(SECONDS)]
-    assert measured_process.main(["--engine", engine, "--workload", workload, *size, *more]) == 0
+    assert measured_process.main(["--engine", engine, "--workload", workload, *size, *extra_arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1
-    told: dict[str, Any] = json.loads(lines[0])
-    return told
+    result: dict[str, Any] = json.loads(lines[0])
+    return result
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
@@ -58,32 +58,32 @@ def run(capsys: pytest.CaptureFixture[str], engine: str, workload: str, *more: s
 def test_every_engine_passes_oracle_on_every_workload(
     capsys: pytest.CaptureFixture[str], engine: str, workload: str
 ) -> None:
-    told = run(capsys, engine, workload)
-    assert told["wrong"] == []
-    assert told["right"] is True
-    assert told.keys() == FIELDS
-    assert told["requests"] > told["clients"] > 0
-    assert (told["engine"], told["workload"], told["seed"]) == (engine, workload, 1)
-    assert (told["lock_wait_s"] is not None) == ENGINES[engine].has_locks
-    assert (told["loop_pause_max_ms"] is not None) == ENGINES[engine].has_loop
+    result = run(capsys, engine, workload)
+    assert result["wrong"] == []
+    assert result["right"] is True
+    assert result.keys() == FIELDS
+    assert result["requests"] > result["clients"] > 0
+    assert (result["engine"], result["workload"], result["seed"]) == (engine, workload, 1)
+    assert (result["lock_wait_s"] is not None) == ENGINES[engine].has_locks
+    assert (result["loop_pause_max_ms"] is not None) == ENGINES[engine].has_loop
 
 
 def test_figures_are_consistent(capsys: pytest.CaptureFixture[str]) -> None:
-    told = run(capsys, "lock-group", "hot")
-    latency, shares = told["latency_us"], [share for _, share in told["ccdf"]]
+    result = run(capsys, "lock-group", "hot")
+    latency, shares = result["latency_us"], [share for _, share in result["ccdf"]]
     assert latency["p50"] <= latency["p99"] <= latency["p999"] <= latency["max"]
-    assert told["throughput"] == pytest.approx(told["requests"] / told["elapsed_s"])
+    assert result["throughput"] == pytest.approx(result["requests"] / result["elapsed_s"])
     assert 0 < len(shares) <= measures.CURVE_POINTS
     assert shares == sorted(shares, reverse=True)
-    assert 0 < told["fairness"]["jain"] < 1  # Zipf's law is not even
-    assert told["bytes_a_group"] is None  # too few groups to tell
-    assert told["python"]["implementation"] == sys.implementation.name.replace("cpython", "CPython")
+    assert 0 < result["fairness"]["jain"] < 1  # Zipf's law is not even
+    assert result["bytes_a_group"] is None  # too few groups to measure memory
+    assert result["python"]["implementation"] == sys.implementation.name.replace("cpython", "CPython")
 
 
 def test_memory_is_measured_with_enough_groups() -> None:
     plan = WORKLOADS["heartbeats"].plan(measured_process.MEMORY_GROUPS_MIN, 0.01, seed=1)
-    told = measured_process.measure(make_engine("lock-global"), WORKLOADS["heartbeats"], plan)
-    assert isinstance(told["bytes_a_group"], float) == (measures.resident_bytes() is not None)
+    result = measured_process.measure(make_engine("lock-global"), WORKLOADS["heartbeats"], plan)
+    assert isinstance(result["bytes_a_group"], float) == (measures.resident_bytes() is not None)
 
 
 def test_measured_process_imports_no_heavy_modules() -> None:
@@ -127,15 +127,15 @@ def requests_of(plan: Plan, name: str, count: int) -> list[list[Any]]:
     """The first requests of every client, with the responses that a fixed workload always gets."""
     setup = WORKLOADS[name].make(plan)
     reference = {seed.group_id: ReferenceCell(seed) for seed in setup.seeds()}
-    found = []
+    findings = []
     for client in setup.clients:
         requests, answer = [], None
         for _ in range(count):
             requests.append(client.script.send(answer))
             answer = reference[requests[-1].group_id].ask(requests[-1])
-        found.append(requests)
+        findings.append(requests)
         assert client.ledger.unexpected == []
-    return found
+    return findings
 
 
 @pytest.mark.parametrize("name", [name for name, spec in WORKLOADS.items() if spec.is_fixed])
@@ -151,15 +151,17 @@ def test_different_seed_gives_different_requests() -> None:
 
 def test_hot_workload_prefers_first_group() -> None:
     plan = WORKLOADS["hot"].plan(groups=100, seconds=1, seed=1)
-    asked = Counter(request.group_id for requests in requests_of(plan, "hot", 100) for request in requests)
-    assert asked.most_common(1)[0][0] == "group-0"
-    assert asked["group-0"] > 10 * asked["group-50"]
+    requests_by_group = Counter(request.group_id for requests in requests_of(plan, "hot", 100) for request in requests)
+    assert requests_by_group.most_common(1)[0][0] == "group-0"
+    assert requests_by_group["group-0"] > 10 * requests_by_group["group-50"]
 
 
 def test_heartbeats_are_distributed_evenly() -> None:
     plan = WORKLOADS["heartbeats"].plan(groups=8, seconds=1, seed=1, members=2, clients=4)
-    asked = Counter(request.member_id for requests in requests_of(plan, "heartbeats", 8) for request in requests)
-    assert len(asked) == 16 and set(asked.values()) == {2}
+    requests_by_member = Counter(
+        request.member_id for requests in requests_of(plan, "heartbeats", 8) for request in requests
+    )
+    assert len(requests_by_member) == 16 and set(requests_by_member.values()) == {2}
 
 
 def test_plan_limits_clients_to_members() -> None:
@@ -225,7 +227,7 @@ def test_thread_timer_expires_due_names_never_early() -> None:
     timer, cell = ThreadTimer(clock, expired), a_cell()
     timer.schedule(cell, {"late": 60, "soon": 20, "never": 30})
     timer.schedule(cell, {"never": None})
-    assert timer.settle() and rung == []  # the clock stands still
+    assert timer.settle() and rung == []  # the clock is paused
     clock.begin()
     assert all_rang.wait(10)
     timer.close()
@@ -267,11 +269,11 @@ class StandInLock:
 
 
 def test_lock_wait_is_timed_only_if_contended() -> None:
-    waits, free, taken = LockWaitTimer(), StandInLock(is_free=True), StandInLock(is_free=False)
-    waits.acquire(free)
-    assert free.asked == [False] and waits.seconds == 0
-    waits.acquire(taken)
-    assert taken.asked == [False, True] and waits.seconds > 0
+    waits, free_lock, taken_lock = LockWaitTimer(), StandInLock(is_free=True), StandInLock(is_free=False)
+    waits.acquire(free_lock)
+    assert free_lock.asked == [False] and waits.seconds == 0
+    waits.acquire(taken_lock)
+    assert taken_lock.asked == [False, True] and waits.seconds > 0
 
 
 # Measures -------------------------------------------------------------------------------------------------------------
@@ -294,8 +296,8 @@ def test_curve_returns_share_of_slower_requests() -> None:
 def test_jain_index_is_one_if_even_and_small_if_uneven() -> None:
     assert measures.jain([5, 5, 5]) == pytest.approx(1)
     assert measures.jain([9, 0, 0]) == pytest.approx(1 / 3)
-    told = measures.fairness([(0, 900)] * 50 + [(1, 10_000), (2, 20_000)], groups=4)
-    assert told["hot_p99_us"] == 0.9
-    assert told["cold_p99_us"] == 20.0
-    assert told["jain"] == pytest.approx(measures.jain([50, 1, 1, 0]))
+    result = measures.fairness([(0, 900)] * 50 + [(1, 10_000), (2, 20_000)], groups=4)
+    assert result["hot_p99_us"] == 0.9
+    assert result["cold_p99_us"] == 20.0
+    assert result["jain"] == pytest.approx(measures.jain([50, 1, 1, 0]))
     assert measures.fairness([(0, 5)], groups=1)["cold_p99_us"] is None

@@ -47,7 +47,7 @@ class Unlocked(GroupLockEngine):
         return NoLock()
 
 
-class Deaf:
+class ResponseLosingSlot:
     """A receiver that loses the response."""
 
     def set(self, value: Any = None) -> None: ...
@@ -55,7 +55,7 @@ class Deaf:
     def set_exception(self, exc_info: Any = None) -> None: ...
 
 
-class Dropper(GroupLockEngine):
+class LosesResponses(GroupLockEngine):
     """Loses the response to every twentieth request."""
 
     def prepare(self) -> None:
@@ -63,7 +63,7 @@ class Dropper(GroupLockEngine):
         self._numbers = itertools.count(1)
 
     def submit(self, request: Request, reply_to: ReplyTo) -> None:
-        super().submit(request, Deaf() if next(self._numbers) % 20 == 0 else reply_to)
+        super().submit(request, ResponseLosingSlot() if next(self._numbers) % 20 == 0 else reply_to)
 
 
 class AppliesTwice(GroupLockEngine):
@@ -74,7 +74,7 @@ class AppliesTwice(GroupLockEngine):
         super().written(appends)
 
 
-class AppliesTwiceInSilence(GroupLockEngine):
+class AppliesTwiceAnswersOnce(GroupLockEngine):
     """Applies every round twice, and sends the responses once."""
 
     def written(self, appends: Sequence[Append]) -> None:
@@ -88,7 +88,7 @@ def _apply_in_silence(append: Append) -> tuple[()]:
     return ()
 
 
-class PromisesFirst(GroupLockEngine):
+class AnswersBeforeApplying(GroupLockEngine):
     """Responds to a commit when it is written, and applies it a round later."""
 
     def prepare(self) -> None:
@@ -140,7 +140,7 @@ class ExpiresAll(GroupLockEngine):
         super().expired(cell, names)
 
 
-class TwoForOne(GlobalLockEngine):
+class TwoCellsPerGroup(GlobalLockEngine):
     """Has two cells for a group and uses them alternately, like two processes that both own the group."""
 
     def prepare(self) -> None:
@@ -149,9 +149,9 @@ class TwoForOne(GlobalLockEngine):
         self._numbers = itertools.count()
 
     def build(self, seeds: Iterable[Seed]) -> None:
-        both = list(seeds)
-        super().build(both)
-        for group_id, value in both:
+        both_seeds = list(seeds)
+        super().build(both_seeds)
+        for group_id, value in both_seeds:
             self._twins[group_id] = twin = Cell(group_id, self._environment)
             if value is not None:
                 twin.load(value)
@@ -166,47 +166,47 @@ class TwoForOne(GlobalLockEngine):
             deliver(answers)
 
 
-def verdict(engine: Engine, workload: str, groups: int = 4, members: int = 4) -> list[str]:
+def violations_of(engine: Engine, workload: str, groups: int = 4, members: int = 4) -> list[str]:
     spec = WORKLOADS[workload]
     plan = spec.plan(groups, SECONDS, seed=3, members=members, clients=16)
-    told = measured_process.measure(engine, spec, plan, ANSWER_LIMIT_S)
-    assert told["right"] == (not told["wrong"])
-    wrong: list[str] = told["wrong"]
-    return wrong
+    result = measured_process.measure(engine, spec, plan, ANSWER_LIMIT_S)
+    assert result["right"] == (not result["wrong"])
+    violations: list[str] = result["wrong"]
+    return violations
 
 
 @pytest.mark.parametrize(
     ("engine", "workload", "finding"),
     [
-        (Dropper, "heartbeats", "requests without a response: "),
-        (Dropper, "commits", "requests without a response: "),
-        (Dropper, "join-one", "requests without a response: "),
+        (LosesResponses, "heartbeats", "requests without a response: "),
+        (LosesResponses, "commits", "requests without a response: "),
+        (LosesResponses, "join-one", "requests without a response: "),
         (AppliesTwice, "commits", "was answered again: "),
-        (AppliesTwiceInSilence, "commits", "offsets were applied, "),
-        (PromisesFirst, "commits", "was acknowledged, was answered "),
+        (AppliesTwiceAnswersOnce, "commits", "offsets were applied, "),
+        (AnswersBeforeApplying, "commits", "was acknowledged, was answered "),
         (OutOfOrder, "commits", "the last acknowledged one is "),
         (NeverExpires, "mixed", "members with expired sessions: "),
         (ExpiresAll, "mixed", "missing members: "),
-        (TwoForOne, "commits", "the last acknowledged one is "),
-        (TwoForOne, "heartbeats", "requests were handled, "),
-        (TwoForOne, "join-one", "(error=<ErrorCode.UNKNOWN_MEMBER_ID"),
+        (TwoCellsPerGroup, "commits", "the last acknowledged one is "),
+        (TwoCellsPerGroup, "heartbeats", "requests were handled, "),
+        (TwoCellsPerGroup, "join-one", "(error=<ErrorCode.UNKNOWN_MEMBER_ID"),
     ],
 )
 def test_oracle_finds_wrong_engine(engine: type[Engine], workload: str, finding: str) -> None:
-    wrong = verdict(engine(), workload)
-    assert any(finding in each for each in wrong), wrong
-    assert len(wrong) <= 5 * (FINDINGS_MAX + 1)
+    violations = violations_of(engine(), workload)
+    assert any(finding in violation for violation in violations), violations
+    assert len(violations) <= 5 * (FINDINGS_MAX + 1)
 
 
 @pytest.mark.parametrize("workload", ["heartbeats", "hot", "commits", "join-one"])
 def test_oracle_finds_overlapping_turns(workload: str) -> None:
-    wrong = verdict(Unlocked(YieldingClock()), workload, groups=1, members=16)
-    assert any("turns overlapped with another" in each for each in wrong), wrong
+    violations = violations_of(Unlocked(YieldingClock()), workload, groups=1, members=16)
+    assert any("turns overlapped with another" in violation for violation in violations), violations
 
 
 @pytest.mark.parametrize("workload", ["heartbeats", "hot", "commits", "join-one"])
 def test_engine_with_locks_passes_oracle(workload: str) -> None:
-    assert verdict(GroupLockEngine(YieldingClock()), workload, groups=1, members=16) == []
+    assert violations_of(GroupLockEngine(YieldingClock()), workload, groups=1, members=16) == []
 
 
 def test_oracle_finds_bug_in_group_rules() -> None:
@@ -216,8 +216,8 @@ def test_oracle_finds_bug_in_group_rules() -> None:
             for cell in self.cells:
                 cell.group.clock = None  # type: ignore[assignment]
 
-    wrong = verdict(Buggy(), "heartbeats")
-    assert any("group group-0: Heartbeat ended in AttributeError" in each for each in wrong), wrong
+    violations = violations_of(Buggy(), "heartbeats")
+    assert any("group group-0: Heartbeat ended in AttributeError" in violation for violation in violations), violations
 
 
 # Generations ----------------------------------------------------------------------------------------------------------
@@ -228,31 +228,31 @@ def test_check_generations_accepts_consistent_responses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "finding"),
+    ("join_results", "finding"),
     [
         ([JoinResult("g", 1, "a", "a", ("a",)), JoinResult("g", 1, "b", "b", ("b",))], "2 leaders: a, b"),
-        ([JoinResult("g", 1, "a", "a", ("a",)), JoinResult("g", 1, "a", "a", ("a",))], "a member was told twice"),
+        ([JoinResult("g", 1, "a", "a", ("a",)), JoinResult("g", 1, "a", "a", ("a",))], "a member got two responses"),
         (
             [JoinResult("g", 1, "a", "a", ("a",)), JoinResult("g", 1, "b", "a", ())],
-            "the leader was told of 1 members, 2 were told",
+            "the leader got a list of 1 members, 2 members joined",
         ),
-        ([JoinResult("g", 1, "b", "a", ())], "1 members, the leader a is none of them"),
+        ([JoinResult("g", 1, "b", "a", ())], "1 members, the leader a is not one of them"),
     ],
 )
-def test_check_generations_finds_contradictions(told: list[JoinResult], finding: str) -> None:
-    assert [found for found in check_generations(told) if finding in found]
+def test_check_generations_finds_contradictions(join_results: list[JoinResult], finding: str) -> None:
+    assert [violation for violation in check_generations(join_results) if finding in violation]
 
 
-# Playing it again -----------------------------------------------------------------------------------------------------
+# Replay ---------------------------------------------------------------------------------------------------------------
 
 
 def test_reference_cell_state_depends_only_on_requests() -> None:
     seed = next(loaded(Plan(groups=1, members=2, clients=1, seconds=1, seed=1)))
-    one_cell, same, other = ReferenceCell(seed), ReferenceCell(seed), ReferenceCell(seed)
+    one_cell, equal_cell, different_cell = ReferenceCell(seed), ReferenceCell(seed), ReferenceCell(seed)
     for offset in (1, 2):
         request = OffsetCommit("group-0", "group-0-1", None, 1, (Commit("orders", 1, offset, -1, ""),))
-        assert one_cell.ask(request) == same.ask(request) == Committed((ErrorCode.NONE,))
-    assert other.ask(request) == Committed((ErrorCode.NONE,))
-    assert snapshot(one_cell.cell) == snapshot(same.cell)
-    assert snapshot(one_cell.cell) != snapshot(other.cell)
+        assert one_cell.ask(request) == equal_cell.ask(request) == Committed((ErrorCode.NONE,))
+    assert different_cell.ask(request) == Committed((ErrorCode.NONE,))
+    assert snapshot(one_cell.cell) == snapshot(equal_cell.cell)
+    assert snapshot(one_cell.cell) != snapshot(different_cell.cell)
     assert snapshot(one_cell.cell)["offsets"] == {1: 2}

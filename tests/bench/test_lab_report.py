@@ -31,40 +31,44 @@ def mixed_fixture() -> LabRun:
 def test_ratio_is_median_of_rounds_ratios() -> None:
     """Not the ratio of the medians, which here would be 310 / 100."""
     table = summaries(made_up_run(measured({"actor-loop": [300, 310, 320], BASE: [100, 155, 80]})))
-    own = table[HEARTBEATS]
-    assert own["actor-loop"].ratio == pytest.approx(3.0)
-    assert own[BASE].ratio == 1
-    assert own["actor-loop"].throughput == MedianAndSpread(310, 20 / 310)
+    engine_summaries = table[HEARTBEATS]
+    assert engine_summaries["actor-loop"].ratio == pytest.approx(3.0)
+    assert engine_summaries[BASE].ratio == 1
+    assert engine_summaries["actor-loop"].throughput == MedianAndSpread(310, 20 / 310)
 
 
 def test_ratio_uses_only_rounds_of_both_engines() -> None:
     run = made_up_run([*measured({"actor-loop": [300, 310, 900], BASE: [100, 155]}), failure(step(BASE, 3), "gone")])
-    found = summaries(run)[HEARTBEATS]["actor-loop"]
-    assert found.ratios == {1: pytest.approx(3), 2: pytest.approx(2)}
-    assert found.ratio == pytest.approx(2.5)
+    summary = summaries(run)[HEARTBEATS]["actor-loop"]
+    assert summary.ratios == {1: pytest.approx(3), 2: pytest.approx(2)}
+    assert summary.ratio == pytest.approx(2.5)
 
 
 def test_wrong_round_removes_all_figures() -> None:
-    wrong = read_line(step("actor-loop", 3), line(step("actor-loop", 3), 5, right=False, wrong=["lost one"]))
-    found = summaries(made_up_run([*measured({"actor-loop": [300, 310], BASE: [1, 2]}), wrong]))[HEARTBEATS]
-    assert found["actor-loop"].status == WRONG
-    assert found["actor-loop"].throughput is None
-    assert found["actor-loop"].ratio is None
-    assert found["actor-loop"].figure("p50_us") is None
-    assert found["actor-loop"].reasons == ["WRONG in round 3: lost one"]
+    wrong_measurement = read_line(
+        step("actor-loop", 3), line(step("actor-loop", 3), 5, right=False, wrong=["lost one"])
+    )
+    engine_summaries = summaries(made_up_run([*measured({"actor-loop": [300, 310], BASE: [1, 2]}), wrong_measurement]))[
+        HEARTBEATS
+    ]
+    assert engine_summaries["actor-loop"].status == WRONG
+    assert engine_summaries["actor-loop"].throughput is None
+    assert engine_summaries["actor-loop"].ratio is None
+    assert engine_summaries["actor-loop"].figure("p50_us") is None
+    assert engine_summaries["actor-loop"].reasons == ["WRONG in round 3: lost one"]
 
 
 def test_wrong_base_engine_gives_no_ratio() -> None:
-    wrong = read_line(step(BASE), line(step(BASE), 5, right=False, wrong=["lost one"]))
-    found = summaries(made_up_run([*measured({"actor-loop": [300]}), wrong]))[HEARTBEATS]["actor-loop"]
-    assert (found.status, found.ratio) == (RIGHT, None)
+    wrong_measurement = read_line(step(BASE), line(step(BASE), 5, right=False, wrong=["lost one"]))
+    summary = summaries(made_up_run([*measured({"actor-loop": [300]}), wrong_measurement]))[HEARTBEATS]["actor-loop"]
+    assert (summary.status, summary.ratio) == (RIGHT, None)
 
 
 def test_totals_are_divided_by_requests() -> None:
-    found = summaries(made_up_run(measured({BASE: [1000]})))[HEARTBEATS][BASE]
-    assert found.figure("cpu_us") == pytest.approx(750)
-    assert found.figure("lock_wait_us") == pytest.approx(125)
-    assert found.figure("switches_a_1000") == pytest.approx(20)
+    summary = summaries(made_up_run(measured({BASE: [1000]})))[HEARTBEATS][BASE]
+    assert summary.figure("cpu_us") == pytest.approx(750)
+    assert summary.figure("lock_wait_us") == pytest.approx(125)
+    assert summary.figure("switches_a_1000") == pytest.approx(20)
 
 
 # Files ----------------------------------------------------------------------------------------------------------------
@@ -81,10 +85,14 @@ def test_csv_has_row_per_measurement(mixed: LabRun, tmp_path: Path) -> None:
     with (tmp_path / report.CSV_NAME).open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(mixed.measurements)
-    for row, each in zip(rows, mixed.measurements, strict=True):
-        assert (row["engine"], row["round"], row["status"]) == (each.step.engine, str(each.step.round), each.status)
-        figures = {name: float(row[name]) if row[name] else None for name in each.figures}
-        assert figures == each.figures
+    for row, measurement in zip(rows, mixed.measurements, strict=True):
+        assert (row["engine"], row["round"], row["status"]) == (
+            measurement.step.engine,
+            str(measurement.step.round),
+            measurement.status,
+        )
+        figures = {name: float(row[name]) if row[name] else None for name in measurement.figures}
+        assert figures == measurement.figures
     assert next(row["reasons"] for row in rows if row["status"] == FAILED).endswith("Boom: 42")
 
 
@@ -157,8 +165,13 @@ def test_page_is_self_contained_and_describes_run(html: str) -> None:
     assert all(link.startswith("data:image/png;base64,iVBORw0KGgo") for link in Page(html).links)
     assert "http" not in re.sub(r"base64,[^\"]+", "", html)
     assert "@import" not in html and "url(" not in html and "<script" not in html
-    for told in ("2025-01-02 03:04:05", "--groups &#x27;10,1000&#x27;", "Linux &amp; more", "one lock &lt;for all&gt;"):
-        assert told in html
+    for fragment in (
+        "2025-01-02 03:04:05",
+        "--groups &#x27;10,1000&#x27;",
+        "Linux &amp; more",
+        "one lock &lt;for all&gt;",
+    ):
+        assert fragment in html
     assert "CPython 3.11.7 (a build with the global interpreter lock)" in html
     assert "Nothing is claimed for builds not run: free-threaded builds" in html
 
@@ -166,7 +179,9 @@ def test_page_is_self_contained_and_describes_run(html: str) -> None:
 def test_workload_with_several_sizes_has_plots() -> None:
     pytest.importorskip("matplotlib")
     sizes = [Case("heartbeats", size) for size in (10, 1000)]
-    run = made_up_run([each for case in sizes for each in measured({"actor-loop": [300], BASE: [100]}, case)])
+    run = made_up_run(
+        [measurement for case in sizes for measurement in measured({"actor-loop": [300], BASE: [100]}, case)]
+    )
     html = report.html(run, summaries(run))
     assert "Throughput against the number of groups" in html
     assert len(Page(html).links) == 4  # throughput, latency, memory, fairness
@@ -181,7 +196,11 @@ def test_run_without_right_measurement_has_page() -> None:
 
 def test_every_engine_has_unique_style() -> None:
     looks = list(STYLES.values())
-    assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(looks)
+    assert (
+        len({engine_style.colour for engine_style in looks})
+        == len({engine_style.marker for engine_style in looks})
+        == len(looks)
+    )
 
 
 @pytest.mark.parametrize(
@@ -203,8 +222,8 @@ def conclusion(rates: Mapping[str, Iterable[float]]) -> dict[str, str]:
     """The text under each heading."""
     run = made_up_run(measured(rates))
     return {
-        each.title: " | ".join([*each.sentences, *each.points, *(", ".join(row) for row in each.rows)])
-        for each in findings(run, summaries(run))
+        finding.title: " | ".join([*finding.sentences, *finding.points, *(", ".join(row) for row in finding.rows)])
+        for finding in findings(run, summaries(run))
     }
 
 
@@ -242,22 +261,23 @@ def test_findings_state_cost_of_actors_if_lock_was_faster() -> None:
 
 
 def test_findings_with_contradicting_rounds_are_not_decided() -> None:
-    found = conclusion({"actor-loop": [100, 200, 130], BASE: [120, 150, 100]})
-    assert "2 of 3: not decided" in found["Which engine was fastest"]
-    assert "not decided in 1." in found["Locks compared with actors"]
+    sections = conclusion({"actor-loop": [100, 200, 130], BASE: [120, 150, 100]})
+    assert "2 of 3: not decided" in sections["Which engine was fastest"]
+    assert "not decided in 1." in sections["Locks compared with actors"]
 
 
 def test_findings_compare_threaded_engines_with_each_other() -> None:
     """The actor is faster on the loop and the lock on threads; both are reported."""
-    found = conclusion({"actor-loop": [300], "actor-threads": [50], BASE: [100]})["Locks compared with actors"]
+    section = conclusion({"actor-loop": [300], "actor-threads": [50], BASE: [100]})["Locks compared with actors"]
     assert (
-        "Of all engines, the best engine with locks compared with the best actor, 1 case: an actor was faster" in found
+        "Of all engines, the best engine with locks compared with the best actor, 1 case: an actor was faster"
+        in section
     )
     assert (
         "On threads, the best engine with locks compared with the best actor, 1 case: a lock was faster in 1 "
-        "(2.00 times)" in found
+        "(2.00 times)" in section
     )
-    assert "On threads, heartbeats, 10 groups, lock-group, actor-threads, 2.00, the one round" in found
+    assert "On threads, heartbeats, 10 groups, lock-group, actor-threads, 2.00, the one round" in section
 
 
 def test_findings_begin_with_wrong_and_missing_measurements(mixed: LabRun) -> None:
@@ -265,8 +285,8 @@ def test_findings_begin_with_wrong_and_missing_measurements(mixed: LabRun) -> No
     first = key_sentences(mixed, table)[0]
     assert first.startswith("Of 11 measurements, 1 ended in a wrong state (lock-global) and 2 failed (actor-threads, ")
     part = findings(mixed._replace(planned=15), table)[0]
-    assert any("4 of 15 planned measurements were not made" in each for each in part.sentences)
-    assert any("lock-global on heartbeats, 10 groups: WRONG in round 1: group g3" in each for each in part.points)
+    assert any("4 of 15 planned measurements were not made" in sentence for sentence in part.sentences)
+    assert any("lock-global on heartbeats, 10 groups: WRONG in round 1: group g3" in point for point in part.points)
 
 
 def test_findings_name_free_threaded_build() -> None:

@@ -24,7 +24,7 @@ from callboard.bench.concurrency.progress import LineProgress
 from callboard.bench.concurrency.results import FAILED, RIGHT, WRONG, Measurement, read_line, summaries
 from callboard.bench.harness import BenchError
 
-# A stand-in for the measured process: it tells what its first argument holds, by engine; "die" and "hang" do that.
+# A stand-in for the measured process. Its first argument gives the line to print by engine; "die" and "hang" do that.
 STAND_IN = """
 import json, os, sys, time
 told = json.loads(sys.argv[1])
@@ -52,7 +52,10 @@ def test_plan_runs_every_engine_once_per_round(rounds: int, seed: int) -> None:
     cases = [Case("a", 10), Case("a", 100), Case("b", 1)]
     limits = dict.fromkeys("vwxyz")
     steps = make_plan(cases, limits, rounds, 1.0, seed).steps
-    turns = [(key, [each.engine for each in own]) for key, own in groupby(steps, lambda one: (one.case, one.round))]
+    turns = [
+        (key, [step.engine for step in round_steps])
+        for key, round_steps in groupby(steps, lambda step: (step.case, step.round))
+    ]
     assert [key for key, _ in turns] == [(case, number) for case in cases for number in range(1, rounds + 1)]
     assert all(sorted(engines) == sorted(limits) for _, engines in turns)
 
@@ -60,7 +63,7 @@ def test_plan_runs_every_engine_once_per_round(rounds: int, seed: int) -> None:
 def test_plan_order_depends_on_round_and_seed() -> None:
     def orders(seed: int) -> list[str]:
         steps = make_plan([Case("a", 1)], dict.fromkeys("vwxyz"), 6, 1.0, seed).steps
-        return ["".join(each.engine for each in steps if each.round == number) for number in range(1, 7)]
+        return ["".join(step.engine for step in steps if step.round == number) for number in range(1, 7)]
 
     assert orders(1) == orders(1) != orders(2)
     assert len(set(orders(1))) > 1
@@ -68,20 +71,23 @@ def test_plan_order_depends_on_round_and_seed() -> None:
 
 def test_plan_has_one_request_seed_per_round() -> None:
     steps = make_plan([Case("a", 1)], dict.fromkeys("xyz"), 3, 1.0, 9).steps
-    seeds = [{each.seed for each in steps if each.round == number} for number in (1, 2, 3)]
-    assert all(len(each) == 1 for each in seeds)
+    seeds = [
+        {measurement_step.seed for measurement_step in steps if measurement_step.round == number}
+        for number in (1, 2, 3)
+    ]
+    assert all(len(round_seeds) == 1 for round_seeds in seeds)
     assert len(set.union(*seeds)) == 3
 
 
 def test_plan_leaves_out_cases_beyond_engine_limit() -> None:
     plan = make_plan([Case("a", 100), Case("a", 5000)], {"small": 2000, "any": None}, 2, 1.0, 1)
-    assert {(each.engine, each.groups) for each in plan.steps} == {("small", 100), ("any", 100), ("any", 5000)}
+    assert {(step.engine, step.groups) for step in plan.steps} == {("small", 100), ("any", 100), ("any", 5000)}
     assert plan.left_out == ["small (at most 2,000 groups): a with 5,000"]
 
 
 def test_total_duration_grows_with_seconds() -> None:
-    short, long = (make_plan([Case("a", 1)], {"x": None}, 3, seconds, 1).steps for seconds in (1.0, 5.0))
-    assert total_duration_s(long) - total_duration_s(short) == pytest.approx(12)
+    short_steps, long_steps = (make_plan([Case("a", 1)], {"x": None}, 3, seconds, 1).steps for seconds in (1.0, 5.0))
+    assert total_duration_s(long_steps) - total_duration_s(short_steps) == pytest.approx(12)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(51.2, "51 s"), (720, "12 min"), (4800, "1 h 20 min")])
@@ -93,7 +99,7 @@ def test_duration_formats_seconds(seconds: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "complaint"),
+    ("bad_line", "error_text"),
     [
         ("hello", "expected one line of JSON, got 'hello'"),
         ("[1]", "expected an object with 'right'"),
@@ -106,20 +112,20 @@ def test_duration_formats_seconds(seconds: float, text: str) -> None:
         (line(step("actor-loop"), 5, requests="many"), "no number for requests"),
     ],
 )
-def test_read_line_with_invalid_line_raises(told: str, complaint: str) -> None:
-    with pytest.raises(BenchError, match=re.escape(complaint)):
-        read_line(step("actor-loop"), told)
+def test_read_line_with_invalid_line_raises(bad_line: str, error_text: str) -> None:
+    with pytest.raises(BenchError, match=re.escape(error_text)):
+        read_line(step("actor-loop"), bad_line)
 
 
 def test_read_line_with_invalid_number_gives_none() -> None:
-    told = line(step("actor-loop"), 5, cpu_s=math.inf, bytes_a_group=True, latency_us={"p50": "x", "p99": 2})
-    figures = read_line(step("actor-loop"), told).figures
+    json_line = line(step("actor-loop"), 5, cpu_s=math.inf, bytes_a_group=True, latency_us={"p50": "x", "p99": 2})
+    figures = read_line(step("actor-loop"), json_line).figures
     assert (figures["cpu_s"], figures["bytes_a_group"], figures["p50_us"], figures["p99_us"]) == (None, None, None, 2)
 
 
 def test_read_line_of_wrong_engine_has_no_figures() -> None:
-    found = read_line(step("actor-loop"), line(step("actor-loop"), 5, right=False, wrong=["x"]))
-    assert (found.status, found.figures, found.ccdf, found.reasons) == (WRONG, {}, [], ["x"])
+    measurement = read_line(step("actor-loop"), line(step("actor-loop"), 5, right=False, wrong=["x"]))
+    assert (measurement.status, measurement.figures, measurement.ccdf, measurement.reasons) == (WRONG, {}, [], ["x"])
 
 
 # The parent process ---------------------------------------------------------------------------------------------------
@@ -132,8 +138,8 @@ def stand_in(tmp_path: Path) -> Path:
     return path
 
 
-def child(stand_in: Path, **told: object) -> list[str]:
-    return [str(stand_in), json.dumps({name.replace("_", "-"): each for name, each in told.items()})]
+def child(stand_in: Path, **responses: object) -> list[str]:
+    return [str(stand_in), json.dumps({name.replace("_", "-"): value for name, value in responses.items()})]
 
 
 def short_run(monkeypatch: pytest.MonkeyPatch, command: list[str], *arguments: str) -> int:
@@ -145,49 +151,49 @@ def test_run_writes_files_and_prints_paths(
     stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("matplotlib")
-    out = tmp_path / "deep" / "out"
-    assert short_run(monkeypatch, child(stand_in), "--out", str(out)) == 0
-    run = report.load(out / report.JSON_NAME)
+    out_folder = tmp_path / "deep" / "out"
+    assert short_run(monkeypatch, child(stand_in), "--out", str(out_folder)) == 0
+    run = report.load(out_folder / report.JSON_NAME)
     assert len(run.measurements) == run.planned == 2 * len(ENGINES)
-    assert {each.figures["throughput"] for each in run.measurements} == {500}
+    assert {measurement.figures["throughput"] for measurement in run.measurements} == {500}
     assert run.python["free_threaded"] is True
-    told = capsys.readouterr().out
-    assert str(out / report.HTML_NAME) in told
-    assert "8 measurements, about " in told
-    assert "[8/8]" in told
+    output = capsys.readouterr().out
+    assert str(out_folder / report.HTML_NAME) in output
+    assert "8 measurements, about " in output
+    assert "[8/8]" in output
     assert "--rounds 2" in run.command
 
 
 def test_run_continues_after_failed_and_wrong_children(
     stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wrong = {"right": False, "wrong": ["two generations at once"]}
-    command = child(stand_in, actor_loop="die", lock_global="babble", actor_threads=wrong)
+    wrong_result = {"right": False, "wrong": ["two generations at once"]}
+    command = child(stand_in, actor_loop="die", lock_global="babble", actor_threads=wrong_result)
     assert short_run(monkeypatch, command, "--no-html", "--out", str(tmp_path / "out")) == 1
     run = report.load(tmp_path / "out" / report.JSON_NAME)
-    statuses = {each.step.engine: each.status for each in run.measurements}
+    statuses = {measurement.step.engine: measurement.status for measurement in run.measurements}
     assert statuses == {"actor-loop": FAILED, "lock-global": FAILED, "actor-threads": WRONG, "lock-group": RIGHT}
-    told = capsys.readouterr().out
-    assert "the stand-in was told to die" in told
-    assert "expected one line of JSON, got 'not JSON'" in told
-    assert re.search(r"actor-threads +WRONG", told)
+    output = capsys.readouterr().out
+    assert "the stand-in was told to die" in output
+    assert "expected one line of JSON, got 'not JSON'" in output
+    assert re.search(r"actor-threads +WRONG", output)
     assert not (tmp_path / "out" / report.HTML_NAME).exists()
 
 
 def test_measure_once_with_hanging_child_times_out(stand_in: Path) -> None:
-    found = lab.measure_once(step("actor-loop"), child(stand_in, actor_loop="hang"), timeout_s=0.3)
-    assert found.status == FAILED
-    assert "sent no output in time" in found.reasons[0]
+    measurement = lab.measure_once(step("actor-loop"), child(stand_in, actor_loop="hang"), timeout_s=0.3)
+    assert measurement.status == FAILED
+    assert "sent no output in time" in measurement.reasons[0]
 
 
 def test_spent_budget_ends_run(stand_in: Path) -> None:
     """The clock advances a minute at each call: only the first measurement starts."""
     plan = make_plan([Case("join-one", 1)], dict.fromkeys(ENGINES), 1, 0.1, 1)
     times = iter(range(0, 6000, 60))
-    made = lab.measurements(
+    measurements = lab.measurements(
         plan, child(stand_in), LineProgress(plan.steps, time.monotonic), 100.0, lambda: float(next(times))
     )
-    assert len(list(made)) == 1
+    assert len(list(measurements)) == 1
 
 
 def test_remaining_time_scales_with_elapsed_time(capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,11 +212,11 @@ def test_interrupt_keeps_finished_measurements(
     stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = lab.measure_once
-    made: list[MeasurementStep] = []
+    made_steps: list[MeasurementStep] = []
 
     def third_is_interrupted(of: MeasurementStep, command: Sequence[str], timeout_s: float) -> Measurement:
-        made.append(of)
-        if len(made) == 3:
+        made_steps.append(of)
+        if len(made_steps) == 3:
             raise KeyboardInterrupt
         return real(of, command, timeout_s)
 
@@ -234,13 +240,13 @@ def test_run_without_matplotlib_is_refused_before_measuring(
 ) -> None:
     monkeypatch.setattr("callboard.bench.concurrency.plots.find_spec", lambda name: None)
     assert short_run(monkeypatch, child(stand_in)) == 1
-    told = capsys.readouterr()
-    assert "pip install 'callboard[bench]'" in told.err
-    assert "[1/8]" not in told.out
+    captured = capsys.readouterr()
+    assert "pip install 'callboard[bench]'" in captured.err
+    assert "[1/8]" not in captured.out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "error_text"),
     [
         (["--engines", "actor-loop,nope"], "there is no engine 'nope'; there are: actor-loop, actor-threads, "),
         (["--workloads", ""], "there is no workload ''; there are: heartbeats, join-one"),
@@ -253,11 +259,11 @@ def test_run_without_matplotlib_is_refused_before_measuring(
         (["--out", __file__], "found a file, expected a folder"),
     ],
 )
-def test_invalid_options_are_refused(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
+def test_invalid_options_are_refused(arguments: list[str], error_text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_info:
         lab.parse(arguments, KNOWN)
-    assert ended.value.code == 2
-    assert complaint in re.sub(r"\s+", " ", capsys.readouterr().err)
+    assert exit_info.value.code == 2
+    assert error_text in re.sub(r"\s+", " ", capsys.readouterr().err)
 
 
 def test_cases_use_workload_sizes_or_option_groups() -> None:

@@ -25,47 +25,47 @@ SLOW_TO_IMPORT = ("asyncio", "kio", "pydantic", "rich", "structlog", "uvloop")
 
 
 def test_help_lists_the_commands(tmp_path: Path) -> None:
-    done = run("--help", folder=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    completed = run("--help", folder=tmp_path)
+    assert (completed.returncode, completed.stderr) == (0, "")
     for command in ("serve", "settings", "bench"):
-        assert re.search(rf"^  {command} +\S", done.stdout, re.MULTILINE)
+        assert re.search(rf"^  {command} +\S", completed.stdout, re.MULTILINE)
 
 
 def test_help_imports_no_slow_library(tmp_path: Path) -> None:
-    """``--help`` imports no command. The test checks imports, since a time would depend on the machine."""
-    done = run("--help", folder=tmp_path, program=(sys.executable, "-X", "importtime", "-m", "callboard"))
-    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    """``--help`` imports no command. The test checks imports, since durations depend on the machine."""
+    completed = run("--help", folder=tmp_path, program=(sys.executable, "-X", "importtime", "-m", "callboard"))
+    loaded = {line.rpartition("|")[2].strip() for line in completed.stderr.splitlines()}
     assert "callboard.runtime.cli.main" in loaded
     assert loaded.isdisjoint(SLOW_TO_IMPORT)
 
 
 def test_no_command_prints_help(tmp_path: Path) -> None:
-    done = run(folder=tmp_path)
-    assert "Commands:" in done.stdout + done.stderr
+    completed = run(folder=tmp_path)
+    assert "Commands:" in completed.stdout + completed.stderr
 
 
 def test_version_option_prints_version(tmp_path: Path) -> None:
-    done = run("--version", folder=tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"callboard {__version__}\n")
+    completed = run("--version", folder=tmp_path)
+    assert (completed.returncode, completed.stdout) == (0, f"callboard {__version__}\n")
 
 
 def test_unknown_command_is_refused(tmp_path: Path) -> None:
-    done = run("sever", folder=tmp_path)
-    assert done.returncode == 2
-    assert "No such command 'sever'" in done.stderr
+    completed = run("sever", folder=tmp_path)
+    assert completed.returncode == 2
+    assert "No such command 'sever'" in completed.stderr
 
 
 def test_unknown_option_is_refused(tmp_path: Path) -> None:
-    done = run("serve", "--lisen", "h:1", folder=tmp_path)
-    assert done.returncode == 2
-    assert "No such option" in done.stderr and "--listen" in done.stderr
+    completed = run("serve", "--lisen", "h:1", folder=tmp_path)
+    assert completed.returncode == 2
+    assert "No such option" in completed.stderr and "--listen" in completed.stderr
 
 
 def test_serve_help_lists_options(tmp_path: Path) -> None:
-    done = run("serve", "--help", folder=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    completed = run("serve", "--help", folder=tmp_path)
+    assert (completed.returncode, completed.stderr) == (0, "")
     for option in ("--listen", "--advertised", "--data", "--sync", "--topic", "--set", "--config"):
-        assert option in done.stdout
+        assert option in completed.stdout
 
 
 def test_bench_runs_as_command_and_as_module(tmp_path: Path) -> None:
@@ -128,15 +128,15 @@ def test_config_file_with_invalid_toml_is_refused(tmp_path: Path) -> None:
 
 
 def test_serve_on_port_in_use_is_refused_before_data_folder_is_created(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as socket_in_use:
+        port = socket_in_use.getsockname()[1]
         message = refusal("serve", "--listen", f"127.0.0.1:{port}", "--data", "new", folder=tmp_path)
     assert message.startswith(f"port {port} of 127.0.0.1 is in use by another program")
 
 
 def test_invalid_settings_are_refused_before_port_is_bound(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        address = f"127.0.0.1:{other.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as socket_in_use:
+        address = f"127.0.0.1:{socket_in_use.getsockname()[1]}"
         assert "group_max_size" in refusal("serve", "--listen", address, "--set", "group_max_size=0", folder=tmp_path)
 
 
@@ -160,10 +160,10 @@ def test_data_folder_of_newer_format_is_refused(tmp_path: Path) -> None:
     info = tmp_path / "data" / INFO_NAME
     info.parent.mkdir()
     info.write_text(json.dumps({"format": FORMAT + 1, "written_by": "a version to come"}))
-    before = info.read_bytes()
+    content_before = info.read_bytes()
     message = refusal("serve", "--listen", "127.0.0.1:0", folder=tmp_path)
     assert f"format {FORMAT + 1}" in message and "newer version" in message
-    assert info.read_bytes() == before
+    assert info.read_bytes() == content_before
 
 
 def test_data_folder_is_locked_until_server_stops(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_server_imports_no_unneeded_library(tmp_path: Path) -> None:
 
 
 def test_start_error_of_node_prints_one_line(tmp_path: Path) -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         [*STAND_IN, "serve", "--listen", "127.0.0.1:0"],
         env={**os.environ, "CALLBOARD_STAND_IN": "refuses"},
         cwd=tmp_path,
@@ -251,9 +251,9 @@ def test_start_error_of_node_prints_one_line(tmp_path: Path) -> None:
         timeout=DEADLINE_S,
         check=False,
     )
-    assert done.returncode == 2
-    assert done.stderr == "callboard: the folder belongs to somebody else: choose another with --data\n"
-    assert "ready" not in done.stdout
+    assert completed.returncode == 2
+    assert completed.stderr == "callboard: the folder belongs to somebody else: choose another with --data\n"
+    assert "ready" not in completed.stdout
 
 
 def test_logs_to_pipe_are_json_lines(tmp_path: Path) -> None:
@@ -269,28 +269,28 @@ def test_logs_to_pipe_are_json_lines(tmp_path: Path) -> None:
 
 
 def test_file_mode_option_sets_permissions_of_new_files(tmp_path: Path) -> None:
-    before = os.umask(0o077)
+    previous_umask = os.umask(0o077)
     try:
         with serving(tmp_path, "--file-mode", "0640", program=PROGRAM) as server:
             server.end(signal.SIGTERM)
     finally:
-        os.umask(before)
+        os.umask(previous_umask)
     data = tmp_path / "data"
     modes = {path.is_dir(): stat.S_IMODE(path.stat().st_mode) for path in (data, *data.iterdir())}
     assert modes == {True: 0o750, False: 0o640}
 
 
 def test_logs_to_terminal_are_readable_lines(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
+    master_fd, terminal_fd = pty.openpty()
     try:
-        with serving(tmp_path, behaviour="speaks", stderr=theirs) as server:
+        with serving(tmp_path, behaviour="speaks", stderr=terminal_fd) as server:
             server.end(signal.SIGTERM)
-        shown = os.read(ours, 65536).decode()
+        output = os.read(master_fd, 65536).decode()
     finally:
-        os.close(ours)
-        os.close(theirs)
-    assert "spoken" in shown and "heard from a library" in shown
-    assert '"event"' not in shown
+        os.close(master_fd)
+        os.close(terminal_fd)
+    assert "spoken" in output and "heard from a library" in output
+    assert '"event"' not in output
 
 
 def test_sigusr1_prints_actor_statistics(tmp_path: Path) -> None:
@@ -298,5 +298,7 @@ def test_sigusr1_prints_actor_statistics(tmp_path: Path) -> None:
         server.process.send_signal(signal.SIGUSR1)
         assert server.process.stderr is not None
         lines = iter(server.process.stderr.readline, "")
-        assert next(line for line in lines if "CoordinatorActor" in line).split()[1] == "1", "there is one of it"
+        assert next(line for line in lines if "CoordinatorActor" in line).split()[1] == "1", (
+            "there is one CoordinatorActor"
+        )
         assert server.end(signal.SIGTERM) == 0

@@ -54,9 +54,9 @@ class Program:
         return CommandResult(code or 0, *self._capsys.readouterr())
 
     def json(self, *arguments: str) -> Any:
-        done = self(*arguments, "--json")
-        assert done.code == 0, done.err
-        return json.loads(done.out)
+        result = self(*arguments, "--json")
+        assert result.code == 0, result.err
+        return json.loads(result.out)
 
 
 @pytest.fixture
@@ -72,13 +72,13 @@ def generation(program: Program, name: str) -> int:
 
 
 def test_compact_prints_summary(program: Program) -> None:
-    before = {name: by_manifest(Disk(), program.data / name) for name in NAMES}
-    done = program()
-    assert done.code == 0
-    first, second = done.out.splitlines()
+    manifests_before = {name: by_manifest(Disk(), program.data / name) for name in NAMES}
+    result = program()
+    assert result.code == 0
+    first, second = result.out.splitlines()
     assert first.startswith("3 partitions compacted, 0 had nothing to do, in ")
     assert second.startswith("records 15 -> 9, bytes ")
-    assert {name: by_manifest(Disk(), program.data / name) for name in NAMES} == before
+    assert {name: by_manifest(Disk(), program.data / name) for name in NAMES} == manifests_before
     assert program().out.startswith("0 partitions compacted, 3 had nothing to do")
 
 
@@ -95,7 +95,7 @@ def test_compact_dry_run_changes_nothing(program: Program) -> None:
         (0, 0, "1.000", "yes")
     }
     assert program("--dry-run").out.splitlines()[0].split()[:2] == ["partition", "generation"]
-    assert all(row["open_bytes"] > 0 for row in rows), "the open segment has bytes too"
+    assert all(row["open_bytes"] > 0 for row in rows), "the open segment is not empty"
     assert generation(program, NAMES[0]) == 0
 
 
@@ -118,16 +118,16 @@ def test_compact_of_selected_partitions_skips_others(program: Program) -> None:
     ],
 )
 def test_compact_with_invalid_partition_list_is_refused(program: Program, text: str, expected: str) -> None:
-    done = program("--partitions", text)
-    assert done.code == 2
-    assert expected in done.err
+    result = program("--partitions", text)
+    assert result.code == 2
+    assert expected in result.err
 
 
 @pytest.mark.parametrize("text", ["", "1023K", "0", "-1M", "1.5G", "512MB", "9" * 30])
 def test_compact_with_invalid_memory_size_is_refused(program: Program, text: str) -> None:
-    done = program("--memory", text)
-    assert done.code == 2
-    assert f"bad --memory '{text}': expected bytes, or a number and K, M or G, as in 512M; at least 1M" in done.err
+    result = program("--memory", text)
+    assert result.code == 2
+    assert f"bad --memory '{text}': expected bytes, or a number and K, M or G, as in 512M; at least 1M" in result.err
 
 
 def test_compact_memory_is_divided_among_processes(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,21 +161,21 @@ def test_compact_of_damaged_partition_compacts_others(program: Program) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    done = program("--json")
-    assert done.code == 3
-    assert f"{path}: damaged batch at byte 0: checksum" in done.err
-    statuses = [report["status"] for report in json.loads(done.out)["partitions"]]
+    result = program("--json")
+    assert result.code == 3
+    assert f"{path}: damaged batch at byte 0: checksum" in result.err
+    statuses = [report["status"] for report in json.loads(result.out)["partitions"]]
     assert statuses == ["damaged", "compacted", "compacted"]
     assert [generation(program, name) for name in NAMES] == [0, 1, 1]
 
 
 def test_compact_with_newer_manifest_compacts_other_partitions(program: Program) -> None:
-    where = manifest_folder(program.data / NAMES[1])
-    where.mkdir(parents=True)
-    (where / manifest_name(1)).write_text('{"version": 9}')
-    done = program()
-    assert done.code == 3
-    assert "found manifest version 9" in done.err
+    manifests = manifest_folder(program.data / NAMES[1])
+    manifests.mkdir(parents=True)
+    (manifests / manifest_name(1)).write_text('{"version": 9}')
+    result = program()
+    assert result.code == 3
+    assert "found manifest version 9" in result.err
     assert [generation(program, name) for name in (NAMES[0], NAMES[2])] == [1, 1]
 
 
@@ -196,9 +196,9 @@ def test_compact_of_folder_with_other_version_is_refused(
         info.unlink()
     else:
         info.write_text(content)
-    done = program()
-    assert done.code == 2
-    assert expected in done.err
+    result = program()
+    assert result.code == 2
+    assert expected in result.err
     assert generation(program, NAMES[0]) == 0
     assert "found no folder" in program(data=tmp_path / "nowhere").err
 
@@ -215,10 +215,10 @@ def test_compact_below_ratio_does_nothing_unless_forced(program: Program) -> Non
 def test_compact_reports_open_transaction(program: Program) -> None:
     folder = program.data / "__consumer_offsets-1"
     write_files(Disk(), [[BatchSpec((RecordSpec(b"a", b"1"),), "transaction")], *FILES], folder)
-    done = program("--partitions", "1")
-    assert done.code == 0
-    assert done.out.startswith("0 partitions compacted, 0 had nothing to do, 1 waiting, in")
-    assert f"{folder}: a transaction is open since offset 0; later records wait for its end" in done.err
+    result = program("--partitions", "1")
+    assert result.code == 0
+    assert result.out.startswith("0 partitions compacted, 0 had nothing to do, 1 waiting, in")
+    assert f"{folder}: a transaction is open since offset 0; later records wait for its end" in result.err
 
 
 def test_compact_with_several_processes_has_same_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,7 +66,7 @@ def data(tmp_path: Path) -> Path:
 def test_written_table_round_trips(
     tmp_path_factory: pytest.TempPathFactory, form: Callable[..., None], rows: list[Row]
 ) -> None:
-    """Names and metadata may hold line ends, quotes, commas, or nothing."""
+    """Names and metadata may contain line ends, quotes and commas, or be empty."""
     text = io.StringIO(newline="")
     form(rows, text)
     path = tmp_path_factory.getbasetemp() / "table"
@@ -142,11 +142,11 @@ def test_export_after_kill_reads_journal(data: Path, run_export: Command) -> Non
     for frame in frames:
         journal.write(frame)
     journal.close()
-    before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    files_before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
     result = run_export("--data", data)
     assert [line.split(",")[:4] for line in result.out.splitlines()[1:]] == [["a", "t", "0", "3"], ["b", "t", "0", "9"]]
     assert (result.code, result.err) == (0, "")
-    assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
+    assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == files_before
 
 
 def test_export_with_damage_reports_it_and_writes_rest(data: Path, run_export: Command) -> None:
@@ -276,8 +276,8 @@ def test_import_of_file_without_group_for_several_groups_is_refused(run_import: 
 def test_bad_line_is_reported_with_number(tmp_path: Path, text: str | bytes, line: int, expected: str) -> None:
     result = parsed(tmp_path, text)
     assert isinstance(result, list), result
-    assert any(f"line {line}: " in one and expected in one for one in result), result
-    assert all("\n" not in one for one in result)
+    assert any(f"line {line}: " in error_line and expected in error_line for error_line in result), result
+    assert all("\n" not in error_line for error_line in result)
 
 
 def test_number_of_reported_bad_lines_is_limited(tmp_path: Path) -> None:
@@ -315,21 +315,21 @@ def test_export_of_server_and_of_its_folder_are_equal(server: ServerProcess, gro
     """Only the folder has commit times. The newest commits are only in the journal."""
     groups.commit("shop", orders_0=5, orders_1=6)
     groups.commit("bank", refunds_0=7)
-    asked, read = run_export("-b", server.bootstrap), run_export("--data", server.data)
-    assert (asked.code, read.code, asked.err, read.err) == (0, 0, "", "")
-    assert rows(asked.out) == rows(read.out)
-    assert [row[:4] for row in rows(read.out)] == [
+    from_server, from_folder = run_export("-b", server.bootstrap), run_export("--data", server.data)
+    assert (from_server.code, from_folder.code, from_server.err, from_folder.err) == (0, 0, "", "")
+    assert rows(from_server.out) == rows(from_folder.out)
+    assert [row[:4] for row in rows(from_folder.out)] == [
         ["bank", "refunds", "0", "7"],
         ["shop", "orders", "0", "5"],
         ["shop", "orders", "1", "6"],
     ]
-    assert rows(run_export("-b", server.bootstrap, "--group", "bank").out) == rows(read.out)[:1]
+    assert rows(run_export("-b", server.bootstrap, "--group", "bank").out) == rows(from_folder.out)[:1]
 
 
 def test_export_during_commits_has_acknowledged_offsets(
     server: ServerProcess, groups: Any, run_export: Command
 ) -> None:
-    """At any moment: from the journal, from the file it was flushed to meanwhile, or from both."""
+    """Each commit is read from the journal, from the partition file that it was flushed to, or from both."""
     for number in range(30):
         groups.commit("shop", orders_0=number, orders_1=2 * number)
         assert [row[3] for row in rows(run_export("--data", server.data).out)] == [str(number), str(2 * number)]
@@ -341,9 +341,9 @@ def test_export_after_kill_has_acknowledged_offsets(tmp_path: Path, run_export: 
             for number in (5, 6):
                 assert cluster.commit("shop", {("orders", 0): number}) == {}
         server.kill()
-        before = {path: path.read_bytes() for path in server.data.rglob("*") if path.is_file()}
+        files_before = {path: path.read_bytes() for path in server.data.rglob("*") if path.is_file()}
         assert rows(run_export("--data", server.data).out) == [["shop", "orders", "0", "6", "", ""]]
-        assert {path: path.read_bytes() for path in server.data.rglob("*") if path.is_file()} == before
+        assert {path: path.read_bytes() for path in server.data.rglob("*") if path.is_file()} == files_before
         server.start()
         assert rows(run_export("-b", server.bootstrap).out) == [["shop", "orders", "0", "6", "", ""]]
 
@@ -356,8 +356,8 @@ def test_import_writes_and_reads_back_offsets(
     dry = run_import(file, "-b", server.bootstrap, "--dry-run")
     assert dry == CommandResult(0, "dry run: 3 offsets of 2 groups would be written: 1 new, 1 changed\n", "")
     assert len(rows(run_export("-b", server.bootstrap).out)) == 2
-    done = run_import(file, "-b", server.bootstrap)
-    assert done == CommandResult(0, "3 offsets of 2 groups written and read back: 1 new, 1 changed\n", "")
+    result = run_import(file, "-b", server.bootstrap)
+    assert result == CommandResult(0, "3 offsets of 2 groups written and read back: 1 new, 1 changed\n", "")
     assert rows(run_export("-b", server.bootstrap).out) == [
         ["new", "refunds", "0", "4", "", ""],
         ["shop", "orders", "0", "50", "3", "from the file"],
@@ -372,7 +372,7 @@ def test_export_of_one_server_imports_into_another(
     number = OFFSETS_PER_REQUEST + 7
     new = {"name": "wide", "num_partitions": number, "replication_factor": 1, "assignments": [], "configs": []}
     groups.wire.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
-    file = table(tmp_path, *(f"many,wide,{one},{one},,note {one}" for one in range(number)))
+    file = table(tmp_path, *(f"many,wide,{partition},{partition},,note {partition}" for partition in range(number)))
     assert run_import(file, "-b", server.bootstrap).out.startswith(f"{number} offsets of 1 group written and read back")
     for form in ("csv", "json"):
         exported = tmp_path / f"exported.{form}"
@@ -388,23 +388,25 @@ def test_import_refuses_group_with_members_and_writes_others(
     groups.commit("simple", orders_0=1)
     groups.add_static_member("busy", assigned(orders=[0]))
     file = table(tmp_path, "busy,orders,0,50,,", "simple,orders,0,50,,")
-    for way, done in ((["--dry-run"], "would be written"), ([], "written and read back")):
+    for way, verb in ((["--dry-run"], "would be written"), ([], "written and read back")):
         result = run_import(file, "-b", server.bootstrap, *way)
         assert result.code == 1
-        assert f"1 offset of 1 group {done}" in result.out
+        assert f"1 offset of 1 group {verb}" in result.out
         assert "group 'busy': it is Stable: the group has members; stop its consumers first" in result.err
         assert "1 of 2 groups refused" in result.err
     result = run_import(file, "-b", server.bootstrap, "--json")
-    assert [one["group"] for one in json.loads(result.out)["groups"] if one["refused"]] == ["busy"]
+    assert [group_result["group"] for group_result in json.loads(result.out)["groups"] if group_result["refused"]] == [
+        "busy"
+    ]
 
 
 def test_import_with_missing_topic_is_reported_in_dry_run(
     server: ServerProcess, groups: Any, run_import: Command, tmp_path: Path
 ) -> None:
     file = table(tmp_path, "some,orders,0,50,,", "some,orders,77,50,,", "some,nowhere,0,50,,")
-    for way, done in ((["--dry-run"], "would be written"), ([], "written and read back")):
+    for way, verb in ((["--dry-run"], "would be written"), ([], "written and read back")):
         result = run_import(file, "-b", server.bootstrap, *way)
-        assert result.code == 1 and f"1 offset of 1 group {done}" in result.out
+        assert result.code == 1 and f"1 offset of 1 group {verb}" in result.out
         assert "group 'some': 2 of 3 offsets, " in result.err and "there is no such topic or partition" in result.err
 
 
@@ -473,6 +475,6 @@ def test_import_with_invalid_arguments_is_refused(
     run_import: Command, tmp_path: Path, arguments: list[str], code: int, expected: str
 ) -> None:
     file = table(tmp_path, "a,orders,0,1,,")
-    result = run_import(*(str(file) if one == "{}" else one for one in arguments))
+    result = run_import(*(str(file) if argument == "{}" else argument for argument in arguments))
     assert result.code == code
     assert expected in result.err

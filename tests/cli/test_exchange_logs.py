@@ -54,9 +54,9 @@ def test_export_to_kafka_leaves_only_log_files_and_metadata(data: Path, kafka: P
     assert result.out.startswith("5 files with ")
     assert content(kafka / "orders-0") == orders
     for number in range(PARTITIONS):
-        ours = content(data / folder_name(number))
+        our_content = content(data / folder_name(number))
         metadata = {METADATA: f"version: 0\ntopic_id: {TOPIC}\n".encode()}
-        assert content(kafka / folder_name(number)) == {**ours, **metadata}
+        assert content(kafka / folder_name(number)) == {**our_content, **metadata}
     for name in CHECKPOINTS[:-1]:
         assert (kafka / name).read_text() == "0\n1\norders 0 4\n"
     assert not [name for name in (UNFINISHED, FINISHED) if (kafka / name).exists()]
@@ -65,16 +65,18 @@ def test_export_to_kafka_leaves_only_log_files_and_metadata(data: Path, kafka: P
 
 def test_export_with_replace_keeps_old_folders(data: Path, kafka: Path, run_export: Command) -> None:
     (kafka / folder_name(2) / segment_name(0)).write_bytes(plain(0, offset(GROUPS[2], 9)))
-    before = content(kafka)
+    content_before = content(kafka)
     refused = run_export("--data", data, "--kafka-dir", kafka)
     assert refused.code == 2
     assert f"{kafka / folder_name(2)}: found Kafka's records in it" in refused.err and "--replace" in refused.err
-    assert content(kafka) == before
+    assert content(kafka) == content_before
     result = run_export("--data", data, "--kafka-dir", kafka, "--replace")
     assert result.code == 0
-    [kept] = kafka.parent.glob("kafka.replaced-*")
-    assert f"the old content of {kafka} is kept in {kept}" in result.out
-    assert content(kept) == {name: data for name, data in before.items() if name.startswith(("__con", "__tran"))}
+    [replaced_folder] = kafka.parent.glob("kafka.replaced-*")
+    assert f"the old content of {kafka} is kept in {replaced_folder}" in result.out
+    assert content(replaced_folder) == {
+        name: data for name, data in content_before.items() if name.startswith(("__con", "__tran"))
+    }
     assert content(kafka / folder_name(2)).keys() == {METADATA}
 
 
@@ -89,58 +91,58 @@ def test_export_to_kafka_keeps_owners_and_modes(data: Path, kafka: Path, run_exp
     assert run_export("--data", data, "--kafka-dir", kafka).code == 0
     assert (kafka / folder_name(1) / segment_name(2)).exists() and (kafka / ".lock").exists()
     for path in (kafka, *kafka.rglob("*")):
-        found = path.stat()
-        assert (found.st_uid, found.st_gid) == expected, path
-        assert stat.S_IMODE(found.st_mode) == (0o2755 if path.is_dir() else 0o664), path
+        status = path.stat()
+        assert (status.st_uid, status.st_gid) == expected, path
+        assert stat.S_IMODE(status.st_mode) == (0o2755 if path.is_dir() else 0o664), path
 
 
 def test_import_into_an_empty_folder_keeps_its_mode(full: Path, run_import: Command, tmp_path: Path) -> None:
-    made = tmp_path / "made"
-    made.mkdir()
-    made.chmod(0o750)
-    assert run_import("--from-kafka-logs", full, "--data", made).code == 0
-    modes = {stat.S_IMODE(path.stat().st_mode) for path in made.rglob("*") if path.is_file()}
-    assert (modes, stat.S_IMODE(made.stat().st_mode)) == ({0o640}, 0o750)
+    new_folder = tmp_path / "made"
+    new_folder.mkdir()
+    new_folder.chmod(0o750)
+    assert run_import("--from-kafka-logs", full, "--data", new_folder).code == 0
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in new_folder.rglob("*") if path.is_file()}
+    assert (modes, stat.S_IMODE(new_folder.stat().st_mode)) == ({0o640}, 0o750)
 
 
 def test_export_to_kafka_replaces_leader_epochs(data: Path, kafka: Path, run_export: Command) -> None:
-    """Leader epochs of one Kafka are unknown to another one."""
+    """A Kafka cluster does not have the leader epochs of another cluster."""
     [path] = write(data, 0, [plain(0, offset(GROUPS[0], 1)), plain(1, offset(GROUPS[0], 2))])
     batches = list(read_batches(path.read_bytes()))
-    path.write_bytes(b"".join(bytes(one.data[:12]) + b"\0\0\0\x25" + bytes(one.data[16:]) for one in batches))
+    path.write_bytes(b"".join(bytes(batch.data[:12]) + b"\0\0\0\x25" + bytes(batch.data[16:]) for batch in batches))
     assert run_export("--data", data, "--kafka-dir", kafka).code == 0
     laid = (kafka / folder_name(0) / segment_name(0)).read_bytes()
-    assert [bytes(one.data) for one in read_batches(laid)] == [bytes(one.data) for one in batches]
+    assert [bytes(batch.data) for batch in read_batches(laid)] == [bytes(batch.data) for batch in batches]
 
 
 def test_export_to_several_log_dirs(data: Path, kafka: Path, run_export: Command, tmp_path: Path) -> None:
     """Kafka distributes partitions over its log.dirs; all of them must be given."""
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "meta.properties").touch()
-    (kafka / folder_name(1)).rename(other / folder_name(1))
+    other_folder = tmp_path / "other"
+    other_folder.mkdir()
+    (other_folder / "meta.properties").touch()
+    (kafka / folder_name(1)).rename(other_folder / folder_name(1))
     refused = run_export("--data", data, "--kafka-dir", kafka)
     assert refused.code == 2
     assert f"found no folder {TOPIC}-1, expected all 4; repeat --kafka-dir" in refused.err
-    assert run_export("--data", data, "--kafka-dir", kafka, "--kafka-dir", other).code == 0
-    assert segment_name(2) in content(other / folder_name(1))
+    assert run_export("--data", data, "--kafka-dir", kafka, "--kafka-dir", other_folder).code == 0
+    assert segment_name(2) in content(other_folder / folder_name(1))
 
 
 def test_export_of_damaged_log_to_kafka_is_refused(data: Path, kafka: Path, run_export: Command) -> None:
     """Kafka would truncate the log at the damage. A torn tail is left out."""
     path = data / folder_name(1) / segment_name(2)
-    whole = path.read_bytes()
-    path.write_bytes(whole + whole[:30])
-    before = content(kafka)
+    original_bytes = path.read_bytes()
+    path.write_bytes(original_bytes + original_bytes[:30])
+    content_before = content(kafka)
     damaged = data / folder_name(3) / segment_name(0)
     damaged.write_bytes(b"\1" + damaged.read_bytes()[1:])
     result = run_export("--data", data, "--kafka-dir", kafka)
     assert result.code == 3
     assert "Kafka would drop everything after it; callboard log repair removes it" in result.err
-    assert content(kafka) == before
+    assert content(kafka) == content_before
     shutil.rmtree(data / folder_name(3))
     assert run_export("--data", data, "--kafka-dir", kafka).code == 0
-    assert (kafka / folder_name(1) / segment_name(2)).read_bytes() == whole
+    assert (kafka / folder_name(1) / segment_name(2)).read_bytes() == original_bytes
 
 
 @pytest.mark.parametrize("end", [4, 99])
@@ -149,14 +151,14 @@ def test_export_with_missing_data_is_refused(data: Path, kafka: Path, run_export
     write_note(Disk(), data, CleanStopNote({folder_name(3): CleanEnd(3, 1, end)}, None))
     assert run_export("--data", data, "--kafka-dir", kafka).code == (0 if end == 4 else 3)
     shutil.rmtree(data / folder_name(3))
-    before = content(kafka)
+    content_before = content(kafka)
     result = run_export("--data", data, "--kafka-dir", kafka, "--replace")
     assert result.code == 3 and f"went on to offset {end}" in result.err
-    assert content(kafka) == before
+    assert content(kafka) == content_before
 
 
 def test_export_with_running_server_is_refused(data: Path, kafka: Path, run_export: Command) -> None:
-    before = content(kafka)
+    content_before = content(kafka)
     with DataFolder(data):
         result = run_export("--data", data, "--kafka-dir", kafka)
     assert result.code == 2 and "in use by process" in result.err
@@ -168,7 +170,7 @@ def test_export_with_running_server_is_refused(data: Path, kafka: Path, run_expo
     with running(kafka):
         result = run_export("--data", data, "--kafka-dir", kafka)
         assert result.code == 2 and f"{kafka}: Kafka is running on it" in result.err
-    assert content(kafka) == before
+    assert content(kafka) == content_before
 
 
 class running:
@@ -211,17 +213,17 @@ def test_export_to_kafka_with_other_partitions_is_refused(
 
 def test_export_without_transactions_keeps_those_of_kafka(data: Path, kafka: Path, run_export: Command) -> None:
     shutil.rmtree(data / folder_name(1, TRANSACTIONS_TOPIC))
-    before = content(kafka / folder_name(1, TRANSACTIONS_TOPIC))
+    content_before = content(kafka / folder_name(1, TRANSACTIONS_TOPIC))
     assert run_export("--data", data, "--kafka-dir", kafka).code == 0
-    assert content(kafka / folder_name(1, TRANSACTIONS_TOPIC)) == before
+    assert content(kafka / folder_name(1, TRANSACTIONS_TOPIC)) == content_before
 
 
 def test_export_to_folder_without_metadata_is_refused(data: Path, kafka: Path, run_export: Command) -> None:
-    before = content(kafka)
+    content_before = content(kafka)
     (kafka / folder_name(2) / METADATA).unlink()
     result = run_export("--data", data, "--kafka-dir", kafka)
     assert result.code == 3 and f"{kafka / folder_name(2)}: found no {METADATA}" in result.err
-    assert {**content(kafka), **before} == before
+    assert {**content(kafka), **content_before} == content_before
 
 
 class Stops(Exception):
@@ -256,7 +258,7 @@ def test_crash_during_export_is_undone_by_next_run(
     for changes in range(1000):
         disk = StoppingDisk(changes)
         monkeypatch.setattr(export, "Disk", lambda disk=disk: disk)
-        monkeypatch.setattr(export, "undo_export", lambda plan, disk: None)  # nobody gives up when the power goes
+        monkeypatch.setattr(export, "undo_export", lambda plan, disk: None)  # a process without power runs no cleanup
         try:
             assert run_export("--data", data, "--kafka-dir", kafka, "--replace").code == 0
             break
@@ -280,24 +282,24 @@ def test_import_of_kafka_folders_copies_segments(
     data: Path, full: Path, run_import: Command, run_export: Command, tmp_path: Path
 ) -> None:
     """The segments are copied unchanged, and their content is reported."""
-    made = tmp_path / "deep" / "made"
-    before = content(full)
-    result = run_import("--from-kafka-logs", full, "--data", made)
+    new_folder = tmp_path / "deep" / "made"
+    content_before = content(full)
+    result = run_import("--from-kafka-logs", full, "--data", new_folder)
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines() == [
-        f"{made}: 8 records, read back",
+        f"{new_folder}: 8 records, read back",
         f"groups            2 in {PARTITIONS} partitions",
         "offsets           2, and 1 of open transactions",
         f"transactional ids 1 in {TRANSACTION_PARTITIONS} partitions, 1 with an open transaction",
         "kept, not read    1 record of type 30 (not known)",
     ]
-    assert content(full) == before
-    info = json.loads((made / "callboard.json").read_text())
+    assert content(full) == content_before
+    info = json.loads((new_folder / "callboard.json").read_text())
     assert (info["offsets_partitions"], info["transactions_partitions"]) == (PARTITIONS, TRANSACTION_PARTITIONS)
     for folder in data.glob("__*"):
-        assert content(made / folder.name) == content(folder)
-    assert run_export("--data", made).out == run_export("--data", data).out
-    assert (made / ".clean_shutdown").exists()
+        assert content(new_folder / folder.name) == content(folder)
+    assert run_export("--data", new_folder).out == run_export("--data", data).out
+    assert (new_folder / ".clean_shutdown").exists()
 
 
 def test_import_with_compressed_batches_and_torn_tails(
@@ -326,23 +328,23 @@ def test_import_of_damaged_log_reports_damage(full: Path, run_import: Command, t
 def test_import_with_missing_partitions_needs_counts(full: Path, run_import: Command, tmp_path: Path) -> None:
     """Partitions on other brokers: the counts must be given, and groups must be in the right partition."""
     shutil.rmtree(full / folder_name(0))
-    made = tmp_path / "made"
-    result = run_import("--from-kafka-logs", full, "--data", made)
+    new_folder = tmp_path / "made"
+    result = run_import("--from-kafka-logs", full, "--data", new_folder)
     assert result.code == 2
     assert f"found {TOPIC}-3 and no {TOPIC}-0" in result.err and "offsets.topic.num.partitions" in result.err
-    result = run_import("--from-kafka-logs", full, "--data", made, "--partitions", 50)
+    result = run_import("--from-kafka-logs", full, "--data", new_folder, "--partitions", 50)
     assert result.code == 2
     assert f"found group '{GROUPS[1]}' in {TOPIC}-" in result.err and "of 50; give Kafka's" in result.err
-    result = run_import("--from-kafka-logs", full, "--data", made, "--partitions", 3)
+    result = run_import("--from-kafka-logs", full, "--data", new_folder, "--partitions", 3)
     assert result.code == 2 and f"found {TOPIC}-3, expected less than --partitions 3" in result.err
     assert list(tmp_path.glob("made*")) == []
-    assert run_import("--from-kafka-logs", full, "--data", made, "--partitions", PARTITIONS).code == 0
+    assert run_import("--from-kafka-logs", full, "--data", new_folder, "--partitions", PARTITIONS).code == 0
 
 
 def test_import_of_invalid_folder_is_refused(full: Path, data: Path, run_import: Command, tmp_path: Path) -> None:
-    made = tmp_path / "made"
+    new_folder = tmp_path / "made"
 
-    def refused(kafka: Path, target: Path = made) -> str:
+    def refused(kafka: Path, target: Path = new_folder) -> str:
         result = run_import("--from-kafka-logs", kafka, "--data", target)
         assert (result.code, result.out) == (2, "")
         return result.err
@@ -365,13 +367,13 @@ def test_import_with_different_read_back_makes_no_folder(
 ) -> None:
     """A disk that returns wrong bytes."""
 
-    right, wrong = plain(0, offset(GROUPS[0], 1)), plain(0, offset(GROUPS[0], 7))
+    written_batch, different_batch = plain(0, offset(GROUPS[0], 1)), plain(0, offset(GROUPS[0], 7))
 
     class WrongDisk(Disk):
         def write(self, fd: int, data: bytes | memoryview, position: int) -> int:
-            return super().write(fd, wrong if data == right else data, position)
+            return super().write(fd, different_batch if data == written_batch else data, position)
 
-    (full / folder_name(0) / segment_name(0)).write_bytes(right)
+    (full / folder_name(0) / segment_name(0)).write_bytes(written_batch)
     monkeypatch.setattr(imports, "Disk", WrongDisk)
     result = run_import("--from-kafka-logs", full, "--data", tmp_path / "made")
     assert (result.code, result.out) == (3, "")
@@ -379,7 +381,7 @@ def test_import_with_different_read_back_makes_no_folder(
     assert list(tmp_path.glob("made*")) == []
 
 
-# A copy that is served -----------------------------------------------------------------------------------------------
+# Serving a copy ------------------------------------------------------------------------------------------------------
 
 
 def test_copied_partitions_set_partition_counts(copied: Path) -> None:
@@ -391,10 +393,10 @@ def test_copied_partitions_set_partition_counts(copied: Path) -> None:
 
 def test_unsafe_copies_are_refused(full: Path) -> None:
     """No file is changed: Kafka may be running on the folder."""
-    before = content(full)
+    content_before = content(full)
     with pytest.raises(StartError, match=f"callboard import --from-kafka-logs {full} --data DIR"):
         DataFolder(full)
-    assert content(full) == before
+    assert content(full) == content_before
     (full / "meta.properties").unlink()
     shutil.rmtree(full / folder_name(0))
     with pytest.raises(StartError, match=r"found __consumer_offsets-3 and no __consumer_offsets-0.*--partitions N"):

@@ -61,8 +61,8 @@ def test_list_with_state_filters_groups(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5)
     callboard.add_static_member("shop", assigned())
     assert [line["group"] for line in callboard("list", "--state", "STABLE", "--json").json] == ["shop"]
-    both = callboard("list", "--state", "stable", "--state", "empty", "--json").json
-    assert [line["group"] for line in both] == ["shop", "simple"]
+    combined = callboard("list", "--state", "stable", "--state", "empty", "--json").json
+    assert [line["group"] for line in combined] == ["shop", "simple"]
     refused = callboard.at("nowhere.invalid:1", "list", "--state", "stabel")
     assert (refused.code, refused.out) == (2, "")
     assert "unknown state 'stabel': did you mean 'Stable'?" in refused.err
@@ -100,8 +100,8 @@ def test_list_without_groups_exits_with_0(callboard: GroupsCommand) -> None:
 def test_describe_prints_members_and_offsets(callboard: GroupsCommand) -> None:
     callboard.commit("shop", orders_0=58, refunds_0=10)
     member = callboard.add_static_member("shop", assigned(orders=[0, 1]))
-    done = callboard("describe", "shop")
-    facts, members, offsets = done.out.split("\n\n")
+    result = callboard("describe", "shop")
+    facts, members, offsets = result.out.split("\n\n")
     assert facts.splitlines() == [
         "group        shop",
         "state        Stable",
@@ -175,8 +175,8 @@ def test_offsets_prints_committed_offsets_and_lag(callboard: GroupsCommand) -> N
 
 @pytest.mark.parametrize("command", ["describe", "offsets", "delete"])
 def test_commands_for_missing_group_exit_with_1(callboard: GroupsCommand, command: str) -> None:
-    done = callboard(command, "nobody")
-    assert done == CommandResult(1, "", "callboard: group 'nobody': there is no such group (GROUP_ID_NOT_FOUND)\n")
+    result = callboard(command, "nobody")
+    assert result == CommandResult(1, "", "callboard: group 'nobody': there is no such group (GROUP_ID_NOT_FOUND)\n")
 
 
 def test_group_of_newer_protocol_is_refused_with_its_type(
@@ -185,8 +185,8 @@ def test_group_of_newer_protocol_is_refused_with_its_type(
     """Other servers list groups that DescribeGroups reports as dead; the message names the group's type."""
     newer = [GroupListing("new", "Stable", "consumer", "consumer")]
     monkeypatch.setattr(Cluster, "groups", lambda _self: newer)
-    done = callboard("describe", "new")
-    one_line(done, "group 'new' is of type consumer, and only those of type classic can be described")
+    result = callboard("describe", "new")
+    one_line(result, "group 'new' is of type consumer, and only those of type classic can be described")
 
 
 def test_offsets_of_group_without_offsets_prints_message(callboard: GroupsCommand) -> None:
@@ -203,9 +203,9 @@ def test_delete_of_several_groups_reports_each_refusal(callboard: GroupsCommand)
     callboard.commit("one", orders_0=5)
     callboard.commit("two", orders_0=5)
     callboard.add_static_member("shop", assigned())
-    done = callboard("delete", "one", "shop", "nobody", "two")
-    assert (done.code, done.out) == (1, "group 'one' deleted\ngroup 'two' deleted\n")
-    assert sorted(done.err.splitlines()) == [
+    result = callboard("delete", "one", "shop", "nobody", "two")
+    assert (result.code, result.out) == (1, "group 'one' deleted\ngroup 'two' deleted\n")
+    assert sorted(result.err.splitlines()) == [
         "callboard: group 'nobody': there is no such group (GROUP_ID_NOT_FOUND)",
         "callboard: group 'shop': the group has members; stop its consumers first (NON_EMPTY_GROUP)",
     ]
@@ -227,18 +227,18 @@ def test_delete_with_offsets_deletes_only_these(callboard: GroupsCommand) -> Non
 def test_delete_of_subscribed_offsets_is_refused(callboard: GroupsCommand) -> None:
     callboard.commit("shop", orders_0=5, refunds_0=3)
     callboard.add_static_member("shop", assigned(orders=[0]))
-    done = callboard("delete", "shop", "--offsets", "orders", "--offsets", "refunds")
-    assert (done.code, done.out) == (1, "1 offset of group 'shop' deleted\n")
-    assert "1 of 2 refused, orders:0 first: the group's members subscribe to this topic" in done.err
+    result = callboard("delete", "shop", "--offsets", "orders", "--offsets", "refunds")
+    assert (result.code, result.out) == (1, "1 offset of group 'shop' deleted\n")
+    assert "1 of 2 refused, orders:0 first: the group's members subscribe to this topic" in result.err
     assert committed(callboard, "shop") == {"orders_0": 5}
 
 
 # The server ----------------------------------------------------------------------------------------------------------
 
 
-def one_line(done: CommandResult, *says: str) -> None:
-    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), done
-    assert all(one in done.err for one in says), done.err
+def one_line(result: CommandResult, *texts: str) -> None:
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1), result
+    assert all(text in result.err for text in texts), result.err
 
 
 def test_unreachable_server_exits_with_1(callboard: GroupsCommand) -> None:
@@ -249,8 +249,8 @@ def test_unreachable_server_exits_with_1(callboard: GroupsCommand) -> None:
 
 
 @contextmanager
-def pretender(answer: bytes) -> Iterator[str]:
-    """A server that does not speak Kafka's protocol: it sends ``answer`` and closes, or sends nothing."""
+def other_server(answer: bytes) -> Iterator[str]:
+    """A server with another protocol: it sends ``answer`` and closes the connection, or sends nothing."""
 
     def serve() -> None:
         try:
@@ -262,14 +262,14 @@ def pretender(answer: bytes) -> Iterator[str]:
             if answer:
                 peer.sendall(answer)
             else:
-                over.wait(DEADLINE_S)
+                finished.wait(DEADLINE_S)
 
-    over = threading.Event()
+    finished = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"127.0.0.1:{listening.getsockname()[1]}"
-        over.set()
+        finished.set()
     thread.join(DEADLINE_S)
 
 
@@ -283,20 +283,20 @@ def pretender(answer: bytes) -> Iterator[str]:
     ],
 )
 def test_invalid_response_exits_with_1(callboard: GroupsCommand, answer: bytes, says: str) -> None:
-    with pretender(answer) as address:
+    with other_server(answer) as address:
         one_line(callboard.at(address, "list"), address, says)
 
 
 def test_server_without_response_times_out(callboard: GroupsCommand) -> None:
-    with pretender(b"") as address:
+    with other_server(b"") as address:
         one_line(callboard.at(address, "list", "--timeout", "0.2"), "no answer within 0.2 s")
 
 
 @pytest.mark.parametrize("address", ["9092", "host", "host:99999", "host:0"])
 def test_invalid_address_exits_with_2(callboard: GroupsCommand, address: str) -> None:
-    done = callboard.at(address, "list")
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert address in done.err
+    result = callboard.at(address, "list")
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert address in result.err
 
 
 def test_client_uses_versions_that_server_supports() -> None:
@@ -317,12 +317,12 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_program_exit_codes(callboard: GroupsCommand) -> None:
-    at = ["-b", callboard.server.bootstrap]
-    assert run("list", *at).returncode == 0
-    failed = run("describe", "nobody", *at)
+    server_option = ["-b", callboard.server.bootstrap]
+    assert run("list", *server_option).returncode == 0
+    failed = run("describe", "nobody", *server_option)
     assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (1, "", 1)
-    wrong = run("reset", "nobody", *at)
-    assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (2, "", 1)
+    rejected = run("reset", "nobody", *server_option)
+    assert (rejected.returncode, rejected.stdout, rejected.stderr.count("\n")) == (2, "", 1)
     assert run("lisst").returncode == 2
     help_ = run("--help")
     assert all(command in help_.stdout for command in ("list", "describe", "offsets", "reset", "delete"))
@@ -330,36 +330,36 @@ def test_program_exit_codes(callboard: GroupsCommand) -> None:
 
 def on_a_terminal(columns: int, *arguments: str) -> str:
     """The output on a terminal of ``columns`` columns, without colours."""
-    ours, theirs = pty.openpty()
+    master_fd, terminal_fd = pty.openpty()
     command = [sys.executable, "-m", "callboard", "groups", *arguments]
     env = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
-    with subprocess.Popen(command, stdout=theirs, env=env) as process:
-        os.close(theirs)
-        shown = b""
+    with subprocess.Popen(command, stdout=terminal_fd, env=env) as process:
+        os.close(terminal_fd)
+        output = b""
         try:
-            while part := os.read(ours, 4096):
-                shown += part
+            while part := os.read(master_fd, 4096):
+                output += part
         except OSError:  # the terminal's other end is closed
             pass
-        os.close(ours)
+        os.close(master_fd)
         assert process.wait(DEADLINE_S) == 0
-    return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
+    return re.sub(r"\x1b\[[0-9;]*m", "", output.decode())
 
 
 def test_terminal_table_has_thousands_separators(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5)
     callboard.commit("simple", refunds_0=123_456)
-    shown = on_a_terminal(100, "offsets", "simple", "-b", callboard.server.bootstrap)
-    assert "123,456" in shown
-    assert "─" in shown
+    output = on_a_terminal(100, "offsets", "simple", "-b", callboard.server.bootstrap)
+    assert "123,456" in output
+    assert "─" in output
 
 
 @pytest.mark.parametrize("columns", [10, 40, 200])
 def test_table_on_narrow_terminal_is_not_cut(callboard: GroupsCommand, columns: int) -> None:
     callboard.commit("simple", refunds_0=1_123_456_789)
-    shown = on_a_terminal(columns, "offsets", "simple", "-b", callboard.server.bootstrap).splitlines()
-    assert shown[0].split() == ["topic", "partition", "committed", "end", "lag", "leader", "epoch", "metadata"]
-    assert shown[2].split()[:3] == ["refunds", "0", "1,123,456,789"]
+    lines = on_a_terminal(columns, "offsets", "simple", "-b", callboard.server.bootstrap).splitlines()
+    assert lines[0].split() == ["topic", "partition", "committed", "end", "lag", "leader", "epoch", "metadata"]
+    assert lines[2].split()[:3] == ["refunds", "0", "1,123,456,789"]
 
 
 # Small parts ---------------------------------------------------------------------------------------------------------
@@ -373,8 +373,8 @@ def test_read_assignment_returns_sorted_partitions(topics: dict[str, list[int]])
 
 @given(st.binary(max_size=60))
 def test_read_assignment_of_arbitrary_bytes_does_not_raise(data: bytes) -> None:
-    found = read_assignment(data)
-    assert found is None or found == () or all(isinstance(partition, int) for _, partition in found)
+    assignment = read_assignment(data)
+    assert assignment is None or assignment == () or all(isinstance(partition, int) for _, partition in assignment)
 
 
 @pytest.mark.parametrize("size", range(1, len(assigned(orders=[1, 2])) - 4))
@@ -383,6 +383,6 @@ def test_read_assignment_of_truncated_bytes_returns_none(size: int) -> None:
 
 
 def test_format_partitions_joins_ranges() -> None:
-    places = [("b", 3), ("a", 0), ("a", 1), ("a", 2), ("a", 7), ("b", 1)]
-    assert format_partitions(places) == "a:0-2,7 b:1,3"
+    partitions = [("b", 3), ("a", 0), ("a", 1), ("a", 2), ("a", 7), ("b", 1)]
+    assert format_partitions(partitions) == "a:0-2,7 b:1,3"
     assert format_partitions([]) == ""

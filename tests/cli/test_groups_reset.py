@@ -34,8 +34,8 @@ def callboard(server: ServerProcess, capsys: pytest.CaptureFixture[str]) -> Iter
         yield program
 
 
-def after(done: CommandResult) -> dict[tuple[str, int], int]:
-    return {(one["topic"], one["partition"]): one["after"] for one in done.json["offsets"]}
+def after(result: CommandResult) -> dict[tuple[str, int], int]:
+    return {(change["topic"], change["partition"]): change["after"] for change in result.json["offsets"]}
 
 
 @pytest.mark.parametrize(
@@ -51,21 +51,24 @@ def after(done: CommandResult) -> dict[tuple[str, int], int]:
         (["--to-datetime", "2026-01-01T02:00:30+02:00"], {("orders", 0): 30, ("orders", 1): 30}),
         (["--to-datetime", "2030-01-01"], {("orders", 0): 100, ("orders", 1): 100}),
     ],
-    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+    ids=lambda parameter: " ".join(parameter) if isinstance(parameter, list) else "",
 )
 def test_reset_writes_only_with_execute(
     callboard: GroupsCommand, options: list[str], expected: dict[tuple[str, int], int]
 ) -> None:
     """Offsets are written only with --execute, and are those of the dry run."""
     callboard.commit("simple", orders_0=5, orders_1=98, refunds_0=3)
-    before = committed(callboard)
+    offsets_before = committed(callboard)
     dry = callboard("reset", "simple", "--topic", "orders", *options, "--json")
     assert after(dry) == expected
     assert dry.json["executed"] is False
-    assert committed(callboard) == before
+    assert committed(callboard) == offsets_before
     wet = callboard("reset", "simple", "--topic", "orders", *options, "--execute", "--json")
     assert (after(wet), wet.json["executed"]) == (expected, True)
-    assert committed(callboard) == {**{f"{topic}_{one}": to for (topic, one), to in expected.items()}, "refunds_0": 3}
+    assert committed(callboard) == {
+        **{f"{topic}_{partition}": to for (topic, partition), to in expected.items()},
+        "refunds_0": 3,
+    }
 
 
 def test_reset_prints_changes_and_notes(callboard: GroupsCommand) -> None:
@@ -81,10 +84,10 @@ def test_reset_prints_changes_and_notes(callboard: GroupsCommand) -> None:
 
 def test_reset_of_partitions_and_all_topics(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5, refunds_0=3)
-    some = callboard("reset", "simple", "--topic", "refunds", "--topic", "orders:1,0,1", "--to-latest", "--json")
-    assert list(after(some)) == [("orders", 0), ("orders", 1), ("refunds", 0)]
-    whole = callboard("reset", "simple", "--all-topics", "--to-latest", "--json")
-    assert after(whole) == {("orders", 0): 100, ("refunds", 0): 10}
+    selected = callboard("reset", "simple", "--topic", "refunds", "--topic", "orders:1,0,1", "--to-latest", "--json")
+    assert list(after(selected)) == [("orders", 0), ("orders", 1), ("refunds", 0)]
+    all_topics = callboard("reset", "simple", "--all-topics", "--to-latest", "--json")
+    assert after(all_topics) == {("orders", 0): 100, ("refunds", 0): 10}
 
 
 def test_reset_from_file_reads_output_of_offsets_csv(callboard: GroupsCommand, tmp_path: Path) -> None:
@@ -101,8 +104,8 @@ def test_reset_of_group_with_members_is_refused(callboard: GroupsCommand) -> Non
     callboard.commit("shop", orders_0=5)
     callboard.add_static_member("shop", assigned(orders=[0]))
     for execute in ([], ["--execute"]):
-        done = callboard("reset", "shop", "--topic", "orders", "--to-earliest", *execute)
-        assert done == CommandResult(
+        result = callboard("reset", "shop", "--topic", "orders", "--to-earliest", *execute)
+        assert result == CommandResult(
             1,
             "",
             "callboard: group 'shop' is Stable with 1 member: stop its consumers first, "
@@ -132,13 +135,13 @@ def test_reset_of_missing_group_needs_create(callboard: GroupsCommand) -> None:
         (["--topic", "orders", "--to-datetime", "yesterday"], "bad --to-datetime 'yesterday': expected ISO 8601"),
         (["--from-file", "/nowhere/at.all"], "/nowhere/at.all: cannot be read: No such file"),
     ],
-    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+    ids=lambda parameter: " ".join(parameter) if isinstance(parameter, list) else "",
 )
 def test_reset_with_invalid_arguments_exits_with_2(callboard: GroupsCommand, options: list[str], says: str) -> None:
     """The exit code is 2, and no request is sent: no server is running."""
-    done = callboard.at("127.0.0.1:1", "reset", "simple", *options)
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert says in done.err
+    result = callboard.at("127.0.0.1:1", "reset", "simple", *options)
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert says in result.err
 
 
 @pytest.mark.parametrize(
@@ -155,9 +158,9 @@ def test_reset_from_invalid_file_exits_with_2(
 ) -> None:
     file = tmp_path / "offsets.csv"
     file.write_text(content)
-    done = callboard("reset", "simple", "--from-file", str(file))
-    assert done.code == 2
-    assert says in done.err
+    result = callboard("reset", "simple", "--from-file", str(file))
+    assert result.code == 2
+    assert says in result.err
 
 
 def test_reset_of_missing_partition_is_refused(callboard: GroupsCommand) -> None:

@@ -39,17 +39,17 @@ from callboard.runtime.testing.plugin.facts import RequestFacts
 from callboard.runtime.testing.plugin.timeline import Timeline
 
 MARK = "INJECTED"
-# Line ends, escape sequences of both kinds, DEL, bidirectional overrides, a separator, a tag that nobody sees.
+# Line ends, escape sequences of both kinds, DEL, bidirectional overrides, a separator, an invisible tag.
 EVIL = f"evil\n{MARK}\r{MARK}\x1b[31m\x9b2J\x07\x7f\x85\u2028\u202e\u2066\U000e0041=cmd"
 ESCAPED = r"evil\nINJECTED\rINJECTED\x1b[31m\x9b2J\x07\x7f\x85\u2028\u202e\u2066\U000e0041=cmd"
 
 
 def refuse_what_is_not_printable(text: str) -> None:
-    assert sorted({one for one in text if not (one.isprintable() or one == "\n")}) == []
+    assert sorted({character for character in text if not (character.isprintable() or character == "\n")}) == []
     assert not [line for line in text.split("\n") if line.startswith(MARK)]
 
 
-class Said:
+class CommandOutput:
     """The checked output of a command."""
 
     def __init__(self, code: int, out: str, err: str, is_checked: bool = True) -> None:
@@ -59,18 +59,18 @@ class Said:
         refuse_what_is_not_printable(err)
 
 
-Callboard = Callable[..., Said]
+Callboard = Callable[..., CommandOutput]
 
 
 @pytest.fixture
 def callboard(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callboard:
-    def run(*arguments: object, is_checked: bool = True) -> Said:
+    def run(*arguments: object, is_checked: bool = True) -> CommandOutput:
         monkeypatch.setattr(sys, "argv", ["callboard", *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
             cli.main()
         out, err = capsys.readouterr()
         code: Any = end.value.code
-        return Said(code or 0, out, err, is_checked)
+        return CommandOutput(code or 0, out, err, is_checked)
 
     return run
 
@@ -89,21 +89,26 @@ def join_group(wire: Wire, group: str, instance: str | None = None) -> str:
         **values,
     )
     member: str = joined["member_id"]
-    given = [{"member_id": member, "assignment": b""}]
+    assignments = [{"member_id": member, "assignment": b""}]
     values = {
         "group_id": group,
         "generation_id": joined["generation_id"],
         "member_id": member,
         "group_instance_id": instance,
     }
-    assert wire.ask("sync_group", 3, **values, assignments=given)["error_code"] == "NONE"
+    assert wire.ask("sync_group", 3, **values, assignments=assignments)["error_code"] == "NONE"
     return member
 
 
 def commit(wire: Wire, group: str) -> None:
-    place = {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": EVIL}
+    partition_offset = {
+        "partition_index": 0,
+        "committed_offset": 5,
+        "committed_leader_epoch": -1,
+        "committed_metadata": EVIL,
+    }
     values = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
-    topics = [{"name": "orders", "partitions": [place]}]
+    topics = [{"name": "orders", "partitions": [partition_offset]}]
     answer = wire.ask("offset_commit", 8, **values, topics=topics)
     assert answer["topics"][0]["partitions"][0]["error_code"] == "NONE"
 
@@ -123,66 +128,72 @@ def server(tmp_path: Path) -> Iterator[Any]:
 
 
 def test_groups_commands_escape_names(server: Any, callboard: Callboard) -> None:
-    at = ("--bootstrap-server", server.bootstrap)
-    assert ESCAPED in callboard("groups", "list", *at).out
-    assert {one["group"] for one in json.loads(callboard("groups", "list", "--json", *at).out)} == {FULL, EMPTY}
+    server_option = ("--bootstrap-server", server.bootstrap)
+    assert ESCAPED in callboard("groups", "list", *server_option).out
+    assert {group["group"] for group in json.loads(callboard("groups", "list", "--json", *server_option).out)} == {
+        FULL,
+        EMPTY,
+    }
     for group in (FULL, EMPTY, EVIL):
         for arguments in (["describe", group], ["describe", group, "--json"], ["offsets", group]):
-            callboard("groups", *arguments, *at)
-    found = json.loads(callboard("groups", "describe", FULL, "--json", *at).out)
-    assert (found["group"], found["members"][0]["instance"]) == (FULL, EVIL)
-    assert json.loads(callboard("groups", "offsets", EMPTY, "--json", *at).out)[0]["metadata"] == EVIL
+            callboard("groups", *arguments, *server_option)
+    description = json.loads(callboard("groups", "describe", FULL, "--json", *server_option).out)
+    assert (description["group"], description["members"][0]["instance"]) == (FULL, EVIL)
+    assert json.loads(callboard("groups", "offsets", EMPTY, "--json", *server_option).out)[0]["metadata"] == EVIL
 
 
 def test_reset_and_delete_escape_names(server: Any, callboard: Callboard) -> None:
-    at = ("--bootstrap-server", server.bootstrap)
+    server_option = ("--bootstrap-server", server.bootstrap)
     to = ("--all-topics", "--to-latest")
-    assert ESCAPED in callboard("groups", "reset", EMPTY, *to, *at).out
-    assert json.loads(callboard("groups", "reset", EMPTY, *to, "--json", *at).out)["group"] == EMPTY
-    assert ESCAPED in callboard("groups", "reset", EMPTY, *to, "--execute", *at).out
-    assert ESCAPED in callboard("groups", "reset", FULL, *to, *at).err
-    assert callboard("groups", "reset", EVIL, *to, *at).code == 1
-    assert callboard("groups", "reset", EMPTY, "--topic", EVIL, "--to-latest", *at).code != 0
-    assert ESCAPED in callboard("groups", "delete", EMPTY, "--offsets", EVIL, *at).err
-    assert ESCAPED in callboard("groups", "delete", FULL, EVIL, *at).err
-    callboard("groups", "delete", FULL, EVIL, "--json", *at)
-    with Coordinator.in_thread(None, "127.0.0.1:0", topics={"orders": 1}) as other:
-        host, port = other.bootstrap.rsplit(":", 1)
+    assert ESCAPED in callboard("groups", "reset", EMPTY, *to, *server_option).out
+    assert json.loads(callboard("groups", "reset", EMPTY, *to, "--json", *server_option).out)["group"] == EMPTY
+    assert ESCAPED in callboard("groups", "reset", EMPTY, *to, "--execute", *server_option).out
+    assert ESCAPED in callboard("groups", "reset", FULL, *to, *server_option).err
+    assert callboard("groups", "reset", EVIL, *to, *server_option).code == 1
+    assert callboard("groups", "reset", EMPTY, "--topic", EVIL, "--to-latest", *server_option).code != 0
+    assert ESCAPED in callboard("groups", "delete", EMPTY, "--offsets", EVIL, *server_option).err
+    assert ESCAPED in callboard("groups", "delete", FULL, EVIL, *server_option).err
+    callboard("groups", "delete", FULL, EVIL, "--json", *server_option)
+    with Coordinator.in_thread(None, "127.0.0.1:0", topics={"orders": 1}) as other_server:
+        host, port = other_server.bootstrap.rsplit(":", 1)
         with Wire(host, int(port)) as wire:
             commit(wire, EVIL)
-        assert ESCAPED in callboard("groups", "delete", EVIL, "--offsets", "orders", "-b", other.bootstrap).out
+        assert ESCAPED in callboard("groups", "delete", EVIL, "--offsets", "orders", "-b", other_server.bootstrap).out
         with Wire(host, int(port)) as wire:
             commit(wire, EVIL)
-        assert ESCAPED in callboard("groups", "delete", EVIL, "-b", other.bootstrap).out
+        assert ESCAPED in callboard("groups", "delete", EVIL, "-b", other_server.bootstrap).out
 
 
 def test_export_and_import_escape_names(server: Any, callboard: Callboard, tmp_path: Path) -> None:
-    at, file = ("--bootstrap-server", server.bootstrap), tmp_path / "offsets"
-    exact = callboard("export", *at, is_checked=False).out
+    server_option, file = ("--bootstrap-server", server.bootstrap), tmp_path / "offsets"
+    exact = callboard("export", *server_option, is_checked=False).out
     assert [row[0] for row in csv.reader(io.StringIO(exact, newline=""))][1:] == [EMPTY]
-    assert json.loads(callboard("export", "--format", "json", *at).out)[0]["metadata"] == EVIL
-    assert ESCAPED in callboard("export", "--group", EVIL, *at).err
-    wanted = [{"group": group, "topic": "orders", "partition": 1, "offset": 3} for group in (FULL, EMPTY)]
-    file.write_text(json.dumps(wanted))
-    assert ESCAPED in callboard("import", file, *at).err
-    callboard("import", file, "--json", *at)
-    assert ESCAPED in callboard("import", file, "--groups", EVIL, *at).err
-    for bad in ({**wanted[0], "topic": EVIL}, {**wanted[0], EVIL: 1}, {**wanted[0], "offset": EVIL}):
-        file.write_text(json.dumps([bad, wanted[0], wanted[0]]))
-        assert callboard("import", file, *at).code == 2
+    assert json.loads(callboard("export", "--format", "json", *server_option).out)[0]["metadata"] == EVIL
+    assert ESCAPED in callboard("export", "--group", EVIL, *server_option).err
+    rows = [{"group": group, "topic": "orders", "partition": 1, "offset": 3} for group in (FULL, EMPTY)]
+    file.write_text(json.dumps(rows))
+    assert ESCAPED in callboard("import", file, *server_option).err
+    callboard("import", file, "--json", *server_option)
+    assert ESCAPED in callboard("import", file, "--groups", EVIL, *server_option).err
+    for bad_row in ({**rows[0], "topic": EVIL}, {**rows[0], EVIL: 1}, {**rows[0], "offset": EVIL}):
+        file.write_text(json.dumps([bad_row, rows[0], rows[0]]))
+        assert callboard("import", file, *server_option).code == 2
 
 
 def test_csv_on_terminal_is_escaped(server: Any, callboard: Callboard, monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal gets escapes and quoted lines; a pipe gets the exact bytes."""
-    at = ("--bootstrap-server", server.bootstrap)
+    server_option = ("--bootstrap-server", server.bootstrap)
 
     def export(*arguments: str) -> str:
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-        return callboard(*arguments, *at, is_checked=False).out
+        return callboard(*arguments, *server_option, is_checked=False).out
 
     for arguments in (["export"], ["groups", "offsets", EMPTY, "--csv"]):
-        found = export(*arguments)
-        assert found and sorted({one for one in found if not (one.isprintable() or one == "\n")}) == []
+        output = export(*arguments)
+        assert (
+            output
+            and sorted({character for character in output if not (character.isprintable() or character == "\n")}) == []
+        )
 
 
 @pytest.fixture
@@ -248,9 +259,11 @@ except ValueError:
     log.exception("failed", client_id=evil)
 print(json.dumps(stream.getvalue()))
 """
-    done = subprocess.run([sys.executable, "-c", program, json.dumps(EVIL)], capture_output=True, text=True, check=True)
-    text = json.loads(done.stdout)
-    if stream.isatty():  # its colours are ours
+    completed = subprocess.run(
+        [sys.executable, "-c", program, json.dumps(EVIL)], capture_output=True, text=True, check=True
+    )
+    text = json.loads(completed.stdout)
+    if stream.isatty():  # the colours come from Callboard
         text = re.sub(r"\x1b\[[0-9;]*m", "", text)
     refuse_what_is_not_printable(text)
     assert text.count(MARK) >= 10

@@ -45,8 +45,8 @@ def limited_import(*arguments: str, stdin: Any = subprocess.DEVNULL) -> subproce
     return subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=False)
 
 
-def endless(piece: bytes, before: bytes) -> Iterator[bytes]:
-    yield before
+def endless(piece: bytes, prefix: bytes) -> Iterator[bytes]:
+    yield prefix
     for _ in range(INPUT_BYTES // len(piece)):
         yield piece
 
@@ -66,30 +66,32 @@ ENDLESS = {
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_endless_input_is_refused_in_bounded_memory(tmp_path: Path, kind: str) -> None:
     """Through a FIFO, whose size is unknown. The import does not wait for its writer."""
-    piece, before, expected = ENDLESS[kind]
+    piece, prefix, expected = ENDLESS[kind]
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
 
     def write() -> None:
         try:
             with fifo.open("wb", buffering=0) as out:
-                for data in endless(piece, before):
+                for data in endless(piece, prefix):
                     out.write(data)
         except BrokenPipeError:
             pass
 
     writer = threading.Thread(target=write)
     writer.start()
-    done = limited_import(str(fifo))
+    completed = limited_import(str(fifo))
     writer.join()
-    assert done.returncode == 2, done.stderr
-    assert expected in done.stderr and "Traceback" not in done.stderr
+    assert completed.returncode == 2, completed.stderr
+    assert expected in completed.stderr and "Traceback" not in completed.stderr
 
 
 def test_dev_zero_is_refused() -> None:
-    done = limited_import("/dev/zero")
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert f"/dev/zero, line 1: found no CSV (found no end of it within {RECORD_CHARS_MAX} characters" in done.stderr
+    completed = limited_import("/dev/zero")
+    assert completed.returncode == 2 and "Traceback" not in completed.stderr
+    assert (
+        f"/dev/zero, line 1: found no CSV (found no end of it within {RECORD_CHARS_MAX} characters" in completed.stderr
+    )
 
 
 def test_endless_blank_input_is_refused_at_max_bytes() -> None:
@@ -139,8 +141,8 @@ def test_memory_is_bounded_for_large_valid_file(tmp_path: Path, rows: Callable[[
         "    print(len(found), sum(len(found[group]) for group in found))",
     )
     command = [sys.executable, "-c", program, str(MEMORY_MAX), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("7 70000\n", "")
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (completed.stdout, completed.stderr) == ("7 70000\n", "")
 
 
 # Pieces --------------------------------------------------------------------------------------------------------------
@@ -178,12 +180,12 @@ def test_chunk_size_does_not_change_line_of_error(
         '\n\ng,t,0,1\n\ng,t,"0,2\n': "line 5: found no CSV",
     }
     for text, expected in cases.items():
-        path, said = tmp_path / "offsets", list[str]()
+        path, problems = tmp_path / "offsets", list[str]()
         path.write_text(text)
         try:
-            read_table(path, said.append)
+            read_table(path, problems.append)
         except StartError:
-            assert expected and expected in said[0]
+            assert expected and expected in problems[0]
         else:
             assert not expected
 
@@ -200,9 +202,9 @@ def test_invalid_utf8_is_refused_with_position(monkeypatch: pytest.MonkeyPatch, 
 def test_full_disk_for_temporary_files_is_an_oserror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "offsets"
     path.write_bytes(b"".join(rows_of_csv(700)))
-    made = WantedOffsets
+    original_class = WantedOffsets
 
-    class Full(made):  # type: ignore[misc, valid-type]
+    class Full(original_class):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:
             super().__init__()
             self._database.execute("PRAGMA max_page_count = 50")
@@ -225,11 +227,11 @@ def test_import_of_folder_is_refused(tmp_path: Path) -> None:
 def test_wanted_offsets_collected_in_another_thread_are_closed() -> None:
     offsets: list[WantedOffsets] = [WantedOffsets()]
     errors: list[object] = []
-    before, sys.unraisablehook = sys.unraisablehook, errors.append
+    previous_hook, sys.unraisablehook = sys.unraisablehook, errors.append
     try:
         thread = threading.Thread(target=offsets.clear)
         thread.start()
         thread.join()
     finally:
-        sys.unraisablehook = before
+        sys.unraisablehook = previous_hook
     assert errors == []

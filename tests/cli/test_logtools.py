@@ -51,7 +51,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def full(data: Path) -> Path:
-    """A log with one record of each kind."""
+    """A log that has one record of each kind."""
     group = GroupValue("consumer", 3, "range", "m-1", TIME_MS, (MEMBER,))
     write(
         data,
@@ -69,7 +69,7 @@ def full(data: Path) -> Path:
     return data
 
 
-class Said:
+class CommandOutput:
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
         self.lines = out.splitlines()
@@ -77,12 +77,12 @@ class Said:
 
 @pytest.fixture
 def log(capsys: pytest.CaptureFixture[str]) -> Any:
-    def run(*arguments: object) -> Said:
+    def run(*arguments: object) -> CommandOutput:
         try:
-            code: Any = commands.main([str(one) for one in arguments])
+            code: Any = commands.main([str(argument) for argument in arguments])
         except SystemExit as exit:
             code = exit.code or 0
-        return Said(code, *capsys.readouterr())
+        return CommandOutput(code, *capsys.readouterr())
 
     return run
 
@@ -91,9 +91,9 @@ def log(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_dump_prints_one_line_per_record(full: Path, log: Any) -> None:
-    said = log("dump", full)
-    assert (said.code, said.err) == (0, "")
-    assert [line.split(maxsplit=4)[1:] for line in said.lines[1:]] == [
+    result = log("dump", full)
+    assert (result.code, result.err) == (0, "")
+    assert [line.split(maxsplit=4)[1:] for line in result.lines[1:]] == [
         ["offsets", "3", "0", "group           g generation 3 consumer/range: m-1 [t-0 t-1]"],
         ["offsets", "3", "1", "offset          g t-0 = 41"],
         ["offsets", "3", "2", "offset          g t-0 = 42 'note'"],
@@ -104,16 +104,21 @@ def test_dump_prints_one_line_per_record(full: Path, log: Any) -> None:
         ["offsets", "3", "7", "unknown         key type 30, 5 + 1 bytes"],
         ["transactions", "16", "0", "transaction     tx COMPLETE_COMMIT (producer 9, epoch 1)"],
     ]
-    assert said.lines[1].startswith("2023-11-14T22:13:20.000Z")
+    assert result.lines[1].startswith("2023-11-14T22:13:20.000Z")
 
 
 def test_dump_json_has_fields_of_kafka_schemas(full: Path, log: Any) -> None:
     rows = [json.loads(line) for line in log("dump", full, "--json").lines]
     assert [row["log_offset"] for row in rows] == [*range(8), 0]
-    where = {"log": "offsets", "log_partition": 3, "time": "2023-11-14T22:13:25.000Z", "timestamp_ms": TIME_MS + 5000}
-    what = {"group": "g", "topic": "t", "partition": 0, "offset": 42, "leader_epoch": -1, "metadata": "note"}
+    location = {
+        "log": "offsets",
+        "log_partition": 3,
+        "time": "2023-11-14T22:13:25.000Z",
+        "timestamp_ms": TIME_MS + 5000,
+    }
+    expected_fields = {"group": "g", "topic": "t", "partition": 0, "offset": 42, "leader_epoch": -1, "metadata": "note"}
     times = {"commit_timestamp_ms": 5, "expire_timestamp_ms": -1}
-    assert rows[2] == {**where, "log_offset": 2, "kind": "offset", "tombstone": False, **what, **times}
+    assert rows[2] == {**location, "log_offset": 2, "kind": "offset", "tombstone": False, **expected_fields, **times}
     [member] = rows[0]["members"]
     assert (member["subscription"], member["assignment"]) == (["t"], ["t-0", "t-1"])
     assert [row["kind"] for row in rows if row["tombstone"]] == ["offset", "group"]
@@ -121,16 +126,18 @@ def test_dump_json_has_fields_of_kafka_schemas(full: Path, log: Any) -> None:
 
 
 def test_dump_without_matches_prints_message(full: Path, log: Any) -> None:
-    said = log("dump", full, "--group", "nobody")
-    assert (said.code, len(said.lines), said.err) == (0, 1, "callboard: no such records\n")
+    result = log("dump", full, "--group", "nobody")
+    assert (result.code, len(result.lines), result.err) == (0, 1, "callboard: no such records\n")
 
 
 def test_dump_filters_by_group_and_time(full: Path, log: Any) -> None:
     assert len(log("dump", full, "--group", "h").lines) == 3
     assert len(log("dump", full, "--since", "2023-11-14T22:13:24").lines) == 2
     assert len(log("dump", full, "--until", "2023-11-14T22:13:24Z", "--log", "offsets").lines) == 8
-    assert len(log("dump", full, "--until", "2023-11-14T22:13:25Z", "--log", "offsets").lines) == 8, "before, not at"
-    assert len(log("dump", full, "--since", "1d").lines) == 1, "all of it is older"
+    assert len(log("dump", full, "--until", "2023-11-14T22:13:25Z", "--log", "offsets").lines) == 8, (
+        "the limit is exclusive"
+    )
+    assert len(log("dump", full, "--since", "1d").lines) == 1, "all records are older"
     assert len(log("dump", full, "--partition", "16").lines) == 2
 
 
@@ -162,32 +169,32 @@ def test_commands_on_empty_log_succeed(data: Path, log: Any) -> None:
 def test_dump_with_incomplete_last_batch_reports_no_damage(full: Path, log: Any) -> None:
     [last] = (full / folder_name(3)).glob("*3.log")
     last.write_bytes(last.read_bytes() + plain(8, offset("g", 1))[:30])
-    said = log("dump", full)
-    assert (said.code, said.err, len(said.lines)) == (0, "", 10)
+    result = log("dump", full)
+    assert (result.code, result.err, len(result.lines)) == (0, "", 10)
 
 
 # stats ----------------------------------------------------------------------------------------------------------------
 
 
 def test_stats_json_counts_live_and_dead_records(full: Path, log: Any) -> None:
-    said = log("stats", full, "--json")
-    stats = json.loads(said.out)
+    result = log("stats", full, "--json")
+    stats = json.loads(result.out)
     offsets, transactions = stats["partitions"]
     expected = {"log": "offsets", "partition": 3, "files": 2, "records": 8, "live": 4, "tombstones": 2}
     assert {key: offsets[key] for key in expected} == expected
     assert offsets["bytes"] == sum(path.stat().st_size for path in (full / folder_name(3)).iterdir())
     assert (offsets["newest_offset"], offsets["dirty_percent"], offsets["damaged"]) == (7, 100, 0)
-    assert offsets["dead_percent"] == 25, "an older offset and a marker"
+    assert offsets["dead_percent"] == 25, "the superseded offset and the marker are dead"
     assert (transactions["log"], transactions["records"], transactions["live"]) == ("transactions", 1, 1)
     assert stats["hottest"][0] == {"records": 2, "kind": "offset", "key": "g t-0"}
 
 
 def test_stats_prints_tables(full: Path, log: Any) -> None:
-    said = log("stats", full, "--top", "1", "--log", "offsets")
-    assert said.code == 0
-    assert said.lines[0].split()[:4] == ["log", "partition", "files", "bytes"]
-    assert any(line.startswith("records  8 in ") for line in said.lines)
-    assert said.lines[-1].split() == ["2", "offset", "g", "t-0"]
+    result = log("stats", full, "--top", "1", "--log", "offsets")
+    assert result.code == 0
+    assert result.lines[0].split()[:4] == ["log", "partition", "files", "bytes"]
+    assert any(line.startswith("records  8 in ") for line in result.lines)
+    assert result.lines[-1].split() == ["2", "offset", "g", "t-0"]
 
 
 # damage and repair --------------------------------------------------------------------------------------------------
@@ -210,10 +217,10 @@ def damaged(data: Path) -> Path:
 
 
 def test_dump_reports_damage_and_continues(damaged: Path, log: Any) -> None:
-    said = log("dump", damaged)
-    assert said.code == 3
-    assert [int(line.split()[3]) for line in said.lines[1:]] == [0, 2, 3, 5]
-    first, second = said.err.splitlines()
+    result = log("dump", damaged)
+    assert result.code == 3
+    assert [int(line.split()[3]) for line in result.lines[1:]] == [0, 2, 3, 5]
+    first, second = result.err.splitlines()
     assert f"{segment_name(0)}: " in first and "offsets 1 to 1" in first
     assert f"{segment_name(3)}: " in second and "offsets 4 to 4" in second
 
@@ -221,25 +228,25 @@ def test_dump_reports_damage_and_continues(damaged: Path, log: Any) -> None:
 def test_undecodable_record_is_reported(data: Path, log: Any) -> None:
     strange = encode_batch(1, TIME_MS, TIME_MS, [frame_record(0, 0, b"\0\1", b"")])
     write(data, 3, [plain(0, offset("g", 1)), strange, plain(2, offset("g", 2))])
-    said = log("dump", data)
-    assert (said.code, len(said.lines)) == (3, 3)
-    assert "offset 1 in the batch at byte" in said.err
+    result = log("dump", data)
+    assert (result.code, len(result.lines)) == (3, 3)
+    assert "offset 1 in the batch at byte" in result.err
 
 
 def test_repair_without_yes_changes_nothing(damaged: Path, log: Any) -> None:
-    before = {path: path.read_bytes() for path in damaged.rglob("*.log")}
-    said = log("repair", damaged)
-    assert said.code == 3
-    assert said.lines[-1] == "2 files would be changed; --yes does it"
-    assert {path: path.read_bytes() for path in damaged.rglob("*.log")} == before
+    logs_before = {path: path.read_bytes() for path in damaged.rglob("*.log")}
+    result = log("repair", damaged)
+    assert result.code == 3
+    assert result.lines[-1] == "2 files would be changed; --yes does it"
+    assert {path: path.read_bytes() for path in damaged.rglob("*.log")} == logs_before
 
 
 def test_repair_removes_damage_and_keeps_original(damaged: Path, log: Any) -> None:
     folder = damaged / folder_name(3)
-    before = {path: path.read_bytes() for path in folder.glob("*.log")}
+    logs_before = {path: path.read_bytes() for path in folder.glob("*.log")}
     assert log("repair", damaged, "--yes").code == 0
     assert [offset for offset, _, _ in read_partition(folder)] == [0, 2, 3, 5]
-    assert {path.with_name(path.name + ".damaged").read_bytes() for path in before} == set(before.values())
+    assert {path.with_name(path.name + ".damaged").read_bytes() for path in logs_before} == set(logs_before.values())
     assert log("dump", damaged).code == 0
     assert log("repair", damaged, "--yes").out == "nothing to repair\n"
 
@@ -260,8 +267,8 @@ def test_repair_removes_single_records(data: Path, log: Any) -> None:
 
 def test_repair_of_missing_segment_fills_gap(data: Path, log: Any) -> None:
     batches = [plain(number, offset("g", number, topic=f"t{number}")) for number in range(3)]
-    _, lost, _ = write(data, 3, *([batch] for batch in batches))
-    lost.unlink()
+    _, removed, _ = write(data, 3, *([batch] for batch in batches))
+    removed.unlink()
     assert "offsets 1 to 1" in log("dump", data).err
     assert log("repair", data, "--yes").code == 0
     assert log("dump", data).code == 0
@@ -281,7 +288,7 @@ def test_repair_of_compacted_segment_writes_next_manifest(data: Path, log: Any) 
     assert [offset for offset, _, _ in read_partition(folder)] == [0, 2, 3]
     assert (folder / f"{compacted.name}.damaged").exists()
     publish_and_collect(Disk(), folder, wall_clock_ms())
-    assert compacted.exists(), "somebody may have listed it a moment ago"
+    assert compacted.exists(), "a reader may have listed the file just before"
     (folder / segment_name(4)).write_bytes(plain(4, offset("g", 4)))
     assert compact(Disk(), folder, CompactionSettings(now_ms, "", -1.0)) is not None
     publish_and_collect(Disk(), folder, wall_clock_ms() + 10, 0)
@@ -312,10 +319,10 @@ def test_interrupted_repair_can_be_repeated(damaged: Path, log: Any, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(Disk, "rename", fails)
-        said = log("repair", damaged, "--yes")
-        assert said.code == 1
-        assert "made to fail" in said.err
-    assert log("dump", damaged).code == 3, "nothing has changed"
+        result = log("repair", damaged, "--yes")
+        assert result.code == 1
+        assert "made to fail" in result.err
+    assert log("dump", damaged).code == 3, "no file has changed"
     assert log("repair", damaged, "--yes").code == 0
     assert log("dump", damaged).code == 0
 
@@ -324,37 +331,39 @@ def test_interrupted_repair_can_be_repeated(damaged: Path, log: Any, monkeypatch
 
 
 def test_verify_of_intact_log_exits_with_0(full: Path, log: Any) -> None:
-    said = log("verify", full)
-    assert said.code == 0
-    assert said.out.startswith("9 records, ")
-    assert said.out.endswith(" in 2 partitions: all is well\n")
+    result = log("verify", full)
+    assert result.code == 0
+    assert result.out.startswith("9 records, ")
+    assert result.out.endswith(" in 2 partitions: all is well\n")
 
 
 def test_verify_changes_no_file(full: Path, log: Any) -> None:
     """Only access times may change."""
 
-    def seen() -> dict[Path, tuple[int, ...]]:
+    def file_states() -> dict[Path, tuple[int, ...]]:
         stats = {path: path.stat() for path in full.rglob("*")}
-        return {path: (each.st_ino, each.st_nlink, each.st_size, each.st_mtime_ns) for path, each in stats.items()}
+        return {
+            path: (status.st_ino, status.st_nlink, status.st_size, status.st_mtime_ns) for path, status in stats.items()
+        }
 
-    before = seen()
+    states_before = file_states()
     log("verify", full)
-    assert seen() == before
+    assert file_states() == states_before
 
 
 def test_verify_reports_path_of_damage(damaged: Path, log: Any) -> None:
-    said = log("verify", damaged)
-    assert said.code == 3
-    assert f"{damaged / folder_name(3) / segment_name(0)}: " in said.lines[0]
-    assert said.lines[-1].endswith("in 1 partition: 2 faults; callboard log repair removes them")
+    result = log("verify", damaged)
+    assert result.code == 3
+    assert f"{damaged / folder_name(3) / segment_name(0)}: " in result.lines[0]
+    assert result.lines[-1].endswith("in 1 partition: 2 faults; callboard log repair removes them")
 
 
 def test_verify_with_incomplete_last_batch_exits_with_0(full: Path, log: Any) -> None:
     [last] = (full / folder_name(3)).glob("*3.log")
     last.write_bytes(last.read_bytes() + plain(8, offset("g", 1))[:30])
-    said = log("verify", full)
-    assert said.code == 0
-    assert "being written" in said.lines[0]
+    result = log("verify", full)
+    assert result.code == 0
+    assert "being written" in result.lines[0]
 
 
 def test_verify_json_has_counts_and_problems(damaged: Path, log: Any) -> None:
@@ -377,8 +386,8 @@ def test_verify_reports_differences_between_readers(
         monkeypatch.setattr(verify, "load_partition", forgets)
     else:
         monkeypatch.setattr(
-            verify, "compact", lambda _disk, folder, _settings: [p.unlink() for p in folder.glob("*.log")]
+            verify, "compact", lambda _disk, folder, _settings: [path.unlink() for path in folder.glob("*.log")]
         )
-    said = log("verify", full, "--log", "offsets")
-    assert said.code == 3
-    assert "'g' is (GroupValue(" in said.out and f"and None {way}" in said.out
+    result = log("verify", full, "--log", "offsets")
+    assert result.code == 3
+    assert "'g' is (GroupValue(" in result.out and f"and None {way}" in result.out

@@ -50,13 +50,15 @@ def test_spreadsheet_cell_round_trips(text: str) -> None:
 
 
 @given(st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=9), st.text(st.characters(codec="utf-8")))))
-def test_safe_csv_export_round_trips(tmp_path_factory: pytest.TempPathFactory, found: list[tuple[str, str]]) -> None:
-    rows = [Row(group, "-1", number, 5, None, metadata, None) for number, (group, metadata) in enumerate(found)]
+def test_safe_csv_export_round_trips(
+    tmp_path_factory: pytest.TempPathFactory, source_rows: list[tuple[str, str]]
+) -> None:
+    rows = [Row(group, "-1", number, 5, None, metadata, None) for number, (group, metadata) in enumerate(source_rows)]
     path = tmp_path_factory.mktemp("safe") / "offsets.csv"
     with path.open("w", encoding="utf-8", newline="") as out:
         write_safe_csv([*rows, Row("last", "t", 0, 1, 3, "", "2026-01-01T00:00:00Z")], out)
     table = read_table(path, pytest.fail)
-    read = [(group, place, value) for group in table for place, value in table[group].items()]
+    read = [(group, partition, value) for group in table for partition, value in table[group].items()]
     expected = [(row.group, (row.topic, row.partition), OffsetAndMetadata(5, -1, row.metadata)) for row in rows]
     assert sorted(read) == sorted([*expected, ("last", ("t", 0), OffsetAndMetadata(1, 3, ""))])
 
@@ -80,8 +82,8 @@ def test_export_with_safe_csv_escapes_formulas(tmp_path: Path, out: Command, tex
 
 
 def test_safe_csv_with_json_is_refused(tmp_path: Path, out: Command) -> None:
-    said = out("--data", tmp_path, "--safe-csv", "--format", "json")
-    assert said.code == 2 and "--safe-csv is for CSV: leave out --format json" in said.err
+    result = out("--data", tmp_path, "--safe-csv", "--format", "json")
+    assert result.code == 2 and "--safe-csv is for CSV: leave out --format json" in result.err
 
 
 def test_import_of_plain_csv_keeps_apostrophes(tmp_path: Path) -> None:
@@ -94,22 +96,22 @@ def test_import_of_plain_csv_keeps_apostrophes(tmp_path: Path) -> None:
 
 
 def test_import_with_unknown_escape_column_is_refused(tmp_path: Path) -> None:
-    path, said = tmp_path / "offsets.csv", list[str]()
+    path, problems = tmp_path / "offsets.csv", list[str]()
     path.write_text("group,topic,partition,offset,escaped\ng,t,0,1,no\n")
     with pytest.raises(StartError):
-        read_table(path, said.append)
-    assert said[0].endswith("line 2: escaped is 'no', expected yes, or nothing")
+        read_table(path, problems.append)
+    assert problems[0].endswith("line 2: escaped is 'no', expected yes, or nothing")
 
 
 def test_spark_output_with_safe_csv_is_escaped(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The output of ``history`` and ``analyse``, printed or in a file. Numbers stay numbers."""
-    found = pa.table({"group": ["=1"], "change": [-5], "topics": [["@a", "b"]]})
+    rows = pa.table({"group": ["=1"], "change": [-5], "topics": [["@a", "b"]]})
     expected = '"group","change","topics"\n"\'=1",-5,"\'@a b"\n'
-    output.output_table(found, False, False, None, "", True)
+    output.output_table(rows, False, False, None, "", True)
     assert capsys.readouterr().out == expected
-    output.output_table(found, False, False, tmp_path / "answer.csv", "", True)
+    output.output_table(rows, False, False, tmp_path / "answer.csv", "", True)
     assert (tmp_path / "answer.csv").read_text() == expected
-    output.output_table(found, False, True, None, "")
+    output.output_table(rows, False, True, None, "")
     assert "\n=1,-5,@a b\n" in capsys.readouterr().out.replace(expected, "")
     for as_json, path in ((True, None), (False, tmp_path / "answer.parquet")):
         with pytest.raises(StartError, match="--safe-csv is for CSV"):

@@ -9,13 +9,13 @@ from callboard.runtime.testing.__main__ import main
 from .scenarios import SCENARIOS
 
 
-def arguments(given: list[str]) -> list[str]:
+def arguments(command_arguments: list[str]) -> list[str]:
     """Add the scenario. By default the seed selects it, as in the test suite."""
-    if given and given[0] in SCENARIOS:
-        name, *rest = given
+    if command_arguments and command_arguments[0] in SCENARIOS:
+        name, *other_arguments = command_arguments
     else:
-        name, rest = "scenario_of_seed", given
-    return [f"simulation.scenarios:{name}", *rest]
+        name, other_arguments = "scenario_of_seed", command_arguments
+    return [f"simulation.scenarios:{name}", *other_arguments]
 
 
 if __name__ == "__main__":

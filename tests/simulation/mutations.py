@@ -1,6 +1,6 @@
-"""Mistakes that a coordinator and its members can make, planted one at a time: the simulation must find each of them.
+"""Planted bugs of the coordinator and its members, one at a time. The simulation must find each of them.
 
-Each comes with the scenario whose business it is. ``python tests/mutate.py`` plants them all and shows who finds what.
+Each bug names the scenario that must find it. ``python tests/mutate.py`` plants all of them and prints the findings.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .mutations_log import HOUSEKEEPING, Plant
 
 
 class Mutant(NamedTuple):
-    """A mistake, and the scenario that is to find it."""
+    """A planted bug, and the scenario that must find it."""
 
     plant: Plant
     scenario: str
@@ -49,7 +49,7 @@ class Mutant(NamedTuple):
 
 
 def answered_before_it_is_written(patch: pytest.MonkeyPatch) -> None:
-    """A commit is answered as soon as it is decided; the log has it a little later."""
+    """A commit is answered before it is written to the log."""
     append = GroupActor._append
 
     def answer_and_append(self: GroupActor, records: Any, context: Any) -> None:
@@ -66,7 +66,7 @@ def the_journal_is_not_replayed(patch: pytest.MonkeyPatch) -> None:
 
 
 def replayed_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:
-    """Loading takes the oldest record of each key for the newest."""
+    """Loading keeps the oldest record of each key instead of the newest."""
     chunks = backwards.chunks_newest_first
 
     def oldest_first(*arguments: Any) -> Any:
@@ -76,7 +76,7 @@ def replayed_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:
 
 
 def changed_when_loaded(change: Callable[[GroupData], None]) -> Plant:
-    """What is loaded of a group is not what the log says."""
+    """The loaded state of a group differs from the log."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         load = newest.load_partition
@@ -116,12 +116,12 @@ def tombstones_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def compaction_keeps_the_oldest(patch: pytest.MonkeyPatch) -> None:
-    """It forgets which keys it has met, so what is superseded stays, and what supersedes it goes."""
+    """Compaction ignores the keys it has read, so it keeps the oldest record of a key and drops the newer ones."""
     add = SeenKeys.add
 
     def forget(self: SeenKeys, newest: Mapping[bytes, int]) -> list[int]:
-        kept = add(self, newest)
-        return kept[:-1]
+        is_kept = add(self, newest)
+        return is_kept[:-1]
 
     patch.setattr(SeenKeys, "add", forget)
 
@@ -143,12 +143,12 @@ def sessions_never_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_rebalance_timeout_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """Who does not come to a rebalance is waited for, as long as it beats."""
+    """A rebalance waits for a member that does not rejoin, as long as the member sends heartbeats."""
     patch.setattr(ClassicGroup, "_join_deadline_passed", lambda self, effects: None)
 
 
 def heartbeats_do_not_count(patch: pytest.MonkeyPatch) -> None:
-    """A session ends though its member beats."""
+    """A session ends although its member sends heartbeats."""
     renew = ClassicGroup._renew_session
 
     def renew_sometimes(self: ClassicGroup, member: GroupMember, effects: Effects) -> None:
@@ -171,8 +171,8 @@ def instance_ids_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
     identify = ClassicGroup._identify
 
     def anybody(self: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
-        found = identify(self, member_id, instance_id)
-        return NO_ERROR if found is ErrorCode.FENCED_INSTANCE_ID else found
+        member = identify(self, member_id, instance_id)
+        return NO_ERROR if member is ErrorCode.FENCED_INSTANCE_ID else member
 
     check = ClassicGroup._check_sender
 
@@ -192,17 +192,17 @@ def instance_ids_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
 
 def who_leaves_stays(patch: pytest.MonkeyPatch) -> None:
     def leave(self: ClassicGroup, request: LeaveGroup, effects: Effects) -> Left:
-        def left(one: LeavingMember) -> LeftMember:
-            known = one.member_id in self.members.by_id
-            return LeftMember(one.member_id, None, ErrorCode.NONE if known else ErrorCode.UNKNOWN_MEMBER_ID)
+        def response(leaving: LeavingMember) -> LeftMember:
+            is_known = leaving.member_id in self.members.by_id
+            return LeftMember(leaving.member_id, None, ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_MEMBER_ID)
 
-        return Left(ErrorCode.NONE, tuple(left(one) for one in request.members))
+        return Left(ErrorCode.NONE, tuple(response(leaving) for leaving in request.members))
 
     patch.setattr(ClassicGroup, "leave", leave)
 
 
 def a_generation_is_used_twice(patch: pytest.MonkeyPatch) -> None:
-    """A rebalance that follows another one at once does not count."""
+    """A rebalance directly after another one does not increment the generation."""
     begin = ClassicGroup._begin_generation
 
     def begin_the_same(self: ClassicGroup, effects: Effects) -> None:
@@ -226,22 +226,22 @@ def one_gets_anothers_assignment(patch: pytest.MonkeyPatch) -> None:
 
 
 def synced_before_it_is_written(patch: pytest.MonkeyPatch) -> None:
-    """Members hear of an assignment that the log does not have yet."""
+    """Members get an assignment before it is written to the log."""
     sync = ClassicGroup.sync
 
     def sync_at_once(self: ClassicGroup, request: Any, reply: ReplyTo, effects: Effects) -> None:
         sync(self, request, reply, effects)
         if effects.records:
-            given = dict(request.assignments)
+            assignments = dict(request.assignments)
             for member in self.members:
-                member.assignment = given.get(member.member_id, b"")
+                member.assignment = assignments.get(member.member_id, b"")
                 self._answer_sync(member, self._assignment_of(member), effects)
 
     patch.setattr(ClassicGroup, "sync", sync_at_once)
 
 
 def a_parked_join_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """Of two members that wait, one is never answered."""
+    """One of two waiting members never gets an answer."""
     begin = ClassicGroup._begin_generation
 
     def begin_without_one(self: ClassicGroup, effects: Effects) -> None:
@@ -253,12 +253,12 @@ def a_parked_join_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def joins_are_complete_too_early(patch: pytest.MonkeyPatch) -> None:
-    """A rebalance does not wait for those who have not heard of it."""
+    """A rebalance does not wait for members that have not been notified of it."""
     patch.setattr(Members, "all_joined", lambda self: self._joining > 0)
 
 
 def dead_alarms_ring(patch: pytest.MonkeyPatch) -> None:
-    """A deadline that was moved meanwhile counts all the same."""
+    """A deadline that was rescheduled still expires at its old time."""
 
     def handle_alarm(self: Deadline, now_ms: int, effects: Effects) -> bool:
         self.due_ms = None
@@ -268,7 +268,7 @@ def dead_alarms_ring(patch: pytest.MonkeyPatch) -> None:
 
 
 def answered_though_it_failed(patch: pytest.MonkeyPatch) -> None:
-    """What the log has refused is answered as if it had taken it."""
+    """A failed write to the log is answered as a success."""
     answer = CommitContext.answer
 
     def answer_well(self: CommitContext, error: ErrorCode, durability: str = "") -> None:
@@ -304,7 +304,7 @@ def an_abort_commits(patch: pytest.MonkeyPatch) -> None:
 
 
 def open_transactions_are_not_hidden(patch: pytest.MonkeyPatch) -> None:
-    """A fetch of stable offsets gets what was there before, while the end of a transaction is on its way."""
+    """A fetch of stable offsets returns the old value while the end of a transaction is pending."""
     patch.setattr(GroupData, "fetch", lambda self, request: self.offsets.fetch(request))
 
 
@@ -325,23 +325,23 @@ def tokens_are_not_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 def work_goes_on_while_joining(patch: pytest.MonkeyPatch) -> None:
-    """A member revokes nothing before it rejoins."""
+    """A member does not revoke its shards before it rejoins."""
 
-    async def nothing(self: Membership) -> None:
+    async def do_nothing(self: Membership) -> None:
         return
 
-    patch.setattr(Membership, "_revoke_before_join", nothing)
+    patch.setattr(Membership, "_revoke_before_join", do_nothing)
 
 
 def what_moves_is_given_at_once(patch: pytest.MonkeyPatch) -> None:
-    """The cooperative protocol in one step instead of two."""
+    """The cooperative protocol moves shards in one rebalance instead of two."""
     patch.setattr(cooperative, "withhold_owned", lambda shards, held: list(shards))
 
 
 def hand_backs_do_not_wait(patch: pytest.MonkeyPatch) -> None:
-    """What runs on a shard is cancelled but not awaited before others may have it."""
+    """The tasks of a shard are cancelled but not awaited before other members may own it."""
 
-    async def at_once(self: OwnedShards, pending: Any, until_s: float, what: str) -> None:
+    async def at_once(self: OwnedShards, pending: Any, until_s: float, description: str) -> None:
         return
 
     patch.setattr(OwnedShards, "_wait", at_once)

@@ -1,4 +1,4 @@
-"""More planted mistakes: of the log's housekeeping, of what is old or sleeps, and of what is answered too early."""
+"""More planted bugs: log maintenance, expiry, passivated groups, and answers that are sent too early."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def a_checkpoint_does_not_sync(patch: pytest.MonkeyPatch) -> None:
-    """It drops the journal though the partition files may not be on the disk."""
+    """It drops the journal although the partition files may not be synced."""
     patch.setattr(checkpoint, "sync_partitions", lambda *arguments: [])
-    patch.setattr(Partitions, "unsynced_partitions", lambda self: {each.number for each in self if each.failure})
+    patch.setattr(
+        Partitions, "unsynced_partitions", lambda self: {partition.number for partition in self if partition.failure}
+    )
 
 
 def a_checkpoint_drops_too_much(patch: pytest.MonkeyPatch) -> None:
-    """With a journal file that has ended it drops the one that goes on."""
+    """It drops the active journal file together with a finished one."""
     remove = checkpoint.remove_journals
 
     def remove_all(disk: FaultyDisk, paths: Any) -> None:
@@ -45,12 +47,12 @@ def a_checkpoint_drops_too_much(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_interval_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """With ``sync="interval"`` nothing is ever synced."""
+    """With ``sync="interval"`` no write is ever synced."""
     patch.setattr(RoundWriter, "_sync_journal", lambda self: None)
 
 
 def answered_before_the_write(patch: pytest.MonkeyPatch) -> None:
-    """A round is answered, and written when the next call comes."""
+    """A round is answered at once, and written at the next call."""
     write = RoundWriter._write
 
     def later(self: RoundWriter, item: Round) -> None:
@@ -61,14 +63,14 @@ def answered_before_the_write(patch: pytest.MonkeyPatch) -> None:
 
 
 def deletions_do_not_wait(patch: pytest.MonkeyPatch) -> None:
-    """What is old is deleted without a look at the commits that are on their way."""
+    """Old offsets are deleted without regard to pending commits."""
 
     def at_once(self: GroupActor, deletion: Deletion) -> None:
         if not deletion.is_sent:
-            found = self._next_batch(deletion)
-            context = DeleteContext(deletion.reply, False, found.is_last, len(found.records))
-            if found.records:
-                self._append(found.records, context)
+            batch = self._next_batch(deletion)
+            context = DeleteContext(deletion.reply, False, batch.is_last, len(batch.records))
+            if batch.records:
+                self._append(batch.records, context)
                 deletion.is_sent = True
             else:
                 self._handle_tombstones_written(context, ErrorCode.NONE)
@@ -89,7 +91,7 @@ def deleted_groups_are_answered_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def sleepers_forget(patch: pytest.MonkeyPatch) -> None:
-    """What a group leaves when it falls asleep lacks one of its offsets."""
+    """The stored state of a passivated group lacks one of its offsets."""
     unpack = GroupData.unpack
 
     def unpack_less(packed: bytes) -> GroupData:
@@ -141,7 +143,7 @@ def not_synced(part: str) -> Plant:
 
 
 def compactors_do_not_lock(patch: pytest.MonkeyPatch) -> None:
-    """Two of them publish, collect and swap together, and the second takes the number of the first."""
+    """Two compactors publish, collect and swap concurrently, and the second one uses the number of the first."""
 
     @contextmanager
     def unlocked(disk: Any, folder: Path) -> Iterator[bool]:

@@ -181,11 +181,11 @@ class Worker(SimulatedClient):
         names = sorted(partitions_by_member)
         for partition in range(self.partitions if names else 0):
             partitions_by_member[names[partition % len(names)]].append(partition)
-        given = tuple(
+        assignments = tuple(
             (name, json.dumps(member_partitions).encode()) for name, member_partitions in partitions_by_member.items()
         )
         ids = self.group_id, joined.member_id, self.instance_id, joined.generation_id
-        return SyncGroup(*ids, "consumer", "plain", given if joined.leader == joined.member_id else ())
+        return SyncGroup(*ids, "consumer", "plain", assignments if joined.leader == joined.member_id else ())
 
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(self.group_id, self.member_id, self.instance_id, self.generation_id)
@@ -246,9 +246,9 @@ class Worker(SimulatedClient):
             except ChannelLost:
                 await self.pause()
                 continue
-            for _, found in fetched.topics if not fetched.error else ():
-                if not found[0].error:
-                    return max(int(found[0].offset), 0)
+            for _, partitions in fetched.topics if not fetched.error else ():
+                if not partitions[0].error:
+                    return max(int(partitions[0].offset), 0)
             await self.pause()
 
     def _commit(self, partition: int, next_offset: int) -> OffsetCommit:
@@ -298,7 +298,9 @@ class Committer(SimulatedClient):
                 await self.pause()
 
     async def _commit(self, partitions: list[int]) -> None:
-        commits = tuple(Commit(TOPIC, one, self.sim.random.randrange(1000), -1, self.unique()) for one in partitions)
+        commits = tuple(
+            Commit(TOPIC, partition, self.sim.random.randrange(1000), -1, self.unique()) for partition in partitions
+        )
         message = OffsetCommit(self.group_id, "", None, -1, commits)
         repeats = self.sim.random.random() < self.repeats
         await asyncio.gather(
@@ -371,11 +373,11 @@ class Producer(SimulatedClient):
                 await self.pause()
 
     async def _begin(self) -> None:
-        given = await self.ask(InitProducerId(self.transactional_id, self.sim.random.choice((3000, 10_000))))
-        if given.error:
+        response = await self.ask(InitProducerId(self.transactional_id, self.sim.random.choice((3000, 10_000))))
+        if response.error:
             await self.pause()
             return
-        producer = given.producer_id, given.producer_epoch
+        producer = response.producer_id, response.producer_epoch
         while await self._transaction(producer) and self.sim.random.random() < 0.8:
             await self.pause()
 
@@ -385,7 +387,7 @@ class Producer(SimulatedClient):
             if not await self._is_accepted(AddOffsets(self.transactional_id, *producer, group_id)):
                 return False
             offset = self.sim.random.randrange(1000)
-            commits = tuple(Commit(TOPIC, one, offset, -1, self.unique()) for one in range(self.partitions))
+            commits = tuple(Commit(TOPIC, partition, offset, -1, self.unique()) for partition in range(self.partitions))
             answer = await self.ask(TxnOffsetCommit(group_id, self.transactional_id, *producer, "", None, -1, commits))
             if any(answer.errors):
                 return False

@@ -30,7 +30,7 @@ SETTLE_S = 120.0  # after the faults all shards have an owner within this
 
 
 class WorkerGroup:
-    """The workers of one group: they join, leave and die. Static ones restart under their name."""
+    """The workers of one group: they join, leave and are killed. Static members restart with the same instance id."""
 
     def __init__(
         self, sim: Sim, partitions: int, is_static: bool = False, group_id: str = GROUP, is_watched: bool = True
@@ -94,7 +94,7 @@ class WorkerGroup:
         return {"join": self.join, "leave": self.leave, "die": self.die, "worker restarts": self.restart}
 
     async def settle(self) -> None:
-        """Wait until the workers own all shards; again after one of them was killed."""
+        """Wait until the workers own all shards, kill one worker, and wait again."""
         if not self.workers:
             self.start(f"{self.group_id[0]} last")
         await self.sim.until(self.is_settled, SETTLE_S, "all shards have one owner")
@@ -103,16 +103,16 @@ class WorkerGroup:
             await self.sim.until(self.is_settled, SETTLE_S, "the shards of a killed worker have new owners")
 
     def is_settled(self) -> bool:
-        held = self.sim.holders.held(self.group_id)
-        return len(held) == self.partitions and all(len(who) == 1 for who in held.values())
+        holders = self.sim.holders.held(self.group_id)
+        return len(holders) == self.partitions and all(len(owners) == 1 for owners in holders.values())
 
 
 async def members(sim: Sim) -> None:
-    """Workers join, leave, die and are disconnected; the coordinator keeps running."""
+    """Workers join, leave, are killed and are disconnected; the coordinator keeps running."""
     workers_group = WorkerGroup(sim, sim.random.randint(1, 6))
     workers_group.join()
-    only = (*workers_group.actions(), "cut off", "hang up", "slow member", "lossy network", "compaction")
-    await Chaos(sim, workers_group.actions()).run(18, only)
+    action_names = (*workers_group.actions(), "cut off", "hang up", "slow member", "lossy network", "compaction")
+    await Chaos(sim, workers_group.actions()).run(18, action_names)
     await sim.calm()
     await workers_group.settle()
 
@@ -128,13 +128,13 @@ async def static_members(sim: Sim) -> None:
 
 
 async def crashes(sim: Sim) -> None:
-    """The coordinator ends in every way, with workers and committers."""
+    """The coordinator stops, crashes and loses power, with workers and committers."""
     workers_group = WorkerGroup(sim, 3)
     workers_group.join()
     Committer(sim, "c1", "simple")
     Committer(sim, "c2", "simple")
-    only = ("crash", "power cut", "power cut in a write", "clean restart", "compaction", "join", "leave")
-    await Chaos(sim, workers_group.actions()).run(10, only)
+    action_names = ("crash", "power cut", "power cut in a write", "clean restart", "compaction", "join", "leave")
+    await Chaos(sim, workers_group.actions()).run(10, action_names)
     await sim.calm()
     await workers_group.settle()
 
@@ -163,8 +163,16 @@ async def transactions(sim: Sim) -> None:
     Producer(sim, "tx1", ("simple",))
     Producer(sim, "tx2", ("simple", "other"))
     Committer(sim, "c1", "simple", stable=1.0)
-    only = ("crash", "power cut", "power cut in a write", "clean restart", "compaction", "hang up", "lossy network")
-    await Chaos(sim).run(5, only)
+    action_names = (
+        "crash",
+        "power cut",
+        "power cut in a write",
+        "clean restart",
+        "compaction",
+        "hang up",
+        "lossy network",
+    )
+    await Chaos(sim).run(5, action_names)
     await sim.calm()
     await sim.sleep(1)
 
@@ -174,8 +182,8 @@ async def deletions(sim: Sim) -> None:
     Committer(sim, "c1", "simple", repeats=0)
     Committer(sim, "c2", "simple", repeats=0)
     Deleter(sim, "e1", "simple")
-    only = ("crash", "power cut", "power cut in a write", "clean restart", "compaction", "hang up")
-    await Chaos(sim).run(12, only)
+    action_names = ("crash", "power cut", "power cut in a write", "clean restart", "compaction", "hang up")
+    await Chaos(sim).run(12, action_names)
     await sim.calm()
     await sim.sleep(1)
 
@@ -216,19 +224,19 @@ class MemberGroup(WorkerGroup):
             self.sim.spawn(name, self._live(name, self.leaving[name], self._starts[name]))
 
     async def _live(self, name: str, leaving: asyncio.Event, starts: int) -> None:
-        who = name if self.is_static else f"{name}/{starts}"
+        owner = name if self.is_static else f"{name}/{starts}"
         while not leaving.is_set():
-            with suppress(Fenced):  # by a request of its killed predecessor; a supervisor restarts it
-                await self._serve(name, leaving, who)
+            with suppress(Fenced):  # by a request of its killed predecessor; as under a supervisor, it restarts
+                await self._serve(name, leaving, owner)
         self.ending.discard(name)
 
-    async def _serve(self, name: str, leaving: asyncio.Event, who: str) -> None:
+    async def _serve(self, name: str, leaving: asyncio.Event, owner: str) -> None:
         instance_id = name if self.is_static else None
         member = self.sim.member(GROUP, resources=self.resources, instance_id=instance_id, **self.options)
-        serving = asyncio.create_task(self.sim.serve(member, self._work, who))
-        asked = asyncio.create_task(leaving.wait())
-        await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
-        asked.cancel()
+        serving = asyncio.create_task(self.sim.serve(member, self._work, owner))
+        stop_request = asyncio.create_task(leaving.wait())
+        await asyncio.wait({serving, stop_request}, return_when=asyncio.FIRST_COMPLETED)
+        stop_request.cancel()
         if serving.done():
             serving.result()
         serving.cancel()
@@ -294,9 +302,9 @@ class MemberGroup(WorkerGroup):
         await self.sim.until(self.is_settled, SETTLE_S, "all shards have one owner")
 
     def is_settled(self) -> bool:
-        wanted = {(name, part) for name, amount in self.resources.items() for part in current_shards(amount)}
-        held = self.sim.holders.held(GROUP)
-        return set(held) == wanted and all(len(who) == 1 for who in held.values())
+        expected = {(name, part) for name, amount in self.resources.items() for part in current_shards(amount)}
+        holders = self.sim.holders.held(GROUP)
+        return set(holders) == expected and all(len(owners) == 1 for owners in holders.values())
 
 
 async def embedded_members(sim: Sim) -> None:
@@ -351,8 +359,8 @@ async def unsynced_commits(sim: Sim) -> None:
     workers_group.join()
     for number, group_id in enumerate(("simple", "simple", "other")):
         Committer(sim, f"c{number}", group_id, repeats=0, pause_s=0.2)
-    only = (*POWER_LOSSES, "crash", "clean restart", "compaction", "hang up", "join", "die")
-    await Chaos(sim, workers_group.actions()).run(8, only)
+    action_names = (*POWER_LOSSES, "crash", "clean restart", "compaction", "hang up", "join", "die")
+    await Chaos(sim, workers_group.actions()).run(8, action_names)
     await sim.calm()
     await sim.sleep(1)
 
@@ -377,13 +385,13 @@ async def passivated_groups(sim: Sim) -> None:
     def set_pause() -> None:
         sim.set(offsets_retention_check_interval_ms=sim.random.choice((5000, 30_000)))
 
-    more: dict[str, Action] = {
+    extra_actions: dict[str, Action] = {
         **workers_group.actions(),
         "another pause": set_pause,
         "delete topic": lambda: delete_topic(sim),
     }
-    only = (*more, *POWER_LOSSES, "crash", "clean restart", "compaction", "hang up")
-    await Chaos(sim, more).run(220, only, pause_s=45)
+    action_names = (*extra_actions, *POWER_LOSSES, "crash", "clean restart", "compaction", "hang up")
+    await Chaos(sim, extra_actions).run(220, action_names, pause_s=45)
     await sim.calm()
     sim.set(offsets_retention_check_interval_ms=5000)
     sim.kill_all()
@@ -422,14 +430,14 @@ async def shared_partition(sim: Sim) -> None:
             getattr(incarnation.node.settings, name) == value for name, value in expected_settings.items()
         )
 
-    more: dict[str, Action] = {"topic grows": grow, "settings change": change}
-    more["delete topic"] = lambda: delete_topic(sim)
-    more |= {
+    extra_actions: dict[str, Action] = {"topic grows": grow, "settings change": change}
+    extra_actions["delete topic"] = lambda: delete_topic(sim)
+    extra_actions |= {
         f"{workers_group.group_id} {name}": action
         for workers_group in worker_groups
         for name, action in workers_group.actions().items()
     }
-    await Chaos(sim, more).run(10, (*more, *POWER_LOSSES, "crash", "clean restart", "compaction"))
+    await Chaos(sim, extra_actions).run(10, (*extra_actions, *POWER_LOSSES, "crash", "clean restart", "compaction"))
     await sim.calm()
     await sim.until(are_settings_kept, 1, f"the changed settings are kept: {expected_settings}")
     for workers_group in worker_groups:

@@ -13,8 +13,8 @@ from callboard.runtime.testing.simulation.loop import Process, VirtualLoop
 from callboard.runtime.testing.simulation.losses import LossChecker
 
 
-class Story:
-    """Answers of one group, one per second, and the state that is left after a loss."""
+class CheckedRun:
+    """Answers of one group, one per second, and the state after a loss."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []
@@ -36,10 +36,12 @@ class Story:
         exchange.answer, exchange.answered_s = answer, self._second
         self.checker.answered(exchange)
 
-    def check_survivors(self, left: dict[int, int], safe_s: float = 0, generation: int | None = None) -> list[str]:
-        """``left``: partitions and their offsets."""
+    def check_survivors(
+        self, surviving_offsets: dict[int, int], safe_s: float = 0, generation: int | None = None
+    ) -> list[str]:
+        """``surviving_offsets``: partitions and their offsets."""
         data = GroupData()
-        for partition, offset in left.items():
+        for partition, offset in surviving_offsets.items():
             data.replay(OffsetRecord("g", "t", partition, OffsetValue(offset, -1, f"m{offset}", 0, -1)))
         if generation is not None:
             data.replay(GroupRecord("g", GroupValue("consumer", generation, "range", "m", 0, ())))
@@ -49,43 +51,43 @@ class Story:
 
 
 @pytest.fixture
-def story() -> Story:
-    return Story()
+def run() -> CheckedRun:
+    return CheckedRun()
 
 
-def test_loss_of_newest_changes_is_accepted(story: Story) -> None:
+def test_loss_of_newest_changes_is_accepted(run: CheckedRun) -> None:
     for offset in (1, 2, 3):
-        story.commit(offset)
-    assert story.check_survivors({0: 1}) == []
+        run.commit(offset)
+    assert run.check_survivors({0: 1}) == []
 
 
-def test_loss_of_old_change_is_reported(story: Story) -> None:
+def test_loss_of_old_change_is_reported(run: CheckedRun) -> None:
     for offset in (1, 2, 3):
-        story.commit(offset)
-    [errors] = story.check_survivors({0: 1}, safe_s=2.5)
+        run.commit(offset)
+    [errors] = run.check_survivors({0: 1}, safe_s=2.5)
     assert "'m2'" in errors and "long enough ago" in errors
 
 
-def test_loss_before_surviving_change_is_reported(story: Story) -> None:
-    story.commit(1, partition=0)
-    story.commit(2, partition=1)
-    story.commit(3, partition=0)
-    assert story.check_survivors({0: 3, 1: 2}) == []
-    story.commit(4, partition=1)
-    story.commit(5, partition=0)
-    [errors] = story.check_survivors({0: 5, 1: 2})
+def test_loss_before_surviving_change_is_reported(run: CheckedRun) -> None:
+    run.commit(1, partition=0)
+    run.commit(2, partition=1)
+    run.commit(3, partition=0)
+    assert run.check_survivors({0: 3, 1: 2}) == []
+    run.commit(4, partition=1)
+    run.commit(5, partition=0)
+    [errors] = run.check_survivors({0: 5, 1: 2})
     assert "'m4'" in errors and "which is there" in errors
 
 
-def test_loss_of_generation_is_reported(story: Story) -> None:
-    story.sync(7)
-    story.commit(1, generation=7)
-    assert story.check_survivors({}, generation=6) == []
-    story.sync(8)
-    story.commit(2, generation=8)
-    assert any("generation 8" in errors for errors in story.check_survivors({0: 2}, generation=7))
+def test_loss_of_generation_is_reported(run: CheckedRun) -> None:
+    run.sync(7)
+    run.commit(1, generation=7)
+    assert run.check_survivors({}, generation=6) == []
+    run.sync(8)
+    run.commit(2, generation=8)
+    assert any("generation 8" in errors for errors in run.check_survivors({0: 2}, generation=7))
 
 
-def test_unanswered_change_may_survive(story: Story) -> None:
-    story.commit(1)
-    assert story.check_survivors({0: 99}, safe_s=10) == []
+def test_unanswered_change_may_survive(run: CheckedRun) -> None:
+    run.commit(1)
+    assert run.check_survivors({0: 99}, safe_s=10) == []

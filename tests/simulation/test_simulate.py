@@ -51,10 +51,10 @@ def test_failure_is_shrunk_and_has_repeat_command() -> None:
     with pytest.raises(SimulationFailed) as failed:
         simulate(wrong_after_a_crash, seeds=20)
     text = str(failed.value)
-    found = re.search(r"repeat it: python -m (\S+) (\S+):(\S+) (\d+) --only ([\d,]+)", text)
-    assert found is not None, text
-    assert found[3] == "wrong_after_a_crash" and "as planned" in text and "timeline:" in text
-    again = run_seed(wrong_after_a_crash, int(found[4]), [int(number) for number in found[5].split(",")])
+    match = re.search(r"repeat it: python -m (\S+) (\S+):(\S+) (\d+) --only ([\d,]+)", text)
+    assert match is not None, text
+    assert match[3] == "wrong_after_a_crash" and "as planned" in text and "timeline:" in text
+    again = run_seed(wrong_after_a_crash, int(match[4]), [int(number) for number in match[5].split(",")])
     assert "as planned" in str(again.failure)
     assert list(again.faults.values()) == ["clean restart"]
 

@@ -62,7 +62,7 @@ def test_simultaneous_timers_fire_in_order_of_seed() -> None:
 
 def test_asyncio_timeouts_groups_and_locks_work() -> None:
     async def main() -> list[str]:
-        seen: list[str] = []
+        steps: list[str] = []
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5):
                 await asyncio.Event().wait()
@@ -70,9 +70,9 @@ def test_asyncio_timeouts_groups_and_locks_work() -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(asyncio.sleep(100))
                 group.create_task(fail())
-        seen.append(await asyncio.to_thread(lambda: "done at once"))
-        seen += [str(one) async for one in numbers()]
-        return seen
+        steps.append(await asyncio.to_thread(lambda: "done at once"))
+        steps += [str(number) async for number in numbers()]
+        return steps
 
     async def fail() -> None:
         await asyncio.sleep(1)
@@ -88,12 +88,12 @@ def test_asyncio_timeouts_groups_and_locks_work() -> None:
 
 def test_deadlock_raises_stuck_with_waiting_task() -> None:
     async def main() -> None:
-        await nobody_sets_it()
+        await wait_forever()
 
-    async def nobody_sets_it() -> None:
+    async def wait_forever() -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(Stuck, match=r"wait for ever:\n.*nobody_sets_it > Event\.wait"):
+    with pytest.raises(Stuck, match=r"wait for ever:\n.*wait_forever > Event\.wait"):
         run(main())
 
 
@@ -140,7 +140,7 @@ def test_frozen_process_resumes_and_killed_process_stops() -> None:
     beats: list[float] = []
     ends: list[str] = []
 
-    async def beat() -> None:
+    async def tick() -> None:
         try:
             while True:
                 await asyncio.sleep(1)
@@ -150,7 +150,7 @@ def test_frozen_process_resumes_and_killed_process_stops() -> None:
 
     async def main() -> None:
         process = Process(virtual(), "p")
-        process.start(beat())
+        process.start(tick())
         await asyncio.sleep(2.5)
         process.freeze()
         await asyncio.sleep(4)
@@ -158,7 +158,7 @@ def test_frozen_process_resumes_and_killed_process_stops() -> None:
         await asyncio.sleep(1.1)
         process.kill()
         await asyncio.sleep(10)
-        assert not ends, "a killed process does nothing any more"
+        assert not ends, "no code of a killed process runs"
 
     run(main())
     assert beats == [1, 2, 6.5, 7.5]

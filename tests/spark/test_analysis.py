@@ -37,17 +37,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         yield session
 
 
-def story() -> list[tuple[int, Any]]:
+def record_list() -> list[tuple[int, Any]]:
     """Records and their times in ms from ``START_MS``, which is the start of a minute."""
-    made: list[tuple[int, Any]] = []
+    records: list[tuple[int, Any]] = []
 
-    def add(time_ms: int, group: str, topic: str, partition: int, offset: int, **more: Any) -> None:
-        made.append((time_ms, commit(group, topic, partition, offset, START_MS + time_ms, **more)))
+    def add(time_ms: int, group: str, topic: str, partition: int, offset: int, **fields: Any) -> None:
+        records.append((time_ms, commit(group, topic, partition, offset, START_MS + time_ms, **fields)))
 
     add(-10 * DAY_MS, "old", "ghosts", 0, 7)
-    made.append((-4 * DAY_MS, generation("was", 1, START_MS - 4 * DAY_MS, one=[("orders", 0)])))
+    records.append((-4 * DAY_MS, generation("was", 1, START_MS - 4 * DAY_MS, one=[("orders", 0)])))
     add(-3 * DAY_MS, "was", "orders", 0, 5)
-    made.append((-2 * DAY_MS, generation("was", 2, START_MS - 2 * DAY_MS)))
+    records.append((-2 * DAY_MS, generation("was", 2, START_MS - 2 * DAY_MS)))
     for number in range(61):
         add(number * 10 * SECOND_MS, "busy", "orders", 0, number * 10)
         add(number * 10 * SECOND_MS, "busy", "orders", 1, 3)
@@ -56,28 +56,28 @@ def story() -> list[tuple[int, Any]]:
     for seconds, number, members in ((0, 1, "a"), (10, 2, "ab"), (20, 3, "a"), (30, 4, "ab"), (7200, 5, "ab")):
         parts: Any = {name: [("orders", 0)] for name in members}
         record = generation("storm", number, **parts)
-        made.append((seconds * SECOND_MS, record))
+        records.append((seconds * SECOND_MS, record))
     add(0, "payer", "orders", 0, 500, producer=9)
-    made.append((SECOND_MS, end(9, committed=True)))
+    records.append((SECOND_MS, end(9, committed=True)))
     add(2 * SECOND_MS, "payer", "orders", 0, 400, producer=9)
-    made.append((3 * SECOND_MS, end(9, committed=False)))
-    return sorted(made, key=lambda one: one[0])
+    records.append((3 * SECOND_MS, end(9, committed=False)))
+    return sorted(records, key=lambda record: record[0])
 
 
-class Made(NamedTuple):
+class AnalysedLog(NamedTuple):
     records: DataFrame
     data: Path
     table: Path
 
 
 @pytest.fixture(scope="module")
-def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Made:
+def analysed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> AnalysedLog:
     """With a history, so that the records come from both."""
     folder = tmp_path_factory.mktemp("made")
     written = WrittenLog(folder / "data", segment_bytes=2000)
-    written.write(*((START_MS + time_ms, [Entry(0, (record,))]) for time_ms, record in story()))
+    written.write(*((START_MS + time_ms, [Entry(0, (record,))]) for time_ms, record in record_list()))
     keep(spark, written.data, folder / "table")
-    return Made(analysis.records(spark, written.data, folder / "table").cache(), written.data, folder / "table")
+    return AnalysedLog(analysis.records(spark, written.data, folder / "table").cache(), written.data, folder / "table")
 
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
@@ -88,20 +88,20 @@ def at(seconds: float) -> float:
     return START_MS / 1000 + seconds
 
 
-def test_records_with_and_without_history_equal_log(spark: SparkSession, made: Made) -> None:
-    places = [tuple(row) for row in made.records.select("log_partition", "log_offset").collect()]
-    assert sorted(places) == [(0, number) for number in range(len(story()))]
-    assert analysis.records(spark, made.data).count() == len(story())
-    assert 0 < analysis.records(spark, None, made.table).count() < len(story())
-    assert analysis.records(spark, made.data, since=NOW).count() == 0
+def test_records_with_and_without_history_equal_log(spark: SparkSession, analysed: AnalysedLog) -> None:
+    positions = [tuple(row) for row in analysed.records.select("log_partition", "log_offset").collect()]
+    assert sorted(positions) == [(0, number) for number in range(len(record_list()))]
+    assert analysis.records(spark, analysed.data).count() == len(record_list())
+    assert 0 < analysis.records(spark, None, analysed.table).count() < len(record_list())
+    assert analysis.records(spark, analysed.data, since=NOW).count() == 0
     with pytest.raises(ValueError, match="neither data nor history"):
         analysis.records(spark)
 
 
-def test_frequent_commits(made: Made) -> None:
-    found = {row["group"]: row for row in rows(analysis.frequent_commits(made.records))}
-    assert list(found) == ["busy", "gappy", "old", "payer", "was"]
-    assert found["busy"] == {
+def test_frequent_commits(analysed: AnalysedLog) -> None:
+    commits_by_group = {row["group"]: row for row in rows(analysis.frequent_commits(analysed.records))}
+    assert list(commits_by_group) == ["busy", "gappy", "old", "payer", "was"]
+    assert commits_by_group["busy"] == {
         "group": "busy",
         "commits": 122,
         "partitions": 2,
@@ -111,20 +111,20 @@ def test_frequent_commits(made: Made) -> None:
         "offsets_a_commit": 5.0,
         "idle_share": 0.5,
     }
-    assert (found["payer"]["commits"], found["old"]["commits_a_minute"]) == (1, None)
+    assert (commits_by_group["payer"]["commits"], commits_by_group["old"]["commits_a_minute"]) == (1, None)
 
 
-def test_zombie_groups_and_topics(made: Made) -> None:
-    groups = rows(analysis.zombie_groups(made.records, NOW, 2))
+def test_zombie_groups_and_topics(analysed: AnalysedLog) -> None:
+    groups = rows(analysis.zombie_groups(analysed.records, NOW, 2))
     assert [(row["group"], row["offsets"], row["members"]) for row in groups] == [("old", 1, None), ("was", 1, 0)]
     assert groups[0]["days"] == pytest.approx(10 + 4 / 24)
-    topics = rows(analysis.zombie_topics(made.records, NOW, 2))
+    topics = rows(analysis.zombie_topics(analysed.records, NOW, 2))
     assert [(row["topic"], row["groups"], row["partitions"]) for row in topics] == [("ghosts", 1, 1)]
 
 
-def test_generations_list_joins_and_leaves(made: Made) -> None:
-    found = rows(analysis.generations(made.records).where("group = 'storm'"))
-    assert [(row["generation"], row["came"], row["went"], row["seconds_since"]) for row in found] == [
+def test_generations_list_joins_and_leaves(analysed: AnalysedLog) -> None:
+    generation_rows = rows(analysis.generations(analysed.records).where("group = 'storm'"))
+    assert [(row["generation"], row["came"], row["went"], row["seconds_since"]) for row in generation_rows] == [
         (1, ["a"], [], None),
         (2, ["b"], [], 10.0),
         (3, [], ["b"], 10.0),
@@ -133,8 +133,8 @@ def test_generations_list_joins_and_leaves(made: Made) -> None:
     ]
 
 
-def test_storms_counts_generations_per_window(made: Made) -> None:
-    [storm] = rows(analysis.storms(made.records))
+def test_storms_counts_generations_per_window(analysed: AnalysedLog) -> None:
+    [storm] = rows(analysis.storms(analysed.records))
     assert storm.pop("since").timestamp() == at(0)
     assert storm == {
         "group": "storm",
@@ -146,43 +146,43 @@ def test_storms_counts_generations_per_window(made: Made) -> None:
         "members_max": 2,
         "restless": "b",
     }
-    assert rows(analysis.storms(made.records, at_least=5)) == []
-    assert [row["generations"] for row in rows(analysis.storms(made.records, 24 * 60, 5))] == [5]
+    assert rows(analysis.storms(analysed.records, at_least=5)) == []
+    assert [row["generations"] for row in rows(analysis.storms(analysed.records, 24 * 60, 5))] == [5]
 
 
-def test_gaps_and_rewinds(made: Made) -> None:
-    [gap] = rows(analysis.gaps(made.records))
+def test_gaps_and_rewinds(analysed: AnalysedLog) -> None:
+    [gap] = rows(analysis.gaps(analysed.records))
     assert (gap["group"], gap["minutes"], gap["moved"]) == ("gappy", 60.0, 98)
     assert (gap["since"].timestamp(), gap["until"].timestamp()) == (at(60), at(3660))
-    [rewind] = rows(analysis.rewinds(made.records))
+    [rewind] = rows(analysis.rewinds(analysed.records))
     assert (rewind["group"], rewind["before"], rewind["after"], rewind["moved"]) == ("gappy", 100, 50, -50)
 
 
-def test_skew(made: Made) -> None:
-    [row] = rows(analysis.skew(made.records))
+def test_skew(analysed: AnalysedLog) -> None:
+    [row] = rows(analysis.skew(analysed.records))
     assert (row["group"], row["topic"], row["partitions"]) == ("busy", "orders", 2)
     assert (row["slowest"], row["slowest_moved"], row["fastest"], row["fastest_moved"]) == (1, 0, 0, 600)
     assert row["ratio"] == 2.0
-    even = made.records.where("group = 'busy' and partition = 0")
-    both = even.unionByName(even.withColumn("partition", F.lit(7)))
-    assert rows(analysis.skew(both)) == []
+    partition_0 = analysed.records.where("group = 'busy' and partition = 0")
+    two_partitions = partition_0.unionByName(partition_0.withColumn("partition", F.lit(7)))
+    assert rows(analysis.skew(two_partitions)) == []
 
 
-def test_expiring_returns_time_and_reason(made: Made) -> None:
-    found = rows(analysis.expiring(made.records, NOW, 5.5))
-    assert [(row["group"], row["why"]) for row in found] == [("old", "simple"), ("was", "empty")]
-    assert [round(row["days_left"], 3) for row in found] == [round(-3 - 4 / 24, 3), round(5 - 4 / 24, 3)]
-    assert rows(analysis.expiring(made.records, NOW, 1, retention_minutes=60 * 24 * 365)) == []
-    everybody = {row["group"] for row in rows(analysis.expiring(made.records, NOW, 7))}
-    assert everybody == {"old", "was", "busy", "gappy", "payer"}
+def test_expiring_returns_time_and_reason(analysed: AnalysedLog) -> None:
+    expiring_rows = rows(analysis.expiring(analysed.records, NOW, 5.5))
+    assert [(row["group"], row["why"]) for row in expiring_rows] == [("old", "simple"), ("was", "empty")]
+    assert [round(row["days_left"], 3) for row in expiring_rows] == [round(-3 - 4 / 24, 3), round(5 - 4 / 24, 3)]
+    assert rows(analysis.expiring(analysed.records, NOW, 1, retention_minutes=60 * 24 * 365)) == []
+    expiring_groups = {row["group"] for row in rows(analysis.expiring(analysed.records, NOW, 7))}
+    assert expiring_groups == {"old", "was", "busy", "gappy", "payer"}
 
 
-def test_growth(made: Made) -> None:
-    found = {row["day"]: row for row in rows(analysis.growth(made.records))}
-    assert list(found) == [date(2025, 11, day) for day in (11, 17, 18, 19, 21)]
-    today = found[date(2025, 11, 21)]
+def test_growth(analysed: AnalysedLog) -> None:
+    growth_by_day = {row["day"]: row for row in rows(analysis.growth(analysed.records))}
+    assert list(growth_by_day) == [date(2025, 11, day) for day in (11, 17, 18, 19, 21)]
+    today = growth_by_day[date(2025, 11, 21)]
     assert (today["commits"], today["group_records"], today["new_groups"], today["new_keys"]) == (128, 5, 4, 4)
-    assert today["records_so_far"] == len(story())
+    assert today["records_so_far"] == len(record_list())
 
 
 # The forecast, without Spark -----------------------------------------------------------------------------------------
@@ -195,16 +195,16 @@ def days(*counts: int) -> list[Any]:
     ]
 
 
-def test_forecast_continues_straight_line(made: Made) -> None:
+def test_forecast_continues_straight_line(analysed: AnalysedLog) -> None:
     """The first day and the incomplete last one are not used."""
     now = datetime(2025, 11, 6, 12, tzinfo=UTC)
-    found = analysis.forecast(days(1, 20, 30, 40, 50, 3), now, ahead=2)
-    assert [(one.day.day, round(one.records), one.is_forecast) for one in found[5:]] == [
+    forecast_days = analysis.forecast(days(1, 20, 30, 40, 50, 3), now, ahead=2)
+    assert [(day.day.day, round(day.records), day.is_forecast) for day in forecast_days[5:]] == [
         (6, 3, False),
         (7, 70, True),
         (8, 80, True),
     ]
-    assert [round(bound) for bound in (found[6].low, found[6].high)] == [70, 70]
+    assert [round(bound) for bound in (forecast_days[6].low, forecast_days[6].high)] == [70, 70]
 
 
 def test_forecast_interval_grows_with_noise_and_is_never_negative() -> None:
@@ -215,10 +215,10 @@ def test_forecast_interval_grows_with_noise_and_is_never_negative() -> None:
 
 def test_forecast_counts_empty_days_and_needs_three_days() -> None:
     now = datetime(2025, 12, 20, tzinfo=UTC)
-    some = days(10, 10, 10)
-    assert analysis.forecast(some, now) == [DailyRecords(one.day, 10, 10, 10, False) for one in some]
+    day_records = days(10, 10, 10)
+    assert analysis.forecast(day_records, now) == [DailyRecords(day.day, 10, 10, 10, False) for day in day_records]
     assert analysis.forecast([], now) == []
-    sparse = [some[0], some[1]._replace(day=date(2025, 11, 9))]
+    sparse = [day_records[0], day_records[1]._replace(day=date(2025, 11, 9))]
     assert analysis.forecast(sparse, now, ahead=1)[-1].records < 10
 
 
@@ -227,7 +227,7 @@ def test_forecast_counts_empty_days_and_needs_three_days() -> None:
 
 def callboard(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
     try:
-        code: Any = questions.main([str(each) for each in arguments])
+        code: Any = questions.main([str(argument) for argument in arguments])
     except StartError as error:
         return 2, capsys.readouterr().out, str(error)
     except SystemExit as exit:
@@ -236,9 +236,9 @@ def callboard(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tup
 
 
 def test_analyse_prints_table_json_csv_and_writes_parquet(
-    spark: SparkSession, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, analysed: AnalysedLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    parse_query_input = ("storms", "--data", made.data, "--history", made.table)
+    parse_query_input = ("storms", "--data", analysed.data, "--history", analysed.table)
     code, out, _ = callboard(capsys, *parse_query_input)
     assert code == 0 and out.splitlines()[0].split()[:2] == ["group", "since"]
     [row] = json.loads(callboard(capsys, *parse_query_input, "--json")[1])
@@ -254,57 +254,63 @@ def test_analyse_prints_table_json_csv_and_writes_parquet(
 def test_output_keeps_all_digits_of_integers(capsys: pytest.CaptureFixture[str]) -> None:
     """Medians and forecasts are floating-point numbers, but often integral and large."""
     numbers = [12345678.0, 12345678.5, 0.123456789, 1234.56789, 0.0, -98765432.0, float("nan"), float("inf")]
-    found = pa.table({"n": numbers})
+    numbers_table = pa.table({"n": numbers})
     expected = [12345678.0, 12345678.0, 0.123457, 1234.57, 0.0, -98765432.0, None, None]
-    output.output_table(found, True, False, None, "")
+    output.output_table(numbers_table, True, False, None, "")
     assert [row["n"] for row in json.loads(capsys.readouterr().out)] == expected
-    output.output_table(found, False, False, None, "")
-    shown = ["12345678", "12345678", "0.123457", "1234.57", "0", "-98765432", "-", "-"]
-    assert capsys.readouterr().out.split() == ["n", *shown]
+    output.output_table(numbers_table, False, False, None, "")
+    expected_cells = ["12345678", "12345678", "0.123457", "1234.57", "0", "-98765432", "-", "-"]
+    assert capsys.readouterr().out.split() == ["n", *expected_cells]
 
 
 @pytest.mark.parametrize("name", [question.name for question in questions.QUESTIONS])
-def test_every_question_has_analyse_command(made: Made, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    code, out, err = callboard(capsys, name, "--data", made.data, "--now", NOW.isoformat(), "--json")
+def test_every_question_has_analyse_command(
+    analysed: AnalysedLog, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    code, out, err = callboard(capsys, name, "--data", analysed.data, "--now", NOW.isoformat(), "--json")
     assert (code, err) == (0, "") and json.loads(out)
 
 
-def test_report_is_self_contained_page(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is well-formed, has a section for each question with plots, and loads nothing."""
-    given = ("-o", str(tmp_path / "x.html"), "--pictures", str(tmp_path), "--now", NOW.isoformat())
-    with pytest.raises(SystemExit) as ended:
-        report.main(["--data", str(made.data), "--history", str(made.table), *given])
-    assert not ended.value.code and "x.html: " in capsys.readouterr().out
+def test_report_is_self_contained_page(
+    analysed: AnalysedLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page is well-formed, has a section for each question with plots, and loads no other resources."""
+    arguments = ("-o", str(tmp_path / "x.html"), "--pictures", str(tmp_path), "--now", NOW.isoformat())
+    with pytest.raises(SystemExit) as exit_info:
+        report.main(["--data", str(analysed.data), "--history", str(analysed.table), *arguments])
+    assert not exit_info.value.code and "x.html: " in capsys.readouterr().out
     text = (tmp_path / "x.html").read_text()
     assert [text.count(f'<h2 id="{part.question}">') for part in report.SECTIONS] == [1] * len(report.SECTIONS)
-    assert f"{len(story())} records" in text and "<td>restless" not in text
+    assert f"{len(record_list())} records" in text and "<td>restless" not in text
     assert text.count("<svg") == len(list(tmp_path.glob("*.png"))) >= 5
     assert re.findall(r"<(?:script|link|img|iframe)|(?:src|href)=.(?!#)|url\((?!#)|@import", text) == []
     ids = re.findall(r'<g id="figure|clipPath id="([^"]+)"', text)
-    assert len([one for one in ids if one]) == len({one for one in ids if one})
+    assert len([element_id for element_id in ids if element_id]) == len(
+        {element_id for element_id in ids if element_id}
+    )
 
 
-def test_report_of_damaged_log_counts_damage(spark: SparkSession, made: Made, tmp_path: Path) -> None:
+def test_report_of_damaged_log_counts_damage(spark: SparkSession, analysed: AnalysedLog, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    shutil.copytree(made.data, data)
+    shutil.copytree(analysed.data, data)
     file = next(data.glob("__consumer_offsets-*/*0.log"))
     content = file.read_bytes()
     file.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
-    wanted = questions.QueryInput(data, None, None, None, NOW)
-    found = wanted.records(spark)
-    facts = report._facts(found, wanted)
+    query_input = questions.QueryInput(data, None, None, None, NOW)
+    records = query_input.records(spark)
+    facts = report._facts(records, query_input)
     assert facts[-1] == "Not counted: 1 damaged place of the log."
-    assert facts[1].startswith(f"{found.where('timestamp is not null').count():,} records, ")
-    assert "Not counted" not in str(report._facts(made.records, wanted))
+    assert facts[1].startswith(f"{records.where('timestamp is not null').count():,} records, ")
+    assert "Not counted" not in str(report._facts(analysed.records, query_input))
 
 
 def test_report_escapes_names() -> None:
     columns = (Column("group", "<b>"), Column("n", "n", is_number=True))
-    shown = page.page("<t>", ["a < b"], [("x", "&")], page.table(Table(columns, [("<script>", 1234)]), "<rest>"))
-    assert "<script>" not in shown and "&lt;script&gt;" in shown and "1,234" in shown and "<rest>" not in shown
+    html = page.page("<t>", ["a < b"], [("x", "&")], page.table(Table(columns, [("<script>", 1234)]), "<rest>"))
+    assert "<script>" not in html and "&lt;script&gt;" in html and "1,234" in html and "<rest>" not in html
     rows: Any = [{"group": "$a_b$", "commits": 3, "idle_share": None}]
-    drawn = plots.commits(rows)
-    assert drawn is not None and plots.svg("x", *drawn).startswith("<svg")
+    svg = plots.commits(rows)
+    assert svg is not None and plots.svg("x", *svg).startswith("<svg")
 
 
 def test_report_escapes_control_characters() -> None:
@@ -312,40 +318,45 @@ def test_report_escapes_control_characters() -> None:
     name = "a\x00\x1b[31m\x9b\u202e$"
     cells = page.table(Table((Column("group", "group"),), [(name,)]), "")
     rows: Any = [{"group": name, "commits": 3, "idle_share": None}]
-    drawn = plots.commits(rows)
-    assert drawn is not None
-    for text in (cells, plots.svg("x", *drawn)):
-        assert sorted({one for one in text if not (one.isprintable() or one == "\n")}) == []
+    svg = plots.commits(rows)
+    assert svg is not None
+    for text in (cells, plots.svg("x", *svg)):
+        assert sorted({character for character in text if not (character.isprintable() or character == "\n")}) == []
     assert r"a\x00\x1b[31m\x9b\u202e$" in cells
 
 
-def test_report_without_matplotlib_is_refused_before_spark_starts(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_without_matplotlib_is_refused_before_spark_starts(
+    analysed: AnalysedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
     with pytest.raises(StartError, match="need matplotlib"):
-        report.main(["--data", str(made.data)])
+        report.main(["--data", str(analysed.data)])
     with pytest.raises(StartError, match="bad --output: found no folder"):
         monkeypatch.setattr(plots, "find_spec", lambda name: name)
-        report.main(["--data", str(made.data), "-o", str(made.data / "absent" / "x.html")])
+        report.main(["--data", str(analysed.data), "-o", str(analysed.data / "absent" / "x.html")])
     with pytest.raises(StartError, match="found a folder, expected the name of a file"):
-        report.main(["--data", str(made.data), "-o", str(made.data)])
+        report.main(["--data", str(analysed.data), "-o", str(analysed.data)])
 
 
 @pytest.mark.parametrize("command", ["history", "analyse", "report"])
 def test_analyse_without_extra_names_extra_to_install(command: str) -> None:
     program = f"import sys; sys.modules['pyspark'] = None; sys.argv[1:] = ['{command}', '--help']"
     program += "; from callboard.runtime.cli.main import main; main()"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert "pyspark is missing" in done.stderr and "pip install 'callboard[spark]'" in done.stderr
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert completed.returncode == 2 and completed.stderr.count("\n") == 1
+    assert "pyspark is missing" in completed.stderr and "pip install 'callboard[spark]'" in completed.stderr
 
 
 def test_analyse_with_invalid_arguments_is_refused(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    analysed: AnalysedLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    refused = [callboard(capsys, "gaps", *more) for more in ((), ("--data", tmp_path), ("--history", tmp_path))]
+    refused = [
+        callboard(capsys, "gaps", *extra_arguments)
+        for extra_arguments in ((), ("--data", tmp_path), ("--history", tmp_path))
+    ]
     assert [code for code, _, _ in refused] == [2, 2, 2]
     assert "expected --data DIR" in refused[0][2] and "found neither callboard.json" in refused[1][2]
     assert "found no history" in refused[2][2]
     (tmp_path / "x.csv").mkdir()
-    assert "found a folder" in callboard(capsys, "gaps", "--data", made.data, "-o", tmp_path / "x.csv")[2]
-    assert "bad --now 'noon'" in callboard(capsys, "gaps", "--data", made.data, "--now", "noon")[2]
+    assert "found a folder" in callboard(capsys, "gaps", "--data", analysed.data, "-o", tmp_path / "x.csv")[2]
+    assert "bad --now 'noon'" in callboard(capsys, "gaps", "--data", analysed.data, "--now", "noon")[2]

@@ -69,7 +69,7 @@ def log(tmp_path: Path) -> WrittenLog:
 
 def rounds(chance: random.Random, count: int, first: int = 0) -> list[tuple[int, list[Entry]]]:
     """Commits, deletions, generations and transactions over four days."""
-    made: list[tuple[int, list[Entry]]] = []
+    batches: list[tuple[int, list[Entry]]] = []
     for number in range(first, first + count):
         time_ms = START_MS + number * DAY_MS // 10
         log_partition = chance.randrange(2)
@@ -79,10 +79,10 @@ def rounds(chance: random.Random, count: int, first: int = 0) -> list[tuple[int,
             records = [generation("g", number, time_ms, one=[("t", 0)])]
         elif chance.random() < 0.2:
             records = [commit("g", "u", 0, number, time_ms, producer=7)]
-            made.append((time_ms, [Entry(log_partition, tuple(records))]))
+            batches.append((time_ms, [Entry(log_partition, tuple(records))]))
             records = [end(7, chance.random() < 0.5)]
-        made.append((time_ms, [Entry(log_partition, tuple(records))]))
-    return made
+        batches.append((time_ms, [Entry(log_partition, tuple(records))]))
+    return batches
 
 
 def test_keep_copies_each_record_of_closed_segments_once(spark: SparkSession, log: WrittenLog, tmp_path: Path) -> None:
@@ -106,16 +106,16 @@ def test_keep_copies_each_record_of_closed_segments_once(spark: SparkSession, lo
 def test_table_contains_records_removed_by_later_compaction(
     spark: SparkSession, log: WrittenLog, tmp_path: Path
 ) -> None:
-    everything = records_in_log(log.data)
+    all_records = records_in_log(log.data)
     keep(spark, log.data, tmp_path / "table")
     for folder in partition_folders(log.data).values():
         assert compact(Disk(), folder, ALWAYS) is not None
-    assert len(records_in_log(log.data)) < len(everything)
+    assert len(records_in_log(log.data)) < len(all_records)
     log.write(*rounds(random.Random(3), 20, first=40))
     later = records_in_log(log.data)
     keep(spark, log.data, tmp_path / "table")
     table = HistoryTable.open(tmp_path / "table")
-    assert records_in_table(table.rows(spark)) == everything | later
+    assert records_in_table(table.rows(spark)) == all_records | later
     assert table.progress().complete_since_ms == 0
 
 
@@ -136,7 +136,7 @@ def test_keep_with_other_formats(spark: SparkSession, log: WrittenLog, tmp_path:
     assert records_in_table(HistoryTable.open(tmp_path / "table").rows(spark)) == records_in_log(log.data)
 
 
-# Killed --------------------------------------------------------------------------------------------------------------
+# Kills ---------------------------------------------------------------------------------------------------------------
 
 
 class Local:
@@ -150,7 +150,7 @@ class Local:
         patch.setattr(HistoryTable, "count_rows", lambda table, spark, firsts: self._written(table, firsts))
 
     def _write(self, spark: Any, table: HistoryTable, takes: Sequence[Any]) -> None:
-        """As Spark: all files of a folder at a time, over what lies there."""
+        """As Spark: write all files of a folder, and replace existing ones."""
         for take in takes:
             scan = PartitionScan(
                 Disk(), take.folder, take.log_partition, Options("", kinds=HISTORY_KINDS, is_permissive=True)
@@ -165,12 +165,12 @@ class Local:
                 shutil.rmtree(folder, ignore_errors=True)
                 self.disk.step()
                 folder.mkdir(parents=True)
-                places = [[row["log_partition"], row["log_offset"]] for row in mine]
-                (folder / f"part-{self.disk.changes}.json").write_text(json.dumps(places))
+                positions = [[row["log_partition"], row["log_offset"]] for row in mine]
+                (folder / f"part-{self.disk.changes}.json").write_text(json.dumps(positions))
 
     def _written(self, table: HistoryTable, firsts: dict[int, int]) -> dict[int, tuple[int, int]]:
-        found = {number: places_in(table, number, first) for number, first in firsts.items()}
-        return {number: (len(places), len(set(places))) for number, places in found.items()}
+        positions_by_log = {number: places_in(table, number, first) for number, first in firsts.items()}
+        return {number: (len(positions), len(set(positions))) for number, positions in positions_by_log.items()}
 
     def keep(self, data: Path, table: Path, changes: int | None = None) -> None:
         self.disk = KillingDisk(changes)
@@ -182,13 +182,13 @@ def places_in(table: HistoryTable, number: int | None = None, first: int | None 
     """The committed records in the files that ``Local`` writes."""
     names = [f"log_partition={'*' if number is None else number}", f"from_offset={'*' if first is None else first}"]
     files = table.path.glob("/".join(["day=*", *names, "*.json"]))
-    return [tuple(place) for file in files for place in json.loads(file.read_text())]
+    return [tuple(position) for file in files for position in json.loads(file.read_text())]
 
 
 def counting(table: Path) -> list[tuple[int, int]]:
-    made = HistoryTable.open(table)
-    taken_to = made.progress().taken_to
-    return [place for place in places_in(made) if place[1] < taken_to.get(place[0], 0)]
+    history_table = HistoryTable.open(table)
+    taken_to = history_table.progress().taken_to
+    return [position for position in places_in(history_table) if position[1] < taken_to.get(position[0], 0)]
 
 
 def compact_all(data: Path) -> None:
@@ -203,7 +203,7 @@ def test_keep_killed_at_any_step_and_rerun_has_each_record_once(
     local = Local(monkeypatch)
     local.keep(log.data, tmp_path / "table")
     log.write(*rounds(random.Random(5), 30, first=40))
-    everything, step, is_killed = records_in_log(log.data), 0, True
+    all_records, step, is_killed = records_in_log(log.data), 0, True
     while is_killed:
         here = tmp_path / f"killed-{step}"
         shutil.copytree(log.data, here / "data")
@@ -214,14 +214,14 @@ def test_keep_killed_at_any_step_and_rerun_has_each_record_once(
         except Killed:
             step += 1
         compact_all(here / "data")
-        assert set(counting(here / "table")) <= everything.keys()
+        assert set(counting(here / "table")) <= all_records.keys()
         again = WrittenLog.__new__(WrittenLog)
         again.__dict__ |= {**log.__dict__, "data": here / "data"}
         again.write(*rounds(random.Random(6), 20, first=70))
         later = records_in_log(here / "data")
         local.keep(here / "data", here / "table")
-        found = counting(here / "table")
-        assert sorted(found) == sorted(everything.keys() | later.keys()), f"killed at step {step}"
+        counts = counting(here / "table")
+        assert sorted(counts) == sorted(all_records.keys() | later.keys()), f"killed at step {step}"
     assert step > 20
 
 
@@ -230,7 +230,7 @@ def test_first_keep_killed_at_any_step_and_rerun_has_each_record_once(
 ) -> None:
     """The run creates the table and the mark; compaction after the mark loses nothing."""
     local, step, is_killed = Local(monkeypatch), 0, True
-    everything = records_in_log(log.data)
+    all_records = records_in_log(log.data)
     while is_killed:
         here = tmp_path / f"killed-{step}"
         shutil.copytree(log.data, here / "data")
@@ -241,10 +241,10 @@ def test_first_keep_killed_at_any_step_and_rerun_has_each_record_once(
             step += 1
         is_marked = history.read_history_mark(Disk(), here / "data") is not None
         compact_all(here / "data")
-        expected = everything if is_marked else records_in_log(here / "data")
+        expected = all_records if is_marked else records_in_log(here / "data")
         local.keep(here / "data", here / "table")
-        found = counting(here / "table")
-        assert sorted(found) == sorted(expected), f"killed at step {step}"
+        counts = counting(here / "table")
+        assert sorted(counts) == sorted(expected), f"killed at step {step}"
     assert step > 20
 
 
@@ -255,12 +255,12 @@ def test_keep_killed_during_spark_commit_and_rerun_has_each_record_once(
     table, module = tmp_path / "table", sys.modules["callboard.spark.history.keep"]
     write: Callable[..., None] = module.write_rows
 
-    def die(session: SparkSession, made: HistoryTable, takes: Sequence[Any]) -> None:
-        write(session, made, takes)
-        folders = sorted(made.path.glob("day=*/log_partition=*/from_offset=*"))
+    def die(session: SparkSession, history_table: HistoryTable, takes: Sequence[Any]) -> None:
+        write(session, history_table, takes)
+        folders = sorted(history_table.path.glob("day=*/log_partition=*/from_offset=*"))
         for folder in folders[::2]:
             shutil.rmtree(folder)
-        (made.path / ".spark-staging-1" / "day=2025-11-21").mkdir(parents=True)
+        (history_table.path / ".spark-staging-1" / "day=2025-11-21").mkdir(parents=True)
         raise Killed
 
     with monkeypatch.context() as patch:
@@ -285,7 +285,7 @@ def test_leftovers_of_killed_keep_are_removed_when_next_run_finds_fewer_records(
     """History was off and compaction continued, so days that the killed run wrote have no records any more."""
     table, module = tmp_path / "table", sys.modules["callboard.spark.history.keep"]
     keep(spark, log.data, table)
-    before = records_in_log(log.data)
+    records_before = records_in_log(log.data)
     log.write(*rounds(random.Random(5), 30, first=40))
 
     def die(*_: Any) -> None:
@@ -295,12 +295,12 @@ def test_leftovers_of_killed_keep_are_removed_when_next_run_finds_fewer_records(
         patch.setattr(module.HistoryTable, "make_durable", die)
         with pytest.raises(Killed):
             keep(spark, log.data, table)
-    left = {path.name for path in table.glob("day=*/*/from_offset=*")} - {"from_offset=0"}
-    assert left
+    remaining_folders = {path.name for path in table.glob("day=*/*/from_offset=*")} - {"from_offset=0"}
+    assert remaining_folders
     history.remove_history_mark(Disk(), log.data)
     compact_all(log.data)
     keep(spark, log.data, table)
-    assert records_in_table(HistoryTable.open(table).rows(spark)) == before | records_in_log(log.data)
+    assert records_in_table(HistoryTable.open(table).rows(spark)) == records_before | records_in_log(log.data)
     raw = spark.read.parquet(str(table))
     assert raw.count() == raw.select("log_partition", "log_offset").distinct().count()
 
@@ -339,7 +339,7 @@ def test_compaction_stops_at_end_of_history(log: WrittenLog) -> None:
     history.write_history_mark(disk, log.data, mark(log.data, p0=bases[2] + 0))
     draft = compact(disk, folder, ALWAYS)
     assert draft is not None and draft.manifest.clean_end == bases[2]
-    assert run(CompactionJob(folder, ALWAYS)).status == "compacted"  # tombstones, whose time is over
+    assert run(CompactionJob(folder, ALWAYS)).status == "compacted"  # expired tombstones
     report = run(CompactionJob(folder, ALWAYS))
     assert report.status == "waiting" and f"up to offset {bases[2]}; run callboard history keep" in report.reason
     assert history.remove_history_mark(disk, log.data) and not history.remove_history_mark(disk, log.data)
@@ -355,7 +355,7 @@ def test_compaction_of_partition_without_history_waits(log: WrittenLog) -> None:
 
 
 def test_compaction_before_first_keep_stays_valid(log: WrittenLog) -> None:
-    """Nothing compacted is in the history yet: there is nothing to plan, not even expiring tombstones."""
+    """The history has no records of these segments yet, so no compaction is planned, even of expired tombstones."""
     folder = log.folder(0)
     assert compact(Disk(), folder, ALWAYS._replace(delete_retention_ms=DAY_MS)) is not None
     history.write_history_mark(Disk(), log.data, mark(log.data, p0=1))
@@ -390,8 +390,10 @@ def test_keep_after_compaction_reports_missing_records(
     assert compact(Disk(), log.folder(0), ALWAYS, clock=lambda: LATE_MS) is not None
     _, out, err = callboard(capsys, "keep", "--data", log.data, "--to", tmp_path / "table")
     table = HistoryTable.open(tmp_path / "table")
-    taken, rows = sum(table.progress().taken_to.values()), table.rows(spark).count()
-    assert f"{taken - rows:,} older records had already been removed by compaction" in out and taken > rows
+    record_count, rows = sum(table.progress().taken_to.values()), table.rows(spark).count()
+    assert (
+        f"{record_count - rows:,} older records had already been removed by compaction" in out and record_count > rows
+    )
     assert err == ""
     assert table.progress().complete_since_ms == LATE_MS
     assert records_in_table(table.rows(spark)) == records_in_log(log.data)
@@ -416,7 +418,7 @@ def test_unreadable_mark_stops_compaction(log: WrittenLog) -> None:
 
 def callboard(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
     try:
-        code: Any = commands.main([str(each) for each in arguments])
+        code: Any = commands.main([str(argument) for argument in arguments])
     except StartError as error:
         return 2, capsys.readouterr().out, f"{error}\n"
     except SystemExit as exit:
@@ -450,7 +452,7 @@ def test_keep_off_and_status_commands(
     assert "nothing new" in callboard(capsys, "keep", "--data", log.data, "--to", tmp_path / "table")[1]
     status = json.loads(callboard(capsys, "status", "--data", log.data, "--json")[1])
     assert status["table"] == str(tmp_path / "table")
-    assert all(one["taken_to"] == one["closed_to"] > 0 for one in status["partitions"])
+    assert all(partition["taken_to"] == partition["closed_to"] > 0 for partition in status["partitions"])
     assert "history is off; compaction no longer waits" in callboard(capsys, "off", "--data", log.data)[1]
     assert "there was no history" in callboard(capsys, "off", "--data", log.data)[1]
     assert history.read_history_mark(Disk(), log.data) is None
@@ -474,10 +476,10 @@ def test_history_commands_with_invalid_arguments_are_refused(
     assert "at most one of --json" in refused("as-of", "--table", table, "--at", "1h", "--json", "--csv")
     assert "ends in .csv or .parquet" in refused("as-of", "--table", table, "--at", "1h", "-o", "x.txt")
     assert f"its history goes to {table}" in refused("keep", "--data", data, "--to", tmp_path / "other")
-    other = WrittenLog(tmp_path / "other-data")
-    other.write(*rounds(random.Random(1), 10))
-    assert "found the history of cluster" in refused("keep", "--data", other.data, "--to", table)
-    assert "found the data of cluster" in refused("as-of", "--table", table, "--at", "1h", "--data", other.data)
+    other_log = WrittenLog(tmp_path / "other-data")
+    other_log.write(*rounds(random.Random(1), 10))
+    assert "found the history of cluster" in refused("keep", "--data", other_log.data, "--to", table)
+    assert "found the data of cluster" in refused("as-of", "--table", table, "--at", "1h", "--data", other_log.data)
     with HistoryTable.open(table).exclusive_writer():
         assert "another callboard history writes to it" in refused("keep", "--data", data, "--to", table)
     file = table / "_callboard" / "table.json"

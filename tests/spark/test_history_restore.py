@@ -57,11 +57,11 @@ class History:
         keep(spark, server.data, table)
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        shown = [*arguments, "--table", str(self.table), "--bootstrap-server", self._server.bootstrap]
+        command_arguments = [*arguments, "--table", str(self.table), "--bootstrap-server", self._server.bootstrap]
         if arguments[0] == "restore":
-            shown += ["--data", str(self._server.data)]
+            command_arguments += ["--data", str(self._server.data)]
         try:
-            code: Any = commands.main(shown)
+            code: Any = commands.main(command_arguments)
         except StartError as error:
             return 2, self._capsys.readouterr().out, str(error)
         except SystemExit as exit:
@@ -69,18 +69,21 @@ class History:
         return int(code or 0), *self._capsys.readouterr()
 
     def now(self, group: str, **offsets: int) -> str:
-        """The present, when the log's files have these offsets."""
+        """The current time, once the log's files contain these offsets."""
 
         def written() -> dict[str, int]:
             live = [live_offsets(folder) for folder in partition_folders(self._server.data).values()]
             return {
-                f"{key[1]}_{key[2]}": value[1].offset for one in live for key, value in one.items() if key[0] == group
+                f"{key[1]}_{key[2]}": value[1].offset
+                for group_offsets in live
+                for key, value in group_offsets.items()
+                if key[0] == group
             }
 
-        wait_until(written, lambda found: found == offsets, "that the log's files have the commits")
-        moment = datetime.now(UTC).isoformat()
-        time.sleep(0.002)  # the log knows milliseconds
-        return moment
+        wait_until(written, lambda offsets_in_log: offsets_in_log == offsets, "that the log's files have the commits")
+        now = datetime.now(UTC).isoformat()
+        time.sleep(0.002)  # times in the log have a resolution of 1 ms
+        return now
 
     def committed(self, group: str) -> dict[str, int]:
         lines = self.groups("offsets", group, "--json").json
@@ -102,14 +105,14 @@ def history(
 def test_restore_and_undo_change_offsets(history: History) -> None:
     """Earlier offsets are restored, later ones kept; undo reverts only the offsets that were written."""
     history.groups.commit("shop", orders_0=5, orders_1=7)
-    moment = history.now("shop", orders_0=5, orders_1=7)
+    time = history.now("shop", orders_0=5, orders_1=7)
     history.groups.commit("shop", orders_0=50, refunds_0=3)
 
-    code, out, err = history("restore", "--group", "shop", "--at", moment, "--dry-run")
+    code, out, err = history("restore", "--group", "shop", "--at", time, "--dry-run")
     assert (code, err) == (0, "") and "dry run: group 'shop': 1 offset written" in out
     assert history.committed("shop") == {"orders_0": 50, "orders_1": 7, "refunds_0": 3} and history.notes() == []
 
-    code, out, _ = history("restore", "--group", "shop", "--at", moment, "--reason", "a bad release")
+    code, out, _ = history("restore", "--group", "shop", "--at", time, "--reason", "a bad release")
     assert code == 0 and "group 'shop': 1 offset written, and verified" in out
     undo = out.rpartition("callboard history ")[2].split()
     assert undo[:3] == ["undo", "--table", str(history.table)]
@@ -123,7 +126,7 @@ def test_restore_and_undo_change_offsets(history: History) -> None:
 
     assert history("undo", "--reason", "it was not that")[0] == 0
     assert history.committed("shop") == {"orders_0": 50, "orders_1": 7, "refunds_0": 3}
-    assert [one.of for one in history.notes()] == ["", note.change_id]
+    assert [note.of for note in history.notes()] == ["", note.change_id]
     code, _, err = history("undo")
     assert (code, err) == (1, "callboard: there is no restore that could be undone\n")
     assert "was undone already" in history("undo", "--id", note.change_id)[2]
@@ -132,21 +135,21 @@ def test_restore_and_undo_change_offsets(history: History) -> None:
 
 def test_restore_to_another_group_and_undo_removes_its_offsets(history: History) -> None:
     history.groups.commit("shop", orders_0=5)
-    moment = history.now("shop", orders_0=5)
-    code, out, _ = history("restore", "--group", "shop", "--at", moment, "--to", "copy", "--json")
+    time = history.now("shop", orders_0=5)
+    code, out, _ = history("restore", "--group", "shop", "--at", time, "--to", "copy", "--json")
     assert code == 0 and json.loads(out)["group"] == "copy"
     assert history.committed("copy") == {"orders_0": 5}
     assert history("undo")[0] == 0
-    assert history("restore", "--group", "shop", "--at", moment)[1].endswith("has these offsets already\n")
+    assert history("restore", "--group", "shop", "--at", time)[1].endswith("has these offsets already\n")
     with Cluster(parse_address("", history.groups.server.bootstrap), DEADLINE_S) as cluster:
         assert cluster.committed("copy") == {}
 
 
 def test_undo_after_other_commits_is_refused(history: History) -> None:
     history.groups.commit("shop", orders_0=5)
-    moment = history.now("shop", orders_0=5)
+    time = history.now("shop", orders_0=5)
     history.groups.commit("shop", orders_0=50)
-    assert history("restore", "--group", "shop", "--at", moment)[0] == 0
+    assert history("restore", "--group", "shop", "--at", time)[0] == 0
     history.groups.commit("shop", orders_0=6)
     code, _, err = history("undo")
     assert code == 1 and "has changed since: orders:0 is at 6, expected the offsets written by restore" in err
@@ -158,13 +161,13 @@ def test_undo_after_other_commits_is_refused(history: History) -> None:
 def test_restore_of_group_with_members_is_refused_without_fence(history: History) -> None:
     """The static member is removed, and its commits are refused."""
     history.groups.commit("shop", orders_0=5)
-    moment = history.now("shop", orders_0=5)
+    time = history.now("shop", orders_0=5)
     history.groups.commit("shop", orders_0=50)
     history.groups.add_static_member("shop", assigned(orders=[0]))
-    code, _, err = history("restore", "--group", "shop", "--at", moment)
+    code, _, err = history("restore", "--group", "shop", "--at", time)
     assert code == 1 and "group 'shop' is Stable with 1 member" in err and "--fence" in err
     assert history.committed("shop") == {"orders_0": 50} and history.notes() == []
-    assert history("restore", "--group", "shop", "--at", moment, "--fence")[0] == 0
+    assert history("restore", "--group", "shop", "--at", time, "--fence")[0] == 0
     assert history.committed("shop") == {"orders_0": 5}
     assert members_of(history.groups.wire, "shop") == []
 
@@ -174,7 +177,7 @@ def test_fenced_consumer_continues_at_restored_offset(history: History) -> None:
     from confluent_kafka import Consumer
 
     history.groups.commit("live", orders_0=5, orders_1=5)
-    moment = history.now("live", orders_0=5, orders_1=5)
+    time = history.now("live", orders_0=5, orders_1=5)
     settings = {"bootstrap.servers": history.groups.server.bootstrap, "group.id": "live", "enable.auto.commit": False}
     consumer = Consumer({**settings, "heartbeat.interval.ms": 200, "session.timeout.ms": 6000})
     read_from: list[int] = []
@@ -192,8 +195,10 @@ def test_fenced_consumer_continues_at_restored_offset(history: History) -> None:
     thread = threading.Thread(target=consume)
     thread.start()
     try:
-        wait_until(lambda: history.committed("live"), lambda found: found["orders_0"] == 100, "that it has read all")
-        code, _, err = history("restore", "--group", "live", "--at", moment, "--fence")
+        wait_until(
+            lambda: history.committed("live"), lambda committed: committed["orders_0"] == 100, "that it has read all"
+        )
+        code, _, err = history("restore", "--group", "live", "--at", time, "--fence")
         assert code == 0, err
         wait_until(lambda: read_from.count(5), lambda count: count == 2, "that it reads offset 5 again")
     finally:
@@ -209,10 +214,10 @@ def test_restore_errors_are_one_line(
     assert code == 1 and "group 'nobody' had no offsets at" in err
     assert history("restore", "--group", "shop", "--at", "noon")[0] == 2
     assert history("undo", "--bootstrap-server", "127.0.0.1:1")[2].startswith("callboard: there is no restore")
-    monkeypatch.setattr(commands, "session", None)  # it is said before Spark is asked for anything
-    given = ("restore", "--table", str(history.table), "--group", "x", "--at", "1h", "-b", "127.0.0.1:1")
-    for more in ((), ("--dry-run",), ("--fence",)):
-        assert commands.main([*given, *more]) == 1
+    monkeypatch.setattr(commands, "session", None)  # the error is reported before Spark starts
+    arguments = ("restore", "--table", str(history.table), "--group", "x", "--at", "1h", "-b", "127.0.0.1:1")
+    for extra_arguments in ((), ("--dry-run",), ("--fence",)):
+        assert commands.main([*arguments, *extra_arguments]) == 1
         assert capsys.readouterr().err.startswith("callboard: cannot reach 127.0.0.1:1")
 
 
@@ -241,13 +246,13 @@ def test_plan_undo_after_interrupted_restore() -> None:
 def test_undo_of_undo_makes_restore_effective_again() -> None:
     undo = NOTE._replace(change_id="u1", what="undo", of="abc", ended="done")
     again = undo._replace(change_id="u2", of="u1")
-    done = NOTE._replace(ended="done")
+    ended_note = NOTE._replace(ended="done")
     with pytest.raises(ClientError, match="no restore that could be undone"):
-        find_change_to_undo({"abc": done, "u1": undo}, None)
-    assert find_change_to_undo({"abc": done, "u1": undo, "u2": again}, None) == done
+        find_change_to_undo({"abc": ended_note, "u1": undo}, None)
+    assert find_change_to_undo({"abc": ended_note, "u1": undo, "u2": again}, None) == ended_note
     with pytest.raises(ClientError, match="'u1' was already undone"):
-        find_change_to_undo({"abc": done, "u1": undo, "u2": again}, "u1")
-    assert find_change_to_undo({"abc": done, "u1": undo._replace(ended="failed: x")}, None) == done
+        find_change_to_undo({"abc": ended_note, "u1": undo, "u2": again}, "u1")
+    assert find_change_to_undo({"abc": ended_note, "u1": undo._replace(ended="failed: x")}, None) == ended_note
 
 
 def test_changes_file_torn_at_any_byte_is_readable(tmp_path: Path) -> None:
@@ -258,10 +263,10 @@ def test_changes_file_torn_at_any_byte_is_readable(tmp_path: Path) -> None:
     record_start(table, NOTE)
     record_end(table, "abc", "done")
     file = tmp_path / "_callboard" / "changes.jsonl"
-    whole = file.read_bytes()
+    content = file.read_bytes()
     assert read_changes(table) == {"abc": NOTE._replace(ended="done")}
-    for size in range(whole.index(b"\n") + 1, len(whole)):
-        file.write_bytes(whole[:size])
+    for size in range(content.index(b"\n") + 1, len(content)):
+        file.write_bytes(content[:size])
         assert read_changes(table) == {"abc": NOTE}
         record_end(table, "abc", "failed: why")
         assert read_changes(table) == {"abc": NOTE._replace(ended="failed: why")}

@@ -40,7 +40,7 @@ def at(hour: float) -> int:
 
 
 @pytest.fixture(scope="module")
-def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> WrittenLog:
+def written_log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> WrittenLog:
     """A day of a group: one member, then two; a committed and an aborted transaction; a deletion."""
     written = WrittenLog(tmp_path_factory.mktemp("story") / "data", segment_bytes=300)
     rounds: list[tuple[float, Any]] = [
@@ -66,16 +66,16 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Writ
     return written
 
 
-def table_of(story: WrittenLog) -> Path:
-    return story.data.parent / "table"
+def table_of(written_log: WrittenLog) -> Path:
+    return written_log.data.parent / "table"
 
 
 def offsets(frame: DataFrame) -> dict[str, tuple[int, str | None]]:
     """By ``topic-partition``: the offset and the owner; fails if a key occurs twice."""
     rows = frame.select("topic", "partition", "offset", "owner").collect()
-    found = {f"{row.topic}-{row.partition}": (row.offset, row.owner) for row in rows}
-    assert len(found) == len(rows)
-    return found
+    offsets = {f"{row.topic}-{row.partition}": (row.offset, row.owner) for row in rows}
+    assert len(offsets) == len(rows)
+    return offsets
 
 
 @pytest.mark.parametrize(
@@ -92,17 +92,17 @@ def offsets(frame: DataFrame) -> dict[str, tuple[int, str | None]]:
     ],
 )
 def test_as_of_returns_offsets_and_owners_at_time(
-    spark: SparkSession, story: WrittenLog, hour: float, expected: dict[str, Any]
+    spark: SparkSession, written_log: WrittenLog, hour: float, expected: dict[str, Any]
 ) -> None:
     """With the data folder, since the last hours are in the open segment."""
-    frame = as_of(spark, table_of(story), at(hour), groups=["shop"], data=story.data)
+    frame = as_of(spark, table_of(written_log), at(hour), groups=["shop"], data=written_log.data)
     assert offsets(frame) == expected
     assert tuple(frame.columns) == AS_OF_COLUMNS
 
 
-def test_as_of_returns_all_columns_of_commit(spark: SparkSession, story: WrittenLog) -> None:
-    moment = datetime.fromtimestamp(at(4.5) / 1000, UTC)
-    frame = as_of(spark, table_of(story), moment, data=story.data).where("topic = 'orders' and partition = 0")
+def test_as_of_returns_all_columns_of_commit(spark: SparkSession, written_log: WrittenLog) -> None:
+    time = datetime.fromtimestamp(at(4.5) / 1000, UTC)
+    frame = as_of(spark, table_of(written_log), time, data=written_log.data).where("topic = 'orders' and partition = 0")
     times = {name: f"unix_millis({name})" for name in ("commit_timestamp", "timestamp")}
     names = [times.get(name, name) for name in AS_OF_COLUMNS]
     rows = {row[0]: tuple(row)[1:] for row in frame.selectExpr(*names).collect()}
@@ -111,14 +111,14 @@ def test_as_of_returns_all_columns_of_commit(spark: SparkSession, story: Written
     assert rows.pop("other")[2] == 5 and not rows
 
 
-def test_as_of_with_time_without_zone_is_refused(spark: SparkSession, story: WrittenLog) -> None:
+def test_as_of_with_time_without_zone_is_refused(spark: SparkSession, written_log: WrittenLog) -> None:
     with pytest.raises(ValueError, match="without a zone"):
-        as_of(spark, table_of(story), datetime(2025, 11, 21, 12))
+        as_of(spark, table_of(written_log), datetime(2025, 11, 21, 12))
 
 
-def test_diff_returns_changes_between_times(spark: SparkSession, story: WrittenLog) -> None:
+def test_diff_returns_changes_between_times(spark: SparkSession, written_log: WrittenLog) -> None:
     def changes(before: float, after: float) -> dict[str, tuple[Any, ...]]:
-        frame = diff(spark, table_of(story), at(before), at(after), groups=["shop"], data=story.data)
+        frame = diff(spark, table_of(written_log), at(before), at(after), groups=["shop"], data=written_log.data)
         names = ("change", "moved", "before_offset", "after_offset", "before_owner", "after_owner")
         return {f"{row.topic}-{row.partition}": tuple(row[name] for name in names) for row in frame.collect()}
 
@@ -136,7 +136,7 @@ def test_diff_returns_changes_between_times(spark: SparkSession, story: WrittenL
 
 def replay(data: Path, limit_ms: int) -> dict[Key, tuple[int, str | None]]:
     """The same state by a simple replay in log order."""
-    found: dict[Key, tuple[int, str | None]] = {}
+    expected: dict[Key, tuple[int, str | None]] = {}
     for folder in partition_folders(data).values():
         newest: dict[Key, tuple[int, int | None, str | None]] = {}
         pending: dict[int, list[tuple[Key, tuple[int, int | None, str | None]]]] = {}
@@ -158,20 +158,20 @@ def replay(data: Path, limit_ms: int) -> dict[Key, tuple[int, str | None]]:
                     pending.setdefault(record.producer_id, []).append((key, value))
                 else:
                     newest[key] = value
-        found |= {key: (offset, owner) for key, (_, offset, owner) in newest.items() if offset is not None}
-    return found
+        expected |= {key: (offset, owner) for key, (_, offset, owner) in newest.items() if offset is not None}
+    return expected
 
 
 def owners_of(record: GroupRecord) -> dict[tuple[str, int], str]:
     """In these tests a member with partitions a and b is called ``a-b``."""
     members = record.value.members if record.value else ()
-    return {("t", int(part)): one.member_id for one in members for part in one.member_id.split("-")}
+    return {("t", int(part)): member.member_id for member in members for part in member.member_id.split("-")}
 
 
 def test_as_of_equals_replay(spark: SparkSession, tmp_path: Path) -> None:
     """Hundreds of random records, some of which are compacted after they were kept, at random times."""
     chance = random.Random(11)
-    written, rounds, open_ones = WrittenLog(tmp_path / "data", segment_bytes=900), [], set()
+    written, rounds, open_producers = WrittenLog(tmp_path / "data", segment_bytes=900), [], set()
     for number in range(400):
         group = chance.choice(("a", "b", "c"))
         record: Any = commit(group, "t", chance.randrange(4), chance.choice((number, number, None)))
@@ -183,11 +183,11 @@ def test_as_of_equals_replay(spark: SparkSession, tmp_path: Path) -> None:
         elif kind < 0.35:
             producer = chance.randrange(3)
             record = commit(group, "t", chance.randrange(4), number, producer=producer)
-            open_ones.add(("abc".index(group) % 2, producer))
-        elif kind < 0.45 and open_ones:
-            ended = chance.choice(sorted(open_ones))
-            open_ones.discard(ended)
-            rounds.append((at(number), [Entry(ended[0], (end(ended[1], chance.random() < 0.6),))]))
+            open_producers.add(("abc".index(group) % 2, producer))
+        elif kind < 0.45 and open_producers:
+            ended_producer = chance.choice(sorted(open_producers))
+            open_producers.discard(ended_producer)
+            rounds.append((at(number), [Entry(ended_producer[0], (end(ended_producer[1], chance.random() < 0.6),))]))
         rounds.append((at(number), [Entry("abc".index(group) % 2, (record,))]))
     written.write(*rounds)
     keep(spark, written.data, tmp_path / "table")
@@ -202,59 +202,74 @@ def test_as_of_equals_replay(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def callboard(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[str, str]:
-    with pytest.raises(SystemExit) as ended:
-        commands.main([str(each) for each in arguments])
-    assert not ended.value.code
+    with pytest.raises(SystemExit) as exit_info:
+        commands.main([str(argument) for argument in arguments])
+    assert not exit_info.value.code
     return capsys.readouterr()
 
 
 def test_as_of_command_prints_table_json_csv_and_writes_files(
-    spark: SparkSession, story: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, written_log: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    moment = datetime.fromtimestamp(at(2.5) / 1000, UTC).isoformat()
-    asked = ("as-of", "--table", table_of(story), "--data", story.data, "--group", "shop", "--at", moment)
-    lines = [line.split() for line in callboard(capsys, *asked)[0].splitlines()]
+    time = datetime.fromtimestamp(at(2.5) / 1000, UTC).isoformat()
+    arguments = ("as-of", "--table", table_of(written_log), "--data", written_log.data, "--group", "shop", "--at", time)
+    lines = [line.split() for line in callboard(capsys, *arguments)[0].splitlines()]
     assert [line[:4] for line in lines[1:]] == [["shop", "orders", "0", "10"], ["shop", "orders", "1", "20"]]
-    rows = json.loads(callboard(capsys, *asked, "--json")[0])
+    rows = json.loads(callboard(capsys, *arguments, "--json")[0])
     assert rows[0]["timestamp"] == "2025-11-21T06:40:00.000Z" and rows[0]["owner_client"] == "client-one"
-    assert [row["offset"] for row in csv.DictReader(io.StringIO(callboard(capsys, *asked, "--csv")[0]))] == ["10", "20"]
-    said, _ = callboard(capsys, *asked, "-o", tmp_path / "found.parquet")
-    assert said == f"2 rows in {tmp_path / 'found.parquet'}\n"
+    assert [row["offset"] for row in csv.DictReader(io.StringIO(callboard(capsys, *arguments, "--csv")[0]))] == [
+        "10",
+        "20",
+    ]
+    output, _ = callboard(capsys, *arguments, "-o", tmp_path / "found.parquet")
+    assert output == f"2 rows in {tmp_path / 'found.parquet'}\n"
     assert [row.offset for row in spark.read.parquet(str(tmp_path / "found.parquet")).collect()] == [10, 20]
 
 
-def test_diff_command(spark: SparkSession, story: WrittenLog, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_command(spark: SparkSession, written_log: WrittenLog, capsys: pytest.CaptureFixture[str]) -> None:
     times = [datetime.fromtimestamp(at(hour) / 1000, UTC).isoformat() for hour in (2.5, 5.5)]
-    asked = ("diff", "--table", table_of(story), "--data", story.data, "--group", "shop", "--from", times[0])
-    rows = json.loads(callboard(capsys, *asked, "--to", times[1], "--json")[0])
+    arguments = (
+        "diff",
+        "--table",
+        table_of(written_log),
+        "--data",
+        written_log.data,
+        "--group",
+        "shop",
+        "--from",
+        times[0],
+    )
+    rows = json.loads(callboard(capsys, *arguments, "--to", times[1], "--json")[0])
     assert [(row["change"], row["moved"]) for row in rows] == [("forward", 2), ("back", -5)]
-    out, err = callboard(capsys, *asked, "--to", times[0])
+    out, err = callboard(capsys, *arguments, "--to", times[0])
     assert (out, err) == ("", "callboard: nothing is different\n")
 
 
 def test_as_of_with_damage_names_file(
-    spark: SparkSession, story: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, written_log: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Only for log partitions of the requested groups; restore then writes nothing."""
     data = tmp_path / "data"
-    shutil.copytree(story.data, data)
-    table = HistoryTable.open(table_of(story))
-    here, elsewhere = (next(one for one in map(str, range(99)) if partition_of(one, 2) == number) for number in (0, 1))
+    shutil.copytree(written_log.data, data)
+    table = HistoryTable.open(table_of(written_log))
+    here, elsewhere = (
+        next(group_id for group_id in map(str, range(99)) if partition_of(group_id, 2) == number) for number in (0, 1)
+    )
     file = log_files(Disk(), partition_folders(data)[0]).files[-1].path
     content = file.read_bytes()
     file.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:] + content)
     assert damaged_files(spark, table, data) == damaged_files(spark, table, data, [here]) == [str(file)]
-    assert damaged_files(spark, table, data, [elsewhere]) == damaged_files(spark, table, story.data) == []
-    with pytest.raises(SystemExit) as ended:
+    assert damaged_files(spark, table, data, [elsewhere]) == damaged_files(spark, table, written_log.data) == []
+    with pytest.raises(SystemExit) as exit_info:
         commands.main(["as-of", "--table", str(table.path), "--data", str(data), "--at", "0s", "--group", here])
-    assert ended.value.code == 3 and f"callboard: {file}: damaged" in capsys.readouterr().err
+    assert exit_info.value.code == 3 and f"callboard: {file}: damaged" in capsys.readouterr().err
     with pytest.raises(StartError, match="found no callboard"):
         commands.main(["as-of", "--table", str(table.path), "--data", str(tmp_path / "absent"), "--at", "0s"])
 
 
 def test_as_of_without_data_warns_about_open_segments(
-    spark: SparkSession, story: WrittenLog, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, written_log: WrittenLog, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ("as-of", "--table", table_of(story), "--at", "0s")
-    assert "has nothing of open segments; --data DIR adds them" in callboard(capsys, *asked)[1]
-    assert HistoryTable.open(table_of(story)).progress().taken_to[0] < 15
+    arguments = ("as-of", "--table", table_of(written_log), "--at", "0s")
+    assert "has nothing of open segments; --data DIR adds them" in callboard(capsys, *arguments)[1]
+    assert HistoryTable.open(table_of(written_log)).progress().taken_to[0] < 15

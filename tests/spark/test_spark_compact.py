@@ -65,18 +65,18 @@ def damage(folder: Path) -> Path:
 
 def test_compact_on_spark_gives_same_files_as_local_compaction(spark: SparkSession, tmp_path: Path) -> None:
     """Byte for byte, with the same report; live records are unchanged."""
-    one, other = generated(tmp_path / "one"), generated(tmp_path / "other")
-    states = [by_manifest(Disk(), folder) for folder in folders(one)]
+    first_log, second_log = generated(tmp_path / "one"), generated(tmp_path / "other")
+    states = [by_manifest(Disk(), folder) for folder in folders(first_log)]
     advanced: list[int] = []
-    jobs = jobs_in(one)
+    jobs = jobs_in(first_log)
     sizes = sizes_of(jobs)
     by_spark = list(compact(None, jobs, sizes, advanced.append))
-    by_us = [run(job) for job in jobs_in(other)]
+    by_us = [run(job) for job in jobs_in(second_log)]
     assert [report._replace(seconds=0.0) for report in by_spark] == [report._replace(seconds=0.0) for report in by_us]
     assert {report.status for report in by_spark} == {"compacted"}
     assert sum(advanced) == sum(sizes.values()) > 0
-    assert [by_manifest(Disk(), folder) for folder in folders(one)] == states
-    for here, there in zip(folders(one), folders(other), strict=True):
+    assert [by_manifest(Disk(), folder) for folder in folders(first_log)] == states
+    for here, there in zip(folders(first_log), folders(second_log), strict=True):
         checksums = [
             [segment.crc32c for segment in newest_manifest(Disk(), folder).segments] for folder in (here, there)
         ]
@@ -86,9 +86,9 @@ def test_compact_on_spark_gives_same_files_as_local_compaction(spark: SparkSessi
 def test_compact_runs_one_task_per_partition_without_shuffle(spark: SparkSession, tmp_path: Path) -> None:
     jobs = jobs_in(generated(tmp_path))
     tracker = spark.sparkContext.statusTracker()
-    before = set(tracker.getJobIdsForGroup(None))
+    jobs_before = set(tracker.getJobIdsForGroup(None))
     list(compact(None, jobs, sizes_of(jobs)))
-    (job,) = set(tracker.getJobIdsForGroup(None)) - before
+    (job,) = set(tracker.getJobIdsForGroup(None)) - jobs_before
     info = tracker.getJobInfo(job)
     assert info is not None
     stages = [tracker.getStageInfo(stage) for stage in info.stageIds]
@@ -114,7 +114,7 @@ def test_compact_with_damage_fails_only_that_partition(spark: SparkSession, tmp_
 
 
 def test_compact_of_clean_partition_runs_no_task(spark: SparkSession, tmp_path: Path) -> None:
-    """But files replaced earlier are removed."""
+    """Files that were replaced earlier are removed nevertheless."""
     jobs = jobs_in(generated(tmp_path))
     list(compact(None, jobs, sizes_of(jobs)))
     reports = list(compact(None, jobs, dict.fromkeys((job.folder for job in jobs), 0)))
@@ -183,8 +183,8 @@ def test_compact_command_prints_summary(
     with pytest.raises(SystemExit) as end:
         command.main(["--data", str(root), "--spark", "--json"])
     assert end.value.code == 0
-    said = json.loads(capsys.readouterr().out)
-    assert [one["status"] for one in said["partitions"]] == ["compacted"] * PARTITIONS
+    report = json.loads(capsys.readouterr().out)
+    assert [partition["status"] for partition in report["partitions"]] == ["compacted"] * PARTITIONS
     with pytest.raises(SystemExit) as end:
         command.main(["--data", str(root), "--spark"])
     assert end.value.code == 0
@@ -196,13 +196,15 @@ def test_spark_submit_runs_submit_compact(java: None, tmp_path: Path) -> None:
     root = generated(tmp_path)
     path = damage(folders(root)[0])
     submit = Path(sys.executable).parent / "spark-submit"
-    assert submit.exists(), "it comes with pyspark"
+    assert submit.exists(), "spark-submit is part of pyspark"
     arguments = ["--master", "local[2]", submit_compact.__file__, "--data", str(root)]
-    done = subprocess.run([str(submit), *arguments], capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 3, done.stderr
-    assert f"{PARTITIONS - 1} partitions compacted, 0 had nothing to do" in done.stdout
-    assert f"callboard: {path}: damaged batch at byte 0" in done.stdout, "it hands standard error on there"
-    assert "Traceback" not in done.stdout + done.stderr
+    completed = subprocess.run([str(submit), *arguments], capture_output=True, text=True, check=False, timeout=600)
+    assert completed.returncode == 3, completed.stderr
+    assert f"{PARTITIONS - 1} partitions compacted, 0 had nothing to do" in completed.stdout
+    assert f"callboard: {path}: damaged batch at byte 0" in completed.stdout, (
+        "spark-submit prints standard error to standard output"
+    )
+    assert "Traceback" not in completed.stdout + completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -234,32 +236,34 @@ def test_compact_without_pyspark_names_extra_to_install(tmp_path: Path) -> None:
         "import sys; sys.modules['pyspark'] = None; from callboard.runtime.cli.main import main;"
         " sys.argv = ['callboard', 'compact', '--spark', '--data', sys.argv[1]]; main()"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr == (
+    completed = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert completed.returncode == 2
+    assert completed.stderr == (
         "callboard: pyspark is missing, which callboard.spark needs; install it with: pip install 'callboard[spark]'\n"
     )
 
 
 def test_compact_every_interval_counts_from_start_to_start() -> None:
-    """A run that takes longer than the interval is followed by the next one at once."""
+    """If a run takes longer than the interval, the next run starts at once."""
     now, slept, runs = [0.0], [], iter([(4.0, 0), (15.0, 3), (1.0, 0)])
 
-    class Enough(Exception):
+    class StopTest(Exception):
         pass
 
     def work() -> int:
-        took, code = next(runs, (0.0, -1))
+        duration_s, code = next(runs, (0.0, -1))
         if code == -1:
-            raise Enough
-        now[0] += took
+            raise StopTest
+        now[0] += duration_s
         return code
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         now[0] += seconds
 
-    with pytest.raises(Enough):
+    with pytest.raises(StopTest):
         command.repeat(work, 10, sleep, lambda: now[0])
     assert slept == [6.0, 0.0, 9.0]
     assert command.repeat(lambda: 3, None) == 3

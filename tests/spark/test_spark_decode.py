@@ -52,23 +52,23 @@ def same(row: Row, expected: Row) -> bool:
     return row == filled
 
 
-# Keys and values in every version that Kafka has written, and what nobody has -----------------------------------
+# Keys and values in every version of Kafka, and invalid ones --------------------------------------------------
 
 TEXTS = st.sampled_from(["", "g", "Gruppe-ü", "グループ", "😀" * 5, "x" * 300])
 
 
 @st.composite
 def offset_keys(draw: st.DrawFn) -> bytes:
-    kind, rest = draw(st.sampled_from([0, 1, 1, 1])), draw(st.sampled_from([b"", b"", b"", b"more"]))
+    kind, suffix = draw(st.sampled_from([0, 1, 1, 1])), draw(st.sampled_from([b"", b"", b"", b"more"]))
     group, topic = draw(st.sampled_from(["a", "b", "Gruppe-ü"])), draw(st.sampled_from(["t", "ü"]))
-    return I16.pack(kind) + text(group) + text(topic) + draw(st.integers(0, 1)).to_bytes(4, "big") + rest
+    return I16.pack(kind) + text(group) + text(topic) + draw(st.integers(0, 1)).to_bytes(4, "big") + suffix
 
 
 @st.composite
 def offset_values(draw: st.DrawFn) -> bytes:
     version = draw(st.integers(0, 4))
     number, time_ms = draw(st.integers(-(2**63), 2**63 - 1)), draw(st.sampled_from([-1, 0, START_MS, 2**62]))
-    metadata, rest = draw(TEXTS).encode(), draw(st.sampled_from([b"", b"", b"more"]))
+    metadata, suffix = draw(TEXTS).encode(), draw(st.sampled_from([b"", b"", b"more"]))
     head = I16.pack(version) + I64.pack(number)
     if version >= 3:
         head += draw(st.sampled_from([-1, 0, 7])).to_bytes(4, "big", signed=True)
@@ -77,7 +77,7 @@ def offset_values(draw: st.DrawFn) -> bytes:
         varint = bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])
         return head + varint + metadata + I64.pack(time_ms) + b"\0"
     times = I64.pack(time_ms) + (I64.pack(time_ms) if version == 1 else b"")
-    return head + text(metadata) + times + rest
+    return head + text(metadata) + times + suffix
 
 
 GROUP = GroupValue(
@@ -130,8 +130,8 @@ def test_decode_equals_log_decoder_for_every_record(
     rows = read_rows(root, chunk_bytes=chunk_bytes, damage="permissive")
     expected = list(one_by_one(root / "__consumer_offsets-0"))
     assert len(rows) == len(expected)
-    for row, other in zip(rows, expected, strict=True):
-        assert same(row, other), (row, other)
+    for row, expected_row in zip(rows, expected, strict=True):
+        assert same(row, expected_row), (row, expected_row)
     shutil.rmtree(root)
 
 
@@ -146,16 +146,16 @@ def replay(folder: Path) -> dict[Any, int]:
             if batch.is_control:
                 marker = decode_record(batch, key, value)
                 assert isinstance(marker, MarkerRecord)
-                for name, at, lives in pending.pop(batch.producer_id, []):
-                    if marker.committed and at > abs(live.get(name, 0)):
-                        live[name] = at if lives else -at
+                for name, offset, lives in pending.pop(batch.producer_id, []):
+                    if marker.committed and offset > abs(live.get(name, 0)):
+                        live[name] = offset if lives else -offset
                 continue
             name = key_of(key)
             if batch.is_transactional:
                 pending.setdefault(batch.producer_id, []).append((name, log_offset, value is not None))
             else:
                 live[name] = log_offset if value is not None else -log_offset
-    return {name: at for name, at in live.items() if at > 0}
+    return {name: offset for name, offset in live.items() if offset > 0}
 
 
 def key_of(key: bytes) -> Any:
@@ -175,6 +175,6 @@ def test_live_records_equal_replay(
     folder = root / "__consumer_offsets-0"
     write_files(LazyDisk(), [[BatchSpec((RecordSpec(b"\0\x09", b"first"),))], *files], folder)
     expected = set(replay(folder).values())
-    found = [row["log_offset"] for row in read_rows(root, chunk_bytes=chunk_bytes, mode="live", damage="permissive")]
-    assert sorted(found) == sorted(expected | {0} & set(found))
+    offsets = [row["log_offset"] for row in read_rows(root, chunk_bytes=chunk_bytes, mode="live", damage="permissive")]
+    assert sorted(offsets) == sorted(expected | {0} & set(offsets))
     shutil.rmtree(root)

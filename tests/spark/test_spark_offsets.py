@@ -51,9 +51,9 @@ def offsets_of(frame: DataFrame) -> Replay:
         *("group", "topic", "partition", "offset", "leader_epoch", "metadata"),
         *("unix_millis(commit_timestamp)", "unix_millis(expire_timestamp)", "log_partition", "log_offset"),
     ).collect()
-    found: Replay = {tuple(row)[:3]: tuple(row)[3:] for row in rows}
-    assert len(found) == len(rows)
-    return found
+    replayed: Replay = {tuple(row)[:3]: tuple(row)[3:] for row in rows}
+    assert len(replayed) == len(rows)
+    return replayed
 
 
 def commit(chance: random.Random, number: int) -> tuple[int, OffsetRecord]:
@@ -66,13 +66,13 @@ def commit(chance: random.Random, number: int) -> tuple[int, OffsetRecord]:
     return GROUP_IDS.index(group), OffsetRecord(group, topic, partition, value if alive else None)
 
 
-def replay(live: Replay, record: OffsetRecord, *place: int) -> None:
+def replay(live: Replay, record: OffsetRecord, *partition: int) -> None:
     key, value = (record.group_id, record.topic, record.partition), record.value
     live.pop(key, None)
     if value is not None:
         times = (None if time_ms == -1 else time_ms for time_ms in value[3:])
         live[key] = (value.offset, None if value.leader_epoch == -1 else value.leader_epoch, value.metadata, *times)
-        live[key] += place
+        live[key] += partition
 
 
 def test_read_offsets_equals_replay(spark: SparkSession, tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ def test_read_offsets_equals_replay(spark: SparkSession, tmp_path: Path) -> None
     expected: Replay = {}
     for number in range(500):
         commits = [commit(chance, 10 * number + index) for index in range(10)]
-        other = Entry(0, (GroupRecord("orders", None),))
-        outcomes = append(log, [other, *(Entry(partition, (record,)) for partition, record in commits)])
+        other_entry = Entry(0, (GroupRecord("orders", None),))
+        outcomes = append(log, [other_entry, *(Entry(partition, (record,)) for partition, record in commits)])
         for (partition, record), outcome in zip(commits, outcomes[1:], strict=True):
             replay(expected, record, partition, outcome.base_offset)
     log.close()
@@ -111,11 +111,11 @@ def test_read_groups_returns_groups_with_members(spark: SparkSession, tmp_path: 
     frame = read_groups(spark, tmp_path)
     fields = MemberValue._fields
     rows = frame.withColumn("current_state_timestamp", frame["current_state_timestamp"].cast("double")).collect()
-    found = {
+    rows_by_key = {
         row["group"]: (*row[1:6], tuple(tuple(member[name] for name in fields) for member in row["members"]), *row[7:])
         for row in rows
     }
-    assert found == {
+    assert rows_by_key == {
         "グループ": (3, "consumer", "range", "m-1", 1_700_000_000.123, members, 1, 3),
         "e": (4, "", None, None, None, (), 2, 0),
     }
@@ -132,8 +132,8 @@ def test_read_offsets_during_writes_returns_consistent_offsets(spark: SparkSessi
     append(log, [entry(partition, 1) for partition in range(PARTITIONS)])
     log.read(0)  # waits until everything is in the files
     frame = read_offsets(spark, tmp_path)
-    before = dict.fromkeys(range(PARTITIONS), 1)
-    assert {row["log_partition"]: row["offset"] for row in frame.collect()} == before
+    start_offsets = dict.fromkeys(range(PARTITIONS), 1)
+    assert {row["log_partition"]: row["offset"] for row in frame.collect()} == start_offsets
 
     enough = threading.Event()
     newest = [1]
@@ -146,14 +146,16 @@ def test_read_offsets_during_writes_returns_consistent_offsets(spark: SparkSessi
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        seen = [{row["log_partition"]: row["offset"] for row in frame.collect()} for _ in range(4)]
+        snapshots = [{row["log_partition"]: row["offset"] for row in frame.collect()} for _ in range(4)]
     finally:
         enough.set()
         writer.join(WAIT_TIMEOUT_S)
     log.close()
-    for earlier, later in zip([before, *seen], [*seen, dict.fromkeys(range(PARTITIONS), newest[0])], strict=True):
+    for earlier, later in zip(
+        [start_offsets, *snapshots], [*snapshots, dict.fromkeys(range(PARTITIONS), newest[0])], strict=True
+    ):
         assert all(earlier[number] <= later[number] for number in range(PARTITIONS))
-    assert {row["log_partition"]: row["offset"] for row in frame.collect()} == dict.fromkeys(before, newest[0])
+    assert {row["log_partition"]: row["offset"] for row in frame.collect()} == dict.fromkeys(start_offsets, newest[0])
     assert len(list(tmp_path.rglob("*-0/*.log"))) > 1
 
 
@@ -203,8 +205,8 @@ def test_read_offsets_with_damage_loses_only_damaged_records(spark: SparkSession
     log.close()
     (segment,) = tmp_path.rglob("*.log")
     data = segment.read_bytes()
-    at = len(data) // 3 + 30
-    segment.write_bytes(data[:at] + b"\xff" + data[at + 1 :])
+    damage_position = len(data) // 3 + 30
+    segment.write_bytes(data[:damage_position] + b"\xff" + data[damage_position + 1 :])
     assert offsets_of(read_offsets(spark, tmp_path)).keys() == {("g", "t", 0), ("g", "t", 2)}
 
 
@@ -213,14 +215,16 @@ def test_documentation_examples_run(spark: SparkSession, tmp_path: Path, capsys:
     written(tmp_path / "data", entry(0, 41), Entry(1, (offset("h", 1), offset("h", 2, partition=1))))
     text = (ROOT / "docs" / "spark.md").read_text().replace('"./', f'"{tmp_path}/').replace("'./", f"'{tmp_path}/")
     names: dict[str, Any] = {}
-    for view in spark.catalog.listTables():  # of other tests, since the session is one
+    for view in spark.catalog.listTables():  # of other tests, which share the session
         spark.catalog.dropTempView(view.name)
     for example in re.findall("```python\n(.*?)```", text, re.DOTALL):
         exec(example, names)
-    shown = [re.findall(r"[\w]+", line) for line in capsys.readouterr().out.splitlines()]
-    assert ["g", "1"] in shown and ["h", "2"] in shown, "read"
-    assert ["g", "t", "41"] in [words[:3] for words in shown] and ["h", "t", "3"] in [words[:3] for words in shown]
-    assert spark.read.parquet(f"{tmp_path}/commits").count() == 3, "stream"
+    printed_rows = [re.findall(r"[\w]+", line) for line in capsys.readouterr().out.splitlines()]
+    assert ["g", "1"] in printed_rows and ["h", "2"] in printed_rows, "the example that reads offsets"
+    assert ["g", "t", "41"] in [words[:3] for words in printed_rows] and ["h", "t", "3"] in [
+        words[:3] for words in printed_rows
+    ]
+    assert spark.read.parquet(f"{tmp_path}/commits").count() == 3, "the example with a stream"
     for statements in re.findall("```sql\n(.*?)```", text, re.DOTALL):
         for statement in statements.split(";")[:-1]:
             spark.sql(statement).collect()
@@ -228,11 +232,15 @@ def test_documentation_examples_run(spark: SparkSession, tmp_path: Path, capsys:
 
 
 def run(script: str) -> Sequence[str]:
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    return done.stderr.splitlines()
+    completed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    return completed.stderr.splitlines()
 
 
 @pytest.mark.parametrize("library", ["pyspark", "pyarrow"])
 def test_import_without_extra_names_extra_to_install(library: str) -> None:
-    said = run(f"import sys; sys.modules[{library!r}] = None; import callboard.spark")[-1]
-    assert said.startswith("ModuleNotFoundError") and f"{library} is missing" in said and "'callboard[spark]'" in said
+    output = run(f"import sys; sys.modules[{library!r}] = None; import callboard.spark")[-1]
+    assert (
+        output.startswith("ModuleNotFoundError")
+        and f"{library} is missing" in output
+        and "'callboard[spark]'" in output
+    )

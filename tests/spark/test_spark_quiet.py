@@ -16,14 +16,14 @@ from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.runtime.log.folder import DataFolder
 
 DEADLINE_S = 600.0
-JVM = "WARNING: Using incubator modules"  # said by Java itself, before anything of ours or Spark's is read
+JVM = "WARNING: Using incubator modules"  # printed by Java before it reads Spark's or Callboard's settings
 
 
 def test_spark_command_prints_only_its_result(java: None, tmp_path: Path) -> None:
     data = tmp_path / "data"
     DataFolder(data).close()
     write(data, 3, [plain(0, OffsetRecord("g", "t", 0, OffsetValue(1, -1, "", 5)))])
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "callboard", "analyse", "commits", "--data", str(data)],
         capture_output=True,
         text=True,
@@ -31,9 +31,9 @@ def test_spark_command_prints_only_its_result(java: None, tmp_path: Path) -> Non
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(LINKS.parent), os.environ.get("PYTHONPATH", "")])},
     )
-    assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["group", "g"]
-    assert [line for line in done.stderr.splitlines() if not line.startswith(JVM)] == []
+    assert completed.returncode == 0, completed.stderr
+    assert [line.split()[0] for line in completed.stdout.splitlines()] == ["group", "g"]
+    assert [line for line in completed.stderr.splitlines() if not line.startswith(JVM)] == []
 
 
 FAILING_TASK = """
@@ -56,7 +56,7 @@ with session("test", "local[1]") as spark:
 
 
 def test_task_failure_is_printed_as_one_line(java: None) -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", FAILING_TASK],
         capture_output=True,
         text=True,
@@ -64,9 +64,9 @@ def test_task_failure_is_printed_as_one_line(java: None) -> None:
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(LINKS.parent), os.environ.get("PYTHONPATH", "")])},
     )
-    first, second = done.stdout.splitlines()
+    first, second = completed.stdout.splitlines()
     assert first == "ValueError: what was wrong" and "DATA_SOURCE_NOT_FOUND" in second and "nonsense" in second
-    assert [line for line in done.stderr.splitlines() if not line.startswith(JVM)] == []
+    assert [line for line in completed.stderr.splitlines() if not line.startswith(JVM)] == []
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError])

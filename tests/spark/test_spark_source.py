@@ -1,4 +1,4 @@
-"""The data source: its options, its errors, where it finds a log, and that Spark takes it.
+"""The data source: its options, its errors, the location of a log, and reading in Spark.
 
 What needs no JVM runs without one: the readers of a task are plain Python.
 """
@@ -51,13 +51,13 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_options_select_records(generated: Path) -> None:
-    everything = [row for number in range(4) for row in read_rows(generated, number)]
-    kinds = {row["kind"] for row in everything}
+    all_rows = [row for number in range(4) for row in read_rows(generated, number)]
+    kinds = {row["kind"] for row in all_rows}
     assert kinds == {"offset", "group", "marker"}
     assert {row["kind"] for row in read_rows(generated, kind="group,marker")} == {"group", "marker"}
     group = next(row["group"] for row in read_rows(generated, 2) if row["kind"] == "group")
-    ours = read_rows(generated, 2, groups=group, kind="offset,group")
-    assert ours == [row for row in everything if row["group"] == group] and len(ours) > 10
+    expected_rows = read_rows(generated, 2, groups=group, kind="offset,group")
+    assert expected_rows == [row for row in all_rows if row["group"] == group] and len(expected_rows) > 10
     assert {row["kind"] for row in read_rows(generated, 2, groups=f'["{group}"]')} == {
         *("group", "offset"),
         *({row["kind"] for row in read_rows(generated, 2)} & {"marker"}),
@@ -73,7 +73,7 @@ def test_options_select_records(generated: Path) -> None:
 def test_option_since_accepts_iso_and_milliseconds() -> None:
     times = [parse_options({"path": "p", "since": text}).since_ms for text in ("1767225600000", "2026-01-01T00:00:00Z")]
     assert times == [1767225600000] * 2
-    assert parse_options({"path": "p", "since": "2026-01-01"}).since_ms == 1767225600000, "UTC by default"
+    assert parse_options({"path": "p", "since": "2026-01-01"}).since_ms == 1767225600000, "the default zone is UTC"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_distribute_balances_sizes() -> None:
     assert distribute({"a": 0}, 0) == [["a"]]
 
 
-# Damage, and files that go ---------------------------------------------------------------------------------------
+# Damage, and removed files ---------------------------------------------------------------------------------------
 
 
 def damaged(tmp_path: Path) -> tuple[Path, Path]:
@@ -121,9 +121,9 @@ def damaged(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_damage_raises_with_file_and_byte_or_gives_damage_row(tmp_path: Path) -> None:
     root, path = damaged(tmp_path)
-    at = path.stat().st_size // 3
+    middle = path.stat().st_size // 3
     for mode in ("records", "live"):
-        with pytest.raises(DamagedBatch, match=f"{path}: damaged batch at byte {at}: checksum"):
+        with pytest.raises(DamagedBatch, match=f"{path}: damaged batch at byte {middle}: checksum"):
             read_rows(root, mode=mode)
     rows = read_rows(root, damage="permissive")
     assert [(row["kind"], row["log_offset"], row["offset"]) for row in rows if row["kind"] == "offset"] == [
@@ -132,7 +132,7 @@ def test_damage_raises_with_file_and_byte_or_gives_damage_row(tmp_path: Path) ->
         ("offset", 3, 3),
     ]
     (notice,) = [row for row in rows if row["kind"] == "damage"]
-    assert notice["log_offset"] == 1 and f"{path}: {at} damaged bytes at byte {at}" in notice["notice"]
+    assert notice["log_offset"] == 1 and f"{path}: {middle} damaged bytes at byte {middle}" in notice["notice"]
     live = read_rows(root, damage="permissive", mode="live")
     assert sorted((row["kind"], row["log_offset"]) for row in live) == [("damage", 1), ("offset", 3)]
     assert [row["kind"] for row in read_rows(root, damage="permissive", kind="offset", mode="live")] == ["offset"]
@@ -162,9 +162,9 @@ def test_undecodable_record_is_reported_with_offset(tmp_path: Path) -> None:
 
 def test_manifest_of_newer_version_is_refused(tmp_path: Path) -> None:
     root, path = damaged(tmp_path)
-    where = manifest_folder(path.parent)
-    where.mkdir(parents=True)
-    (where / manifest_name(1)).write_text('{"version": 9}')
+    manifests = manifest_folder(path.parent)
+    manifests.mkdir(parents=True)
+    (manifests / manifest_name(1)).write_text('{"version": 9}')
     with pytest.raises(ManifestError, match="found manifest version 9"):
         read_rows(root, damage="permissive")
 
@@ -178,7 +178,7 @@ def test_file_replaced_by_compaction_during_read_is_read_from_replacement(tmp_pa
     files = {path.name for path in folder.glob("*.log")}
     going = iter_rows(tmp_path, chunk_bytes=5000, mode=mode)
     first = next(going)
-    for _ in range(2):  # the first run replaces, the next one removes
+    for _ in range(2):  # the first run replaces files, the second removes them
         assert run(CompactionJob(folder, CompactionSettings(START_MS + DAY_MS, "test", -1.0), grace_ms=0)).reason == ""
     assert len({path.name for path in folder.glob("*.log")} & files) < len(files) - 2
     offsets = [first["log_offset"], *(row["log_offset"] for row in going)]
@@ -189,15 +189,15 @@ def test_file_replaced_by_compaction_during_read_is_read_from_replacement(tmp_pa
         assert offsets == sorted(offsets) and set(offsets) >= expected and len(offsets) < 6000
 
 
-# Where a log may lie ---------------------------------------------------------------------------------------------
+# Locations of a log ----------------------------------------------------------------------------------------------
 
 
 def test_find_log_returns_folders_or_names_missing_files(generated: Path, tmp_path: Path) -> None:
-    found = find_log(f"file://{generated}")
-    assert list(found.folders) == [0, 1, 2, 3] and found.partition_count == 4
+    log_location = find_log(f"file://{generated}")
+    assert list(log_location.folders) == [0, 1, 2, 3] and log_location.partition_count == 4
     assert find_log(str(generated / "__consumer_offsets-2")).folders == {2: generated / "__consumer_offsets-2"}
     group = read_rows(generated, 2, kind="group")[0]["group"]
-    assert found.partition_numbers(None, frozenset([group])) == [2]
+    assert log_location.partition_numbers(None, frozenset([group])) == [2]
     with pytest.raises(FileNotFoundError, match="nowhere: found no folder"):
         find_log(str(tmp_path / "nowhere"))
     with pytest.raises(FileNotFoundError, match=r"found neither callboard\.json nor a folder"):
@@ -217,14 +217,14 @@ def test_log_in_fsspec_file_system_is_read(generated: Path, tmp_path: Path) -> N
             if path.is_file():
                 packed.write(path, f"data/{path.relative_to(generated)}")
     url = f"zip://data::{archive}"
-    found = find_log(url)
-    assert isinstance(found.disk, RemoteDisk) and found.partition_count == 4
+    log_location = find_log(url)
+    assert isinstance(log_location.disk, RemoteDisk) and log_location.partition_count == 4
     for mode in ("records", "live"):
-        asked = parse_options({"path": url, "mode": mode})
-        batches = PartitionScan(found.disk, found.folders[1], 1, asked).batches()
+        options = parse_options({"path": url, "mode": mode})
+        batches = PartitionScan(log_location.disk, log_location.folders[1], 1, options).batches()
         assert [row for batch in batches for row in rows_of(batch)] == read_rows(generated, 1, mode=mode)
     with pytest.raises(OSError, match="this file system is read-only"):
-        found.disk.open(found.folders[1] / "new", os.O_WRONLY | os.O_CREAT)
+        log_location.disk.open(log_location.folders[1] / "new", os.O_WRONLY | os.O_CREAT)
 
 
 def test_missing_segment_of_compacted_log_raises_or_gives_damage_row(tmp_path: Path) -> None:
@@ -239,9 +239,9 @@ def test_missing_segment_of_compacted_log_raises_or_gives_damage_row(tmp_path: P
             assert compact(Disk(), root / folder_name(0), CompactionSettings(5, "test", -1.0)) is not None
     log.close()
     archive = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "data")
-    found = find_log(f"zip://data::{archive}")
-    whole = PartitionScan(found.disk, found.folders[0], 0, parse_options({"path": str(root)}))
-    assert sum(batch.num_rows for batch in whole.batches()) == 30
+    log_location = find_log(f"zip://data::{archive}")
+    full_scan = PartitionScan(log_location.disk, log_location.folders[0], 0, parse_options({"path": str(root)}))
+    assert sum(batch.num_rows for batch in full_scan.batches()) == 30
     clean_end = newest_manifest(Disk(), root / folder_name(0)).clean_end
     path = root / folder_name(0) / segment_name(clean_end)
     path.unlink()
@@ -250,10 +250,10 @@ def test_missing_segment_of_compacted_log_raises_or_gives_damage_row(tmp_path: P
             read_rows(root, mode=mode)
         rows = read_rows(root, mode=mode, damage="permissive")
         assert [row["log_offset"] for row in rows if row["kind"] == "damage"] == [clean_end]
-    asked = parse_options({"path": str(root), "damage": "permissive"})
+    options = parse_options({"path": str(root), "damage": "permissive"})
     rows = [
         row
-        for batch in PartitionScan(Disk(), root / folder_name(0), 0, asked).between(0, 30, None)
+        for batch in PartitionScan(Disk(), root / folder_name(0), 0, options).between(0, 30, None)
         for row in rows_of(batch)
     ]
     assert {row["kind"] for row in rows} == {"offset", "damage"}
@@ -343,16 +343,16 @@ def test_columns_contain_fields_of_group_and_offset_records(spark: SparkSession,
     assignment = I16.pack(0) + (1).to_bytes(4, "big") + text("orders") + b"\0\0\0\2" + bytes(4) + b"\0\0\0\3"
     member = MemberValue("m-1", "static", "client", "/10.0.0.1", 1, 2, subscription, assignment)
     value = GroupValue("consumer", 4, "range", "m-1", START_MS, (member,))
-    other = OffsetRecord("g", "t", 1, OffsetValue(7, 3, "é", START_MS, START_MS + 1000))
+    other_record = OffsetRecord("g", "t", 1, OffsetValue(7, 3, "é", START_MS, START_MS + 1000))
     log = OffsetsLog(tmp_path, 2, disk=LazyDisk())
     log.open()
-    append(log, [Entry(1, (GroupRecord("g", value), other, OffsetRecord("g", "t", 1, None)))])
+    append(log, [Entry(1, (GroupRecord("g", value), other_record, OffsetRecord("g", "t", 1, None)))])
     log.close()
     group, commit, tombstone = spark.read.format("callboard").load(str(tmp_path)).orderBy("log_offset").collect()
     assert group["kind"] == "group" and (group["generation"], group["leader"]) == (4, "m-1")
     (found,) = group["members"]
     assert found["topics"] == ["orders"]
-    assert [tuple(one) for one in found["assigned"]] == [("orders", 0), ("orders", 3)]
+    assert [tuple(assigned_partition) for assigned_partition in found["assigned"]] == [("orders", 0), ("orders", 3)]
     assert (found["client_host"], bytes(found["subscription"])) == ("/10.0.0.1", subscription)
     assert (commit["offset"], commit["leader_epoch"], commit["metadata"]) == (7, None, "é")
     assert (commit["expire_timestamp"] - commit["commit_timestamp"]).total_seconds() == 1

@@ -76,7 +76,7 @@ def test_stream_delivers_every_record_once_across_restarts(
     for end in (30, 31, 80):
         write(log, range({30: 0, 31: 30, 80: 31}[end], end))
         assert drain(spark, root, "all", rowsPerTrigger="40") == rows(range(end))
-    assert drain(spark, root, "all") == rows(range(80)), "nothing new, nothing comes"
+    assert drain(spark, root, "all") == rows(range(80)), "no new records, no new rows"
     assert len(list(root.rglob("__consumer_offsets-0/*.log"))) > 2
 
 
@@ -101,11 +101,11 @@ def test_stream_slower_than_compaction_delivers_rest_and_gap_row(
         for partition in range(PARTITIONS):
             folder = root / f"__consumer_offsets-{partition}"
             assert run(CompactionJob(folder, CompactionSettings(START_MS, "test", -1.0), grace_ms=0)).reason == ""
-    found = drain(spark, root, "slow")
-    new = [row for row in found if row[1] >= 10 and row[2] == "offset"]
-    assert {row for row in rows(range(200)) if row[1] == 199} <= set(new), "the newest of each key is there"
-    assert len(new) < PARTITIONS * 190 and len(set(found)) == len(found)
-    gaps = [row for row in found if row[2] == "gap"]
+    rows_by_log = drain(spark, root, "slow")
+    new = [row for row in rows_by_log if row[1] >= 10 and row[2] == "offset"]
+    assert {row for row in rows(range(200)) if row[1] == 199} <= set(new), "the newest record of each key is delivered"
+    assert len(new) < PARTITIONS * 190 and len(set(rows_by_log)) == len(rows_by_log)
+    gaps = [row for row in rows_by_log if row[2] == "gap"]
     assert [row[0] for row in gaps] == list(range(PARTITIONS))
     table = spark.read.parquet(str(tmp_path / "slow.parquet")).where("kind = 'gap' and log_partition = 0")
     (notice,) = [row["notice"] for row in table.collect()]
@@ -122,7 +122,7 @@ def batch(number: int, time_ms: int = START_MS) -> bytes:
 
 def offsets(reader: StreamReader, start: dict[str, int], end: dict[str, int]) -> list[int]:
     tables = [batch for part in reader.partitions(start, end) for batch in StreamReader.read(reader, part)]
-    return [at for table in tables for at in table.column("log_offset").to_pylist()]
+    return [offset for table in tables for offset in table.column("log_offset").to_pylist()]
 
 
 def test_stream_delivers_torn_batch_once_complete(tmp_path: Path) -> None:
@@ -130,11 +130,11 @@ def test_stream_delivers_torn_batch_once_complete(tmp_path: Path) -> None:
     folder.mkdir()
     path = folder / segment_name(0)
     reader = StreamReader(parse_options({"path": str(tmp_path)}))
-    whole = b"".join(map(batch, range(3)))
-    path.write_bytes(whole[:-5])
+    all_batches = b"".join(map(batch, range(3)))
+    path.write_bytes(all_batches[:-5])
     first = reader.latestOffset({}, ReadAllAvailable())
     assert (first, offsets(reader, {}, first)) == ({"0": 2}, [0, 1])
-    path.write_bytes(whole + batch(3)[:20])
+    path.write_bytes(all_batches + batch(3)[:20])
     second = reader.latestOffset(first, ReadAllAvailable())
     assert (second, offsets(reader, first, second)) == ({"0": 3}, [2])
     assert reader.latestOffset(second, ReadAllAvailable()) == second
@@ -208,12 +208,12 @@ def test_stream_with_row_limit_delivers_all_records_in_batches(tmp_path: Path) -
     write_log(tmp_path, LogShape(3000, 2, groups=20, segment_bytes=30_000, transaction_rate=0.1))
     reader = StreamReader(parse_options({"path": str(tmp_path)}))
     start: dict[str, int] = {}
-    found: list[tuple[int, int]] = []
+    offsets_read: list[tuple[int, int]] = []
     while (end := reader.latestOffset(start, ReadMaxRows(700))) != start:
         for part in reader.partitions(start, end):
             for table in reader.read(part):
                 columns = table.column("log_partition").to_pylist(), table.column("log_offset").to_pylist()
-                found += zip(*columns, strict=True)
+                offsets_read += zip(*columns, strict=True)
         start = end
-    assert sorted(found) == [(number, at) for number in (0, 1) for at in range(start[str(number)])]
-    assert len(found) >= 3000
+    assert sorted(offsets_read) == [(number, offset) for number in (0, 1) for offset in range(start[str(number)])]
+    assert len(offsets_read) >= 3000

@@ -47,20 +47,20 @@ def confluent(bootstrap: str, client_id: str, **config: Any) -> Iterator[Consume
         consumer.close()
 
 
-def until(look: Callable[[], object]) -> None:
-    wait_until(look, bool, "the condition of the test")
+def until(predicate: Callable[[], object]) -> None:
+    wait_until(predicate, bool, "the condition of the test")
 
 
 def has(number: int, *consumers: Consumer) -> Callable[[], bool]:
-    """Whether these consumers have ``number`` partitions together, and each has some."""
+    """Whether these consumers have ``number`` partitions in total, and each has at least one."""
 
-    def found() -> bool:
+    def is_found() -> bool:
         for consumer in consumers:
             consumer.poll(0.01)
         counts = [len(consumer.assignment()) for consumer in consumers]
         return sum(counts) == number and all(counts)
 
-    return found
+    return is_found
 
 
 def told(coordinator: ThreadCoordinator, kind: str) -> list[str]:
@@ -79,18 +79,18 @@ def test_silent_member_is_removed_after_session_and_others_stay(
         clock.advance(LIBRDKAFKA_SESSION_S - 1, silent=["ann"])
         assert told(coordinator, "timer")[-1:] != [f"the session of {coordinator.timeline.short(ids['ann'])} has ended"]
         clock.advance(2, silent=["ann"])
-        ended = [event for event in told(coordinator, "timer") if "session" in event]
-        assert ended == [f"the session of {coordinator.timeline.short(ids['ann'])} has ended"]
+        session_events = [event for event in told(coordinator, "timer") if "session" in event]
+        assert session_events == [f"the session of {coordinator.timeline.short(ids['ann'])} has ended"]
         assert ids["ann"] not in {member.member_id for member in coordinator.describe("workers").members}
-        until(has(4, ann, bob))  # she lives, and comes back
+        until(has(4, ann, bob))  # the member is alive, and polls again
 
 
 def test_connected_members_stay_for_a_month(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
     with confluent(coordinator.bootstrap, "ann") as ann:
         until(has(4, ann))
-        before = coordinator.describe("workers")
+        group_before = coordinator.describe("workers")
         clock.advance(30 * DAY_S)
-        assert coordinator.describe("workers") == before
+        assert coordinator.describe("workers") == group_before
         ann.commit(offsets=[Place("jobs", 0, 7)], asynchronous=False)
         assert coordinator.offsets("workers")["jobs", 0].offset == 7
 
@@ -109,15 +109,15 @@ def test_offsets_of_empty_group_expire_after_seven_days(coordinator: ThreadCoord
 
 
 def test_rebalance_completes_without_silent_member(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
-    """Ann is connected but does not poll, so the rebalance waits for her until its timeout."""
+    """One member is connected but does not poll, so the rebalance waits for it until the timeout."""
     with confluent(coordinator.bootstrap, "ann", max_poll_interval_ms=60_000) as ann:
         until(has(4, ann))
         with confluent(coordinator.bootstrap, "bob", max_poll_interval_ms=60_000) as bob:
             until(lambda: bob.poll(0.01) or coordinator.describe("workers").state == "PreparingRebalance")
-            took = clock.advance_until(
+            waited_s = clock.advance_until(
                 lambda: coordinator.describe("workers").state != "PreparingRebalance", silent=["ann"]
             )
-            assert took <= 60
+            assert waited_s <= 60
             until(has(4, bob))
 
 
@@ -126,7 +126,7 @@ def test_rebalance_completes_without_silent_member(coordinator: ThreadCoordinato
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of kafka-python itself
 def test_kafka_python_handles_error_response(coordinator: ThreadCoordinator) -> None:
-    kafka: Any = import_module("kafka")  # not at the top: it uses what Python calls deprecated
+    kafka: Any = import_module("kafka")  # not at module level: the import uses deprecated functions of Python
     fault = coordinator.faults.fail("SyncGroup", group="workers", error="REBALANCE_IN_PROGRESS")
     consumer = kafka.KafkaConsumer(
         "jobs",
@@ -142,7 +142,7 @@ def test_kafka_python_handles_error_response(coordinator: ThreadCoordinator) -> 
 
 
 def test_aiokafka_rejoins_after_unknown_member_id(coordinator: ThreadCoordinator, clock: BlockingTime) -> None:
-    """After a wrong UNKNOWN_MEMBER_ID it rejoins, and waits until its old member is silenced."""
+    """After a false UNKNOWN_MEMBER_ID the consumer rejoins; the rebalance waits until its old member is silenced."""
 
     async def consume() -> None:
         consumer = AIOKafkaConsumer(
@@ -204,23 +204,25 @@ def test_dropped_commit_answer_is_retried(coordinator: ThreadCoordinator) -> Non
 
     asyncio.run(consume())
     commits = [event for event in coordinator.timeline.events if "OffsetCommit" in event.what]
-    assert [event.kind for event in commits[:3]] == ["request", "fault", "request"], "not answered, so asked again"
+    assert [event.kind for event in commits[:3]] == ["request", "fault", "request"], (
+        "without an answer the client sends the request again"
+    )
 
 
 @pytest.mark.parametrize("end", [{}, {"crash": True}, {"power_loss": True}], ids=["clean", "crash", "power loss"])
 def test_consumer_keeps_generation_across_restart(coordinator: ThreadCoordinator, end: dict[str, bool]) -> None:
-    """It keeps its generation and its partitions, and acknowledged commits survive."""
+    """The member keeps its generation and its partitions, and acknowledged commits survive."""
     with confluent(coordinator.bootstrap, "ann") as ann:
         until(has(4, ann))
         ann.commit(offsets=[Place("jobs", 0, 7)], asynchronous=False)
-        before = coordinator.describe("workers").members
+        members_before = coordinator.describe("workers").members
         bootstrap = coordinator.bootstrap
         coordinator.faults.restart(**end)
-        assert coordinator.bootstrap == bootstrap, "the same port"
+        assert coordinator.bootstrap == bootstrap, "the port is unchanged"
         assert coordinator.offsets("workers")["jobs", 0].offset == 7
         ann.commit(offsets=[Place("jobs", 1, 8)], asynchronous=False)
         assert coordinator.offsets("workers")["jobs", 1].offset == 8
-        assert coordinator.describe("workers").members == before
+        assert coordinator.describe("workers").members == members_before
 
 
 @pytest.mark.callboard(data=True)

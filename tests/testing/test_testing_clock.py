@@ -16,7 +16,7 @@ REBALANCE_S = 30
 DAY_S = 24 * 3600
 
 
-# The clock itself ----------------------------------------------------------------------------------------------------
+# Clock ---------------------------------------------------------------------------------------------------------------
 
 
 def test_movable_clock_runs_on_after_move() -> None:
@@ -25,15 +25,15 @@ def test_movable_clock_runs_on_after_move() -> None:
     began_ms, wall_ms = clock.monotonic_ms(), clock.wall_ms()
     clock.hold()
     machine_ms += 300
-    assert clock.monotonic_ms() == began_ms, "it stands still while it is moved"
+    assert clock.monotonic_ms() == began_ms, "the clock is paused during a move"
     clock.move_to(began_ms + 45_000)
     clock.release()
     machine_ms += 7
     assert clock.monotonic_ms() == began_ms + 45_007
-    assert 45_000 <= clock.wall_ms() - wall_ms < 45_000 + 60_000, "the wall clock moves along"
+    assert 45_000 <= clock.wall_ms() - wall_ms < 45_000 + 60_000, "the wall clock is moved too"
     clock.hold()
     clock.move_to(began_ms)
-    assert clock.monotonic_ms() == began_ms + 45_007, "time does not go back"
+    assert clock.monotonic_ms() == began_ms + 45_007, "monotonic time never decreases"
 
 
 def test_movable_clock_reports_stalls_but_not_moves() -> None:
@@ -56,20 +56,20 @@ def test_movable_clock_reports_stalls_but_not_moves() -> None:
 async def test_advance_expires_session_at_exact_millisecond() -> None:
     async with running() as (coordinator, client):
         await join_and_sync(client, "g")
-        [(joined_s, _)] = [one for one in moments(coordinator, "answer") if one[1].startswith("SyncGroup")]
+        [(joined_s, _)] = [moment for moment in moments(coordinator, "answer") if moment[1].startswith("SyncGroup")]
         await coordinator.clock.advance(2 * SESSION_S, silent=["wire"])
-        [(ended_s, what)] = [one for one in moments(coordinator, "timer") if "session" in one[1]]
-        assert what == "the session of m1 has ended"
+        [(ended_s, text)] = [moment for moment in moments(coordinator, "timer") if "session" in moment[1]]
+        assert text == "the session of m1 has ended"
         assert ended_s == pytest.approx(joined_s + SESSION_S, abs=0.002)
 
 
 @async_test
 async def test_disconnected_member_is_removed_after_session() -> None:
     async with running() as (coordinator, client):
-        other = await connect(coordinator)
+        other_client = await connect(coordinator)
         member = await join_and_sync(client, "g")
-        await join_and_sync(other, "h")
-        await other.close()
+        await join_and_sync(other_client, "h")
+        await other_client.close()
         while len(coordinator.node.connections) > 1:
             await asyncio.sleep(0)
         await coordinator.clock.advance(SESSION_S + 1)
@@ -102,9 +102,9 @@ async def test_silent_accepts_member_instance_and_client_id(name: str) -> None:
 async def test_member_with_pending_id_counts_as_connected() -> None:
     """The member id is in the answer, not in the request."""
     async with running() as (coordinator, client):
-        given = await client.ask("join_group", **join_values("g"))
+        response = await client.ask("join_group", **join_values("g"))
         await coordinator.clock.advance(2 * SESSION_S)
-        joined = await client.ask("join_group", **join_values("g", given["member_id"]))
+        joined = await client.ask("join_group", **join_values("g", response["member_id"]))
         assert joined["error_code"] == "NONE"
 
 
@@ -122,9 +122,13 @@ async def test_members_in_process_count_as_connected() -> None:
         async with coordinator.member("g", resources={"t": 2}, instance_id="node-7") as member:
             await member.next_assignment()
             await coordinator.clock.advance(DAY_S)
-            assert [one.member_id for one in (await coordinator.describe("g")).members] == [member.member_id]
+            assert [member_info.member_id for member_info in (await coordinator.describe("g")).members] == [
+                member.member_id
+            ]
         await coordinator.clock.advance(60)
-        assert (await coordinator.describe("g")).state == "Empty", "a static one does not say that it leaves"
+        assert (await coordinator.describe("g")).state == "Empty", (
+            "a static member sends no LeaveGroup; its session ends"
+        )
 
 
 # Rebalances ----------------------------------------------------------------------------------------------------------
@@ -134,9 +138,9 @@ async def test_members_in_process_count_as_connected() -> None:
 async def test_rebalance_waits_for_connected_member_during_advance() -> None:
     async with running() as (coordinator, client):
         member = await join_and_sync(client, "g")
-        other = await connect(coordinator)
-        given = await other.ask("join_group", **join_values("g"))
-        waiting = asyncio.create_task(other.ask("join_group", **join_values("g", given["member_id"])))
+        other_client = await connect(coordinator)
+        response = await other_client.ask("join_group", **join_values("g"))
+        waiting = asyncio.create_task(other_client.ask("join_group", **join_values("g", response["member_id"])))
         while (await coordinator.describe("g")).state != "PreparingRebalance":
             await asyncio.sleep(0)
         await coordinator.clock.advance(10 * REBALANCE_S)
@@ -145,14 +149,14 @@ async def test_rebalance_waits_for_connected_member_during_advance() -> None:
         await coordinator.clock.advance(REBALANCE_S + 1, silent=[member.member_id])
         assert (await waiting)["generation_id"] == member.generation_id + 1
         assert await heartbeat(client, "g", member) == "UNKNOWN_MEMBER_ID"
-        await other.close()
+        await other_client.close()
 
 
 @async_test
 async def test_advance_ends_initial_rebalance_delay() -> None:
     async with running(group_initial_rebalance_delay_ms=3000) as (coordinator, client):
-        given = await client.ask("join_group", **join_values("g"))
-        waiting = asyncio.create_task(client.ask("join_group", **join_values("g", given["member_id"])))
+        response = await client.ask("join_group", **join_values("g"))
+        waiting = asyncio.create_task(client.ask("join_group", **join_values("g", response["member_id"])))
         while (await coordinator.describe("g")).state != "PreparingRebalance":
             await asyncio.sleep(0)
         await coordinator.clock.advance(2.9)

@@ -29,7 +29,7 @@ async def commit(client: Client, group: str = "g") -> str:
     return str(answer["topics"][0]["partitions"][0]["error_code"])
 
 
-# Which request -------------------------------------------------------------------------------------------------------
+# Matching ------------------------------------------------------------------------------------------------------------
 
 
 def facts(api: str = "Heartbeat", **values: Any) -> RequestFacts:
@@ -38,23 +38,27 @@ def facts(api: str = "Heartbeat", **values: Any) -> RequestFacts:
     )
 
 
-@pytest.mark.parametrize("which", [{}, {"group": "g"}, {"client_id": "ann"}, {"member": "m"}, {"member": "node-7"}])
-def test_request_filter_matches_named_request(which: Any) -> None:
-    assert RequestFilter("Heartbeat", **which).matches(facts())
+@pytest.mark.parametrize(
+    "conditions", [{}, {"group": "g"}, {"client_id": "ann"}, {"member": "m"}, {"member": "node-7"}]
+)
+def test_request_filter_matches_named_request(conditions: Any) -> None:
+    assert RequestFilter("Heartbeat", **conditions).matches(facts())
 
 
 @pytest.mark.parametrize(
-    "which", [{"group": "h"}, {"client_id": "bob"}, {"member": "ann"}, {"group": "g", "member": "x"}]
+    "conditions", [{"group": "h"}, {"client_id": "bob"}, {"member": "ann"}, {"group": "g", "member": "x"}]
 )
-def test_request_filter_ignores_other_requests(which: Any) -> None:
-    assert not RequestFilter("Heartbeat", **which).matches(facts())
+def test_request_filter_ignores_other_requests(conditions: Any) -> None:
+    assert not RequestFilter("Heartbeat", **conditions).matches(facts())
     assert not RequestFilter("SyncGroup").matches(facts())
 
 
 def test_request_filter_with_nth_and_times_counts_matches() -> None:
     match = RequestFilter("Heartbeat", group="g", nth=3, times=2)
-    others = facts(groups=("h",))
-    assert [match.matches(one) for one in (facts(), others, facts(), facts(), others, facts(), facts())] == [
+    other_facts = facts(groups=("h",))
+    assert [
+        match.matches(request) for request in (facts(), other_facts, facts(), facts(), other_facts, facts(), facts())
+    ] == [
         *(False, False, False, True),
         *(False, True, False),
     ]
@@ -75,20 +79,20 @@ async def test_unknown_api_and_error_names_are_refused() -> None:
             coordinator.faults.delay("SyncGroup", seconds=-1)
 
 
-# What becomes of it --------------------------------------------------------------------------------------------------
+# Effects -------------------------------------------------------------------------------------------------------------
 
 
 @async_test
 async def test_fail_skips_request_unless_after() -> None:
     async with running() as (coordinator, client):
-        before = coordinator.faults.fail("OffsetCommit", error="REQUEST_TIMED_OUT")
+        fault_before = coordinator.faults.fail("OffsetCommit", error="REQUEST_TIMED_OUT")
         assert await commit(client) == "REQUEST_TIMED_OUT"
         assert await coordinator.offsets("g") == {}
-        after = coordinator.faults.fail("OffsetCommit", error="REQUEST_TIMED_OUT", after=True)
+        fault_after = coordinator.faults.fail("OffsetCommit", error="REQUEST_TIMED_OUT", after=True)
         assert await commit(client) == "REQUEST_TIMED_OUT"
         assert await coordinator.offsets("g") != {}
         assert await commit(client) == "NONE"
-        assert (before.hits, after.hits) == (1, 1)
+        assert (fault_before.hits, fault_after.hits) == (1, 1)
 
 
 @async_test
@@ -114,18 +118,18 @@ async def test_disconnect_closes_connection(after: bool) -> None:
 
 @async_test
 async def test_drop_blocks_later_requests_on_connection() -> None:
-    """Answers are sent in the order of requests, so a dropped one blocks its connection, as in Kafka."""
+    """Answers are sent in the order of requests, so a dropped answer blocks its connection, as in Kafka."""
     async with running() as (coordinator, client):
         member = await join_and_sync(client, "g")
         coordinator.faults.drop("Heartbeat")
         waiting = asyncio.create_task(heartbeat(client, "g", member))
         while not coordinator.faults.all()[0].hits:
             await asyncio.sleep(0)
-        other = await connect(coordinator)
-        assert await heartbeat(other, "g", member) == "NONE"
+        other_client = await connect(coordinator)
+        assert await heartbeat(other_client, "g", member) == "NONE"
         assert not waiting.done()
         waiting.cancel()
-        await other.close()
+        await other_client.close()
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -157,15 +161,15 @@ async def test_cleared_faults_do_not_apply() -> None:
 async def test_faults_apply_to_members_in_process() -> None:
     async with running() as (coordinator, client):
         member = await join_and_sync(client, "g")
-        beat = Heartbeat("g", member.member_id, None, member.generation_id)
+        heartbeat = Heartbeat("g", member.member_id, None, member.generation_id)
         coordinator.faults.fail("Heartbeat", client_id="inside", error="REBALANCE_IN_PROGRESS")
-        assert (await coordinator.node.ask(beat, ORIGIN)).name == "REBALANCE_IN_PROGRESS"
+        assert (await coordinator.node.ask(heartbeat, ORIGIN)).name == "REBALANCE_IN_PROGRESS"
         coordinator.faults.disconnect("Heartbeat", member=member.member_id)
         with pytest.raises(ChannelLost):
-            await coordinator.node.ask(beat, ORIGIN)
-        assert (await coordinator.node.ask(beat, ORIGIN)).name == "NONE"
-        told = [what for _, what in moments(coordinator, "answer") if what.startswith("Heartbeat")]
-        assert told == ["Heartbeat -> REBALANCE_IN_PROGRESS", "Heartbeat -> NONE"]
+            await coordinator.node.ask(heartbeat, ORIGIN)
+        assert (await coordinator.node.ask(heartbeat, ORIGIN)).name == "NONE"
+        responses = [text for _, text in moments(coordinator, "answer") if text.startswith("Heartbeat")]
+        assert responses == ["Heartbeat -> REBALANCE_IN_PROGRESS", "Heartbeat -> NONE"]
 
 
 @async_test
@@ -180,7 +184,9 @@ async def test_restart_discards_delayed_requests(caplog: pytest.LogCaptureFixtur
             await waiting
         await coordinator.clock.advance(61)
         assert await coordinator.offsets("g") == {}
-    assert [one for one in caplog.records if one.name == "callboard.kafka"] == [], "nobody tries it all the same"
+    assert [record for record in caplog.records if record.name == "callboard.kafka"] == [], (
+        "no answer is sent to the closed connection"
+    )
 
 
 @async_test
@@ -192,7 +198,7 @@ async def test_lose_disk_after_with_real_folder_is_refused(tmp_path: Path) -> No
             await coordinator.faults.restart(power_loss=True)
 
 
-# What is told --------------------------------------------------------------------------------------------------------
+# Timeline ------------------------------------------------------------------------------------------------------------
 
 
 @async_test

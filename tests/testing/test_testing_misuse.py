@@ -31,7 +31,7 @@ class Wire:
     client_id = "ann"
 
 
-# Moves that make no sense --------------------------------------------------------------------------------------------
+# Invalid moves -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -1, ADVANCE_MAX_S + 1])
@@ -77,7 +77,7 @@ def test_predicate_that_moves_clock_is_refused() -> None:
 
 
 def test_interrupted_advance_releases_clock() -> None:
-    """For example by Ctrl-C or a test's time limit, which raise in the test's thread only."""
+    """For example by Ctrl-C or a test's time limit, which raise only in the test's thread."""
     with Coordinator.in_thread(listen=None) as coordinator:
 
         def interrupt() -> None:
@@ -94,7 +94,7 @@ def test_interrupted_advance_releases_clock() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ask", "said"),
+    ("ask", "error_text"),
     [
         (lambda faults: faults.drop("Heartbeat", nth=1.5), "nth=1.5"),
         (lambda faults: faults.drop("Heartbeat", times=math.nan), "times=nan"),
@@ -105,9 +105,9 @@ def test_interrupted_advance_releases_clock() -> None:
         (lambda faults: faults.lose_disk_after(-1), "writes=-1: expected a whole number"),
     ],
 )
-def test_invalid_faults_are_refused(ask: Callable[[Any], object], said: str) -> None:
+def test_invalid_faults_are_refused(ask: Callable[[Any], object], error_text: str) -> None:
     coordinator = Coordinator()
-    with pytest.raises(ValueError, match=said.replace("*", r"\*")):
+    with pytest.raises(ValueError, match=error_text.replace("*", r"\*")):
         ask(coordinator.faults)
 
 
@@ -121,7 +121,7 @@ def test_timeline_text_with_lines_limit() -> None:
         timeline.text(lines=0)
 
 
-# Who is there --------------------------------------------------------------------------------------------------------
+# Presence ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ async def test_member_stays_while_disk_fails() -> None:
         assert await heartbeat(client, "g", member) == "NONE"
 
 
-# What is told --------------------------------------------------------------------------------------------------------
+# Timeline ------------------------------------------------------------------------------------------------------------
 
 
 @async_test
@@ -175,7 +175,7 @@ async def test_timeline_omits_reads_of_test_and_formats_long_moves() -> None:
         await coordinator.clock.advance(400 * DAY_S / 100)
         await coordinator.describe("g")
         await coordinator.offsets("g")
-        assert [what for _, what in moments(coordinator, "clock")] == ["moved by 345600 s"]
+        assert [text for _, text in moments(coordinator, "clock")] == ["moved by 345600 s"]
         text = coordinator.timeline.text()
         assert "DescribeGroups" not in text
         assert "OffsetFetch" not in text
@@ -195,7 +195,7 @@ def test_crash_leaves_open_requests_unanswered(caplog: pytest.LogCaptureFixture)
             wait_until(lambda: _commits(consumer), bool, "a commit after the crash")
         consumer.close()
         answers = [event.what for event in coordinator.timeline.events if event.kind == "answer"]
-    assert not [what for what in answers if "UNKNOWN_SERVER_ERROR" in what]
+    assert not [answer for answer in answers if "UNKNOWN_SERVER_ERROR" in answer]
     assert not [record for record in caplog.records if "is answered" in record.message]
 
 
@@ -221,14 +221,20 @@ def test_timeline_has_transaction_timeout() -> None:
         producer.produce("jobs", b"x")
         producer.flush(30)
         coordinator.clock.advance(11)
-        told = [event for event in coordinator.timeline.events if event.what.startswith("transaction sums")]
-        assert [event.what.rpartition(" ")[2] for event in told][-3:] == ["Ongoing", "PrepareAbort", "CompleteAbort"]
-        assert 10 <= (told[-2].at_ms - told[-3].at_ms) / 1000 <= 10.1
+        transaction_events = [
+            event for event in coordinator.timeline.events if event.what.startswith("transaction sums")
+        ]
+        assert [event.what.rpartition(" ")[2] for event in transaction_events][-3:] == [
+            "Ongoing",
+            "PrepareAbort",
+            "CompleteAbort",
+        ]
+        assert 10 <= (transaction_events[-2].at_ms - transaction_events[-3].at_ms) / 1000 <= 10.1
         with pytest.raises(KafkaException):
             producer.commit_transaction(30)
 
 
-# Fixtures of one's own -----------------------------------------------------------------------------------------------
+# Custom fixtures -----------------------------------------------------------------------------------------------------
 
 SHARED = """
     import pytest
@@ -254,8 +260,8 @@ def test_failed_test_shows_timeline_of_shared_coordinator(tmp_path: Path) -> Non
     printed = run(tmp_path, dedented(SHARED), "--callboard-timeline=found")
     assert "1 failed, 1 passed" in printed
     order = ["Callboard timeline", "test: test_one begins", "clock: moved by 45 s", "test: test_two begins"]
-    places = [printed.index(line) for line in order]
-    assert places == sorted(places)
+    positions = [printed.index(line) for line in order]
+    assert positions == sorted(positions)
     assert "<drop Heartbeat, group='wrokers', 0 hits>" in printed
     assert len(list((tmp_path / "found").iterdir())) == 1
 

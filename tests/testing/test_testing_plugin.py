@@ -1,4 +1,4 @@
-"""Tests of the pytest plugin, in pytest processes of its own."""
+"""Tests of the pytest plugin, in separate pytest processes."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def test_timeline_option_writes_json_of_failed_tests(tmp_path: Path) -> None:
     run(tmp_path, dedented(FAILING), "--callboard-timeline=found")
     [path] = (tmp_path / "found").iterdir()
     assert path.name == "test_made_up.py_test_it.json"
-    told = json.loads(path.read_text())
-    assert [event["what"] for event in told["events"] if event["kind"] == "clock"] == ["moved by 45 s"]
-    assert told["forgotten"] == 0
+    report = json.loads(path.read_text())
+    assert [event["what"] for event in report["events"] if event["kind"] == "clock"] == ["moved by 45 s"]
+    assert report["forgotten"] == 0
 
 
 def test_passed_test_reports_faults(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_xdist_workers_have_their_own_coordinators(tmp_path: Path) -> None:
         """
     printed = run(tmp_path, dedented(source), "-n2")
     assert "1 failed, 5 passed" in printed
-    assert "Callboard timeline" in printed, "it comes over from the worker"
+    assert "Callboard timeline" in printed, "the xdist worker reports it"
 
 
 def test_run_without_fixtures_imports_only_plugin(tmp_path: Path) -> None:

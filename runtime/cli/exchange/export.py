@@ -213,7 +213,7 @@ def run(command: typer.Typer, argv: Sequence[str], name: str) -> int:
         print_error(error)
         return FAILED_EXIT_CODE
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print_error(f"{where}{error.strerror or error}; check the disk and the folder's owner")
+        prefix = f"{error.filename}: " if error.filename else ""
+        print_error(f"{prefix}{error.strerror or error}; check the disk and the folder's owner")
         return FAILED_EXIT_CODE
     return 0

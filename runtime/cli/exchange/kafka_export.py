@@ -52,7 +52,7 @@ MAKE_TOPIC = {
     TOPIC: "kafka-consumer-groups.sh --bootstrap-server HOST:PORT --describe --group any",
     TRANSACTIONS_TOPIC: "kafka-transactions.sh --bootstrap-server HOST:PORT describe --transactional-id any",
 }
-"""Commands that make Kafka create its topics. They find nothing, but the lookup creates the topic."""
+"""Commands that make Kafka create its topics. They return no offsets, but the lookup creates the topic."""
 
 _NEW, _OLD = "new", "old"
 _EPOCH_AT = 12  # byte offset in a batch; not covered by its checksum
@@ -106,14 +106,14 @@ def prepare_export(data: Path, kafkas: Sequence[Path], is_replacing: bool, disk:
         used_partitions = [partition for partition in find_partitions(data) if is_used(partition, disk)]
         sources = {(partition.topic, partition.number): partition for partition in used_partitions}
         swaps = tuple(_plan_swaps(kafkas, info, sources, disk))
-        occupied = [swap for swap in swaps if has_records(swap.target, disk)]
-        if occupied and not is_replacing:
+        used_targets = [swap for swap in swaps if has_records(swap.target, disk)]
+        if used_targets and not is_replacing:
             raise StartError(
-                f"{occupied[0].target}: found Kafka's records in it and in {len(occupied) - 1} other folders, expected"
-                " none; --replace replaces them, and keeps them in another folder"
+                f"{used_targets[0].target}: found Kafka's records in it and in {len(used_targets) - 1} other folders,"
+                " expected none; --replace replaces them, and keeps them in another folder"
             )
-        stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-        backups = {swap.kafka: swap.kafka.with_name(f"{swap.kafka.name}.replaced-{stamp}") for swap in occupied}
+        timestamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+        backups = {swap.kafka: swap.kafka.with_name(f"{swap.kafka.name}.replaced-{timestamp}") for swap in used_targets}
         yield ExportPlan(tuple(kafkas), swaps, backups)
 
 
@@ -135,7 +135,7 @@ def _plan_swaps(
     folders = {kafka: partition_folders(disk.names(kafka)) for kafka in kafkas}
     for topic, count in counts.items():
         is_used = topic == TOPIC or any(source_topic == topic for source_topic, _ in sources)
-        if is_used:  # without transactions of ours, Kafka's are not touched
+        if is_used:  # without transactions in Callboard, Kafka's are not touched
             _check_count(
                 kafkas, topic, count, {number for partition in folders.values() for number in partition[topic]}
             )
@@ -145,23 +145,23 @@ def _plan_swaps(
 
 
 def _check_count(kafkas: Sequence[Path], topic: str, our_count: int, kafka_numbers: set[int]) -> None:
-    where = ", ".join(str(kafka) for kafka in kafkas)
+    folder_names = ", ".join(str(kafka) for kafka in kafkas)
     if not kafka_numbers:
         raise StartError(
-            f"{where}: found no folder {topic}-N, expected those that Kafka makes; start it with"
+            f"{folder_names}: found no folder {topic}-N, expected those that Kafka makes; start it with"
             f" {COUNT_SETTINGS[topic]}={our_count}, have it make them ({MAKE_TOPIC[topic]}), stop it, then try again"
         )
     count = max(kafka_numbers) + 1
     if count != our_count:
         raise StartError(
-            f"{where}: Kafka's {topic} has {count} partitions, and ours {our_count}; a group's partition depends on it:"
-            f" set {COUNT_SETTINGS[topic]}={our_count} for a Kafka that has not made this topic yet"
+            f"{folder_names}: Kafka's {topic} has {count} partitions, and ours {our_count}; a group's partition depends"
+            f" on it: set {COUNT_SETTINGS[topic]}={our_count} for a Kafka that has not made this topic yet"
         )
     missing = set(range(count)) - kafka_numbers
     if missing:
         raise StartError(
-            f"{where}: found no folder {topic}-{min(missing)}, expected all {count}; repeat --kafka-dir for each of"
-            " Kafka's log.dirs"
+            f"{folder_names}: found no folder {topic}-{min(missing)}, expected all {count}; repeat --kafka-dir for each"
+            " of Kafka's log.dirs"
         )
 
 
@@ -229,7 +229,7 @@ def _write_log(source: LogPartition, folder: Path, disk: Disk, on_problem: Probl
 
 
 def _with_our_epoch(run: BatchRun) -> bytes:
-    """The same batches with Callboard's only leader epoch. This Kafka does not know the epochs of another one."""
+    """The same batches with Callboard's only leader epoch, since this Kafka has no other epochs."""
     data = bytearray(run.data)
     for batch in run.batches:
         position = batch.position - run.position + _EPOCH_AT
@@ -305,7 +305,7 @@ def undo_unfinished_export(kafka: Path, disk: Disk) -> None:
 
 
 def _remove(folder: Path, disk: Disk) -> None:
-    """Remove a folder of ours inside Kafka's, durably."""
+    """Remove one of the export's own folders inside Kafka's, durably."""
     shutil.rmtree(folder)
     disk.sync_folder(folder.parent)
 

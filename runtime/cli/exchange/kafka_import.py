@@ -90,14 +90,14 @@ class ImportResult(NamedTuple):
         yield f"groups            {format_number(self.groups)} in {format_count(self.partitions, 'partition')}"
         waiting = f", and {format_number(self.open_offsets)} of open transactions" if self.open_offsets else ""
         yield f"offsets           {format_number(self.offsets)}{waiting}"
-        open_ones = (
+        open_transactions = (
             f", {format_number(self.open_transactions)} with an open transaction" if self.open_transactions else ""
         )
-        of = f"in {format_count(self.transaction_partitions, 'partition')}"
-        yield f"transactional ids {format_number(self.transactional_ids)} {of}{open_ones}"
+        location = f"in {format_count(self.transaction_partitions, 'partition')}"
+        yield f"transactional ids {format_number(self.transactional_ids)} {location}{open_transactions}"
         for key_type, count in sorted(self.skipped.items()):
-            what = "a newer kind of group" if key_type in NEWER_GROUPS else "not known"
-            yield f"kept, not read    {format_count(count, 'record')} of type {key_type} ({what})"
+            description = "a newer kind of group" if key_type in NEWER_GROUPS else "not known"
+            yield f"kept, not read    {format_count(count, 'record')} of type {key_type} ({description})"
         for line in self.torn:
             yield f"torn end          {line}"
 

@@ -32,16 +32,16 @@ class WantedOffsets(Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]]):
             self._database.execute(f"PRAGMA {pragma}")
         self._database.execute(_SCHEMA)
 
-    def add(self, group: str, place: TopicPartition, offset: OffsetAndMetadata, line: int) -> int | None:
+    def add(self, group: str, topic_partition: TopicPartition, offset: OffsetAndMetadata, line: int) -> int | None:
         """Store an offset. If an earlier line has the same key, store nothing and return that line's number."""
-        key = group.encode(), *place
+        key = group.encode(), *topic_partition
         values = line, offset.offset, offset.leader_epoch, offset.metadata.encode()
         try:
             self._database.execute("INSERT INTO offsets VALUES (?, ?, ?, ?, ?, ?, ?)", (*key, *values))
         except sqlite3.IntegrityError:
             query = "SELECT line FROM offsets WHERE owner = ? AND topic = ? AND part = ?"
-            [(before,)] = self._database.execute(query, key)
-            return int(before)
+            [(previous_line,)] = self._database.execute(query, key)
+            return int(previous_line)
         except sqlite3.OperationalError as error:
             raise OSError(f"a temporary file for the offsets: {error}") from error
         self._groups[group] = None

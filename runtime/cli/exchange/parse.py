@@ -1,4 +1,4 @@
-"""Reads a file with committed offsets and checks all of it, so that nothing of a file with a bad line is written.
+"""Reads a file with committed offsets and checks all of it, so that a file with a bad line is not written at all.
 
 Formats: the output of ``callboard export``, as CSV (the first line names the columns) or as JSON (an array, or objects
 one after the other), and the CSV of Kafka's ``kafka-consumer-groups --reset-offsets --export``. Kafka's CSV has no
@@ -52,7 +52,7 @@ class FileRow(NamedTuple):
 
 
 class BadLine(Exception):
-    """A line is invalid; the text says what was found and what was expected."""
+    """A line is invalid; the text gives the found and the expected value."""
 
     def __init__(self, number: int, text: str) -> None:
         super().__init__(text)
@@ -74,29 +74,33 @@ def read_table(
     with open_text(path, max_bytes) as source:
         is_json = source.skip_blank() in ("[", "{") if file_format is None else file_format == "json"
         value = _OffsetCollector(path, group).collect(_json_lines(source) if is_json else _csv_lines(source))
-    for bad in value.bad[:BAD_LINES_SHOWN]:
-        on_problem(f"{path}, line {bad.number}: {bad}")
+    for bad_line in value.bad[:BAD_LINES_SHOWN]:
+        on_problem(f"{path}, line {bad_line.number}: {bad_line}")
     if value.bad:
-        more = f" ({len(value.bad) - BAD_LINES_SHOWN} more are not shown)" if len(value.bad) > BAD_LINES_SHOWN else ""
-        ended = "; the rest was not read" if len(value.bad) == BAD_LINES_MAX else ""
+        omitted = (
+            f" ({len(value.bad) - BAD_LINES_SHOWN} more are not shown)" if len(value.bad) > BAD_LINES_SHOWN else ""
+        )
+        unread = "; the rest was not read" if len(value.bad) == BAD_LINES_MAX else ""
         raise StartError(
-            f"{path}: {format_count(len(value.bad), 'bad line')}{more}{ended}; nothing was written, correct them and"
-            " try again"
+            f"{path}: {format_count(len(value.bad), 'bad line')}{omitted}{unread}; nothing was written, correct them"
+            " and try again"
         )
     if not value.wanted:
         raise StartError(f"{path}: found no offsets, expected lines of {','.join(KAFKA_WITH_GROUP)} or JSON of them")
     return value.wanted
 
 
-def choose_groups(wanted: WantedOffsets, names: Sequence[str]) -> WantedOffsets:
+def choose_groups(offsets: WantedOffsets, names: Sequence[str]) -> WantedOffsets:
     """Keep only these groups; a name may be a comma-separated list. StartError for a group that the file lacks."""
     chosen: list[str] = []
     for name in names:
-        chosen += [name] if name in wanted else name.split(",")
+        chosen += [name] if name in offsets else name.split(",")
     for name in chosen:
-        if name not in wanted:
-            raise StartError(f"--groups '{name}': the file has no such group;{did_you_mean(name, wanted)} leave it out")
-    return wanted.only(chosen) if names else wanted
+        if name not in offsets:
+            raise StartError(
+                f"--groups '{name}': the file has no such group;{did_you_mean(name, offsets)} leave it out"
+            )
+    return offsets.only(chosen) if names else offsets
 
 
 # Text ----------------------------------------------------------------------------------------------------------------
@@ -185,10 +189,10 @@ class _Json:
         if len(self.text) - self.position > RECORD_CHARS_MAX:
             raise BadLine(self.number, f"found no JSON ({TooLong()}), expected an object like {{{_example()}}}")
         position = error.pos if isinstance(error, json.JSONDecodeError) else self.position
-        where = self.number + self.text.count("\n", self.position, position)
+        line = self.number + self.text.count("\n", self.position, position)
         if isinstance(error, RecursionError) or not self._read():
             reason = getattr(error, "msg", str(error))
-            raise BadLine(where, f"found no JSON ({reason}), expected an object like {{{_example()}}}")
+            raise BadLine(line, f"found no JSON ({reason}), expected an object like {{{_example()}}}")
 
     def _move_to(self, position: int) -> None:
         self.number += self.text.count("\n", self.position, position)
@@ -196,10 +200,10 @@ class _Json:
 
     def _read(self) -> bool:
         """Read more text and drop the parsed part. False at the end."""
-        more = "" if self._is_whole else self._source.read()
-        self._is_whole = not more
-        self.text, self.position = self.text[self.position :] + more, 0
-        return bool(more)
+        remaining = "" if self._is_whole else self._source.read()
+        self._is_whole = not remaining
+        self.text, self.position = self.text[self.position :] + remaining, 0
+        return bool(remaining)
 
 
 def _json_lines(source: TextSource) -> Iterator[FileRow | BadLine]:
@@ -212,8 +216,8 @@ def _json_lines(source: TextSource) -> Iterator[FileRow | BadLine]:
         number = text.number
         try:
             value = text.value()
-        except BadLine as bad:
-            yield bad
+        except BadLine as error:
+            yield error
             return
         if isinstance(value, dict):
             yield FileRow(number, value)
@@ -250,8 +254,8 @@ class _OffsetCollector:
                 if isinstance(row, BadLine):
                     raise row
                 self._add(row)
-            except BadLine as bad:
-                self.bad.append(bad)
+            except BadLine as error:
+                self.bad.append(error)
             if len(self.bad) == BAD_LINES_MAX:
                 break
         return self
@@ -260,19 +264,19 @@ class _OffsetCollector:
         number, fields = row
         unknown = [name for name in fields if name not in Row._fields]
         if unknown:
-            known = ", ".join(Row._fields)
-            raise BadLine(number, f"found the column {_format_value(unknown[0])}, expected some of {known}")
+            known_fields = ", ".join(Row._fields)
+            raise BadLine(number, f"found the column {_format_value(unknown[0])}, expected some of {known_fields}")
         group = self._group_of(row)
-        place = _topic(row), _integer(row, "partition", 0, INT32_MAX)
+        topic_partition = _topic(row), _integer(row, "partition", 0, INT32_MAX)
         offset = OffsetAndMetadata(
             _integer(row, "offset", 0, INT64_MAX),
             _integer(row, "leader_epoch", -1, INT32_MAX, -1),
             _string(row, "metadata", ""),
         )
-        first_line = self.wanted.add(group, place, offset, number)
+        first_line = self.wanted.add(group, topic_partition, offset, number)
         if first_line is not None:
-            what = f"'{group}' {place[0]}:{place[1]}"
-            raise BadLine(number, f"found {what} a second time, expected each once; line {first_line} has it too")
+            subject = f"'{group}' {topic_partition[0]}:{topic_partition[1]}"
+            raise BadLine(number, f"found {subject} a second time, expected each once; line {first_line} has it too")
 
     def _group_of(self, row: FileRow) -> str:
         if "group" in row.fields:

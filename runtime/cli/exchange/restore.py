@@ -11,7 +11,7 @@ from ...client.cluster import Cluster, OffsetAndMetadata, TopicPartition
 from ...client.errors import ClientError, RefusedError, describe_error_code
 
 OFFSETS_PER_REQUEST = 200
-"""So many offsets fit into one message even with the longest metadata that Kafka accepts (4096 bytes)."""
+"""This many offsets fit into one message even with the longest metadata that Kafka accepts (4096 bytes)."""
 
 WITHOUT_MEMBERS = ("Empty", "Dead", "")
 """States of groups that can be written to. Old servers report no state, and refuse the commit itself."""
@@ -40,24 +40,26 @@ def group_states(cluster: Cluster) -> Mapping[str, str]:
 
 
 def preview_group(
-    cluster: Cluster, group: str, wanted: Mapping[TopicPartition, OffsetAndMetadata], state: str
+    cluster: Cluster, group: str, targets: Mapping[TopicPartition, OffsetAndMetadata], state: str
 ) -> GroupImportResult:
     """The result that ``write_group`` would have. Raises ClientError when the connection fails."""
     try:
-        before = _committed(cluster, group, state)
+        committed = _committed(cluster, group, state)
     except RefusedError as refused:
-        return GroupImportResult(group, len(wanted), refused=str(refused))
-    missing = _unknown_partitions(cluster, wanted)
-    possible = {topic_partition: offset for topic_partition, offset in wanted.items() if topic_partition not in missing}
-    return _make_result(group, wanted, possible, before)._replace(refused=_describe_first(missing, len(wanted)))
+        return GroupImportResult(group, len(targets), refused=str(refused))
+    missing = _unknown_partitions(cluster, targets)
+    possible = {
+        topic_partition: offset for topic_partition, offset in targets.items() if topic_partition not in missing
+    }
+    return _make_result(group, targets, possible, committed)._replace(refused=_describe_first(missing, len(targets)))
 
 
 def _unknown_partitions(
-    cluster: Cluster, wanted: Mapping[TopicPartition, OffsetAndMetadata]
+    cluster: Cluster, targets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> dict[TopicPartition, str]:
     """The partitions that do not exist, each with the reason for which a commit would be refused."""
     partitions: dict[str, Sequence[int]] = {}
-    for topic in {topic for topic, _ in wanted}:
+    for topic in {topic for topic, _ in targets}:
         try:
             partitions[topic] = cluster.partitions(topic)
         except RefusedError:
@@ -65,30 +67,30 @@ def _unknown_partitions(
     reason = describe_error_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return {
         topic_partition: reason
-        for topic_partition in wanted
+        for topic_partition in targets
         if topic_partition[1] not in partitions[topic_partition[0]]
     }
 
 
 def write_group(
-    cluster: Cluster, group: str, wanted: Mapping[TopicPartition, OffsetAndMetadata], state: str
+    cluster: Cluster, group: str, targets: Mapping[TopicPartition, OffsetAndMetadata], state: str
 ) -> GroupImportResult:
     """Write a group's offsets and read them back. Raises ClientError when the connection fails."""
     refused: dict[TopicPartition, str] = {}
     try:
-        before = _committed(cluster, group, state)
-        for batch in _batches(wanted):
+        committed = _committed(cluster, group, state)
+        for batch in _batches(targets):
             refused |= {
                 topic_partition: describe_error_code(code)
                 for topic_partition, code in cluster.commit_offsets(group, batch).items()
             }
         read_back = cluster.committed(group)
     except RefusedError as error:
-        return GroupImportResult(group, len(wanted), refused=str(error))
-    written = {topic_partition: offset for topic_partition, offset in wanted.items() if topic_partition not in refused}
+        return GroupImportResult(group, len(targets), refused=str(error))
+    written = {topic_partition: offset for topic_partition, offset in targets.items() if topic_partition not in refused}
     differences = tuple(_differences(written, read_back))
-    return _make_result(group, wanted, written, before)._replace(
-        refused=_describe_first(refused, len(wanted)), differences=differences
+    return _make_result(group, targets, written, committed)._replace(
+        refused=_describe_first(refused, len(targets)), differences=differences
     )
 
 
@@ -101,37 +103,40 @@ def _committed(cluster: Cluster, group: str, state: str) -> Mapping[TopicPartiti
 
 def import_groups(
     cluster: Cluster,
-    wanted: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]],
+    targets: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]],
     groups: Iterator[str],
     is_dry: bool,
 ) -> Iterator[GroupImportResult]:
-    """Import group by group. When the connection fails, raises a ClientError that says how many groups are done."""
+    """Import group by group. When the connection fails, raises a ClientError with the number of finished groups."""
     states = group_states(cluster)
     import_group = preview_group if is_dry else write_group
-    for done, group in enumerate(groups):
+    for done_count, group in enumerate(groups):
         try:
-            yield import_group(cluster, group, wanted[group], states.get(group, ""))
+            yield import_group(cluster, group, targets[group], states.get(group, ""))
         except ClientError as error:
-            raise ClientError(f"{error}; {done} of {len(wanted)} groups were done, group '{group}' perhaps") from error
+            raise ClientError(
+                f"{error}; {done_count} of {len(targets)} groups were done, group '{group}' perhaps"
+            ) from error
 
 
 def _make_result(
     group: str,
-    wanted: Mapping[TopicPartition, OffsetAndMetadata],
+    targets: Mapping[TopicPartition, OffsetAndMetadata],
     written: Mapping[TopicPartition, OffsetAndMetadata],
-    before: Mapping[TopicPartition, OffsetAndMetadata],
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> GroupImportResult:
-    new = sum(topic_partition not in before for topic_partition in written)
+    new = sum(topic_partition not in committed for topic_partition in written)
     changed = sum(
-        topic_partition in before and before[topic_partition] != offset for topic_partition, offset in written.items()
+        topic_partition in committed and committed[topic_partition] != offset
+        for topic_partition, offset in written.items()
     )
-    return GroupImportResult(group, len(wanted), len(written), new, changed)
+    return GroupImportResult(group, len(targets), len(written), new, changed)
 
 
 def _batches(
-    wanted: Mapping[TopicPartition, OffsetAndMetadata],
+    targets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> Iterator[Mapping[TopicPartition, OffsetAndMetadata]]:
-    items = iter(wanted.items())
+    items = iter(targets.items())
     while batch := dict(islice(items, OFFSETS_PER_REQUEST)):
         yield batch
 

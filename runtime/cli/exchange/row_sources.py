@@ -2,7 +2,7 @@
 
 A folder is only read. If a server runs on it, or was killed, the newest commits are in the journal and not yet in the
 partition files. In that case a snapshot of the partition, completed from the journal, is made in a temporary folder and
-read there. The journal is read first, so a batch that is flushed meanwhile is found in the journal or in the files.
+read there. The journal is read first, so a batch that is flushed in between is found in the journal or in the files.
 
 Offsets of open transactions are not committed, and are left out.
 """
@@ -54,7 +54,7 @@ def find_partition_sources(data: Path, disk: Disk, on_problem: ProblemCallback) 
     """The partitions of a data folder, Callboard's or Kafka's. StartError when it is not a data folder."""
     partitions = {partition.number: partition for partition in find_partitions(data, TOPIC, disk=disk)}
     journal = _journal(data, disk, on_problem)
-    for number in journal.keys() - partitions.keys():  # nothing of it was flushed yet
+    for number in journal.keys() - partitions.keys():  # not flushed yet
         partitions[number] = LogPartition(TOPIC, number, data / folder_name(number))
     return [PartitionSource(partition, journal.get(number, ())) for number, partition in sorted(partitions.items())]
 
@@ -134,7 +134,7 @@ def _journal(data: Path, disk: Disk, on_problem: ProblemCallback) -> Mapping[int
         return batches_by_number
     partitions = _number_of_partitions(data, disk)
     for name in names:
-        with suppress(FileNotFoundError):  # removed meanwhile: all of it is in the partition files
+        with suppress(FileNotFoundError):  # removed in between: all its batches are in the partition files
             path = data / JOURNAL / name
             content = read_file(disk, path)
             scan = scan_journal(content, journal_salt(name), is_newest=name == names[-1])

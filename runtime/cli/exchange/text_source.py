@@ -75,20 +75,20 @@ class TextSource:
 
     def lines(self) -> Iterator[str]:
         """Lines with their line ends: those of the csv module. TooLong."""
-        rest = ""
+        partial_line = ""
         while text := self.read():
-            rest += text
+            partial_line += text
             start = 0
-            for match in _LINE_END.finditer(rest):
-                if match[0] == "\r" and match.end() == len(rest):
+            for match in _LINE_END.finditer(partial_line):
+                if match[0] == "\r" and match.end() == len(partial_line):
                     break  # perhaps the first half of \r\n
-                yield rest[start : match.end()]
+                yield partial_line[start : match.end()]
                 start = match.end()
-            rest = rest[start:]
-            if len(rest) > RECORD_CHARS_MAX:
+            partial_line = partial_line[start:]
+            if len(partial_line) > RECORD_CHARS_MAX:
                 raise TooLong
-        if rest:
-            yield rest
+        if partial_line:
+            yield partial_line
 
     def _read_bytes(self) -> bytes:
         position = self._bytes_decoded + len(self._undecoded)

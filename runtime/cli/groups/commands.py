@@ -216,8 +216,8 @@ def reset(
 
 def check_selection(target: ResetTarget, has_topics: bool, all_topics: bool) -> None:
     """Raise StartError unless exactly one selection of partitions is given."""
-    given = [has_topics, all_topics, target.mode is ResetMode.FILE]
-    if sum(given) != 1:
+    selections = [has_topics, all_topics, target.mode is ResetMode.FILE]
+    if sum(selections) != 1:
         raise StartError("expected what to reset: --topic T[:P,...], or --all-topics, or --from-file CSV, and only one")
 
 

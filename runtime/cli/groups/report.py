@@ -40,7 +40,7 @@ def read_partition_lags(
 
 
 def total_lag(entries: Iterable[PartitionLag]) -> int | None:
-    """The sum of the known lags; None if none is known."""
+    """The sum of the known lags; None if no lag is known."""
     lags = [entry.lag for entry in entries if entry.lag is not None]
     return sum(lags) if lags else None
 
@@ -107,7 +107,9 @@ def group_json(description: GroupDescription, entries: Sequence[PartitionLag]) -
     members = []
     for member, row in zip(description.members, member_table(description.members, entries).as_json(), strict=True):
         assigned = (
-            None if member.assigned is None else [{"topic": topic, "partition": p} for topic, p in member.assigned]
+            None
+            if member.assigned is None
+            else [{"topic": topic, "partition": partition} for topic, partition in member.assigned]
         )
         members.append({**row, "assigned": assigned})
     return {

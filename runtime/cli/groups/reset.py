@@ -74,21 +74,21 @@ def _change(
 ) -> OffsetChange:
     if topic_partition not in bounds.latest or topic_partition not in bounds.earliest:
         raise StartError(f"partition {topic_partition[0]}:{topic_partition[1]} does not exist, or has no leader now")
-    before = None if offset is None else offset.offset
+    current = None if offset is None else offset.offset
     low, high = bounds.earliest[topic_partition], bounds.latest[topic_partition]
-    wanted = _target_offset(topic_partition, before, bounds, target)
-    if wanted is None:
-        return OffsetChange(topic_partition, before, high, "no record so late: the end")
-    after = min(max(wanted, low), high)
-    if after != wanted:
+    target_offset = _target_offset(topic_partition, current, bounds, target)
+    if target_offset is None:
+        return OffsetChange(topic_partition, current, high, "no record so late: the end")
+    new = min(max(target_offset, low), high)
+    if new != target_offset:
         return OffsetChange(
-            topic_partition, before, after, f"{wanted} is {'before the first' if after == low else 'after the end'}"
+            topic_partition, current, new, f"{target_offset} is {'before the first' if new == low else 'after the end'}"
         )
-    return OffsetChange(topic_partition, before, after, "unchanged" if after == before else "")
+    return OffsetChange(topic_partition, current, new, "unchanged" if new == current else "")
 
 
 def _target_offset(
-    topic_partition: TopicPartition, before: int | None, bounds: OffsetBounds, target: ResetTarget
+    topic_partition: TopicPartition, current: int | None, bounds: OffsetBounds, target: ResetTarget
 ) -> int | None:
     match target.mode:
         case ResetMode.EARLIEST:
@@ -102,11 +102,11 @@ def _target_offset(
         case ResetMode.FILE:
             return target.file_offsets[topic_partition]
         case ResetMode.SHIFT:
-            if before is None:
+            if current is None:
                 raise StartError(
                     f"--shift-by: the group has no offset for {topic_partition[0]}:{topic_partition[1]} to shift"
                 )
-            return before + target.number
+            return current + target.number
 
 
 def choose_target(
@@ -118,7 +118,7 @@ def choose_target(
     from_file: Path | None,
 ) -> ResetTarget:
     """The given target. Raises StartError for none and for more than one."""
-    given = [
+    options = [
         *([ResetTarget(ResetMode.EARLIEST)] if to_earliest else []),
         *([ResetTarget(ResetMode.LATEST)] if to_latest else []),
         *([ResetTarget(ResetMode.OFFSET, to_offset)] if to_offset is not None else []),
@@ -126,23 +126,23 @@ def choose_target(
         *([ResetTarget(ResetMode.DATETIME, parse_datetime(to_datetime))] if to_datetime is not None else []),
         *([ResetTarget(ResetMode.FILE, file_offsets=read_offsets(from_file))] if from_file is not None else []),
     ]
-    if len(given) != 1:
+    if len(options) != 1:
         modes = ", ".join(mode.value for mode in ResetMode)
-        given_modes = " and ".join(target.mode.value for target in given) or "none"
+        given_modes = " and ".join(target.mode.value for target in options) or "none"
         raise StartError(f"expected exactly one of {modes}, not {given_modes}")
-    return given[0]
+    return options[0]
 
 
 def parse_datetime(text: str) -> int:
     """Parse ISO 8601 to milliseconds since the epoch. Without a zone it is UTC, as in Kafka's tool."""
     try:
-        moment = datetime.fromisoformat(text)
+        parsed_time = datetime.fromisoformat(text)
     except ValueError as error:
         raise StartError(
             f"bad --to-datetime '{text}': expected ISO 8601, as in 2026-01-31T08:00:00 or 2026-01-31T08:00:00+02:00"
         ) from error
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return round(aware.timestamp() * 1000)
+    utc_time = parsed_time if parsed_time.tzinfo is not None else parsed_time.replace(tzinfo=UTC)
+    return round(utc_time.timestamp() * 1000)
 
 
 def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
@@ -156,19 +156,19 @@ def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
 
 def read_offsets(path: Path) -> dict[TopicPartition, int]:
     """Lines of topic,partition,offset, as ``callboard groups offsets --csv`` and Kafka's tool write them."""
-    wanted: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     try:
         with open_text(path, FILE_BYTES_MAX) as source:
             lines = RecordLines(source)
             for number, row in enumerate(csv.reader(lines), start=1):
                 lines.begin_record()
                 if row and row != ["topic", "partition", "offset"]:
-                    wanted.update([_read_row(path, number, row)])
+                    offsets.update([_read_row(path, number, row)])
     except (TooLong, csv.Error) as error:
         raise StartError(f"'{path}' is not CSV in UTF-8: {error}") from error
-    if not wanted:
+    if not offsets:
         raise StartError(f"'{path}' has no lines of topic,partition,offset")
-    return wanted
+    return offsets
 
 
 def _read_row(path: Path, number: int, row: Sequence[str]) -> tuple[TopicPartition, int]:

@@ -98,12 +98,12 @@ def parse_moment(option: str, text: str, now_ms: int) -> int:
     if duration is not None:
         return now_ms - int(duration[1]) * UNITS_MS[duration[2]]
     try:
-        moment = datetime.fromisoformat(text)
+        parsed_time = datetime.fromisoformat(text)
     except ValueError:
         raise StartError(
             f"bad {option} '{text}': expected ISO 8601, as in 2026-01-31T08:00:00Z, or how long ago, as in 90m, 12h, 7d"
         ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    return int((parsed_time if parsed_time.tzinfo else parsed_time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 @app.command("dump")
@@ -295,8 +295,8 @@ def repair_log(
                 print_line(problem)
             if yes:
                 backup = repair.repair_file(file_repair, disk)
-                before = "the file was missing" if backup is None else f"the original is kept in {backup}"
-                print_line(f"{file_repair.file.path}: repaired; {before}")
+                original = "the file was missing" if backup is None else f"the original is kept in {backup}"
+                print_line(f"{file_repair.file.path}: repaired; {original}")
     for damage in missing:
         print_line(f"{damage}: {MISSING_ADVICE}")
     if repairs and not yes:
@@ -350,7 +350,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         app(list(argv), prog_name="callboard log")
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print_error(f"{where}{error.strerror or error}; check the disk and the folder's owner")
+        prefix = f"{error.filename}: " if error.filename else ""
+        print_error(f"{prefix}{error.strerror or error}; check the disk and the folder's owner")
         return DISK_EXIT_CODE
     return 0

@@ -79,10 +79,10 @@ def format_columns(when: str, log: str, partition: int | str, offset: int | str,
 def format_time(timestamp_ms: int) -> str | None:
     """A time in UTC, to the millisecond; None if it is out of range."""
     try:
-        when = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
+        time = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
     except (OverflowError, ValueError, OSError):
         return None
-    return None if timestamp_ms < 0 else f"{when:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z"
+    return None if timestamp_ms < 0 else f"{time:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z"
 
 
 # Fields --------------------------------------------------------------------------------------------------------------

@@ -46,8 +46,8 @@ def prepare_info(disk: Disk, root: Path, counts: PartitionCounts) -> Iterator[Ne
     lock = lock_folder(disk, root)
     try:
         _refuse_newer(disk, root)
-        for path, found in stored_counts(disk, root):
-            refuse_different_counts(root, counts, path, found)
+        for path, count in stored_counts(disk, root):
+            refuse_different_counts(root, counts, path, count)
         _refuse_misplaced(disk, root, counts)
         old_id = _cluster_id(disk, root)
         yield NewInfo(FolderInfo(old_id or random_cluster_id(), *counts), bool(old_id))
@@ -58,12 +58,12 @@ def prepare_info(disk: Disk, root: Path, counts: PartitionCounts) -> Iterator[Ne
 def _refuse_newer(disk: Disk, root: Path) -> None:
     """Raise StartError for a folder of a newer version: it is not damaged."""
     try:
-        found = parse_json(_read_old_info(disk, root))["format"]
+        file_format = parse_json(_read_old_info(disk, root))["format"]
     except (ValueError, KeyError, TypeError):
         return
-    if type(found) is int and found == FORMAT + 1:
+    if type(file_format) is int and file_format == FORMAT + 1:
         raise StartError(
-            f"{root / INFO_NAME}: found format {found}, expected at most {FORMAT}; if a newer version wrote this"
+            f"{root / INFO_NAME}: found format {file_format}, expected at most {FORMAT}; if a newer version wrote this"
             " folder, use that version; else move this file away, then try again"
         )
 
@@ -79,8 +79,8 @@ def _refuse_misplaced(disk: Disk, root: Path, counts: PartitionCounts) -> None:
 def _cluster_id(disk: Disk, root: Path) -> str:
     """The cluster id in the old file; empty if it cannot be read."""
     match = _ID_FIELD.search(_read_old_info(disk, root))
-    found = match[1].decode() if match else ""
-    return found if CLUSTER_ID.fullmatch(found) else ""
+    cluster_id = match[1].decode() if match else ""
+    return cluster_id if CLUSTER_ID.fullmatch(cluster_id) else ""
 
 
 def _read_old_info(disk: Disk, root: Path) -> bytes:

@@ -169,8 +169,8 @@ def _row(partition_stats: PartitionStats) -> tuple[str | int | None, ...]:
     )
 
 
-def _percent(part: int, whole: int) -> int:
-    return round(100 * part / whole) if whole else 0
+def _percent(part: int, total: int) -> int:
+    return round(100 * part / total) if total else 0
 
 
 def hottest_table(stats: list[PartitionStats], top: int) -> Table:

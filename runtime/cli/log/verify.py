@@ -95,7 +95,7 @@ class LogReplay:
 def comparable_state(data: GroupData) -> object:
     """A group's value, offsets and pending offsets, independent of their order in the log."""
     offsets = {(topic, partition): value for topic, partition, value in data.offsets}
-    pending = {place: dict(producers) for place, producers in data.pending.by_partition.items()}
+    pending = {topic_partition: dict(producers) for topic_partition, producers in data.pending.by_partition.items()}
     return data.value, offsets, pending
 
 
@@ -157,11 +157,11 @@ def _compare(snapshot: LogPartition, disk: Disk, state: State, torn_tail: Damage
         )
 
 
-def describe_differences(state: State, description: str, other: State, other_description: str) -> Iterator[str]:
+def describe_differences(state: State, description: str, other_state: State, other_description: str) -> Iterator[str]:
     """One text for each key that differs between two ways of reading."""
-    for key in sorted(state.keys() | other.keys()):
-        if state.get(key) != other.get(key):
-            yield f"{key!r} is {state.get(key)!r} {description}, and {other.get(key)!r} {other_description}"
+    for key in sorted(state.keys() | other_state.keys()):
+        if state.get(key) != other_state.get(key):
+            yield f"{key!r} is {state.get(key)!r} {description}, and {other_state.get(key)!r} {other_description}"
 
 
 def _newest_first(snapshot: LogPartition, disk: Disk) -> dict[str, object]:

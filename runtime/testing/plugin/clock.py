@@ -1,7 +1,7 @@
 """A clock that a test can move, with the alarms and the dispatcher that follow it.
 
-It runs like the machine's clock, plus the time it was moved. During a move it stands still between two alarms, so that
-all events happen in order and at their exact millisecond, however long the machine takes for them. The wall clock moves
+It runs like the machine's clock, plus the time it was moved. During a move it is paused between two alarms, so that
+all events happen in order and at their exact millisecond, regardless of their actual duration. The wall clock moves
 with it, and so do the ages of offsets and the timestamps of records.
 """
 
@@ -30,12 +30,12 @@ class MovableClock(SystemClock):
 
     def monotonic_ms(self) -> int:
         running_ms = super().monotonic_ms() + self._ahead_ms
-        held = self._held_times
-        return running_ms if held is None else held[0]
+        held_times = self._held_times
+        return running_ms if held_times is None else held_times[0]
 
     def wall_ms(self) -> int:
-        held = self._held_times
-        return super().wall_ms() + self._wall_ahead_ms if held is None else held[1]
+        held_times = self._held_times
+        return super().wall_ms() + self._wall_ahead_ms if held_times is None else held_times[1]
 
     def since_start_ms(self) -> int:
         """The coordinator's time since the clock was made."""

@@ -222,8 +222,8 @@ class LocalExchange:
         self.send_answer()
 
     def disconnect(self) -> None:
-        lost = ChannelLost("a fault has closed the connection to the coordinator")
-        self._reply.set_exception((ChannelLost, lost, None))
+        error = ChannelLost("a fault has closed the connection to the coordinator")
+        self._reply.set_exception((ChannelLost, error, None))
 
     def later(self, delay_ms: int, step: Callable[[], None]) -> None:
         DelayedCall(asyncio.get_running_loop(), self._interceptor.clock, delay_ms, step)

@@ -139,10 +139,10 @@ class RequestFilter:
         self._times = times
 
     def __str__(self) -> str:
-        wanted = [f"{name}={value!r}" for name, value in self._wanted.items() if value is not None]
+        conditions = [f"{name}={value!r}" for name, value in self._wanted.items() if value is not None]
         if self._nth > 1:
-            wanted.append(f"nth={self._nth}")
-        return ", ".join((self.api, *wanted))
+            conditions.append(f"nth={self._nth}")
+        return ", ".join((self.api, *conditions))
 
     def matches(self, facts: RequestFacts) -> bool:
         """Whether the fault applies to this request. Counts it."""
@@ -155,9 +155,9 @@ class RequestFilter:
         return True
 
     def _fits(self, facts: RequestFacts) -> bool:
-        found = {"group": facts.groups, "client_id": (facts.client_id,), "member": facts.members + facts.instances}
+        values = {"group": facts.groups, "client_id": (facts.client_id,), "member": facts.members + facts.instances}
         return self.api in (ANY, facts.api) and all(
-            value is None or value in found[name] for name, value in self._wanted.items()
+            value is None or value in values[name] for name, value in self._wanted.items()
         )
 
 
@@ -165,9 +165,9 @@ def known_api(name: str) -> str:
     """Return the name. ValueError, with the list of names, if it is not a served API."""
     if name == ANY or name in api_names():
         return name
-    near = get_close_matches(str(name), api_names(), 1, 0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise ValueError(f"there is no API {name!r}: {hint}Kafka's names are {', '.join(sorted(api_names()))}")
+    similar_names = get_close_matches(str(name), api_names(), 1, 0.5)
+    advice = f"did you mean {similar_names[0]!r}? " if similar_names else ""
+    raise ValueError(f"there is no API {name!r}: {advice}Kafka's names are {', '.join(sorted(api_names()))}")
 
 
 class Faults(Generic[R]):
@@ -285,9 +285,9 @@ class Faults(Generic[R]):
         self._planned.append(fault)
         return fault
 
-    def _record_hit(self, fault: Fault, description: str, who: str = "", groups: tuple[str, ...] = ()) -> None:
+    def _record_hit(self, fault: Fault, description: str, client: str = "", groups: tuple[str, ...] = ()) -> None:
         fault.record_hit()
-        self._note(description, who, groups)
+        self._note(description, client, groups)
 
 
 def _describe(description: str, after: bool) -> str:

@@ -62,5 +62,5 @@ class Harness:
         moved = f"{moved_ms / 1000:.3f}".rstrip("0").rstrip(".")
         self.timeline.note("clock", f"moved by {moved} s" + (f", silent: {names}" if names else ""))
 
-    def _note_fault(self, what: str, who: str, groups: tuple[str, ...]) -> None:
-        self.timeline.note("fault", what, ", ".join(groups), who)
+    def _note_fault(self, description: str, client: str, groups: tuple[str, ...]) -> None:
+        self.timeline.note("fault", description, ", ".join(groups), client)

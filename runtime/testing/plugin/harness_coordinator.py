@@ -48,7 +48,7 @@ class HarnessCoordinator(Coordinator):
     ) -> None:
         self._harness = Harness()
         environment = self._harness.environment(environment or (in_memory() if data is None else Environment()))
-        others: Any = settings  # includes file_mode
+        other_settings: Any = settings  # includes file_mode
         super().__init__(
             data,
             listen,
@@ -57,7 +57,7 @@ class HarnessCoordinator(Coordinator):
             topics=topics,
             environment=environment,
             unsafe_settings=unsafe_settings,
-            **others,
+            **other_settings,
         )
         self.interceptor = self._harness.interceptor
         self.clock = VirtualTime(self._harness)

@@ -79,16 +79,16 @@ class DeadlinePostponement:
                 self._postponed[deadline] = deadline.due_ms
 
     def _deadlines(self, group: ClassicGroup) -> Iterator[Deadline]:
-        present = [member for member in group.members if self._is_present(group.group_id, member)]
-        for member in present:
+        present_members = [member for member in group.members if self._is_present(group.group_id, member)]
+        for member in present_members:
             yield member.session
         for member_id, deadline in group.members.pending.items():
             client_id = self._presence.client_of(group.group_id, member_id)
             if client_id is not None and not self._silent & {member_id, client_id}:
                 yield deadline
-        if group.state is State.PREPARING_REBALANCE and any(member.joining is None for member in present):
+        if group.state is State.PREPARING_REBALANCE and any(member.joining is None for member in present_members):
             yield group.join_deadline
-        if any(member.member_id in group.pending_sync for member in present):
+        if any(member.member_id in group.pending_sync for member in present_members):
             yield group.sync_deadline
 
     def _is_present(self, group_id: str, member: GroupMember) -> bool:

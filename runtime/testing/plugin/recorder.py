@@ -1,7 +1,7 @@
 """Records events of the coordinator in the timeline: timers, states, members, deleted offsets.
 
 It traces the messages of the node's actors (``System.trace``), and compares a group with its recorded state after each
-message. It changes nothing.
+message. It does not affect the node.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class TimelineRecorder:
         node.system.trace(self._on_trace)
 
     def record_changes(self) -> None:
-        touched, self._touched = self._touched, {}
-        for group_id, mailbox in touched.items():
+        changed_groups, self._touched = self._touched, {}
+        for group_id, mailbox in changed_groups.items():
             group = _group_in(mailbox)
             if group is not None:
                 self._compare(group_id, group)
@@ -119,8 +119,8 @@ class TimelineRecorder:
         ]
         if deleted:
             partitions = [f"{record.topic}-{record.partition}" for record in deleted[:PARTITIONS_SHOWN]]
-            more = [f"and {len(deleted) - PARTITIONS_SHOWN} more"] if len(deleted) > PARTITIONS_SHOWN else []
-            self._timeline.note("offsets", f"deletes {', '.join((*partitions, *more))}", deleted[0].group_id)
+            omitted = [f"and {len(deleted) - PARTITIONS_SHOWN} more"] if len(deleted) > PARTITIONS_SHOWN else []
+            self._timeline.note("offsets", f"deletes {', '.join((*partitions, *omitted))}", deleted[0].group_id)
         for record in message.entry.records:
             if isinstance(record, GroupRecord) and record.value is None:
                 self._timeline.note("state", "the group is deleted", record.group_id)

@@ -83,9 +83,11 @@ class Timeline:
         """A short name of a member, "m1". ``members`` maps it back to the id."""
         return self._short.setdefault(member_id, f"m{len(self._short) + 1}")
 
-    def _add(self, facts: RequestFacts, kind: str, what: str, number: int, is_wrong: bool = False) -> None:
+    def _add(self, facts: RequestFacts, kind: str, description: str, number: int, is_wrong: bool = False) -> None:
         is_quiet = not is_wrong and (facts.api in ROUTINE_APIS or _is_test_read(facts))
-        self._append(Event(self._now_ms(), kind, ", ".join(facts.groups), facts.client_id, what, number, is_quiet))
+        self._append(
+            Event(self._now_ms(), kind, ", ".join(facts.groups), facts.client_id, description, number, is_quiet)
+        )
 
     def _append(self, event: Event) -> None:
         self._forgotten += len(self._events) == self._events.maxlen
@@ -141,31 +143,31 @@ Row = tuple[str, str, str, str]
 
 
 def _rows(events: Sequence[Event], everything: bool) -> Iterator[Row]:
-    wrong = {event.number for event in events if event.kind == "answer" and not event.is_quiet}
-    shown = [event for event in events if everything or not event.is_quiet or event.number in wrong]
+    failed_numbers = {event.number for event in events if event.kind == "answer" and not event.is_quiet}
+    shown_events = [event for event in events if everything or not event.is_quiet or event.number in failed_numbers]
     merged = False
-    for event, next_event in zip(shown, [*shown[1:], None], strict=True):
+    for event, next_event in zip(shown_events, [*shown_events[1:], None], strict=True):
         if merged:
             merged = False
             continue
-        what = event.what
+        description = event.what
         if event.kind == "request" and next_event is not None and next_event.number == event.number:
-            what += next_event.what[next_event.what.index(" -> ") :]
+            description += next_event.what[next_event.what.index(" -> ") :]
             merged = True
         elif event.kind not in ("request", "answer"):
-            what = f"{event.kind}: {what}"
-        yield f"{event.at_ms / 1000:.3f}", printable(event.group), printable(event.who), printable(what)
+            description = f"{event.kind}: {description}"
+        yield f"{event.at_ms / 1000:.3f}", printable(event.group), printable(event.who), printable(description)
 
 
 def _aligned(rows: Sequence[Row]) -> Iterable[str]:
     cut = [tuple(_cut(cell) for cell in row[:-1]) for row in rows]
     widths = [max(map(len, column)) for column in zip(*cut, strict=True)]
     for cells, row in zip(cut, rows, strict=True):
-        time, *others = (
+        time, *columns = (
             cell.rjust(width) if index == 0 else cell.ljust(width)
             for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
         )
-        yield "  ".join((time, *others, row[-1])).rstrip()
+        yield "  ".join((time, *columns, row[-1])).rstrip()
 
 
 def _cut(cell: str) -> str:

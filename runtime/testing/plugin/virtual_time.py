@@ -158,7 +158,7 @@ class VirtualTime:
     async def advance(self, seconds: float, *, silent: Iterable[str] = ()) -> None:
         """Move the clock. Returns when all events that became due have been processed, in order.
 
-        Connected members count as alive meanwhile, except those whose member id, instance id or client id is in
+        Connected members count as alive during the move, except those whose member id, instance id or client id is in
         ``silent``. ValueError for a time below 0 or above 100 years, and for an unknown name.
         """
         await self._mover.advance(seconds, silent)
@@ -200,7 +200,7 @@ class BlockingTime:
         self._run(self._time.advance(seconds, silent=silent))
 
     def advance_until(self, predicate: Predicate, *, within: float = UNTIL_S, silent: Iterable[str] = ()) -> float:
-        """See ``VirtualTime.advance_until``. ``predicate`` is called on a thread of its own, and may block."""
+        """See ``VirtualTime.advance_until``. ``predicate`` is called on a separate thread, and may block."""
 
         async def call_in_thread() -> bool:
             return bool(await asyncio.to_thread(predicate))
@@ -210,7 +210,7 @@ class BlockingTime:
 
 
 def active_groups(node: Node) -> Iterator[ClassicGroup]:
-    """The active groups. They do not change meanwhile, since the caller runs on the loop's thread."""
+    """The active groups. They do not change during the call, since the caller runs on the loop's thread."""
     for ref in node.groups.groups.values():
         actor = ref.actor_inbox.actor
         if isinstance(actor, GroupActor):
@@ -234,8 +234,8 @@ def validate_move(seconds: float, silent: Iterable[str]) -> frozenset[str]:
     if isinstance(silent, str):
         raise TypeError(f"silent={silent!r} is one name: expected a list of member, instance or client ids")
     names = frozenset(silent)
-    if wrong := [name for name in names if not isinstance(name, str)]:
-        raise TypeError(f"silent names {wrong[0]!r}: expected member, instance or client ids, which are strings")
+    if invalid := [name for name in names if not isinstance(name, str)]:
+        raise TypeError(f"silent names {invalid[0]!r}: expected member, instance or client ids, which are strings")
     return names
 
 

@@ -85,9 +85,9 @@ class GenerationChecker(Listener):
     def forget_newer(self, groups: Mapping[str, GroupData]) -> None:
         """After a power loss with ``sync`` other than "always", each group is in the generation that was found."""
         for group_id, group in self._groups.items():
-            found = groups.get(group_id)
-            generation = -1 if found is None or found.value is None else found.value.generation
-            for newer in [one for one in group.synced if one > generation]:
+            group_data = groups.get(group_id)
+            generation = -1 if group_data is None or group_data.value is None else group_data.value.generation
+            for newer in [generation_number for generation_number in group.synced if generation_number > generation]:
                 group.synced.pop(newer)
                 group.first_synced_at.pop(newer, None)
             group.newest_durable = min(group.newest_durable, generation)
@@ -149,10 +149,10 @@ class GenerationChecker(Listener):
             self._fail_exchange(exchange, f"generation {generation} is synced after {group.newest_durable}")
         group.newest_durable = max(group.newest_durable, generation)
         group.first_synced_at.setdefault(generation, int(exchange.answered_at))
-        given = group.synced[generation].setdefault(message.member_id, answer.assignment)
-        if given != answer.assignment:
+        assignment = group.synced[generation].setdefault(message.member_id, answer.assignment)
+        if assignment != answer.assignment:
             self._fail_exchange(
-                exchange, f"{answer.assignment!r} in generation {generation}, where it was given {given!r}"
+                exchange, f"{answer.assignment!r} in generation {generation}, where it was given {assignment!r}"
             )
         offers = group.offered.get(generation, ())
         is_offered = any(offer.get(message.member_id, b"") == answer.assignment for offer in offers)
@@ -161,9 +161,9 @@ class GenerationChecker(Listener):
 
     def _left(self, exchange: Exchange, message: LeaveGroup) -> None:
         group = self._groups[message.group_id]
-        for asked, left in zip(message.members, exchange.answer.members, strict=False):
-            if left.error is ErrorCode.NONE and asked.group_instance_id is None:
-                group.removed.setdefault(asked.member_id, (exchange.answered_at, "it has left"))
+        for member, response in zip(message.members, exchange.answer.members, strict=False):
+            if response.error is ErrorCode.NONE and member.group_instance_id is None:
+                group.removed.setdefault(member.member_id, (exchange.answered_at, "it has left"))
 
     def _check_accepted(self, exchange: Exchange, message: Heartbeat | OffsetCommit | SyncGroup) -> None:
         """Check a member that was answered NONE: it must belong to the newest synced generation."""
@@ -179,8 +179,8 @@ class GenerationChecker(Listener):
         if message.generation_id < newest and exchange.arrived_at > group.first_synced_at.get(newest, inf):
             self._fail_exchange(exchange, f"NONE in generation {message.generation_id}, but {newest} has begun")
 
-    def _fail_exchange(self, exchange: Exchange, what: str) -> None:
-        self._fail(f"{exchange} was answered {what}")
+    def _fail_exchange(self, exchange: Exchange, answer: str) -> None:
+        self._fail(f"{exchange} was answered {answer}")
 
 
 class AnswerChecker(Listener):

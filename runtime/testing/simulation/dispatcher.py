@@ -58,8 +58,8 @@ class SeededDispatcher(Dispatcher):
     def _pump(self) -> None:
         """Run one message, then yield to other callbacks of the loop."""
         ready = self._ready
-        drawn = int(self._order.random() * len(ready))
-        ready[drawn], ready[-1] = ready[-1], ready[drawn]
+        index = int(self._order.random() * len(ready))
+        ready[index], ready[-1] = ready[-1], ready[index]
         mailbox = ready.pop()
         try:
             again = mailbox.run(1, self._tally)

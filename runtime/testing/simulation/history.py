@@ -113,8 +113,8 @@ class History:
         for listener in self.listeners:
             listener.lost(exchange)
 
-    def _add_line(self, what: str, exchange: Exchange) -> None:
-        self._lines.append((self._loop.time(), what, exchange))
+    def _add_line(self, description: str, exchange: Exchange) -> None:
+        self._lines.append((self._loop.time(), description, exchange))
 
     def timeline(self) -> list[str]:
         """All lines of the timeline, oldest first."""
@@ -124,8 +124,8 @@ class History:
 def _line(time_s: float, text: str, exchange: Exchange | None) -> str:
     if exchange is None:
         return f"{time_s:12.6f}  {text}"
-    shown = exchange.answer if text in ("is answered", "receives") else exchange.message
-    return f"{time_s:12.6f}  {exchange.client} {text} #{exchange.number}: {_short(shown)}"
+    message = exchange.answer if text in ("is answered", "receives") else exchange.message
+    return f"{time_s:12.6f}  {exchange.client} {text} #{exchange.number}: {_short(message)}"
 
 
 def _short(value: Any) -> str:
@@ -133,21 +133,23 @@ def _short(value: Any) -> str:
     fields = getattr(value, "_asdict", None)
     if fields is None:
         return getattr(value, "name", None) or repr(value)
-    said = (f"{name}={_shown(one)}" for name, one in fields().items() if one not in (None, "", (), b"", -1, False))
-    return f"{type(value).__name__}({', '.join(said)})"
+    field_texts = (
+        f"{name}={_shown(value)}" for name, value in fields().items() if value not in (None, "", (), b"", -1, False)
+    )
+    return f"{type(value).__name__}({', '.join(field_texts)})"
 
 
 def _shown(value: Any) -> str:
     if hasattr(value, "_asdict"):
         return _short(value)
     if isinstance(value, tuple) and not isinstance(value, str):
-        return f"({', '.join(_shown(one) for one in value)})"
+        return f"({', '.join(_shown(item) for item in value)})"
     return getattr(value, "name", None) or repr(value)
 
 
 def last_lines(lines: Iterable[str], last: int) -> str:
     """The last lines, after a line with the number of those before."""
     all_lines = list(lines)
-    left_out = len(all_lines) - last
-    head = [f"... {left_out} lines before"] if left_out > 0 else []
+    omitted = len(all_lines) - last
+    head = [f"... {omitted} lines before"] if omitted > 0 else []
     return "\n".join(head + all_lines[-last:])

@@ -1,8 +1,8 @@
 """Checks the owners of resources: never two at the same virtual time, and never one with an old token.
 
 A test reports when a member begins and ends work on a resource. Two members may work on a resource together only if the
-process of one was frozen meanwhile: a process cannot notice that in time, and then the token protects the resource.
-``write`` models a store that checks tokens and refuses old ones.
+process of one was frozen meanwhile: it cannot detect the loss of its lease in time, and then the token protects the
+resource. ``write`` models a store that checks tokens and refuses old ones.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ There is no real clock: when nothing is ready, time jumps to the next timer. The
 that are due at the same microsecond fire in an order that the seed chooses; ready callbacks run first in, first out, as
 asyncio guarantees.
 
-A simulated program has several processes on one loop. A context variable, which tasks and callbacks inherit, tells to
-which ``Process`` a callback belongs. A process can be frozen for a while, as by SIGSTOP, or killed: then none of its
+A simulated program has several processes on one loop. A context variable, which tasks and callbacks inherit, holds
+the ``Process`` of a callback. A process can be frozen for a while, as by SIGSTOP, or killed: then none of its
 code runs again, not even ``finally`` blocks, as after SIGKILL.
 """
 
@@ -193,7 +193,7 @@ class VirtualLoop(AbstractEventLoop):
         return self.call_soon(callback, *args, context=context)
 
     def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> Future[T]:
-        """Run at once: there are no threads, and no time passes."""
+        """Run the function at once: there are no threads, and no time passes."""
         future: Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -247,7 +247,7 @@ class VirtualLoop(AbstractEventLoop):
 
     def run_forever(self) -> None:
         self._check(print)
-        before = sys.get_asyncgen_hooks()
+        hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(firstiter=self._generator_begins, finalizer=self._generator_ends)
         asyncio._set_running_loop(self)
         self._is_running = True
@@ -256,7 +256,7 @@ class VirtualLoop(AbstractEventLoop):
         finally:
             self._is_running = self._is_stopping = False
             asyncio._set_running_loop(None)
-            sys.set_asyncgen_hooks(*before)
+            sys.set_asyncgen_hooks(*hooks)
 
     def _run(self) -> None:
         ready = self._ready
@@ -295,14 +295,14 @@ class VirtualLoop(AbstractEventLoop):
 
     def release(self, process: Process) -> None:
         """Make the callbacks ready that were held while the process was frozen."""
-        held, process.held = process.held, []
-        self._ready.extend((handle, process) for handle in held)
+        handles, process.held = process.held, []
+        self._ready.extend((handle, process) for handle in handles)
 
     def waiting(self) -> str:
         """The waiting tasks and where they wait, one a line."""
         lines = [f"  {_describe_task(task)}" for task in self._tasks.values()]
-        more = [f"  and {len(lines) - WAITING_SHOWN} more"] if len(lines) > WAITING_SHOWN else []
-        return "\n".join(lines[:WAITING_SHOWN] + more) or "  (no task)"
+        omitted = [f"  and {len(lines) - WAITING_SHOWN} more"] if len(lines) > WAITING_SHOWN else []
+        return "\n".join(lines[:WAITING_SHOWN] + omitted) or "  (no task)"
 
     def _stop(self, _future: object) -> None:
         self._is_stopping = True
@@ -325,10 +325,10 @@ class VirtualLoop(AbstractEventLoop):
         """Cancel all remaining tasks, also those of killed processes, and close. Their errors are ignored."""
         self._timers.clear()
         for _ in range(CLOSING_ROUNDS):
-            left = list(self._tasks.values())
-            if not left:
+            tasks = list(self._tasks.values())
+            if not tasks:
                 break
-            for task in left:
+            for task in tasks:
                 task.cancel()
             for process in self.processes:
                 self.release(process)
@@ -414,7 +414,7 @@ def current_process() -> Process | None:
 
 
 def run(coro: Coroutine[Any, Any, T], seed: int = 0) -> T:
-    """``asyncio.run`` on a virtual loop. Also raises errors of callbacks and of tasks that nobody awaited."""
+    """``asyncio.run`` on a virtual loop. Also raises errors of callbacks and of tasks that were not awaited."""
     loop = VirtualLoop(seed)
     try:
         result: T = loop.run_until_complete(coro)

@@ -1,4 +1,4 @@
-"""Checks what a power loss may drop if commits are answered before they are synced.
+"""Checks the effects of a power loss if commits are answered before they are synced.
 
 With ``sync="interval"`` a loss may drop only changes answered within the last interval, with "none" any change. In both
 cases it drops only the newest changes of a group: the surviving state is a state that existed at one moment. So if a
@@ -41,8 +41,8 @@ class LossChecker(Listener):
         message, answer = exchange.message, exchange.answer
         if isinstance(message, OffsetCommit):
             values = {
-                (one.topic, one.partition): (one.offset, one.metadata)
-                for one, error in zip(message.commits, answer.errors, strict=True)
+                (commit.topic, commit.partition): (commit.offset, commit.metadata)
+                for commit, error in zip(message.commits, answer.errors, strict=True)
                 if error is ErrorCode.NONE
             }
             if values:
@@ -58,9 +58,9 @@ class LossChecker(Listener):
         """``groups``: the state after the loss. Changes answered before ``safe_s`` must have survived."""
         changes_by_group, self._changes = self._changes, defaultdict(list)
         for group_id, changes in changes_by_group.items():
-            found = groups.get(group_id, GroupData())
-            values = {(topic, number): (value.offset, value.metadata) for topic, number, value in found.offsets}
-            generation = -1 if found.value is None else found.value.generation
+            group = groups.get(group_id, GroupData())
+            values = {(topic, number): (value.offset, value.metadata) for topic, number, value in group.offsets}
+            generation = -1 if group.value is None else group.value.generation
             self._check_group(group_id, changes, values, generation, safe_s)
         self._initial_values = {
             group_id: {(topic, number): (value.offset, value.metadata) for topic, number, value in data.offsets}
@@ -95,8 +95,10 @@ class LossChecker(Listener):
                 )
             for topic_partition in change.values:
                 if not _is_present(steps[topic_partition], values.get(topic_partition), number):
-                    told = f"{topic_partition} was {change.values[topic_partition]} ({change.text}), answered {why}"
-                    self._fail(f"{group_id!r}: {told}; now it is {values.get(topic_partition)}")
+                    description = (
+                        f"{topic_partition} was {change.values[topic_partition]} ({change.text}), answered {why}"
+                    )
+                    self._fail(f"{group_id!r}: {description}; now it is {values.get(topic_partition)}")
 
 
 def _is_present(steps: Mapping[Value, int], value: Value | None, number: int) -> bool:

@@ -44,7 +44,7 @@ class NetworkServer(Protocol):
         """Pass a request to the coordinator. Its answer goes to the slot (``actors.engine_ports.ReplyTo``)."""
 
     def ensure_topics(self, partitions: Mapping[str, int]) -> None:
-        """Raises ChannelLost when the coordinator dies of it, CoordinatorError when it refuses."""
+        """Raises ChannelLost if the coordinator dies during the request, CoordinatorError if it refuses."""
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]: ...
 
@@ -242,9 +242,9 @@ class SimulatedChannel:
         self._network.history.answered(exchange)
         started = self._started
         while started and started[0].is_answered:
-            done = started.pop(0)
+            answered_exchange = started.pop(0)
             if not self._is_lost:
-                self._to_client.send(partial(self._deliver, done))
+                self._to_client.send(partial(self._deliver, answered_exchange))
         self._start_requests()
 
     def _deliver(self, exchange: Exchange) -> None:
@@ -300,8 +300,8 @@ class _Direction:
             self._line.popleft()()
 
     def resume(self) -> None:
-        held, self._held_deliveries = self._held_deliveries, 0
-        for _ in range(held):
+        held_count, self._held_deliveries = self._held_deliveries, 0
+        for _ in range(held_count):
             self._schedule()
 
     def drop(self) -> None:

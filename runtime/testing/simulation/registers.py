@@ -106,11 +106,11 @@ class RegisterChecker(Listener):
         if isinstance(message, OffsetCommit | TxnOffsetCommit):
             self._writes_of_exchange[exchange] = [
                 self._write(
-                    (message.group_id, one.topic, one.partition),
-                    (one.offset, one.metadata) if one.offset >= 0 else None,
+                    (message.group_id, commit.topic, commit.partition),
+                    (commit.offset, commit.metadata) if commit.offset >= 0 else None,
                     exchange,
                 )
-                for one in message.commits
+                for commit in message.commits
             ]
         elif isinstance(message, OffsetDelete):
             registers = [(message.group_id, topic, number) for topic, numbers in message.topics for number in numbers]
@@ -157,30 +157,30 @@ class RegisterChecker(Listener):
             _settle(write, error, exchange.answered_at)
 
     def _fetched(self, exchange: Exchange, answer: Fetched) -> None:
-        for topic, found in answer.topics if answer.error is ErrorCode.NONE else ():
-            for one in found:
-                if one.error is ErrorCode.NONE:
-                    value = (one.offset, one.metadata) if one.offset >= 0 else None
+        for topic, partitions in answer.topics if answer.error is ErrorCode.NONE else ():
+            for partition in partitions:
+                if partition.error is ErrorCode.NONE:
+                    value = (partition.offset, partition.metadata) if partition.offset >= 0 else None
                     text = f"{exchange.client} #{exchange.number}"
                     read = Read(value, exchange.arrived_at, exchange.answered_at, text, exchange.answered_s or 0.0)
-                    self._reads[exchange.message.group_id, topic, one.partition].append(read)
+                    self._reads[exchange.message.group_id, topic, partition.partition].append(read)
 
-    def topic_deleted(self, topic: str, at: int) -> None:
+    def topic_deleted(self, topic: str, event: int) -> None:
         """The offsets of a topic are deleted soon. Offsets committed from now on stay."""
-        for register in [one for one in self._writes if one[1] == topic]:
-            write = Write(None, at, "a deleted topic")
-            write.last_at = at
+        for register in [candidate for candidate in self._writes if candidate[1] == topic]:
+            write = Write(None, event, "a deleted topic")
+            write.last_at = event
             self._writes[register].append(write)
 
     def reset(self, groups: Mapping[str, GroupData]) -> str | None:
         """Restart from ``groups`` after a permitted loss. Returns the violation before it, or None."""
         violation = self.find_violation()
-        held = {
+        held_values = {
             (group_id, topic, partition): (value.offset, value.metadata)
             for group_id, data in groups.items()
             for topic, partition, value in data.offsets
         }
-        self._initial_values = {register: held.get(register) for register in self._initial_values}
+        self._initial_values = {register: held_values.get(register) for register in self._initial_values}
         for table in (
             self._writes,
             self._reads,
@@ -217,7 +217,7 @@ class RegisterChecker(Listener):
 
     def find_violation(self) -> str | None:
         """A description of the first violation; None if there is none."""
-        return next((found for register in self._reads for found in self._violations_in(register)), None)
+        return next((violation for register in self._reads for violation in self._violations_in(register)), None)
 
     def _violations_in(self, register: Register) -> Iterator[str]:
         reads: dict[Value, list[Read]] = defaultdict(list)
@@ -231,31 +231,31 @@ class RegisterChecker(Listener):
         yield from (f"{name_of(register)}: {text}" for text in _never_written(reads, writes))
         yield from (f"{name_of(register)}: {text}" for text in _overwritten(reads, writes, self.retention_s))
         yield from (f"{name_of(register)}: {text}" for text in _reappeared(reads, writes))
-        told = [
+        written_values = [
             value for value in writes if value is not None or self.retention_s == inf
         ]  # deletions by retention are no writes
-        zones = [zone for value in told if (zone := _zone(value, writes[value], reads[value]))]
+        zones = [zone for value in written_values if (zone := _zone(value, writes[value], reads[value]))]
         yield from (f"{name_of(register)}: {text}" for text in _contradictions(zones, writes, reads))
 
     def written_offsets(self) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
         """All partitions with commits, by group, as arguments of a fetch."""
-        found: dict[str, dict[str, list[int]]] = {}
+        partitions_by_group: dict[str, dict[str, list[int]]] = {}
         for group_id, topic, number in self._initial_values:
-            found.setdefault(group_id, {}).setdefault(topic, []).append(number)
+            partitions_by_group.setdefault(group_id, {}).setdefault(topic, []).append(number)
         return {
             group_id: tuple((topic, tuple(numbers)) for topic, numbers in topics.items())
-            for group_id, topics in found.items()
+            for group_id, topics in partitions_by_group.items()
         }
 
 
 def _never_written(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]]) -> Iterator[str]:
-    for value, found in reads.items():
+    for value, value_reads in reads.items():
         possible = [write for write in writes.get(value, ()) if not write.is_refused]
         first = min((write.written_at for write in possible), default=inf)
-        for read in found:
+        for read in value_reads:
             if read.answered_at < first:
                 refused = ", ".join(write.text for write in writes.get(value, ()) if write.is_refused)
-                why = f"its commit was refused or taken back ({refused})" if refused else "nobody had committed it"
+                why = f"its commit was refused or taken back ({refused})" if refused else "no client had committed it"
                 yield f"{read.text} found {value}, but {why}"
 
 
@@ -264,29 +264,38 @@ def _overwritten(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]
 
     The zones imply this for values that were committed once; this check covers all. Old offsets may have expired.
     """
-    certain = [write for found in writes.values() for write in found if write.done_at < inf]
-    for value, found in reads.items():
+    certain = [write for value_writes in writes.values() for write in value_writes if write.done_at < inf]
+    for value, value_reads in reads.items():
         last = max((_last_at(write) for write in writes.get(value, ()) if not write.is_refused), default=inf)
         later = [write for write in certain if write.written_at > last and write.value != value]
-        for read in found if later else ():
+        for read in value_reads if later else ():
             youngest_s = read.time_s - retention_s if value is None else -inf
-            over = next((one for one in later if read.asked_at > one.done_at and one.time_s > youngest_s), None)
-            if over is not None:
-                yield f"{read.text} found {value}, but {over.text} had committed {over.value} after it"
+            overwriting = next(
+                (
+                    later_write
+                    for later_write in later
+                    if read.asked_at > later_write.done_at and later_write.time_s > youngest_s
+                ),
+                None,
+            )
+            if overwriting is not None:
+                yield f"{read.text} found {value}, but {overwriting.text} had committed {overwriting.value} after it"
 
 
 def _reappeared(reads: dict[Value, list[Read]], writes: dict[Value, list[Write]]) -> Iterator[str]:
-    """Fetches that found a value again that was gone before, if it was committed once."""
-    nothing = reads.get(None, ())
-    for value, found in reads.items() if nothing else ():
+    """Fetches that found a value again after a fetch had found none, if it was committed only once."""
+    empty_reads = reads.get(None, ())
+    for value, value_reads in reads.items() if empty_reads else ():
         possible = [write for write in writes.get(value, ()) if not write.is_refused]
         if value is None or len(possible) != 1:
             continue
-        first = min(possible[0].done_at, min(read.answered_at for read in found))
-        gone = min((one for one in nothing if one.asked_at > first), key=lambda one: one.answered_at, default=None)
-        for read in found:
-            if gone is not None and read.asked_at > gone.answered_at:
-                yield f"{read.text} found {value} again, but {gone.text} had found nothing there"
+        first = min(possible[0].done_at, min(read.answered_at for read in value_reads))
+        first_empty_read = min(
+            (read for read in empty_reads if read.asked_at > first), key=lambda read: read.answered_at, default=None
+        )
+        for read in value_reads:
+            if first_empty_read is not None and read.asked_at > first_empty_read.answered_at:
+                yield f"{read.text} found {value} again, but {first_empty_read.text} had found nothing there"
 
 
 def _last_at(write: Write) -> float:
@@ -300,7 +309,7 @@ def _settle(write: Write, error: ErrorCode, answered_at: float) -> None:
 
 
 def _zone(value: Value, writes: list[Write], reads: list[Read]) -> Zone | None:
-    """The zone of a value that was written once and has certainly taken effect; else None."""
+    """The zone of a value, if it was written once and has certainly taken effect; else None."""
     possible = [write for write in writes if not write.is_refused]
     if len(possible) != 1 or (possible[0].done_at == inf and not reads):
         return None
@@ -324,12 +333,13 @@ def _contradictions(
 
 
 def _describe_contradiction(
-    one: Zone, other: Zone, writes: dict[Value, list[Write]], reads: dict[Value, list[Read]]
+    first: Zone, second: Zone, writes: dict[Value, list[Write]], reads: dict[Value, list[Read]]
 ) -> str:
-    who = ", ".join(read.text for read in reads[one.value] if read.asked_at == one.last) or "its commit"
+    writers = ", ".join(write.text for write in writes[second.value])
+    readers = ", ".join(read.text for read in reads[first.value] if read.asked_at == first.last) or "its commit"
     return (
-        f"{one.value} was there at event {one.first:g} and again at event {one.last:g} ({who}), but {other.value}, "
-        f"committed by {', '.join(write.text for write in writes[other.value])}, was there in between: "
+        f"{first.value} was there at event {first.first:g} and again at event {first.last:g} ({readers}), but "
+        f"{second.value}, committed by {writers}, was there in between: "
         f"an acknowledged commit is lost, or a fetch went back in time"
     )
 

@@ -33,7 +33,7 @@ from .simulated_coordinator import CoordinatorIncarnation, SimulatedCoordinator
 
 T = TypeVar("T")
 
-THAW_GRACE_S = 1.0  # a thawed process must notice within this time that it has lost its work
+THAW_GRACE_S = 1.0  # within this time a thawed process must have stopped work that it has lost
 SYNC_S = 0.001  # a power loss may happen during a sync that is due
 CONDITION_INTERVAL_S = 0.25  # between two checks of a condition
 OVERDUE_CHECK_INTERVAL_S = 5.0  # between two checks for overdue requests
@@ -189,7 +189,7 @@ class Sim:
         return SimulatedConnector(self.network, self.network.host(name, process))
 
     def spawn(self, name: str, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a process on the machine ``name``. Members made in it belong to it. See ``kill``, ``freeze``.
+        """Start a process on the machine ``name``. Members created in it belong to it. See ``kill``, ``freeze``.
 
         An uncaught error of it ends the run.
         """
@@ -252,11 +252,11 @@ class Sim:
         """Add a line to the timeline."""
         self.history.tell(text)
 
-    def fail(self, what: str) -> None:
+    def fail(self, violation: str) -> None:
         """Report a violation, which ends the run. Only the first one counts."""
-        self.history.tell(f"WRONG: {what}")
+        self.history.tell(f"WRONG: {violation}")
         if not self.failed.done():
-            self.failed.set_exception(Violation(what))
+            self.failed.set_exception(Violation(violation))
 
     def hosts(self) -> list[Host]:
         return [host for host in self.network.hosts() if host.name != CHECKER_HOST]
@@ -273,7 +273,7 @@ class Sim:
         self.coordinator.disk.capacity_bytes = float("inf")
         await self.start()
 
-    async def until(self, holds: Callable[[], bool | Awaitable[bool]], within_s: float, what: str) -> None:
+    async def until(self, holds: Callable[[], bool | Awaitable[bool]], within_s: float, condition: str) -> None:
         """Wait until ``holds()`` is true. Fails after ``within_s``."""
         give_up_s = self.now_s + within_s
         while True:
@@ -281,7 +281,7 @@ class Sim:
             if answer if isinstance(answer, bool) else await answer:
                 return
             if self.now_s > give_up_s:
-                self.fail(f"after {within_s:g} s it is still not true that {what}")
+                self.fail(f"after {within_s:g} s it is still not true that {condition}")
                 return
             await self.sleep(CONDITION_INTERVAL_S)
 
@@ -347,16 +347,16 @@ class Sim:
         await incarnation.process.start(incarnation.node.wait_until_loaded())
         self._compare(live, "before the power went", self.coordinator.current_state(), "after it")
 
-    def _compare(self, one: dict[str, object], name: str, other: dict[str, object], other_name: str) -> None:
-        for difference in self.coordinator.compare(one, name, other, other_name):
+    def _compare(self, state: dict[str, object], name: str, other_state: dict[str, object], other_name: str) -> None:
+        for difference in self.coordinator.compare(state, name, other_state, other_name):
             self.fail(difference)
 
     async def _fetch_all_offsets(self) -> None:
         """Fetch all offsets of all groups, as a client does."""
         connector = self.connector(CHECKER_HOST)
-        for group_id, wanted in self.registers.written_offsets().items():
+        for group_id, topics in self.registers.written_offsets().items():
             for _ in range(FETCH_ATTEMPTS):
-                if await self._try_fetch(connector, OffsetFetch(group_id, wanted, require_stable=True)):
+                if await self._try_fetch(connector, OffsetFetch(group_id, topics, require_stable=True)):
                     break
                 await self.sleep(FETCH_RETRY_S)
             else:
@@ -369,5 +369,5 @@ class Sim:
             channel.close()
         except ChannelLost:
             return False
-        errors = [one.error for _, found in answer.topics for one in found]
+        errors = [partition.error for _, partitions in answer.topics for partition in partitions]
         return answer.error is ErrorCode.NONE and not any(errors)

@@ -233,7 +233,7 @@ def _logs_to(tell: Callable[[str], None]) -> Iterator[None]:
         raise structlog.DropEvent
 
     processors = structlog.get_config()["processors"]
-    before = processors.copy()
+    saved_processors = processors.copy()
     processors[:] = [take]
     loggers = [logging.getLogger(name) for name in ("callboard", "pykka", "asyncio")]
     saved_loggers = [(logger, logger.handlers, logger.propagate) for logger in loggers]
@@ -242,6 +242,6 @@ def _logs_to(tell: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        processors[:] = before
+        processors[:] = saved_processors
         for logger, handlers, propagate in saved_loggers:
             logger.handlers, logger.propagate = handlers, propagate

@@ -1,7 +1,7 @@
 """A simulated coordinator: one disk, and one process after the other on it, each with a real ``Node``.
 
 A process ends by ``stop``, by ``crash`` (SIGKILL: written data stays), or by a power loss, at once or in the middle of
-a write. None of its code runs afterwards. The next process starts with what the disk has kept.
+a write. None of its code runs afterwards. The next process starts with the remaining content of the disk.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class CoordinatorIncarnation:
         configs = self.node.configs
         try:
             failure = immediate_outcome(
-                partial(configs.change, lambda broker, others: ({**broker, **settings}, others))
+                partial(configs.change, lambda broker, topic_configs: ({**broker, **settings}, topic_configs))
             )
             if failure is not None:
                 raise failure
@@ -150,16 +150,16 @@ class CoordinatorIncarnation:
         return True
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        found = ((name, self.node.topics.get(name)) for name in topics)
-        return {name: len(topic.partitions) for name, topic in found if topic is not None}
+        topic_objects = ((name, self.node.topics.get(name)) for name in topics)
+        return {name: len(topic.partitions) for name, topic in topic_objects if topic is not None}
 
 
 def _forward_reply(receiver: ReplyTo, reply: Reply) -> None:
     try:
         answer = reply.get()
-    except pykka.ActorDeadError as dead:
+    except pykka.ActorDeadError as stopped:
         error = CoordinatorError(ErrorCode.NOT_COORDINATOR, "the coordinator has stopped")
-        receiver.set_exception((type(error), error, dead.__traceback__))
+        receiver.set_exception((type(error), error, stopped.__traceback__))
     except Exception as error:
         receiver.set_exception((type(error), error, error.__traceback__))
     else:
@@ -240,14 +240,14 @@ class SimulatedCoordinator:
         return True
 
     def _environment(self, process: Process) -> Environment:
-        gone = partial(self._on_power_loss, process)
+        on_power_loss = partial(self._on_power_loss, process)
         return Environment(
             disk=self.disk,
             clock=self.clock,
             random=DrawnIds(random.Random(self._draw.random())),
-            threads=lambda: LoopThreads(self._loop, random.Random(self._draw.random()), gone),
+            threads=lambda: LoopThreads(self._loop, random.Random(self._draw.random()), on_power_loss),
             log_clock=self._loop.time,
-            dispatcher=lambda _loop: SeededDispatcher(self._loop, random.Random(self._draw.random()), gone),
+            dispatcher=lambda _loop: SeededDispatcher(self._loop, random.Random(self._draw.random()), on_power_loss),
             allows_workers=False,
             load=self._load_in_background
             if self._draw.random() < BACKGROUND_LOADING_CHANCE and self.may_load_in_background
@@ -330,13 +330,13 @@ class SimulatedCoordinator:
 
     def compact(self, retention_ms: int = 0, grace_ms: int = 0) -> int:
         """Compact all partitions, as the log cleaner does. Returns how many were compacted."""
-        done = 0
+        compacted = 0
         try:
             for folder in self._folders():
-                done += self._compact(self.disk, folder, retention_ms, grace_ms)
+                compacted += self._compact(self.disk, folder, retention_ms, grace_ms)
         except (PowerLoss, OSError, DamagedBatch) as error:
             self._compaction_failed(error)
-        return done
+        return compacted
 
     def compact_in_subprocess(self, retention_ms: int = 0, grace_ms: int = 0) -> None:
         """Compact step by step in a subprocess, which may outlive the coordinator. Several may run at once."""
@@ -359,19 +359,19 @@ class SimulatedCoordinator:
         settings = CompactSettings(
             now_ms, "simulation", -1, retention_ms, COMPACT_BYTES, chunk_bytes=COMPACT_CHUNK_BYTES
         )
-        done = compact(disk, folder, settings, self.clock.wall_ms, new_id) is not None
+        is_compacted = compact(disk, folder, settings, self.clock.wall_ms, new_id) is not None
         publish_and_collect(disk, folder, self.clock.wall_ms(), grace_ms, new_id)
-        return done
+        return is_compacted
 
     def _step(self, subprocess: SteppedProcess, pace_ms: float) -> None:
         """Run some operations of a subprocess, and schedule the next ones."""
         try:
             for _ in range(self._draw.randint(1, SUBPROCESS_STEPS)):
                 if subprocess.has_ended or not subprocess.step():
-                    self._subprocesses = [other for other in self._subprocesses if other is not subprocess]
+                    self._subprocesses = [remaining for remaining in self._subprocesses if remaining is not subprocess]
                     return
         except (PowerLoss, OSError, DamagedBatch) as error:
-            self._subprocesses = [other for other in self._subprocesses if other is not subprocess]
+            self._subprocesses = [remaining for remaining in self._subprocesses if remaining is not subprocess]
             self._compaction_failed(error)
         else:
             self._loop.call_later(pace_ms * self._draw.random() / 1000, self._step, subprocess, pace_ms)
@@ -402,12 +402,12 @@ class SimulatedCoordinator:
         """The state of each group in the coordinator."""
         assert self.current is not None, "the coordinator is down"
         node = self.current.node
-        found = {name: GroupData.unpack(packed) for name, packed in node.groups.passivated.items()}
+        data_by_group = {name: GroupData.unpack(packed) for name, packed in node.groups.passivated.items()}
         for name, ref in node.groups.groups.items():
             actor = ref.actor_inbox.actor
             if isinstance(actor, GroupActor):
-                found[name] = actor.data
-        return {name: data for name, data in found.items() if not data.is_empty()}
+                data_by_group[name] = actor.data
+        return {name: data for name, data in data_by_group.items() if not data.is_empty()}
 
     def current_state(self) -> dict[str, object]:
         """The state of each group and transactional id, in comparable form."""
@@ -431,10 +431,10 @@ class SimulatedCoordinator:
         return state
 
     def compare(
-        self, state: Mapping[str, object], name: str, other: Mapping[str, object], other_name: str
+        self, state: Mapping[str, object], name: str, other_state: Mapping[str, object], other_name: str
     ) -> list[str]:
         """One text for each difference between two states."""
-        return list(describe_differences(state, name, other, other_name))
+        return list(describe_differences(state, name, other_state, other_name))
 
 
 def integer_seed_of(seed: str) -> int:

@@ -1,6 +1,6 @@
 """Runs ordinary code as another process that shares a simulated disk, one disk operation at a time.
 
-The code, mainly compaction, runs unchanged on a thread of its own. That thread and the loop's thread never run at the
+The code, mainly compaction, runs unchanged on a separate thread. That thread and the loop's thread never run at the
 same time: the thread waits before each disk operation until ``step`` is called, and ``step`` waits until the thread
 reaches the next operation. The order therefore depends on the seed alone.
 """
