@@ -277,7 +277,7 @@ class Node:
         if self._log is None:
             return ""
         stats = self._log.stats()
-        loading = self._load_sink.failure if hasattr(self, "_arrival") else ""
+        loading = self._load_sink.failure if hasattr(self, "_load_sink") else ""
         return "; ".join(filter(None, (loading, stats.failure, *stats.failures.values())))
 
     async def _finish_requests(self) -> None:

@@ -75,8 +75,8 @@ def test_cleaner_run_compacts_in_process_and_is_logged(data: Path) -> None:
     cleaner = Cleaner(data, Settings())
     with capture_logs() as logs:
         asyncio.run(cleaner.compact_due_partitions())
-    assert newest_manifest(Disk(), data / ONE).generation == 1
-    assert by_manifest(Disk(), data / ONE) == expected
+    assert newest_manifest(Disk(), data / OFFSETS_FOLDER).generation == 1
+    assert by_manifest(Disk(), data / OFFSETS_FOLDER) == expected
     [event] = logs
     assert (event["event"], event["partition"]) == ("compacted", OFFSETS_FOLDER)
     assert (event["records_before"], event["records_after"]) == (2, 1)
@@ -84,10 +84,10 @@ def test_cleaner_run_compacts_in_process_and_is_logged(data: Path) -> None:
     assert cleaner.runs == 1
 
 
-def test_partition_is_due_for_publishing_after_grace_period(data: Path, now: ManualClock) -> None:
+def test_partition_is_due_for_publishing_after_grace_period(data: Path, clock: ManualClock) -> None:
     asyncio.run(Cleaner(data, Settings()).compact_due_partitions())
-    cleaner = new_cleaner(data, now)
-    now.wall_ms = newest_manifest(Disk(), data / ONE).created_ms + GRACE_MS - 1
+    cleaner = new_cleaner(data, clock)
+    clock.wall_ms = newest_manifest(Disk(), data / OFFSETS_FOLDER).created_ms + GRACE_MS - 1
     assert cleaner.due() == []
     clock.wall_ms += 1
     assert cleaner.due() == [OFFSETS_FOLDER]
@@ -120,18 +120,18 @@ def test_child_process_that_ends_is_logged(data: Path, monkeypatch: pytest.Monke
     with capture_logs() as logs:
         asyncio.run(run_until_logged())
     assert logs[0]["event"] == "the log could not be compacted"
-    assert newest_manifest(Disk(), data / ONE).generation == 0
+    assert newest_manifest(Disk(), data / OFFSETS_FOLDER).generation == 0
 
 
 def test_damaged_partition_is_logged_and_others_are_compacted(data: Path) -> None:
-    write_files(Disk(), [CLOSED, OPEN], data / OTHER, base=1)
-    first = min((data / ONE).glob("*.log"))
+    write_files(Disk(), [CLOSED_SEGMENT, OPEN_SEGMENT], data / TRANSACTIONS_FOLDER, base=1)
+    first = min((data / OFFSETS_FOLDER).glob("*.log"))
     first.write_bytes(first.read_bytes()[:-1] + b"?")
     with capture_logs() as logs:
         asyncio.run(Cleaner(data, Settings()).compact_due_partitions())
     assert [(event["event"], event["partition"]) for event in logs] == [
-        ("a partition cannot be compacted", ONE),
-        ("compacted", OTHER),
+        ("a partition cannot be compacted", OFFSETS_FOLDER),
+        ("compacted", TRANSACTIONS_FOLDER),
     ]
 
 
@@ -151,7 +151,7 @@ def test_halted_cleaner_ends_its_child_process(data: Path, monkeypatch: pytest.M
 def test_open_without_open_segment_continues_at_end_of_compacted_log(data: Path) -> None:
     """A power loss may lose the name of a segment that is still empty."""
     asyncio.run(Cleaner(data, Settings()).compact_due_partitions())
-    (data / ONE / f"{2:020d}.log").unlink()
+    (data / OFFSETS_FOLDER / f"{2:020d}.log").unlink()
     log = OffsetsLog(data, 5, transactions_partitions=5)
     log.open()
     assert log.end_offset(0) == 2
@@ -165,7 +165,7 @@ def test_compaction_job_has_the_settings_of_the_server(data: Path) -> None:
         log_cleaner_dedupe_buffer_size=2_000_000,
         offsets_topic_segment_bytes=1000,
     )
-    job = Cleaner(data, settings)._job(data / ONE)
+    job = Cleaner(data, settings)._job(data / OFFSETS_FOLDER)
     assert job.settings.min_ratio == 0.25
     assert job.settings.delete_retention_ms == 7
     assert job.settings.segment_bytes == 1000
