@@ -265,7 +265,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     @invariant()
     def all_agree(self) -> None:
-        if not hasattr(self, "world"):
+        if not hasattr(self, "simulation"):
             return
         live, replayed, compacted = self._live(), self._replayed(), dict[str, object]()
         for number in self._numbers():

@@ -313,7 +313,7 @@ async def test_changed_list_of_names_takes_linear_time(monkeypatch: pytest.Monke
 
 def test_blocking_call_on_a_closed_loop_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop never runs a coroutine that it gets while it is closing."""
-    monkeypatch.setattr(waiting, "LOOK_S", 0.01)
+    monkeypatch.setattr(waiting, "CHECK_INTERVAL_S", 0.01)
     loop = asyncio.new_event_loop()
     never_done: Future[None] = Future()
     with pytest.raises(TimeoutError):
