@@ -277,7 +277,7 @@ def test_mark_with_invalid_topics_or_false_data(tmp_path: Path) -> None:
         def test_data(coordinator): ...
         """
     printed = run(tmp_path, dedented(source))
-    assert "bad topics ['jobs']: expected names and how many partitions, as in {'jobs': 3}" in printed
+    assert "bad topics ['jobs']: expected partition counts by name, as in {'jobs': 3}" in printed
     assert "1 passed, 1 error" in printed
 
 
