@@ -1,4 +1,4 @@
-"""Compaction speed of run process, two processes and Spark, compared with copying the log's files.
+"""Compaction speed of one process, two processes and Spark, compared with copying the log's files.
 
 A log is generated (``loggen``), and each of its partitions is compacted as ``callboard compact`` does it, by processes
 that have already imported all modules. The copy reads, writes and syncs the same files, as a lower bound. Spark has two
@@ -135,7 +135,7 @@ def _run(options: argparse.Namespace) -> int:
 def measure(folder: Path, rounds: int, with_spark: bool) -> CompactionFigures:
     """Measure each setup once per round, alternating, so that disturbances of the machine affect all of them alike.
 
-    ``folder`` has the ``log``, and a ``small`` run for Spark's start.
+    ``folder`` has the ``log``, and a ``small`` log for Spark's start.
     """
     setups = [CompactionSetup(count, fast) for fast in ([True] if has_numpy() else []) for count in (1, 2)] + [
         CompactionSetup(1, False)
@@ -214,7 +214,7 @@ def warm_up(_number: int) -> None:
     if has_numpy():
         import callboard.runtime.log.reading.known_keys
         import callboard.runtime.log.reading.spans_fast  # noqa: F401
-    time.sleep(0.05)  # so that each process gets run of these calls
+    time.sleep(0.05)  # so that each process gets one of these calls
 
 
 def spark_is_missing() -> str:
