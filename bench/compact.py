@@ -321,7 +321,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="(%(default)s)")
     parser.add_argument("--folder", type=Path, help="folder for the log, which is removed afterwards")
     parser.add_argument("--spark", action=argparse.BooleanOptionalAction, default=True, help="also measure Spark")
-    parser.add_argument("--quick", action="store_true", help="run round of 200,000 records, as a smoke test")
+    parser.add_argument("--quick", action="store_true", help="one round of 200,000 records, as a smoke test")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     if "--quick" in (sys.argv[1:] if argv is None else argv):
         parser.set_defaults(**QUICK)

@@ -120,7 +120,7 @@ def _commits(rng: random.Random) -> Iterator[OffsetRecord]:
 
 
 def measure(folder: Path, counts: LogCounts, rounds: int) -> Found:
-    """The figures of each way in every round. Raises BenchError if run did not read all records."""
+    """The figures of each way in every round. Raises BenchError if one did not read all records."""
     ways = [way for way in WAYS if way != WITH_NUMPY or has_numpy()]
     figures: Found = {way: [] for way in ways}
     for way, run in interleaved({way: ("-c", MEASURE, str(folder), way) for way in ways}, rounds, PATIENCE_S):
