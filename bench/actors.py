@@ -216,7 +216,7 @@ def _aims(rows: Sequence[Row]) -> list[Aim]:
         return show(loops[size]) if size in loops else None
 
     weighed = [row for row in loops.values() if row.figures["bytes"] is not None]
-    idle = max(weighed, key=lambda row: row.actors).figures["bytes"] if weighed else None
+    idle_bytes = max(weighed, key=lambda row: row.actors).figures["bytes"] if weighed else None
     return [
         Aim(
             "actors on the loop to asyncio tasks, 10,000 actors",
@@ -231,7 +231,7 @@ def _aims(rows: Sequence[Row]) -> list[Aim]:
         Aim(
             "memory of an idle actor, three attributes",
             "<= 1,500 B",
-            None if idle is None else f"{idle:,.0f} B",
+            None if idle_bytes is None else f"{idle_bytes:,.0f} B",
         ),
         Aim("stop_all of 100,000", "< 2 s", rate_at(100_000, lambda row: f"{row.figures['stop_s']:.2f} s")),
     ]

@@ -1,4 +1,4 @@
-"""Compaction speed of run process, two processes and Spark, compared with copying the log's files.
+"""Compaction speed of one process, two processes and Spark, compared with copying the log's files.
 
 A log is generated (``loggen``), and each of its partitions is compacted as ``callboard compact`` does it, by processes
 that have already imported all modules. The copy reads, writes and syncs the same files, as a lower bound. Spark has two
@@ -135,7 +135,7 @@ def _run(options: argparse.Namespace) -> int:
 def measure(folder: Path, rounds: int, with_spark: bool) -> CompactionFigures:
     """Measure each setup once per round, alternating, so that disturbances of the machine affect all of them alike.
 
-    ``folder`` has the ``log``, and a ``small`` run for Spark's start.
+    ``folder`` has the ``log``, and a ``small`` log for Spark's start.
     """
     setups = [CompactionSetup(count, fast) for fast in ([True] if has_numpy() else []) for count in (1, 2)] + [
         CompactionSetup(1, False)
@@ -214,7 +214,7 @@ def warm_up(_number: int) -> None:
     if has_numpy():
         import callboard.runtime.log.reading.known_keys
         import callboard.runtime.log.reading.spans_fast  # noqa: F401
-    time.sleep(0.05)  # so that each process gets run of these calls
+    time.sleep(0.05)  # so that each process gets one of these calls
 
 
 def spark_is_missing() -> str:
@@ -321,7 +321,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="(%(default)s)")
     parser.add_argument("--folder", type=Path, help="folder for the log, which is removed afterwards")
     parser.add_argument("--spark", action=argparse.BooleanOptionalAction, default=True, help="also measure Spark")
-    parser.add_argument("--quick", action="store_true", help="run round of 200,000 records, as a smoke test")
+    parser.add_argument("--quick", action="store_true", help="one round of 200,000 records, as a smoke test")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     if "--quick" in (sys.argv[1:] if argv is None else argv):
         parser.set_defaults(**QUICK)

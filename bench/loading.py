@@ -120,7 +120,7 @@ def _commits(rng: random.Random) -> Iterator[OffsetRecord]:
 
 
 def measure(folder: Path, counts: LogCounts, rounds: int) -> Found:
-    """The figures of each way in every round. Raises BenchError if run did not read all records."""
+    """The figures of each way in every round. Raises BenchError if one did not read all records."""
     ways = [way for way in WAYS if way != WITH_NUMPY or has_numpy()]
     figures: Found = {way: [] for way in ways}
     for way, run in interleaved({way: ("-c", MEASURE, str(folder), way) for way in ways}, rounds, PATIENCE_S):
@@ -137,12 +137,12 @@ def _show(counts: LogCounts, figures: Found) -> None:
         f"{counts.records:,} records in {counts.batches:,} batches, {counts.log_bytes / 1e6:,.0f} MB (in page cache)",
         f"{GROUPS * MEMBERS * PARTITIONS_A_MEMBER:,} keys at most; memory is that of the keys, a chunk and Python",
         "rates and ratios use CPU time, which other programs do not affect",
-        *(f"target {way}: {aim / 1e6:.1f} million records/s on run core" for way, aim in AIMS.items()),
+        *(f"target {way}: {aim / 1e6:.1f} million records/s on one core" for way, aim in AIMS.items()),
     ]
     if WITH_NUMPY not in figures:
         notes.append("numpy is not installed: pip install 'callboard[fast]'")
     columns = ("", "seconds", "CPU s", "records/s", "x plain read", "peak memory")
-    print_table("Loading run partition, run process", columns, rows, notes)
+    print_table("Loading one partition, one process", columns, rows, notes)
 
 
 def _row(way: str, counts: LogCounts, runs: Sequence[dict[str, Any]], plain_s: float) -> tuple[str, ...]:

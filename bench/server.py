@@ -207,13 +207,15 @@ def _interleaved(servers: Sequence[MeasuredServer], options: argparse.Namespace)
     """Alternate between the servers, heartbeats first; each kind is warmed up before its first round."""
     rounds: Rounds = {}
     for in_flight in (1, PIPELINED):
-        kinds = [(side, requests) for requests in (HEARTBEATS, COMMITS) for side in servers]
-        for side, requests in kinds:
-            side.load.run(requests, in_flight, min(WARM_UP_S, options.seconds))
+        runs = [(measured, requests) for requests in (HEARTBEATS, COMMITS) for measured in servers]
+        for measured, requests in runs:
+            measured.load.run(requests, in_flight, min(WARM_UP_S, options.seconds))
         for _ in range(options.rounds):
-            for side, requests in kinds:
-                outcome = side.load.run(requests, in_flight, options.seconds)
-                rounds.setdefault((side.name, requests, in_flight), []).append(Round(outcome, resident_bytes(side.pid)))
+            for measured, requests in runs:
+                outcome = measured.load.run(requests, in_flight, options.seconds)
+                rounds.setdefault((measured.name, requests, in_flight), []).append(
+                    Round(outcome, resident_bytes(measured.pid))
+                )
     return rounds
 
 

@@ -261,8 +261,8 @@ def _per_request(measurement: Measurement, name: str, factor: float) -> float | 
 
 
 def _switches(measurement: Measurement) -> float | None:
-    kinds = [_per_request(measurement, name, 1000) for name in ("voluntary_switches", "involuntary_switches")]
-    counts = [kind for kind in kinds if kind is not None]
+    counts_per_1000 = [_per_request(measurement, name, 1000) for name in ("voluntary_switches", "involuntary_switches")]
+    counts = [kind for kind in counts_per_1000 if kind is not None]
     return sum(counts) if counts else None
 
 

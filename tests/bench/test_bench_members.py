@@ -23,11 +23,11 @@ def member_group() -> Iterator[MemberGroup]:
     """Three members of one generation, with their assignments."""
     with ExitStack() as stack:
         server = stack.enter_context(callboard_server())
-        three = MemberGroup([stack.enter_context(Client(server.address)) for _ in range(3)])
-        three.request_member_ids()
-        three.join()
-        three.sync()
-        yield three
+        group = MemberGroup([stack.enter_context(Client(server.address)) for _ in range(3)])
+        group.request_member_ids()
+        group.join()
+        group.sync()
+        yield group
 
 
 def test_bench_members_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -108,9 +108,9 @@ def test_measured_process_imports_no_heavy_modules() -> None:
     ],
 )
 def test_invalid_options_are_refused(capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str) -> None:
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit) as exit_info:
         measured_process.main(arguments)
-    assert caught.value.code == 2
+    assert exit_info.value.code == 2
     assert complaint in capsys.readouterr().err
 
 
@@ -196,19 +196,19 @@ def a_cell() -> Cell:
 def test_writer_gathers_appends_during_round() -> None:
     """The first append is a round of its own; appends during that round form the next one, in order."""
     rounds: list[list[Any]] = []
-    first_is_written, all_have_come = threading.Event(), threading.Event()
+    first_written, all_appended = threading.Event(), threading.Event()
 
     def written(appends: Sequence[Append]) -> None:
         rounds.append([append.context for append in appends])
-        first_is_written.set()
-        all_have_come.wait(10)
+        first_written.set()
+        all_appended.wait(10)
 
     writer, cell = Writer(written, round_s=0), a_cell()
     writer.append(Append(cell, (), 0))
-    assert first_is_written.wait(10)
+    assert first_written.wait(10)
     for number in range(1, 50):
         writer.append(Append(cell, (), number))
-    all_have_come.set()
+    all_appended.set()
     assert writer.settle()
     writer.close()
     assert rounds == [[0], list(range(1, 50))]
@@ -216,42 +216,42 @@ def test_writer_gathers_appends_during_round() -> None:
 
 def test_thread_timer_expires_due_names_never_early() -> None:
     clock = LabClock()
-    rung: list[tuple[Hashable, int]] = []
+    expirations: list[tuple[Hashable, int]] = []
     all_rang = threading.Event()
 
     def expired(_cell: Cell, names: Sequence[Hashable]) -> None:
-        rung.extend((name, clock.monotonic_ms()) for name in names)
-        if len(rung) == 2:
+        expirations.extend((name, clock.monotonic_ms()) for name in names)
+        if len(expirations) == 2:
             all_rang.set()
 
     timer, cell = ThreadTimer(clock, expired), a_cell()
     timer.schedule(cell, {"late": 60, "soon": 20, "never": 30})
     timer.schedule(cell, {"never": None})
-    assert timer.settle() and rung == []  # the clock is paused
+    assert timer.settle() and expirations == []  # the clock is paused
     clock.begin()
     assert all_rang.wait(10)
     timer.close()
-    assert [name for name, _ in rung] == ["soon", "late"]
-    assert rung[0][1] >= 20 and rung[1][1] >= 60
+    assert [name for name, _ in expirations] == ["soon", "late"]
+    assert expirations[0][1] >= 20 and expirations[1][1] >= 60
 
 
 def test_loop_timer_expires_due_names_never_early() -> None:
-    rung: list[tuple[Hashable, int]] = []
-    rang = threading.Event()
+    expirations: list[tuple[Hashable, int]] = []
+    all_expired = threading.Event()
 
     class Listening(AsyncioLockEngine):
         def expired(self, cell: Cell, names: Sequence[Hashable]) -> None:
-            rung.extend((name, self.clock.monotonic_ms()) for name in names)
-            rang.set()
+            expirations.extend((name, self.clock.monotonic_ms()) for name in names)
+            all_expired.set()
 
     engine, cell = Listening(), a_cell()
     engine.run_on_engine_thread(lambda: engine.timer.schedule(cell, {"soon": 15, "never": 15}))
     engine.run_on_engine_thread(lambda: engine.timer.schedule(cell, {"never": None}))
     engine.clock.begin()
-    assert rang.wait(10)
+    assert all_expired.wait(10)
     engine.close()
-    assert [name for name, _ in rung] == ["soon"]
-    assert rung[0][1] >= 15
+    assert [name for name, _ in expirations] == ["soon"]
+    assert expirations[0][1] >= 15
 
 
 class StandInLock:

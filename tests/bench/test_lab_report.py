@@ -195,11 +195,11 @@ def test_run_without_right_measurement_has_page() -> None:
 
 
 def test_every_engine_has_unique_style() -> None:
-    looks = list(STYLES.values())
+    styles = list(STYLES.values())
     assert (
-        len({engine_style.colour for engine_style in looks})
-        == len({engine_style.marker for engine_style in looks})
-        == len(looks)
+        len({engine_style.colour for engine_style in styles})
+        == len({engine_style.marker for engine_style in styles})
+        == len(styles)
     )
 
 
@@ -245,19 +245,19 @@ def test_findings_follow_figures() -> None:
 
 
 def test_findings_state_cost_of_actors_if_lock_was_faster() -> None:
-    buys = "Advantages of actors"
-    actor = conclusion({"actor-loop": [300, 330], BASE: [100, 110]})[buys]
-    lock = conclusion({"actor-loop": [100, 110], BASE: [250, 275]})[buys]
+    heading = "Advantages of actors"
+    actor = conclusion({"actor-loop": [300, 330], BASE: [100, 110]})[heading]
+    lock = conclusion({"actor-loop": [100, 110], BASE: [250, 275]})[heading]
     assert "no lock was faster" in actor
     assert "the cost of actors in requests per second (2.50 times)" in lock
     for text in (actor, lock):
-        for bought in (
+        for sentence in (
             "No lock order",
             "No lock held during disk access",
             "Timers as messages",
             "Simulation under a seed",
         ):
-            assert bought in text
+            assert sentence in text
 
 
 def test_findings_with_contradicting_rounds_are_not_decided() -> None:

@@ -211,14 +211,14 @@ def test_remaining_time_scales_with_elapsed_time(capsys: pytest.CaptureFixture[s
 def test_interrupt_keeps_finished_measurements(
     stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real = lab.measure_once
+    original = lab.measure_once
     made_steps: list[MeasurementStep] = []
 
     def third_is_interrupted(of: MeasurementStep, command: Sequence[str], timeout_s: float) -> Measurement:
         made_steps.append(of)
         if len(made_steps) == 3:
             raise KeyboardInterrupt
-        return real(of, command, timeout_s)
+        return original(of, command, timeout_s)
 
     monkeypatch.setattr(lab, "measure_once", third_is_interrupted)
     assert short_run(monkeypatch, child(stand_in), "--no-html", "--out", str(tmp_path / "out")) == 0

@@ -182,8 +182,8 @@ def test_port_can_be_bound_immediately_after_stop() -> None:
         accepted, _ = listening.accept()
         accepted.close()  # the server's side goes first, so the connection lingers on the server's port
         assert client.recv(1) == b""
-    with bind(Options("127.0.0.1", port)) as again:
-        assert again.getsockname()[1] == port
+    with bind(Options("127.0.0.1", port)) as second_socket:
+        assert second_socket.getsockname()[1] == port
 
 
 def test_listen_on_all_addresses_with_advertised_address_binds() -> None:
@@ -260,12 +260,12 @@ def test_logs_to_pipe_are_json_lines(tmp_path: Path) -> None:
     """Log lines of libraries have the same format, and a traceback is part of its line."""
     with serving(tmp_path, behaviour="speaks") as server:
         server.end(signal.SIGTERM)
-        spoken, heard, failed = map(json.loads, server.log().splitlines())
-    assert (spoken["event"], spoken["level"], spoken["partition"]) == ("spoken", "info", 3)
-    assert (heard["event"], heard["level"]) == ("heard from a library", "warning")
+        own_event, library_event, failed = map(json.loads, server.log().splitlines())
+    assert (own_event["event"], own_event["level"], own_event["partition"]) == ("spoken", "info", 3)
+    assert (library_event["event"], library_event["level"]) == ("heard from a library", "warning")
     assert (failed["event"], failed["level"]) == ("failed", "error")
     assert "ValueError: shown" in failed["exception"]
-    assert all(line["timestamp"].endswith("Z") for line in (spoken, heard, failed))
+    assert all(line["timestamp"].endswith("Z") for line in (own_event, library_event, failed))
 
 
 def test_file_mode_option_sets_permissions_of_new_files(tmp_path: Path) -> None:

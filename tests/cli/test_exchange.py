@@ -353,8 +353,8 @@ def test_import_writes_and_reads_back_offsets(
 ) -> None:
     groups.commit("shop", orders_0=5, orders_1=6)
     file = table(tmp_path, "shop,orders,0,50,3,from the file", "shop,orders,1,6,,orders's", "new,refunds,0,4,,")
-    dry = run_import(file, "-b", server.bootstrap, "--dry-run")
-    assert dry == CommandResult(0, "dry run: 3 offsets of 2 groups would be written: 1 new, 1 changed\n", "")
+    dry_run = run_import(file, "-b", server.bootstrap, "--dry-run")
+    assert dry_run == CommandResult(0, "dry run: 3 offsets of 2 groups would be written: 1 new, 1 changed\n", "")
     assert len(rows(run_export("-b", server.bootstrap).out)) == 2
     result = run_import(file, "-b", server.bootstrap)
     assert result == CommandResult(0, "3 offsets of 2 groups written and read back: 1 new, 1 changed\n", "")
@@ -388,8 +388,8 @@ def test_import_refuses_group_with_members_and_writes_others(
     groups.commit("simple", orders_0=1)
     groups.add_static_member("busy", assigned(orders=[0]))
     file = table(tmp_path, "busy,orders,0,50,,", "simple,orders,0,50,,")
-    for way, verb in ((["--dry-run"], "would be written"), ([], "written and read back")):
-        result = run_import(file, "-b", server.bootstrap, *way)
+    for options, verb in ((["--dry-run"], "would be written"), ([], "written and read back")):
+        result = run_import(file, "-b", server.bootstrap, *options)
         assert result.code == 1
         assert f"1 offset of 1 group {verb}" in result.out
         assert "group 'busy': it is Stable: the group has members; stop its consumers first" in result.err
@@ -404,8 +404,8 @@ def test_import_with_missing_topic_is_reported_in_dry_run(
     server: ServerProcess, groups: Any, run_import: Command, tmp_path: Path
 ) -> None:
     file = table(tmp_path, "some,orders,0,50,,", "some,orders,77,50,,", "some,nowhere,0,50,,")
-    for way, verb in ((["--dry-run"], "would be written"), ([], "written and read back")):
-        result = run_import(file, "-b", server.bootstrap, *way)
+    for options, verb in ((["--dry-run"], "would be written"), ([], "written and read back")):
+        result = run_import(file, "-b", server.bootstrap, *options)
         assert result.code == 1 and f"1 offset of 1 group {verb}" in result.out
         assert "group 'some': 2 of 3 offsets, " in result.err and "there is no such topic or partition" in result.err
 
@@ -425,10 +425,10 @@ def test_import_reports_different_read_back(
     server: ServerProcess, groups: Any, run_import: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another client commits in between: the value is reported, and the exit code is 3."""
-    real = Cluster.commit_offsets
+    original = Cluster.commit_offsets
 
     def and_then(cluster: Cluster, group: str, offsets: Any) -> Any:
-        refused = real(cluster, group, offsets)
+        refused = original(cluster, group, offsets)
         groups.commit("shop", orders_0=9)
         return refused
 

@@ -111,8 +111,8 @@ def test_export_to_kafka_replaces_leader_epochs(data: Path, kafka: Path, run_exp
     batches = list(read_batches(path.read_bytes()))
     path.write_bytes(b"".join(bytes(batch.data[:12]) + b"\0\0\0\x25" + bytes(batch.data[16:]) for batch in batches))
     assert run_export("--data", data, "--kafka-dir", kafka).code == 0
-    laid = (kafka / folder_name(0) / segment_name(0)).read_bytes()
-    assert [bytes(batch.data) for batch in read_batches(laid)] == [bytes(batch.data) for batch in batches]
+    exported_bytes = (kafka / folder_name(0) / segment_name(0)).read_bytes()
+    assert [bytes(batch.data) for batch in read_batches(exported_bytes)] == [bytes(batch.data) for batch in batches]
 
 
 def test_export_to_several_log_dirs(data: Path, kafka: Path, run_export: Command, tmp_path: Path) -> None:
@@ -253,8 +253,8 @@ def test_crash_during_export_is_undone_by_next_run(
 ) -> None:
     """Until then Kafka refuses to start because of the unfinished folder."""
     (kafka / folder_name(2) / segment_name(0)).write_bytes(plain(0, offset(GROUPS[2], 9)))
-    original, saved = content(kafka), tmp_path / "saved"
-    shutil.copytree(kafka, saved)
+    original, saved_folder = content(kafka), tmp_path / "saved"
+    shutil.copytree(kafka, saved_folder)
     for changes in range(1000):
         disk = StoppingDisk(changes)
         monkeypatch.setattr(export, "Disk", lambda disk=disk: disk)
@@ -269,9 +269,9 @@ def test_crash_during_export_is_undone_by_next_run(
         monkeypatch.setattr(export, "Disk", Disk)
         refused = run_export("--data", data, "--kafka-dir", kafka)
         assert refused.code == 2 and "found Kafka's records in it" in refused.err
-        assert without_checkpoints(kafka) == {name: original[name] for name in without_checkpoints(saved)}
+        assert without_checkpoints(kafka) == {name: original[name] for name in without_checkpoints(saved_folder)}
         shutil.rmtree(kafka)
-        shutil.copytree(saved, kafka)
+        shutil.copytree(saved_folder, kafka)
     assert 10 < changes < 999
 
 

@@ -242,8 +242,8 @@ def one_line(result: CommandResult, *texts: str) -> None:
 
 
 def test_unreachable_server_exits_with_1(callboard: GroupsCommand) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as free_socket:
+        port = free_socket.getsockname()[1]
     one_line(callboard.at(f"127.0.0.1:{port}", "list"), f"cannot reach 127.0.0.1:{port}: ", "refused", "--bootstrap")
     one_line(callboard.at("nowhere.invalid:9092", "list"), "cannot reach nowhere.invalid:9092: ")
 

@@ -59,12 +59,12 @@ def test_reset_writes_only_with_execute(
     """Offsets are written only with --execute, and are those of the dry run."""
     callboard.commit("simple", orders_0=5, orders_1=98, refunds_0=3)
     offsets_before = committed(callboard)
-    dry = callboard("reset", "simple", "--topic", "orders", *options, "--json")
-    assert after(dry) == expected
-    assert dry.json["executed"] is False
+    dry_run = callboard("reset", "simple", "--topic", "orders", *options, "--json")
+    assert after(dry_run) == expected
+    assert dry_run.json["executed"] is False
     assert committed(callboard) == offsets_before
-    wet = callboard("reset", "simple", "--topic", "orders", *options, "--execute", "--json")
-    assert (after(wet), wet.json["executed"]) == (expected, True)
+    executed = callboard("reset", "simple", "--topic", "orders", *options, "--execute", "--json")
+    assert (after(executed), executed.json["executed"]) == (expected, True)
     assert committed(callboard) == {
         **{f"{topic}_{partition}": to for (topic, partition), to in expected.items()},
         "refunds_0": 3,
@@ -73,13 +73,13 @@ def test_reset_writes_only_with_execute(
 
 def test_reset_prints_changes_and_notes(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5)
-    dry = callboard("reset", "simple", "--topic", "orders:0", "--to-offset", "1000")
-    header, row, last = dry.out.splitlines()
+    dry_run = callboard("reset", "simple", "--topic", "orders:0", "--to-offset", "1000")
+    header, row, last = dry_run.out.splitlines()
     assert header.split() == ["topic", "partition", "before", "after", "change", "note"]
     assert row.split(maxsplit=5) == ["orders", "0", "5", "100", "95", "1000 is after the end"]
     assert last == "dry run: 1 offset of group 'simple' would be written; --execute writes them"
-    wet = callboard("reset", "simple", "--topic", "orders:0", "--to-latest", "--execute")
-    assert wet.out.splitlines()[-1] == "1 offset of group 'simple' written"
+    executed = callboard("reset", "simple", "--topic", "orders:0", "--to-latest", "--execute")
+    assert executed.out.splitlines()[-1] == "1 offset of group 'simple' written"
 
 
 def test_reset_of_partitions_and_all_topics(callboard: GroupsCommand) -> None:

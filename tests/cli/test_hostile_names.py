@@ -166,8 +166,8 @@ def test_reset_and_delete_escape_names(server: Any, callboard: Callboard) -> Non
 
 def test_export_and_import_escape_names(server: Any, callboard: Callboard, tmp_path: Path) -> None:
     server_option, file = ("--bootstrap-server", server.bootstrap), tmp_path / "offsets"
-    exact = callboard("export", *server_option, is_checked=False).out
-    assert [row[0] for row in csv.reader(io.StringIO(exact, newline=""))][1:] == [EMPTY]
+    exact_csv = callboard("export", *server_option, is_checked=False).out
+    assert [row[0] for row in csv.reader(io.StringIO(exact_csv, newline=""))][1:] == [EMPTY]
     assert json.loads(callboard("export", "--format", "json", *server_option).out)[0]["metadata"] == EVIL
     assert ESCAPED in callboard("export", "--group", EVIL, *server_option).err
     rows = [{"group": group, "topic": "orders", "partition": 1, "offset": 3} for group in (FULL, EMPTY)]
@@ -204,10 +204,12 @@ def data(tmp_path: Path) -> Path:
     member = MemberValue(EVIL, EVIL, EVIL, EVIL, 60_000, 10_000, SUBSCRIPTION, b"")
     group = GroupValue(EVIL, 3, EVIL, EVIL, TIME_MS, (member,))
     pending = PendingOffsetRecord(EVIL, EVIL, 1, offset(EVIL, 7, EVIL).value, 9, 1)
-    strange = UnknownRecord(30, b"\0\x1e" + EVIL.encode(), EVIL.encode())
+    unknown_record = UnknownRecord(30, b"\0\x1e" + EVIL.encode(), EVIL.encode())
     not_text = frame_record(0, 0, b"\0\1\0\2\xff\x9b\0\1t\0\0\0\0", b"\0\3")
     batches = [
-        plain(0, GroupRecord(EVIL, group), offset(EVIL, 42, EVIL, EVIL), GroupRecord(f"gone {EVIL}", None), strange),
+        plain(
+            0, GroupRecord(EVIL, group), offset(EVIL, 42, EVIL, EVIL), GroupRecord(f"gone {EVIL}", None), unknown_record
+        ),
         transactional(4, pending),
         encode_batch(5, TIME_MS, TIME_MS, [not_text]),
     ]

@@ -45,10 +45,10 @@ def limited_import(*arguments: str, stdin: Any = subprocess.DEVNULL) -> subproce
     return subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=False)
 
 
-def endless(piece: bytes, prefix: bytes) -> Iterator[bytes]:
+def endless(chunk: bytes, prefix: bytes) -> Iterator[bytes]:
     yield prefix
-    for _ in range(INPUT_BYTES // len(piece)):
-        yield piece
+    for _ in range(INPUT_BYTES // len(chunk)):
+        yield chunk
 
 
 ENDLESS = {
@@ -66,14 +66,14 @@ ENDLESS = {
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_endless_input_is_refused_in_bounded_memory(tmp_path: Path, kind: str) -> None:
     """Through a FIFO, whose size is unknown. The import does not wait for its writer."""
-    piece, prefix, expected = ENDLESS[kind]
+    chunk, prefix, expected = ENDLESS[kind]
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
 
     def write() -> None:
         try:
             with fifo.open("wb", buffering=0) as out:
-                for data in endless(piece, prefix):
+                for data in endless(chunk, prefix):
                     out.write(data)
         except BrokenPipeError:
             pass
@@ -170,13 +170,13 @@ def test_chunk_size_does_not_change_line_of_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
 ) -> None:
     monkeypatch.setattr("callboard.runtime.cli.exchange.text_source.CHUNK_BYTES", chunk_bytes)
-    good = '{"group": "g", "topic": "t",\n "partition": 0, "offset": 1}'
+    valid_object = '{"group": "g", "topic": "t",\n "partition": 0, "offset": 1}'
     cases = {
-        f"\n[{good},\n{{]": "line 4: found no JSON",
-        f"[{good}\n\n": "line 4: found no end of the array",
-        f"[{good}]\n, ": "line 2: found more behind the end",
-        f"[{good}\n]\n\n": "",
-        f"{good}\n{good}": "line 3: found 'g' t:0 a second time, expected each once; line 1 has it too",
+        f"\n[{valid_object},\n{{]": "line 4: found no JSON",
+        f"[{valid_object}\n\n": "line 4: found no end of the array",
+        f"[{valid_object}]\n, ": "line 2: found more behind the end",
+        f"[{valid_object}\n]\n\n": "",
+        f"{valid_object}\n{valid_object}": "line 3: found 'g' t:0 a second time, expected each once; line 1 has it too",
         '\n\ng,t,0,1\n\ng,t,"0,2\n': "line 5: found no CSV",
     }
     for text, expected in cases.items():

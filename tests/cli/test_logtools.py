@@ -226,8 +226,8 @@ def test_dump_reports_damage_and_continues(damaged: Path, log: Any) -> None:
 
 
 def test_undecodable_record_is_reported(data: Path, log: Any) -> None:
-    strange = encode_batch(1, TIME_MS, TIME_MS, [frame_record(0, 0, b"\0\1", b"")])
-    write(data, 3, [plain(0, offset("g", 1)), strange, plain(2, offset("g", 2))])
+    unknown_batch = encode_batch(1, TIME_MS, TIME_MS, [frame_record(0, 0, b"\0\1", b"")])
+    write(data, 3, [plain(0, offset("g", 1)), unknown_batch, plain(2, offset("g", 2))])
     result = log("dump", data)
     assert (result.code, len(result.lines)) == (3, 3)
     assert "offset 1 in the batch at byte" in result.err
@@ -253,8 +253,8 @@ def test_repair_removes_damage_and_keeps_original(damaged: Path, log: Any) -> No
 
 def test_repair_removes_single_records(data: Path, log: Any) -> None:
     encoder = RecordEncoder()
-    good, last = offset("g", 1, topic="a"), offset("g", 2, topic="b")
-    records = [encoder.frame(good, 0), frame_record(0, 1, b"\0\1", b""), encoder.frame(last, 2)]
+    valid_record, last_record = offset("g", 1, topic="a"), offset("g", 2, topic="b")
+    records = [encoder.frame(valid_record, 0), frame_record(0, 1, b"\0\1", b""), encoder.frame(last_record, 2)]
     write(data, 3, [encode_batch(0, TIME_MS, TIME_MS + 9, records), plain(3, offset("g", 3, topic="c"))])
     assert log("repair", data, "--yes").code == 0
     assert [offset for offset, _, _ in read_partition(data / folder_name(3))] == [0, 2, 3]

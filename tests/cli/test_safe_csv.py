@@ -77,8 +77,8 @@ def test_export_with_safe_csv_escapes_formulas(tmp_path: Path, out: Command, tex
     rows = list(csv.reader(io.StringIO(out("--data", data, "--safe-csv").out, newline="")))
     assert rows[1][:1] + rows[1][5:6] + rows[1][7:] == [f"'{text}", f"'{text}", "yes"]
     assert out("--data", data, "--safe-csv").out.split("\n")[0].startswith('"group","topic","partition"')
-    exact = list(csv.reader(io.StringIO(out("--data", data).out, newline="")))
-    assert exact[1][:1] + exact[1][5:6] == [text, text] and len(exact[1]) == 7
+    exact_rows = list(csv.reader(io.StringIO(out("--data", data).out, newline="")))
+    assert exact_rows[1][:1] + exact_rows[1][5:6] == [text, text] and len(exact_rows[1]) == 7
 
 
 def test_safe_csv_with_json_is_refused(tmp_path: Path, out: Command) -> None:

@@ -54,9 +54,9 @@ def test_failure_is_shrunk_and_has_repeat_command() -> None:
     match = re.search(r"repeat it: python -m (\S+) (\S+):(\S+) (\d+) --only ([\d,]+)", text)
     assert match is not None, text
     assert match[3] == "wrong_after_a_crash" and "as planned" in text and "timeline:" in text
-    again = run_seed(wrong_after_a_crash, int(match[4]), [int(number) for number in match[5].split(",")])
-    assert "as planned" in str(again.failure)
-    assert list(again.faults.values()) == ["clean restart"]
+    repeated = run_seed(wrong_after_a_crash, int(match[4]), [int(number) for number in match[5].split(",")])
+    assert "as planned" in str(repeated.failure)
+    assert list(repeated.faults.values()) == ["clean restart"]
 
 
 def test_endless_scenario_fails_with_waiting_tasks() -> None:

@@ -29,32 +29,32 @@ def test_sleep_of_a_day_takes_no_real_time() -> None:
 
 
 def test_timers_fire_in_order_and_never_early() -> None:
-    rang: list[tuple[float, float]] = []
+    fired: list[tuple[float, float]] = []
 
     async def main() -> None:
         loop = virtual()
         for delay_s in (3.3, 0.1, 2.2, 0.1000004):
             due_s = loop.time() + delay_s
-            loop.call_at(due_s, lambda due_s: rang.append((due_s, loop.time())), due_s)
-        loop.call_later(1, rang.clear).cancel()
+            loop.call_at(due_s, lambda due_s: fired.append((due_s, loop.time())), due_s)
+        loop.call_later(1, fired.clear).cancel()
         await asyncio.sleep(5)
 
     run(main())
-    assert [due_s for due_s, _ in rang] == sorted(due_s for due_s, _ in rang) and len(rang) == 4
-    assert all(now_s >= due_s for due_s, now_s in rang)
+    assert [due_s for due_s, _ in fired] == sorted(due_s for due_s, _ in fired) and len(fired) == 4
+    assert all(now_s >= due_s for due_s, now_s in fired)
 
 
 def test_simultaneous_timers_fire_in_order_of_seed() -> None:
     def order(seed: int) -> tuple[int, ...]:
-        rang: list[int] = []
+        fired: list[int] = []
 
         async def main() -> None:
             for number in range(6):
-                virtual().call_later(1, rang.append, number)
+                virtual().call_later(1, fired.append, number)
             await asyncio.sleep(2)
 
         run(main(), seed)
-        return tuple(rang)
+        return tuple(fired)
 
     assert order(1) == order(1)
     assert len({order(seed) for seed in range(20)}) > 10
@@ -111,18 +111,18 @@ def test_sockets_processes_and_threads_are_refused() -> None:
     async def main() -> None:
         with pytest.raises(RuntimeError, match="no sockets"):
             await asyncio.open_connection("127.0.0.1", 9092)
-        caught: list[RuntimeError] = []
+        errors: list[RuntimeError] = []
 
         def from_outside(loop: VirtualLoop) -> None:
             try:
                 loop.call_soon_threadsafe(print)
             except RuntimeError as error:
-                caught.append(error)
+                errors.append(error)
 
         thread = threading.Thread(target=from_outside, args=(virtual(),))
         thread.start()
         thread.join()
-        assert "one thread" in str(caught[0])
+        assert "one thread" in str(errors[0])
 
     run(main())
 

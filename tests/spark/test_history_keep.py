@@ -160,12 +160,12 @@ class Local:
                 row["day"] = f"{row['timestamp']:%Y-%m-%d}"
             for day in sorted({row["day"] for row in rows}):
                 self.disk.step()
-                mine = [row for row in rows if row["day"] == day]
+                rows_of_day = [row for row in rows if row["day"] == day]
                 folder = table.path / f"day={day}" / f"log_partition={take[0]}" / f"from_offset={take.first}"
                 shutil.rmtree(folder, ignore_errors=True)
                 self.disk.step()
                 folder.mkdir(parents=True)
-                positions = [[row["log_partition"], row["log_offset"]] for row in mine]
+                positions = [[row["log_partition"], row["log_offset"]] for row in rows_of_day]
                 (folder / f"part-{self.disk.changes}.json").write_text(json.dumps(positions))
 
     def _written(self, table: HistoryTable, firsts: dict[int, int]) -> dict[int, tuple[int, int]]:
@@ -205,22 +205,22 @@ def test_keep_killed_at_any_step_and_rerun_has_each_record_once(
     log.write(*rounds(random.Random(5), 30, first=40))
     all_records, step, is_killed = records_in_log(log.data), 0, True
     while is_killed:
-        here = tmp_path / f"killed-{step}"
-        shutil.copytree(log.data, here / "data")
-        shutil.copytree(tmp_path / "table", here / "table")
+        copy = tmp_path / f"killed-{step}"
+        shutil.copytree(log.data, copy / "data")
+        shutil.copytree(tmp_path / "table", copy / "table")
         try:
-            local.keep(here / "data", here / "table", step)
+            local.keep(copy / "data", copy / "table", step)
             is_killed = False
         except Killed:
             step += 1
-        compact_all(here / "data")
-        assert set(counting(here / "table")) <= all_records.keys()
-        again = WrittenLog.__new__(WrittenLog)
-        again.__dict__ |= {**log.__dict__, "data": here / "data"}
-        again.write(*rounds(random.Random(6), 20, first=70))
-        later = records_in_log(here / "data")
-        local.keep(here / "data", here / "table")
-        counts = counting(here / "table")
+        compact_all(copy / "data")
+        assert set(counting(copy / "table")) <= all_records.keys()
+        reopened = WrittenLog.__new__(WrittenLog)
+        reopened.__dict__ |= {**log.__dict__, "data": copy / "data"}
+        reopened.write(*rounds(random.Random(6), 20, first=70))
+        later = records_in_log(copy / "data")
+        local.keep(copy / "data", copy / "table")
+        counts = counting(copy / "table")
         assert sorted(counts) == sorted(all_records.keys() | later.keys()), f"killed at step {step}"
     assert step > 20
 
@@ -232,18 +232,18 @@ def test_first_keep_killed_at_any_step_and_rerun_has_each_record_once(
     local, step, is_killed = Local(monkeypatch), 0, True
     all_records = records_in_log(log.data)
     while is_killed:
-        here = tmp_path / f"killed-{step}"
-        shutil.copytree(log.data, here / "data")
+        copy = tmp_path / f"killed-{step}"
+        shutil.copytree(log.data, copy / "data")
         try:
-            local.keep(here / "data", here / "table", step)
+            local.keep(copy / "data", copy / "table", step)
             is_killed = False
         except Killed:
             step += 1
-        is_marked = history.read_history_mark(Disk(), here / "data") is not None
-        compact_all(here / "data")
-        expected = all_records if is_marked else records_in_log(here / "data")
-        local.keep(here / "data", here / "table")
-        counts = counting(here / "table")
+        is_marked = history.read_history_mark(Disk(), copy / "data") is not None
+        compact_all(copy / "data")
+        expected = all_records if is_marked else records_in_log(copy / "data")
+        local.keep(copy / "data", copy / "table")
+        counts = counting(copy / "table")
         assert sorted(counts) == sorted(expected), f"killed at step {step}"
     assert step > 20
 
@@ -431,14 +431,14 @@ def test_keep_with_damage_stops_only_that_partition(
 ) -> None:
     """It is named, and copied up to the damaged file; with a restored file the next run continues."""
     files = log_files(Disk(), log.folder(1)).files
-    good = files[2].path.read_bytes()
-    files[2].path.write_bytes(good[:40] + b"\xff" + good[41:])
+    valid_content = files[2].path.read_bytes()
+    files[2].path.write_bytes(valid_content[:40] + b"\xff" + valid_content[41:])
     code, out, err = callboard(capsys, "keep", "--data", log.data, "--to", tmp_path / "table", "--json")
     assert code == 3 and f"{files[2].path}: " in err and "damaged bytes at byte 0" in err
     table = HistoryTable.open(tmp_path / "table")
     assert table.progress().taken_to[1] == files[2].base
     assert json.loads(out)["records"] == len(records_in_table(table.rows(spark)))
-    files[2].path.write_bytes(good)
+    files[2].path.write_bytes(valid_content)
     assert callboard(capsys, "keep", "--data", log.data, "--to", tmp_path / "table")[0] == 0
     assert records_in_table(table.rows(spark)) == records_in_log(log.data)
 

@@ -72,10 +72,10 @@ class History:
         """The current time, once the log's files contain these offsets."""
 
         def written() -> dict[str, int]:
-            live = [live_offsets(folder) for folder in partition_folders(self._server.data).values()]
+            live_by_partition = [live_offsets(folder) for folder in partition_folders(self._server.data).values()]
             return {
                 f"{key[1]}_{key[2]}": value[1].offset
-                for group_offsets in live
+                for group_offsets in live_by_partition
                 for key, value in group_offsets.items()
                 if key[0] == group
             }
@@ -181,10 +181,10 @@ def test_fenced_consumer_continues_at_restored_offset(history: History) -> None:
     settings = {"bootstrap.servers": history.groups.server.bootstrap, "group.id": "live", "enable.auto.commit": False}
     consumer = Consumer({**settings, "heartbeat.interval.ms": 200, "session.timeout.ms": 6000})
     read_from: list[int] = []
-    enough = threading.Event()
+    stop = threading.Event()
 
     def consume() -> None:
-        while not enough.is_set():
+        while not stop.is_set():
             message = consumer.poll(0.1)
             if message is not None and message.error() is None and message.partition() == 0:
                 read_from.append(message.offset() or 0)
@@ -202,7 +202,7 @@ def test_fenced_consumer_continues_at_restored_offset(history: History) -> None:
         assert code == 0, err
         wait_until(lambda: read_from.count(5), lambda count: count == 2, "that it reads offset 5 again")
     finally:
-        enough.set()
+        stop.set()
         thread.join(DEADLINE_S)
         consumer.close()
 
@@ -245,13 +245,13 @@ def test_plan_undo_after_interrupted_restore() -> None:
 
 def test_undo_of_undo_makes_restore_effective_again() -> None:
     undo = NOTE._replace(change_id="u1", what="undo", of="abc", ended="done")
-    again = undo._replace(change_id="u2", of="u1")
+    second_undo = undo._replace(change_id="u2", of="u1")
     ended_note = NOTE._replace(ended="done")
     with pytest.raises(ClientError, match="no restore that could be undone"):
         find_change_to_undo({"abc": ended_note, "u1": undo}, None)
-    assert find_change_to_undo({"abc": ended_note, "u1": undo, "u2": again}, None) == ended_note
+    assert find_change_to_undo({"abc": ended_note, "u1": undo, "u2": second_undo}, None) == ended_note
     with pytest.raises(ClientError, match="'u1' was already undone"):
-        find_change_to_undo({"abc": ended_note, "u1": undo, "u2": again}, "u1")
+        find_change_to_undo({"abc": ended_note, "u1": undo, "u2": second_undo}, "u1")
     assert find_change_to_undo({"abc": ended_note, "u1": undo._replace(ended="failed: x")}, None) == ended_note
 
 

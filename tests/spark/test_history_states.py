@@ -106,8 +106,8 @@ def test_as_of_returns_all_columns_of_commit(spark: SparkSession, written_log: W
     times = {name: f"unix_millis({name})" for name in ("commit_timestamp", "timestamp")}
     names = [times.get(name, name) for name in AS_OF_COLUMNS]
     rows = {row[0]: tuple(row)[1:] for row in frame.selectExpr(*names).collect()}
-    shop = ("orders", 0, 12, 3, "at 12", START_MS, None, "two", None, "client-two", "/10.0.0.2", 2, 0, 5, at(4))
-    assert rows.pop("shop") == shop
+    expected_row = ("orders", 0, 12, 3, "at 12", START_MS, None, "two", None, "client-two", "/10.0.0.2", 2, 0, 5, at(4))
+    assert rows.pop("shop") == expected_row
     assert rows.pop("other")[2] == 5 and not rows
 
 
@@ -177,8 +177,8 @@ def test_as_of_equals_replay(spark: SparkSession, tmp_path: Path) -> None:
         record: Any = commit(group, "t", chance.randrange(4), chance.choice((number, number, None)))
         kind = chance.random()
         if kind < 0.15:
-            two = {"0": [("t", 0)], "2-3": [("t", 2), ("t", 3)]}
-            members: Any = chance.choice([{}, {"0-1": [("t", 0), ("t", 1)]}, two])
+            members_by_id = {"0": [("t", 0)], "2-3": [("t", 2), ("t", 3)]}
+            members: Any = chance.choice([{}, {"0-1": [("t", 0), ("t", 1)]}, members_by_id])
             record = generation(group, number, **members)
         elif kind < 0.35:
             producer = chance.randrange(3)
@@ -252,16 +252,18 @@ def test_as_of_with_damage_names_file(
     data = tmp_path / "data"
     shutil.copytree(written_log.data, data)
     table = HistoryTable.open(table_of(written_log))
-    here, elsewhere = (
+    damaged_group, other_group = (
         next(group_id for group_id in map(str, range(99)) if partition_of(group_id, 2) == number) for number in (0, 1)
     )
     file = log_files(Disk(), partition_folders(data)[0]).files[-1].path
     content = file.read_bytes()
     file.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:] + content)
-    assert damaged_files(spark, table, data) == damaged_files(spark, table, data, [here]) == [str(file)]
-    assert damaged_files(spark, table, data, [elsewhere]) == damaged_files(spark, table, written_log.data) == []
+    assert damaged_files(spark, table, data) == damaged_files(spark, table, data, [damaged_group]) == [str(file)]
+    assert damaged_files(spark, table, data, [other_group]) == damaged_files(spark, table, written_log.data) == []
     with pytest.raises(SystemExit) as exit_info:
-        commands.main(["as-of", "--table", str(table.path), "--data", str(data), "--at", "0s", "--group", here])
+        commands.main(
+            ["as-of", "--table", str(table.path), "--data", str(data), "--at", "0s", "--group", damaged_group]
+        )
     assert exit_info.value.code == 3 and f"callboard: {file}: damaged" in capsys.readouterr().err
     with pytest.raises(StartError, match="found no callboard"):
         commands.main(["as-of", "--table", str(table.path), "--data", str(tmp_path / "absent"), "--at", "0s"])

@@ -70,15 +70,18 @@ def test_compact_on_spark_gives_same_files_as_local_compaction(spark: SparkSessi
     advanced: list[int] = []
     jobs = jobs_in(first_log)
     sizes = sizes_of(jobs)
-    by_spark = list(compact(None, jobs, sizes, advanced.append))
-    by_us = [run(job) for job in jobs_in(second_log)]
-    assert [report._replace(seconds=0.0) for report in by_spark] == [report._replace(seconds=0.0) for report in by_us]
-    assert {report.status for report in by_spark} == {"compacted"}
+    spark_reports = list(compact(None, jobs, sizes, advanced.append))
+    local_reports = [run(job) for job in jobs_in(second_log)]
+    assert [report._replace(seconds=0.0) for report in spark_reports] == [
+        report._replace(seconds=0.0) for report in local_reports
+    ]
+    assert {report.status for report in spark_reports} == {"compacted"}
     assert sum(advanced) == sum(sizes.values()) > 0
     assert [by_manifest(Disk(), folder) for folder in folders(first_log)] == states
-    for here, there in zip(folders(first_log), folders(second_log), strict=True):
+    for spark_folder, local_folder in zip(folders(first_log), folders(second_log), strict=True):
         checksums = [
-            [segment.crc32c for segment in newest_manifest(Disk(), folder).segments] for folder in (here, there)
+            [segment.crc32c for segment in newest_manifest(Disk(), folder).segments]
+            for folder in (spark_folder, local_folder)
         ]
         assert checksums[0] == checksums[1] != []
 

@@ -62,13 +62,13 @@ class SeededDispatcher(Dispatcher):
         ready[index], ready[-1] = ready[-1], ready[index]
         mailbox = ready.pop()
         try:
-            again = mailbox.run(1, self._tally)
+            has_more = mailbox.run(1, self._tally)
         except PowerLoss:
             self._on_power_loss()
             return
         except BaseException as error:
-            again = self.handle_broken_turn(mailbox, error)
-        if again:
+            has_more = self.handle_broken_turn(mailbox, error)
+        if has_more:
             ready.append(mailbox)
         self._is_pumping = bool(ready)
         if ready:

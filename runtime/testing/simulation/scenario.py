@@ -252,11 +252,11 @@ class Sim:
         """Add a line to the timeline."""
         self.history.tell(text)
 
-    def fail(self, violation: str) -> None:
+    def fail(self, what: str) -> None:
         """Report a violation, which ends the run. Only the first one counts."""
-        self.history.tell(f"WRONG: {violation}")
+        self.history.tell(f"WRONG: {what}")
         if not self.failed.done():
-            self.failed.set_exception(Violation(violation))
+            self.failed.set_exception(Violation(what))
 
     def hosts(self) -> list[Host]:
         return [host for host in self.network.hosts() if host.name != CHECKER_HOST]
@@ -273,7 +273,7 @@ class Sim:
         self.coordinator.disk.capacity_bytes = float("inf")
         await self.start()
 
-    async def until(self, holds: Callable[[], bool | Awaitable[bool]], within_s: float, condition: str) -> None:
+    async def until(self, holds: Callable[[], bool | Awaitable[bool]], within_s: float, what: str) -> None:
         """Wait until ``holds()`` is true. Fails after ``within_s``."""
         give_up_s = self.now_s + within_s
         while True:
@@ -281,7 +281,7 @@ class Sim:
             if answer if isinstance(answer, bool) else await answer:
                 return
             if self.now_s > give_up_s:
-                self.fail(f"after {within_s:g} s it is still not true that {condition}")
+                self.fail(f"after {within_s:g} s it is still not true that {what}")
                 return
             await self.sleep(CONDITION_INTERVAL_S)
 
@@ -338,14 +338,14 @@ class Sim:
         assert incarnation is not None
         await incarnation.process.start(incarnation.node.wait_until_loaded())
         await incarnation.process.start(incarnation.node.drain())
-        live, replayed = self.coordinator.current_state(), self.coordinator.replay_log()
-        self._compare(live, "live", replayed, "in the log")
+        current, replayed = self.coordinator.current_state(), self.coordinator.replay_log()
+        self._compare(current, "live", replayed, "in the log")
         self.power_cut()
         await self.start()
         incarnation = self.coordinator.current
         assert incarnation is not None
         await incarnation.process.start(incarnation.node.wait_until_loaded())
-        self._compare(live, "before the power went", self.coordinator.current_state(), "after it")
+        self._compare(current, "before the power went", self.coordinator.current_state(), "after it")
 
     def _compare(self, state: dict[str, object], name: str, other_state: dict[str, object], other_name: str) -> None:
         for difference in self.coordinator.compare(state, name, other_state, other_name):
