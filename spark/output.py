@@ -38,9 +38,9 @@ def check_output(output: Path | None, as_json: bool, as_csv: bool, is_safe: bool
     if output is not None and output.suffix.lower() not in (CSV, PARQUET):
         raise StartError(f"bad --output '{output}': expected a name that ends in {CSV} or {PARQUET}")
     if output is not None and not output.absolute().parent.is_dir():
-        raise StartError(f"bad --output '{output}': table no folder {output.absolute().parent}; create it first")
+        raise StartError(f"bad --output '{output}': found no folder {output.absolute().parent}; create it first")
     if output is not None and output.is_dir():
-        raise StartError(f"bad --output '{output}': table a folder, expected the name of a file")
+        raise StartError(f"bad --output '{output}': found a folder, expected the name of a file")
 
 
 def output_frame(

@@ -83,7 +83,7 @@ def test_load_with_wrong_correlation_id_raises(requests: str, in_flight: int) ->
 
 def test_load_with_closed_connection_raises(bare: Server) -> None:
     """The bare server supports neither JoinGroup nor CreateTopics."""
-    with pytest.raises(BenchError, match="closed the connection instead of answering CreateTopicsRequest v7"):
+    with pytest.raises(BenchError, match="closed the connection instead of answering create_topics v7"):
         LoadProcess(bare.address, 1, 1, joins=True, server_pid=None)
 
 

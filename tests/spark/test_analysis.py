@@ -248,7 +248,10 @@ def test_analyse_prints_table_json_csv_and_writes_parquet(
         assert [line["restless"] for line in csv.DictReader(file)] == ["b"]
     assert callboard(capsys, *parse_query_input, "-o", tmp_path / "storms.parquet")[0] == 0
     assert spark.read.parquet(str(tmp_path / "storms.parquet")).count() == 1
-    assert callboard(capsys, *parse_query_input, "--at-least", "9")[1:] == ("", "callboard: there was no storm\n")
+    assert callboard(capsys, *parse_query_input, "--at-least", "9")[1:] == (
+        "",
+        "callboard: there was no rebalance storm\n",
+    )
 
 
 def test_output_keeps_all_digits_of_integers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -299,7 +302,7 @@ def test_report_of_damaged_log_counts_damage(spark: SparkSession, analysed: Anal
     query_input = questions.QueryInput(data, None, None, None, NOW)
     records = query_input.records(spark)
     facts = report._facts(records, query_input)
-    assert facts[-1] == "Not counted: 1 damaged place of the log."
+    assert facts[-1] == "Not counted: records in 1 damaged place of the log."
     assert facts[1].startswith(f"{records.where('timestamp is not null').count():,} records, ")
     assert "Not counted" not in str(report._facts(analysed.records, query_input))
 
@@ -344,7 +347,10 @@ def test_analyse_without_extra_names_extra_to_install(command: str) -> None:
     program += "; from callboard.runtime.cli.main import main; main()"
     completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert completed.returncode == 2 and completed.stderr.count("\n") == 1
-    assert "pyspark is missing" in completed.stderr and "pip install 'callboard[spark]'" in completed.stderr
+    assert (
+        "needs pyspark, which is not installed" in completed.stderr
+        and "pip install 'callboard[spark]'" in completed.stderr
+    )
 
 
 def test_analyse_with_invalid_arguments_is_refused(

@@ -475,7 +475,7 @@ def test_history_commands_with_invalid_arguments_are_refused(
     assert "bad --at 'noon'" in refused("as-of", "--table", table, "--at", "noon")
     assert "at most one of --json" in refused("as-of", "--table", table, "--at", "1h", "--json", "--csv")
     assert "ends in .csv or .parquet" in refused("as-of", "--table", table, "--at", "1h", "-o", "x.txt")
-    assert f"its history goes to {table}" in refused("keep", "--data", data, "--to", tmp_path / "other")
+    assert f"its history is in {table}" in refused("keep", "--data", data, "--to", tmp_path / "other")
     other_log = WrittenLog(tmp_path / "other-data")
     other_log.write(*rounds(random.Random(1), 10))
     assert "found the history of cluster" in refused("keep", "--data", other_log.data, "--to", table)

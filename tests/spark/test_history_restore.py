@@ -129,7 +129,7 @@ def test_restore_and_undo_change_offsets(history: History) -> None:
     assert [note.of for note in history.notes()] == ["", note.change_id]
     code, _, err = history("undo")
     assert (code, err) == (1, "callboard: there is no restore that could be undone\n")
-    assert "was undone already" in history("undo", "--id", note.change_id)[2]
+    assert "was already undone" in history("undo", "--id", note.change_id)[2]
     assert "there is no change 'x'" in history("undo", "--id", "x")[2]
 
 
@@ -140,7 +140,7 @@ def test_restore_to_another_group_and_undo_removes_its_offsets(history: History)
     assert code == 0 and json.loads(out)["group"] == "copy"
     assert history.committed("copy") == {"orders_0": 5}
     assert history("undo")[0] == 0
-    assert history("restore", "--group", "shop", "--at", time)[1].endswith("has these offsets already\n")
+    assert history("restore", "--group", "shop", "--at", time)[1].endswith("already has these offsets\n")
     with Cluster(parse_address("", history.groups.server.bootstrap), DEADLINE_S) as cluster:
         assert cluster.committed("copy") == {}
 

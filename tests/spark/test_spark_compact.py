@@ -173,7 +173,7 @@ def test_compact_with_lost_spark_job_reports_failure(
     monkeypatch.setattr("callboard.spark.compaction._run_on_spark", lose)
     reports = list(compact(None, jobs, sizes_of(jobs)))
     assert {report.status for report in reports} == {"failed"}
-    assert reports[0].reason.endswith("Spark has ended the work: Job aborted due to stage failure Executor lost")
+    assert reports[0].reason.endswith("Spark ended the job: Job aborted due to stage failure Executor lost")
 
 
 # The command -------------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_compact_without_pyspark_names_extra_to_install(tmp_path: Path) -> None:
     )
     assert completed.returncode == 2
     assert completed.stderr == (
-        "callboard: pyspark is missing, which callboard.spark needs; install it with: pip install 'callboard[spark]'\n"
+        "callboard: callboard.spark needs pyspark, which is not installed; install it with: pip install 'callboard[spark]'\n"
     )
 
 

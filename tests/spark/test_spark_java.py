@@ -12,7 +12,7 @@ from project_paths import ROOT
 
 from callboard.runtime.log.folder import DataFolder
 
-TEST = "tests/spark/test_spark_source.py::test_the_types_are_those_that_spark_expects"
+TEST = "tests/spark/test_spark_source.py::"
 
 
 def environment(path: Path, **variables: str) -> dict[str, str]:

@@ -241,6 +241,6 @@ def test_import_without_extra_names_extra_to_install(library: str) -> None:
     output = run(f"import sys; sys.modules[{library!r}] = None; import callboard.spark")[-1]
     assert (
         output.startswith("ModuleNotFoundError")
-        and f"{library} is missing" in output
+        and f"needs {library}, which is not installed" in output
         and "'callboard[spark]'" in output
     )

@@ -110,7 +110,7 @@ def test_stream_slower_than_compaction_delivers_rest_and_gap_row(
     table = spark.read.parquet(str(tmp_path / "slow.parquet")).where("kind = 'gap' and log_partition = 0")
     (notice,) = [row["notice"] for row in table.collect()]
     missing = 190 - sum(row[0] == 0 for row in new)
-    assert notice.startswith(f"of the offsets 10 to 199 {missing} are not in the log any more")
+    assert notice.startswith(f"{missing} of the offsets 10 to 199 are no longer in the log")
 
 
 # The driver's part, without Spark ------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_log_shorter_than_checkpoint_waits_with_warning(tmp_path: Path, caplog: 
     write_files(Disk(), [[BatchSpec((RecordSpec(b"\0\x09", b"1"),))]], tmp_path / "__consumer_offsets-0")
     reader = StreamReader(parse_options({"path": str(tmp_path)}))
     assert reader.latestOffset({"0": 7}, ReadAllAvailable()) == {"0": 7}
-    assert "partition 0 ends at offset 1, and the stream has read up to 7" in caplog.text
+    assert "partition 0 ends at offset 1, but the stream has read up to 7" in caplog.text
     (planned,) = reader.partitions({"5": 0}, {"5": 3})
     with pytest.raises(FileNotFoundError, match="partition 5 is gone, of which the stream has read before"):
         list(reader.read(planned))

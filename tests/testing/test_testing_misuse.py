@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,17 @@ def test_predicate_that_moves_clock_is_refused() -> None:
         coordinator.clock.advance(1)
 
 
+@contextmanager
+def default_interrupts() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also where the tests were started with SIGINT ignored, as in a background job."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_interrupted_advance_releases_clock() -> None:
     """For example by Ctrl-C or a test's time limit, which raise only in the test's thread."""
-    with Coordinator.in_thread(listen=None) as coordinator:
+    with default_interrupts(), Coordinator.in_thread(listen=None) as coordinator:
 
         def interrupt() -> None:
             wait_until(coordinator.clock.now, lambda now: now > DAY_S, "a move that has begun")
