@@ -1,8 +1,8 @@
 """The decisions of the coordinator, without I/O: actors, and the pure rules that they apply.
 
 - ``Actor`` (base.py) is the base class of all actors, including those of other programs; see docs/runtime.md.
-- ``timer/``: the timing wheel and the ``TimerActor`` that owns it. Like base.py and engine_ports.py it contains nothing
-  of Kafka.
+- ``timer/``: the timing wheel and the ``TimerActor`` that owns it. It is independent of Kafka, as base.py
+  and engine_ports.py are.
 - ``group/``: one group. ``GroupActor`` serializes join, sync, heartbeat, leave, commit and fetch requests in its
   mailbox; ``ClassicGroup`` and ``GroupData`` contain its rules, both pure.
 - ``coordinator/``: ``CoordinatorActor`` creates, finds and lists groups.

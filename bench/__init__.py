@@ -1,1 +1,1 @@
-"""Benchmarks: measure Callboard against a simpler baseline in the same run. ``callboard bench``."""
+"""``callboard bench``: benchmarks that compare Callboard with a simpler baseline in the same run."""

@@ -1,6 +1,6 @@
-"""Spark data source, compaction, history and analysis for the offsets log.
+"""The offsets log in Spark: a data source, compaction, history and analysis.
 
-Needs the extra: ``pip install 'callboard[spark]'``, and Java 17.
+Requires the extra ``pip install 'callboard[spark]'``, and Java 17.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Transactional ids: their rules, and the actor that owns them."""
+"""Transactional ids: their rules, and the actor that serialises their requests."""

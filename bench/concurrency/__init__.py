@@ -1,7 +1,7 @@
-"""The concurrency laboratory: one coordinator, serialised in eight ways, under the same load, checked by one oracle.
+"""``callboard bench concurrency``: eight ways to serialise requests to groups, with the same load and the same rules.
 
-``callboard bench concurrency`` measures every engine in its own processes (``measured_process.py``) and writes a
-report. This file imports nothing at module level, because the measured process imports it too.
+Every measurement runs in its own process (``measured_process.py``), and an oracle checks the final state. This file
+imports little at module level, because the measured process imports it too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the laboratory with these arguments (``sys.argv`` when None); returns the exit code."""
+    """Run the benchmark with these arguments (``sys.argv`` when None); returns the exit code."""
     from callboard.bench.concurrency.run import main as run_main
 
     return run_main(argv)

@@ -1,1 +1,1 @@
-"""Shared by all packages: errors, logging, and text for terminals."""
+"""Modules that all packages share: errors, logging, and text for terminals."""

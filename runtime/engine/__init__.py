@@ -1,1 +1,1 @@
-"""What runs actors: an event loop, threads, or a simulation. Nothing of Kafka."""
+"""The actor engine: runs actors on an event loop, on threads, or in a simulation. Independent of Kafka."""

@@ -1,1 +1,1 @@
-"""Loading: reads the partitions of the log at the start, in this process or in subprocesses, and creates the groups."""
+"""Loading at the start: reads the log partitions, in this process or in subprocesses, and creates the groups."""

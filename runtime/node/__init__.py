@@ -1,1 +1,1 @@
-"""One server: assembles its parts, starts, stops and monitors it."""
+"""``Node``: one server. Assembles its parts, and starts, stops and monitors it."""

@@ -1,1 +1,1 @@
-"""Recorded responses of a real Kafka, compared with those of Callboard in every test run, without Java."""
+"""Compares responses of Callboard with recorded responses of a real Kafka. The tests need no Java."""

@@ -1,1 +1,1 @@
-"""Crash tests of the log: ``crash_run`` runs it on a disk that crashes, by a seed; ``model`` checks its content."""
+"""Crash tests of the log. ``crash_run`` injects faults and power losses by a seed; ``model`` checks the content."""

@@ -1,1 +1,1 @@
-"""Pykka's own tests, fetched when they are wanted, and the plugin that points them at our runtime."""
+"""Runs pykka's own tests, downloaded on demand, against the actor engine, through a pytest plugin."""

@@ -1,1 +1,1 @@
-"""The whole coordinator under simulation: scenarios, and clients that speak its messages. ``python -m simulation``."""
+"""Simulations of the complete coordinator: scenarios, and clients for them. ``python -m simulation`` repeats seeds."""

@@ -1,1 +1,1 @@
-"""Long proofs for ``make soak``: many seeds, many kills. ``make test`` runs a short form of each."""
+"""Long tests for ``make soak``: many seeds and many kills. ``make test`` runs a short form of each."""

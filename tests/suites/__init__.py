@@ -1,1 +1,1 @@
-"""Test suites of other projects against this server, downloaded on demand, with a table of expected failures."""
+"""Runs the test suite of kafka-python, downloaded on demand, against the server, with a table of expected failures."""

@@ -1,1 +1,1 @@
-"""Bytes of the Kafka protocol: frames, schemas, checks."""
+"""Encoding and decoding of Kafka's wire protocol: frames, schemas, and validation."""

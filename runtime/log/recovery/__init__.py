@@ -1,1 +1,1 @@
-"""The recovery of a data folder at a start: torn tails, the journal, damage, checks."""
+"""Recovery of a data folder at the start: removes torn writes, replays the journal, and reports damage."""

@@ -1,1 +1,1 @@
-"""The whole coordinator and its members in virtual time, under seeds, with checkers."""
+"""Simulation of the coordinator and its members: virtual time, random faults from a seed, and checkers."""

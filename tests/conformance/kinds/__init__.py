@@ -1,4 +1,4 @@
-"""All kinds of random scripts, by the settings that they need."""
+"""All kinds of random scripts, with their authors and the settings that they need."""
 
 from __future__ import annotations
 

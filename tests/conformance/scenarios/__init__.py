@@ -1,4 +1,4 @@
-"""All scenarios, by the settings that they need."""
+"""All scenarios in chapters, with the settings that each chapter needs."""
 
 from __future__ import annotations
 
