@@ -95,13 +95,9 @@ def test_metadata_does_not_create_topic_with_colliding_name(node: FakeServices) 
 def test_metadata_by_topic_id(node: FakeServices) -> None:
     topic = made(node)
     unknown_id = uuid4()
-    known_topic, unknown_topic = metadata(node, [], ids=(topic.topic_id, unknown_id), create=True).topics
-    assert (known_topic.name, known_topic.error_code) == ("plays", 0)
-    assert (unknown_topic.name, unknown_topic.topic_id, unknown_topic.error_code) == (
-        None,
-        unknown_id,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-    )
+    known, unknown = metadata(node, [], ids=(topic.topic_id, unknown_id), create=True).topics
+    assert (known.name, known.error_code) == ("plays", 0)
+    assert (unknown.name, unknown.topic_id, unknown.error_code) == (None, unknown_id, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def test_metadata_by_topic_id_before_v12_is_refused(node: FakeServices) -> None:
@@ -126,16 +122,11 @@ def test_metadata_marks_coordinator_topics_as_internal(node: FakeServices, name:
 
 def test_metadata_returns_all_authorized_operations_on_request(node: FakeServices) -> None:
     made(node)
-    with_operations = metadata(node, ["plays"], version=8, operations=True)
-    assert (with_operations.cluster_authorized_operations, with_operations.topics[0].topic_authorized_operations) == (
-        8096,
-        3576,
-    )
-    without_operations = metadata(node, ["plays"], version=8)
-    assert (
-        without_operations.cluster_authorized_operations,
-        without_operations.topics[0].topic_authorized_operations,
-    ) == (-(2**31), -(2**31))
+    detailed = metadata(node, ["plays"], version=8, operations=True)
+    assert (detailed.cluster_authorized_operations, detailed.topics[0].topic_authorized_operations) == (8096, 3576)
+    default = metadata(node, ["plays"], version=8)
+    operations = (default.cluster_authorized_operations, default.topics[0].topic_authorized_operations)
+    assert operations == (-(2**31), -(2**31))
 
 
 # CreateTopics and DeleteTopics ---------------------------------------------------------------------------------------
@@ -344,15 +335,15 @@ def test_fetch_at_end_is_answered_after_append(node: FakeServices) -> None:
     assert (first.records, second.high_watermark, len(second.records)) == (b"", 2, len(producer_batch(2)))
     assert timer.is_cancelled
     produce(node, "plays", producer_batch(), partition=0)
-    assert waiting.is_answered, "and it stays answered once"
+    assert waiting.is_answered, "exactly one response"
 
 
 def test_fetch_at_end_is_answered_empty_after_max_wait(node: FakeServices) -> None:
     topic = made(node)
     waiting = fetch_request(node, ("plays", 0, 0), max_wait_ms=500)
     node.timers[0].callback()
-    [part] = fetched_partitions(waiting)
-    assert (part.error_code, part.records, part.high_watermark) == (0, b"", 0)
+    [partition] = fetched_partitions(waiting)
+    assert (partition.error_code, partition.records, partition.high_watermark) == (0, b"", 0)
     assert not topic.partitions[0].waiters
 
 
@@ -363,8 +354,8 @@ def test_fetch_waits_for_min_bytes(node: FakeServices) -> None:
     produce(node, "plays", producer_batch())
     assert not waiting.is_answered
     produce(node, "plays", producer_batch())
-    [part] = fetched_partitions(waiting)
-    assert len(part.records) == 3 * BATCH_BYTES
+    [partition] = fetched_partitions(waiting)
+    assert len(partition.records) == 3 * BATCH_BYTES
 
 
 def test_fetch_returns_fewer_than_min_bytes_after_max_wait(node: FakeServices) -> None:
@@ -373,8 +364,8 @@ def test_fetch_returns_fewer_than_min_bytes_after_max_wait(node: FakeServices) -
     produce(node, "plays", producer_batch())
     assert not waiting.is_answered
     node.timers[0].callback()
-    [part] = fetched_partitions(waiting)
-    assert len(part.records) == BATCH_BYTES
+    [partition] = fetched_partitions(waiting)
+    assert len(partition.records) == BATCH_BYTES
 
 
 def test_waiting_fetch_is_answered_when_topic_is_deleted(node: FakeServices) -> None:
@@ -467,16 +458,14 @@ def test_fetch_of_dropped_records_returns_offset_out_of_range(tmp_path: Path) ->
 # ListOffsets ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("time", "first_version"), [(NEWEST, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)], ids=str)
-def test_list_offsets_with_negative_timestamp_before_its_version(
-    node: FakeServices, time: int, first_version: int
-) -> None:
+@pytest.mark.parametrize(("time", "first"), [(NEWEST, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)], ids=str)
+def test_list_offsets_with_negative_timestamp_before_its_version(node: FakeServices, time: int, first: int) -> None:
     made(node).append(0, producer_batch(2, timestamps=[5, 4]))
     expected = {NEWEST: (5, 0, 0), -4: (-1, 0, 0), -5: (-1, -1, -1), -6: (-1, -1, -1)}
     for version in range(4, 12):
         response = list_offsets(node, "plays", time, version=version)
         result = (response.timestamp, response.offset, response.leader_epoch)
-        if version < first_version:
+        if version < first:
             assert (response.error_code, result) == (ErrorCode.UNSUPPORTED_VERSION, (-1, -1, -1))
         else:
             assert (response.error_code, result) == (0, expected[time])
