@@ -34,7 +34,7 @@ TRANSACTIONAL = bytes.fromhex(
     "00000000000000000000005dffffffff0276ae80240010000000000000018bcfe568000000018bcfe5680000000000000003e80002"
     "00000000000000015600000018000100016700017400000000320003000000000000002a000000030001780000018bcfe5680000"
 )
-BLOCK_BYTES = 64  # the unit that survives a power loss or does not
+BLOCK_BYTES = 64  # after a power loss, each block has its old or its new content
 
 
 SALT = bytes(range(8))
@@ -79,35 +79,35 @@ def entry(partition: int, value: int, metadata: str = "") -> Entry:
 def append(log: OffsetsLog, entries: Sequence[Entry], timestamp_ms: int = 1) -> list[Appended]:
     """Append one round and wait for its outcomes."""
     outcomes: list[Appended] = []
-    answered = threading.Event()
+    is_done = threading.Event()
 
-    def done(answer: Sequence[Appended]) -> None:
-        outcomes.extend(answer)
-        answered.set()
+    def done(results: Sequence[Appended]) -> None:
+        outcomes.extend(results)
+        is_done.set()
 
     log.append(entries, timestamp_ms, done)
-    assert answered.wait(WAIT_TIMEOUT_S)
+    assert is_done.wait(WAIT_TIMEOUT_S)
     return outcomes
 
 
 def offsets_in(log: OffsetsLog, partition: int) -> list[int]:
     """The committed offsets of a partition, in the order of the log; the log's own offsets must be 0, 1, 2, ..."""
-    found = []
+    offsets = []
     for expected, (log_offset, _, record) in enumerate(log.read(partition)):
         assert log_offset == expected
         assert isinstance(record, OffsetRecord) and record.value is not None
-        found.append(record.value.offset)
-    return found
+        offsets.append(record.value.offset)
+    return offsets
 
 
 def with_attributes(batch: bytes, attributes: int) -> bytes:
-    """The batch with other attributes and the checksum that goes with them."""
+    """The batch with other attributes and the matching checksum."""
     inside = attributes.to_bytes(2, "big") + batch[CRC_FROM + 2 :]
     return batch[:17] + crc32c(inside).to_bytes(4, "big") + inside
 
 
 def kafka_python_batches(data: bytes) -> Iterator[Any]:
-    """The batches that kafka-python finds, each with its checksum checked. Its import warns, which is no error."""
+    """The batches as read by kafka-python, with checked checksums. Its DeprecationWarning at the import is ignored."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         memory_records = importlib.import_module("kafka.record").MemoryRecords(data)
@@ -166,7 +166,7 @@ class TraceDisk(Disk):
         super().remove(path)
 
     def wait_for(self, operation: str, name: str) -> None:
-        """Wait until that operation has begun."""
+        """Wait until the operation has begun."""
         with self._changed:
             assert self._changed.wait_for(lambda: (operation, name) in self.trace, WAIT_TIMEOUT_S)
 
@@ -203,7 +203,7 @@ class DiskSnapshot(NamedTuple):
 
 
 class CrashDisk(Disk):
-    """The real disk, with a snapshot at every change of what a crash would leave.
+    """The real disk. At every change it takes a snapshot of the state after a crash.
 
     ``snapshots_after_kill`` have all written data. ``snapshots_after_power_loss`` have the synced data, and every other
     block and name is old or new, by the seed.
@@ -271,17 +271,17 @@ class CrashDisk(Disk):
             self._take_snapshot()
 
     def _take_snapshot(self) -> None:
-        """The order matters: rounds acknowledged now were durable before."""
+        """``answered`` is read first: these rounds were durable before they were acknowledged."""
         answered = self.answered
-        now = {path: path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
+        current = {path: path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
         synced = Synced(
             {self._name(path): content for path, content in self._contents.items()},
             {self._name(folder): frozenset(names) for folder, names in self._names.items()},
         )
         self.snapshots_after_kill.append(
-            DiskSnapshot({self._name(path): content for path, content in now.items()}, answered, synced)
+            DiskSnapshot({self._name(path): content for path, content in current.items()}, answered, synced)
         )
-        self.snapshots_after_power_loss.append(DiskSnapshot(self._after_power_loss(now), answered))
+        self.snapshots_after_power_loss.append(DiskSnapshot(self._after_power_loss(current), answered))
 
     def _everything(self) -> Synced:
         paths = list(self.root.rglob("*"))
@@ -289,30 +289,32 @@ class CrashDisk(Disk):
         folders = [self.root, *(path for path in paths if path.is_dir())]
         return Synced(contents, {self._name(path): frozenset(os.listdir(path)) for path in folders if path.exists()})
 
-    def _after_power_loss(self, now: dict[Path, bytes]) -> dict[str, bytes]:
-        left: dict[str, bytes] = {}
-        kept_folders = {folder: self._kept(folder) for folder in {path.parent for path in (*now, *self._contents)}}
-        for path in sorted({*now, *self._contents}):
-            if kept_folders[path.parent] and self._kept(path):
+    def _after_power_loss(self, current: dict[Path, bytes]) -> dict[str, bytes]:
+        files: dict[str, bytes] = {}
+        surviving_folders = {
+            folder: self._survives(folder) for folder in {path.parent for path in (*current, *self._contents)}
+        }
+        for path in sorted({*current, *self._contents}):
+            if surviving_folders[path.parent] and self._survives(path):
                 synced = self._contents.get(path, b"")
-                left[self._name(path)] = self._mixed(synced, now.get(path, synced))
-        return left
+                files[self._name(path)] = self._mixed(synced, current.get(path, synced))
+        return files
 
-    def _kept(self, path: Path) -> bool:
-        """Whether a name survives: one that is synced and exists does, one that is only one of these may."""
+    def _survives(self, path: Path) -> bool:
+        """Whether a name survives: always if it is synced and exists, by chance if only one of these is true."""
         if path == self.root:
             return True
-        synced, there = path.name in self._names.get(path.parent, set()), path.exists()
-        return there if synced == there else self._random.random() < 0.5
+        is_synced, exists = path.name in self._names.get(path.parent, set()), path.exists()
+        return exists if is_synced == exists else self._random.random() < 0.5
 
     def _mixed(self, old: bytes, new: bytes) -> bytes:
         if old == new:
             return new
         size = self._random.choice((len(old), len(new)))
         blocks = []
-        for at in range(0, size, BLOCK_BYTES):
-            block = self._random.choice((old, new))[at : at + BLOCK_BYTES]
-            blocks.append(block.ljust(min(BLOCK_BYTES, size - at), b"\0"))
+        for start in range(0, size, BLOCK_BYTES):
+            block = self._random.choice((old, new))[start : start + BLOCK_BYTES]
+            blocks.append(block.ljust(min(BLOCK_BYTES, size - start), b"\0"))
         return b"".join(blocks)[:size]
 
     def _name(self, path: Path) -> str:

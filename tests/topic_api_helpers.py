@@ -24,11 +24,7 @@ from callboard.runtime.topics.catalogue import TopicCatalogue
 from callboard.runtime.topics.topic import Topic
 
 LATEST = -1
-
-
 EARLIEST = -2
-
-
 NEWEST = -3
 
 
@@ -126,13 +122,13 @@ class ApiRequest:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[FakeServices]:
-    made = FakeServices(tmp_path)
-    yield made
-    made.topics.close()
+    services = FakeServices(tmp_path)
+    yield services
+    services.topics.close()
 
 
 def known_fields(cls: Any, **values: Any) -> Any:
-    """Make an entity of any version: fields that it does not have are left out."""
+    """Create an entity of any version, without the values for fields that the version lacks."""
     return cls(**{name: value for name, value in values.items() if name in cls.__dataclass_fields__})
 
 
@@ -169,7 +165,7 @@ def metadata(
 
 
 def create_topics(
-    node: FakeServices, *wanted: dict[str, Any], version: int = newest("create_topics"), validate_only: bool = False
+    node: FakeServices, *new_topics: dict[str, Any], version: int = newest("create_topics"), validate_only: bool = False
 ) -> dict[str, Any]:
     def topic(types: Any, name: str, **values: Any) -> Any:
         assignments = values.get("assignments", {}).items()
@@ -188,7 +184,7 @@ def create_topics(
 
     def build(types: Any) -> Any:
         return types.CreateTopicsRequest(
-            topics=tuple(topic(types, **values) for values in wanted),
+            topics=tuple(topic(types, **values) for values in new_topics),
             timeout=timedelta(seconds=1),
             validate_only=validate_only,
         )
@@ -228,8 +224,8 @@ def produce_request(
 
     def build(types: Any) -> Any:
         data = types.PartitionProduceData(index=partition, records=records)
-        found = topic_id or (topic.topic_id if topic else None)
-        sent_data = known_fields(types.TopicProduceData, name=name, topic_id=found, partition_data=(data,))
+        id_in_request = topic_id or (topic.topic_id if topic else None)
+        sent_data = known_fields(types.TopicProduceData, name=name, topic_id=id_in_request, partition_data=(data,))
         return types.ProduceRequest(
             transactional_id=None, acks=acks, timeout=timedelta(seconds=1), topic_data=(sent_data,)
         )
@@ -246,7 +242,7 @@ def produce(node: FakeServices, name: str, records: bytes | None, **options: Any
 
 def fetch_request(
     node: FakeServices,
-    *wanted: tuple[str | UUID, int, int],
+    *positions: tuple[str | UUID, int, int],
     version: int = newest("fetch"),
     max_wait_ms: int = 0,
     min_bytes: int = 1,
@@ -260,7 +256,7 @@ def fetch_request(
 
     def topic_entity(types: Any, key: str | UUID, partition: int, offset: int) -> Any:
         topic = node.topics.get(key) if isinstance(key, str) else None
-        wanted_partition = known_fields(
+        partition_entity = known_fields(
             types.FetchPartition,
             partition=partition,
             fetch_offset=offset,
@@ -268,7 +264,7 @@ def fetch_request(
             current_leader_epoch=leader_epoch,
         )
         topic_id = key if isinstance(key, UUID) else topic and topic.topic_id
-        return known_fields(types.FetchTopic, topic=key, topic_id=topic_id, partitions=(wanted_partition,))
+        return known_fields(types.FetchTopic, topic=key, topic_id=topic_id, partitions=(partition_entity,))
 
     def build(types: Any) -> Any:
         return known_fields(
@@ -279,22 +275,22 @@ def fetch_request(
             isolation_level=isolation_level,
             session_id=session[0],
             session_epoch=session[1],
-            topics=tuple(topic_entity(types, *one) for one in wanted),
+            topics=tuple(topic_entity(types, *position) for position in positions),
             forgotten_topics_data=(),
         )
 
     return ApiRequest(node, "fetch", version, build)
 
 
-def fetch(node: FakeServices, *wanted: tuple[str | UUID, int, int], **options: Any) -> list[Any]:
+def fetch(node: FakeServices, *positions: tuple[str | UUID, int, int], **options: Any) -> list[Any]:
     """Return the partitions of a fetch that is answered at once."""
-    return fetched_partitions(fetch_request(node, *wanted, **options))
+    return fetched_partitions(fetch_request(node, *positions, **options))
 
 
-def fetched_partitions(asked: ApiRequest) -> list[Any]:
-    found = [partition for topic in asked.answer.responses for partition in topic.partitions]
-    assert all(partition.records is not None for partition in found), "Kafka never sends null for records"
-    return found
+def fetched_partitions(request: ApiRequest) -> list[Any]:
+    partitions = [partition for topic in request.answer.responses for partition in topic.partitions]
+    assert all(partition.records is not None for partition in partitions), "Kafka never sends null for records"
+    return partitions
 
 
 def list_offsets(
@@ -308,7 +304,7 @@ def list_offsets(
     """Return the entry of one partition, which is requested once per timestamp."""
 
     def build(types: Any) -> Any:
-        wanted = tuple(
+        partitions = tuple(
             known_fields(
                 types.ListOffsetsPartition,
                 partition_index=partition,
@@ -317,14 +313,14 @@ def list_offsets(
             )
             for time in times
         )
-        topic = types.ListOffsetsTopic(name=name, partitions=wanted)
+        topic = types.ListOffsetsTopic(name=name, partitions=partitions)
         return known_fields(
             types.ListOffsetsRequest, replica_id=-1, isolation_level=0, topics=(topic,), timeout=timedelta(seconds=1)
         )
 
     [topic] = ApiRequest(node, "list_offsets", version, build).answer.topics
-    [found] = topic.partitions
-    return found
+    [result] = topic.partitions
+    return result
 
 
 def init_producer_id(

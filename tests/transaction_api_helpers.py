@@ -12,41 +12,38 @@ from callboard.runtime.log.format.batch import Producer, encode_batch, frame_rec
 from callboard.runtime.log.format.transaction_records import decode_batch
 
 TX = "tx"
-
-
 CONCURRENT = "CONCURRENT_TRANSACTIONS"
-
 
 ProducerOf = dict[str, int]
 
 
 async def init_producer_id(client: Client, name: str = TX, version: int = 4, **values: Plain) -> ProducerOf:
     """Return the id and epoch of a producer; retries CONCURRENT_TRANSACTIONS."""
-    asked = {"transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1, **values}
+    request = {"transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1, **values}
     while True:
-        answer = await client.ask("init_producer_id", version, transactional_id=name, **asked)
-        if answer["error_code"] != CONCURRENT:
-            assert answer["error_code"] == "NONE"
-            return {"producer_id": answer["producer_id"], "producer_epoch": answer["producer_epoch"]}
+        response = await client.ask("init_producer_id", version, transactional_id=name, **request)
+        if response["error_code"] != CONCURRENT:
+            assert response["error_code"] == "NONE"
+            return {"producer_id": response["producer_id"], "producer_epoch": response["producer_epoch"]}
 
 
 async def add_offsets(client: Client, producer: ProducerOf, group: str = "g", version: int = 3) -> str:
-    answer = await ask_until_not_concurrent(
+    response = await ask_until_not_concurrent(
         client, "add_offsets_to_txn", version, transactional_id=TX, group_id=group, **producer
     )
-    return str(answer["error_code"])
+    return str(response["error_code"])
 
 
 async def ask_until_not_concurrent(client: Client, name: str, version: int, **values: Plain) -> dict[str, Plain]:
     """Return the response after the previous transaction is complete."""
     while True:
-        answer = await client.ask(name, version, **values)
-        if CONCURRENT not in str(answer):
-            return answer
+        response = await client.ask(name, version, **values)
+        if CONCURRENT not in str(response):
+            return response
 
 
 async def commit_offsets(client: Client, producer: ProducerOf, offset: int, version: int = 3, **values: Plain) -> Any:
-    asked = {
+    request = {
         "transactional_id": TX,
         "group_id": "g",
         "generation_id": -1,
@@ -56,11 +53,11 @@ async def commit_offsets(client: Client, producer: ProducerOf, offset: int, vers
         **producer,
         **values,
     }
-    answer = await ask_until_not_concurrent(client, "txn_offset_commit", version, **asked)
+    response = await ask_until_not_concurrent(client, "txn_offset_commit", version, **request)
     return {
-        (topic["name"], one["partition_index"]): one["error_code"]
-        for topic in answer["topics"]
-        for one in topic["partitions"]
+        (topic["name"], partition["partition_index"]): partition["error_code"]
+        for topic in response["topics"]
+        for partition in topic["partitions"]
     }
 
 
@@ -72,38 +69,38 @@ async def end_transaction(
 
 async def add_partitions(client: Client, producer: ProducerOf, topics: Plain, version: int = 3) -> Any:
     if version >= 4:
-        asked = {"transactional_id": TX, "verify_only": False, "topics": topics, **producer}
-        answer = await ask_until_not_concurrent(client, "add_partitions_to_txn", version, transactions=[asked])
-        [result] = answer["results_by_transaction"]
-        found = result["topic_results"]
+        request = {"transactional_id": TX, "verify_only": False, "topics": topics, **producer}
+        response = await ask_until_not_concurrent(client, "add_partitions_to_txn", version, transactions=[request])
+        [result] = response["results_by_transaction"]
+        topic_results = result["topic_results"]
     else:
-        asked = {f"v3_and_below_{name}": value for name, value in producer.items()}
-        asked |= {"v3_and_below_transactional_id": TX, "v3_and_below_topics": topics}
-        found = (await ask_until_not_concurrent(client, "add_partitions_to_txn", version, **asked))[
+        request = {f"v3_and_below_{name}": value for name, value in producer.items()}
+        request |= {"v3_and_below_transactional_id": TX, "v3_and_below_topics": topics}
+        topic_results = (await ask_until_not_concurrent(client, "add_partitions_to_txn", version, **request))[
             "results_by_topic_v3_and_below"
         ]
     return [
-        (topic["name"], one["partition_index"], one["partition_error_code"])
-        for topic in found
-        for one in topic["results_by_partition"]
+        (topic["name"], partition["partition_index"], partition["partition_error_code"])
+        for topic in topic_results
+        for partition in topic["results_by_partition"]
     ]
 
 
 async def stable_offset(client: Client, group: str = "g") -> int:
     """Return the committed offset after all transactions have ended."""
-    asked = {"group_id": group, "topics": [{"name": "t", "partition_indexes": [0]}], "require_stable": True}
+    request = {"group_id": group, "topics": [{"name": "t", "partition_indexes": [0]}], "require_stable": True}
     while True:
-        answer = await client.ask("offset_fetch", 7, **asked)
-        [[found]] = [topic["partitions"] for topic in answer["topics"]]
-        if found["error_code"] == "NONE":
-            return int(found["committed_offset"])
-        assert found["error_code"] == "UNSTABLE_OFFSET_COMMIT"
+        response = await client.ask("offset_fetch", 7, **request)
+        [[partition]] = [topic["partitions"] for topic in response["topics"]]
+        if partition["error_code"] == "NONE":
+            return int(partition["committed_offset"])
+        assert partition["error_code"] == "UNSTABLE_OFFSET_COMMIT"
 
 
 def batch(value: bytes, producer: ProducerOf | None = None, sequence: int = 0) -> bytes:
     """Encode a batch of one record, transactional if a producer is given."""
-    of = Producer(producer["producer_id"], producer["producer_epoch"]) if producer else None
-    data = bytearray(encode_batch(0, 1, 1, [frame_record(0, 0, b"k", value)], of))
+    batch_producer = Producer(producer["producer_id"], producer["producer_epoch"]) if producer else None
+    data = bytearray(encode_batch(0, 1, 1, [frame_record(0, 0, b"k", value)], batch_producer))
     data[53:57] = sequence.to_bytes(4, "big", signed=True)
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
     return bytes(data)
@@ -111,13 +108,13 @@ def batch(value: bytes, producer: ProducerOf | None = None, sequence: int = 0) -
 
 async def produce(client: Client, data: bytes, name: str | None = TX, version: int = 9) -> str:
     topics = [{"name": "t", "partition_data": [{"index": 0, "records": data}]}]
-    answer = await client.ask("produce", version, transactional_id=name, acks=-1, timeout=1000, topic_data=topics)
-    [[found]] = [topic["partition_responses"] for topic in answer["responses"]]
-    return str(found["error_code"])
+    response = await client.ask("produce", version, transactional_id=name, acks=-1, timeout=1000, topic_data=topics)
+    [[partition]] = [topic["partition_responses"] for topic in response["responses"]]
+    return str(partition["error_code"])
 
 
 async def fetch_partition(client: Client, isolation_level: int, offset: int = 0, wait_ms: int = 0) -> dict[str, Plain]:
-    asked = {
+    request = {
         "replica_id": -1,
         "max_wait": wait_ms,
         "min_bytes": 1,
@@ -129,10 +126,10 @@ async def fetch_partition(client: Client, isolation_level: int, offset: int = 0,
         "forgotten_topics_data": [],
         "rack_id": "",
     }
-    answer = await client.ask("fetch", 11, **asked)
-    [[found]] = [topic["partitions"] for topic in answer["responses"]]
-    assert isinstance(found, dict)
-    return found
+    response = await client.ask("fetch", 11, **request)
+    [[partition]] = [topic["partitions"] for topic in response["responses"]]
+    assert isinstance(partition, dict)
+    return partition
 
 
 def fetch_part(offset: int) -> dict[str, Plain]:
@@ -145,15 +142,15 @@ def fetch_part(offset: int) -> dict[str, Plain]:
     }
 
 
-def record_values(found: dict[str, Plain]) -> list[Any]:
-    """Return the values, and for each marker whether it commits."""
-    said: list[Any] = []
-    for one in read_batches(found["records"] or b""):
-        if one.is_control:
-            said += [marker.committed for _, _, marker in decode_batch(one)]  # type: ignore[union-attr]
+def record_values(partition: dict[str, Plain]) -> list[Any]:
+    """Return the values of the records, and for each marker whether it is a commit."""
+    values: list[Any] = []
+    for record_batch in read_batches(partition["records"] or b""):
+        if record_batch.is_control:
+            values += [marker.committed for _, _, marker in decode_batch(record_batch)]  # type: ignore[union-attr]
         else:
-            said += [value for _, _, _, value in one.records()]
-    return said
+            values += [value for _, _, _, value in record_batch.records()]
+    return values
 
 
 async def begin_with_record(client: Client, value: bytes, producer: ProducerOf, sequence: int = 0) -> None:

@@ -1,7 +1,7 @@
-"""A Callboard node for scripts: in this process, with its connection code, in time that only scripts advance.
+"""A Callboard node for scripts: in this process, with its connection code and a clock that only scripts advance.
 
-So nothing here depends on how fast the machine is, and a wait of five minutes costs nothing. Whether more comes is not
-guessed either: a commit of another group, which goes to the log and back, is answered behind all that went before it.
+So the results do not depend on the speed of the machine, and a wait of five minutes takes no time. The end of a step is
+exact, too: a commit of another group is written to the log, and its response follows all earlier ones.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from callboard.runtime.settings.table import Options, Settings
 from .kafka_server import TOPICS
 from .playing import Frames
 
-STEP_MS = 40  # what a step takes of the script's time; at the paces of a real Kafka it is about that
+STEP_MS = 40  # script time of one step, about as long as with a real Kafka
 WALL_MS = 1_700_000_000_000
 BARRIER = frame("offset_commit", 9, **commit_values("barrier"))
-BARRIERS = 2  # a record that is kept may cause another one
+BARRIERS = 2  # a written record may cause another one
 BARRIERS_MAX = 50  # before a missing response is an error
 
 
@@ -77,15 +77,15 @@ class ScriptTransport(MemoryTransport):
 
     def take(self) -> list[bytes | None]:
         """Return the frames sent since the last call, without sizes."""
-        found: list[bytes | None] = []
+        frames: list[bytes | None] = []
         data = bytes(self.written)
         self.written.clear()
         self.has_written.clear()
         while data:
             (size,) = FRAME_SIZE.unpack_from(data)
-            found.append(data[FRAME_SIZE.size : FRAME_SIZE.size + size])
+            frames.append(data[FRAME_SIZE.size : FRAME_SIZE.size + size])
             data = data[FRAME_SIZE.size + size :]
-        return found
+        return frames
 
 
 class CallboardServer:
@@ -114,17 +114,17 @@ class CallboardServer:
 
     async def settle(self, expected: int, outstanding: int) -> Frames:
         frames: Frames = {}
-        for passed in range(1, BARRIERS_MAX + 1):
+        for round_number in range(1, BARRIERS_MAX + 1):
             await self._pass_barrier()
-            await self.wait(STEP_MS if passed == 1 else 0)  # what is due at once may have come to be due only now
+            await self.wait(STEP_MS if round_number == 1 else 0)  # the barrier may have set a timer that is due at once
             for line, (_, transport) in list(self._lines.items()):
-                came = transport.take()
+                received = transport.take()
                 if transport.is_closed:
-                    came.append(None)
+                    received.append(None)
                     del self._lines[line]
-                if came:
-                    frames.setdefault(line, []).extend(came)
-            if passed >= BARRIERS and sum(map(len, frames.values())) >= expected:
+                if received:
+                    frames.setdefault(line, []).extend(received)
+            if round_number >= BARRIERS and sum(map(len, frames.values())) >= expected:
                 break
         return frames
 
@@ -160,7 +160,7 @@ async def open_server(folder: Path, settings: Mapping[str, Any]) -> AsyncIterato
     listening = socket.create_server(("127.0.0.1", 0))
     with patch.object(LoopDispatcher, "new_alarm", lambda _dispatcher, _clock: time):
         await node.start(listening)
-        for files in (node.topics, node.configs):  # an answer that waits for a thread would come in a later step
+        for files in (node.topics, node.configs):  # a response that waits for a thread would belong to a later step
             files.run_on(InlineFileWork())
     try:
         yield CallboardServer(node, time)

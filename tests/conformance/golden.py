@@ -18,18 +18,21 @@ Responses = list[list[StepResponse]]
 def write_chapter(name: str, kafka: str, scenarios: dict[str, Responses]) -> None:
     """Write one response per line, for readable diffs."""
     lines = ["{", f' "kafka": {json.dumps(kafka)},', ' "scenarios": {']
-    written = [f"  {json.dumps(scenario)}: [\n{_steps(came)}\n  ]" for scenario, came in sorted(scenarios.items())]
-    text = "\n".join([*lines, ",\n".join(written), " }", "}"])
+    scenario_texts = [
+        f"  {json.dumps(scenario)}: [\n{_format_steps(responses)}\n  ]"
+        for scenario, responses in sorted(scenarios.items())
+    ]
+    text = "\n".join([*lines, ",\n".join(scenario_texts), " }", "}"])
     assert json.loads(text)["scenarios"] == scenarios
     (GOLDEN / f"{name}.json").write_text(text + "\n")
 
 
-def _steps(came: Responses) -> str:
-    return ",\n".join(f"   [{_answers(answers)}]" for answers in came)
+def _format_steps(responses: Responses) -> str:
+    return ",\n".join(f"   [{_format_responses(step_responses)}]" for step_responses in responses)
 
 
-def _answers(answers: list[StepResponse]) -> str:
-    return ",\n    ".join(json.dumps(answer, ensure_ascii=False, sort_keys=True) for answer in answers)
+def _format_responses(responses: list[StepResponse]) -> str:
+    return ",\n    ".join(json.dumps(response, ensure_ascii=False, sort_keys=True) for response in responses)
 
 
 def read_chapter(name: str) -> dict[str, Responses]:
@@ -40,7 +43,7 @@ def read_chapter(name: str) -> dict[str, Responses]:
 
 
 class Played(dict[str, Any]):
-    """One random script: its ``seed``, its ``steps`` and what ``came`` after each."""
+    """One random script: its ``seed``, its ``steps`` and the responses that ``came`` after each."""
 
     @property
     def steps(self) -> list[Step]:
@@ -65,4 +68,6 @@ def write_seeds(kind: str, kafka: str, played: list[Played]) -> None:
 def read_seeds(kind: str) -> list[Played]:
     """Return the scripts of a kind; empty if it was not recorded."""
     path = seeds_file(kind)
-    return [Played(one) for one in json.loads(lzma.decompress(path.read_bytes()))["seeds"]] if path.exists() else []
+    return (
+        [Played(script) for script in json.loads(lzma.decompress(path.read_bytes()))["seeds"]] if path.exists() else []
+    )

@@ -1,6 +1,6 @@
 """A real Kafka for scripts. The time until no more responses arrive can only be estimated.
 
-So every script is played at several paces, and what does not come out the same at each is not kept.
+So every script is played at several speeds, and a script is dropped if its responses differ.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from real_kafka.kafka import NOT_READY
 from .playing import Frames
 
 BARRIER = encode("heartbeat", 4, {"group_id": "none", "generation_id": 0, "member_id": "", "group_instance_id": None})
-BARRIERS = 4  # in sequence: a busy broker answers these slowly too
+BARRIERS = 4  # one after the other, because a busy broker answers these slowly, too
 TURN_S = 0.002  # interval of checks for a required response
 TOPICS = {"t": 3, "u": 1}
 
 
 class Speed(NamedTuple):
-    """How slowly a script is played: for how long nothing has to come, the pause between steps, longer waits."""
+    """The time without a response that ends a step, the pause between steps, and the factor of waits."""
 
     quiet_s: float
     pause_s: float
@@ -31,7 +31,7 @@ class Speed(NamedTuple):
 
 SPEEDS = (Speed(0.06, 0.0, 1.0), Speed(0.04, 0.02, 1.05), Speed(0.1, 0.01, 0.97))
 CAREFUL_SPEEDS = tuple(speed._replace(quiet_s=4 * speed.quiet_s) for speed in SPEEDS)
-"""For scenarios, which must give the same result at each speed."""
+"""For scenarios, whose results must be the same at each speed."""
 
 
 class KafkaServer:
@@ -68,11 +68,11 @@ class KafkaServer:
             while self._came < expected:
                 await asyncio.sleep(TURN_S)
         while self._came < outstanding:
-            before = self._came
+            previous = self._came
             await asyncio.sleep(self._pace.quiet_s)
             for _ in range(BARRIERS):
                 await self._pass_barrier()
-            if self._came == before:
+            if self._came == previous:
                 break
         frames, self._frames, self._came = self._frames, {}, 0
         return frames
@@ -115,7 +115,7 @@ def prepare_broker(host: str, port: int) -> dict[str, UUID]:
         {"name": name, "num_partitions": count, "replication_factor": 1, "assignments": [], "configs": []}
         for name, count in TOPICS.items()
     ]
-    asked = {
+    request = {
         "topics": [{"name": name, "topic_id": UUID(int=0)} for name in TOPICS],
         "allow_auto_topic_creation": False,
         "include_topic_authorized_operations": False,
@@ -124,14 +124,14 @@ def prepare_broker(host: str, port: int) -> dict[str, UUID]:
         wait_until(lambda: _coordinator_of(wire), lambda error: error not in NOT_READY, "the coordinator")
         wait_until(lambda: _transactions_of(wire), lambda error: error == "NONE", "the coordinator of transactions")
         wire.ask("create_topics", 4, topics=new, timeout=30_000, validate_only=False)
-        found = wait_until(lambda: wire.ask("metadata", 12, **asked)["topics"], _are_there, "the topics")
-    return {topic["name"]: topic["topic_id"] for topic in found}
+        topics = wait_until(lambda: wire.ask("metadata", 12, **request)["topics"], _are_there, "the topics")
+    return {topic["name"]: topic["topic_id"] for topic in topics}
 
 
 def _coordinator_of(wire: Wire) -> str:
     wire.ask("find_coordinator", 0, key="any")  # creates the offsets topic
-    described: str = wire.ask("describe_groups", 0, groups=["any"])["groups"][0]["error_code"]
-    return described
+    error: str = wire.ask("describe_groups", 0, groups=["any"])["groups"][0]["error_code"]
+    return error
 
 
 def _transactions_of(wire: Wire) -> str:

@@ -1,7 +1,7 @@
 """Plays a script to a server: a real Kafka or a Callboard node. The same code plays to both.
 
-After each step the server says which answers have come, to whichever requests: so what a step answers, and when a
-parked request is answered, is part of the result.
+After each step the server returns all responses that have arrived, also those to earlier requests. So the result shows
+after which step a pending request is answered.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .script import DISCONNECT, MORE, UNORDERED, UNORDERED_IN_ALL_OFFSETS, WAIT,
 PARKED = frozenset({"join_group", "sync_group"})
 
 StepResponse = list[Any]
-"""Number of the step that sent the request, and its answer; ["hung up", line] where the server closed a connection."""
+"""The number of the step that sent the request, and the response; ["hung up", line] if the server disconnected."""
 
 Frames = dict[str, list[bytes | None]]
 """The received frames, by connection; None if it was closed."""
 
 
 class ConformanceServer(Protocol):
-    """A server that scripts are played to."""
+    """A server that can play scripts."""
 
     topics: dict[str, UUID]
 
@@ -37,9 +37,9 @@ class ConformanceServer(Protocol):
     async def disconnect(self, line: str) -> None: ...
 
     async def settle(self, expected: int, outstanding: int) -> Frames:
-        """What has come since the last call, once all that the last step causes has come.
+        """Wait until the last step has had all its effects; return the frames received since the last call.
 
-        ``expected`` answers are known to come, if the caller knows; ``outstanding`` requests are unanswered.
+        ``expected``: a lower bound for the number of responses. ``outstanding``: the number of unanswered requests.
         """
 
     async def wait(self, ms: int) -> None: ...
@@ -78,12 +78,13 @@ class Play:
             if self._unsent:
                 return []
         waiting = sum(map(len, self.outstanding.values()))
-        return self._read(await self.server.settle(max(expected, self._certain()), waiting))
+        return self._read(await self.server.settle(max(expected, self._count_certain()), waiting))
 
-    def _certain(self) -> int:
-        """How many answers must come, whatever the group does: of requests that nobody parks, with none before them."""
+    def _count_certain(self) -> int:
+        """Count the responses that do not depend on the group: no join or sync is before them on the connection."""
         return sum(
-            len(list(takewhile(lambda one: one.api not in PARKED, asked))) for asked in self.outstanding.values()
+            len(list(takewhile(lambda request: request.api not in PARKED, requests)))
+            for requests in self.outstanding.values()
         )
 
     def is_busy(self, line: str) -> bool:
@@ -101,47 +102,49 @@ class Play:
             self._unsent = []
 
     def _read(self, frames: Frames) -> list[StepResponse]:
-        came: list[tuple[PendingRequest, Any]] = []
-        ended: list[StepResponse] = []
+        responses: list[tuple[PendingRequest, Any]] = []
+        closed: list[StepResponse] = []
         for line, payloads in frames.items():
             for payload in payloads:
                 if payload is None:
                     self.outstanding.pop(line, None)
-                    ended.append(["hung up", line])
+                    closed.append(["hung up", line])
                 else:
-                    asked = self.outstanding[line].popleft()
-                    came.append((asked, self._decode(asked, payload)))
-        came.sort(key=lambda one: one[0].number)
-        for _, answer in came:
-            self.names.learn(answer)
-        return [[asked.number, self.names.to_script(answer, _unordered(asked))] for asked, answer in came] + sorted(
-            ended
-        )
+                    request = self.outstanding[line].popleft()
+                    responses.append((request, self._decode(request, payload)))
+        responses.sort(key=lambda item: item[0].number)
+        for _, response in responses:
+            self.names.learn(response)
+        return [
+            [request.number, self.names.to_script(response, _unordered(request))] for request, response in responses
+        ] + sorted(closed)
 
-    def _decode(self, asked: PendingRequest, payload: bytes) -> dict[str, Any]:
-        answer = decode(asked.api, asked.version, payload)
-        if asked.api == "list_groups":  # other scripts are played beside this one
-            answer["groups"] = [group for group in answer["groups"] if self.names.is_ours(group["group_id"])]
-        return answer
+    def _decode(self, request: PendingRequest, payload: bytes) -> dict[str, Any]:
+        response = decode(request.api, request.version, payload)
+        if request.api == "list_groups":  # other scripts run at the same time
+            response["groups"] = [group for group in response["groups"] if self.names.is_ours(group["group_id"])]
+        return response
 
 
-def _unordered(asked: PendingRequest) -> frozenset[str]:
-    if asked.api != "offset_fetch":
-        return UNORDERED.get(asked.api, frozenset())
-    groups = asked.values.get("groups", [asked.values])
+def _unordered(request: PendingRequest) -> frozenset[str]:
+    if request.api != "offset_fetch":
+        return UNORDERED.get(request.api, frozenset())
+    groups = request.values.get("groups", [request.values])
     asks_for_all = any(group.get("topics") is None for group in groups)
     return UNORDERED_IN_ALL_OFFSETS if asks_for_all else frozenset()
 
 
 async def play(server: ConformanceServer, script: Script) -> list[list[StepResponse]]:
     """Play a whole script; return the responses after each step."""
-    run, came = Play(server), list[list[StepResponse]]()
+    run, responses = Play(server), list[list[StepResponse]]()
     try:
         for step in script:
-            came.append(await run.take(step))
-        return came
+            responses.append(await run.take(step))
+        return responses
     except KeyError as error:
-        error.add_note(f"nothing brought {error} in the first {len(came)} steps; the last: {came[-3:]}")
+        error.add_note(
+            f"no response has defined {error} in the first {len(responses)} steps; the last: {responses[-3:]}"
+        )
         raise
     finally:
         await server.leave()

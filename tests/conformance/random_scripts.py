@@ -1,7 +1,7 @@
-"""Writes random scripts while they are played: clients of one group that do what good clients do, and much else.
+"""Writes random scripts while they are played: correct and incorrect requests of the clients of one group.
 
-The next step may depend on the answers so far, so that groups get somewhere: a member that hears of a rebalance mostly
-rejoins, a leader mostly assigns. What is written down afterwards is a plain script that can be played again.
+The next step may depend on the responses so far, so that groups complete their rebalances: a member usually rejoins
+after REBALANCE_IN_PROGRESS, and a leader usually sends assignments. The result is a plain script that can be replayed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .script import Script, Step, client_of
 STEPS = (15, 45)
 WAITS_MAX = 2
 GOOD_MOVES = 0.6
-BEHIND = 0.15  # of the requests go behind one that is parked, on the same connection
+BEHIND = 0.15  # share of requests sent on a connection that has a pending request
 LINES_MAX = 3  # connections of one client
 
-# Far enough from each other that no pace of playing changes what is over after which wait.
+# The differences are large enough that the same timeouts expire in the same wait at every speed.
 SESSION_SHORT_MS = 4000
 REBALANCE_SHORT_MS = 9000
 WAITS_MS = (2000, 6000, 12_000)
@@ -32,25 +32,25 @@ ODD_OFFERS = (*OFFERS, steps.OTHER_TOPIC, steps.OTHER_TOPIC, steps.STICKY)
 
 
 class Client:
-    """What one client knows, from the answers that it got."""
+    """The state of one client, taken from the responses that it received."""
 
-    def __init__(self, name: str, seat: str | None, chance: Random) -> None:
+    def __init__(self, name: str, instance_id: str | None, random: Random) -> None:
         self.name = name
-        self.seat = seat
+        self.seat = instance_id
         self.ids: list[str] = []
         self.member_id = ""
         self.generation = 0
         self.protocol = "range"
-        self.members: list[str] = []  # that it has to give assignments to
+        self.members: list[str] = []  # to be assigned by this client if it leads
         self.needs = "join"
-        self.session_ms = chance.choice((LONG_MS, LONG_MS, LONG_MS, SESSION_SHORT_MS))
-        self.rebalance_ms = chance.choice((LONG_MS, LONG_MS, REBALANCE_SHORT_MS))
-        self.offers = chance.choice(OFFERS)
+        self.session_ms = random.choice((LONG_MS, LONG_MS, LONG_MS, SESSION_SHORT_MS))
+        self.rebalance_ms = random.choice((LONG_MS, LONG_MS, REBALANCE_SHORT_MS))
+        self.offers = random.choice(OFFERS)
 
-    def hear(self, api: str, answer: Any) -> None:
-        error = answer.get("error_code")
+    def hear(self, api: str, response: Any) -> None:
+        error = response.get("error_code")
         if api == "join_group":
-            self._hear_join(error, answer)
+            self._hear_join(error, response)
         elif error == "REBALANCE_IN_PROGRESS":
             self.needs = "join"
         elif api in ("sync_group", "heartbeat") and error in ("UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID"):
@@ -64,12 +64,12 @@ class Client:
         elif self.needs == "an answer":
             self.needs = "join"
 
-    def _hear_join(self, error: str, answer: Any) -> None:
+    def _hear_join(self, error: str, response: Any) -> None:
         if error == "NONE":
-            self.generation, self.protocol = answer["generation_id"], answer["protocol_name"]
-            self.members = [one["member_id"] for one in answer["members"]]
+            self.generation, self.protocol = response["generation_id"], response["protocol_name"]
+            self.members = [member["member_id"] for member in response["members"]]
         if error in ("NONE", "MEMBER_ID_REQUIRED"):
-            self.member_id = answer["member_id"]
+            self.member_id = response["member_id"]
             if self.member_id not in self.ids:
                 self.ids.append(self.member_id)
             self.needs = "sync" if error == "NONE" else "join"
@@ -78,7 +78,7 @@ class Client:
 
 
 Moves = Sequence[Callable[[Any, Client], Step]]
-"""An author's methods; what is there twice is drawn twice as often."""
+"""Methods of an author. A method that is listed twice is drawn twice as often."""
 
 
 class Author:
@@ -86,38 +86,41 @@ class Author:
 
     def __init__(self, seed: int, run: Play) -> None:
         self.script: list[Step] = []
-        self._chance = chance = Random(seed)
+        self._chance = random = Random(seed)
         self._run = run
-        self._is_connect = chance.random() < 0.15
-        self._clients = self._draw_clients(chance)
-        self._count = chance.randint(*STEPS)
+        self._is_connect = random.random() < 0.15
+        self._clients = self._draw_clients(random)
+        self._count = random.randint(*STEPS)
         self._waits = WAITS_MAX
 
-    def _draw_clients(self, chance: Random) -> list[Client]:
-        seats = [chance.choice((None, None, name.lower())) for name in "ABCD"]
-        return [Client(name, seat, chance) for name, seat in zip("ABCD"[: chance.randint(2, 4)], seats, strict=False)]
+    def _draw_clients(self, random: Random) -> list[Client]:
+        instance_ids = [random.choice((None, None, name.lower())) for name in "ABCD"]
+        return [
+            Client(name, instance_id, random)
+            for name, instance_id in zip("ABCD"[: random.randint(2, 4)], instance_ids, strict=False)
+        ]
 
     def next_step(self) -> Step | None:
-        """The step after those that were taken; None at the end."""
-        left = self._count - len(self.script)
-        if left <= 0:
+        """Return the next step; None at the end of the script."""
+        remaining = self._count - len(self.script)
+        if remaining <= 0:
             ending = self.ending
-            return self._note(ending[-left]) if -left < len(ending) else None
+            return self._note(ending[-remaining]) if -remaining < len(ending) else None
         if self._chance.random() < GOOD_MOVES:
-            patient = [client for client in self._clients if client.needs != "an answer"]
-            return self._note(self._good_move(self._chance.choice(patient or self._clients)))
+            idle = [client for client in self._clients if client.needs != "an answer"]
+            return self._note(self._good_move(self._chance.choice(idle or self._clients)))
         return self._note(self._chance.choice(self.odd_moves)(self, self._chance.choice(self._clients)))
 
-    def hear(self, answers: list[StepResponse]) -> None:
-        for number, answer in answers:
+    def hear(self, responses: list[StepResponse]) -> None:
+        for number, response in responses:
             if isinstance(number, int):
                 line, api, _, values, *_ = self.script[number]
-                self._hear_one(client_of(line), api, values, answer)
+                self._hear_one(client_of(line), api, values, response)
 
-    def _hear_one(self, name: str, api: str, values: Any, answer: Any) -> None:
+    def _hear_one(self, name: str, api: str, values: Any, response: Any) -> None:
         client = self._asker(name, values)
         if client is not None:
-            client.hear(api, answer)
+            client.hear(api, response)
 
     def _asker(self, name: str, _values: Any) -> Client | None:
         return next((client for client in self._clients if client.name == name), None)
@@ -126,21 +129,21 @@ class Author:
         self.script.append(step)
         return step
 
-    # Who and where ---------------------------------------------------------------------------------------------------
+    # Connections and ids ---------------------------------------------------------------------------------------------
 
     def _line(self, client: Client) -> str:
-        """A connection that waits for nothing; now and then one that does."""
+        """Return a connection without a pending request; with probability BEHIND any connection."""
         lines = [client.name, *(f"{client.name}{number}" for number in range(2, LINES_MAX + 1))]
         if self._chance.random() < BEHIND:
             return self._chance.choice(lines)
         return next((line for line in lines if not self._run.is_busy(line)), lines[-1])
 
     def _someone(self, client: Client) -> tuple[str, str | None]:
-        """A member id and an instance id, of this client or another, of today or of old, or nobody's."""
+        """Return a member id and an instance id: current, old or unknown, of this client or of another one."""
         other = self._chance.choice(self._clients)
         ids = [client.member_id, client.member_id, other.member_id, *other.ids, "nobody", ""]
-        seats = [client.seat, client.seat, other.seat, None, "nowhere"]
-        return self._chance.choice(ids), self._chance.choice(seats)
+        instance_ids = [client.seat, client.seat, other.seat, None, "nowhere"]
+        return self._chance.choice(ids), self._chance.choice(instance_ids)
 
     def _generation(self, client: Client) -> int:
         return client.generation + self._chance.choice((0, 0, 0, 0, -1, 1))
@@ -148,7 +151,7 @@ class Author:
     def _version(self, newest: int, oldest: int = 0) -> int:
         return self._chance.choice((newest, self._chance.randint(oldest, newest)))
 
-    # Moves of a good client ------------------------------------------------------------------------------------------
+    # Moves of a correct client ---------------------------------------------------------------------------------------
 
     def _good_move(self, client: Client) -> Step:
         if client.needs == "join":
@@ -162,63 +165,67 @@ class Author:
         )
 
     def _join(self, client: Client, member_id: str, offers: Any, **changes: Any) -> Step:
-        usual = {
+        defaults = {
             "group_instance_id": client.seat,
             "session_timeout": client.session_ms,
             "rebalance_timeout": client.rebalance_ms,
             **self._kind(offers),
         }
         version = self._version(9, oldest=5 if client.seat else 0)
-        return steps.join(self._line(client), member_id, version, **{**usual, **changes})
+        return steps.join(self._line(client), member_id, version, **{**defaults, **changes})
 
     def _kind(self, offers: Any) -> dict[str, Any]:
-        """What a consumer or a Connect worker says in its join."""
+        """Return the protocol fields of the join of a consumer or of a Connect worker."""
         if self._is_connect:
             return {"protocol_type": "connect", "protocols": WORKER}
         return {"protocol_type": "consumer", "protocols": offers}
 
-    def _sync(self, client: Client, member_id: str, seat: str | None, generation: int) -> Step:
-        parts = {one: f"{one[1:]} in {generation}" for one in client.members}
-        version = self._version(5, oldest=3 if seat else 0)
-        kind = "connect" if self._is_connect else "consumer"
+    def _sync(self, client: Client, member_id: str, instance_id: str | None, generation: int) -> Step:
+        assignments = {member: f"{member[1:]} in {generation}" for member in client.members}
+        version = self._version(5, oldest=3 if instance_id else 0)
+        protocol_type = "connect" if self._is_connect else "consumer"
         return steps.sync(
             self._line(client),
             member_id,
             generation,
-            parts,
+            assignments,
             version,
-            group_instance_id=seat,
-            protocol_type=kind,
+            group_instance_id=instance_id,
+            protocol_type=protocol_type,
             protocol_name=client.protocol or "range",
         )
 
-    def _beat(self, client: Client, member_id: str, seat: str | None, generation: int) -> Step:
+    def _beat(self, client: Client, member_id: str, instance_id: str | None, generation: int) -> Step:
         return steps.heartbeat(
-            self._line(client), member_id, generation, seat, self._version(4, oldest=3 if seat else 0)
+            self._line(client), member_id, generation, instance_id, self._version(4, oldest=3 if instance_id else 0)
         )
 
-    def _commit(self, client: Client, member_id: str, seat: str | None, generation: int) -> Step:
+    def _commit(self, client: Client, member_id: str, instance_id: str | None, generation: int) -> Step:
         topic, index = self._chance.choice((("t", 0), ("t", 2), ("u", 0)))
         committed = steps.offsets(
             topic, steps.part(index, self._chance.randint(0, 99), "", self._chance.choice((-1, 3)))
         )
-        version = self._version(10, oldest=7 if seat else 2)
-        return steps.commit(self._line(client), member_id, generation, committed, v=version, group_instance_id=seat)
+        version = self._version(10, oldest=7 if instance_id else 2)
+        return steps.commit(
+            self._line(client), member_id, generation, committed, v=version, group_instance_id=instance_id
+        )
 
     # Odd moves -------------------------------------------------------------------------------------------------------
 
     def odd_join(self, client: Client) -> Step:
-        """With another subscription, again, or without its id."""
+        """A repeated join, with another subscription or without the member id."""
         member_id = self._chance.choice((client.member_id, client.member_id, ""))
         return self._join(client, member_id, self._chance.choice(ODD_OFFERS))
 
     def wrong_join(self, client: Client) -> Step:
-        """With an id that is not its own, or with what the group does not do."""
+        """A join with the id of another member, or with protocols that the group does not support."""
         changes: dict[str, Any] = self._chance.choice(
             ({"protocols": steps.ALIEN}, {"protocols": []}, {"protocol_type": "other"}, {"session_timeout": 1}, {})
         )
         member_id, _ = self._someone(client)
-        is_pending = member_id and client.seat  # a pending id with an instance: Kafka's own bug, and no client does it
+        is_pending = (
+            member_id and client.seat
+        )  # a pending id with an instance id: a bug in Kafka, and no client sends it
         return self._join(client, "nobody" if is_pending else member_id, client.offers, **changes)
 
     def odd_sync(self, client: Client) -> Step:
@@ -236,19 +243,27 @@ class Author:
         return self._commit(client, *self._someone(client), generation)
 
     def leave(self, client: Client) -> Step:
-        """One or two; nobody whose sync is parked: Kafka forgets to answer that."""
+        """One or two members leave, but none with a pending sync, because Kafka never answers that sync."""
         leaving = [self._someone(client) for _ in range(self._chance.choice((1, 1, 2)))]
         if self._chance.random() < 0.5:
             leaving = [(client.member_id, client.seat)]
-        if any(self._is_syncing(who, seat) for who, seat in leaving):
+        if any(self._is_syncing(member_id, instance_id) for member_id, instance_id in leaving):
             return self.look(client)
-        pairs = [(who, seat) if seat else who for who, seat in leaving]
-        version = 5 if any(seat for _, seat in leaving) else self._version(5)
+        pairs = [(member_id, instance_id) if instance_id else member_id for member_id, instance_id in leaving]
+        version = 5 if any(instance_id for _, instance_id in leaving) else self._version(5)
         return steps.leave(self._line(client), *pairs, v=version)
 
-    def _is_syncing(self, member_id: str, seat: str | None) -> bool:
-        asked = [one.values for line in self._run.outstanding.values() for one in line if one.api == "sync_group"]
-        return any(one["member_id"] == member_id or (seat and one["group_instance_id"] == seat) for one in asked)
+    def _is_syncing(self, member_id: str, instance_id: str | None) -> bool:
+        pending = [
+            request.values
+            for requests in self._run.outstanding.values()
+            for request in requests
+            if request.api == "sync_group"
+        ]
+        return any(
+            values["member_id"] == member_id or (instance_id and values["group_instance_id"] == instance_id)
+            for values in pending
+        )
 
     def look(self, client: Client) -> Step:
         line = self._line(client)
@@ -269,9 +284,9 @@ class Author:
         return steps.wait(self._chance.choice(WAITS_MS))
 
     def disconnect(self, client: Client) -> Step:
-        """On a request that is parked. What else lies behind it, Kafka may read or not: that is the network's doing."""
-        parked = [line for line, asked in self._run.outstanding.items() if len(asked) == 1]
-        return steps.disconnect(self._chance.choice(parked)) if parked else self.look(client)
+        """Close a connection with one pending request. With more, the network decides how many of them Kafka reads."""
+        lines = [line for line, requests in self._run.outstanding.items() if len(requests) == 1]
+        return steps.disconnect(self._chance.choice(lines)) if lines else self.look(client)
 
     odd_moves: Moves = (
         odd_join,
@@ -291,10 +306,10 @@ class Author:
     ending: Sequence[Step] = (steps.describe("Z"), steps.fetch("Z"))
 
 
-async def write(seed: int, run: Play, new: type[Author] = Author) -> tuple[Script, list[list[StepResponse]]]:
-    """Write and play the script of a seed: its steps, and what came after each."""
-    author, came = new(seed, run), list[list[StepResponse]]()
+async def write(seed: int, play: Play, author_type: type[Author] = Author) -> tuple[Script, list[list[StepResponse]]]:
+    """Write and play the script of a seed; return its steps and the responses after each step."""
+    author, responses = author_type(seed, play), list[list[StepResponse]]()
     while (step := author.next_step()) is not None:
-        came.append(await run.take(step))
-        author.hear(came[-1])
-    return author.script, came
+        responses.append(await play.take(step))
+        author.hear(responses[-1])
+    return author.script, responses

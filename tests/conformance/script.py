@@ -1,22 +1,22 @@
-"""A script: what clients send, step by step, in words that mean the same to every server.
+"""A script: the steps of clients, with names that are independent of the server.
 
-A step is a list, so that scripts are data, in Python tables and in JSON alike:
+A step is a list, so that a script has the same form in Python and in JSON:
 
 - ``["A", "join_group", 9, {...}]``: connection A sends a request. Its client id is the connection's letters, so A and
   A2 are two connections of one client.
-- ``["A", "heartbeat", 4, {...}, "more"]``: the same, but it is written together with the connection's next request.
-- ``["wait", 5000]``: nothing is sent for so many milliseconds.
+- ``["A", "heartbeat", 4, {...}, "more"]``: the same, but sent in one write with the connection's next request.
+- ``["wait", 5000]``: nothing is sent for 5000 milliseconds.
 - ``["hang up", "A"]``: connection A is closed.
 
-In the values a text that begins with ``$`` stands for what differs from run to run, or for what JSON cannot say:
+In the values, a string that begins with ``$`` stands for a value that differs between runs or that JSON cannot hold:
 
-- ``$group``, ``$group-2``: a group of this run's own.
-- ``$A1``, ``$seat2``: the member id that began with "A-" (a client id) or "seat-" (an instance id); the number counts
-  them in the order in which answers brought them.
-- ``$pid1``: the first producer id that an answer brought.
-- ``$topic t``: the id of a topic; of a script's own one ``$topic $group.x``, and ``$topic $group.x#2`` when it was made
-  for the second time. ``$uuid 7``: an id that nothing has.
-- ``$reads t u``: a subscription of these topics as consumers write it. ``$bytes abc``, ``$hex 00ff``: these bytes.
+- ``$group``, ``$group-2``: a group that only this run uses.
+- ``$A1``, ``$seat2``: a member id that begins with "A-" (a client id) or "seat-" (an instance id); the number counts
+  these ids in the order of the responses that contain them.
+- ``$pid1``: the first producer id in a response.
+- ``$topic t``: the id of a topic; ``$topic $group.x`` for a topic that the script creates, ``$topic $group.x#2`` after
+  it was created for the second time. ``$uuid 7``: an id that no topic has.
+- ``$reads t u``: the subscription of a consumer to these topics. ``$bytes abc``, ``$hex 00ff``: these bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MORE = "more"
 LEFT_OUT = frozenset({"throttle_time", "configs"})
 MEMBER_ID = re.compile(r"(?P<prefix>.*)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
-# Lists that Kafka takes from a hash map, by API; every other list has to come in the same order.
+# Lists that Kafka takes from a hash map, by API. The order of all other lists is compared.
 UNORDERED: Mapping[str, frozenset[str]] = {
     "join_group": frozenset({"members"}),
     "describe_groups": frozenset({"members"}),
@@ -60,7 +60,7 @@ def subscription(topics: Sequence[str]) -> bytes:
 
 
 class Names:
-    """What one run of a script calls things, and what they are called in scripts."""
+    """Translates between the ids of one run and their names in scripts."""
 
     def __init__(self, group: str, topics: Mapping[str, UUID]) -> None:
         self._group = group
@@ -77,16 +77,16 @@ class Names:
     # From scripts to servers -----------------------------------------------------------------------------------------
 
     def to_request(self, value: Plain) -> Plain:
-        """A request's values as this run sends them. Raises KeyError for a name that no answer has brought yet."""
+        """Replace the names in a request's values. Raises KeyError for a name that no response has defined yet."""
         if isinstance(value, dict):
             return {name: self.to_request(item) for name, item in value.items()}
         if isinstance(value, list):
             return [self.to_request(item) for item in value]
         if isinstance(value, str) and value.startswith("$"):
-            return self._meant(value)
+            return self._value_of(value)
         return value
 
-    def _meant(self, text: str) -> Plain:
+    def _value_of(self, text: str) -> Plain:
         kind, _, rest = text.partition(" ")
         if kind.startswith("$group"):
             return text.replace("$group", self._group)
@@ -109,34 +109,36 @@ class Names:
 
     # From servers to scripts -----------------------------------------------------------------------------------------
 
-    def learn(self, answer: Mapping[str, Plain]) -> None:
-        """Name who is answered before those that are only listed: their order is chance."""
-        self._member(str(answer.get("member_id") or ""))
-        producer_id = answer.get("producer_id", -1)
+    def learn(self, response: Mapping[str, Plain]) -> None:
+        """Name the ids in a response. The member's own id is first: the order of listed members is random."""
+        self._member(str(response.get("member_id") or ""))
+        producer_id = response.get("producer_id", -1)
         if producer_id >= 0 and producer_id not in self._producers:
             name = self._producers[producer_id] = f"$pid{len(self._producers) + 1}"
             self._ids[name] = producer_id
-        for made in answer.get("topics") or ():
-            if made.get("topic_id") and made.get("name") and made.get("error_code") == "NONE":
-                self._topic(made["name"].replace(self._group, "$group"), made["topic_id"])
+        for topic in response.get("topics") or ():
+            if topic.get("topic_id") and topic.get("name") and topic.get("error_code") == "NONE":
+                self._topic(topic["name"].replace(self._group, "$group"), topic["topic_id"])
 
     def _topic(self, name: str, topic_id: UUID) -> None:
-        """A topic that was made by the script, for the first time or again."""
+        """Name a topic that the script has created, for the first time or again."""
         if topic_id in self._topic_names:
             return
-        count = sum(known.partition("#")[0] == name for known in self._topics)
+        count = sum(topic.partition("#")[0] == name for topic in self._topics)
         self._topics[name if not count else f"{name}#{count + 1}"] = topic_id
         self._topic_names[topic_id] = f"$topic {name}" if not count else f"$topic {name}#{count + 1}"
 
-    def to_script(self, answer: Plain, unordered: frozenset[str]) -> Plain:
-        """An answer in the words of scripts; the load, and what a topic may be set to, are left out."""
-        if isinstance(answer, dict):
+    def to_script(self, response: Plain, unordered: frozenset[str]) -> Plain:
+        """Translate a response for scripts, without throttle times and topic settings."""
+        if isinstance(response, dict):
             return {
-                name: self._common_field(name, item, unordered) for name, item in answer.items() if name not in LEFT_OUT
+                name: self._common_field(name, item, unordered)
+                for name, item in response.items()
+                if name not in LEFT_OUT
             }
-        if isinstance(answer, list):
-            return [self.to_script(item, unordered) for item in answer]
-        return self._common_value(answer)
+        if isinstance(response, list):
+            return [self.to_script(item, unordered) for item in response]
+        return self._common_value(response)
 
     def _common_field(self, name: str, items: Plain, unordered: frozenset[str]) -> Plain:
         if name == "producer_id":
@@ -163,7 +165,7 @@ class Names:
         if match is None:
             return text
         prefix = match["prefix"]
-        count = sum(MEMBER_ID.fullmatch(known)["prefix"] == prefix for known in self._names)  # type: ignore[index]
+        count = sum(MEMBER_ID.fullmatch(name)["prefix"] == prefix for name in self._names)  # type: ignore[index]
         name = self._names[text] = f"${prefix}{count + 1}"
         self._ids[name] = text
         return name

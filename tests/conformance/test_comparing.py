@@ -23,19 +23,21 @@ from .test_scenarios import our_settings
 PARKED: Script = [*pair(), join("B", "$B1"), join("A", "$A1"), join("B", "$B1"), heartbeat("A", "$A1", 3)]
 
 
-def other_error(came: Responses) -> None:
-    came[-1][0][1]["error_code"] = "FENCED_INSTANCE_ID"
+def other_error(responses: Responses) -> None:
+    responses[-1][0][1]["error_code"] = "FENCED_INSTANCE_ID"
 
 
-def too_early(came: Responses) -> None:
+def too_early(responses: Responses) -> None:
     """A response of a later step arrives at once."""
-    late = next(at for at, answers in enumerate(came) if any(number < at for number, _ in answers))
-    number = came[late][0][0]
-    came[number].append(came[late].pop(0))
+    late = next(
+        step for step, step_responses in enumerate(responses) if any(number < step for number, _ in step_responses)
+    )
+    number = responses[late][0][0]
+    responses[number].append(responses[late].pop(0))
 
 
-def never(came: Responses) -> None:
-    next(answers for answers in came if len(answers) > 1).pop()
+def never(responses: Responses) -> None:
+    next(step_responses for step_responses in responses if len(step_responses) > 1).pop()
 
 
 @pytest.mark.parametrize("change", [other_error, too_early, never])
@@ -43,9 +45,9 @@ def test_difference_is_reported(change: Callable[[Responses], None], tmp_path: P
     @async_test
     async def run() -> None:
         async with open_server(tmp_path, our_settings(PLAIN)) as server:
-            came = await play(server, PARKED)
-            await compare(server, "seed 7", PARKED, came)
-            changed = copy.deepcopy(came)
+            responses = await play(server, PARKED)
+            await compare(server, "seed 7", PARKED, responses)
+            changed = copy.deepcopy(responses)
             change(changed)
             with pytest.raises(AssertionError, match=r"(?s)seed 7: other answers after step .*Kafka's.*ours"):
                 await compare(server, "seed 7", PARKED, changed)
@@ -71,8 +73,8 @@ def test_waits_of_script_pass_at_once(tmp_path: Path) -> None:
     async def run() -> None:
         async with open_server(tmp_path, our_settings(PLAIN)) as server:
             async with asyncio.timeout(10):
-                came = await play(server, script)
-        assert [answer["error_code"] for _, answer in came[-2]] == ["UNKNOWN_MEMBER_ID"]
+                responses = await play(server, script)
+        assert [response["error_code"] for _, response in responses[-2]] == ["UNKNOWN_MEMBER_ID"]
 
     run()
 
@@ -80,7 +82,7 @@ def test_waits_of_script_pass_at_once(tmp_path: Path) -> None:
 def test_names_are_translated_both_ways() -> None:
     topic, uuid = UUID(int=5), "12345678-1234-1234-1234-123456789abc"
     names = Names("g-1", {"t": topic})
-    answer = {
+    response = {
         "member_id": f"A-{uuid}",
         "group_id": "g-1-2",
         "topic_id": topic,
@@ -88,9 +90,9 @@ def test_names_are_translated_both_ways() -> None:
         "throttle_time": 3,
     }
     common = {"member_id": "$A1", "group_id": "$group-2", "topic_id": "$topic t", "metadata": "$hex 00ff"}
-    assert names.to_script(answer, frozenset()) == common
-    asked = {"member_id": "$A1", "topic_id": "$topic t", "parts": ["$bytes x"], "group_id": "$group-2"}
-    assert names.to_request(asked) == {
+    assert names.to_script(response, frozenset()) == common
+    request = {"member_id": "$A1", "topic_id": "$topic t", "parts": ["$bytes x"], "group_id": "$group-2"}
+    assert names.to_request(request) == {
         "member_id": f"A-{uuid}",
         "topic_id": topic,
         "parts": [b"x"],

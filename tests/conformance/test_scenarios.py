@@ -49,7 +49,7 @@ def test_scenario(chapter: str, scenario: str, tmp_path: Path) -> None:
 
 
 def test_golden_files_match_scenarios() -> None:
-    """Fails if ``make golden`` was not run after a change of the tables."""
+    """If this fails, the scenarios have changed since ``make golden``."""
     assert {name: golden.keys() for name, golden in GOLDEN.items()} == {
         name: chapter.scenarios.keys() for name, chapter in CHAPTERS.items()
     }

@@ -17,21 +17,21 @@ from .script import DISCONNECT, WAIT
 from .test_scenarios import our_settings
 
 PLAYED = {kind: read_seeds(kind) for kind in KINDS}
-A_BATCH = 40
-SEEDS_MIN = 560  # of all kinds
+BATCH_SIZE = 40
+SEEDS_MIN = 560  # in all kinds together
 KIND_MIN = 15
-SLEEPERS = 5  # every fifth
-SLEEPY_MS = STEP_MS // 2
+PASSIVATION_STRIDE = 5  # every fifth script
+EARLY_IDLE_MS = STEP_MS // 2
 
 
 def batches() -> list[tuple[str, int]]:
-    return [(kind, first) for kind, played in PLAYED.items() for first in range(0, len(played), A_BATCH)]
+    return [(kind, first) for kind, played in PLAYED.items() for first in range(0, len(played), BATCH_SIZE)]
 
 
 @pytest.mark.parametrize(("kind", "first"), batches())
 def test_random_script_equals_recording(kind: str, first: int, tmp_path: Path) -> None:
-    """One node per batch. A difference is shown with its seed and the sequence up to it."""
-    _play(kind, PLAYED[kind][first : first + A_BATCH], tmp_path)
+    """One node per batch. A failure shows the seed and the steps up to the difference."""
+    _play(kind, PLAYED[kind][first : first + BATCH_SIZE], tmp_path)
 
 
 def _play(kind: str, batch: Sequence[Played], folder: Path) -> None:
@@ -49,33 +49,33 @@ def test_random_script_with_early_passivation_equals_recording(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients cannot observe that a group is passivated and activated."""
-    monkeypatch.setattr("callboard.actors.group.actor.IDLE_MS", SLEEPY_MS)
-    _play(kind, PLAYED[kind][::SLEEPERS], tmp_path)
+    monkeypatch.setattr("callboard.actors.group.actor.IDLE_MS", EARLY_IDLE_MS)
+    _play(kind, PLAYED[kind][::PASSIVATION_STRIDE], tmp_path)
 
 
 def test_number_of_recorded_seeds() -> None:
-    counts = {kind: len({played["seed"] for played in each}) for kind, each in PLAYED.items()}
+    counts = {kind: len({played["seed"] for played in scripts}) for kind, scripts in PLAYED.items()}
     assert sum(counts.values()) >= SEEDS_MIN, counts
     assert min(counts.values()) >= KIND_MIN, counts
 
 
 def test_recorded_seeds_contain_pending_requests_and_generations() -> None:
-    """The scripts cover enough, so that agreement means something."""
-    all_played = [played for each in PLAYED.values() for played in each]
+    """The recorded scripts have enough requests of each API, pending requests and rebalances."""
+    all_played = [played for scripts in PLAYED.values() for played in scripts]
     requests = Counter(step[1] for played in all_played for step in played.steps if step[0] not in (WAIT, DISCONNECT))
     late = sum(_late(played) for played in all_played)
     generations = Counter(
         answer["generation_id"]
         for played in all_played
-        for answers in played.came
-        for _, answer in answers
+        for responses in played.came
+        for _, answer in responses
         if "generation_id" in answer
     )
     assert min(requests.values()) >= 20, requests
-    assert late >= 1000, "requests that were parked and then answered"
+    assert late >= 1000, "too few responses to pending requests"
     assert generations[3] >= 100, generations
 
 
 def _late(played: Played) -> int:
     """Count responses that arrived after a later step than that of their request."""
-    return sum(number != at for at, answers in enumerate(played.came) for number, _ in answers)
+    return sum(number != step for step, responses in enumerate(played.came) for number, _ in responses)

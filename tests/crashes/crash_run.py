@@ -1,7 +1,7 @@
-"""A crash run: several lives of one log on one disk, each of which ends in a crash, a kill or a stop, by a seed.
+"""A crash run: one log is opened several times on one disk; each time ends with a crash, a kill or a stop.
 
 Everything runs on one thread, in an order chosen by the seed: rounds, their follow-up work, checkpoint jobs. The seed
-also chooses the change of the disk at which the power is lost; it may be during opening or closing.
+also chooses the change of the disk at which the power is lost, which may be during opening or closing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROOT = Path("/data")
 FLUSH_INTERVAL_MS = 1000
 CHECKPOINT_INTERVAL_MS = 60000
 PASSED_SECONDS = (0.01, 0.3, 2.0, 70.0, 7200.0, 200_000.0)
-"""After each, more is due: nothing, a flush, a sync, a checkpoint, publishing, collecting files of a crash."""
+"""Due after each, in addition: nothing, a flush, a sync, a checkpoint, publishing, removal of files of a crash."""
 
 START_MS = 1_700_000_000_000
 LIVES_MAX = 5
@@ -44,7 +44,7 @@ CRASH_SHARE = 0.8  # of the lives
 KILL_SHARE = 0.25  # of the ends
 EARLY_CRASH_MAX, LATE_CRASH_MAX = 40, 200  # changes of the disk until the power loss
 FAULT_SHARE = 0.3  # of the lives
-IMAGES = 1  # outcomes of a power loss that are checked, besides the one that the run continues with
+IMAGES = 1  # checked outcomes of a power loss, in addition to that with which the run continues
 
 
 class RunPlan(NamedTuple):
@@ -83,7 +83,7 @@ class CrashRun:
     def __init__(self, seed: int) -> None:
         self.story: list[str] = []
         self._random = Random(seed)
-        self._salts = Random(seed)  # separate: salts depend only on how often a log is opened
+        self._salts = Random(seed)  # separate, so that salts depend only on the number of times a log is opened
         self.plan = plan = RunPlan.chosen(self._random)
         self._hostile = HostilePayloads(self._random, ROOT / journal.FOLDER)
         self._entries = EntryGenerator(self._random, plan.offsets, plan.transactions, self._hostile_bytes)
@@ -191,20 +191,19 @@ class CrashRun:
         return model, model.sent[-1]
 
     def _handle_outcomes(self, sent: Sequence[tuple[PartitionModel, SentEntry]], outcomes: Sequence[Appended]) -> None:
-        """Outcomes after a power loss reach no client."""
+        """Outcomes after a power loss are ignored, because they reach no client."""
         if self._disk.is_off:
             return
-        self._add_to_story(
-            f"acknowledged {sent[0][1].timestamp_ms}: {[(each.error.name, each.base_offset) for each in outcomes]}"
-        )
+        results = [(outcome.error.name, outcome.base_offset) for outcome in outcomes]
+        self._add_to_story(f"acknowledged {sent[0][1].timestamp_ms}: {results}")
         for (model, entry), outcome in zip(sent, outcomes, strict=True):
             model.handle_outcome(entry, outcome, self.plan.sync == "always")
 
     def _pass_time(self) -> None:
-        """Entries acknowledged a flush interval ago are safe under the policy ``interval`` once the log has run."""
+        """With the policy ``interval``, acknowledged entries are safe after a flush interval and a run of the log."""
         self._run_all_steps()
         seconds = self._random.choice(PASSED_SECONDS)
-        self._add_to_story(f"{seconds} s pass")
+        self._add_to_story(f"advance by {seconds} s")
         self._now_s += seconds
         self._run_all_steps()
         if self.plan.sync == "interval" and seconds * 1000 >= FLUSH_INTERVAL_MS and not self._faults.has_occurred:
@@ -217,7 +216,7 @@ class CrashRun:
     def _read(self) -> None:
         for model in self._models:
             try:
-                records = [LogRecord(*each) for each in self._log.read(model.number)]
+                records = [LogRecord(*item) for item in self._log.read(model.number)]
             except OSError:
                 if self._faults.has_occurred:
                     continue
@@ -240,7 +239,7 @@ class CrashRun:
     # Ends ------------------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """A killed process leaves everything that it has written, but that is not durable."""
+        """A kill leaves all written data, durable or not; after a power loss only durable data is certain."""
         self._disk.capacity_bytes = inf
         if self._random.random() < KILL_SHARE:
             self._add_to_story("killed")

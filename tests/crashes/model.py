@@ -1,8 +1,9 @@
 """The model of the crash tests: the records that a log must have after a crash.
 
-Acknowledged entries are there, in order and at their offsets. Entries that were never appended are not. Entries that
-were not acknowledged are there as a whole or not at all. With a policy that syncs after acknowledging, entries since
-the last sync may be lost, but only from the end. Records found by a start must stay, as clients may have seen them.
+Acknowledged entries are present, in order and at their offsets. Entries that were never appended are absent. An entry
+that was not acknowledged is present completely or absent. With a policy that syncs after the acknowledgement, entries
+since the last sync may be lost, but only from the end. Records that a start has recovered must stay, because clients
+may have read them.
 """
 
 from __future__ import annotations
@@ -67,83 +68,85 @@ class PartitionModel:
         copy.compacted_end = self.compacted_end
         return copy
 
-    def handle_outcome(self, sent: SentEntry, outcome: Appended, is_safe: bool) -> None:
+    def handle_outcome(self, entry: SentEntry, outcome: Appended, is_safe: bool) -> None:
         """Handle the log's outcome for an entry."""
         if outcome.error in REFUSED_FOR_GOOD:
-            self.sent.remove(sent)
+            self.sent.remove(entry)
         elif outcome.error is ErrorCode.NONE:
-            sent.offset = outcome.base_offset
-            sent.is_safe = is_safe
+            entry.offset = outcome.base_offset
+            entry.is_safe = is_safe
 
     def mark_safe(self) -> None:
         """Mark all acknowledged entries as durable."""
-        for sent in self.sent:
-            sent.is_safe = sent.offset is not None
+        for entry in self.sent:
+            entry.is_safe = entry.offset is not None
 
     def is_safe_below(self, end: int) -> bool:
-        """Whether all entries below ``end`` are durable by the policy; others may be lost, compacted or not."""
-        return all(sent.is_safe for sent in self.sent if sent.offset is not None and sent.offset < end)
+        """Whether the policy makes all entries below ``end`` durable; others may be lost, compacted or not."""
+        return all(entry.is_safe for entry in self.sent if entry.offset is not None and entry.offset < end)
 
     def mark_compacted(self, end: int) -> None:
-        """Note that compaction up to ``end`` is being committed."""
+        """Record that compaction up to ``end`` is being committed."""
         self.compacted_end = max(self.compacted_end, end)
-        covered = [index for index, sent in enumerate(self.sent) if sent.offset is not None and sent.offset < end]
-        behind = covered[-1] + 1 if covered else 0
-        for sent in self.sent[:behind]:
-            if sent.offset is not None:  # else it was refused, since later ones were acknowledged
-                self.settled += sent.at(sent.offset)
-        del self.sent[:behind]
+        covered = [index for index, entry in enumerate(self.sent) if entry.offset is not None and entry.offset < end]
+        covered_count = covered[-1] + 1 if covered else 0
+        for entry in self.sent[:covered_count]:
+            if entry.offset is not None:  # otherwise it was refused, because later entries were acknowledged
+                self.settled += entry.at(entry.offset)
+        del self.sent[:covered_count]
 
-    def check_read(self, found: Sequence[LogRecord]) -> None:
-        """Check the records read from the running log: all acknowledged ones, possibly compacted."""
-        answered = [record for sent in self.sent if sent.offset is not None for record in sent.at(sent.offset)]
-        remaining = self._without_settled(found)
-        if remaining != answered:
+    def check_read(self, read_records: Sequence[LogRecord]) -> None:
+        """Check that the running log has all acknowledged records, except those that compaction may remove."""
+        acknowledged = [record for sent in self.sent if sent.offset is not None for record in sent.at(sent.offset)]
+        remaining = self._without_settled(read_records)
+        if remaining != acknowledged:
             raise ModelViolation(
-                f"partition {self.number}: read {remaining[:3]} of {len(remaining)}, acknowledged {answered[:3]}"
+                f"partition {self.number}: read {remaining[:3]} of {len(remaining)}, acknowledged {acknowledged[:3]}"
             )
-        self._check_meaning(found, self.settled + answered)
+        self._check_meaning(read_records, self.settled + acknowledged)
 
-    def settle(self, found: Sequence[LogRecord], is_intact: bool) -> None:
-        """Check what a start has found, which becomes the state of the model. Raises ModelViolation.
+    def settle(self, recovered: Sequence[LogRecord], is_intact: bool) -> None:
+        """Check the records that a start has recovered; they become the settled records. Raises ModelViolation.
 
-        ``is_intact``: no power loss since, so all acknowledged entries must be there, whatever the policy.
+        ``is_intact``: no power loss since the last start, so all acknowledged entries must be present with any policy.
         """
-        remaining = self._without_settled(found)
+        remaining = self._without_settled(recovered)
         expected = self.settled.copy()
         self._settle_sent(remaining, is_intact)
-        self._check_meaning(found, expected + self.settled[len(expected) :])
+        self._check_meaning(recovered, expected + self.settled[len(expected) :])
 
     def _settle_sent(self, remaining: list[LogRecord], is_intact: bool) -> None:
         """Check the records after the settled ones, entry by entry."""
         first_lost: SentEntry | None = None
-        for sent in self.sent:
-            size = len(sent.records)
-            if remaining[:size] == sent.at(len(self.settled)):
+        for entry in self.sent:
+            record_count = len(entry.records)
+            if remaining[:record_count] == entry.at(len(self.settled)):
                 if first_lost is not None:
-                    raise ModelViolation(f"partition {self.number}: lost {first_lost}, but the later {sent} is there")
-                if sent.offset not in (None, len(self.settled)):
-                    raise ModelViolation(f"partition {self.number}: {sent} is at offset {len(self.settled)}")
-                self.settled += remaining[:size]
-                del remaining[:size]
-            elif sent.is_safe or (is_intact and sent.offset is not None):
+                    raise ModelViolation(
+                        f"partition {self.number}: lost {first_lost}, but the later {entry} is present"
+                    )
+                if entry.offset not in (None, len(self.settled)):
+                    raise ModelViolation(f"partition {self.number}: {entry} is at offset {len(self.settled)}")
+                self.settled += remaining[:record_count]
+                del remaining[:record_count]
+            elif entry.is_safe or (is_intact and entry.offset is not None):
                 raise ModelViolation(
-                    f"partition {self.number}: lost {sent}, found {remaining[:3]} from offset {len(self.settled)} on"
+                    f"partition {self.number}: lost {entry}, found {remaining[:3]} from offset {len(self.settled)} on"
                 )
-            elif sent.offset is not None:
-                first_lost = first_lost or sent
+            elif entry.offset is not None:
+                first_lost = first_lost or entry
         if remaining:
             raise ModelViolation(f"partition {self.number}: never appended: {remaining[:3]} (of {len(remaining)})")
         self.sent.clear()
 
-    def _without_settled(self, found: Sequence[LogRecord]) -> list[LogRecord]:
-        """The records after the settled ones. Checks that the settled ones are there, possibly compacted."""
+    def _without_settled(self, records: Sequence[LogRecord]) -> list[LogRecord]:
+        """Return the records after the settled ones. Check the settled ones; compaction may have removed some."""
         end = len(self.settled)
-        offsets = [record.offset for record in found]
+        offsets = [record.offset for record in records]
         if offsets != sorted(set(offsets)):
             raise ModelViolation(f"partition {self.number}: offsets decrease in {offsets}")
-        known_records = [record for record in found if record.offset < end]
-        for record in known_records:
+        settled_records = [record for record in records if record.offset < end]
+        for record in settled_records:
             if self.settled[record.offset] != record:
                 raise ModelViolation(f"partition {self.number}: found {record}, expected {self.settled[record.offset]}")
         missing = set(range(min(self.compacted_end, end), end)) - set(offsets)
@@ -151,12 +154,18 @@ class PartitionModel:
             raise ModelViolation(
                 f"partition {self.number}: lost {self.settled[min(missing)]} and {len(missing) - 1} more"
             )
-        return list(found[len(known_records) :])
+        return list(records[len(settled_records) :])
 
-    def _check_meaning(self, found: Sequence[LogRecord], expected: Sequence[LogRecord]) -> None:
+    def _check_meaning(self, actual: Sequence[LogRecord], expected: Sequence[LogRecord]) -> None:
         if not self.compacted_end:
             return
-        left, right = (live((each.offset, each.record) for each in records) for records in (found, expected))
-        if left != right:
-            wrong = {key: (left.get(key), right.get(key)) for key in left | right if left.get(key) != right.get(key)}
-            raise ModelViolation(f"partition {self.number}: compaction has changed (found, expected) {wrong}")
+        actual_state, expected_state = (
+            live((record.offset, record.record) for record in side) for side in (actual, expected)
+        )
+        if actual_state != expected_state:
+            differences = {
+                key: (actual_state.get(key), expected_state.get(key))
+                for key in actual_state | expected_state
+                if actual_state.get(key) != expected_state.get(key)
+            }
+            raise ModelViolation(f"partition {self.number}: compaction has changed (actual, expected) {differences}")

@@ -40,20 +40,20 @@ TOO_LONG = "x" * 4097
 # OffsetCommit ---------------------------------------------------------------------------------------------------------
 
 
-def partitions(*wanted: int | tuple[int, int | str | None]) -> list[dict[str, Any]]:
-    """Return partitions to commit: with an offset, with metadata, or with neither."""
-    made = []
-    for one in wanted:
-        index, value = one if isinstance(one, tuple) else (one, 42)
-        made.append(
+def partitions(*specs: int | tuple[int, int | str | None]) -> list[dict[str, Any]]:
+    """Return partitions to commit. A spec is an index, or an index with an offset or with metadata."""
+    result = []
+    for spec in specs:
+        index, value = spec if isinstance(spec, tuple) else (spec, 42)
+        result.append(
             committed_partition(index, value) if isinstance(value, int) else committed_partition(index, 42, value)
         )
-    return made
+    return result
 
 
 def codes(answer: dict[str, Any], key: str = "name") -> list[tuple[Any, list[tuple[int, str]]]]:
     return [
-        (topic[key], [(one["partition_index"], one["error_code"]) for one in topic["partitions"]])
+        (topic[key], [(partition["partition_index"], partition["error_code"]) for partition in topic["partitions"]])
         for topic in answer["topics"]
     ]
 
@@ -84,13 +84,13 @@ async def test_offset_commit_to_unknown_partitions_returns_them_first(tmp_path: 
 async def test_offset_commit_to_partition_minus_2_31_is_refused_as_unknown(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
-        asked = [{"name": name, "partitions": partitions(-(2**31), 0)} for name in ("t", "nowhere")]
+        topics = [{"name": name, "partitions": partitions(-(2**31), 0)} for name in ("t", "nowhere")]
         refused = (-(2**31), "UNKNOWN_TOPIC_OR_PARTITION")
         expected = [("t", [refused, (0, "NONE")]), ("nowhere", [refused, (0, "UNKNOWN_TOPIC_OR_PARTITION")])]
-        assert codes(await client.ask("offset_commit", 9, **commit_values("g", topics=asked))) == expected
-        asked = asked[1:]  # without a transaction, existing partitions would be refused
-        whose = {"transactional_id": "x", "producer_id": 7, "producer_epoch": 0, "generation_id": -1}
-        answer = await client.ask("txn_offset_commit", 3, **whose, **commit_values("g", topics=asked))
+        assert codes(await client.ask("offset_commit", 9, **commit_values("g", topics=topics))) == expected
+        topics = topics[1:]  # without a transaction, existing partitions would be refused
+        producer = {"transactional_id": "x", "producer_id": 7, "producer_epoch": 0, "generation_id": -1}
+        answer = await client.ask("txn_offset_commit", 3, **producer, **commit_values("g", topics=topics))
         assert codes(answer) == expected[1:]
 
 
@@ -111,12 +111,12 @@ async def test_offset_commit_with_topic_ids(tmp_path: Path) -> None:
             (t, [(9, "UNKNOWN_TOPIC_OR_PARTITION"), (1, "NONE")]),
             (u, [(0, "NONE")]),
         ]
-        asked = [
+        fetched_topics = [
             {"topic_id": NOBODY, "partition_indexes": [0, 5]},
             {"topic_id": u, "partition_indexes": [0]},
             {"topic_id": t, "partition_indexes": [0, 1]},
         ]
-        group = {"group_id": "g", "member_id": None, "member_epoch": -1, "topics": asked}
+        group = {"group_id": "g", "member_id": None, "member_epoch": -1, "topics": fetched_topics}
         [fetched] = (await client.ask("offset_fetch", 10, groups=[group], require_stable=False))["groups"]
         assert codes(fetched, "topic_id") == [
             (u, [(0, "NONE")]),
@@ -129,14 +129,14 @@ async def test_offset_commit_with_topic_ids(tmp_path: Path) -> None:
 
 @async_test
 async def test_offset_commit_to_unknown_partitions_only_is_not_sent_to_group(tmp_path: Path) -> None:
-    """Not even an unknown member id is checked."""
+    """So an unknown member id is not refused."""
     async with running_node(tmp_path) as harness:
         client, stranger = await harness.connect(), Member("stranger", 5)
         for version in versions("offset_commit"):
             answer = await client.ask("offset_commit", version, **commit_values("g", stranger, topics=[]))
             assert answer["topics"] == []
-            nothing = [{"name": "t", "topic_id": topic_id(harness, "t"), "partitions": []}]
-            assert (await client.ask("offset_commit", version, **commit_values("g", stranger, topics=nothing)))[
+            empty_topic = [{"name": "t", "topic_id": topic_id(harness, "t"), "partitions": []}]
+            assert (await client.ask("offset_commit", version, **commit_values("g", stranger, topics=empty_topic)))[
                 "topics"
             ] == []
         assert (await client.ask("list_groups", states_filter=[], types_filter=[]))["groups"] == []
@@ -146,8 +146,8 @@ async def test_offset_commit_to_unknown_partitions_only_is_not_sent_to_group(tmp
 async def test_offset_commit_with_repeated_partition_returns_it_twice(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
-        twice = [{"name": "t", "partitions": partitions((0, 1), (1, 2), (0, 3))}]
-        answer = await client.ask("offset_commit", 9, **commit_values("g", topics=twice))
+        topics = [{"name": "t", "partitions": partitions((0, 1), (1, 2), (0, 3))}]
+        answer = await client.ask("offset_commit", 9, **commit_values("g", topics=topics))
         assert codes(answer) == [("t", [(0, "NONE"), (1, "NONE"), (0, "NONE")])]
         assert await offsets(client, "g") == {("t", 0): 3, ("t", 1): 2}
 
@@ -156,16 +156,16 @@ async def test_offset_commit_with_repeated_partition_returns_it_twice(tmp_path: 
 async def test_offset_commit_with_repeated_topic_returns_it_twice_unless_partitions_are_unknown(
     tmp_path: Path,
 ) -> None:
-    """The same in all three requests that name partitions (compared with Kafka 4.3.1)."""
+    """The same for all three requests that contain partitions (compared with Kafka 4.3.1)."""
 
     def topic(name: str, *indexes: int) -> dict[str, Any]:
-        known = topic_id(harness, name) if name != "nix" else NOBODY
-        return {"name": name, "topic_id": known, "partitions": partitions(*indexes)}
+        topic_uuid = topic_id(harness, name) if name != "nix" else NOBODY
+        return {"name": name, "topic_id": topic_uuid, "partitions": partitions(*indexes)}
 
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         await client.ask("offset_commit", 9, **commit_values("g"))
-        for asked, laid_out in (
+        for topics, expected in (
             ([topic("t", 0), topic("t", 1)], [("t", [0]), ("t", [1])]),
             ([topic("t", 0), topic("u", 0), topic("t", 1, 0)], [("t", [0]), ("u", [0]), ("t", [1, 0])]),
             ([topic("t", 0), topic("u"), topic("t", 1)], [("t", [0]), ("t", [1])]),
@@ -174,19 +174,24 @@ async def test_offset_commit_with_repeated_topic_returns_it_twice_unless_partiti
             ([topic("nix"), topic("t", 0), topic("t", 1)], [("nix", []), ("t", [0, 1])]),
             ([topic("nix"), topic("nix")], [("nix", [])]),
         ):
-            answers = [await client.ask("offset_commit", v, **commit_values("g", topics=asked)) for v in (2, 9)]
-            answers.append(await client.ask("offset_delete", group_id="g", topics=asked))
-            answers.append(await client.ask("txn_offset_commit", 3, **in_a_transaction(asked)))
+            answers = [await client.ask("offset_commit", v, **commit_values("g", topics=topics)) for v in (2, 9)]
+            answers.append(await client.ask("offset_delete", group_id="g", topics=topics))
+            answers.append(await client.ask("txn_offset_commit", 3, **in_a_transaction(topics)))
             for answer in answers:
-                found = [(name, [index for index, _ in parts]) for name, parts in codes(answer)]
-                assert found == laid_out
-            by_id = codes(await client.ask("offset_commit", 10, **commit_values("g", topics=asked)), "topic_id")
+                result = [
+                    (name, [index for index, _ in indexes_and_errors]) for name, indexes_and_errors in codes(answer)
+                ]
+                assert result == expected
+            by_id = codes(await client.ask("offset_commit", 10, **commit_values("g", topics=topics)), "topic_id")
             names = {topic_id(harness, "t"): "t", topic_id(harness, "u"): "u", NOBODY: "nix"}
-            assert [(names[one], [index for index, _ in parts]) for one, parts in by_id] == laid_out
+            assert [
+                (names[topic_uuid], [index for index, _ in indexes_and_errors])
+                for topic_uuid, indexes_and_errors in by_id
+            ] == expected
 
 
 def in_a_transaction(topics: list[dict[str, Any]]) -> dict[str, Any]:
-    """A commit of an unknown producer, to test the order of the response."""
+    """TxnOffsetCommit of an unknown producer, for the order of its response."""
     nobody = {"transactional_id": "tx", "producer_id": 1, "producer_epoch": 0, "member_id": "", "generation_id": -1}
     return {**nobody, "group_id": "g", "group_instance_id": None, "topics": topics}
 
@@ -237,19 +242,19 @@ async def test_offset_commit_with_retention_time_beyond_kio_maximum_is_accepted(
     tmp_path: Path, retention_ms: int
 ) -> None:
     """kio cannot represent such a duration; clients send it to keep an offset for ever."""
-    mark = 123_456_789
+    placeholder = 123_456_789
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         for version in (2, 3, 4):
             group = f"g{version}"
-            request = frame("offset_commit", version, **commit_values(group, retention_time=mark))
-            assert request.count(mark.to_bytes(8, "big")) == 1
-            client.write(request.replace(mark.to_bytes(8, "big"), retention_ms.to_bytes(8, "big", signed=True)))
+            request = frame("offset_commit", version, **commit_values(group, retention_time=placeholder))
+            assert request.count(placeholder.to_bytes(8, "big")) == 1
+            client.write(request.replace(placeholder.to_bytes(8, "big"), retention_ms.to_bytes(8, "big", signed=True)))
             assert codes(await client.receive("offset_commit", version)) == [("t", [(0, "NONE")])]
             assert await offsets(client, group) == {("t", 0): 42}
             [(_, _, value)] = harness.node.groups.groups[group].actor_inbox.actor.data.offsets
-            is_later = value.expire_timestamp_ms > value.commit_timestamp_ms + 10**15
-            assert is_later == (retention_ms > 0)
+            is_in_far_future = value.expire_timestamp_ms > value.commit_timestamp_ms + 10**15
+            assert is_in_far_future == (retention_ms > 0)
 
 
 # OffsetFetch ----------------------------------------------------------------------------------------------------------
@@ -260,14 +265,14 @@ async def test_offset_fetch_of_one_group_in_every_version(tmp_path: Path) -> Non
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         await client.ask("offset_commit", 9, **commit_values("g"))
-        asked = [{"name": "nowhere", "partition_indexes": [1]}, {"name": "t", "partition_indexes": [1, 0, 0]}]
+        topics = [{"name": "nowhere", "partition_indexes": [1]}, {"name": "t", "partition_indexes": [1, 0, 0]}]
         for version in range(1, 8):
-            answer = await client.ask("offset_fetch", version, group_id="g", topics=asked, require_stable=False)
+            answer = await client.ask("offset_fetch", version, group_id="g", topics=topics, require_stable=False)
             assert answer.get("error_code", "NONE") == "NONE"
             assert [topic["name"] for topic in answer["topics"]] == ["nowhere", "t"]
-            [missing], [never, first, again] = (topic["partitions"] for topic in answer["topics"])
-            assert (missing["committed_offset"], missing["metadata"], missing["error_code"]) == (-1, "", "NONE")
-            assert never["committed_offset"] == -1
+            [unknown], [uncommitted, first, again] = (topic["partitions"] for topic in answer["topics"])
+            assert (unknown["committed_offset"], unknown["metadata"], unknown["error_code"]) == (-1, "", "NONE")
+            assert uncommitted["committed_offset"] == -1
             assert first == again
             assert (first["committed_offset"], first["metadata"]) == (42, "x")
             assert first.get("committed_leader_epoch", 3) == 3
@@ -280,15 +285,15 @@ async def test_offset_fetch_of_one_group_in_every_version(tmp_path: Path) -> Non
 
 @async_test
 async def test_offset_fetch_of_several_groups(tmp_path: Path) -> None:
-    """Each group separately, in the order of the request; also a repeated group, and no group."""
+    """One result per group of the request, in its order, with repeated groups; also a request without groups."""
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         for offset, group in enumerate(("a", "b", "")):
             await client.ask("offset_commit", 9, **commit_values(group, offset=offset))
         for version in (8, 9):
             groups = [
-                fetch_values(group, *wanted)["groups"][0]
-                for group, wanted in (
+                fetch_values(group, *partition_indexes)["groups"][0]
+                for group, partition_indexes in (
                     ("b", (0, 1)),
                     ("nobody", (2,)),
                     ("a", ()),
@@ -298,18 +303,25 @@ async def test_offset_fetch_of_several_groups(tmp_path: Path) -> None:
                 )
             ]
             answer = await client.ask("offset_fetch", version, groups=groups, require_stable=True)
-            found = [
+            offsets_by_group = [
                 (
                     group["group_id"],
-                    [one["committed_offset"] for topic in group["topics"] for one in topic["partitions"]],
+                    [partition["committed_offset"] for topic in group["topics"] for partition in topic["partitions"]],
                 )
                 for group in answer["groups"]
             ]
-            assert found == [("b", [1, -1]), ("nobody", [-1]), ("a", [0]), ("b", [1]), ("nobody", []), ("", [2])]
+            assert offsets_by_group == [
+                ("b", [1, -1]),
+                ("nobody", [-1]),
+                ("a", [0]),
+                ("b", [1]),
+                ("nobody", []),
+                ("", [2]),
+            ]
             assert (await client.ask("offset_fetch", version, groups=[], require_stable=False))["groups"] == []
 
 
-# Answers that are kept ------------------------------------------------------------------------------------------------
+# Cached responses ----------------------------------------------------------------------------------------------------
 
 
 def by_kio(name: str, version: int, **values: Any) -> bytes:
@@ -367,6 +379,6 @@ def test_cached_offset_commit_response_equals_kio_encoding(version: int) -> None
             offset_commit.handle(call)
             errors = [{"partition_index": index, "error_code": kafka_error(code)} for index in indexes]
             body = by_kio("offset_commit", version, throttle_time=0, topics=[{**topic, "partitions": errors}])
-            head = 9 if schema("offset_commit", version).flexible_header else 8
+            header_size = 9 if schema("offset_commit", version).flexible_header else 8
             assert call.payload is not None
-            assert call.payload[head:] == body
+            assert call.payload[header_size:] == body

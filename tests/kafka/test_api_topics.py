@@ -32,12 +32,12 @@ def test_metadata_in_every_version(node: FakeServices, name: str, version: int) 
     answer = metadata(node, ["plays", "nobody"], version)
     [broker] = answer.brokers
     assert (broker.node_id, broker.host, broker.port) == (1, "stage.example", 9092)
-    found, missing = answer.topics
-    assert (found.name, found.error_code, len(found.partitions)) == ("plays", 0, 2)
-    assert {partition.leader_id for partition in found.partitions} == {1}
-    assert getattr(found, "topic_id", topic.topic_id) == topic.topic_id
+    known_topic, unknown_topic = answer.topics
+    assert (known_topic.name, known_topic.error_code, len(known_topic.partitions)) == ("plays", 0, 2)
+    assert {partition.leader_id for partition in known_topic.partitions} == {1}
+    assert getattr(known_topic, "topic_id", topic.topic_id) == topic.topic_id
     # Requests before v4 cannot forbid auto-creation.
-    assert missing.error_code == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if version >= 4 else 0)
+    assert unknown_topic.error_code == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if version >= 4 else 0)
 
 
 @versions("create_topics")
@@ -90,8 +90,8 @@ def test_list_offsets_in_every_version(node: FakeServices, name: str, version: i
     made(node).append(1, producer_batch(3, timestamps=[10, 20, 30]))
 
     def offset(time: int) -> tuple[int, int, int]:
-        found = list_offsets(node, "plays", time, partition=1, version=version)
-        return found.error_code, found.timestamp, found.offset
+        response = list_offsets(node, "plays", time, partition=1, version=version)
+        return response.error_code, response.timestamp, response.offset
 
     assert offset(LATEST) == (0, -1, 3)
     assert offset(EARLIEST) == (0, -1, 0)

@@ -1,7 +1,7 @@
-"""Errors and edge cases of the topic APIs: Kafka's rules, one by one.
+"""Errors and edge cases of the topic APIs.
 
-Error codes were compared with Kafka 4.3, except for null records, errors of transactions, negative limits, a leader
-epoch below -1, and tests that say so.
+The error codes were compared with Kafka 4.3. Exceptions: null records, errors of transactions, negative limits, a
+leader epoch below -1, and the tests whose docstring names a difference.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def strict_node(tmp_path: Path) -> Iterator[FakeServices]:
 # Metadata ------------------------------------------------------------------------------------------------------------
 
 
-def names_of(answer: Any) -> set[str]:
-    return {topic.name for topic in answer.topics}
+def names_of(response: Any) -> set[str]:
+    return {topic.name for topic in response.topics}
 
 
 def test_metadata_of_all_topics_and_of_none(node: FakeServices) -> None:
@@ -73,10 +73,10 @@ def test_metadata_of_unknown_topic_creates_and_returns_it(node: FakeServices) ->
 
 
 def test_metadata_creates_topic_if_client_and_settings_allow_it(node: FakeServices, strict_node: FakeServices) -> None:
-    for refusing, create in ((node, False), (strict_node, True)):
-        [topic] = metadata(refusing, ["new"], create=create).topics
+    for services, create in ((node, False), (strict_node, True)):
+        [topic] = metadata(services, ["new"], create=create).topics
         assert (topic.error_code, topic.topic_id, topic.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None, ())
-        assert refusing.topics.get("new") is None
+        assert services.topics.get("new") is None
 
 
 @pytest.mark.parametrize("name", ["a/b", "", "x" * 250])
@@ -94,10 +94,10 @@ def test_metadata_does_not_create_topic_with_colliding_name(node: FakeServices) 
 
 def test_metadata_by_topic_id(node: FakeServices) -> None:
     topic = made(node)
-    unknown = uuid4()
-    found, missing = metadata(node, [], ids=(topic.topic_id, unknown), create=True).topics
-    assert (found.name, found.error_code) == ("plays", 0)
-    assert (missing.name, missing.topic_id, missing.error_code) == (None, unknown, ErrorCode.UNKNOWN_TOPIC_ID)
+    unknown_id = uuid4()
+    known, unknown = metadata(node, [], ids=(topic.topic_id, unknown_id), create=True).topics
+    assert (known.name, known.error_code) == ("plays", 0)
+    assert (unknown.name, unknown.topic_id, unknown.error_code) == (None, unknown_id, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def test_metadata_by_topic_id_before_v12_is_refused(node: FakeServices) -> None:
@@ -122,10 +122,11 @@ def test_metadata_marks_coordinator_topics_as_internal(node: FakeServices, name:
 
 def test_metadata_returns_all_authorized_operations_on_request(node: FakeServices) -> None:
     made(node)
-    asked = metadata(node, ["plays"], version=8, operations=True)
-    assert (asked.cluster_authorized_operations, asked.topics[0].topic_authorized_operations) == (8096, 3576)
-    silent = metadata(node, ["plays"], version=8)
-    assert (silent.cluster_authorized_operations, silent.topics[0].topic_authorized_operations) == (-(2**31), -(2**31))
+    detailed = metadata(node, ["plays"], version=8, operations=True)
+    assert (detailed.cluster_authorized_operations, detailed.topics[0].topic_authorized_operations) == (8096, 3576)
+    default = metadata(node, ["plays"], version=8)
+    operations = (default.cluster_authorized_operations, default.topics[0].topic_authorized_operations)
+    assert operations == (-(2**31), -(2**31))
 
 
 # CreateTopics and DeleteTopics ---------------------------------------------------------------------------------------
@@ -133,7 +134,7 @@ def test_metadata_returns_all_authorized_operations_on_request(node: FakeService
 REFUSED_TOPICS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
     "exists": ({"name": "plays"}, ErrorCode.TOPIC_ALREADY_EXISTS),
     "offsets topic": ({"name": OFFSETS_TOPIC}, ErrorCode.TOPIC_ALREADY_EXISTS),
-    "kafka's own": ({"name": "__cluster_metadata"}, ErrorCode.INVALID_REQUEST),
+    "internal topic": ({"name": "__cluster_metadata"}, ErrorCode.INVALID_REQUEST),
     "no partitions": ({"name": "new", "partitions": 0}, ErrorCode.INVALID_PARTITIONS),
     "negative partitions": ({"name": "new", "partitions": -2}, ErrorCode.INVALID_PARTITIONS),
     "too many partitions": ({"name": "new", "partitions": 10_001}, ErrorCode.POLICY_VIOLATION),
@@ -145,16 +146,16 @@ REFUSED_TOPICS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
 }
 REFUSED_ASSIGNMENTS: dict[str, dict[int, tuple[int, ...]]] = {
     "another broker": {0: (2,)},
-    "a gap": {1: (1,)},
+    "missing partition": {1: (1,)},
     "no broker": {0: ()},
-    "a broker twice": {0: (1, 1)},
+    "repeated broker": {0: (1, 1)},
 }
 
 
-@pytest.mark.parametrize(("wanted", "code"), REFUSED_TOPICS.values(), ids=REFUSED_TOPICS)
-def test_create_topics_refuses_invalid_topic(node: FakeServices, wanted: dict[str, Any], code: ErrorCode) -> None:
+@pytest.mark.parametrize(("new_topic", "code"), REFUSED_TOPICS.values(), ids=REFUSED_TOPICS)
+def test_create_topics_refuses_invalid_topic(node: FakeServices, new_topic: dict[str, Any], code: ErrorCode) -> None:
     made(node)
-    result = create_topics(node, wanted)[wanted["name"]]
+    result = create_topics(node, new_topic)[new_topic["name"]]
     assert (result.error_code, result.topic_id, result.num_partitions) == (code, None, -1)
     assert result.error_message
     assert node.topics.get("new") is None
@@ -162,8 +163,8 @@ def test_create_topics_refuses_invalid_topic(node: FakeServices, wanted: dict[st
 
 @pytest.mark.parametrize("assignments", REFUSED_ASSIGNMENTS.values(), ids=REFUSED_ASSIGNMENTS)
 def test_create_topics_refuses_invalid_assignment(node: FakeServices, assignments: dict[int, tuple[int, ...]]) -> None:
-    wanted = {"name": "new", "partitions": -1, "replicas": -1, "assignments": assignments}
-    assert create_topics(node, wanted)["new"].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    new_topic = {"name": "new", "partitions": -1, "replicas": -1, "assignments": assignments}
+    assert create_topics(node, new_topic)["new"].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 def test_create_topics_with_defaults_assignments_and_settings(node: FakeServices) -> None:
@@ -208,8 +209,8 @@ def test_create_topics_validate_only_creates_nothing(node: FakeServices) -> None
 
 def test_delete_topics_by_id_and_name_and_invalid_keys(node: FakeServices) -> None:
     first, second, third = (made(node, name) for name in ("first", "second", "third"))
-    both = ("third", third.topic_id)
-    assert [code for _, code in delete_topics(node, first.topic_id, "second", both, (None, None), uuid4())] == [
+    name_and_id = ("third", third.topic_id)
+    assert [code for _, code in delete_topics(node, first.topic_id, "second", name_and_id, (None, None), uuid4())] == [
         0,
         0,
         ErrorCode.INVALID_REQUEST,
@@ -230,7 +231,7 @@ def test_delete_topics_with_repeated_topic_is_refused(node: FakeServices, versio
 
 @pytest.mark.parametrize("name", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
 def test_delete_topics_of_coordinator_topics_is_refused(node: FakeServices, name: str) -> None:
-    """Kafka deletes them, and all committed offsets with them."""
+    """Kafka deletes these topics, and with them all committed offsets."""
     assert delete_topics(node, name) == [(name, ErrorCode.INVALID_TOPIC_EXCEPTION)]
     assert not node.told
 
@@ -244,10 +245,10 @@ def test_produce_to_invalid_topic_or_partition_is_refused(node: FakeServices) ->
     assert produce(node, "plays", producer_batch(), topic_id=uuid4()).error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert produce(node, "nobody", producer_batch()).error_code == ErrorCode.UNKNOWN_TOPIC_ID
     for partition in (2, -1):
-        refused = produce(node, "plays", producer_batch(), partition=partition)
-        assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    for own in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
-        assert produce(node, own, producer_batch()).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        response = produce(node, "plays", producer_batch(), partition=partition)
+        assert response.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for internal_topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+        assert produce(node, internal_topic, producer_batch()).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize(
@@ -262,9 +263,9 @@ def test_produce_to_invalid_topic_or_partition_is_refused(node: FakeServices) ->
 )
 def test_produce_with_invalid_records_is_refused(node: FakeServices, records: bytes | None, code: ErrorCode) -> None:
     topic = made(node)
-    refused = produce(node, "plays", records)
-    assert (refused.error_code, refused.base_offset) == (code, -1)
-    assert refused.error_message
+    response = produce(node, "plays", records)
+    assert (response.error_code, response.base_offset) == (code, -1)
+    assert response.error_message
     assert topic.partitions[0].end_offset == 0
 
 
@@ -277,32 +278,32 @@ def test_produce_with_invalid_acks_is_refused(node: FakeServices, acks: int) -> 
 
 def test_produce_with_acks_0_gets_no_response(node: FakeServices) -> None:
     topic = made(node)
-    asked = produce_request(node, "plays", producer_batch(), acks=0)
-    assert asked.is_silent
-    assert not asked.connection.is_closed
+    call = produce_request(node, "plays", producer_batch(), acks=0)
+    assert call.is_silent
+    assert not call.connection.is_closed
     assert topic.partitions[0].end_offset == 1
 
 
 def test_produce_error_with_acks_0_closes_connection(node: FakeServices) -> None:
-    """There is no response that could report it."""
-    asked = produce_request(node, "nobody", producer_batch(), acks=0)
-    assert asked.is_silent
-    assert asked.connection.is_closed
+    """A request with acks=0 has no response that could report the error."""
+    call = produce_request(node, "nobody", producer_batch(), acks=0)
+    assert call.is_silent
+    assert call.connection.is_closed
 
 
 def test_idempotent_produce_accepts_retry_and_refuses_sequence_gap(node: FakeServices) -> None:
     made(node)
     producer_id = init_producer_id(node).producer_id
-    first, second, later = (producer_batch(producer=(producer_id, 0, sequence)) for sequence in (0, 1, 7))
+    first, second, with_gap = (producer_batch(producer=(producer_id, 0, sequence)) for sequence in (0, 1, 7))
     assert [produce(node, "plays", batch).base_offset for batch in (first, second, first, second)] == [0, 1, 0, 1]
-    gap = produce(node, "plays", later)
-    assert (gap.error_code, gap.base_offset) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
-    assert len(parts_records(node, "plays")) == 2 * BATCH_BYTES
+    refused = produce(node, "plays", with_gap)
+    assert (refused.error_code, refused.base_offset) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert len(records_of(node, "plays")) == 2 * BATCH_BYTES
 
 
-def parts_records(node: FakeServices, name: str) -> bytes:
-    [part] = fetch(node, (name, 0, 0))
-    records: bytes = part.records
+def records_of(node: FakeServices, name: str) -> bytes:
+    [partition] = fetch(node, (name, 0, 0))
+    records: bytes = partition.records
     return records
 
 
@@ -334,15 +335,15 @@ def test_fetch_at_end_is_answered_after_append(node: FakeServices) -> None:
     assert (first.records, second.high_watermark, len(second.records)) == (b"", 2, len(producer_batch(2)))
     assert timer.is_cancelled
     produce(node, "plays", producer_batch(), partition=0)
-    assert waiting.is_answered, "and it stays answered once"
+    assert waiting.is_answered, "exactly one response"
 
 
 def test_fetch_at_end_is_answered_empty_after_max_wait(node: FakeServices) -> None:
     topic = made(node)
     waiting = fetch_request(node, ("plays", 0, 0), max_wait_ms=500)
     node.timers[0].callback()
-    [part] = fetched_partitions(waiting)
-    assert (part.error_code, part.records, part.high_watermark) == (0, b"", 0)
+    [partition] = fetched_partitions(waiting)
+    assert (partition.error_code, partition.records, partition.high_watermark) == (0, b"", 0)
     assert not topic.partitions[0].waiters
 
 
@@ -353,8 +354,8 @@ def test_fetch_waits_for_min_bytes(node: FakeServices) -> None:
     produce(node, "plays", producer_batch())
     assert not waiting.is_answered
     produce(node, "plays", producer_batch())
-    [part] = fetched_partitions(waiting)
-    assert len(part.records) == 3 * BATCH_BYTES
+    [partition] = fetched_partitions(waiting)
+    assert len(partition.records) == 3 * BATCH_BYTES
 
 
 def test_fetch_returns_fewer_than_min_bytes_after_max_wait(node: FakeServices) -> None:
@@ -363,8 +364,8 @@ def test_fetch_returns_fewer_than_min_bytes_after_max_wait(node: FakeServices) -
     produce(node, "plays", producer_batch())
     assert not waiting.is_answered
     node.timers[0].callback()
-    [part] = fetched_partitions(waiting)
-    assert len(part.records) == BATCH_BYTES
+    [partition] = fetched_partitions(waiting)
+    assert len(partition.records) == BATCH_BYTES
 
 
 def test_waiting_fetch_is_answered_when_topic_is_deleted(node: FakeServices) -> None:
@@ -409,8 +410,8 @@ def test_fetch_respects_byte_limits_but_returns_first_batch(node: FakeServices) 
             produce(node, "plays", producer_batch(), partition=partition)
 
     def sizes(**options: int) -> list[int]:
-        found = fetch(node, ("plays", 0, 0), ("plays", 1, 0), **options)
-        return [len(part.records) // BATCH_BYTES for part in found]
+        partitions = fetch(node, ("plays", 0, 0), ("plays", 1, 0), **options)
+        return [len(fetched.records) // BATCH_BYTES for fetched in partitions]
 
     assert sizes() == [3, 3]
     assert sizes(max_bytes=4 * BATCH_BYTES) == [3, 1]
@@ -428,53 +429,53 @@ def test_fetch_read_committed_returns_empty_list_of_aborted_transactions(node: F
 @pytest.mark.parametrize("session", [(0, 0), (0, -1), (77, 0), (77, -1)])
 def test_fetch_creates_no_session(node: FakeServices, session: tuple[int, int]) -> None:
     made(node)
-    answer = fetch_request(node, ("plays", 0, 0), session=session).answer
-    assert (answer.error_code, answer.session_id, len(answer.responses)) == (0, 0, 1)
+    response = fetch_request(node, ("plays", 0, 0), session=session).answer
+    assert (response.error_code, response.session_id, len(response.responses)) == (0, 0, 1)
 
 
 @pytest.mark.parametrize("session", [(0, 5), (77, 1), (77, -2)])
 def test_incremental_fetch_returns_session_not_found(node: FakeServices, session: tuple[int, int]) -> None:
     made(node)
-    answer = fetch_request(node, ("plays", 0, 0), session=session, max_wait_ms=500).answer
-    assert (answer.error_code, answer.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
-    assert answer.responses == ()
+    response = fetch_request(node, ("plays", 0, 0), session=session, max_wait_ms=500).answer
+    assert (response.error_code, response.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+    assert response.responses == ()
 
 
 def test_fetch_of_dropped_records_returns_offset_out_of_range(tmp_path: Path) -> None:
     folder = tmp_path / "small"
     folder.mkdir()
-    small = FakeServices(folder, topic_retention_bytes=2 * BATCH_BYTES)
-    made(small)
+    services = FakeServices(folder, topic_retention_bytes=2 * BATCH_BYTES)
+    made(services)
     for _ in range(5):
-        produce(small, "plays", producer_batch())
-    assert fetch(small, ("plays", 0, 2))[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    [kept] = fetch(small, ("plays", 0, 3))
-    assert (len(kept.records), kept.log_start_offset, kept.high_watermark) == (2 * BATCH_BYTES, 3, 5)
-    assert list_offsets(small, "plays", EARLIEST).offset == 3
-    small.topics.close()
+        produce(services, "plays", producer_batch())
+    assert fetch(services, ("plays", 0, 2))[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    [partition] = fetch(services, ("plays", 0, 3))
+    assert (len(partition.records), partition.log_start_offset, partition.high_watermark) == (2 * BATCH_BYTES, 3, 5)
+    assert list_offsets(services, "plays", EARLIEST).offset == 3
+    services.topics.close()
 
 
 # ListOffsets ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("time", "since"), [(NEWEST, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)], ids=str)
-def test_list_offsets_with_negative_timestamp_before_its_version(node: FakeServices, time: int, since: int) -> None:
+@pytest.mark.parametrize(("time", "first"), [(NEWEST, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)], ids=str)
+def test_list_offsets_with_negative_timestamp_before_its_version(node: FakeServices, time: int, first: int) -> None:
     made(node).append(0, producer_batch(2, timestamps=[5, 4]))
     expected = {NEWEST: (5, 0, 0), -4: (-1, 0, 0), -5: (-1, -1, -1), -6: (-1, -1, -1)}
     for version in range(4, 12):
-        found = list_offsets(node, "plays", time, version=version)
-        place = (found.timestamp, found.offset, found.leader_epoch)
-        if version < since:
-            assert (found.error_code, place) == (ErrorCode.UNSUPPORTED_VERSION, (-1, -1, -1))
+        response = list_offsets(node, "plays", time, version=version)
+        result = (response.timestamp, response.offset, response.leader_epoch)
+        if version < first:
+            assert (response.error_code, result) == (ErrorCode.UNSUPPORTED_VERSION, (-1, -1, -1))
         else:
-            assert (found.error_code, place) == (0, expected[time])
+            assert (response.error_code, result) == (0, expected[time])
 
 
 def test_list_offsets_of_empty_partition(node: FakeServices) -> None:
     made(node)
     for time, offset, epoch in ((LATEST, 0, 0), (EARLIEST, 0, 0), (NEWEST, -1, -1), (5, -1, -1)):
-        found = list_offsets(node, "plays", time)
-        assert (found.error_code, found.offset, found.leader_epoch) == (0, offset, epoch)
+        response = list_offsets(node, "plays", time)
+        assert (response.error_code, response.offset, response.leader_epoch) == (0, offset, epoch)
 
 
 def test_list_offsets_of_invalid_partition_is_refused(node: FakeServices) -> None:
@@ -489,9 +490,9 @@ def test_list_offsets_of_invalid_partition_is_refused(node: FakeServices) -> Non
 
 @pytest.mark.parametrize(("endpoint_type", "code"), [(2, 114), (3, 115)])
 def test_describe_cluster_for_controllers_is_refused(node: FakeServices, endpoint_type: int, code: int) -> None:
-    answer = describe_cluster(node, endpoint_type)
-    assert (answer.error_code, answer.cluster_id, answer.brokers) == (code, "", ())
-    assert answer.error_message
+    response = describe_cluster(node, endpoint_type)
+    assert (response.error_code, response.cluster_id, response.brokers) == (code, "", ())
+    assert response.error_message
 
 
 def test_describe_cluster_returns_authorized_operations_on_request(node: FakeServices) -> None:

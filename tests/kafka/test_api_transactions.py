@@ -59,13 +59,13 @@ async def test_fenced_producer_gets_error_of_version(tmp_path: Path, name: str, 
         await init_producer_id(client)
         await init_producer_id(client)
         for version in versions(name, since=3 if name == "init_producer_id" else 0):
-            asked: dict[str, Plain] = {"transactional_id": TX, "group_id": "g", "committed": True, **old}
-            asked |= {"transaction_timeout": 60_000}
-            asked |= {f"v3_and_below_{field}": value for field, value in asked.items()}
+            values: dict[str, Plain] = {"transactional_id": TX, "group_id": "g", "committed": True, **old}
+            values |= {"transaction_timeout": 60_000}
+            values |= {f"v3_and_below_{field}": value for field, value in values.items()}
             topics = [{"name": "t", "partitions": [0]}]
-            asked |= {"v3_and_below_topics": topics}
-            asked |= {"transactions": [{"transactional_id": TX, "verify_only": False, "topics": topics, **old}]}
-            answer = await client.ask(name, version, **asked)
+            values |= {"v3_and_below_topics": topics}
+            values |= {"transactions": [{"transactional_id": TX, "verify_only": False, "topics": topics, **old}]}
+            answer = await client.ask(name, version, **values)
             expected = "INVALID_PRODUCER_EPOCH" if version <= newest_old else "PRODUCER_FENCED"
             assert expected in str(answer), f"version {version}: {answer}"
 
@@ -105,29 +105,29 @@ async def test_add_partitions_to_txn_adds_all_or_none(tmp_path: Path) -> None:
                 ("t", 9, "UNKNOWN_TOPIC_OR_PARTITION"),
                 ("nowhere", 0, "UNKNOWN_TOPIC_OR_PARTITION"),
             ]
-            ours = [{"name": "__consumer_offsets", "partitions": [0]}]
+            internal = [{"name": "__consumer_offsets", "partitions": [0]}]
             expected = "TOPIC_AUTHORIZATION_FAILED" if version < 4 else "NONE"
-            assert await add_partitions(client, producer, ours, version) == [("__consumer_offsets", 0, expected)]
-            good = [{"name": "t", "partitions": [0, 1]}]
-            assert await add_partitions(client, producer, good, version) == [("t", 0, "NONE"), ("t", 1, "NONE")]
+            assert await add_partitions(client, producer, internal, version) == [("__consumer_offsets", 0, expected)]
+            valid = [{"name": "t", "partitions": [0, 1]}]
+            assert await add_partitions(client, producer, valid, version) == [("t", 0, "NONE"), ("t", 1, "NONE")]
 
 
 @async_test
 async def test_add_partitions_to_txn_v4_verifies_several_transactions(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
-        one, other = await init_producer_id(client), await init_producer_id(client, "other")
+        first, other = await init_producer_id(client), await init_producer_id(client, "other")
         topics = [{"name": "t", "partitions": [0]}]
-        asked = [
-            {"transactional_id": TX, "verify_only": False, "topics": topics, **one},
-            {"transactional_id": TX, "verify_only": True, "topics": [{"name": "t", "partitions": [0, 1]}], **one},
+        requests = [
+            {"transactional_id": TX, "verify_only": False, "topics": topics, **first},
+            {"transactional_id": TX, "verify_only": True, "topics": [{"name": "t", "partitions": [0, 1]}], **first},
             {"transactional_id": "other", "verify_only": True, "topics": topics, **other},
             {"transactional_id": "nobody", "verify_only": False, "topics": topics, **other},
         ]
         for transactions, expected in (
-            (asked[:1], [["NONE"]]),
+            (requests[:1], [["NONE"]]),
             (
-                asked[1:],
+                requests[1:],
                 [["NONE", "TRANSACTION_ABORTABLE"], ["TRANSACTION_ABORTABLE"], ["INVALID_PRODUCER_ID_MAPPING"]],
             ),
             ([], []),
@@ -135,9 +135,9 @@ async def test_add_partitions_to_txn_v4_verifies_several_transactions(tmp_path: 
             answer = await client.ask("add_partitions_to_txn", 5, transactions=transactions)
             assert [
                 [
-                    one["partition_error_code"]
+                    partition["partition_error_code"]
                     for topic in result["topic_results"]
-                    for one in topic["results_by_partition"]
+                    for partition in topic["results_by_partition"]
                 ]
                 for result in answer["results_by_transaction"]
             ] == expected
@@ -177,7 +177,7 @@ async def test_producer_ids_are_unique_after_loss_of_topics_json(tmp_path: Path)
 
 @async_test
 async def test_end_txn_interrupted_by_stop_is_completed_after_restart(tmp_path: Path) -> None:
-    """The server stops directly after the request. Answered or not, the restarted server has the complete state."""
+    """The server stops directly after the request. Answered or not, the state is complete after the restart."""
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         producer = await init_producer_id(client)
@@ -186,10 +186,10 @@ async def test_end_txn_interrupted_by_stop_is_completed_after_restart(tmp_path: 
         ending = asyncio.ensure_future(end_transaction(client, producer))
         await asyncio.sleep(0)
         await harness.node.stop()
-        answered = (await asyncio.gather(ending, return_exceptions=True))[0]
+        outcome = (await asyncio.gather(ending, return_exceptions=True))[0]
         await harness.start()
         client = await harness.connect()
-        if not isinstance(answered, BaseException) and answered["error_code"] == "NONE":
+        if not isinstance(outcome, BaseException) and outcome["error_code"] == "NONE":
             assert await stable_offset(client) == 5
         else:
             await init_producer_id(client)
@@ -210,7 +210,9 @@ async def test_read_committed_fetch_ends_at_first_open_transaction(tmp_path: Pat
         everything, committed = await fetch_partition(client, 0), await fetch_partition(client, 1)
         assert record_values(everything) == [b"plain", b"open", b"behind"]
         assert record_values(committed) == [b"plain"]
-        assert [(one["high_watermark"], one["last_stable_offset"]) for one in (everything, committed)] == [(3, 1)] * 2
+        assert [
+            (partition["high_watermark"], partition["last_stable_offset"]) for partition in (everything, committed)
+        ] == [(3, 1)] * 2
         assert (everything["aborted_transactions"], committed["aborted_transactions"]) == (None, [])
         assert await latest(client, 0) == 3
         assert await latest(client, 1) == 1
@@ -220,11 +222,11 @@ async def test_read_committed_fetch_ends_at_first_open_transaction(tmp_path: Pat
 
 
 async def latest(client: Client, isolation_level: int) -> int:
-    parts = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
-    topics = [{"name": "t", "partitions": parts}]
+    partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
+    topics = [{"name": "t", "partitions": partitions}]
     answer = await client.ask("list_offsets", 5, replica_id=-1, isolation_level=isolation_level, topics=topics)
-    [[found]] = [topic["partitions"] for topic in answer["topics"]]
-    return int(found["offset"])
+    [[partition]] = [topic["partitions"] for topic in answer["topics"]]
+    return int(partition["offset"])
 
 
 @async_test
@@ -235,12 +237,14 @@ async def test_read_committed_fetch_lists_aborted_transactions(tmp_path: Path) -
         for sequence, (value, committed) in enumerate([(b"a", False), (b"b", True), (b"c", False)]):
             await begin_with_record(client, value, producer, sequence)
             assert (await end_transaction(client, producer, committed))["error_code"] == "NONE"
-        found = await fetch_partition(client, 1)
-        assert record_values(found) == [b"a", False, b"b", True, b"c", False]
-        aborted = [(one["producer_id"], one["first_offset"]) for one in found["aborted_transactions"]]
+        fetched = await fetch_partition(client, 1)
+        assert record_values(fetched) == [b"a", False, b"b", True, b"c", False]
+        aborted = [
+            (transaction["producer_id"], transaction["first_offset"]) for transaction in fetched["aborted_transactions"]
+        ]
         assert aborted == [(producer["producer_id"], 0), (producer["producer_id"], 4)]
         later = await fetch_partition(client, 1, offset=2)
-        assert [one["first_offset"] for one in later["aborted_transactions"]] == [4]
+        assert [transaction["first_offset"] for transaction in later["aborted_transactions"]] == [4]
         assert (await fetch_partition(client, 0))["aborted_transactions"] is None
 
 
@@ -262,13 +266,13 @@ async def test_produce_outside_of_transaction_is_refused(tmp_path: Path) -> None
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         producer = await init_producer_id(client)
-        mine = batch(b"x", producer)
-        assert await produce(client, mine) == "INVALID_TXN_STATE"
-        assert await produce(client, mine, version=11) == "TRANSACTION_ABORTABLE"
-        assert await produce(client, mine, None) == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
-        assert await produce(client, mine, "nobody") == "INVALID_PRODUCER_ID_MAPPING"
+        records = batch(b"x", producer)
+        assert await produce(client, records) == "INVALID_TXN_STATE"
+        assert await produce(client, records, version=11) == "TRANSACTION_ABORTABLE"
+        assert await produce(client, records, None) == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+        assert await produce(client, records, "nobody") == "INVALID_PRODUCER_ID_MAPPING"
         await init_producer_id(client)
-        assert await produce(client, mine) == "INVALID_PRODUCER_EPOCH"
+        assert await produce(client, records) == "INVALID_PRODUCER_EPOCH"
         assert record_values(await fetch_partition(client, 0)) == []
 
 
@@ -280,14 +284,14 @@ async def test_produce_v12_adds_partition_to_transaction(tmp_path: Path) -> None
         producer = await init_producer_id(client)
         assert await produce(client, batch(b"x", producer), version=12) == "NONE"
         answer = await end_transaction(client, producer, version=5)
-        assert await produced_at_last(client, batch(b"zombie", producer, 1)) == "INVALID_PRODUCER_EPOCH"
+        assert await produce_when_complete(client, batch(b"zombie", producer, 1)) == "INVALID_PRODUCER_EPOCH"
         producer = {name: answer[name] for name in producer}
-        assert await produced_at_last(client, batch(b"y", producer)) == "NONE"
+        assert await produce_when_complete(client, batch(b"y", producer)) == "NONE"
         assert record_values(await fetch_partition(client, 0)) == [b"x", True, b"y"]
         assert record_values(await fetch_partition(client, 1)) == [b"x", True]
 
 
-async def produced_at_last(client: Client, data: bytes) -> str:
+async def produce_when_complete(client: Client, data: bytes) -> str:
     """Produce until the previous transaction is complete; return the error code."""
     while (error := await produce(client, data, version=12)) == CONCURRENT:
         pass
@@ -304,7 +308,7 @@ async def test_end_txn_with_deleted_topic_completes(tmp_path: Path) -> None:
         await commit_offsets(client, producer, 5)
         await client.ask("delete_topics", 5, topic_names=["t"], timeout=1000)
         assert (await end_transaction(client, producer))["error_code"] == "NONE"
-        assert await stable_offset(client) == -1, "its offsets are gone with it"
+        assert await stable_offset(client) == -1, "the offsets are deleted with the topic"
 
 
 @async_test

@@ -1,4 +1,4 @@
-"""Truncated requests: the log says what is wrong."""
+"""The log line for a truncated request contains the reason."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ CLEAR = re.compile(
 
 def reason(api: Api, version: int, body: bytes) -> str | None:
     """Return why a body cannot be decoded; None if it can."""
-    known = schema(api.name, version)
+    api_schema = schema(api.name, version)
     try:
-        known.read(body, 0)
-    except (ValueError, IndexError, known.decode_error) as error:
+        api_schema.read(body, 0)
+    except (ValueError, IndexError, api_schema.decode_error) as error:
         return describe_decode_error(error)
     return None
 
 
 @pytest.mark.parametrize("api", APIS, ids=[api.name for api in APIS])
 def test_truncated_request_at_any_byte_gives_clear_error(api: Api) -> None:
-    chance = Random(api.name)
+    random = Random(api.name)
     for version in (api.min_version, api.max_version):
-        body = encode_body(random_entity(message_type(api.name, version, "request"), chance))
+        body = encode_body(random_entity(message_type(api.name, version, "request"), random))
         reasons = [reason(api, version, body[:size]) for size in range(len(body))]
-        assert [one for one in reasons if one is not None and not CLEAR.fullmatch(one)] == []
+        assert [text for text in reasons if text is not None and not CLEAR.fullmatch(text)] == []
 
 
 @pytest.mark.parametrize(
-    ("cut", "says"),
+    ("cut", "expected"),
     [
         (1, "cannot be read: it is cut off"),
         (9, "cannot be read: the request ends 12 bytes before the count of topics"),
@@ -54,17 +54,17 @@ def test_truncated_request_at_any_byte_gives_clear_error(api: Api) -> None:
 )
 @async_test
 async def test_truncated_request_is_logged_with_reason(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, cut: int, says: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, cut: int, expected: str
 ) -> None:
     async with running_node(tmp_path) as harness:
-        whole = frame("offset_commit", 2, **commit_values("g"))
-        body = whole.index(b"\0\x01g")
-        payload = whole[FRAME_SIZE.size : body + cut]
+        complete = frame("offset_commit", 2, **commit_values("g"))
+        body = complete.index(b"\0\x01g")
+        payload = complete[FRAME_SIZE.size : body + cut]
         client = MemoryClient(harness.node)
         client.feed(FRAME_SIZE.pack(len(payload)) + payload)
         assert client.is_closed
         [line] = [record.getMessage() for record in caplog.records]
-        assert line.endswith(says)
+        assert line.endswith(expected)
 
 
 def test_negative_array_count_is_logged_with_field_name() -> None:

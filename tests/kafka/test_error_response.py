@@ -35,13 +35,13 @@ def refused(name: str, version: int, **values: Any) -> dict[str, Any]:
 def test_error_response_to_every_request_version(api: Any) -> None:
     """kio can encode and decode the response, and it has an entry for each of two topics."""
     for version in range(api.min_version, api.max_version + 1):
-        told = set()
+        errors = set()
         for seed in SEEDS:
             request = random_entity(schema(api.name, version).request_type, Random(seed))
             body = encode_error_response(schema(api.name, version), request, error_code_by_name(REBALANCE))
             assert body is not None
-            told |= {*error_names_in(decode_response(schema(api.name, version), body))}
-        assert told == {REBALANCE}, f"version {version}"
+            errors |= {*error_names_in(decode_response(schema(api.name, version), body))}
+        assert errors == {REBALANCE}, f"version {version}"
 
 
 def test_error_response_to_offset_commit_has_error_per_partition() -> None:
@@ -51,7 +51,9 @@ def test_error_response_to_offset_commit_has_error_per_partition() -> None:
         "generation_id_or_member_epoch": 1,
         "member_id": "m",
         "group_instance_id": None,
-        "topics": [{"name": "t", "partitions": [{**one, "committed_leader_epoch": -1} for one in partitions]}],
+        "topics": [
+            {"name": "t", "partitions": [{**partition, "committed_leader_epoch": -1} for partition in partitions]}
+        ],
     }
     assert refused("offset_commit", 8, **values)["topics"] == [
         {
@@ -75,8 +77,8 @@ def test_error_response_repeats_names_of_plain_list() -> None:
         {"group_id": "a", "error_code": REBALANCE},
         {"group_id": "b", "error_code": REBALANCE},
     ]
-    keys = refused("find_coordinator", 4, key_type=0, coordinator_keys=["a"])["coordinators"]
-    assert [(one["key"], one["error_code"]) for one in keys] == [("a", REBALANCE)]
+    coordinators = refused("find_coordinator", 4, key_type=0, coordinator_keys=["a"])["coordinators"]
+    assert [(coordinator["key"], coordinator["error_code"]) for coordinator in coordinators] == [("a", REBALANCE)]
 
 
 def test_error_code_by_name_finds_every_kafka_error() -> None:

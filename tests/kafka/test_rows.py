@@ -26,16 +26,16 @@ described = st.builds(DescribedMember, texts, st.none() | texts, texts, texts, s
 
 
 def call(name: str, version: int, **request: Any) -> Any:
-    """The part of a call that encoders use."""
-    found = schema(name, version)
-    return SimpleNamespace(schema=found, version=version, make=found.make, request=SimpleNamespace(**request))
+    """A call with the attributes that encoders use."""
+    api_schema = schema(name, version)
+    return SimpleNamespace(schema=api_schema, version=version, make=api_schema.make, request=SimpleNamespace(**request))
 
 
 @given(members=st.lists(joined, max_size=4), version=st.sampled_from(versions("join_group")))
 def test_join_group_member_rows_equal_kio_encoding(members: list[JoinedMember], version: int) -> None:
-    asked = call("join_group", version)
-    answer = Joined(ErrorCode.NONE, "me", 3, "consumer", "range", "me", tuple(members))
-    response = asked.make(
+    join_call = call("join_group", version)
+    joined_group = Joined(ErrorCode.NONE, "me", 3, "consumer", "range", "me", tuple(members))
+    response = join_call.make(
         "JoinGroupResponse",
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.NONE,
@@ -45,21 +45,23 @@ def test_join_group_member_rows_equal_kio_encoding(members: list[JoinedMember], 
         leader="me",
         skip_assignment=False,
         member_id="me",
-        members=tuple(asked.make("JoinGroupResponseMember", **one._asdict()) for one in members),
+        members=tuple(join_call.make("JoinGroupResponseMember", **member._asdict()) for member in members),
     )
-    assert join_group.encode(asked, answer) == asked.schema.write(response)
+    assert join_group.encode(join_call, joined_group) == join_call.schema.write(response)
 
 
 @given(
-    members=st.lists(described, max_size=4), version=st.sampled_from(versions("describe_groups")), asks=st.booleans()
+    members=st.lists(described, max_size=4),
+    version=st.sampled_from(versions("describe_groups")),
+    with_operations=st.booleans(),
 )
 def test_describe_groups_member_rows_equal_kio_encoding(
-    members: list[DescribedMember], version: int, asks: bool
+    members: list[DescribedMember], version: int, with_operations: bool
 ) -> None:
-    asked = call("describe_groups", version, include_authorized_operations=asks)
-    answer = Described(ErrorCode.NONE, "g", "Stable", "consumer", "range", tuple(members))
-    operations = describe_groups.ALL_OPERATIONS if asks else describe_groups.OPERATIONS_UNKNOWN
-    group = asked.make(
+    describe_call = call("describe_groups", version, include_authorized_operations=with_operations)
+    described_group = Described(ErrorCode.NONE, "g", "Stable", "consumer", "range", tuple(members))
+    operations = describe_groups.ALL_OPERATIONS if with_operations else describe_groups.OPERATIONS_UNKNOWN
+    group = describe_call.make(
         "DescribedGroup",
         error_code=ErrorCode.NONE,
         error_message=None,
@@ -67,18 +69,18 @@ def test_describe_groups_member_rows_equal_kio_encoding(
         group_state="Stable",
         protocol_type="consumer",
         protocol_data="range",
-        members=tuple(_described(asked, one) for one in members),
+        members=tuple(_member_entity(describe_call, member) for member in members),
         authorized_operations=operations,
     )
-    response = asked.make("DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=(group, group))
-    items = describe_groups._encode_batch(asked, [answer, answer])
-    assert describe_groups._encode(asked, items) == asked.schema.write(response)
+    response = describe_call.make("DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=(group, group))
+    items = describe_groups._encode_batch(describe_call, [described_group, described_group])
+    assert describe_groups._encode(describe_call, items) == describe_call.schema.write(response)
 
 
-def _described(asked: Any, one: DescribedMember) -> Any:
-    values = one._asdict()
+def _member_entity(describe_call: Any, member: DescribedMember) -> Any:
+    values = member._asdict()
     metadata, assignment = values.pop("metadata"), values.pop("assignment")
-    return asked.make("DescribedGroupMember", **values, member_metadata=metadata, member_assignment=assignment)
+    return describe_call.make("DescribedGroupMember", **values, member_metadata=metadata, member_assignment=assignment)
 
 
 def test_too_long_string_in_inflexible_row_raises() -> None:

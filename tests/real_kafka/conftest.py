@@ -13,20 +13,20 @@ from peers.server import TEST_SETTINGS, ServerProcess
 from .kafka import KafkaUnavailable, RealKafka, jars, missing
 from .side_by_side import Address, SideBySide
 
-# With this set to HOST:PORT that broker stands where our server would.
+# HOST:PORT of a broker that replaces our server, to test these tests.
 BOOTSTRAP = os.environ.get("CALLBOARD_TEST_BOOTSTRAP")
 
 
 @pytest.fixture(scope="session")
 def kafka_jars() -> Path:
-    """What a real Kafka is started from; without Java or Maven the tests are skipped, and in CI they fail."""
+    """The folder with Kafka's jars. Without Java or Maven the tests are skipped; in CI they fail."""
     reason = missing()
     if reason is not None:
-        _do_without(reason)
+        _skip_or_fail(reason)
     try:
         return jars()
     except KafkaUnavailable as unavailable:
-        _do_without(str(unavailable))
+        _skip_or_fail(str(unavailable))
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,7 @@ def real_kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(scope="session")
 def our_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
-    """Our server, with the settings of the real one. Another real Kafka in its place tests these tests."""
+    """The address of our server, with the settings of the real Kafka, or of the broker that replaces it."""
     if BOOTSTRAP:
         host, _, port = BOOTSTRAP.rpartition(":")
         yield host, int(port)
@@ -52,13 +52,13 @@ def our_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
 
 @pytest.fixture
 def side_by_side(real_kafka: RealKafka, our_address: Address) -> Iterator[SideBySide]:
-    """A connection to each, for requests that go to both."""
+    """Both servers, for requests that are sent to both."""
     with SideBySide(our_address, (real_kafka.host, real_kafka.port)) as side_by_side:
         yield side_by_side
 
 
-def _do_without(reason: str) -> NoReturn:
-    # CI has to say so when it did not compare; a developer's machine may lack Java.
+def _skip_or_fail(reason: str) -> NoReturn:
+    # A developer's machine may lack Java, but CI must not pass without the comparison.
     if os.environ.get("CI"):
         pytest.fail(f"in CI the comparison with a real Kafka is not optional: {reason}")
     pytest.skip(reason)

@@ -1,7 +1,7 @@
 """A real Kafka for tests: its jars by Maven coordinates, one node (KRaft) on free ports, all state in one folder.
 
-Kafka is not part of this project and not installed with it, so the jars are fetched once, by Maven, into a cache folder
-of the user. Where that cannot be done, ``missing`` says why in one line.
+Kafka is not installed with this project. Maven downloads the jars once, into a cache folder of the user. ``missing``
+returns the reason if Java or Maven is not installed.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ STOP_DEADLINE_S = 60.0
 DOWNLOAD_DEADLINE_S = 900.0
 LOG_TAIL_CHARS = 4000
 
-# A coordinator that has just been found says one of these until it has loaded its partition.
+# The errors of a coordinator that has not loaded its partition yet.
 NOT_READY = ("COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS")
 
-# As little as a test needs: topics are not created by asking, groups form at once, one offsets partition to load.
+# Minimal for tests: no auto-created topics, no initial rebalance delay, only one offsets partition to load.
 TEST_SETTINGS: Mapping[str, object] = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": 0,
@@ -53,32 +53,32 @@ TEST_SETTINGS: Mapping[str, object] = {
 
 
 class KafkaUnavailable(Exception):
-    """A real Kafka cannot be had on this machine; the text says why and what would help."""
+    """A real Kafka cannot be started on this machine. The message has the reason and a remedy."""
 
 
 def missing() -> str | None:
-    """The program that is not there, with what to do; None where both are."""
-    absent = [program for program in ("java", "mvn") if shutil.which(program) is None]
-    if not absent:
+    """Return a message about missing programs; None if Java and Maven are installed."""
+    missing_programs = [program for program in ("java", "mvn") if shutil.which(program) is None]
+    if not missing_programs:
         return None
-    return f"a real Kafka needs {' and '.join(absent)} on the PATH (Java 17 or newer, Maven 3)"
+    return f"a real Kafka needs {' and '.join(missing_programs)} on the PATH (Java 17 or newer, Maven 3)"
 
 
 def jars() -> Path:
-    """The folder with Kafka's jars; Maven fills it the first time. Raises KafkaUnavailable where that fails."""
+    """Return the folder with Kafka's jars, filled by Maven the first time. Raises KafkaUnavailable if that fails."""
     if CACHE.exists():
         return CACHE
     CACHE.parent.mkdir(parents=True, exist_ok=True)
-    with _one_at_a_time(CACHE.with_suffix(".lock")):
+    with _file_lock(CACHE.with_suffix(".lock")):
         if not CACHE.exists():
             _download(CACHE)
     return CACHE
 
 
 class RealKafka:
-    """One Kafka node, with its log in ``data``. ``start`` returns when its group coordinator answers.
+    """One Kafka node, with its log in ``data``. ``start`` returns when the group coordinator is ready.
 
-    After ``stop`` it may be started again, on other ports.
+    After ``stop`` it may be started again, with other ports.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, object] = TEST_SETTINGS) -> None:
@@ -101,13 +101,13 @@ class RealKafka:
                 self._java("kafka.Kafka", str(self._properties)), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         try:
-            wait_until(self._answers, bool, "a real Kafka to start", START_DEADLINE_S)
+            wait_until(self._is_ready, bool, "a real Kafka to start", START_DEADLINE_S)
         except BaseException:
             self.stop()
             raise
 
     def stop(self) -> None:
-        """Ask it to stop, and end it where it does not."""
+        """Terminate the process; kill it after a timeout."""
         if self._process is None:
             return
         process, self._process = self._process, None
@@ -122,31 +122,31 @@ class RealKafka:
     def bootstrap(self) -> str:
         return f"{self.host}:{self.port}"
 
-    def _answers(self) -> bool:
-        """Whether groups are served: a coordinator is found, and a group can be described."""
+    def _is_ready(self) -> bool:
+        """Whether the group coordinator is found and has loaded its partition."""
         assert self._process is not None
         code = self._process.poll()
         assert code is None, f"Kafka ended with {code}\n{self._log.read_text(errors='replace')[-LOG_TAIL_CHARS:]}"
         try:
             with Wire(self.host, self.port) as wire:
-                found = wire.ask("find_coordinator", 0, key="any")
+                coordinator = wire.ask("find_coordinator", 0, key="any")
                 described = wire.ask("describe_groups", 0, groups=["any"])
         except OSError:
             return False
-        return found["error_code"] == "NONE" and described["groups"][0]["error_code"] not in NOT_READY
+        return coordinator["error_code"] == "NONE" and described["groups"][0]["error_code"] not in NOT_READY
 
     def _format(self) -> None:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties))
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"Kafka's folder cannot be formatted\n{done.stdout}{done.stderr}"
+        result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, f"Kafka's folder cannot be formatted\n{result.stdout}{result.stderr}"
 
     def _java(self, *arguments: str) -> list[str]:
         return ["java", MAX_HEAP, "-XX:TieredStopAtLevel=1", "-cp", self._class_path, *arguments]
 
 
 def _properties(port: int, controller_port: int, data: Path, settings: Mapping[str, object]) -> str:
-    """One node that is broker and controller at once, with the settings of the tests."""
+    """Return the properties of one node that is both broker and controller."""
     values = {
         "process.roles": "broker,controller",
         "node.id": 1,
@@ -162,22 +162,22 @@ def _properties(port: int, controller_port: int, data: Path, settings: Mapping[s
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody had a moment ago. Kafka cannot take port 0: its controller's address is written in advance."""
+    """Return free ports. Kafka cannot use port 0, because the controller's address is part of the properties."""
     sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    ports = [listener.getsockname()[1] for listener in sockets]
+    for listener in sockets:
+        listener.close()
     return ports
 
 
 def _download(target: Path) -> None:
-    """Let Maven copy the jars beside ``target``, then name them so: a download that breaks leaves nothing behind."""
+    """Download the jars into a temporary folder and rename it: an interrupted download leaves no ``target``."""
     folder = target.with_name(f"{target.name}.{os.getpid()}")
     folder.mkdir(parents=True)
     try:
         (folder / "pom.xml").write_text(_pom())
         command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'jars'}"]
-        done = subprocess.run(
+        result = subprocess.run(
             command,
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -186,8 +186,10 @@ def _download(target: Path) -> None:
             check=False,
             timeout=DOWNLOAD_DEADLINE_S,
         )
-        if done.returncode != 0:
-            raise KafkaUnavailable(f"Maven could not get Kafka's jars: {done.stdout[-LOG_TAIL_CHARS:]}{done.stderr}")
+        if result.returncode != 0:
+            raise KafkaUnavailable(
+                f"Maven could not get Kafka's jars: {result.stdout[-LOG_TAIL_CHARS:]}{result.stderr}"
+            )
         (folder / "jars").rename(target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -206,8 +208,8 @@ def _pom() -> str:
 
 
 @contextmanager
-def _one_at_a_time(path: Path) -> Iterator[None]:
-    """Parallel test processes must not all download."""
+def _file_lock(path: Path) -> Iterator[None]:
+    """Hold a lock, so that only one of several test processes downloads."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -1,6 +1,6 @@
-"""What the differential tests ask: a request's values with the usual in them, and the steps that many tests take.
+"""Requests of the differential tests with default values, and steps that several tests have in common.
 
-Values serve every version of their request; what a version does not have is left out when it is encoded.
+The values have the fields of all versions; the encoder omits those that a version lacks.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from .side_by_side import PairedConnection, PairedValue
 NO_ID = uuid.UUID(int=0)
 SESSION_TIMEOUT_MS = 60_000
 
-# Version 0, no topics, no user data. A real Kafka reads what consumers subscribe to; where that cannot be read it never
-# answers the join.
+# Version 0, no topics, no user data. Kafka decodes the subscriptions of consumers; if one is invalid, it never answers
+# the join.
 SUBSCRIPTION = struct.pack(">hii", 0, 0, -1)
 PROTOCOLS = [{"name": "range", "metadata": SUBSCRIPTION}, {"name": "sticky", "metadata": SUBSCRIPTION}]
 Values = dict[str, Any]
@@ -60,7 +60,7 @@ def sync_values(group: str, member: Any, assignments: list[Values], **changes: A
 
 def commit_values(group: str, topic: str, topic_id: Any = NO_ID, **changes: Any) -> Values:
     """Two partitions that exist and one that does not."""
-    parts = [
+    partitions = [
         {"partition_index": partition, "committed_offset": 40 + partition, "committed_metadata": "here"}
         for partition in (0, 1, 9)
     ]
@@ -70,15 +70,15 @@ def commit_values(group: str, topic: str, topic_id: Any = NO_ID, **changes: Any)
         "member_id": "",
         "group_instance_id": None,
         "retention_time": -1,
-        "topics": [{"name": topic, "topic_id": topic_id, "partitions": parts}],
+        "topics": [{"name": topic, "topic_id": topic_id, "partitions": partitions}],
     }
     return {**values, **changes}
 
 
 def fetch_values(version: int, group: str, topics: list[Values] | None, **changes: Any) -> Values:
-    """One group's offsets, in the shape of a version: from 8 on a request holds many groups."""
-    asked = {"group_id": group, "topics": topics, "member_id": None, "member_epoch": -1, **changes}
-    return {"groups": [asked], "require_stable": False} if version >= 8 else {**asked, "require_stable": False}
+    """OffsetFetch of one group: from version 8 on, a request has a list of groups."""
+    request = {"group_id": group, "topics": topics, "member_id": None, "member_epoch": -1, **changes}
+    return {"groups": [request], "require_stable": False} if version >= 8 else {**request, "require_stable": False}
 
 
 def heartbeat_values(group: str, member: Any, generation: int = 1, instance_id: str | None = None) -> Values:
@@ -86,12 +86,12 @@ def heartbeat_values(group: str, member: Any, generation: int = 1, instance_id: 
 
 
 def request_header(key: int, version: int) -> bytes:
-    """A request's header by hand, for what has no schema: key, version, correlation id, client id, no tags."""
+    """A request header for unknown keys and versions: key, version, correlation id, client id, no tagged fields."""
     return struct.pack(">hhih", key, version, 7, 4) + b"wire" + b"\x00"
 
 
 def join(connection: PairedConnection, group: str, version: int = 9, **changes: Any) -> PairedValue:
-    """Become a member: from version 4 on a dynamic member is told its id first."""
+    """Join a group. From version 4 on, a dynamic member receives its id first and joins again."""
     answer = connection.ask("join_group", version, **join_values(group, **changes))
     if answer.theirs["error_code"] == "MEMBER_ID_REQUIRED":
         changes = {**changes, "member_id": answer["member_id"]}
@@ -100,7 +100,7 @@ def join(connection: PairedConnection, group: str, version: int = 9, **changes: 
 
 
 def only_member(connection: PairedConnection, group: str, instance_id: str | None = None) -> PairedValue:
-    """The id of the one member of a stable group; with a ``instance_id`` it is a static member."""
+    """Join and sync the only member of a group; return its id. With ``instance_id`` it is a static member."""
     member = join(connection, group, group_instance_id=instance_id)["member_id"]
     assignments = [{"member_id": member, "assignment": b"everything"}]
     connection.ask("sync_group", 5, **sync_values(group, member, assignments, group_instance_id=instance_id))
@@ -127,7 +127,7 @@ def fetch_all(connection: PairedConnection, group: str) -> None:
 
 
 def same_listing(connection: PairedConnection, version: int, prefix: str, **values: Any) -> None:
-    """Of all that is listed, the groups of one test."""
+    """Compare the listed groups whose ids have the prefix."""
     answers = connection.ask_uncompared("list_groups", version, **values)
     for answer in (answers.ours, answers.theirs):
         answer["groups"] = [group for group in answer["groups"] if group["group_id"].startswith(prefix)]

@@ -1,4 +1,4 @@
-"""Requests that are refused, of each API about groups and in each of its versions: null and empty where both may be."""
+"""Invalid requests to all group APIs in all their versions, with null and empty values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from conformance.steps import (
 )
 
 LINE = "E"
-PRODUCER = "$pid1"  # that somebody has been given before
+PRODUCER = "$pid1"  # the producer id of an earlier response
 NO_PRODUCER = 987_654_321
 KEYS = (("", 0), ("g", 0), ("g", 1), ("", 1), ("g", 2), ("g", 9), ("g", -1), ("a:b:c", 2))
 Changes = Mapping[str, Any]
@@ -38,19 +38,19 @@ def seat(name: str) -> Changes:
 
 
 def joins(version: int, has_members: bool) -> Iterator[Step]:
-    wrong: list[Changes] = [{"group_id": ""}, {"session_timeout": 1}, {"session_timeout": 2_000_000}]
-    wrong += [{"protocols": []}, {"protocol_type": ""}]
-    if has_members:  # otherwise these would make a group
-        wrong += [{"protocols": ALIEN}, {"protocol_type": "other"}]
-    for changes in wrong:
+    invalid: list[Changes] = [{"group_id": ""}, {"session_timeout": 1}, {"session_timeout": 2_000_000}]
+    invalid += [{"protocols": []}, {"protocol_type": ""}]
+    if has_members:  # otherwise these would create a group
+        invalid += [{"protocols": ALIEN}, {"protocol_type": "other"}]
+    for changes in invalid:
         yield join(LINE, "", version, **changes)
-    for changes in [*wrong, NOTHING, *([seat("x"), seat("a"), seat("")] if version >= 5 else [])]:
+    for changes in [*invalid, NOTHING, *([seat("x"), seat("a"), seat("")] if version >= 5 else [])]:
         yield join(LINE, "nobody", version, **changes)
 
 
 def syncs(version: int) -> Iterator[Step]:
-    wrong: list[Changes] = [NOTHING, {"group_id": ""}, {"protocol_type": None, "protocol_name": None}]
-    for changes in [*wrong, *([seat("a"), seat("")] if version >= 3 else [])]:
+    invalid: list[Changes] = [NOTHING, {"group_id": ""}, {"protocol_type": None, "protocol_name": None}]
+    for changes in [*invalid, *([seat("a"), seat("")] if version >= 3 else [])]:
         yield sync(LINE, "nobody", 1, v=version, **changes)
         yield sync(LINE, "", -1, v=version, **changes)
 
@@ -62,36 +62,36 @@ def beats(version: int) -> Iterator[Step]:
 
 def leaves(version: int) -> Iterator[Step]:
     for group in ("$group", "$group-absent", ""):
-        for who in ((), ("nobody",), ("",), (("", "seat"), ("x", "a"), "nobody", ("", ""))):
-            yield leave(LINE, *who, v=version, group=group)
+        for members in ((), ("nobody",), ("",), (("", "seat"), ("x", "a"), "nobody", ("", ""))):
+            yield leave(LINE, *members, v=version, group=group)
 
 
 def commits(version: int) -> Iterator[Step]:
-    wrong: list[Changes] = [NOTHING, {"group_id": "$group-absent"}, *([seat("a"), seat("")] if version >= 7 else [])]
-    for who, generation, changes in product(("nobody", ""), (1, -1), wrong):
-        yield commit(LINE, who, generation, v=version, **changes)
+    invalid: list[Changes] = [NOTHING, {"group_id": "$group-absent"}, *([seat("a"), seat("")] if version >= 7 else [])]
+    for member_id, generation, changes in product(("nobody", ""), (1, -1), invalid):
+        yield commit(LINE, member_id, generation, v=version, **changes)
     yield commit(LINE, "", -1, offsets("t", part(0, 1, None), part(7)), NOWHERE, v=version)
     yield commit(LINE, "", -1, NOWHERE, v=version)
 
 
 def fetches(version: int) -> Iterator[Step]:
-    wanted: list[Mapping[str, list[int]] | None] = [{}, {"t": [0, 1, 7], "never-made": [0]}, {"t": []}]
-    wanted += [None] if version >= 2 else []
-    for group, asked, is_stable in product(("$group", "$group-absent"), wanted, (False, True)):
-        yield fetch(LINE, asked, version, group_id=group, require_stable=is_stable)
+    topic_maps: list[Mapping[str, list[int]] | None] = [{}, {"t": [0, 1, 7], "never-made": [0]}, {"t": []}]
+    topic_maps += [None] if version >= 2 else []
+    for group, topics, is_stable in product(("$group", "$group-absent"), topic_maps, (False, True)):
+        yield fetch(LINE, topics, version, group_id=group, require_stable=is_stable)
     if version >= 9:
         yield fetch(LINE, {"t": [0]}, version, member_id="nobody", member_epoch=4)
 
 
 def looks(version: int) -> Iterator[Step]:
-    for groups, tells in product((["$group"], ["$group-absent"], []), (False, True)):
-        values = {"groups": groups, "include_authorized_operations": tells}
+    for groups, with_operations in product((["$group"], ["$group-absent"], []), (False, True)):
+        values = {"groups": groups, "include_authorized_operations": with_operations}
         yield [LINE, "describe_groups", version, values]
     yield describe(LINE, "$group", "$group", v=version)
 
 
 def lists(version: int) -> Iterator[Step]:
-    """With filters: other tests' groups are there, too."""
+    """With a filter, because groups of other tests exist, too."""
     if version >= 4:
         yield [LINE, "list_groups", version, {"states_filter": ["nonsense"], "types_filter": []}]
 
@@ -106,15 +106,15 @@ def deletes_with_members(version: int) -> Iterator[Step]:
 
 
 def finds(version: int) -> Iterator[Step]:
-    for key, kind in KEYS:
+    for key, key_type in KEYS:
         keys = [key, f"{key}2", key]
-        yield [LINE, "find_coordinator", version, {"key": key, "key_type": kind, "coordinator_keys": keys}]
+        yield [LINE, "find_coordinator", version, {"key": key, "key_type": key_type, "coordinator_keys": keys}]
     yield [LINE, "find_coordinator", version, {"key": "", "key_type": 0, "coordinator_keys": []}]
 
 
 def offset_deletes(_version: int) -> Iterator[Step]:
-    asked: list[Mapping[str, list[int]]] = [{"t": [9]}, {}, {"never-made": [0, 1]}, {"t": []}]
-    for group, topics in product(("$group", "$group-absent"), asked):
+    topic_maps: list[Mapping[str, list[int]]] = [{"t": [9]}, {}, {"never-made": [0, 1]}, {"t": []}]
+    for group, topics in product(("$group", "$group-absent"), topic_maps):
         yield delete_offsets(LINE, topics, group)
 
 
@@ -123,31 +123,31 @@ def inits(version: int) -> Iterator[Step]:
     if version >= 3:
         changes += [{"producer": NO_PRODUCER, "epoch": 0}, {"producer": -1, "epoch": 3}]
         changes += [{"producer": PRODUCER, "epoch": -1}, {"tx": None, "producer": NO_PRODUCER, "epoch": 0}]
-    for one in changes:
-        yield init(LINE, version, **one)
+    for fields in changes:
+        yield init(LINE, version, **fields)
 
 
 def adds(version: int) -> Iterator[Step]:
     changes: list[dict[str, Any]] = [{"producer": NO_PRODUCER}, {"epoch": 9}, {"tx": ""}, {"tx": "none"}]
-    for one in changes:
-        yield add(LINE, version, **one)
+    for fields in changes:
+        yield add(LINE, version, **fields)
 
 
 def ends(version: int) -> Iterator[Step]:
     changes: list[dict[str, Any]] = [{"producer": NO_PRODUCER}, {"epoch": 9}, {"tx": ""}, {"tx": "none"}]
-    for one, is_good in product(changes, (True, False)):
-        yield end(LINE, is_good, version, **one)
+    for fields, is_good in product(changes, (True, False)):
+        yield end(LINE, is_good, version, **fields)
 
 
 def transactional(version: int) -> Iterator[Step]:
     changes: list[dict[str, Any]] = [{"producer": NO_PRODUCER}, {"epoch": 9}, {"group_id": ""}]
-    for one in [*changes, *([seat("a"), seat("")] if version >= 3 else [])]:
-        yield txn(LINE, "nobody", 1, v=version, **one)
+    for fields in [*changes, *([seat("a"), seat("")] if version >= 3 else [])]:
+        yield txn(LINE, "nobody", 1, v=version, **fields)
     yield txn(LINE, "", -1, NOWHERE, v=version)
 
 
 def refusals(versions: Mapping[str, tuple[int, int]], has_members: bool) -> list[Step]:
-    """All of them, for the oldest to the newest version of each API."""
+    """Return all invalid requests, for every version of each API."""
     makers: dict[str, Any] = {
         "join_group": lambda version: joins(version, has_members),
         "sync_group": syncs,

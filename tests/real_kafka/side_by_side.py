@@ -1,7 +1,7 @@
 """Sends the same request to Callboard and to a real Kafka, and compares their responses.
 
-What has to differ is given a common name first: ids of members, of topics and of the cluster, the port, the number of
-the node, the words of an error. Everything else has to be the same, field by field.
+Some values are replaced by common names before, because they differ: ids of members, topics, producers and the cluster,
+the port, node ids, error messages. All other fields must be equal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MEMBER_FIELDS = frozenset({"member_id", "leader"})
 
 @dataclass(frozen=True)
 class PairedValue:
-    """A value that differs by side: a member's id, a topic's id, or a whole answer."""
+    """A pair of values, one of each server: member ids, topic ids or responses."""
 
     ours: Any
     theirs: Any
@@ -43,7 +43,7 @@ class PairedValue:
 
 
 class Side:
-    """What one server calls the things that both have: names are given in order of appearance."""
+    """Replaces the ids of one server by common names, numbered in the order of appearance."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -52,7 +52,7 @@ class Side:
         self._producers: dict[int, str] = {}
 
     def common(self, answer: Any) -> Any:
-        """The answer with common names, and with its lists sorted: no order of theirs is promised."""
+        """Return the response with common names and sorted lists: their order is unspecified."""
         return self._value("", answer)
 
     def _value(self, field: str, value: Any) -> Any:
@@ -79,33 +79,33 @@ class Side:
 
 
 class PairedConnection:
-    """One connection to each of the two servers. Kafka answers a connection's requests one after the other."""
+    """A connection to each of the two servers. Kafka handles the requests of a connection one after the other."""
 
     def __init__(self, ours: Side, theirs: Side) -> None:
         self._sides = (ours, theirs)
         self._wires = tuple(Wire(*side.address) for side in self._sides)
 
     def ask(self, name: str, version: int, **values: Any) -> PairedValue:
-        """Send a request to both; fail where their answers differ; return both answers."""
+        """Send a request to both servers, compare the responses and return them."""
         self.send(name, version, **values)
         return self.receive(name, version)
 
     def send(self, name: str, version: int, **values: Any) -> None:
-        """Send a request to both whose answers may come much later."""
+        """Send a request to both servers without waiting for the responses."""
         for side, wire in enumerate(self._wires):
             wire.send(encode(name, version, _of_side(values, side)))
 
     def receive(self, name: str, version: int) -> PairedValue:
-        """Both answers to the oldest request; fail where they differ."""
+        """Receive, compare and return the responses to the oldest request."""
         return self._receive(f"{name} v{version}", lambda payload: decode(name, version, payload))
 
     def ask_uncompared(self, name: str, version: int, **values: Any) -> PairedValue:
-        """Both answers as they are, not compared: for waiting until both are where they should be."""
+        """Return both responses without a comparison, for example to wait for a state."""
         self.send(name, version, **values)
         return PairedValue(*(decode(name, version, wire.receive()) for wire in self._wires))
 
     def ask_until(self, accept: Callable[[Answer], object], name: str, version: int, **values: Any) -> PairedValue:
-        """Ask each side again and again until ``accept`` takes its answer; fail where those differ; return both."""
+        """Repeat the request to each server until ``accept`` is true; compare and return the last responses."""
 
         def ask(side: int) -> Answer:
             wire = self._wires[side]
@@ -117,13 +117,13 @@ class PairedConnection:
         return answers
 
     def send_raw(self, payload: bytes, what: str, read: Callable[[bytes], Answer]) -> PairedValue:
-        """Send a payload that no schema would write; a closed connection is an answer too."""
+        """Send arbitrary bytes; a closed connection counts as a response."""
         for wire in self._wires:
             wire.send(payload)
         return self._receive(what, read)
 
     def compare(self, what: str, answers: PairedValue) -> None:
-        """Fail where two answers differ by more than names."""
+        """Raise AssertionError if the responses differ after the replacement of names."""
         ours, theirs = self._sides[0].common(answers.ours), self._sides[1].common(answers.theirs)
         assert ours == theirs, f"{what}\n{format_columns(ours, theirs)}"
 
@@ -138,7 +138,7 @@ class PairedConnection:
 
 
 class SideBySide:
-    """Our server and a real Kafka; the lines that a test opens to them are closed with it."""
+    """Our server and a real Kafka. Closes the connections of a test at its end."""
 
     def __init__(self, ours: Address, theirs: Address) -> None:
         self._ours = Side(ours)
@@ -160,11 +160,11 @@ class SideBySide:
 
 
 def format_columns(ours: Any, theirs: Any) -> str:
-    """Both answers in two columns; lines that differ are marked."""
+    """Format both responses in two columns; lines that differ are marked with ``>``."""
     left, right = (pformat(answer, width=COLUMN_CHARS, sort_dicts=False).splitlines() for answer in (ours, theirs))
     rows = [f"  {'ours':{COLUMN_CHARS}}   Kafka's"]
-    for mine, other in zip_longest(left, right, fillvalue=""):
-        rows.append(f"{' ' if mine == other else '>'} {mine:{COLUMN_CHARS}} | {other}")
+    for our_line, their_line in zip_longest(left, right, fillvalue=""):
+        rows.append(f"{' ' if our_line == their_line else '>'} {our_line:{COLUMN_CHARS}} | {their_line}")
     return "\n".join(rows)
 
 
@@ -177,7 +177,7 @@ def _receive(wire: Wire, read: Callable[[bytes], Answer]) -> Answer:
 
 
 def _of_side(value: Any, side: int) -> Any:
-    """A request's values for one side: each Twin in it stands for its half."""
+    """Replace each PairedValue in a request by its value for one server."""
     if isinstance(value, PairedValue):
         return value.theirs if side else value.ours
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Whole logs between Callboard and a real Kafka: each starts on what the other has written, and says the same of it."""
+"""Logs of Callboard and of a real Kafka: each server starts on the other's log and serves the same offsets."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 RECORDS = 10
 GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
-EXPECTED = re.compile(
+EXPECTED_LINES = re.compile(
     r"Non-consecutive offsets in .*\.log|  -?\d+ is followed by \d+|Consumer group 'shop' has no active members\."
 )
-"""What a tool says of any file that does not begin with offset 0, or was compacted, Kafka's own too; and of a group."""
+"""Harmless lines on standard error: compacted files, files without offset 0, a group without members."""
 
 pytestmark = pytest.mark.usefixtures("kafka_jars")
 
 
 def make_topic(bootstrap: str) -> None:
-    """One partition of orders with some records."""
+    """Create the topic orders with one partition and some records."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(DEADLINE_S)
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -67,8 +67,8 @@ def commit(bootstrap: str, group: str, *offsets: int) -> None:
     consumer.close()
 
 
-def enrol(bootstrap: str, group: str) -> None:
-    """A static member, which stays in its group when its program ends."""
+def add_static_member(bootstrap: str, group: str) -> None:
+    """Add a static member, which stays in the group after its consumer is closed."""
     member = {"group.instance.id": "seat", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, **member})
     consumer.subscribe(["orders"])
@@ -78,13 +78,13 @@ def enrol(bootstrap: str, group: str) -> None:
 
 
 def transaction(bootstrap: str, name: str, offset: int, end: str) -> Producer:
-    """Commits for a group in a transaction that ends in one way or another; the producer of an open one must live."""
+    """Commit offsets in a transaction; ``end``: commit, abort or "". Keep the returned producer of an open one."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
     producer.init_transactions(DEADLINE_S)
     producer.begin_transaction()
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"of {name}"})
-    place = TopicPartition("orders", 0, offset)
-    producer.send_offsets_to_transaction([place], consumer.consumer_group_metadata(), DEADLINE_S)
+    position = TopicPartition("orders", 0, offset)
+    producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), DEADLINE_S)
     consumer.close()
     if end == "commit":
         producer.commit_transaction(DEADLINE_S)
@@ -99,42 +99,42 @@ def table(bootstrap: str, path: Path) -> list[list[str]]:
 
 
 def rows(path: Path) -> list[list[str]]:
-    """All but when it was committed, which servers do not tell."""
+    """Return the rows without the commit time, which no response contains."""
     with path.open(newline="") as file:
         return [row[:6] for row in csv.reader(file)]
 
 
 def main(module: Any, *arguments: object) -> int:
     try:
-        code: int = module.main([str(one) for one in arguments])
+        code: int = module.main([str(argument) for argument in arguments])
     except SystemExit as end:
         return int(end.code or 0)
     return code
 
 
-# Out of Kafka --------------------------------------------------------------------------------------------------------
+# Kafka's log --------------------------------------------------------------------------------------------------------
 
 
 def filled_kafka(folder: Path) -> tuple[Path, list[list[str]]]:
-    """The log of a Kafka that had each codec in turn, stopped, and what it had to say last."""
-    told: list[list[str]] = []
+    """Return the log of a Kafka that was run with each codec, and its last offsets."""
+    offset_rows: list[list[str]] = []
     producers = []
     for codec, number in CODECS.items():
         kafka = RealKafka(folder, {**SETTINGS, "offsets.topic.compression.codec": number})
         kafka.start()
         try:
-            if not told:
+            if not offset_rows:
                 make_topic(kafka.bootstrap)
-            for one in range(PARTITIONS):
-                commit(kafka.bootstrap, f"{codec}-{one}", 1, 2, 3 + one)
+            for partition in range(PARTITIONS):
+                commit(kafka.bootstrap, f"{codec}-{partition}", 1, 2, 3 + partition)
             commit(kafka.bootstrap, f"of aborted {codec}", 5)
             for name, end in (("committed", "commit"), ("aborted", "abort"), ("open", "")):
                 producers.append(transaction(kafka.bootstrap, f"{name} {codec}", 7, end))
-            enrol(kafka.bootstrap, f"members {codec}")
-            told = table(kafka.bootstrap, folder / "told.csv")
+            add_static_member(kafka.bootstrap, f"members {codec}")
+            offset_rows = table(kafka.bootstrap, folder / "told.csv")
         finally:
             kafka.stop()
-    return kafka.data, told
+    return kafka.data, offset_rows
 
 
 @pytest.fixture(scope="module")
@@ -152,29 +152,29 @@ def codecs_in(data: Path) -> set[int]:
 def test_import_of_kafka_log(
     from_kafka: tuple[Path, list[list[str]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All codecs, members, and transactions that were committed, aborted and left open."""
-    kafka, told = from_kafka
+    """All codecs, members, and committed, aborted and open transactions."""
+    kafka, offset_rows = from_kafka
     server = ServerProcess(tmp_path, settings=OUR_SETTINGS)
     assert main(imports, "--from-kafka-logs", kafka, "--data", server.data) == 0
-    said = capsys.readouterr().out
-    assert f"in {PARTITIONS} partitions" in said
-    assert f"{len(CODECS)} of open transactions" in said
-    assert f"transactional ids {3 * len(CODECS)} in {TRANSACTION_PARTITIONS} partitions" in said
+    output = capsys.readouterr().out
+    assert f"in {PARTITIONS} partitions" in output
+    assert f"{len(CODECS)} of open transactions" in output
+    assert f"transactional ids {3 * len(CODECS)} in {TRANSACTION_PARTITIONS} partitions" in output
     assert codecs_in(server.data) >= set(CODECS.values())
     assert main(export, "--data", server.data, "-o", tmp_path / "ours.csv") == 0
-    assert rows(tmp_path / "ours.csv") == told
-    assert_committed(told)
+    assert rows(tmp_path / "ours.csv") == offset_rows
+    assert_committed(offset_rows)
     with server:
-        assert table(server.bootstrap, tmp_path / "served.csv") == told
+        assert table(server.bootstrap, tmp_path / "served.csv") == offset_rows
         assert states(server.host, server.port)["members zstd"] == "Stable"
 
 
-def assert_committed(told: list[list[str]]) -> None:
-    found = {row[0]: row[3] for row in told[1:]}
+def assert_committed(offset_rows: list[list[str]]) -> None:
+    offsets = {row[0]: row[3] for row in offset_rows[1:]}
     for codec in CODECS:
-        assert (found[f"of committed {codec}"], found[f"of aborted {codec}"]) == ("7", "5")
-        assert f"of open {codec}" not in found
-        assert found[f"{codec}-4"] == "7"
+        assert (offsets[f"of committed {codec}"], offsets[f"of aborted {codec}"]) == ("7", "5")
+        assert f"of open {codec}" not in offsets
+        assert offsets[f"{codec}-4"] == "7"
 
 
 def states(host: str, port: int) -> Mapping[str, str]:
@@ -184,24 +184,24 @@ def states(host: str, port: int) -> Mapping[str, str]:
 
 
 def test_copied_kafka_folders_are_served(from_kafka: tuple[Path, list[list[str]]], tmp_path: Path) -> None:
-    """Without another word: the number of partitions is that of the folders."""
-    kafka, told = from_kafka
+    """Without options: the number of partitions is that of the folders."""
+    kafka, offset_rows = from_kafka
     server = ServerProcess(tmp_path, settings=OUR_SETTINGS, options=["--topic", "orders:1"])
     for folder in [*kafka.glob(f"{TOPIC}-*"), *kafka.glob(f"{TRANSACTIONS_TOPIC}-*")]:
         shutil.copytree(folder, server.data / folder.name)
     with server:
-        assert table(server.bootstrap, tmp_path / "served.csv") == told
+        assert table(server.bootstrap, tmp_path / "served.csv") == offset_rows
         commit(server.bootstrap, "zstd-0", 9)
         server.restart()
         changed = {row[0]: row[3] for row in table(server.bootstrap, tmp_path / "again.csv")}
-        assert changed == {**{row[0]: row[3] for row in told}, "zstd-0": "9"}
+        assert changed == {**{row[0]: row[3] for row in offset_rows}, "zstd-0": "9"}
 
 
-# Into Kafka ----------------------------------------------------------------------------------------------------------
+# Our log ------------------------------------------------------------------------------------------------------------
 
 
 def stopped_kafka(folder: Path) -> RealKafka:
-    """One that has made its topics, and has records in a topic of its own."""
+    """Return a stopped Kafka with its internal topics, and with records in the topic orders."""
     kafka = RealKafka(folder, SETTINGS)
     kafka.start()
     try:
@@ -226,29 +226,29 @@ def filled_data(folder: Path, *options: str) -> tuple[Path, list[list[str]]]:
     }
     with ServerProcess(folder, settings=settings) as server:
         make_topic(server.bootstrap)
-        for one in range(PARTITIONS):
-            commit(server.bootstrap, f"simple-{one}", *range(40))
-        kept = transaction(server.bootstrap, "committed", 7, "commit")
+        for partition in range(PARTITIONS):
+            commit(server.bootstrap, f"simple-{partition}", *range(40))
+        committed = transaction(server.bootstrap, "committed", 7, "commit")
         transaction(server.bootstrap, "aborted", 8, "abort")
         commit(server.bootstrap, "shop", 2, 3, 4)
         wait_until(lambda: closed_segments(server.data), bool, "segments to compact", DEADLINE_S)
         assert main(compact, "--data", server.data, "--force", *options) == 0
-        open_one = transaction(server.bootstrap, "open", 9, "")
-        enrol(server.bootstrap, "members")
-        told = table(server.bootstrap, folder / "told.csv")
+        open_transaction = transaction(server.bootstrap, "open", 9, "")
+        add_static_member(server.bootstrap, "members")
+        offset_rows = table(server.bootstrap, folder / "told.csv")
         assert server.stop() == 0
-        del kept, open_one
-    return server.data, told
+        del committed, open_transaction
+    return server.data, offset_rows
 
 
 def closed_segments(data: Path) -> list[Path]:
-    """A fast machine is done with all commits before the first of them is laid in."""
+    """Return all segments except the last ones. The server writes them some time after the commits."""
     return [path for folder in data.glob(f"{TOPIC}-*") for path in sorted(folder.glob("*.log"))[:-1]]
 
 
 def test_kafka_starts_on_exported_log(kafka_jars: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kafka = stopped_kafka(tmp_path)
-    data, told = filled_data(tmp_path)
+    data, offset_rows = filled_data(tmp_path)
     assert any(log_files(Disk(), folder).manifest.generation for folder in data.glob(f"{TOPIC}-*"))
     assert main(export, "--data", data, "--kafka-dir", kafka.data) == 0
     for folder in sorted(kafka.data.glob("__*_*-*")):
@@ -256,12 +256,14 @@ def test_kafka_starts_on_exported_log(kafka_jars: Path, tmp_path: Path, capsys: 
             assert_kafka_reads(kafka_jars, folder)
     kafka.start()
     try:
-        assert table(kafka.bootstrap, tmp_path / "theirs.csv") == told
+        assert table(kafka.bootstrap, tmp_path / "theirs.csv") == offset_rows
         listed = java(kafka_jars, GROUP_COMMAND, "--bootstrap-server", kafka.bootstrap, "--list", "--state")
         assert [line.split() for line in listed.splitlines() if line.startswith("members")] == [["members", "Stable"]]
-        shown = java(kafka_jars, GROUP_COMMAND, "--bootstrap-server", kafka.bootstrap, "--describe", "--group", "shop")
+        described = java(
+            kafka_jars, GROUP_COMMAND, "--bootstrap-server", kafka.bootstrap, "--describe", "--group", "shop"
+        )
         assert ["shop", "orders", "0", "4", str(RECORDS), str(RECORDS - 4)] in [
-            line.split()[:6] for line in shown.splitlines()
+            line.split()[:6] for line in described.splitlines()
         ]
         assert first_offset(kafka.bootstrap, "shop") == 4
         assert reset_export(kafka_jars, kafka.bootstrap, tmp_path) == {"shop": 4, "simple-0": 39}
@@ -269,7 +271,7 @@ def test_kafka_starts_on_exported_log(kafka_jars: Path, tmp_path: Path, capsys: 
         commit(kafka.bootstrap, "shop", 6)
     finally:
         kafka.stop()
-    assert list(kafka.data.glob(f"{TOPIC}-*/*.txnindex"))  # Kafka knows of the aborted transaction
+    assert list(kafka.data.glob(f"{TOPIC}-*/*.txnindex"))  # Kafka has indexed the aborted transaction
     assert "stray" not in " ".join(path.name for path in kafka.data.iterdir())
     with pytest.raises(StartError, match="found Kafka's records in it"):
         main(export, "--data", data, "--kafka-dir", kafka.data)
@@ -278,13 +280,13 @@ def test_kafka_starts_on_exported_log(kafka_jars: Path, tmp_path: Path, capsys: 
     try:
         with pytest.raises(StartError, match="Kafka is running on it"):
             main(export, "--data", data, "--kafka-dir", kafka.data, "--replace")
-        assert table(kafka.bootstrap, tmp_path / "again.csv") == told
+        assert table(kafka.bootstrap, tmp_path / "again.csv") == offset_rows
     finally:
         kafka.stop()
 
 
 def first_offset(bootstrap: str, group: str) -> int | None:
-    """Where a consumer of the group goes on."""
+    """Return the offset of the first record that a consumer of the group receives."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
     consumer.subscribe(["orders"])
     record = wait_until(lambda: consumer.poll(0.1), bool, "a record of orders", DEADLINE_S)
@@ -294,24 +296,24 @@ def first_offset(bootstrap: str, group: str) -> int | None:
 
 
 def reset_export(jars: Path, bootstrap: str, folder: Path) -> Mapping[str, int]:
-    """What Kafka's tool exports of two groups, as we read it."""
-    asked = ["--reset-offsets", "--all-topics", "--to-current", "--dry-run", "--export"]
+    """Export the offsets of two groups with Kafka's tool; return them as read by our parser."""
+    options = ["--reset-offsets", "--all-topics", "--to-current", "--dry-run", "--export"]
     groups = ["--group", "shop", "--group", "simple-0"]
-    (folder / "reset.csv").write_text(java(jars, GROUP_COMMAND, "--bootstrap-server", bootstrap, *asked, *groups))
-    wanted = read_table(folder / "reset.csv", pytest.fail)
-    return {group: offset.offset for group, places in wanted.items() for offset in places.values()}
+    (folder / "reset.csv").write_text(java(jars, GROUP_COMMAND, "--bootstrap-server", bootstrap, *options, *groups))
+    offsets_by_group = read_table(folder / "reset.csv", pytest.fail)
+    return {group: offset.offset for group, offsets in offsets_by_group.items() for offset in offsets.values()}
 
 
 def java(jars: Path, *arguments: str) -> str:
     command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * DEADLINE_S, check=False)
-    told = [line for line in done.stderr.splitlines() if line and not EXPECTED.fullmatch(line)]
-    assert (done.returncode, told) == (0, []), done.stdout
-    return done.stdout
+    result = subprocess.run(command, capture_output=True, text=True, timeout=2 * DEADLINE_S, check=False)
+    unexpected_lines = [line for line in result.stderr.splitlines() if line and not EXPECTED_LINES.fullmatch(line)]
+    assert (result.returncode, unexpected_lines) == (0, []), result.stdout
+    return result.stdout
 
 
 def assert_kafka_reads(jars: Path, folder: Path) -> None:
-    """Kafka's own tool prints a partition without a complaint."""
+    """Assert that Kafka's DumpLogSegments reads all files of a partition without errors."""
     decoder = "--offsets-decoder" if folder.name.startswith(TOPIC) else "--transaction-log-decoder"
     paths = sorted(folder.glob("*.log"))
     if paths:

@@ -1,6 +1,6 @@
-"""Kafka's own ConsumerGroupCommand, pointed at our server and at a real Kafka: it prints the same for both.
+"""Kafka's ConsumerGroupCommand with our server and with a real Kafka: the output is the same.
 
-Skipped where there is no Java or no Maven, as all tests of this folder are.
+Skipped without Java or Maven, like all tests of this folder.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .side_by_side import Address, PairedConnection, PairedValue, SideBySide
 COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 DEADLINE_S = 120.0
 RECORDS = 10
-# What a run has for itself: the ids of members, and where the server listens.
-OWN = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=127\.0\.0\.1:)\d+")
+# Values that differ between servers: member ids and the port.
+SERVER_VALUES = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=127\.0\.0\.1:)\d+")
 
 Addresses = tuple[Address, Address]
 
@@ -43,7 +43,7 @@ def line(addresses: Addresses) -> Iterator[PairedConnection]:
 
 @pytest.fixture(scope="module")
 def member(addresses: Addresses, line: PairedConnection) -> PairedValue:
-    """On both: a topic with records, the group "idle" with offsets and the group "shop" with one member."""
+    """On both servers: topics with records, the group "idle" with offsets and the group "shop" with one member."""
     for topic in ("orders", "refunds"):
         create(line, topic)
     for host, port in addresses:
@@ -51,7 +51,7 @@ def member(addresses: Addresses, line: PairedConnection) -> PairedValue:
     commit(line, "idle", "orders", 3)
     commit(line, "idle", "refunds", 5)
     commit(line, "shop", "refunds", 5)
-    return enrol(line, "shop")
+    return add_member(line, "shop")
 
 
 def create(line: PairedConnection, topic: str) -> None:
@@ -64,7 +64,7 @@ def create(line: PairedConnection, topic: str) -> None:
 
 def _has_leaders(metadata: PairedValue) -> bool:
     topics = (metadata.ours["topics"][0], metadata.theirs["topics"][0])
-    return [part["error_code"] for topic in topics for part in topic["partitions"]] == ["NONE"] * 4
+    return [partition["error_code"] for topic in topics for partition in topic["partitions"]] == ["NONE"] * 4
 
 
 def fill(bootstrap: str) -> None:
@@ -77,17 +77,22 @@ def fill(bootstrap: str) -> None:
 
 def commit(line: PairedConnection, group: str, topic: str, offset: int) -> None:
     values = commit_values(group, topic)
-    one = {"partition_index": 0, "committed_offset": offset, "committed_metadata": "", "committed_leader_epoch": -1}
-    values["topics"][0]["partitions"] = [one]
+    partition = {
+        "partition_index": 0,
+        "committed_offset": offset,
+        "committed_metadata": "",
+        "committed_leader_epoch": -1,
+    }
+    values["topics"][0]["partitions"] = [partition]
     line.ask("offset_commit", 8, **values)
     fetch_all(line, group)
 
 
-def enrol(line: PairedConnection, group: str) -> PairedValue:
-    """A member that subscribes to orders and is assigned all of it."""
+def add_member(line: PairedConnection, group: str) -> PairedValue:
+    """Add a member that subscribes to orders and has both partitions."""
     subscription = struct.pack(">hih6si", 0, 1, 6, b"orders", -1)
-    offered = [{"name": "range", "metadata": subscription}]
-    member = line.ask("join_group", 3, **join_values(group, protocols=offered))["member_id"]
+    protocols = [{"name": "range", "metadata": subscription}]
+    member = line.ask("join_group", 3, **join_values(group, protocols=protocols))["member_id"]
     assignment = struct.pack(">hih6siiii", 0, 1, 6, b"orders", 2, 0, 1, -1)
     line.ask("sync_group", 3, **sync_values(group, member, [{"member_id": member, "assignment": assignment}]))
     return member
@@ -100,14 +105,14 @@ def call(address: Address, arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def run(address: Address, arguments: str) -> list[str]:
-    """What the command prints, without what a run has for itself; its lines sorted, since it has no order."""
-    done = call(address, arguments)
-    lines = (OWN.sub("<own>", line) for line in (done.stdout + done.stderr).splitlines())
-    told = [" ".join(line.split()) for line in lines if not line.startswith("\tat ")]
-    return sorted([f"exit code {done.returncode}", *filter(None, told)])
+    """Run the command; return its exit code and lines, sorted and with the values of OWN replaced."""
+    result = call(address, arguments)
+    lines = (SERVER_VALUES.sub("<own>", line) for line in (result.stdout + result.stderr).splitlines())
+    output_lines = [" ".join(line.split()) for line in lines if not line.startswith("\tat ")]
+    return sorted([f"exit code {result.returncode}", *filter(None, output_lines)])
 
 
-# In this order: what changes something comes behind what looks at it.
+# The order matters: read-only commands are before those with changes.
 STEPS = {
     "--list": "shop",
     "--list --state": "shop Stable",
@@ -132,12 +137,12 @@ STEPS = {
 
 
 def test_group_command_output_equals_kafka(addresses: Addresses, line: PairedConnection, member: PairedValue) -> None:
-    """Each step prints the same for both, and what it should."""
+    """Each command prints the same lines for both servers, and the expected text."""
     ours, theirs = addresses
     for arguments, expected in STEPS.items():
-        told = run(ours, arguments)
-        assert any(expected in one for one in told), f"{arguments}: {told}"
-        assert told == run(theirs, arguments), arguments
+        output_lines = run(ours, arguments)
+        assert any(expected in output_line for output_line in output_lines), f"{arguments}: {output_lines}"
+        assert output_lines == run(theirs, arguments), arguments
         for group in ("idle", "shop"):
             fetch_all(line, group)
         line.ask("heartbeat", 3, group_id="shop", generation_id=1, member_id=member, group_instance_id=None)
@@ -147,7 +152,7 @@ def test_group_command_output_equals_kafka(addresses: Addresses, line: PairedCon
 def test_reset_offsets_export_is_reimported(
     addresses: Addresses, line: PairedConnection, member: PairedValue, tmp_path: Path
 ) -> None:
-    """--export writes a file that --from-file reads, and so does ``callboard groups reset``."""
+    """--from-file and ``callboard groups reset`` read the output of --export."""
     assert member
     commit(line, "exported", "orders", 3)
     for address in addresses:
@@ -155,6 +160,6 @@ def test_reset_offsets_export_is_reimported(
         exported = call(address, "--reset-offsets --group exported --all-topics --to-latest --dry-run --export")
         file.write_text(exported.stdout)
         assert read_offsets(file) == {("orders", 0): RECORDS}
-        told = run(address, f"--reset-offsets --group exported --from-file {file} --execute")
-        assert f"exported orders 0 {RECORDS}" in told
+        output_lines = run(address, f"--reset-offsets --group exported --from-file {file} --execute")
+        assert f"exported orders 0 {RECORDS}" in output_lines
     fetch_all(line, "exported")

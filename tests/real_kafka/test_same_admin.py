@@ -1,7 +1,7 @@
-"""Settings and partitions, asked of our server and of a real Kafka: the same answers where both have the setting.
+"""Settings and partitions of our server and of a real Kafka: equal responses for settings that both have.
 
-Kafka's group settings cannot be changed while it runs, ours can; so what is compared is everything else: shapes,
-defaults, types, sources, refusals.
+Our group settings can be changed at run time, Kafka's cannot; they are not compared. Everything else is: fields,
+defaults, types, sources, errors.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .side_by_side import PairedConnection, PairedValue, SideBySide
 
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
-# What our topics, which lie in memory, have differently, or Kafka sets by itself for every cluster.
+# These differ because our topics are in memory, or because Kafka sets them for every cluster.
 OTHER_TOPIC_SETTINGS = {"retention.bytes", "min.insync.replicas"}
-# Some Kafka may change and we look at only once; and each has an address of its own.
+# Kafka can change some of these at run time, we read them only at the start; the addresses differ.
 OTHER_BROKER_SETTINGS = {"message.max.bytes", "log.flush.interval.ms", "log.roll.ms", "advertised.listeners"}
 
 
@@ -32,22 +32,22 @@ def connection(side_by_side: SideBySide) -> PairedConnection:
 
 @pytest.fixture
 def topic(connection: PairedConnection) -> str:
-    """A topic with two partitions that both servers have and show."""
+    """A topic with two partitions on both servers, visible in their metadata."""
     name = f"topic-{uuid.uuid4().hex[:8]}"
     new = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
     connection.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
-    is_shown(connection, name, 2)
+    wait_until_visible(connection, name, 2)
     return name
 
 
-def is_shown(connection: PairedConnection, topic: str, partitions: int) -> None:
-    asked = metadata_values([{"name": topic}])
+def wait_until_visible(connection: PairedConnection, topic: str, partitions: int) -> None:
+    request = metadata_values([{"name": topic}])
 
     def counts() -> list[int]:
-        answers = connection.ask_uncompared("metadata", 9, **asked)
+        answers = connection.ask_uncompared("metadata", 9, **request)
         return [len(side["topics"][0]["partitions"]) for side in (answers.ours, answers.theirs)]
 
-    wait_until(counts, lambda found: found == [partitions] * 2, "the topic's partitions")
+    wait_until(counts, lambda current: current == [partitions] * 2, "the topic's partitions")
 
 
 # DescribeConfigs -----------------------------------------------------------------------------------------------------
@@ -56,17 +56,20 @@ def is_shown(connection: PairedConnection, topic: str, partitions: int) -> None:
 def describe(
     connection: PairedConnection, version: int, resource_type: int, name: Any, keys: list[str] | None = None
 ) -> PairedValue:
-    """Both answers as they are; the documentation is each one's own."""
-    asked = {"resource_type": resource_type, "resource_name": name, "configuration_keys": keys}
+    """Return both responses, not compared and without documentation."""
+    resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": keys}
     answers = connection.ask_uncompared(
-        "describe_configs", version, resources=[asked], include_synonyms=True, include_documentation=False
+        "describe_configs", version, resources=[resource], include_synonyms=True, include_documentation=False
     )
     return PairedValue(*({**side, "results": list(side["results"])} for side in (answers.ours, answers.theirs)))
 
 
 def compare_common(connection: PairedConnection, answers: PairedValue, without: set[str]) -> int:
-    """Compare the settings that both have; returns how many."""
-    tables = [{one["name"]: one for one in side["results"][0]["configs"]} for side in (answers.ours, answers.theirs)]
+    """Compare the settings that both servers have; return their number."""
+    tables = [
+        {setting["name"]: setting for setting in side["results"][0]["configs"]}
+        for side in (answers.ours, answers.theirs)
+    ]
     common = (tables[0].keys() & tables[1].keys()) - without
     connection.compare("settings", PairedValue(*({name: table[name] for name in common} for table in tables)))
     return len(common)
@@ -74,9 +77,9 @@ def compare_common(connection: PairedConnection, answers: PairedValue, without: 
 
 @pytest.mark.parametrize("version", range(1, 5))
 def test_describe_configs_of_topic(connection: PairedConnection, topic: str, version: int) -> None:
-    """All that Kafka has for a topic, with its defaults, types and synonyms."""
+    """All topic settings of Kafka, with defaults, types and synonyms."""
     answers = describe(connection, version, TOPIC, topic)
-    names = [{one["name"] for one in side["results"][0]["configs"]} for side in (answers.ours, answers.theirs)]
+    names = [{setting["name"] for setting in side["results"][0]["configs"]} for side in (answers.ours, answers.theirs)]
     assert names[0] == names[1]
     assert compare_common(connection, answers, OTHER_TOPIC_SETTINGS) == len(names[0]) - len(OTHER_TOPIC_SETTINGS)
 
@@ -84,15 +87,17 @@ def test_describe_configs_of_topic(connection: PairedConnection, topic: str, ver
 @pytest.mark.parametrize("version", range(5, 8))
 @pytest.mark.parametrize("validate_only", [False, True])
 def test_create_topics_returns_settings(connection: PairedConnection, version: int, validate_only: bool) -> None:
-    """KIP-525. Who asks only whether it could be made hears the same."""
+    """KIP-525. The same with validate_only."""
     new = {"num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
     topics = [new | {"name": f"made-{uuid.uuid4().hex[:8]}"}, new | {"name": "not a name"}]
     answers = connection.ask_uncompared(
         "create_topics", version, topics=topics, timeout=30_000, validate_only=validate_only
     )
-    sides = [{one["name"]: one["configs"] for one in side["topics"]} for side in (answers.ours, answers.theirs)]
-    made, refused = ([side[topic["name"]] for side in sides] for topic in topics)
-    tables = [{one["name"]: one for one in configs if one["name"] not in OTHER_TOPIC_SETTINGS} for configs in made]
+    sides = [{item["name"]: item["configs"] for item in side["topics"]} for side in (answers.ours, answers.theirs)]
+    created, refused = ([side[topic["name"]] for side in sides] for topic in topics)
+    tables = [
+        {item["name"]: item for item in configs if item["name"] not in OTHER_TOPIC_SETTINGS} for configs in created
+    ]
     connection.compare("settings", PairedValue(*tables))
     assert len(tables[0]) > 20
     connection.compare("no settings", PairedValue(*({"configs": configs} for configs in refused)))
@@ -104,22 +109,22 @@ def is_described(answers: PairedValue) -> bool:
 
 @pytest.mark.parametrize(("key_type", "name"), [(0, "__consumer_offsets"), (1, "__transaction_state")])
 def test_describe_configs_of_internal_topics(connection: PairedConnection, key_type: int, name: str) -> None:
-    """They are compacted: nobody who looks may think that records go with time."""
+    """These topics are compacted, so their settings must not show a retention by time."""
     connection.ask_uncompared(
         "find_coordinator", 1, key="any", key_type=key_type
-    )  # Kafka makes each when somebody needs it
+    )  # Kafka creates these topics on demand
     answers = wait_until(lambda: describe(connection, 4, TOPIC, name), is_described, "the topic")
-    names = {one["name"] for one in answers.theirs["results"][0]["configs"]}
+    names = {setting["name"] for setting in answers.theirs["results"][0]["configs"]}
     assert compare_common(connection, answers, OTHER_TOPIC_SETTINGS) == len(names) - len(OTHER_TOPIC_SETTINGS)
 
 
 @pytest.mark.parametrize("version", range(1, 5))
 def test_describe_configs_of_broker(connection: PairedConnection, version: int) -> None:
-    """What cannot be changed in either; what a test's server is started with comes from its file."""
+    """Settings that neither server can change, without those in the properties file of the test."""
     answers = describe(connection, version, BROKER, "1")
-    changeable = {one["name"] for one in answers.ours["results"][0]["configs"] if not one["read_only"]}
-    unlike = changeable | OTHER_BROKER_SETTINGS | set(TEST_SETTINGS) | {"num.partitions"}
-    assert compare_common(connection, answers, unlike) >= 7
+    changeable = {setting["name"] for setting in answers.ours["results"][0]["configs"] if not setting["read_only"]}
+    excluded = changeable | OTHER_BROKER_SETTINGS | set(TEST_SETTINGS) | {"num.partitions"}
+    assert compare_common(connection, answers, excluded) >= 7
 
 
 @pytest.mark.parametrize(
@@ -134,7 +139,7 @@ def test_describe_configs_of_unknown_resources(connection: PairedConnection, res
 
 
 def test_describe_configs_with_names(connection: PairedConnection, topic: str) -> None:
-    """Unknown names are left out; an empty list asks for all."""
+    """Unknown names are omitted; an empty list requests all settings."""
     connection.compare("describe", describe(connection, 4, TOPIC, topic, ["cleanup.policy", "no.such.thing"]))
     connection.compare("describe", describe(connection, 4, BROKER, "1", ["no.such.thing"]))
     answers = describe(connection, 4, TOPIC, topic, [])
@@ -145,8 +150,8 @@ def test_describe_configs_with_names(connection: PairedConnection, topic: str) -
 
 
 def change(resource_type: int, name: str, *configs: tuple[str, int, str | None]) -> dict[str, Any]:
-    made = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in configs]
-    return {"resource_type": resource_type, "resource_name": name, "configs": made}
+    changes = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in configs]
+    return {"resource_type": resource_type, "resource_name": name, "configs": changes}
 
 
 REFUSED = [
@@ -174,15 +179,17 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("version", [0, 1])
-@pytest.mark.parametrize("asked", REFUSED, ids=str)
-def test_incremental_alter_configs_refusals(connection: PairedConnection, version: int, asked: dict[str, Any]) -> None:
-    connection.ask("incremental_alter_configs", version, resources=[asked], validate_only=False)
+@pytest.mark.parametrize("resource", REFUSED, ids=str)
+def test_incremental_alter_configs_refusals(
+    connection: PairedConnection, version: int, resource: dict[str, Any]
+) -> None:
+    connection.ask("incremental_alter_configs", version, resources=[resource], validate_only=False)
 
 
 @pytest.mark.parametrize("version", range(3))
-@pytest.mark.parametrize("asked", [one for one in REFUSED if "'config_operation': 0" in str(one)], ids=str)
-def test_alter_configs_refusals(connection: PairedConnection, version: int, asked: dict[str, Any]) -> None:
-    connection.ask("alter_configs", version, resources=[asked], validate_only=False)
+@pytest.mark.parametrize("resource", [one for one in REFUSED if "'config_operation': 0" in str(one)], ids=str)
+def test_alter_configs_refusals(connection: PairedConnection, version: int, resource: dict[str, Any]) -> None:
+    connection.ask("alter_configs", version, resources=[resource], validate_only=False)
 
 
 def test_alter_configs_with_repeated_resource(connection: PairedConnection) -> None:
@@ -208,43 +215,46 @@ def test_alter_configs_with_unknown_topic_setting(connection: PairedConnection, 
 def grow(
     connection: PairedConnection, version: int, *topics: tuple[str, int, list[Any] | None], only_check: bool = False
 ) -> None:
-    asked = [{"name": name, "count": count, "assignments": assignments} for name, count, assignments in topics]
-    connection.ask("create_partitions", version, topics=asked, timeout=30_000, validate_only=only_check)
+    request_topics = [{"name": name, "count": count, "assignments": assignments} for name, count, assignments in topics]
+    connection.ask("create_partitions", version, topics=request_topics, timeout=30_000, validate_only=only_check)
 
 
 @pytest.mark.parametrize("version", range(4))
 def test_create_partitions(connection: PairedConnection, topic: str, version: int) -> None:
     brokers: tuple[list[int], ...] = ([1], [55], [])
-    here, nowhere, none = ({"broker_ids": ids} for ids in brokers)
+    known, unknown, empty = ({"broker_ids": ids} for ids in brokers)
     grow(connection, version, (topic, 3, None), only_check=True)
-    is_shown(connection, topic, 2)
+    wait_until_visible(connection, topic, 2)
     for count in (2, 1, 0, -1):
         grow(connection, version, (topic, count, None))
-    for assignments in ([], [here], [here, here, here], [here, nowhere], [none, here]):
+    for assignments in ([], [known], [known, known, known], [known, unknown], [empty, known]):
         grow(connection, version, (topic, 4, assignments))
     grow(connection, version, ("never-made", 3, None), ("", 3, None))
     grow(connection, version, (topic, 4, None), (topic, 5, None))
-    grow(connection, version, (topic, 4, [here, here]))
-    is_shown(connection, topic, 4)
+    grow(connection, version, (topic, 4, [known, known]))
+    wait_until_visible(connection, topic, 4)
     grow(connection, version, (topic, 5, None), ("never-made", 2, None))
-    is_shown(connection, topic, 5)
+    wait_until_visible(connection, topic, 5)
     connection.ask("list_offsets", 7, replica_id=-1, isolation_level=0, topics=[ends_of(topic)])
 
 
 def ends_of(topic: str) -> dict[str, Any]:
-    parts = [{"partition_index": index, "current_leader_epoch": -1, "timestamp": -1} for index in (0, 4, 5)]
-    return {"name": topic, "partitions": parts}
+    partitions = [{"partition_index": index, "current_leader_epoch": -1, "timestamp": -1} for index in (0, 4, 5)]
+    return {"name": topic, "partitions": partitions}
 
 
 # DeleteRecords -------------------------------------------------------------------------------------------------------
 
 
 def delete(connection: PairedConnection, version: int, *topics: tuple[str, dict[int, int]]) -> None:
-    asked = [
-        {"name": name, "partitions": [{"partition_index": index, "offset": offset} for index, offset in wanted.items()]}
-        for name, wanted in topics
+    request_topics = [
+        {
+            "name": name,
+            "partitions": [{"partition_index": index, "offset": offset} for index, offset in offsets.items()],
+        }
+        for name, offsets in topics
     ]
-    connection.ask("delete_records", version, topics=asked, timeout=30_000)
+    connection.ask("delete_records", version, topics=request_topics, timeout=30_000)
 
 
 def is_produced(answer: dict[str, Any]) -> bool:
@@ -257,10 +267,8 @@ def first_of(topic: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", range(3))
 def test_delete_records(connection: PairedConnection, topic: str, version: int) -> None:
-    """The second half of a batch stays; beyond the end, below zero and where nothing is, nothing is done."""
-    connection.ask_uncompared(
-        "find_coordinator", 1, key="any", key_type=0
-    )  # Kafka makes its own topic when somebody needs it
+    """Part of a batch may be deleted. Offsets beyond the end or below -1 and unknown partitions are refused."""
+    connection.ask_uncompared("find_coordinator", 1, key="any", key_type=0)  # Kafka creates its offsets topic on demand
     records = {"name": topic, "partition_data": [{"index": 0, "records": producer_batch(4)}]}
     values = {"transactional_id": None, "acks": 1, "timeout": 30_000, "topic_data": [records]}
     connection.ask_until(is_produced, "produce", 7, **values)

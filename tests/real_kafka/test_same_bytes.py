@@ -1,6 +1,6 @@
 """Callboard and a real Kafka get the same requests and must send the same responses.
 
-A failure prints both answers side by side. Each test runs in the versions of its request that are said to exist.
+A failure prints both responses side by side. Each test runs in all versions of its request.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .paired_requests import (
 )
 from .side_by_side import HANGUP, PairedConnection, PairedValue, SideBySide
 
-# key: (kio's name, lowest version, highest version) of what the classic protocol needs, as Kafka 4.3 serves it.
+# key: (kio's name, lowest version, highest version) of the classic protocol's APIs in Kafka 4.3.
 APIS = {
     3: ("metadata", 0, 13),
     8: ("offset_commit", 2, 10),
@@ -60,7 +60,7 @@ METADATA_BYTES_MAX = 4096
 
 
 def versions(name: str, lowest: int = 0, highest: int = UNKNOWN_VERSION) -> pytest.MarkDecorator:
-    """Run a test in all versions of an API that lie within these bounds."""
+    """Run a test in all versions of an API within these bounds."""
     first, last = next((first, last) for api, first, last in APIS.values() if api == name)
     return pytest.mark.parametrize("version", range(max(first, lowest), min(last, highest) + 1))
 
@@ -72,35 +72,35 @@ def connection(side_by_side: SideBySide) -> PairedConnection:
 
 @pytest.fixture
 def group() -> str:
-    """A group that nobody had before."""
+    """A new group id."""
     return f"group-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture
 def topic(connection: PairedConnection) -> str:
-    """A topic with two partitions that both servers have, and that both show already."""
+    """A topic with two partitions on both servers, visible in their metadata."""
     name = f"topic-{uuid.uuid4().hex[:8]}"
     new = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
     connection.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
-    asked = metadata_values([{"name": name}])
-    wait_until(lambda: connection.ask_uncompared("metadata", 9, **asked), _shows_topic, "the new topic")
+    request = metadata_values([{"name": name}])
+    wait_until(lambda: connection.ask_uncompared("metadata", 9, **request), _shows_topic, "the new topic")
     return name
 
 
 def _shows_topic(metadata: PairedValue) -> bool:
     topics = [topic for answer in (metadata.ours, metadata.theirs) for topic in answer["topics"]]
-    parts = [part for topic in topics for part in topic["partitions"]]
-    return [topic["error_code"] for topic in topics] == ["NONE"] * 2 and {part["error_code"] for part in parts} == {
-        "NONE"
-    }
+    partitions = [partition for topic in topics for partition in topic["partitions"]]
+    return [topic["error_code"] for topic in topics] == ["NONE"] * 2 and {
+        partition["error_code"] for partition in partitions
+    } == {"NONE"}
 
 
 class TestProtocol:
-    """What comes before any group: versions, unknown requests."""
+    """Requests without a group: versions, coordinators, metadata, unknown requests."""
 
     @versions("api_versions")
     def test_api_versions_of_classic_protocol(self, connection: PairedConnection, version: int) -> None:
-        """We serve every version that Kafka serves, and nothing that Kafka does not have."""
+        """For the classic protocol we serve Kafka's versions. We serve no other version that Kafka does not serve."""
         answer = connection.ask_uncompared(
             "api_versions", version, client_software_name="test", client_software_version="1.0"
         )
@@ -111,11 +111,11 @@ class TestProtocol:
         assert answer.ours["error_code"] == answer.theirs["error_code"] == "NONE"
         assert {key: ours.get(key) for key in APIS} == {key: theirs[key] for key in APIS}
         assert {key: theirs[key] for key in APIS} == {key: (low, high) for key, (_, low, high) in APIS.items()}
-        beyond = {key: (ours[key], theirs.get(key)) for key in ours if not _within(ours[key], theirs.get(key))}
-        assert beyond == {}, "(ours, Kafka's) by key"
+        not_in_kafka = {key: (ours[key], theirs.get(key)) for key in ours if not _within(ours[key], theirs.get(key))}
+        assert not_in_kafka == {}, "(ours, Kafka's) by key"
 
     def test_api_versions_with_unknown_version(self, connection: PairedConnection) -> None:
-        """Answered in version 0 with what would be understood (KIP-511); any other request closes the connection."""
+        """The response is in version 0 and lists the versions (KIP-511). Other requests close the connection."""
         payload = request_header(API_VERSIONS, UNKNOWN_VERSION) + b"\x00"
         answer = connection.send_raw(payload, "api_versions v99", lambda raw: decode("api_versions", 0, raw))
         assert answer.ours["error_code"] == "UNSUPPORTED_VERSION"
@@ -138,13 +138,13 @@ class TestProtocol:
     @versions("find_coordinator")
     @pytest.mark.parametrize("key_type", [0, 2, 9])
     def test_find_coordinator(self, connection: PairedConnection, version: int, key_type: int) -> None:
-        """Every group has a coordinator, unknown and unnamed ones too; 2 are share groups, 9 does not exist."""
+        """Every group id has a coordinator, also an unknown or empty one. Key type 2: share groups; 9: unknown."""
         for keys in (["a", "b"], [""]):
             connection.ask("find_coordinator", version, key=keys[0], key_type=key_type, coordinator_keys=keys)
 
     @versions("metadata")
     def test_metadata_of_unknown_topics(self, connection: PairedConnection, version: int) -> None:
-        """With auto-creation off, an unknown topic and a name that cannot be one."""
+        """Auto-creation is off: an unknown topic and invalid names."""
         topics = [{"name": name, "topic_id": NO_ID} for name in ("never-made", "bad name", "x" * 250)]
         connection.ask("metadata", version, **metadata_values(topics, allow_auto_topic_creation=True))
 
@@ -176,14 +176,14 @@ class TestJoining:
         ids=str,
     )
     def test_invalid_requests(self, connection: PairedConnection, group: str, version: int, changes: Values) -> None:
-        """What a new group refuses. (Whether Kafka then shows an empty group or none is a matter of its timing.)"""
+        """Invalid joins of a new group. (Whether Kafka then has an empty group or none depends on its timing.)"""
         connection.ask("join_group", version, **{**join_values(group), **changes})
 
     @versions("join_group")
     def test_join_sync_heartbeat_leave_of_one_member(
         self, connection: PairedConnection, group: str, version: int
     ) -> None:
-        """Join, sync, beat, rejoin, leave; the group is described at each step."""
+        """Join, sync, heartbeat, rejoin and leave; between these steps the group is described."""
         member = join(connection, group, version)["member_id"]
         describe(connection, group)
         assignments = [{"member_id": member, "assignment": b"everything"}]
@@ -201,7 +201,7 @@ class TestJoining:
     def test_second_member_with_inconsistent_protocol(
         self, connection: PairedConnection, side_by_side: SideBySide, group: str, version: int
     ) -> None:
-        """Another protocol type, or no protocol in common with those who are there."""
+        """Another protocol type, or no protocol in common with the members."""
         only_member(connection, group)
         for changes in ({"protocol_type": "connect"}, {"protocols": [{"name": "alien", "metadata": SUBSCRIPTION}]}):
             side_by_side.connection().ask("join_group", version, **join_values(group, **changes))
@@ -210,11 +210,11 @@ class TestJoining:
     def test_second_member_and_protocol_vote(
         self, connection: PairedConnection, side_by_side: SideBySide, group: str, version: int
     ) -> None:
-        """The first hears of the rebalance with its heartbeat; the vote takes what both can do."""
+        """The first member's heartbeat returns REBALANCE_IN_PROGRESS; the vote selects the common protocol."""
         first = only_member(connection, group)
         other = side_by_side.connection()
-        told = other.ask("join_group", version, **join_values(group))
-        second = told["member_id"]
+        response = other.ask("join_group", version, **join_values(group))
+        second = response["member_id"]
         sticky = [{"name": "sticky", "metadata": SUBSCRIPTION}]
         other.send("join_group", version, **join_values(group, member_id=second, protocols=sticky))
         wait_until(
@@ -233,7 +233,7 @@ class TestJoining:
 
     @versions("sync_group")
     def test_invalid_sync_group(self, connection: PairedConnection, group: str, version: int) -> None:
-        """SyncGroup without a group, without a member, of another generation, of another protocol."""
+        """SyncGroup with an invalid group, member, generation or protocol."""
         connection.ask("sync_group", version, **sync_values(group, "nobody", []))
         connection.ask("sync_group", version, **sync_values("", "nobody", []))
         member = only_member(connection, group)
@@ -249,7 +249,7 @@ class TestJoining:
     def test_static_member_is_replaced(
         self, connection: PairedConnection, side_by_side: SideBySide, group: str, version: int
     ) -> None:
-        """A restart takes the seat over without a rebalance, and the old holder is fenced."""
+        """A restarted member replaces the old one without a rebalance; the old one is fenced."""
         instance_id = {"group_instance_id": "seat"}
         old = only_member(connection, group, "seat")
         new = side_by_side.connection()
@@ -280,7 +280,7 @@ class TestLeaving:
 
     @versions("leave_group")
     def test_leave_group(self, connection: PairedConnection, group: str, version: int) -> None:
-        """Of a group that is not there, of nobody, of a wrong seat, and in the end of the member."""
+        """With an unknown group, member or instance id, and at the end with the member's id."""
         leave(connection, version, group, "nobody")
         leave(connection, version, "", "nobody")
         member = only_member(connection, group)
@@ -300,7 +300,7 @@ class TestOffsets:
     def test_offset_commit_without_group(
         self, connection: PairedConnection, group: str, topic: str, version: int
     ) -> None:
-        """A simple consumer: no member, no generation; partition 9 and the second topic do not exist."""
+        """A simple consumer, without member id and generation. Partition 9 and the second topic do not exist."""
         values = commit_values(group, topic, id_of(connection, topic))
         unknown = {**values["topics"][0], "name": "never-made", "topic_id": uuid.UUID(int=7)}
         connection.ask("offset_commit", version, **{**values, "topics": [*values["topics"], unknown]})
@@ -323,7 +323,7 @@ class TestOffsets:
     def test_invalid_offset_commit(
         self, connection: PairedConnection, group: str, topic: str, version: int, changes: Values
     ) -> None:
-        """To a group that is not there, and to one with a member."""
+        """To an unknown group, and to a group with a member."""
         topic_id = id_of(connection, topic)
         values = {**commit_values(group, topic, topic_id), **changes}
         connection.ask("offset_commit", version, **values)
@@ -336,9 +336,9 @@ class TestOffsets:
     def test_offset_commit_of_member(self, connection: PairedConnection, group: str, topic: str, version: int) -> None:
         topic_id = id_of(connection, topic)
         member = only_member(connection, group)
-        good = {"member_id": member, "generation_id_or_member_epoch": 1}
-        connection.ask("offset_commit", version, **commit_values(group, topic, topic_id, **good))
-        stale = {**good, "generation_id_or_member_epoch": 9}
+        valid = {"member_id": member, "generation_id_or_member_epoch": 1}
+        connection.ask("offset_commit", version, **commit_values(group, topic, topic_id, **valid))
+        stale = {**valid, "generation_id_or_member_epoch": 9}
         connection.ask("offset_commit", version, **commit_values(group, topic, topic_id, **stale))
         fetch_all(connection, group)
 
@@ -346,40 +346,43 @@ class TestOffsets:
     def test_offset_commit_with_too_large_metadata(
         self, connection: PairedConnection, group: str, topic: str, version: int
     ) -> None:
-        """A byte too much in one partition is refused there and does not hurt the other."""
+        """Metadata that is one byte too long is refused for its partition only."""
         values = commit_values(group, topic, id_of(connection, topic))
-        parts = values["topics"][0]["partitions"]
-        parts[0]["committed_metadata"] = "x" * (METADATA_BYTES_MAX + 1)
-        parts[1]["committed_metadata"] = "x" * METADATA_BYTES_MAX
+        partitions = values["topics"][0]["partitions"]
+        partitions[0]["committed_metadata"] = "x" * (METADATA_BYTES_MAX + 1)
+        partitions[1]["committed_metadata"] = "x" * METADATA_BYTES_MAX
         connection.ask("offset_commit", version, **values)
         fetch_all(connection, group)
 
     @versions("offset_fetch")
     def test_offset_fetch(self, connection: PairedConnection, group: str, topic: str, version: int) -> None:
-        """Of an unknown group, of a known one, of one partition, of all, of a topic that is not there."""
-        asked = [{"name": topic, "topic_id": id_of(connection, topic), "partition_indexes": [0, 1, 9]}]
+        """Of an unknown and a known group: some partitions, all partitions, and an unknown topic."""
+        known = [{"name": topic, "topic_id": id_of(connection, topic), "partition_indexes": [0, 1, 9]}]
         unknown = [{"name": "never-made", "topic_id": uuid.UUID(int=7), "partition_indexes": [0]}]
-        shapes = [asked, unknown, []] + ([None] if version >= 2 else [])
-        for each in ("", group):
-            for shape in shapes:
-                connection.ask("offset_fetch", version, **fetch_values(version, each, shape))
+        topic_lists = [known, unknown, []] + ([None] if version >= 2 else [])
+        for group_id in ("", group):
+            for topics in topic_lists:
+                connection.ask("offset_fetch", version, **fetch_values(version, group_id, topics))
         connection.ask("offset_commit", 9, **commit_values(group, topic))
-        for shape in shapes:
-            connection.ask("offset_fetch", version, **fetch_values(version, group, shape))
+        for topics in topic_lists:
+            connection.ask("offset_fetch", version, **fetch_values(version, group, topics))
 
     @versions("offset_fetch", lowest=8)
     def test_offset_fetch_of_several_groups(
         self, connection: PairedConnection, group: str, topic: str, version: int
     ) -> None:
         connection.ask("offset_commit", 9, **commit_values(group, topic))
-        asked = [{"group_id": each, "topics": None, "member_id": None, "member_epoch": -1} for each in (group, "x", "")]
-        connection.ask("offset_fetch", version, groups=asked, require_stable=True)
+        groups = [
+            {"group_id": group_id, "topics": None, "member_id": None, "member_epoch": -1}
+            for group_id in (group, "x", "")
+        ]
+        connection.ask("offset_fetch", version, groups=groups, require_stable=True)
 
     @versions("offset_fetch", lowest=9)
     def test_offset_fetch_with_member_of_consumer_protocol(
         self, connection: PairedConnection, group: str, version: int
     ) -> None:
-        """Member id and epoch belong to KIP-848; a classic group does not look at them."""
+        """Member id and epoch are fields of KIP-848; classic groups ignore them."""
         only_member(connection, group)
         connection.ask("offset_fetch", version, **fetch_values(version, group, [], member_id="nobody", member_epoch=3))
 
@@ -389,13 +392,13 @@ class TestGroups:
 
     @versions("describe_groups")
     def test_describe_groups(self, connection: PairedConnection, group: str, version: int) -> None:
-        """Unknown, unnamed, stable with a static member, and empty."""
-        asked = {"groups": [group, "", "never-made"], "include_authorized_operations": False}
-        connection.ask("describe_groups", version, **asked)
+        """Unknown groups, an empty group id, a stable group with a static member, an empty group."""
+        request = {"groups": [group, "", "never-made"], "include_authorized_operations": False}
+        connection.ask("describe_groups", version, **request)
         member = only_member(connection, group, "seat")
-        connection.ask("describe_groups", version, **asked)
+        connection.ask("describe_groups", version, **request)
         leave(connection, 5, group, member)
-        connection.ask("describe_groups", version, **asked)
+        connection.ask("describe_groups", version, **request)
 
     @versions("describe_groups", lowest=3)
     def test_describe_groups_with_authorized_operations(
@@ -406,7 +409,7 @@ class TestGroups:
 
     @versions("list_groups")
     def test_list_groups(self, connection: PairedConnection, group: str, topic: str, version: int) -> None:
-        """A group with a member and one with offsets only; filters do not look at upper and lower case."""
+        """A group with a member and one with offsets only. The filters are case-insensitive."""
         only_member(connection, group)
         connection.ask("offset_commit", 9, **commit_values(f"{group}-simple", topic))
         for states in ([], ["Stable"], ["stable", "EMPTY"], [" Stable "], ["nonsense"], ["PreparingRebalance", "Dead"]):
@@ -415,17 +418,17 @@ class TestGroups:
 
     @versions("delete_groups")
     def test_delete_groups(self, connection: PairedConnection, group: str, topic: str, version: int) -> None:
-        """Unknown, unnamed, with a member, empty with offsets; then it is gone."""
-        asked = {"groups_names": [group, "", "never-made", f"{group}-simple"]}
-        connection.ask("delete_groups", version, **asked)
+        """Unknown groups, an empty group id, a group with a member, an empty group with offsets, deleted groups."""
+        request = {"groups_names": [group, "", "never-made", f"{group}-simple"]}
+        connection.ask("delete_groups", version, **request)
         member = only_member(connection, group)
         connection.ask("offset_commit", 9, **commit_values(f"{group}-simple", topic))
-        connection.ask("delete_groups", version, **asked)
+        connection.ask("delete_groups", version, **request)
         leave(connection, 5, group, member)
-        connection.ask("delete_groups", version, **asked)
-        for each in (group, f"{group}-simple"):
-            describe(connection, each)
-            fetch_all(connection, each)
+        connection.ask("delete_groups", version, **request)
+        for group_id in (group, f"{group}-simple"):
+            describe(connection, group_id)
+            fetch_all(connection, group_id)
 
 
 def _both_rebalance(answer: PairedValue) -> bool:

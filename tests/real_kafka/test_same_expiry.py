@@ -1,7 +1,7 @@
-"""Old offsets and empty groups go from a real Kafka and from ours in the same way, with sweeps every 0.3 s.
+"""A real Kafka and our server expire the same offsets and groups, with retention scans every 0.3 s.
 
-Nobody can wait for seven days, so offsets with a time of their own (OffsetCommit v2 to v4) are what grows old here.
-That a sweep has been is seen by a group that the next one removes, whatever its age.
+The offsets that expire have a short retention time of their own (OffsetCommit v2 to v4), because the default is seven
+days. To detect a scan, the tests create an empty group, which the next scan removes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .paired_requests import describe, fetch_all, join, leave, metadata_values, 
 from .side_by_side import PairedConnection, PairedValue, SideBySide
 
 CHECK_MS = 300
-OWN_TIME_MS = 500
+RETENTION_TIME_MS = 500
 
 
 @pytest.fixture(scope="module")
 def connection(real_kafka: RealKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PairedConnection]:
-    """To servers of their own. (That there is a real Kafka at all is checked by the fixture that is not used.)"""
+    """A connection to new servers with these settings. ``real_kafka`` is only used to skip without Java."""
     kafka = RealKafka(
         tmp_path_factory.mktemp("kafka"), {**TEST_SETTINGS, "offsets.retention.check.interval.ms": CHECK_MS}
     )
@@ -57,7 +57,7 @@ def create(connection: PairedConnection, topic: str) -> None:
 
 def _has_leader(metadata: PairedValue) -> bool:
     topics = (metadata.ours["topics"][0], metadata.theirs["topics"][0])
-    return [part["error_code"] for topic in topics for part in topic["partitions"]] == ["NONE"] * 2
+    return [partition["error_code"] for topic in topics for partition in topic["partitions"]] == ["NONE"] * 2
 
 
 @pytest.fixture
@@ -66,17 +66,22 @@ def group() -> str:
 
 
 def commit(
-    connection: PairedConnection, group: str, topic: str, member: Any = "", generation: int = -1, own_time: bool = True
+    connection: PairedConnection,
+    group: str,
+    topic: str,
+    member: Any = "",
+    generation: int = -1,
+    has_retention_time: bool = True,
 ) -> None:
-    one = {"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}
+    partition = {"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}
     connection.ask(
         "offset_commit",
         4,
         group_id=group,
         generation_id_or_member_epoch=generation,
         member_id=member,
-        retention_time=OWN_TIME_MS if own_time else -1,
-        topics=[{"name": topic, "partitions": [one]}],
+        retention_time=RETENTION_TIME_MS if has_retention_time else -1,
+        topics=[{"name": topic, "partitions": [partition]}],
     )
 
 
@@ -86,25 +91,27 @@ def subscription(*topics: str) -> bytes:
 
 
 def stable(connection: PairedConnection, group: str, **changes: Any) -> PairedValue:
-    offers = [{"name": "range", "metadata": subscription("t")}]
-    member = join(connection, group, version=3, **{"protocols": offers, **changes})["member_id"]
+    protocols = [{"name": "range", "metadata": subscription("t")}]
+    member = join(connection, group, version=3, **{"protocols": protocols, **changes})["member_id"]
     connection.ask("sync_group", 3, **sync_values(group, member, [{"member_id": member, "assignment": b"all"}]))
     return member
 
 
-def let_sweeps_pass(connection: PairedConnection) -> None:
-    """Until a sweep has begun after what was committed has grown old: an empty group that is made then is gone."""
-    age(connection)
+def wait_for_scan(connection: PairedConnection) -> None:
+    """Wait for a retention scan after the offsets have expired: it removes a new empty group."""
+    wait_for_expiry(connection)
     sentinel = f"sentinel-{uuid.uuid4().hex[:8]}"
     leave(connection, 3, sentinel, stable(connection, sentinel))
-    wait_until(lambda: states(connection, sentinel), lambda found: found == ["Dead", "Dead"], "a sweep")
+    wait_until(lambda: states(connection, sentinel), lambda current: current == ["Dead", "Dead"], "a retention scan")
 
 
-def age(connection: PairedConnection) -> None:
-    """Until an offset that is committed now, with a time of its own, has gone."""
+def wait_for_expiry(connection: PairedConnection) -> None:
+    """Wait until a new offset with a retention time has expired."""
     group = f"clock-{uuid.uuid4().hex[:8]}"
     commit(connection, group, "t")
-    wait_until(lambda: states(connection, group), lambda found: found == ["Dead", "Dead"], "the time of an offset")
+    wait_until(
+        lambda: states(connection, group), lambda current: current == ["Dead", "Dead"], "the expiry of an offset"
+    )
 
 
 def states(connection: PairedConnection, group: str) -> list[str]:
@@ -113,15 +120,15 @@ def states(connection: PairedConnection, group: str) -> list[str]:
 
 
 def compare(connection: PairedConnection, group: str) -> None:
-    let_sweeps_pass(connection)
+    wait_for_scan(connection)
     fetch_all(connection, group)
     describe(connection, group)
 
 
 def test_expiry_in_simple_group(connection: PairedConnection, group: str) -> None:
-    """What has its own time goes, the rest stays, and the group with it."""
+    """Offsets with a retention time expire; the others and the group remain."""
     commit(connection, group, "t")
-    commit(connection, group, "u", own_time=False)
+    commit(connection, group, "u", has_retention_time=False)
     compare(connection, group)
 
 
@@ -149,27 +156,27 @@ def test_expiry_with_members_of_other_protocol_type(connection: PairedConnection
 
 
 def test_expiry_in_emptied_group(connection: PairedConnection, group: str) -> None:
-    """Its offsets are young by the group's age, but for those with their own time."""
+    """The default retention has just begun; only offsets with a retention time expire."""
     member = stable(connection, group)
-    commit(connection, group, "t", member, 1, own_time=False)
+    commit(connection, group, "t", member, 1, has_retention_time=False)
     commit(connection, group, "u", member, 1)
     leave(connection, 3, group, member)
     compare(connection, group)
 
 
 def test_expiry_in_completing_rebalance(connection: PairedConnection, group: str) -> None:
-    """Nothing goes between two generations."""
+    """Nothing expires during a rebalance."""
     member = stable(connection, group)
     commit(connection, group, "u", member, 1)
-    offers = [{"name": "range", "metadata": subscription("t", "u")}]
-    join(connection, group, version=3, member_id=member, protocols=offers)
+    protocols = [{"name": "range", "metadata": subscription("t", "u")}]
+    join(connection, group, version=3, member_id=member, protocols=protocols)
     compare(connection, group)
     assert states(connection, group) == ["CompletingRebalance"] * 2
 
 
 def test_group_whose_offsets_were_deleted(connection: PairedConnection, group: str) -> None:
-    commit(connection, group, "t", own_time=False)
-    place = [{"name": "t", "partitions": [{"partition_index": 0}]}]
-    connection.ask("offset_delete", 0, group_id=group, topics=place)
+    commit(connection, group, "t", has_retention_time=False)
+    topics = [{"name": "t", "partitions": [{"partition_index": 0}]}]
+    connection.ask("offset_delete", 0, group_id=group, topics=topics)
     compare(connection, group)
     assert states(connection, group) == ["Dead", "Dead"]

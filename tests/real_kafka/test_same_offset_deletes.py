@@ -1,4 +1,4 @@
-"""OffsetDelete to our server and to a real Kafka: the answers and what is left afterwards have to be the same."""
+"""OffsetDelete on our server and on a real Kafka: the responses and the remaining offsets must be equal."""
 
 from __future__ import annotations
 
@@ -25,28 +25,32 @@ def group() -> str:
 
 @pytest.fixture
 def topic(connection: PairedConnection) -> str:
-    """A topic with two partitions that both servers have and show."""
+    """A topic with two partitions on both servers, visible in their metadata."""
     name = f"topic-{uuid.uuid4().hex[:8]}"
     new = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
     connection.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
     wait_until(
         lambda: connection.ask_uncompared("metadata", 9, **metadata_values([{"name": name}])),
-        _is_there,
+        _is_visible,
         "the new topic",
     )
     return name
 
 
-def _is_there(metadata: PairedValue) -> bool:
+def _is_visible(metadata: PairedValue) -> bool:
     codes = [
-        part["error_code"] for side in (metadata.ours, metadata.theirs) for part in side["topics"][0]["partitions"]
+        partition["error_code"]
+        for side in (metadata.ours, metadata.theirs)
+        for partition in side["topics"][0]["partitions"]
     ]
     return codes == ["NONE"] * 4
 
 
 def delete(connection: PairedConnection, group: str, *topics: tuple[str, list[int]]) -> PairedValue:
-    asked = [{"name": name, "partitions": [{"partition_index": one} for one in parts]} for name, parts in topics]
-    return connection.ask("offset_delete", 0, group_id=group, topics=asked)
+    request_topics = [
+        {"name": name, "partitions": [{"partition_index": index} for index in indexes]} for name, indexes in topics
+    ]
+    return connection.ask("offset_delete", 0, group_id=group, topics=request_topics)
 
 
 def subscription(*topics: str) -> bytes:
@@ -67,7 +71,7 @@ def test_offset_delete_in_unknown_group(connection: PairedConnection, topic: str
 
 
 def test_offset_delete_in_simple_group(connection: PairedConnection, group: str, topic: str) -> None:
-    """What has an offset, what has none, what does not exist, and the same twice."""
+    """Partitions with and without offsets, unknown and repeated partitions."""
     connection.ask("offset_commit", 8, **commit_values(group, topic))
     delete(connection, group)
     delete(connection, group, ("never-made", [0]))
@@ -80,7 +84,7 @@ def test_offset_delete_in_simple_group(connection: PairedConnection, group: str,
 
 
 def test_offset_delete_in_group_of_consumers(connection: PairedConnection, group: str, topic: str) -> None:
-    """What its members subscribe to is needed; everything else is not, and nothing when they have gone."""
+    """Offsets of topics with a subscription are protected until the members have left."""
     connection.ask("offset_commit", 8, **commit_values(group, topic))
     member = stable(connection, group, protocols=[{"name": "range", "metadata": subscription("another", topic)}])
     delete(connection, group, (topic, [0, 9]))
@@ -102,8 +106,8 @@ def test_offset_delete_in_group_of_other_protocol_type(
     connection: PairedConnection, group: str, topic: str, protocol_type: str
 ) -> None:
     connection.ask("offset_commit", 8, **commit_values(group, topic))
-    offers = [{"name": "range", "metadata": b"of no consumer"}]
-    member = stable(connection, group, protocol_type=protocol_type, protocols=offers)
+    protocols = [{"name": "range", "metadata": b"of no consumer"}]
+    member = stable(connection, group, protocol_type=protocol_type, protocols=protocols)
     delete(connection, group)
     delete(connection, group, (topic, [0]), ("never-made", [0]))
     leave(connection, 3, group, member)
@@ -112,9 +116,9 @@ def test_offset_delete_in_group_of_other_protocol_type(
 
 
 def test_offset_delete_after_topic_deletion(connection: PairedConnection, group: str, topic: str) -> None:
-    """They go by themselves; the group stays until the next sweep."""
+    """The server deletes the offsets; the group remains until the next retention scan."""
     connection.ask("offset_commit", 9, **commit_values(group, topic))
     connection.ask("delete_topics", 5, topic_names=[topic], timeout=30_000)
-    whole = fetch_values(9, group, None)
-    connection.ask_until(lambda answer: not answer["groups"][0]["topics"], "offset_fetch", 9, **whole)
+    request = fetch_values(9, group, None)
+    connection.ask_until(lambda answer: not answer["groups"][0]["topics"], "offset_fetch", 9, **request)
     connection.ask("describe_groups", 5, groups=[group], include_authorized_operations=False)

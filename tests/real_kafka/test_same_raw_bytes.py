@@ -1,7 +1,7 @@
-"""Refusals, byte for byte: what a decoded answer does not show, such as how null, empty and absent are written.
+"""Error responses, compared byte by byte: a decoded response does not show, for example, the encoding of null.
 
-The same scripts as ``conformance`` plays go to both servers at once. Ids of members, topics and producers, the group's
-name and the port have the same lengths on both sides and are made the same; everything else is compared as it came.
+Both servers play the same script of ``conformance``. Ids of members, topics and producers, group ids and the port are
+replaced by common values; their lengths are equal on both servers. All other bytes are compared.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .test_same_bytes import APIS
 
 MEMBER_ID = re.compile(rb"[A-Za-z]*-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 VERSIONS = {name: (low, high) for name, low, high in APIS.values()} | {"offset_delete": (0, 0)}
-GIVES_PRODUCERS = frozenset({"init_producer_id", "end_txn"})
-FROM_A_HASH_MAP = frozenset({"join_group", "describe_groups", "delete_groups"})
+APIS_WITH_PRODUCER_ID = frozenset({"init_producer_id", "end_txn"})
+UNORDERED_APIS = frozenset({"join_group", "describe_groups", "delete_groups"})
 STAGES: Mapping[str, list[Step]] = {
     "absent": [],
     "static": pair({"group_instance_id": "a"}, {"group_instance_id": "b"}),
@@ -36,7 +36,7 @@ STAGES: Mapping[str, list[Step]] = {
 
 
 class RawPlay(Play):
-    """Keeps what came, as bytes that are the same wherever they come from."""
+    """Stores the bytes of the responses, without ids that differ between servers."""
 
     def __init__(self, server: KafkaServer, port: int) -> None:
         super().__init__(server)
@@ -44,18 +44,18 @@ class RawPlay(Play):
         self._port = struct.pack(">i", port)
         self._group = str(self.names.to_request("$group")).encode()
 
-    def _decode(self, asked: PendingRequest, payload: bytes) -> dict[str, Any]:
-        answer = super()._decode(asked, payload)
-        self.came[asked.number] = self._masked(asked.api, payload, answer)
-        return answer
+    def _decode(self, request: PendingRequest, payload: bytes) -> dict[str, Any]:
+        response = super()._decode(request, payload)
+        self.came[request.number] = self._masked(request.api, payload, response)
+        return response
 
-    def _masked(self, api: str, payload: bytes, answer: Mapping[str, Any]) -> bytes:
+    def _masked(self, api: str, payload: bytes, response: Mapping[str, Any]) -> bytes:
         masked = MEMBER_ID.sub(b"<member>", payload).replace(self._group, b"<group>").replace(self._port, b"PORT")
         for topic_id in self.server.topics.values():
             masked = masked.replace(topic_id.bytes, b"<the topic's id>")
-        if api in GIVES_PRODUCERS and answer.get("producer_id", -1) >= 0:
-            masked = masked.replace(struct.pack(">q", answer["producer_id"]), b"producer")
-        return bytes(sorted(masked)) if api in FROM_A_HASH_MAP else masked
+        if api in APIS_WITH_PRODUCER_ID and response.get("producer_id", -1) >= 0:
+            masked = masked.replace(struct.pack(">q", response["producer_id"]), b"producer")
+        return bytes(sorted(masked)) if api in UNORDERED_APIS else masked
 
 
 async def play(address: Address, topics: dict[str, UUID], script: list[Step]) -> dict[int, bytes]:
@@ -76,11 +76,12 @@ def test_invalid_raw_requests(real_kafka: RealKafka, our_address: Address, stage
     topics = [prepare_broker(*address) for address in addresses]
 
     async def both() -> list[dict[int, bytes]]:
-        return await asyncio.gather(*(play(*one, script) for one in zip(addresses, topics, strict=True)))
+        return await asyncio.gather(*(play(*arguments, script) for arguments in zip(addresses, topics, strict=True)))
 
     ours, theirs = asyncio.run(both())
-    assert len(theirs) >= len(script) - 1, "hardly anything is parked"
-    differ = {number for number in range(len(script)) if ours.get(number) != theirs.get(number)}
-    assert not differ, "\n".join(
-        f"{script[at]}\n    ours    {ours.get(at)!r}\n    Kafka's {theirs.get(at)!r}" for at in sorted(differ)[:5]
+    assert len(theirs) >= len(script) - 1, "too few responses"
+    differences = {number for number in range(len(script)) if ours.get(number) != theirs.get(number)}
+    assert not differences, "\n".join(
+        f"{script[number]}\n    ours    {ours.get(number)!r}\n    Kafka's {theirs.get(number)!r}"
+        for number in sorted(differences)[:5]
     )

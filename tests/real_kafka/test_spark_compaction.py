@@ -1,4 +1,4 @@
-"""What Spark has compacted, in Kafka's hands; and Kafka's own cleaner beside ours, on the same log."""
+"""Kafka starts on a log that Spark has compacted; Kafka's cleaner and ours keep the same records of one log."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.usefixtures("kafka_jars")
 
 
 def generated(folder: Path) -> Path:
-    """A log of many segments with transactions, some of them aborted, and tombstones. Groups have no members in it."""
+    """Generate a log of many segments with transactions (some aborted) and tombstones, without group members."""
     root = folder / "generated"
     shape = LogShape(20_000, PARTITIONS, groups=80, segment_bytes=100_000, transaction_rate=0.05, death_rate=0.02)
     write_log(root, shape._replace(group_record_rate=0.0), seed=11)
@@ -58,7 +58,7 @@ def generated(folder: Path) -> Path:
 
 
 def kafka_with_topics(folder: Path, settings: dict[str, object]) -> RealKafka:
-    """One that has made its topics and is stopped."""
+    """Return a stopped Kafka with its internal topics."""
     stopped = stopped_kafka(folder)
     assert stopped.data.is_dir()
     return RealKafka(folder, settings)
@@ -69,13 +69,13 @@ def folders(data: Path) -> list[Path]:
 
 
 def closed_ends(data: Path) -> dict[int, int]:
-    """Where the open segment of each partition begins."""
+    """Return the first offset of the active segment, by partition."""
     return {number: log_files(Disk(), folder).files[-1].base for number, folder in enumerate(folders(data))}
 
 
 def live(folder: Path, end: int) -> Live:
-    """The keys that live below an offset, by a replay: which record is theirs, and its value."""
-    found: dict[bytes, tuple[int, bytes | None]] = {}
+    """Replay the records below an offset; return the offset and value of the newest record of each live key."""
+    newest: dict[bytes, tuple[int, bytes | None]] = {}
     pending: dict[int, list[tuple[bytes, int, bytes | None]]] = {}
     for batch in batches(folder):
         for offset, _, key, value in batch.records():
@@ -90,8 +90,12 @@ def live(folder: Path, end: int) -> Live:
                 continue
             else:
                 records = [(key, offset, value)]
-            found.update((name, (at, what)) for name, at, what in records if at > found.get(name, (-1, None))[0])
-    return {key: (at, value) for key, (at, value) in found.items() if value is not None}
+            newest.update(
+                (name, (record_offset, value))
+                for name, record_offset, value in records
+                if record_offset > newest.get(name, (-1, None))[0]
+            )
+    return {key: (record_offset, value) for key, (record_offset, value) in newest.items() if value is not None}
 
 
 def batches(folder: Path) -> Iterator[Batch]:
@@ -104,7 +108,7 @@ def count(folder: Path, end: int) -> int:
 
 
 def cleaned_to(kafka: Path) -> dict[int, int]:
-    """Kafka's note of how far its cleaner is."""
+    """Return the cleaner's progress from Kafka's checkpoint file."""
     path = kafka / "cleaner-offset-checkpoint"
     lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
     return {int(line[1]): int(line[2]) for line in lines if len(line) == 3 and line[0] == TOPIC}
@@ -113,9 +117,9 @@ def cleaned_to(kafka: Path) -> dict[int, int]:
 def test_kafka_starts_on_log_compacted_by_spark(
     spark: SparkSession, kafka_jars: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Beside a running server. Kafka's tool prints every file without a complaint, Kafka tells what we told before."""
-    data, told = filled_data(tmp_path, "--spark")
-    # What is in the partitions' files at that moment depends on when the server has laid it in.
+    """Kafka's tool reads every file without errors, and Kafka serves the offsets that our server had served."""
+    data, offset_rows = filled_data(tmp_path, "--spark")
+    # The number of partitions depends on the time when the server writes their files.
     assert re.match(r"[2-9] partitions compacted, ", capsys.readouterr().out)
     assert any(newest_manifest(Disk(), folder).generation for folder in folders(data))
     kafka = kafka_with_topics(tmp_path, KEEP_OFFSETS)
@@ -124,21 +128,21 @@ def test_kafka_starts_on_log_compacted_by_spark(
         assert_kafka_reads(kafka_jars, folder)
     kafka.start()
     try:
-        assert table(kafka.bootstrap, tmp_path / "theirs.csv") == told
+        assert table(kafka.bootstrap, tmp_path / "theirs.csv") == offset_rows
     finally:
         kafka.stop()
 
 
 def test_kafka_cleaner_and_spark_compaction_keep_same_records(spark: SparkSession, tmp_path: Path) -> None:
-    """The same keys with the same values, from the same records; and both drop most of the log."""
+    """The same keys have the same records, and both compactions remove most of the log."""
     data = generated(tmp_path)
     ends = closed_ends(data)
     kafka = kafka_with_topics(tmp_path, EAGER_CLEANER)
     assert main(export, "--data", data, "--kafka-dir", kafka.data) == 0
-    assert closed_ends(kafka.data) == ends, "the segments are ours"
+    assert closed_ends(kafka.data) == ends, "exported segments must begin at the same offsets"
     kafka.start()
     try:
-        wait_until(lambda: cleaned_to(kafka.data), lambda found: found == ends, "Kafka's cleaner", DEADLINE_S)
+        wait_until(lambda: cleaned_to(kafka.data), lambda offsets: offsets == ends, "Kafka's cleaner", DEADLINE_S)
     finally:
         kafka.stop()
     original = tmp_path / "original"
@@ -150,10 +154,10 @@ def test_kafka_cleaner_and_spark_compaction_keep_same_records(spark: SparkSessio
         theirs, ours = live(folders(kafka.data)[number], end), live(folders(data)[number], end)
         assert ours == theirs == live(folders(original)[number], end)
         before = count(folders(original)[number], end)
-        kept = count(folders(kafka.data)[number], end)
-        assert len(theirs) <= kept < before / 2
-        # A transaction whose end is in the open segment holds us back, and not Kafka, which has it in memory.
+        kafka_count = count(folders(kafka.data)[number], end)
+        assert len(theirs) <= kafka_count < before / 2
+        # We stop before a transaction whose end is in the active segment; Kafka does not, as it has the end in memory.
         if newest_manifest(Disk(), folders(data)[number]).clean_end == end:
             compared += 1
-            assert count(folders(data)[number], end) <= kept + 2
+            assert count(folders(data)[number], end) <= kafka_count + 2
     assert compared > PARTITIONS / 2

@@ -1,6 +1,6 @@
-"""Transactions beside a real Kafka: the same requests to both, and our log read by Kafka's own tool.
+"""Transactions compared with a real Kafka: the same requests to both, and our log read by Kafka's tools.
 
-Answers that say CONCURRENT_TRANSACTIONS are asked for again at both: how long markers take is nobody's promise.
+Requests are repeated while the error is CONCURRENT_TRANSACTIONS, because the time to write markers is unspecified.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOBODY = {"producer_id": -1, "producer_epoch": -1}
 FIRST, LAST = 0, 5
 
 
-class Cast:
+class PairedTransaction:
     """One transactional id on both sides, with a topic of two partitions and a group."""
 
     def __init__(self, connection: PairedConnection) -> None:
@@ -37,46 +37,46 @@ class Cast:
         new = {"name": self.topic, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
         connection.ask("create_topics", 4, topics=[new], timeout=30_000, validate_only=False)
         connection.ask_until(_shows_topic, "metadata", 9, **metadata_values([{"name": self.topic}]))
-        self.ask("find_coordinator", 3, key=self.name, key_type=1)  # Kafka makes its topic now
+        self.ask("find_coordinator", 3, key=self.name, key_type=1)  # Kafka creates __transaction_state now
         self.init()
 
     def ask(self, name: str, version: int, **values: Any) -> PairedValue:
-        """Both answers, of each side when it is not busy with the transaction before; they must be the same."""
+        """Return both responses after the previous transaction is complete; they must be equal."""
         return self.connection.ask_until(_is_settled, name, version, **values)
 
     def init(self, version: int = 4, **values: Any) -> None:
-        asked = {"transactional_id": self.name, "transaction_timeout": 60_000, **NOBODY, **values}
-        answer = self.ask("init_producer_id", version, **asked)
+        request = {"transactional_id": self.name, "transaction_timeout": 60_000, **NOBODY, **values}
+        answer = self.ask("init_producer_id", version, **request)
         self.producer = {"producer_id": answer["producer_id"], "producer_epoch": answer["producer_epoch"]}
 
     def add_offsets(self, version: int = 3, **values: Any) -> PairedValue:
-        asked = {"transactional_id": self.name, "group_id": self.group, **self.producer, **values}
-        return self.ask("add_offsets_to_txn", version, **asked)
+        request = {"transactional_id": self.name, "group_id": self.group, **self.producer, **values}
+        return self.ask("add_offsets_to_txn", version, **request)
 
     def commit_offsets(self, version: int = 3, offset: int = 5, partition: int = 0, **values: Any) -> PairedValue:
-        part = {"partition_index": partition, "committed_offset": offset, "committed_leader_epoch": -1}
-        asked = {
+        partition_fields = {"partition_index": partition, "committed_offset": offset, "committed_leader_epoch": -1}
+        request = {
             "transactional_id": self.name,
             "group_id": self.group,
             "generation_id": -1,
             "member_id": "",
             "group_instance_id": None,
-            "topics": [{"name": self.topic, "partitions": [{**part, "committed_metadata": "m"}]}],
+            "topics": [{"name": self.topic, "partitions": [{**partition_fields, "committed_metadata": "m"}]}],
             **self.producer,
         }
-        return self.ask("txn_offset_commit", version, **{**asked, **values})
+        return self.ask("txn_offset_commit", version, **{**request, **values})
 
     def add_partitions(self, version: int = 3, *partitions: int, **values: Any) -> PairedValue:
-        of = {"transactional_id": self.name, **self.producer, **values}
+        fields = {"transactional_id": self.name, **self.producer, **values}
         topics = values.get("topics", [{"name": self.topic, "partitions": list(partitions)}])
-        asked = {f"v3_and_below_{field}": value for field, value in of.items()}
-        asked |= {"v3_and_below_topics": topics}
-        asked |= {"transactions": [{"verify_only": False, **of, "topics": topics}]}
-        return self.ask("add_partitions_to_txn", version, **asked)
+        request = {f"v3_and_below_{field}": value for field, value in fields.items()}
+        request |= {"v3_and_below_topics": topics}
+        request |= {"transactions": [{"verify_only": False, **fields, "topics": topics}]}
+        return self.ask("add_partitions_to_txn", version, **request)
 
     def end(self, version: int = 3, committed: bool = True, **values: Any) -> PairedValue:
-        asked = {"transactional_id": self.name, "committed": committed, **self.producer, **values}
-        return self.ask("end_txn", version, **asked)
+        request = {"transactional_id": self.name, "committed": committed, **self.producer, **values}
+        return self.ask("end_txn", version, **request)
 
     def fetch(self, stable: bool = True) -> PairedValue:
         topics = [{"name": self.topic, "partition_indexes": [0]}]
@@ -84,8 +84,8 @@ class Cast:
 
     def fetch_when_stable(self) -> PairedValue:
         topics = [{"name": self.topic, "partition_indexes": [0]}]
-        asked = {"group_id": self.group, "topics": topics, "require_stable": True}
-        return self.connection.ask_until(lambda answer: "UNSTABLE" not in str(answer), "offset_fetch", 7, **asked)
+        request = {"group_id": self.group, "topics": topics, "require_stable": True}
+        return self.connection.ask_until(lambda answer: "UNSTABLE" not in str(answer), "offset_fetch", 7, **request)
 
     def bumped(self) -> dict[str, Any]:
         """The producer with the next epoch."""
@@ -94,8 +94,8 @@ class Cast:
 
 
 def _shows_topic(metadata: Answer) -> bool:
-    """Kafka shows a new topic a moment later, one partition after the other."""
-    codes = [part["error_code"] for topic in metadata["topics"] for part in (topic, *topic["partitions"])]
+    """Kafka shows a new topic after some time, one partition after the other."""
+    codes = [item["error_code"] for topic in metadata["topics"] for item in (topic, *topic["partitions"])]
     return codes == ["NONE"] * 3
 
 
@@ -104,145 +104,147 @@ def _is_settled(answer: Answer) -> bool:
 
 
 @pytest.fixture
-def cast(side_by_side: SideBySide) -> Cast:
-    return Cast(side_by_side.connection())
+def cast(side_by_side: SideBySide) -> PairedTransaction:
+    return PairedTransaction(side_by_side.connection())
 
 
 each_version = pytest.mark.parametrize("version", range(FIRST, LAST + 1))
 
 
 @each_version
-def test_whole_transaction(cast: Cast, version: int) -> None:
+def test_whole_transaction(transaction: PairedTransaction, version: int) -> None:
     for committed in (True, False, True):
         if version < LAST:
-            cast.add_offsets(min(version, 4))
-        cast.commit_offsets(version)
-        cast.fetch()
-        cast.fetch(stable=False)
-        cast.end(version, committed)
-        cast.fetch_when_stable()
+            transaction.add_offsets(min(version, 4))
+        transaction.commit_offsets(version)
+        transaction.fetch()
+        transaction.fetch(stable=False)
+        transaction.end(version, committed)
+        transaction.fetch_when_stable()
         if version >= LAST:
-            cast.producer = cast.bumped()
+            transaction.producer = transaction.bumped()
 
 
 @each_version
-def test_txn_offset_commit_without_transaction(cast: Cast, version: int) -> None:
-    cast.commit_offsets(version)
-    cast.end(3, committed=False)
+def test_txn_offset_commit_without_transaction(transaction: PairedTransaction, version: int) -> None:
+    transaction.commit_offsets(version)
+    transaction.end(3, committed=False)
 
 
 @each_version
 @pytest.mark.parametrize("committed", [True, False])
-def test_repeated_end_txn_and_end_txn_without_begin(cast: Cast, version: int, committed: bool) -> None:
-    cast.end(version, committed)
-    cast.init()
-    cast.add_partitions(3, 0)
-    first: dict[str, Any] = dict(cast.producer)
-    cast.end(version, committed)
-    cast.producer = first
+def test_repeated_end_txn_and_end_txn_without_begin(
+    transaction: PairedTransaction, version: int, committed: bool
+) -> None:
+    transaction.end(version, committed)
+    transaction.init()
+    transaction.add_partitions(3, 0)
+    first: dict[str, Any] = dict(transaction.producer)
+    transaction.end(version, committed)
+    transaction.producer = first
     for again in (committed, not committed):
-        cast.end(version, again)
-    cast.init()
-    cast.end(version, committed, **first)
+        transaction.end(version, again)
+    transaction.init()
+    transaction.end(version, committed, **first)
 
 
 @each_version
-def test_fenced_and_unknown_producers(cast: Cast, version: int) -> None:
-    """An old epoch, a later one, another producer's id, an id that nobody has, and none."""
-    old: dict[str, Any] = dict(cast.producer)
-    cast.init()
-    later, stranger = cast.bumped(), {**cast.producer, "producer_id": 10**12}
-    for values in (old, later, stranger, {"transactional_id": "nobody"}, {"transactional_id": ""}):
-        cast.add_offsets(min(version, 4), **values)
-        cast.commit_offsets(version, **values)
-        cast.add_partitions(version, 0, **values)
-        cast.end(version, **values)
-    for known in (old, later, stranger):
-        cast.init(version=max(version, 3), **known)
+def test_fenced_and_unknown_producers(transaction: PairedTransaction, version: int) -> None:
+    """An old and a later epoch, an unknown producer id, an unknown and an empty transactional id."""
+    old: dict[str, Any] = dict(transaction.producer)
+    transaction.init()
+    later, unknown = transaction.bumped(), {**transaction.producer, "producer_id": 10**12}
+    for values in (old, later, unknown, {"transactional_id": "nobody"}, {"transactional_id": ""}):
+        transaction.add_offsets(min(version, 4), **values)
+        transaction.commit_offsets(version, **values)
+        transaction.add_partitions(version, 0, **values)
+        transaction.end(version, **values)
+    for producer in (old, later, unknown):
+        transaction.init(version=max(version, 3), **producer)
 
 
-def test_invalid_init_producer_id(cast: Cast) -> None:
+def test_invalid_init_producer_id(transaction: PairedTransaction) -> None:
     for timeout in (0, -1, 900_001):
-        cast.init(transaction_timeout=timeout)
+        transaction.init(transaction_timeout=timeout)
     for values in ({"transactional_id": ""}, {"producer_id": 5}, {"producer_epoch": 5}):
-        cast.init(**values)
+        transaction.init(**values)
 
 
-def test_producer_after_error(cast: Cast) -> None:
-    """KIP-360: the same request twice is answered alike, also after a transaction that was aborted for it."""
-    first: dict[str, Any] = dict(cast.producer)
+def test_producer_after_error(transaction: PairedTransaction) -> None:
+    """KIP-360: a repeated request has the same response, also if the first one has aborted a transaction."""
+    first: dict[str, Any] = dict(transaction.producer)
     for _ in range(2):
-        cast.init(**first)
-    second: dict[str, Any] = dict(cast.producer)
-    cast.add_partitions(3, 0)
+        transaction.init(**first)
+    second: dict[str, Any] = dict(transaction.producer)
+    transaction.add_partitions(3, 0)
     for _ in range(2):
-        cast.init(**second)
-    cast.init(**first)
+        transaction.init(**second)
+    transaction.init(**first)
 
 
 @each_version
-def test_add_partitions_to_txn_with_invalid_partitions(cast: Cast, version: int) -> None:
-    cast.add_partitions(version, 0, 1)
-    cast.add_partitions(version, 0, 9)
-    cast.add_partitions(version, 0, topics=[{"name": "nowhere", "partitions": [0]}])
-    cast.add_partitions(version, topics=[{"name": cast.topic, "partitions": []}])
+def test_add_partitions_to_txn_with_invalid_partitions(transaction: PairedTransaction, version: int) -> None:
+    transaction.add_partitions(version, 0, 1)
+    transaction.add_partitions(version, 0, 9)
+    transaction.add_partitions(version, 0, topics=[{"name": "nowhere", "partitions": [0]}])
+    transaction.add_partitions(version, topics=[{"name": transaction.topic, "partitions": []}])
     if version < 4:
-        cast.add_partitions(version, 0, topics=[{"name": "__consumer_offsets", "partitions": [0]}])
+        transaction.add_partitions(version, 0, topics=[{"name": "__consumer_offsets", "partitions": [0]}])
 
 
 @each_version
-def test_txn_offset_commit_refused_by_group(cast: Cast, version: int) -> None:
-    cast.add_offsets()
+def test_txn_offset_commit_refused_by_group(transaction: PairedTransaction, version: int) -> None:
+    transaction.add_offsets()
     if version >= 3:
-        cast.commit_offsets(version, generation_id=3, member_id="stranger")
-    cast.commit_offsets(version, partition=9)
-    cast.commit_offsets(version, group_id="")
-    cast.commit_offsets(version)
+        transaction.commit_offsets(version, generation_id=3, member_id="stranger")
+    transaction.commit_offsets(version, partition=9)
+    transaction.commit_offsets(version, group_id="")
+    transaction.commit_offsets(version)
     if version >= 3:
-        cast.commit_offsets(version, generation_id=3, member_id="stranger")
-        cast.commit_offsets(version, member_id="stranger")
-        cast.commit_offsets(version, group_instance_id="seat")
-    cast.end(3)
-    cast.fetch_when_stable()
+        transaction.commit_offsets(version, generation_id=3, member_id="stranger")
+        transaction.commit_offsets(version, member_id="stranger")
+        transaction.commit_offsets(version, group_instance_id="seat")
+    transaction.end(3)
+    transaction.fetch_when_stable()
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_offset_commit_during_transaction(cast: Cast, committed: bool) -> None:
-    cast.add_offsets()
-    cast.commit_offsets(offset=50)
-    part = {"partition_index": 0, "committed_offset": 60, "committed_leader_epoch": -1, "committed_metadata": ""}
-    cast.connection.ask(
+def test_offset_commit_during_transaction(transaction: PairedTransaction, committed: bool) -> None:
+    transaction.add_offsets()
+    transaction.commit_offsets(offset=50)
+    partition = {"partition_index": 0, "committed_offset": 60, "committed_leader_epoch": -1, "committed_metadata": ""}
+    transaction.connection.ask(
         "offset_commit",
         8,
-        group_id=cast.group,
+        group_id=transaction.group,
         generation_id_or_member_epoch=-1,
         member_id="",
         group_instance_id=None,
-        topics=[{"name": cast.topic, "partitions": [part]}],
+        topics=[{"name": transaction.topic, "partitions": [partition]}],
     )
-    cast.fetch()
-    cast.fetch(stable=False)
-    cast.end(committed=committed)
-    cast.fetch_when_stable()
+    transaction.fetch()
+    transaction.fetch(stable=False)
+    transaction.end(committed=committed)
+    transaction.fetch_when_stable()
 
 
-def test_delete_groups_during_transaction(cast: Cast) -> None:
-    cast.add_offsets()
-    cast.commit_offsets()
-    cast.connection.ask("delete_groups", 2, groups_names=[cast.group])
-    cast.fetch()
-    cast.end()
-    cast.fetch_when_stable()
+def test_delete_groups_during_transaction(transaction: PairedTransaction) -> None:
+    transaction.add_offsets()
+    transaction.commit_offsets()
+    transaction.connection.ask("delete_groups", 2, groups_names=[transaction.group])
+    transaction.fetch()
+    transaction.end()
+    transaction.fetch_when_stable()
 
 
-# Kafka's own tool reads our log --------------------------------------------------------------------------------------
+# Kafka's tools read our log -----------------------------------------------------------------------------------------
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 
 
 @pytest.fixture
 def our_data(tmp_path: Path) -> Iterator[Path]:
-    """The data folder of a stopped server of ours that a transaction was committed and one aborted on."""
+    """The data folder of our stopped server, after one committed and one aborted transaction."""
     with ServerProcess(tmp_path, options=("--topic", "t:1")) as server:
         with Wire(server.host, server.port) as wire:
             run_transactions(wire)
@@ -258,25 +260,32 @@ def run_transactions(wire: Wire) -> None:
             name,
         )
 
-    given = ask("init_producer_id", 4, transaction_timeout=60_000, **NOBODY)
-    producer = {name: given[name] for name in NOBODY}
+    response = ask("init_producer_id", 4, transaction_timeout=60_000, **NOBODY)
+    producer = {name: response[name] for name in NOBODY}
     for committed in (True, False):
         ask("add_offsets_to_txn", 3, group_id="g", **producer)
-        part = {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": ""}
-        topics = [{"name": "t", "partitions": [part]}]
+        partition = {
+            "partition_index": 0,
+            "committed_offset": 5,
+            "committed_leader_epoch": -1,
+            "committed_metadata": "",
+        }
+        topics = [{"name": "t", "partitions": [partition]}]
         member = {"generation_id": -1, "member_id": "", "group_instance_id": None}
         ask("txn_offset_commit", 3, group_id="g", topics=topics, **member, **producer)
         assert ask("end_txn", 3, committed=committed, **producer)["error_code"] == "NONE"
-    ask("init_producer_id", 4, transaction_timeout=60_000, **NOBODY)  # answered when all of the above is complete
+    ask(
+        "init_producer_id", 4, transaction_timeout=60_000, **NOBODY
+    )  # its response follows the end of the transactions above
 
 
 def dumped(kafka: RealKafka, decoder: str, folders: list[Path]) -> str:
-    """What Kafka's tool prints of the only partition that has something."""
+    """Return the output of Kafka's DumpLogSegments for the only partition with records."""
     [path] = [path for folder in folders for path in folder.glob("*.log")]
     command = kafka._java(DUMP, decoder, "--print-data-log", "--files", str(path))
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
-    assert "isvalid: false" not in done.stdout and "isvalid: true" in done.stdout
-    return done.stdout
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    assert "isvalid: false" not in result.stdout and "isvalid: true" in result.stdout
+    return result.stdout
 
 
 def test_kafka_tools_read_our_transactions(real_kafka: RealKafka, our_data: Path) -> None:
@@ -295,14 +304,14 @@ def test_kafka_tools_read_our_pending_offsets_and_markers(real_kafka: RealKafka,
     assert re.findall(r'"group":"(\w+)","topic":"(\w+)","partition":(\d)', text) == [("g", "t", "0")] * 2
 
 
-# Kafka's own exactly-once program runs on us --------------------------------------------------------------------------
+# Kafka's exactly-once program with our server -------------------------------------------------------------------------
 
 COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 RECORDS = 100
 
 
 def test_java_copies_each_record_once_with_random_aborts(real_kafka: RealKafka, tmp_path: Path) -> None:
-    """Read, write and send the offsets in a transaction of ten records; some are aborted and done again."""
+    """Copy records and send offsets in transactions of ten records; some are aborted and repeated."""
     with ServerProcess(tmp_path, options=("--topic", "in:1", "--topic", "out:1")) as server:
         values = [str(number).encode() for number in range(RECORDS)]
         producer = Producer({"bootstrap.servers": server.bootstrap})
@@ -321,20 +330,20 @@ def test_java_copies_each_record_once_with_random_aborts(real_kafka: RealKafka, 
         }
         options = [word for name, value in arguments.items() for word in (f"--{name}", value)]
         command = real_kafka._java(COPIER, *options, "--enable-random-aborts", "--use-group-metadata")
-        done = subprocess.run(
+        result = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
         )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
         assert read_committed(server.bootstrap, "out", RECORDS) == values
         with Wire(server.host, server.port) as wire:
             topics = [{"name": "in", "partition_indexes": [0]}]
             answer = wire.ask("offset_fetch", 7, group_id="copier", topics=topics, require_stable=True)
-        [[found]] = [topic["partitions"] for topic in answer["topics"]]
-        assert (found["committed_offset"], found["error_code"]) == (RECORDS, "NONE")
+        [[partition]] = [topic["partitions"] for topic in answer["topics"]]
+        assert (partition["committed_offset"], partition["error_code"]) == (RECORDS, "NONE")
 
 
 def read_committed(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
-    """What a reader of committed records finds in a topic of one partition, to its end."""
+    """Read a topic of one partition to its end with read_committed; return the values."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -244,7 +244,8 @@ def test_compact_without_pyspark_names_extra_to_install(tmp_path: Path) -> None:
     )
     assert completed.returncode == 2
     assert completed.stderr == (
-        "callboard: callboard.spark needs pyspark, which is not installed; install it with: pip install 'callboard[spark]'\n"
+        "callboard: callboard.spark needs pyspark, which is not installed;"
+        " install it with: pip install 'callboard[spark]'\n"
     )
 
 

@@ -12,7 +12,7 @@ from project_paths import ROOT
 
 from callboard.runtime.log.folder import DataFolder
 
-TEST = "tests/spark/test_spark_source.py::"
+TEST = "tests/spark/test_spark_source.py::test_arrow_schema_equals_spark_schema"
 
 
 def environment(path: Path, **variables: str) -> dict[str, str]:

@@ -79,7 +79,7 @@ def test_predicate_that_moves_clock_is_refused() -> None:
 
 @contextmanager
 def default_interrupts() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt, also where the tests were started with SIGINT ignored, as in a background job."""
+    """SIGINT raises KeyboardInterrupt, also if the tests run as a background job, which ignores SIGINT."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""All kinds of random scripts, with their authors and the settings that they need."""
+"""All kinds of random scripts, with the settings of their servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .unusual_values import Strangers
 
 
 class Kind(NamedTuple):
-    """Scripts by one author, on a server with these settings; ``seeds`` are written, most are kept."""
+    """Scripts of one author on a server with these settings. ``seeds``: the number of scripts; some are dropped."""
 
     settings: Settings
     author: type[Author]

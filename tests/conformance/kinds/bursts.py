@@ -1,4 +1,4 @@
-"""Clients that do not wait for answers, and clients that are members of two groups by the same connections."""
+"""Clients that do not wait for responses, and clients that are members of two groups on the same connections."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ GROUPS = ("$group", "$group-2")
 
 
 class Hurried(Steady):
-    """Now and then a client writes several requests at once, on one connection."""
+    """Some steps send several requests in one write, on one connection."""
 
     def __init__(self, seed: int, run: Play) -> None:
         super().__init__(seed, run)
-        self._left = 0  # of the burst
-        self._who = self._clients[0]
-        self._where = ""
+        self._remaining = 0  # requests of the burst
+        self._client = self._clients[0]
+        self._connection = ""
 
     def next_step(self) -> Step | None:
-        if not self._left and self._chance.random() < BURST:
-            self._left = self._chance.randint(2, BURST_MAX)
-            self._who = self._chance.choice(self._clients)
-            self._where = self._line(self._who)
-        if not self._left:
+        if not self._remaining and self._chance.random() < BURST:
+            self._remaining = self._chance.randint(2, BURST_MAX)
+            self._client = self._chance.choice(self._clients)
+            self._connection = self._line(self._client)
+        if not self._remaining:
             return super().next_step()
-        self._left -= 1
-        step = self._note(self._move_of(self._who))
-        step[0] = self._where
-        if self._left:
+        self._remaining -= 1
+        step = self._note(self._move_of(self._client))
+        step[0] = self._connection
+        if self._remaining:
             step.append(MORE)
         return step
 
     def _move_of(self, client: Client) -> Step:
-        """What it would do next if all went well, or anything else."""
+        """Return the next request of a correct client, or any other."""
         if self._chance.random() < 0.4:
             moves = (self.odd_join, self.odd_sync, self.odd_beat, self.odd_commit, self.leave, self.look)
             return self._chance.choice(moves)(client)
@@ -52,15 +52,15 @@ class Hurried(Steady):
 
 
 class Divided(Steady):
-    """Two clients, each a member of two groups: what one group parks holds up the other's requests behind it."""
+    """Two clients, each a member of two groups: a pending request to one group delays later ones to the other."""
 
     ending = (
         *(steps.describe("Z", group) for group in GROUPS),
         *(steps.fetch("Z", group_id=group) for group in GROUPS),
     )
 
-    def _draw_clients(self, chance: Random) -> list[Client]:
-        clients = [Client(name, chance.choice((None, name.lower())), chance) for name in "AABB"]
+    def _draw_clients(self, random: Random) -> list[Client]:
+        clients = [Client(name, random.choice((None, name.lower())), random) for name in "AABB"]
         self._members = {(client.name, GROUPS[number % 2]): client for number, client in enumerate(clients)}
         return clients
 
@@ -81,14 +81,14 @@ class Divided(Steady):
 
 
 def with_group(step: Step, group: str) -> Step:
-    """A step that means another group."""
-    return [*step[:3], *(_moved(values, group) for values in step[3:])]
+    """Return the step with another group id."""
+    return [*step[:3], *(_with_group(values, group) for values in step[3:])]
 
 
-def _moved(value: Any, group: str) -> Any:
-    """A request's values with another group in them."""
+def _with_group(value: Any, group: str) -> Any:
+    """Return a request's values with another group id."""
     if isinstance(value, dict):
-        return {name: _moved(item, group) for name, item in value.items()}
+        return {name: _with_group(item, group) for name, item in value.items()}
     if isinstance(value, list):
-        return [_moved(item, group) for item in value]
+        return [_with_group(item, group) for item in value]
     return group if value == GROUPS[0] else value

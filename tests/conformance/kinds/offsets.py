@@ -1,4 +1,4 @@
-"""Simple consumers and what administrators do with offsets, among members: odd values, many groups in a request."""
+"""Requests of simple consumers and administrators to groups with members: odd values, several groups per request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOUR_MS = 3_600_000
 
 
 class Committers(Steady):
-    """The clients of one group, and people who commit, fetch and delete what lies in three."""
+    """The clients of one group; they also commit, fetch and delete offsets of two other groups."""
 
     ending = (
         steps.describe("Z", "$group", "$group-2", "$group-3"),
@@ -29,31 +29,34 @@ class Committers(Steady):
     # Commits ---------------------------------------------------------------------------------------------------------
 
     def rich_commit(self, client: Client) -> Step:
-        """Of several topics and partitions, some twice, some that do not exist."""
+        """Commit several topics and partitions, with repeated and unknown ones."""
         version = self._version(10, oldest=2)
         group = self._chance.choice(GROUPS)
-        who, seat, generation = "", None, -1
+        member_id, instance_id, generation = "", None, -1
         if group == "$group" and self._chance.random() < 0.5:
-            (who, seat), generation = self._someone(client), self._chance.choice((self._generation(client), -1, -2))
+            (member_id, instance_id), generation = (
+                self._someone(client),
+                self._chance.choice((self._generation(client), -1, -2)),
+            )
         topics = [self._topic() for _ in range(self._chance.choice((0, 1, 1, 2, 3)))]
-        step = steps.commit(self._line(client), who, generation, v=version, group_id=group)
-        step[3].update(topics=topics, group_instance_id=seat if version >= 7 else None)
+        step = steps.commit(self._line(client), member_id, generation, v=version, group_id=group)
+        step[3].update(topics=topics, group_instance_id=instance_id if version >= 7 else None)
         step[3]["retention_time"] = self._chance.choice((-1, -1, HOUR_MS, 10 * HOUR_MS))
         return step
 
     def _topic(self) -> Plain:
         name = self._chance.choice(TOPICS)
-        parts = [self._part() for _ in range(self._chance.choice((0, 1, 1, 2, 3)))]
-        return {"name": name, "topic_id": TOPIC_IDS[name], "partitions": parts}
+        partitions = [self._part() for _ in range(self._chance.choice((0, 1, 1, 2, 3)))]
+        return {"name": name, "topic_id": TOPIC_IDS[name], "partitions": partitions}
 
     def _part(self) -> Plain:
-        chance = self._chance
-        metadata = chance.choice(("", "", None, "note", "x" * METADATA_BYTES_MAX, "é" * (METADATA_BYTES_MAX // 2 + 1)))
+        random = self._chance
+        metadata = random.choice(("", "", None, "note", "x" * METADATA_BYTES_MAX, "é" * (METADATA_BYTES_MAX // 2 + 1)))
         return steps.part(
-            chance.choice((0, 0, 1, 2, 3, -1)),
-            chance.choice((0, chance.randint(1, 99), 2**63 - 1, -1, -5)),
+            random.choice((0, 0, 1, 2, 3, -1)),
+            random.choice((0, random.randint(1, 99), 2**63 - 1, -1, -5)),
             metadata,
-            chance.choice((-1, 0, 5, -2)),
+            random.choice((-1, 0, 5, -2)),
         )
 
     # Fetches ---------------------------------------------------------------------------------------------------------
@@ -68,17 +71,19 @@ class Committers(Steady):
         return [self._line(client), "offset_fetch", version, values]
 
     def _wanted(self, client: Client, version: int) -> Any:
-        who, epoch = self._chance.choice(((None, -1), (None, -1), ("", -1), (client.member_id, client.generation)))
-        asked: list[Any] | None = [
+        member_id, epoch = self._chance.choice(
+            ((None, -1), (None, -1), ("", -1), (client.member_id, client.generation))
+        )
+        topics: list[Any] | None = [
             {"name": name, "topic_id": TOPIC_IDS[name], "partition_indexes": self._indexes()}
             for name in (self._chance.choice(TOPICS) for _ in range(self._chance.choice((0, 1, 2, 3))))
         ]
         if version >= 2 and self._chance.random() < 0.4:
-            asked = None
+            topics = None
         return {
             "group_id": self._chance.choice(GROUPS_TO_ASK),
-            "topics": asked,
-            "member_id": who,
+            "topics": topics,
+            "member_id": member_id,
             "member_epoch": epoch,
         }
 
@@ -89,7 +94,10 @@ class Committers(Steady):
 
     def delete_offsets(self, client: Client) -> Step:
         topics = [
-            {"name": self._chance.choice(TOPICS), "partitions": [{"partition_index": at} for at in self._indexes()]}
+            {
+                "name": self._chance.choice(TOPICS),
+                "partitions": [{"partition_index": index} for index in self._indexes()],
+            }
             for _ in range(self._chance.choice((0, 1, 2, 3)))
         ]
         return [self._line(client), "offset_delete", 0, {"group_id": self._group_to_ask(), "topics": topics}]
@@ -103,8 +111,8 @@ class Committers(Steady):
 
     def list_groups(self, client: Client) -> Step:
         states = (*("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead"), "emPTY", "Assigning", "")
-        kinds = ("classic", "consumer", "Classic", "share", "", "unknown")
-        values = {"states_filter": self._some(states), "types_filter": self._some(kinds)}
+        types = ("classic", "consumer", "Classic", "share", "", "unknown")
+        values = {"states_filter": self._some(states), "types_filter": self._some(types)}
         return [self._line(client), "list_groups", self._version(5, oldest=3), values]
 
     def _group_to_ask(self) -> str:

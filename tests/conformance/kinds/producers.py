@@ -1,7 +1,7 @@
-"""Transactions that commit offsets of a group, between the members' own commits, fetches, deletions and rebalances.
+"""Transactions that commit offsets of a group, mixed with the members' commits, fetches, deletions and rebalances.
 
-Kafka writes markers after it has answered, so a script waits wherever a transaction ends. Members have long timeouts
-here: so many waits would come too near to the short ones.
+Kafka writes markers after the response, so a script waits after the end of each transaction. The members have long
+timeouts, because the sum of these waits is close to the short ones.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ GROUPS = ("$group", "$group", "$group", "$group-2")
 
 
 class Producer:
-    """What one producer knows."""
+    """The state of one producer, taken from the responses that it received."""
 
-    def __init__(self, name: str, chance: Random) -> None:
+    def __init__(self, name: str, random: Random) -> None:
         self.name = name
         self.tx = PRODUCERS[name]
-        self.is_second_kind = chance.random() < 0.4
+        self.is_second_kind = random.random() < 0.4
         self.forget()
 
     def forget(self) -> None:
@@ -40,13 +40,13 @@ class Producer:
         self.begin()
 
     def begin(self) -> None:
-        self.groups: list[str] = []  # that are part of the transaction
+        self.groups: list[str] = []  # in the transaction
         self.has_written = False
 
-    def hear(self, api: str, values: Any, answer: Any) -> None:
-        error = answer.get("error_code")
-        if error == "NONE" and answer.get("producer_id", -1) != -1:
-            self.producer_id, self.epoch = answer["producer_id"], answer["producer_epoch"]
+    def hear(self, api: str, values: Any, response: Any) -> None:
+        error = response.get("error_code")
+        if error == "NONE" and response.get("producer_id", -1) != -1:
+            self.producer_id, self.epoch = response["producer_id"], response["producer_epoch"]
         is_own = values["producer_id"] == self.producer_id and values["producer_epoch"] == self.epoch
         if error in LOST and is_own:
             self.forget()
@@ -57,7 +57,7 @@ class Producer:
 
 
 class Producers(Committers):
-    """Two producers beside the members of a group."""
+    """Two producers and the members of a group."""
 
     timeout_ms = TIMEOUT_MS
 
@@ -67,8 +67,8 @@ class Producers(Committers):
         self._ends = ENDS_MAX
         self._must_wait = False
 
-    def _draw_clients(self, chance: Random) -> list[Client]:
-        clients = super()._draw_clients(chance)[:2]
+    def _draw_clients(self, random: Random) -> list[Client]:
+        clients = super()._draw_clients(random)[:2]
         for client in clients:
             client.session_ms = client.rebalance_ms = LONG_MS
         return clients
@@ -81,11 +81,11 @@ class Producers(Committers):
             return self._note(self.produce())
         return super().next_step()
 
-    def _hear_one(self, name: str, api: str, values: Any, answer: Any) -> None:
-        super()._hear_one(name, api, values, answer)
+    def _hear_one(self, name: str, api: str, values: Any, response: Any) -> None:
+        super()._hear_one(name, api, values, response)
         producer = self._producers.get(name)
         if producer is not None:
-            producer.hear(api, values, answer)
+            producer.hear(api, values, response)
 
     # Moves of producers ----------------------------------------------------------------------------------------------
 
@@ -106,19 +106,19 @@ class Producers(Committers):
         first = FIRST_OF_THE_SECOND_KIND[api]
         return newest if producer.is_second_kind and first else self._version(first - 1 if first else newest)
 
-    def _who(self, producer: Producer, is_odd: bool) -> dict[str, Any]:
-        """Producer id and epoch; now and then another's, or of another time."""
-        who: dict[str, Any] = {"producer": producer.producer_id, "epoch": producer.epoch}
+    def _producer_fields(self, producer: Producer, is_odd: bool) -> dict[str, Any]:
+        """Return a producer id and epoch; if ``is_odd``, mostly wrong, outdated or of the other producer."""
+        fields: dict[str, Any] = {"producer": producer.producer_id, "epoch": producer.epoch}
         if is_odd and self._chance.random() < 0.7:
             other = self._chance.choice(list(self._producers.values()))
-            who = self._chance.choice(
+            fields = self._chance.choice(
                 (
-                    {**who, "epoch": producer.epoch + self._chance.choice((-1, 1))},
+                    {**fields, "epoch": producer.epoch + self._chance.choice((-1, 1))},
                     {"producer": other.producer_id, "epoch": other.epoch},
-                    {**who, "producer": UNKNOWN_PRODUCER},
+                    {**fields, "producer": UNKNOWN_PRODUCER},
                 )
             )
-        return who
+        return fields
 
     def _init(self, producer: Producer, /, **changes: Any) -> Step:
         self._must_wait = bool(producer.groups or producer.has_written)
@@ -129,7 +129,7 @@ class Producers(Committers):
             return self._add(producer, is_odd)
         self._ends -= 1
         self._must_wait = True
-        changes = self._who(producer, is_odd) if self._chance.random() < 0.5 else {}
+        changes = self._producer_fields(producer, is_odd) if self._chance.random() < 0.5 else {}
         step = self._init(producer, **changes)
         step[2] = max(step[2], 3) if changes else step[2]
         self._must_wait = True
@@ -138,35 +138,39 @@ class Producers(Committers):
     def _add(self, producer: Producer, is_odd: bool = False) -> Step:
         version = self._version_of(producer, "add_offsets_to_txn", 4)
         group = self._chance.choice(GROUPS)
-        return add(producer.name, v=version, tx=producer.tx, group=group, **self._who(producer, is_odd))
+        return add(producer.name, v=version, tx=producer.tx, group=group, **self._producer_fields(producer, is_odd))
 
     def _commit_in(self, producer: Producer, is_odd: bool = False) -> Step:
         version = self._version_of(producer, "txn_offset_commit", 5)
         group = self._chance.choice(producer.groups or GROUPS[-1:] if not is_odd else GROUPS)
-        who, seat, generation = "", None, -1
+        member_id, instance_id, generation = "", None, -1
         if version >= 3 and group == "$group" and self._chance.random() < 0.6:
             client = self._chance.choice(self._clients)
-            who, seat, generation = client.member_id, client.seat, client.generation
+            member_id, instance_id, generation = client.member_id, client.seat, client.generation
             if is_odd or self._chance.random() < 0.3:
-                (who, seat), generation = self._someone(client), self._generation(client)
+                (member_id, instance_id), generation = self._someone(client), self._generation(client)
         topics = [self._topic() for _ in range(self._chance.choice((1, 1, 2)))]
         producer.has_written = True
         return txn(
             producer.name,
-            who,
+            member_id,
             generation,
             *topics,
             v=version,
             transactional_id=producer.tx,
             group_id=group,
-            group_instance_id=seat,
-            **self._who_commits(producer, is_odd),
+            group_instance_id=instance_id,
+            **self._committing_producer_fields(producer, is_odd),
         )
 
-    def _who_commits(self, producer: Producer, is_odd: bool) -> dict[str, Any]:
-        """Nobody commits as another producer: Kafka lets it if that one has written there (docs/conformance.md)."""
-        who = self._who(producer, is_odd)
-        return who if who["producer"] in (producer.producer_id, UNKNOWN_PRODUCER) else self._who(producer, False)
+    def _committing_producer_fields(self, producer: Producer, is_odd: bool) -> dict[str, Any]:
+        """Never use the other producer's id: Kafka accepts it after that producer's commit (docs/conformance.md)."""
+        fields = self._producer_fields(producer, is_odd)
+        return (
+            fields
+            if fields["producer"] in (producer.producer_id, UNKNOWN_PRODUCER)
+            else self._producer_fields(producer, False)
+        )
 
     def _end(self, producer: Producer, is_odd: bool = False) -> Step:
         if self._ends <= 0:
@@ -175,7 +179,7 @@ class Producers(Committers):
         self._must_wait = True
         version = self._version_of(producer, "end_txn", 5)
         is_good = self._chance.random() < 0.6
-        return end(producer.name, is_good, v=version, tx=producer.tx, **self._who(producer, is_odd))
+        return end(producer.name, is_good, v=version, tx=producer.tx, **self._producer_fields(producer, is_odd))
 
     odd_moves: Moves = (
         *Committers.odd_moves,
@@ -187,13 +191,13 @@ class Producers(Committers):
 
 
 class Abandoned(Producers):
-    """Transactions that are left open for so long that the coordinator ends them: Kafka looks every ten seconds."""
+    """Transactions that stay open until the coordinator aborts them: Kafka checks every ten seconds."""
 
     timeout_ms = 20_000
     waits_ms = (36_000,)
 
     def next_step(self) -> Step | None:
-        """The wait comes late, when there is something that can be left open."""
+        """Wait in the second half of the script, when transactions may be open."""
         is_time = len(self.script) * 2 > self._count and not self._must_wait
         return self._note(self.wait(self._clients[0])) if is_time and self._waits_left else super().next_step()
 

@@ -1,7 +1,7 @@
-"""The clients that the other kinds begin with: those of ``random_scripts``, with times that are further apart.
+"""The base class of the other kinds: the clients of ``random_scripts``, with larger differences between timeouts.
 
-Nothing here is over within a few seconds of what else may be over, however slowly the steps before it were taken: what
-is short ends in the long wait, once or twice in a row, and not before.
+No two timeouts expire within a few seconds of each other, whatever the duration of the steps before. Short timeouts
+expire only in the long wait, once or twice in a row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WAITS_MS = (2000, 12_000)
 
 
 class Steady(Author):
-    """Waits once for a moment, and once for long."""
+    """Scripts with one short and one long wait."""
 
     waits_ms: tuple[int, ...] = WAITS_MS
 
@@ -30,10 +30,10 @@ class Steady(Author):
             client.rebalance_ms = SHORTER_MS[client.rebalance_ms]
 
     def _join(self, client: Client, member_id: str, offers: Any, **changes: Any) -> Step:
-        """No id that was just given out joins with a seat: that is where we differ (docs/conformance.md)."""
-        seat = changes.get("group_instance_id", client.seat)
-        is_given_out = member_id.startswith(tuple(f"${one.name}" for one in self._clients))
-        return super()._join(client, "" if seat is not None and is_given_out else member_id, offers, **changes)
+        """Join static members without a generated id: there Callboard differs from Kafka (docs/conformance.md)."""
+        instance_id = changes.get("group_instance_id", client.seat)
+        is_new_id = member_id.startswith(tuple(f"${other.name}" for other in self._clients))
+        return super()._join(client, "" if instance_id is not None and is_new_id else member_id, offers, **changes)
 
     def wait(self, client: Client) -> Step:
         if not self._waits_left:

@@ -1,6 +1,6 @@
-"""Groups that wait before their first generation, groups that are full, and offsets that do not last.
+"""Groups with an initial rebalance delay, full groups, and offsets that expire.
 
-Times are far enough from each other that no pace of playing changes what is over after which wait.
+The differences between timeouts are large enough that the same ones expire in the same wait at every speed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ EXPIRING_WAITS_MS = (2000, 25_000, 25_000)
 
 
 class Delayed(Steady):
-    """A few clients come, and go, before the first generation is made."""
+    """A few clients join and leave before the first generation."""
 
     waits_ms = DELAY_WAITS_MS
 
-    def _draw_clients(self, chance: Random) -> list[Client]:
-        clients = super()._draw_clients(chance)
+    def _draw_clients(self, random: Random) -> list[Client]:
+        clients = super()._draw_clients(random)
         for client in clients:
             client.session_ms = LONG_MS
             client.rebalance_ms = LONG_MS
@@ -64,10 +64,10 @@ class Delayed(Steady):
 
 
 class Crowd(Steady):
-    """Four clients where three have a place."""
+    """Four clients of a group of at most three members."""
 
-    def _draw_clients(self, chance: Random) -> list[Client]:
-        clients = [Client(name, chance.choice((None, None, name.lower())), chance) for name in "ABCD"]
+    def _draw_clients(self, random: Random) -> list[Client]:
+        clients = [Client(name, random.choice((None, None, name.lower())), random) for name in "ABCD"]
         self._is_connect = False
         return clients
 
@@ -75,12 +75,12 @@ class Crowd(Steady):
 
 
 class Fading(Committers):
-    """Commits with a retention of their own, which is over with the next wait or not at all (v2 to v4)."""
+    """Commits with a retention time (v2 to v4) that expires in the next wait or never."""
 
     waits_ms = EXPIRING_WAITS_MS
 
-    def _draw_clients(self, chance: Random) -> list[Client]:
-        clients = super()._draw_clients(chance)[:2]
+    def _draw_clients(self, random: Random) -> list[Client]:
+        clients = super()._draw_clients(random)[:2]
         for client in clients:
             client.session_ms = client.rebalance_ms = LONG_MS
         return clients
@@ -93,7 +93,7 @@ class Fading(Committers):
         return step
 
     def _join(self, client: Client, member_id: str, offers: Any, **changes: Any) -> Step:
-        """Without pending members: a group that has nothing else may be removed at any moment."""
+        """Join without pending members: Kafka may remove a group without other members at any time."""
         step = super()._join(client, member_id, offers, **changes)
         if not step[3]["group_instance_id"]:
             step[2] = min(step[2], 3)

@@ -1,6 +1,6 @@
-"""Topics that are deleted and made again under the same names, while groups commit to them.
+"""Topics that are deleted and created again with the same names, while groups commit offsets for them.
 
-Kafka deletes their offsets some time after its answer, so a script waits there.
+Kafka deletes the offsets some time after the response, so a script waits after each deletion.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ SETTLED_MS = 1500
 
 
 class Movers(Committers):
-    """Clients that read two topics of their own, which come and go."""
+    """Clients that read two topics, which the script creates and deletes."""
 
     def __init__(self, seed: int, run: Play) -> None:
         super().__init__(seed, run)
-        self._made = dict.fromkeys(NAMES, 0)
-        self._are_there: set[str] = set()
+        self._creations = dict.fromkeys(NAMES, 0)
+        self._existing: set[str] = set()
         self._changes = CHANGES_MAX
         self._must_wait = False
 
-    def _draw_clients(self, chance: Random) -> list[Client]:
-        clients = super()._draw_clients(chance)[:2]
+    def _draw_clients(self, random: Random) -> list[Client]:
+        clients = super()._draw_clients(random)[:2]
         for client in clients:
             client.session_ms = client.rebalance_ms = LONG_MS
-            client.offers = [{"name": "range", "metadata": f"$reads {chance.choice(NAMES)}"}]
+            client.offers = [{"name": "range", "metadata": f"$reads {random.choice(NAMES)}"}]
         return clients
 
     def next_step(self) -> Step | None:
@@ -45,37 +45,37 @@ class Movers(Committers):
         return super().next_step()
 
     def change(self, client: Client) -> Step:
-        """One of the topics comes, or goes, or both in turn."""
+        """Create or delete one of the topics."""
         if self._changes <= 0:
             return self.rich_commit(client)
         self._changes -= 1
         self._must_wait = True
         name = self._chance.choice(NAMES)
-        if name in self._are_there:
-            self._are_there.remove(name)
+        if name in self._existing:
+            self._existing.remove(name)
             return ["T", "delete_topics", 5, {"topic_names": [name], "timeout": 30_000}]
-        self._are_there.add(name)
-        self._made[name] += 1
+        self._existing.add(name)
+        self._creations[name] += 1
         count = self._chance.randint(1, 2)
         topic = {"name": name, "num_partitions": count, "replication_factor": 1, "assignments": [], "configs": []}
         return ["T", "create_topics", 7, {"topics": [topic], "timeout": 30_000, "validate_only": False}]
 
     def _topic(self) -> Plain:
-        """One of the own topics, by its id of today or of old."""
+        """Return one of the script's topics with partitions, by its current or an old id."""
         name = self._chance.choice(NAMES)
-        parts = [self._part() for _ in range(self._chance.choice((1, 2)))]
-        return {"name": name, "topic_id": self._id_of(name), "partitions": parts}
+        partitions = [self._part() for _ in range(self._chance.choice((1, 2)))]
+        return {"name": name, "topic_id": self._id_of(name), "partitions": partitions}
 
     def _id_of(self, name: str) -> str:
-        made = self._chance.randint(0, self._made[name])
-        return "$uuid 7" if not made else f"$topic {name}" if made == 1 else f"$topic {name}#{made}"
+        count = self._chance.randint(0, self._creations[name])
+        return "$uuid 7" if not count else f"$topic {name}" if count == 1 else f"$topic {name}#{count}"
 
     def _wanted(self, client: Client, version: int) -> Any:
-        wanted = super()._wanted(client, version)
-        for topic in wanted["topics"] or ():
+        request = super()._wanted(client, version)
+        for topic in request["topics"] or ():
             topic["name"] = self._chance.choice(NAMES)
             topic["topic_id"] = self._id_of(topic["name"])
-        return wanted
+        return request
 
     def delete_own(self, client: Client) -> Step:
         step = self.delete_offsets(client)

@@ -1,4 +1,4 @@
-"""Values that no client sends: empty and very long names, extreme numbers, other versions of subscriptions."""
+"""Values that clients do not send: empty and very long names, extreme numbers, other versions of subscriptions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .bursts import with_group
 from .steady import Steady
 
 SUFFIXES = ("", " with blanks", "-é/世", "\n", "-" + "x" * 250)
-SEATS = ("", "é seat", "s" * 300, "a.b-c")
+INSTANCE_IDS = ("", "é seat", "s" * 300, "a.b-c")
 NUMBERS = (2**31 - 1, -(2**31), 0, -1, -2)
 SESSIONS_MS = (LONG_MS, LONG_MS, 1_800_000)
 REBALANCES_MS = (LONG_MS, LONG_MS, 0, -1, 2**31 - 1)
 REASONS = (None, "", "r" * 1000)
 
-# Subscriptions of topic t: version 1 owns a partition, 3 has a generation and a rack, 9 is one that is to come.
+# Subscriptions of topic t: version 1 with an owned partition, 3 with a generation and a rack, 9 does not exist yet.
 T = "00000001000174"
 SUBSCRIPTIONS = (
     "$reads t",
@@ -30,66 +30,68 @@ SUBSCRIPTIONS = (
     f"$hex 0009{T}ffffffff00000000ffffffffffff0badcafe",
 )
 NAMES = ("range", "range", "range", "sticky", "", "é", "n" * 300)
-OF_WORKERS = ("$bytes worker", "$bytes ", "$hex ff00", "$bytes " + "w" * 3000)
+WORKER_METADATA = ("$bytes worker", "$bytes ", "$hex ff00", "$bytes " + "w" * 3000)
 
 
 class Strangers(Steady):
-    """Clients of one group with an odd name; they share a few seats with odd names."""
+    """Clients of one group. The group id and a few shared instance ids are unusual."""
 
     def __init__(self, seed: int, run: Play) -> None:
         super().__init__(seed, run)
         self._suffix = self._chance.choice(SUFFIXES)
         self.ending = (steps.describe("Z"), steps.fetch("Z"), steps.delete_offsets("Z", {"t": [0], "u": [0]}))
 
-    def _draw_clients(self, chance: Random) -> list[Client]:
-        clients = [Client(name, chance.choice((None, *SEATS)), chance) for name in "ABC"]
+    def _draw_clients(self, random: Random) -> list[Client]:
+        clients = [Client(name, random.choice((None, *INSTANCE_IDS)), random) for name in "ABC"]
         for client in clients:
-            client.offers = self._strange_offers(chance)
+            client.offers = self._strange_offers(random)
         return clients
 
     def _note(self, step: Step) -> Step:
         return super()._note(with_group(step, f"$group{self._suffix}"))
 
-    def _strange_offers(self, chance: Random) -> Any:
-        """Each name once: twice is where we differ."""
-        names = dict.fromkeys(["range", *(chance.choice(NAMES) for _ in range(chance.choice((0, 1, 3))))])
-        metadata = OF_WORKERS if self._is_connect else SUBSCRIPTIONS
-        offers = [{"name": name, "metadata": chance.choice(metadata)} for name in names]
-        chance.shuffle(offers)
+    def _strange_offers(self, random: Random) -> Any:
+        """Return protocols with distinct names: Callboard differs from Kafka for repeated ones."""
+        names = dict.fromkeys(["range", *(random.choice(NAMES) for _ in range(random.choice((0, 1, 3))))])
+        metadata = WORKER_METADATA if self._is_connect else SUBSCRIPTIONS
+        offers = [{"name": name, "metadata": random.choice(metadata)} for name in names]
+        random.shuffle(offers)
         return offers
 
     def _kind(self, offers: Any) -> dict[str, Any]:
         return {"protocol_type": "connect" if self._is_connect else "consumer", "protocols": offers}
 
     def _someone(self, client: Client) -> tuple[str, str | None]:
-        who, seat = super()._someone(client)
-        chance = self._chance
-        return chance.choice((who, who, who, "m" * 300)), chance.choice((seat, seat, seat, *SEATS))
+        member_id, instance_id = super()._someone(client)
+        random = self._chance
+        return random.choice((member_id, member_id, member_id, "m" * 300)), random.choice(
+            (instance_id, instance_id, instance_id, *INSTANCE_IDS)
+        )
 
     def _generation(self, client: Client) -> int:
         return self._chance.choice((super()._generation(client), self._chance.choice(NUMBERS)))
 
     def strange_join(self, client: Client) -> Step:
-        chance = self._chance
-        who, seat = chance.choice(("", client.member_id)), client.seat
-        if chance.random() < 0.3:
-            who, seat = self._someone(client)
+        random = self._chance
+        member_id, instance_id = random.choice(("", client.member_id)), client.seat
+        if random.random() < 0.3:
+            member_id, instance_id = self._someone(client)
         step = self._join(
             client,
-            who,
-            chance.choice((client.offers, self._strange_offers(chance))),
-            group_instance_id=seat,
-            session_timeout=chance.choice(SESSIONS_MS),
-            rebalance_timeout=chance.choice(REBALANCES_MS),
-            reason=chance.choice(REASONS),
+            member_id,
+            random.choice((client.offers, self._strange_offers(random))),
+            group_instance_id=instance_id,
+            session_timeout=random.choice(SESSIONS_MS),
+            rebalance_timeout=random.choice(REBALANCES_MS),
+            reason=random.choice(REASONS),
         )
-        step[2] = max(step[2], 5) if seat is not None else step[2]
+        step[2] = max(step[2], 5) if instance_id is not None else step[2]
         return step
 
     def strange_sync(self, client: Client) -> Step:
-        who, seat = self._someone(client)
-        step = self._sync(client, who, seat, self._generation(client))
-        step[2] = max(step[2], 3) if seat is not None else step[2]
+        member_id, instance_id = self._someone(client)
+        step = self._sync(client, member_id, instance_id, self._generation(client))
+        step[2] = max(step[2], 3) if instance_id is not None else step[2]
         step[3]["assignments"] += [{"member_id": "m" * 300, "assignment": "$bytes " + "a" * 2000}]
         return step
 
@@ -105,9 +107,11 @@ class Strangers(Steady):
 
     def strange_leave(self, client: Client) -> Step:
         leaving = [self._someone(client) for _ in range(self._chance.choice((1, 1, 2)))]
-        if any(self._is_syncing(who, seat) for who, seat in leaving):
+        if any(self._is_syncing(member_id, instance_id) for member_id, instance_id in leaving):
             return self.strange_join(client)
-        pairs = [(who, seat) if seat is not None else who for who, seat in leaving]
+        pairs = [
+            (member_id, instance_id) if instance_id is not None else member_id for member_id, instance_id in leaving
+        ]
         return steps.leave(self._line(client), *pairs, v=self._version(5, oldest=3))
 
     odd_moves: Moves = (
