@@ -85,7 +85,7 @@ def test_messages_to_loop_closed_before_running_are_rejected(loop_kind: str) -> 
 
 @every_loop
 def test_lost_pump_is_detected_by_next_message(loop_kind: str) -> None:
-    """The callback was scheduled on a loop that another thread was closing, after the LoopCloseDetector had ended."""
+    """The callback was scheduled on a loop that another thread was closing, after the loop's close was handled."""
     loop = new_loop(loop_kind)
     system = System.on_loop(loop)
     loop.close()

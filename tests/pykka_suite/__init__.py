@@ -1,1 +1,1 @@
-"""Pykka's own tests, fetched when they are wanted, and the plugin that points them at our runtime."""
+"""The source of pykka's own tests, and the plugin that runs them with the actors of this project."""
