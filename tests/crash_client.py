@@ -1,8 +1,7 @@
-"""The load of the crash test, as a process: it commits and joins as fast as it can and writes down what was answered.
+"""The load of the crash test, as a subprocess: it commits and joins as fast as it can and reports the responses.
 
-It reads ``run HOST PORT`` lines from standard input. Each run lasts until the server is gone; a line ``begun`` is
-printed with the first acknowledged commit of a run and a report (one JSON line) at its end. What was sent and what was
-acknowledged is kept from run to run, so a report says all since the beginning.
+It reads ``run HOST PORT`` lines from standard input. Each run lasts until the server ends. It prints a line ``begun``
+at the first acknowledged commit of a run and a report (one JSON line) at its end. Each report covers all runs so far.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ TOPIC = "load"
 PARTITIONS = 3
 SIMPLE_GROUPS = 4
 MEMBER_GROUPS = 2
-# Commits that a connection sends before it waits for the first answer: what a kill may leave half done.
+# Commits that a connection sends before it waits for the first response; a kill may interrupt any of them.
 PIPELINE = 4
-# Nobody of the load is to be expelled while the test looks.
+# So long that no member of the load expires while the test checks the server.
 SESSION_TIMEOUT_MS = 600_000
 
 COMMIT_VERSION = 8
-JOIN_VERSION = 3  # the last version in which one request makes a member
+JOIN_VERSION = 3  # the last version in which one request adds a member
 SYNC_VERSION = 5
 
 
 @dataclass
 class Membership:
-    """A member that was told its assignment: from then on it is a member until it says otherwise."""
+    """A member that has received its assignment. It never leaves its group."""
 
     group: str
     member: str
@@ -46,7 +45,7 @@ class Membership:
 
 @dataclass
 class Committer:
-    """Commits ever higher offsets to one group over one connection, as a member of it or as a simple consumer."""
+    """Commits increasing offsets to one group over one connection, as a member or as a simple consumer."""
 
     group: str
     is_member: bool
@@ -72,26 +71,26 @@ class Committer:
         return partition, offset
 
     def _receive(self, wire: Wire, partition: int, offset: int) -> None:
-        answer = decode("offset_commit", COMMIT_VERSION, wire.receive())
-        code = answer["topics"][0]["partitions"][0]["error_code"]
+        response = decode("offset_commit", COMMIT_VERSION, wire.receive())
+        code = response["topics"][0]["partitions"][0]["error_code"]
         if code != "NONE":
             raise RuntimeError(f"commit of offset {offset} to {self.group}-{partition} was refused: {code}")
         self.acknowledged[partition] = offset
 
     def _values(self, partition: int, offset: int) -> dict[str, Any]:
         member = self.membership
-        part = {"partition_index": partition, "committed_offset": offset, "committed_metadata": f"at {offset}"}
+        commit = {"partition_index": partition, "committed_offset": offset, "committed_metadata": f"at {offset}"}
         return {
             "group_id": self.group,
             "generation_id_or_member_epoch": member.generation if member else -1,
             "member_id": member.member if member else "",
-            "topics": [{"name": TOPIC, "partitions": [part]}],
+            "topics": [{"name": TOPIC, "partitions": [commit]}],
         }
 
 
 @dataclass
 class Joiner:
-    """Makes one group with one member after the other."""
+    """Creates groups with one member each, one after the other."""
 
     name: str
     numbers: count[int] = field(default_factory=count)
@@ -106,7 +105,7 @@ Worker = Committer | Joiner
 
 
 def become_member(wire: Wire, group: str) -> Membership:
-    """Join a group that nobody has, as its leader, with an assignment that names the group."""
+    """Join a new group as its leader, with an assignment that contains the name of the group."""
     joined = wire.ask(
         "join_group",
         JOIN_VERSION,
@@ -137,7 +136,7 @@ def become_member(wire: Wire, group: str) -> Membership:
 
 
 class Load:
-    """All workers, each with a thread and a connection of its own while a run lasts."""
+    """All workers. During a run each has its own thread and connection."""
 
     def __init__(self) -> None:
         simple = [Committer(f"simple-{number}", is_member=False) for number in range(SIMPLE_GROUPS)]
@@ -148,7 +147,7 @@ class Load:
         self._begun = threading.Event()
 
     def run(self, host: str, port: int) -> None:
-        """Until the server is gone, for every worker."""
+        """Run all workers until the server ends."""
         self._begun.clear()
         workers: Sequence[Worker] = [*self._committers, self._joiner]
         threads = [threading.Thread(target=self._work, args=(worker, host, port)) for worker in workers]
@@ -158,26 +157,26 @@ class Load:
             thread.join()
 
     def report(self) -> dict[str, Any]:
-        """Everything that was sent and acknowledged, and whatever was answered that should not have been."""
+        """All commits with their acknowledgements, all memberships, and all unexpected errors."""
         commits = [
-            [each.group, partition, offset, each.acknowledged.get(partition, -1)]
-            for each in self._committers
-            for partition, offset in each.sent.items()
+            [committer.group, partition, offset, committer.acknowledged.get(partition, -1)]
+            for committer in self._committers
+            for partition, offset in committer.sent.items()
         ]
-        own = [each.membership for each in self._committers if each.membership is not None]
-        members = [membership.to_json() for membership in [*own, *self._joiner.memberships]]
+        of_committers = [committer.membership for committer in self._committers if committer.membership is not None]
+        members = [membership.to_json() for membership in [*of_committers, *self._joiner.memberships]]
         return {"commits": commits, "members": members, "refusals": self._refusals}
 
     def _work(self, worker: Worker, host: str, port: int) -> None:
         try:
             with Wire(host, port) as wire:
-                worker.run(wire, self._say_begun)
+                worker.run(wire, self._print_begun)
         except OSError:
-            return  # the server is gone, as it should be
+            return  # the server was killed
         except Exception as error:
             self._refusals.append(f"{type(error).__name__}: {error}")
 
-    def _say_begun(self) -> None:
+    def _print_begun(self) -> None:
         if not self._begun.is_set():
             self._begun.set()
             print("begun", flush=True)

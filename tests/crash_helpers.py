@@ -47,29 +47,29 @@ def wrong_members(server: ServerProcess, report: ClientReport) -> list[tuple[str
     with Wire(server.host, server.port) as wire:
         wrong: list[tuple[str, Any]] = []
         for start in range(0, len(report.members), GROUPS_PER_REQUEST):
-            some = report.members[start : start + GROUPS_PER_REQUEST]
+            batch = report.members[start : start + GROUPS_PER_REQUEST]
             described = wire.ask(
                 "describe_groups",
                 DESCRIBE_VERSION,
-                groups=[group for group, *_ in some],
+                groups=[group for group, *_ in batch],
                 include_authorized_operations=False,
             )["groups"]
             wrong += [
-                (group, shown)
-                for (group, member, _, assignment), shown in zip(some, described, strict=True)
-                if not is_stable_with(shown, member, assignment)
+                (group, description)
+                for (group, member, _, assignment), description in zip(batch, described, strict=True)
+                if not is_stable_with(description, member, assignment)
             ]
-            wrong += [(group, code) for group, code in heartbeat_all(wire, some) if code != "NONE"]
+            wrong += [(group, code) for group, code in heartbeat_all(wire, batch) if code != "NONE"]
     return wrong
 
 
-def is_stable_with(shown: dict[str, Any], member: str, assignment: str) -> bool:
-    members = [(each["member_id"], each["member_assignment"].hex()) for each in shown["members"]]
-    return shown["group_state"] == "Stable" and members == [(member, assignment)]
+def is_stable_with(description: dict[str, Any], member: str, assignment: str) -> bool:
+    members = [(member["member_id"], member["member_assignment"].hex()) for member in description["members"]]
+    return description["group_state"] == "Stable" and members == [(member, assignment)]
 
 
 def heartbeat_all(wire: Wire, members: list[tuple[str, str, int, str]]) -> list[tuple[str, str]]:
-    """Each member's next heartbeat, with the id and the generation that it had: the code of each answer."""
+    """Send a heartbeat of each member with its id and generation; return (group id, error code) of each."""
     return [
         (
             group,

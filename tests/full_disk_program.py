@@ -74,8 +74,8 @@ def run(folder: Path) -> dict[str, Any]:
         results["log"] = [line for line in server.log().splitlines() if "room" in line]
         server.kill()
         server.start()
-        with Wire(server.host, server.port) as again:
-            results["after_kill"] = committed(again) == stored
+        with Wire(server.host, server.port) as new_wire:
+            results["after_kill"] = committed(new_wire) == stored
         results["exit_code"] = server.stop()
         results["start"] = start_when_full(server, filler, stored)
     return results

@@ -26,7 +26,7 @@ from callboard.runtime.kafka.connection import Connection
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
 
-DEADLINE_S = 120.0  # only reached by a test that hangs
+DEADLINE_S = 120.0  # only a test that hangs reaches it
 OLDEST = {api.name: api.min_version for api in APIS}
 NEWEST = {api.name: api.max_version for api in APIS}
 TOPICS = (("t", 3), ("u", 1))
@@ -39,12 +39,12 @@ def async_test(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None
 
     @wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        async def in_time() -> None:
+        async def run_with_deadline() -> None:
             async with asyncio.timeout(DEADLINE_S):
                 await test(*args, **kwargs)
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(in_time())
+            runner.run(run_with_deadline())
 
     return run
 
@@ -104,12 +104,12 @@ class NodeHarness:
 
     async def start(self) -> None:
         self.node = Node(self._settings, self._options)
-        listening = socket.create_server(("127.0.0.1", 0))
-        self.port = listening.getsockname()[1]
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.port = listener.getsockname()[1]
         try:
-            await self.node.start(listening)
+            await self.node.start(listener)
         except BaseException:
-            listening.close()
+            listener.close()
             raise
 
     async def restart(self) -> None:
@@ -162,8 +162,8 @@ def framed(payload: bytes) -> bytes:
     return FRAME_SIZE.pack(len(payload)) + payload
 
 
-def correlation_id_of(answer: bytes) -> int:
-    return int.from_bytes(answer[:4], "big", signed=True)
+def correlation_id_of(response: bytes) -> int:
+    return int.from_bytes(response[:4], "big", signed=True)
 
 
 def join_values(group_id: str, member_id: str = "", **values: Plain) -> dict[str, Plain]:
@@ -226,8 +226,8 @@ class Member(NamedTuple):
 
 async def join_and_sync(client: Client, group_id: str, **values: Plain) -> Member:
     """Join a group as its only member and sync, so that it is stable."""
-    first = await client.ask("join_group", **join_values(group_id, **values))
-    joined = await client.ask("join_group", **join_values(group_id, first["member_id"], **values))
+    id_response = await client.ask("join_group", **join_values(group_id, **values))
+    joined = await client.ask("join_group", **join_values(group_id, id_response["member_id"], **values))
     assert joined["error_code"] == "NONE", joined
     member = Member(joined["member_id"], joined["generation_id"])
     assignments = [{"member_id": member.member_id, "assignment": b"\x09"}]
@@ -311,7 +311,7 @@ class MemoryClient:
         return responses
 
     async def answered(self, count: int) -> list[bytes]:
-        """Wait for at least ``count`` responses. Parses all of them again each time, so only for a few."""
+        """Wait for at least ``count`` responses. Each check parses all of them again, so ``count`` must be small."""
         while len(responses := self.answers()) < count:
             await asyncio.sleep(0)
         return responses
@@ -326,35 +326,35 @@ WORDS = ("", "g", "t", "u", "m1", "consumer", "range", "stable", "Grüße", "x" 
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
-def random_entity(entity_type: Any, chance: Random) -> Any:
+def random_entity(entity_type: Any, rng: Random) -> Any:
     """An entity of one of kio's classes with random values, which need not be valid."""
-    return entity_type(**{field.name: random_value(field, chance) for field in fields(entity_type)})
+    return entity_type(**{field.name: random_value(field, rng) for field in fields(entity_type)})
 
 
-def random_value(field: Any, chance: Random) -> Any:
+def random_value(field: Any, rng: Random) -> Any:
     kind = introspect.classify_field(field)
     is_nullable = type(None) in getattr(field.type, "__args__", ())
-    if is_nullable and chance.random() < 0.2:
+    if is_nullable and rng.random() < 0.2:
         return None
     if kind.is_array:
-        return tuple(random_item(field, kind.type_, chance) for _ in range(chance.choice((0, 1, 1, 2))))
-    return random_item(field, kind.type_, chance)
+        return tuple(random_item(field, kind.type_, rng) for _ in range(rng.choice((0, 1, 1, 2))))
+    return random_item(field, kind.type_, rng)
 
 
-def random_item(field: Any, item_type: Any, chance: Random) -> Any:
+def random_item(field: Any, item_type: Any, rng: Random) -> Any:
     if is_dataclass(item_type):
-        return random_entity(item_type, chance)
+        return random_entity(item_type, rng)
     match field.metadata["kafka_type"]:
         case "bool":
-            return chance.random() < 0.5
+            return rng.random() < 0.5
         case "string":
-            return chance.choice(WORDS)
+            return rng.choice(WORDS)
         case "bytes" | "records":
-            return chance.randbytes(chance.choice((0, 2, 70)))
+            return rng.randbytes(rng.choice((0, 2, 70)))
         case "uuid":
-            return UUID(int=chance.getrandbits(128) | 1)
+            return UUID(int=rng.getrandbits(128) | 1)
         case "timedelta_i32" | "timedelta_i64":
-            return timedelta(milliseconds=chance.choice((-1, 0, 30_000, 2**31 - 1)))
+            return timedelta(milliseconds=rng.choice((-1, 0, 30_000, 2**31 - 1)))
         case kafka_type:
-            most = 2 ** (INTEGERS[kafka_type] - 1)
-            return chance.choice((0, 1, -1, most - 1, -most, chance.randrange(-most, most)))
+            limit = 2 ** (INTEGERS[kafka_type] - 1)
+            return rng.choice((0, 1, -1, limit - 1, -limit, rng.randrange(-limit, limit)))

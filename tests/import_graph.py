@@ -24,7 +24,7 @@ def imports(source: str, path: Path) -> Iterator[tuple[str, bool]]:
         elif isinstance(node, ast.ImportFrom) and node.level:
             folder = path.parents[node.level - 1].relative_to(ROOT)
             target = folder.joinpath(*(node.module or "").split("."))
-            # "from .. import actors" names the folder behind the word import.
+            # "from .. import actors" has the folder after ``import``.
             yield from ((str(target / alias.name) if target == Path() else str(target), True) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield named(node.module or "")
@@ -41,15 +41,15 @@ def targets(source: str, path: Path, files: frozenset[str]) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                target, is_ours = named(alias.name)
-                if is_ours:
+                target, is_own = named(alias.name)
+                if is_own:
                     yield _file(target, files)
         elif isinstance(node, ast.ImportFrom):
-            target, is_ours = _from(node, path)
-            if is_ours:
+            target, is_own = _from(node, path)
+            if is_own:
                 for alias in node.names:
                     submodule = f"{target}/{alias.name}".removeprefix("./")
-                    yield submodule if submodule in files else _file(submodule, files, otherwise=target)
+                    yield submodule if submodule in files else _file(submodule, files, fallback=target)
 
 
 def _from(node: ast.ImportFrom, path: Path) -> tuple[str, bool]:
@@ -59,14 +59,14 @@ def _from(node: ast.ImportFrom, path: Path) -> tuple[str, bool]:
     return str(folder.joinpath(*(node.module or "").split("."))), True
 
 
-def _file(target: str, files: frozenset[str], otherwise: str | None = None) -> str:
+def _file(target: str, files: frozenset[str], fallback: str | None = None) -> str:
     """The file of a module, or the ``__init__`` of a package."""
     for candidate in (target, f"{FRONT}/{target}"):
         if candidate in files:
             return candidate
         if f"{candidate}/__init__" in files:
             return f"{candidate}/__init__"
-    return target if otherwise is None else _file(otherwise, files)
+    return target if fallback is None else _file(fallback, files)
 
 
 def graph(paths: Iterable[Path]) -> dict[str, frozenset[str]]:
@@ -85,7 +85,7 @@ def circles(edges: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
     lowest: dict[str, int] = {}
     open_nodes: list[str] = []
     is_open: set[str] = set()
-    found: list[tuple[str, ...]] = []
+    components: list[tuple[str, ...]] = []
     for root in sorted(edges):
         work = [] if root in index else [(root, iter(sorted(edges[root])))]
         while work:
@@ -109,5 +109,5 @@ def circles(edges: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
                     component, open_nodes[position:] = open_nodes[position:], []
                     is_open.difference_update(component)
                     if len(component) > 1:
-                        found.append(tuple(sorted(component)))
-    return sorted(found)
+                        components.append(tuple(sorted(component)))
+    return sorted(components)

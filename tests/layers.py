@@ -1,7 +1,7 @@
-"""Which package may import which. A change of this table is a change of the design, not of a test.
+"""The packages and the imports that are allowed between them. A change of this table is a change of the design.
 
-A package is its files: a folder, or files by their path without ``.py``; where two fit, the longer path decides. The
-order is from the bottom up, and a package may only import what stands above it in the table.
+A package has folders, or files by their path without ``.py``; if two packages match a file, the longer path decides.
+The table lists the lowest package first; a package may only import packages above it in the table.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Package(NamedTuple):
 ACTORS = ("actors/base", "actors")
 
 PACKAGES: dict[str, Package] = {
-    # What an actor is, and the timer. Nothing of Kafka.
+    # The base class of actors, and the timer. Independent of Kafka.
     "actors/base": Package(("actors/__init__", "actors/base", "actors/engine_ports", "actors/timer")),
-    # Errors, log lines, and text for people, with what clients wrote escaped.
+    # Errors, log lines, and printed text, in which text from clients is escaped.
     "runtime/common": Package(("runtime/common",)),
-    # What runs actors. Nothing of Kafka.
+    # The engine that runs actors. Independent of Kafka.
     "runtime/engine": Package(("runtime/__init__", "runtime/engine"), ("actors/base", "runtime/common/printing.py")),
     "actors": Package(("actors",), ("actors/base",)),
     "runtime/disk": Package(("runtime/disk",), ("runtime/common", "runtime/engine/clock.py")),
@@ -39,7 +39,7 @@ PACKAGES: dict[str, Package] = {
         ("runtime/topics",), ("actors", "runtime/common", "runtime/disk", "runtime/log", "runtime/settings")
     ),
     "runtime/kafka/codec": Package(("runtime/kafka/codec",), ("actors", "runtime/log")),
-    # Sees the server as the protocols in services.py and connection.py.
+    # Uses the server only through the protocols in services.py and connection.py.
     "runtime/kafka": Package(
         ("runtime/kafka",),
         (
@@ -73,7 +73,7 @@ PACKAGES: dict[str, Package] = {
             *("runtime/member", "runtime/node", "runtime/settings", "runtime/topics"),
         ),
     ),
-    # The public names, imported when they are asked for; every package may read the version there.
+    # The public names, imported lazily; every package may read the version there.
     "runtime/front": Package(
         ("runtime/front/__init__",), ("actors", "runtime/common", "runtime/embed", "runtime/member")
     ),
@@ -98,7 +98,7 @@ PACKAGES: dict[str, Package] = {
         (
             *("runtime/client", "runtime/common", "runtime/disk", "runtime/engine/clock.py", "runtime/log"),
             "runtime/log/compaction",
-            # What a command looks like.
+            # The form of commands.
             *("runtime/cli/main.py", "runtime/cli/groups/tables.py", "runtime/settings/table.py"),
         ),
     ),
@@ -109,29 +109,29 @@ EVERYWHERE = "runtime/front/__init__"
 """Any file may import this one, and so read ``callboard.__version__``."""
 
 CIRCLES_ALLOWED: tuple[tuple[str, ...], ...] = ()
-"""Sets of files that import each other although none should, each sorted. A set that is gone must go from here too."""
+"""Sets of files that import each other although none should, each sorted. Resolved sets must be removed here."""
 
 
 def package_of(file: str) -> str | None:
     """The package of a file, by its path from the root without ``.py``."""
-    fitting = [
+    matches = [
         (len(path), name)
         for name, package in PACKAGES.items()
         for path in package.paths
         if file == path or file.startswith(path + "/")
     ]
-    return max(fitting)[1] if fitting else None
+    return max(matches)[1] if matches else None
 
 
 def allowed(name: str) -> tuple[str, ...]:
-    """What a package may import."""
+    """The packages and files that a package may import."""
     may_import = PACKAGES[name].may_import
     names = tuple(PACKAGES)
     return names[: names.index(name)] if may_import == ("*",) else may_import
 
 
 def is_allowed(importer: str, target: str) -> bool:
-    """Whether a file may import another file of ours."""
+    """Whether a file of this project may import another."""
     own, other = package_of(importer), package_of(target)
     if own is None or other is None:
         return False

@@ -40,7 +40,7 @@ class Node:
             raise StartError("the folder belongs to somebody else: choose another with --data")
         if BEHAVIOUR == "speaks":
             speak()
-        kio("static.primitive")  # the part that looks for hypothesis
+        kio("static.primitive")  # this part of kio tries to import hypothesis
         loaded = [name for name in ("hypothesis", "pydantic", "rich") if sys.modules.get(name) is not None]
         print(f"started, of the slow libraries loaded: {loaded}", flush=True)
 

@@ -339,8 +339,10 @@ class Partition:
             raise
         self._disk.truncate(fd, size)
         self._disk.sync(fd)
-        kept = str(copy) if copy is not None else "no, all zeros"
-        log.warning("torn tail cut", file=str(path), byte=size, bytes=end - size, reason=tail.torn_reason, kept=kept)
+        copied_to = str(copy) if copy is not None else "no, all zeros"
+        log.warning(
+            "torn tail cut", file=str(path), byte=size, bytes=end - size, reason=tail.torn_reason, kept=copied_to
+        )
 
     def _open_fd(self) -> int:
         if self._fd == -1:

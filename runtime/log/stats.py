@@ -23,7 +23,7 @@ class LogStats(NamedTuple):
     """Counts since the log was opened; current sizes in bytes; ``partitions`` are those that have records.
 
     ``sync_counts`` has one count per bucket of ``SYNC_BOUNDS_S`` and one for longer syncs, not cumulative. ``failure``
-    says why all commits are refused, empty while they are accepted. ``full`` names what has no room at the moment.
+    is the reason if all commits are refused, else empty. ``full`` names the part without room, if any.
     """
 
     records: int = 0

@@ -41,7 +41,7 @@ from .stats import Counters, LogStats
 
 T = TypeVar("T")
 Store = Literal["journal", "next journal", "partition files", "memory"]
-"""What can be full."""
+"""The parts that can be full."""
 
 FLUSH_BYTES = 1024 * 1024  # batches in memory that start a job
 FLUSH_INTERVAL_S = 0.25  # a few writes per second and partition instead of thousands
@@ -406,7 +406,7 @@ class RoundWriter:
     # Errors ----------------------------------------------------------------------------------------------------------
 
     def _update_room(self, no_room: str) -> None:
-        """Update what is full, after a job. ``no_room``: the error text of a full disk, or empty."""
+        """Update the parts that are full, after a job. ``no_room``: the error text of a full disk, or empty."""
         if no_room:
             self._set_full("partition files", no_room)
             self._flush_due = self._clock() + PROBE_INTERVAL_S

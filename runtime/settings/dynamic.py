@@ -116,8 +116,8 @@ class SavedSettings(NamedTuple):
 class DynamicSettings:
     """The changes, on top of the settings of the start. ``settings`` are always the values that are in effect.
 
-    ``given``: by name, where a setting of the start was given ("--set"). ``allows_unsafe``: changes may go below a safe
-    minimum.
+    ``given``: the source of each setting that was given at the start, by name ("--set"). ``allows_unsafe``: changes
+    may go below a safe minimum.
     """
 
     def __init__(
@@ -196,16 +196,16 @@ class DynamicSettings:
 
     def _warn_of_overridden(self) -> None:
         """Log each given value that a saved change overrides, so that users find the reason."""
-        for name, where in self._given.items():
-            given, value = getattr(self._static, name), getattr(self.settings, name)
-            if (name in self.broker or name in self.all_brokers) and value != given:
+        for name, source in self._given.items():
+            given_value, value = getattr(self._static, name), getattr(self.settings, name)
+            if (name in self.broker or name in self.all_brokers) and value != given_value:
                 log.warning(
                     "a saved setting overrides the given one; delete the change with IncrementalAlterConfigs, or"
                     " start with --ignore-saved-settings",
                     setting=name,
                     saved=format_value(value),
-                    given=format_value(given),
-                    given_by=where,
+                    given=format_value(given_value),
+                    given_by=source,
                 )
 
     def check(self, broker: SettingValues, all_brokers: SettingValues) -> None:
@@ -234,8 +234,8 @@ class DynamicSettings:
         return SettingsDraft(self.broker, self.all_brokers)
 
     def write(self, draft: SettingsDraft) -> None:
-        whole = {"version": VERSION, "broker": draft.broker, ALL_BROKERS: draft.all_brokers}
-        replace_file(self._disk, self._path, json.dumps(with_checksum(whole), indent=1).encode() + b"\n")
+        content = {"version": VERSION, "broker": draft.broker, ALL_BROKERS: draft.all_brokers}
+        replace_file(self._disk, self._path, json.dumps(with_checksum(content), indent=1).encode() + b"\n")
 
     def publish(self, draft: SettingsDraft) -> None:
         before = _values(self.settings)

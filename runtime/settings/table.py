@@ -1,4 +1,4 @@
-"""The table of all settings and options, and their values: the command line overrides the file, that the default.
+"""The table of all settings and options. The command line overrides the file, and the file overrides the default.
 
 Names are Kafka's with underscores, and so are defaults and ranges, so that knowledge of ``server.properties`` applies
 here. A wrong name or value stops the program before it touches any file: a coordinator that silently ignores a setting
@@ -93,8 +93,8 @@ def row(
 ) -> Value:
     """A dataclass field of Settings. The annotation is the type of the attribute's value."""
     limits = {"minimum": minimum, "maximum": maximum, "safe_minimum": safe_minimum}
-    made: Any = field(default=default, metadata={**limits, "doc": doc})
-    value: Value = made
+    dataclass_field: Any = field(default=default, metadata={**limits, "doc": doc})
+    value: Value = dataclass_field
     return value
 
 
@@ -196,9 +196,9 @@ class Settings:
 
 def rows_of(settings: type[Settings]) -> tuple[Setting, ...]:
     rows = []
-    for made in fields(settings):
-        default: Any = made.default
-        rows.append(Setting(made.name, type(default), default, **made.metadata))
+    for row in fields(settings):
+        default: Any = row.default
+        rows.append(Setting(row.name, type(default), default, **row.metadata))
     return tuple(rows)
 
 
@@ -241,10 +241,10 @@ def format_value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known_names: Iterable[str]) -> str:
     """' did you mean ...?' for the end of a message about an unknown name; empty if no known name is similar."""
-    close = get_close_matches(name, list(known), n=1)
-    return f" did you mean '{close[0]}'?" if close else ""
+    similar = get_close_matches(name, list(known_names), n=1)
+    return f" did you mean '{similar[0]}'?" if similar else ""
 
 
 def find_setting(name: str) -> Setting:
@@ -308,7 +308,7 @@ class Options:
     ``dynamic_settings``: clients that may change settings of the broker. ``unsafe_settings``: dynamic changes may go
     below a safe minimum. ``ignore_saved_settings``: start without the changes that are saved in the data folder.
     ``given``: the settings that were given at the start, by name, with their source ("--set"). ``file_mode``:
-    permissions of new files in the data folder; whoever may read the files may also search the folders.
+    permissions of new files in the data folder; users who may read the files may also search the folders.
     """
 
     listen_host: str = DEFAULT_LISTEN.host

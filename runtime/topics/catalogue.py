@@ -123,12 +123,12 @@ class TopicCatalogue:
         """
         self._table.check_new(name, partitions, self._settings.max_partitions, other_partitions)
 
-    def create_many(self, wanted: Sequence[tuple[str, int]], done: Callable[[list[CreateOutcome]], None]) -> None:
+    def create_many(self, requests: Sequence[tuple[str, int]], done: Callable[[list[CreateOutcome]], None]) -> None:
         """Create topics with one durable change; ``done`` gets the outcome of each."""
         outcomes: list[CreateOutcome] = []
 
         def create(draft: TopicsDraft) -> bool:
-            outcomes.extend(self._create(draft, name, partitions) for name, partitions in wanted)
+            outcomes.extend(self._create(draft, name, partitions) for name, partitions in requests)
             return any(isinstance(outcome, Topic) for outcome in outcomes)
 
         def finish(failure: Exception | None) -> None:
@@ -266,11 +266,11 @@ class TopicCatalogue:
 
     def end_transaction(self, topic: str, partition: int, marker: MarkerRecord, timestamp_ms: int) -> None:
         """See ``actors.ports.TransactionTopics``. The topic may have been deleted."""
-        found = self._topics.get(topic)
-        if found is None or found.is_internal or not found.has_partition(partition):
+        stored = self._topics.get(topic)
+        if stored is None or stored.is_internal or not stored.has_partition(partition):
             return
         try:
-            found.end_transaction(partition, marker, timestamp_ms)
+            stored.end_transaction(partition, marker, timestamp_ms)
         except CoordinatorError as error:  # the marker is in effect, and the next check rewrites the file
             log.error("an end offset could not be stored", topic=topic, partition=partition, reason=str(error))
 

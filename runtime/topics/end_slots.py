@@ -34,17 +34,17 @@ def encode_slots(first: int, offsets: Sequence[int]) -> bytes:
 
 def decode_slots(first: int, data: bytes) -> list[int | None]:
     """The end offset of each whole slot; None where it is damaged."""
-    whole = memoryview(data)[: len(data) // SLOT_BYTES * SLOT_BYTES]
+    whole_slots = memoryview(data)[: len(data) // SLOT_BYTES * SLOT_BYTES]
     return [
         offset if offset >= 0 and checksum == crc32c(_CHECKED.pack(slot, offset)) else None
-        for slot, (offset, checksum) in enumerate(_SLOT.iter_unpack(whole), first)
+        for slot, (offset, checksum) in enumerate(_SLOT.iter_unpack(whole_slots), first)
     ]
 
 
 def decode_old_slots(data: bytes) -> list[int | None]:
     """The end offsets of a file of format 1, header included; slot 0, which is the header, counts as damaged."""
-    whole = memoryview(data)[: len(data) // OLD_SLOT_BYTES * OLD_SLOT_BYTES]
-    offsets: list[int | None] = [offset if offset >= 0 else None for offset in whole.cast("q")]
+    whole_slots = memoryview(data)[: len(data) // OLD_SLOT_BYTES * OLD_SLOT_BYTES]
+    offsets: list[int | None] = [offset if offset >= 0 else None for offset in whole_slots.cast("q")]
     return [None, *offsets[1:]]
 
 

@@ -72,14 +72,14 @@ def _create_table(path: Path, table: TopicsFile, disk: Disk) -> None:
 
 
 def _refuse_lost_table(folder: Path, disk: Disk) -> None:
-    found = [name for name in (JOURNAL, CLEAN_STOP) if disk.kind(folder / name) != "nothing"]
+    files = [name for name in (JOURNAL, CLEAN_STOP) if disk.kind(folder / name) != "nothing"]
     if any((_read_slots(folder / ENDS_NAME, disk) or [])[FIRST_SLOT:]):
-        found.append(ENDS_NAME)
+        files.append(ENDS_NAME)
     if disk.kind(folder / DAMAGED_NAME) == "file":
-        found.append(DAMAGED_NAME)
-    if found:
+        files.append(DAMAGED_NAME)
+    if files:
         raise StartError(
-            f"found {' and '.join(found)} in '{folder}' and no '{folder / TOPICS_NAME}', expected it there, with the"
+            f"found {' and '.join(files)} in '{folder}' and no '{folder / TOPICS_NAME}', expected it there, with the"
             f" names of the topics; put it back, or {START_WITHOUT}"
         )
 
@@ -128,8 +128,8 @@ def _check_slots(path: Path, table: TopicsFile, slots: Slots | None, disk: Disk)
         )
     remedy = f"restore it from a copy, or rename it to '{DAMAGED_NAME}' to {_SALVAGE_EFFECT}, or {START_WITHOUT}"
     if slots is None:
-        found = read_head(path, disk)
-        raise StartError(f"the end offsets '{path}' begin with {found!r}: expected {HEADER!r}; {remedy}")
+        head = read_head(path, disk)
+        raise StartError(f"the end offsets '{path}' begin with {head!r}: expected {HEADER!r}; {remedy}")
     damaged = _damaged_partitions(table, slots)
     if damaged:
         raise StartError(
@@ -149,8 +149,8 @@ def _damaged_partitions(table: TopicsFile, slots: Slots) -> list[str]:
 
 
 def _slots_of(row: TopicRow, slots: Slots) -> Sequence[int | None]:
-    found = slots[row.first_slot : row.first_slot + row.partitions]
-    return found + [None] * (row.partitions - len(found))
+    offsets = slots[row.first_slot : row.first_slot + row.partitions]
+    return offsets + [None] * (row.partitions - len(offsets))
 
 
 def _salvage(folder: Path, table: TopicsFile, disk: Disk) -> Slots:

@@ -88,7 +88,7 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Kafka's last stable offset: where the oldest open transaction begins, or the end. At least the start."""
+        """Kafka's last stable offset: the start of the oldest open transaction, or the end. At least the start."""
         return max(self.transactions.last_stable_offset(self.end_offset), self.start_offset)
 
     def read(self, offset: int, max_bytes: int, allow_oversized: bool = True, *, committed_only: bool = False) -> bytes:

@@ -48,7 +48,7 @@ class PartitionLogs(Sequence[PartitionLog]):
     def __getitem__(self, index: int | slice) -> PartitionLog | Sequence[PartitionLog]:
         """A partition for use; its state is created if it has none."""
         if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(self._count))]
+            return [self[number] for number in range(*index.indices(self._count))]
         log = self._logs.get(index)
         if log is None:
             log = self._logs[index] = self.peek(index)

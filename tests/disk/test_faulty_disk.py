@@ -1,4 +1,4 @@
-"""The disk of the crash tests: what it must keep, what it may lose, and that it does lose it."""
+"""FaultyDisk: the data that a crash keeps, the data that it may lose, and the faults that it injects."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ def contents(disk: Disk, folder: Path = ROOT) -> dict[str, bytes]:
 
 
 def outcomes(change: Callable[[FaultyDisk], None], before: bytes = b"") -> set[tuple[tuple[str, bytes], ...]]:
-    """What is found after a loss of power behind a change, over many seeds; sectors are of two bytes."""
-    found = set()
+    """The contents of the folder after ``change`` and a loss of power, over many seeds. A sector has two bytes."""
+    results = set()
     for seed in range(SEEDS):
         disk = disk_with_root(seed, sector_bytes=2)
         if before:
             put(disk, FILE, before)
         change(disk)
-        found.add(tuple(contents(disk.crash()).items()))
-    return found
+        results.add(tuple(contents(disk.crash()).items()))
+    return results
 
 
-def of_file(found: set[tuple[tuple[str, bytes], ...]]) -> set[bytes | None]:
-    return {dict(names).get("file") for names in found}
+def of_file(results: set[tuple[tuple[str, bytes], ...]]) -> set[bytes | None]:
+    return {dict(names).get("file") for names in results}
 
 
-# What survives -------------------------------------------------------------------------------------------------------
+# Crash and kill ------------------------------------------------------------------------------------------------------
 
 
 def test_crash_keeps_synced_content_and_may_lose_any_unsynced_sector() -> None:
@@ -83,15 +83,15 @@ def test_crash_may_grow_file_without_its_data() -> None:
 
 
 def test_crash_does_not_restore_truncated_content() -> None:
-    """Its blocks are free before the size is that of afterwards."""
+    """The blocks are freed before the new size is durable."""
 
     def change(disk: FaultyDisk) -> None:
         fd = disk.open(FILE, os.O_RDWR)
         disk.truncate(fd, 2)
         disk.write(fd, b"CDEF", 2)
 
-    found = of_file(outcomes(change, b"abcdef"))
-    assert found == {b"abcdef", b"ab", b"ab\0\0", b"abCD", b"ab\0\0\0\0", b"abCD\0\0", b"ab\0\0EF", b"abCDEF"}
+    results = of_file(outcomes(change, b"abcdef"))
+    assert results == {b"abcdef", b"ab", b"ab\0\0", b"abCD", b"ab\0\0\0\0", b"abCD\0\0", b"ab\0\0EF", b"abCDEF"}
 
 
 def test_crash_leaves_any_earlier_content_of_a_sector() -> None:
@@ -118,17 +118,17 @@ def test_new_file_is_durable_after_sync_folder() -> None:
 
 
 def test_crash_may_keep_rename_without_data_and_rename_is_atomic() -> None:
-    """The mistake of all mistakes: written to the side, renamed, and not synced."""
+    """A file that is written under another name and renamed, but not synced, may be empty or torn."""
 
     def change(disk: FaultyDisk) -> None:
         put(disk, ROOT / "side", b"new!", sync=False)
         disk.rename(ROOT / "side", FILE)
 
-    found = outcomes(change, b"old!")
+    results = outcomes(change, b"old!")
     partly = {b"", b"\0\0", b"\0\0\0\0", b"ne", b"ne\0\0", b"\0\0w!", b"new!"}
-    assert of_file(found) == {b"old!", *partly}
-    assert {tuple(dict(names)) for names in found} == {("file",), ("file", "side")}
-    assert {dict(names)["file"] for names in found if len(names) == 2} == {b"old!"}
+    assert of_file(results) == {b"old!", *partly}
+    assert {tuple(dict(names)) for names in results} == {("file",), ("file", "side")}
+    assert {dict(names)["file"] for names in results if len(names) == 2} == {b"old!"}
 
 
 def test_crash_keeps_order_of_changes_of_one_name_only() -> None:
@@ -145,12 +145,13 @@ def test_crash_that_loses_folder_name_loses_its_files() -> None:
         disk.make_folder(ROOT / "in")
         put(disk, ROOT / "in" / "file", b"x")
 
-    found = set()
+    names = set()
     for seed in range(SEEDS):
         disk = disk_with_root(seed)
         change(disk)
-        found.add((*disk.crash().names(ROOT), *disk.crash().names(ROOT / "in")))
-    assert found == {(), ("in",), ("in", "file"), ("file",)}  # two crashes, so the last one is: not there, then there
+        names.add((*disk.crash().names(ROOT), *disk.crash().names(ROOT / "in")))
+    # Each seed crashes twice, so ("file",) is possible: the first crash loses the folder, the second keeps it.
+    assert names == {(), ("in",), ("in", "file"), ("file",)}
 
 
 def test_sync_folder_makes_required_changes_durable() -> None:
@@ -170,11 +171,11 @@ def test_crash_keeps_two_names_of_one_file_linked() -> None:
     put(disk, FILE, b"x")
     disk.link(FILE, ROOT / "second")
     disk.sync_folder(ROOT)
-    found = disk.crash()
-    write_all(found, found.open(FILE, os.O_RDWR), b"y", 0)
-    assert contents(found) == {"file": b"y", "second": b"y"}
-    found.rename(FILE, ROOT / "second")
-    assert found.names(ROOT) == ["file", "second"]
+    after = disk.crash()
+    write_all(after, after.open(FILE, os.O_RDWR), b"y", 0)
+    assert contents(after) == {"file": b"y", "second": b"y"}
+    after.rename(FILE, ROOT / "second")
+    assert after.names(ROOT) == ["file", "second"]
 
 
 def test_kill_keeps_visible_content_and_makes_nothing_durable() -> None:
@@ -189,13 +190,14 @@ def test_kill_keeps_visible_content_and_makes_nothing_durable() -> None:
 
 
 def test_crash_with_same_seed_is_reproducible() -> None:
-    def found(seed: int) -> dict[str, bytes]:
+    def contents_after_crash(seed: int) -> dict[str, bytes]:
         disk = disk_with_root(seed, sector_bytes=1)
         put(disk, FILE, bytes(range(100)), sync=False)
         return contents(disk.crash())
 
-    assert [found(seed) for seed in range(20)] == [found(seed) for seed in range(20)]
-    assert len({bytes(found(seed).get("file", b"-")) for seed in range(20)}) > 8
+    first, second = ([contents_after_crash(seed) for seed in range(20)] for _ in range(2))
+    assert first == second
+    assert len({bytes(files.get("file", b"-")) for files in first}) > 8
 
 
 def test_crash_at_raises_power_loss_at_that_change() -> None:
@@ -210,13 +212,13 @@ def test_crash_at_raises_power_loss_at_that_change() -> None:
         disk.sync_folder(ROOT)
     with pytest.raises(PowerLoss):
         disk.read(fd, 1, 0)
-    disk.close(fd)  # whoever is told that the power is gone may still tidy up
+    disk.close(fd)  # a caller that got PowerLoss may still close its files
     assert done == [("open", str(FILE)), ("write", str(FILE)), ("sync", str(FILE))]
     assert disk.crash().changes == 0
 
 
 def test_crash_at_write_tears_it() -> None:
-    def left(seed: int) -> bytes:
+    def content_after_kill(seed: int) -> bytes:
         disk = disk_with_root(seed)
         fd = disk.open(FILE, NEW)
         disk.crash_at(1)
@@ -225,7 +227,7 @@ def test_crash_at_write_tears_it() -> None:
                 disk.write(fd, b"abc", 0)
         return contents(disk.kill())["file"]
 
-    assert {left(seed) for seed in range(SEEDS)} == {b"", b"a", b"ab", b"abc"}
+    assert {content_after_kill(seed) for seed in range(SEEDS)} == {b"", b"a", b"ab", b"abc"}
 
 
 # Faults --------------------------------------------------------------------------------------------------------------
@@ -271,8 +273,8 @@ def test_fault_without_errno_shortens_reads_and_writes() -> None:
 
 
 def test_failed_sync_loses_data_and_next_sync_succeeds() -> None:
-    """As on Linux: the pages count as clean. So whoever syncs again and goes on has lost data without a word."""
-    found = set()
+    """As on Linux, the pages count as clean: a second sync succeeds although the data is lost."""
+    results = set()
     for seed in range(SEEDS):
         disk = disk_with_root(seed)
         put(disk, FILE, b"old")
@@ -283,12 +285,12 @@ def test_failed_sync_loses_data_and_next_sync_succeeds() -> None:
             disk.sync(fd)
         disk.sync(fd)
         assert contents(disk)["file"] == b"new"
-        found.add(contents(disk.crash())["file"])
-    assert found == {b"old", b"new"}
+        results.add(contents(disk.crash())["file"])
+    assert results == {b"old", b"new"}
 
 
 def test_failed_sync_keeps_file_size() -> None:
-    found = set()
+    results = set()
     for seed in range(SEEDS):
         disk = disk_with_root(seed)
         put(disk, FILE, b"a")
@@ -298,8 +300,8 @@ def test_failed_sync_keeps_file_size() -> None:
         with pytest.raises(OSError, match="Input/output error"):
             disk.sync(fd)
         disk.sync(fd)
-        found.add(contents(disk.crash())["file"])
-    assert found == {b"a\0", b"ab"}
+        results.add(contents(disk.crash())["file"])
+    assert results == {b"a\0", b"ab"}
 
 
 def test_write_on_full_disk_is_short_then_raises_enospc() -> None:
@@ -317,11 +319,11 @@ def test_write_on_full_disk_is_short_then_raises_enospc() -> None:
     assert disk.used_bytes() == 0
 
 
-# It is a disk --------------------------------------------------------------------------------------------------------
+# Comparison with Disk ------------------------------------------------------------------------------------------------
 
 
 def test_faulty_disk_overrides_every_method_of_disk() -> None:
-    """One that was forgotten would reach the real one, with a descriptor or a path of ours."""
+    """A method that is not overridden would use the real disk, with a descriptor or path of the faulty one."""
     public = {name for name, value in vars(Disk).items() if callable(value) and not name.startswith("_")}
     assert public - vars(FaultyDisk).keys() == set()
 
@@ -337,8 +339,8 @@ def test_lock_is_held_until_file_is_closed() -> None:
         disk.lock(second)
     disk.close(again)
     disk.lock(second)
-    found = disk.kill()
-    found.lock(found.open(FILE, os.O_RDWR))
+    after = disk.kill()
+    after.lock(after.open(FILE, os.O_RDWR))
 
 
 def test_modification_time_comes_from_given_clock() -> None:
@@ -363,17 +365,17 @@ STEPS = st.one_of(
 )
 
 
-def play(disk: Disk, root: Path, steps: list[tuple[Any, ...]]) -> Iterator[object]:
-    """The errors of the steps, and what is there in the end."""
+def run_steps(disk: Disk, root: Path, steps: list[tuple[Any, ...]]) -> Iterator[object]:
+    """Yield the error number of each step that fails, then the contents in the end."""
     for step in steps:
         try:
-            one_step(disk, root, *step)
+            run_step(disk, root, *step)
         except OSError as error:
             yield errno.EISDIR if error.errno == errno.EPERM else error.errno
     yield {name: read(disk, root / name) for folder in ("", "in/") for name in disk.names(root / folder)}
 
 
-def one_step(disk: Disk, root: Path, kind: str, name: str, *rest: Any) -> None:
+def run_step(disk: Disk, root: Path, kind: str, name: str, *rest: Any) -> None:
     if kind == "put":
         put(disk, root / name, rest[0])
     elif kind == "create":
@@ -396,7 +398,7 @@ def read(disk: Disk, path: Path) -> object:
 @settings(max_examples=200)
 @given(st.lists(STEPS, max_size=12))
 def test_without_crash_faulty_disk_behaves_like_real_disk(steps: list[tuple[Any, ...]]) -> None:
-    """Errors too. Only folders are moved and linked by nobody here, so that is left out."""
-    moves = [step for step in steps if step[0] not in ("rename", "link") or "in" not in step[1:]]
+    """The errors are the same too. Moving and linking of folders is left out, because the product does neither."""
+    allowed = [step for step in steps if step[0] not in ("rename", "link") or "in" not in step[1:]]
     with TemporaryDirectory() as real:
-        assert list(play(disk_with_root(), ROOT, moves)) == list(play(Disk(), Path(real), moves))
+        assert list(run_steps(disk_with_root(), ROOT, allowed)) == list(run_steps(Disk(), Path(real), allowed))

@@ -1,4 +1,4 @@
-"""What is made in a data folder: its permissions under any umask, and that no symbolic link in it is followed."""
+"""Files created in a data folder: their permissions under any umask; symbolic links are not followed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def coordinator(data: Path, disk: Disk) -> Coordinator:
 
 
 async def serve(data: Path, disk: Disk) -> None:
-    """Commits, segments that roll, checkpoints, a new topic, a changed setting, a crash, a clean stop."""
+    """Run a server: commits, rolled segments, checkpoints, a new topic, a changed setting, a crash, a clean stop."""
     async with coordinator(data, disk) as server:
         for number in range(12):
             await server.reset("group", {("jobs", number % 2): number})
@@ -76,19 +76,20 @@ def compact(data: Path, disk: Disk) -> None:
 
 def repair(data: Path, disk: Disk) -> None:
     for partition in find_partitions(data):
-        for found in find_repairs(partition, disk):
-            repair_file(found, disk)
+        for file_repair in find_repairs(partition, disk):
+            repair_file(file_repair, disk)
 
 
 def damage(data: Path) -> None:
-    """A torn end, and garbage in the middle of a segment."""
+    """Append a torn batch to the last segment, and write garbage into the middle of the one before it."""
     segments = sorted(path for path in data.glob("__consumer_offsets-*/*.log") if not path.is_symlink())
     segments[-1].write_bytes(segments[-1].read_bytes() + GARBAGE)
     content = segments[-2].read_bytes()
     segments[-2].write_bytes(content[:80] + GARBAGE[:4] + content[84:])
 
 
-def whole_life(data: Path, disk: Disk) -> None:
+def use_folder(data: Path, disk: Disk) -> None:
+    """Serve, damage, repair and compact a data folder, so that each kind of file is created in it."""
     asyncio.run(serve(data, disk))
     damage(data)
     repair(data, disk)
@@ -100,7 +101,7 @@ def whole_life(data: Path, disk: Disk) -> None:
 
 
 class RecordingDisk(LazyDisk):
-    """Notes the names that are created. ``at_creation`` is called before each creation with its number and path."""
+    """Records the created names. ``at_creation`` is called before each creation with its number and path."""
 
     def __init__(self, at_creation: Callable[[int, Path], None] = lambda number, path: None) -> None:
         super().__init__()
@@ -115,20 +116,20 @@ class RecordingDisk(LazyDisk):
 
 
 def kinds_of_names(paths: list[Path]) -> set[str]:
-    """The names without the numbers in them."""
+    """The names of the files without digits."""
     return {"".join(letter for letter in path.name if not letter.isdigit()) for path in paths}
 
 
 @pytest.fixture(scope="module")
 def created(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """All that a whole life creates, in order."""
+    """The paths that ``use_folder`` creates, in order."""
     disk = RecordingDisk()
-    whole_life(tmp_path_factory.mktemp("life") / "data", disk)
+    use_folder(tmp_path_factory.mktemp("folder") / "data", disk)
     return disk.created
 
 
-def test_whole_life_creates_every_kind_of_file(created: list[Path]) -> None:
-    """Else the tests below would look at too little."""
+def test_use_folder_creates_every_kind_of_file(created: list[Path]) -> None:
+    """The tests below cover only the kinds of files that are created here."""
     kinds = kinds_of_names(created)
     assert {".lock", "callboard.json.new", "topics.json.new", "settings.json.new", ".log", "lock"} <= kinds
     assert any("torn" in kind for kind in kinds) and any("repairing" in kind for kind in kinds)
@@ -140,22 +141,22 @@ def test_whole_life_creates_every_kind_of_file(created: list[Path]) -> None:
 def test_symlink_at_each_created_name_leaves_its_target_alone(
     created: list[Path], tmp_path: Path, victim_exists: bool
 ) -> None:
-    """A link appears at the moment of each creation, which also covers names that nobody can know before."""
+    """A link is created just before each file, which also covers names that cannot be predicted."""
     for number in range(1, len(created) + 1):
-        place = tmp_path / str(number)
-        victim = place / "victim"
-        place.mkdir()
+        folder = tmp_path / str(number)
+        victim = folder / "victim"
+        folder.mkdir()
         if victim_exists:
             victim.write_bytes(VICTIM)
             victim.chmod(0o644)
 
-        def plant(at: int, path: Path, number: int = number, victim: Path = victim) -> None:
-            if at == number:
+        def create_link(creation: int, path: Path, number: int = number, victim: Path = victim) -> None:
+            if creation == number:
                 path.symlink_to(victim)
 
-        disk, refusal = RecordingDisk(plant), None
+        disk, refusal = RecordingDisk(create_link), None
         try:
-            whole_life(place / "data", disk)
+            use_folder(folder / "data", disk)
         except Exception as error:
             refusal = error
         assert victim.exists() == victim_exists, disk.created[number - 1]
@@ -178,7 +179,7 @@ def test_open_symlink_is_refused_with_its_name(tmp_path: Path, flags: int) -> No
 def test_data_folder_may_be_a_symlink(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "data").symlink_to(tmp_path / "real")
-    whole_life(tmp_path / "data", LazyDisk())
+    use_folder(tmp_path / "data", LazyDisk())
     assert (tmp_path / "real" / "callboard.json").exists()
 
 
@@ -200,17 +201,17 @@ def test_start_with_symlinked_journal_file_names_the_link(tmp_path: Path) -> Non
         asyncio.run(serve(data, LazyDisk()))
 
 
-@pytest.mark.parametrize("left", ["file", "link"])
-def test_leftover_side_file_of_a_crash_is_replaced(tmp_path: Path, left: str) -> None:
-    victim, side = tmp_path / "victim", tmp_path / "name.json.new"
+@pytest.mark.parametrize("leftover", ["file", "link"])
+def test_leftover_side_file_of_a_crash_is_replaced(tmp_path: Path, leftover: str) -> None:
+    victim, new_file = tmp_path / "victim", tmp_path / "name.json.new"
     victim.write_bytes(VICTIM)
-    if left == "link":
-        side.symlink_to(victim)
+    if leftover == "link":
+        new_file.symlink_to(victim)
     else:
-        side.write_bytes(b"half of")
+        new_file.write_bytes(b"half of")
     replace_file(Disk(), tmp_path / "name.json", b"new")
     assert ((tmp_path / "name.json").read_bytes(), victim.read_bytes()) == (b"new", VICTIM)
-    assert not os.path.lexists(side)
+    assert not os.path.lexists(new_file)
 
 
 def test_open_new_file_breaks_a_hard_link(tmp_path: Path) -> None:
@@ -226,15 +227,15 @@ def test_open_new_file_breaks_a_hard_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o027, 0o077])
 @pytest.mark.parametrize("file_mode", [0o600, 0o640, 0o660])
-def test_modes_after_a_whole_life_do_not_depend_on_the_umask(tmp_path: Path, mask: int, file_mode: int) -> None:
+def test_modes_of_created_files_do_not_depend_on_the_umask(tmp_path: Path, mask: int, file_mode: int) -> None:
     data = tmp_path / "new" / "data"
     disk = LazyDisk(file_mode)
     with umask(mask):
-        whole_life(data, disk)
-    found = {path: mode_of(path) for path in (data, *data.rglob("*"))}
+        use_folder(data, disk)
+    modes = {path: mode_of(path) for path in (data, *data.rglob("*"))}
     wrong = {
         path: oct(mode)
-        for path, mode in found.items()
+        for path, mode in modes.items()
         if mode != (folder_mode(file_mode) if path.is_dir() else file_mode)
     }
     assert wrong == {}
@@ -269,14 +270,14 @@ def test_existing_folder_and_files_keep_their_modes(tmp_path: Path) -> None:
 
 
 def test_tools_follow_the_mode_of_the_last_server(tmp_path: Path) -> None:
-    """Also in a folder that an earlier server made with another mode."""
+    """They do so too in a folder that an earlier server created with another mode."""
     data = tmp_path / "data"
     for mode in (0o600, 0o640):
         asyncio.run(serve(data, LazyDisk(mode)))
         assert file_mode_of(data) == mode
     compact(data, disk_like(data))
-    made = [path for path in data.rglob("*") if "segments" in str(path.parent) and path.is_file()]
-    assert made and {mode_of(path) for path in made} == {0o640}
+    new_files = [path for path in data.rglob("*") if "segments" in str(path.parent) and path.is_file()]
+    assert new_files and {mode_of(path) for path in new_files} == {0o640}
 
 
 def test_compaction_without_a_disk_follows_the_folder(tmp_path: Path) -> None:
@@ -291,11 +292,11 @@ def test_compaction_without_a_disk_follows_the_folder(tmp_path: Path) -> None:
 
 
 def test_new_folder_keeps_the_setgid_bit_of_the_folder_above(tmp_path: Path) -> None:
-    """So that all below belongs to the group of the folder, whoever makes it."""
+    """With setgid, everything in the folder belongs to the group of the folder, whichever user creates it."""
     tmp_path.chmod(0o2750)
     with umask(0o077):
-        Disk(0o640).make_folder(tmp_path / "one" / "two")
-    assert [mode_of(path) for path in (tmp_path / "one", tmp_path / "one" / "two")] == [0o2750, 0o2750]
+        Disk(0o640).make_folder(tmp_path / "outer" / "inner")
+    assert [mode_of(path) for path in (tmp_path / "outer", tmp_path / "outer" / "inner")] == [0o2750, 0o2750]
 
 
 def test_copy_owner_and_mode(tmp_path: Path) -> None:

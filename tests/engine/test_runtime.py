@@ -1,6 +1,6 @@
-"""The actor runtime's contract, the same on every dispatcher: messages, answers, and who lives where.
+"""The contract of the actor engine, the same on every dispatcher: messages, replies and the dispatcher of an actor.
 
-What is sent arrives, once, in the order of its sender, one at a time and after the start; who asks is answered.
+Each message is handled once, in the order of its sender, one at a time and after ``on_start``; each ask is answered.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_messages_are_handled_in_order_after_on_start(actor_system: SystemHarnes
 
 
 class Early(Player):
-    """Has something to say to itself before it is born."""
+    """Sends itself a message in its constructor."""
 
     def __init__(self, received: list[Any]) -> None:
         super().__init__(received)
@@ -66,15 +66,15 @@ def test_message_sent_before_start_is_handled_after_start(actor_system: SystemHa
 
 
 def test_messages_of_four_threads_are_all_handled_in_order(real_system: SystemHarness) -> None:
-    """Four threads send; each one's messages keep their order."""
+    """The messages of each of four threads keep their order."""
     received: list[str] = []
     player = real_system.spawn(Player, received)
 
-    def shout(name: str) -> None:
+    def send(name: str) -> None:
         for number in range(2000):
             player.tell(Say(f"{name}{number}"))
 
-    threads = [threading.Thread(target=shout, args=(name,)) for name in "abcd"]
+    threads = [threading.Thread(target=send, args=(name,)) for name in "abcd"]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -82,27 +82,27 @@ def test_messages_of_four_threads_are_all_handled_in_order(real_system: SystemHa
     player.ask(Say("end"))
     assert len(received) == 2 + 4 * 2000
     for name in "abcd":
-        assert [one for one in received if one[0] == name] == [f"{name}{number}" for number in range(2000)]
+        assert [text for text in received if text[0] == name] == [f"{name}{number}" for number in range(2000)]
 
 
-class Lonely(Player):
-    """Notices when it is not alone with a message."""
+class CountsOverlaps(Player):
+    """Counts the calls of its handler that overlap with another."""
 
-    inside = 0
-    crowds = 0
+    running = 0
+    overlaps = 0
 
     def say(self, message: Say) -> str:
-        self.inside += 1
-        self.crowds += self.inside > 1
+        self.running += 1
+        self.overlaps += self.running > 1
         for _ in range(20):
-            threading.Event().wait(0)  # let others run
-        self.inside -= 1
+            threading.Event().wait(0)  # let other threads run
+        self.running -= 1
         return ""
 
 
 def test_actor_handles_one_message_at_a_time(real_system: SystemHarness) -> None:
-    """Also where four workers look for something to do, and four threads give it to them."""
-    player = real_system.spawn(Lonely)
+    """With four workers and four sending threads too."""
+    player = real_system.spawn(CountsOverlaps)
 
     def send() -> None:
         for number in range(50):
@@ -113,24 +113,24 @@ def test_actor_handles_one_message_at_a_time(real_system: SystemHarness) -> None
         thread.start()
     for thread in threads:
         thread.join()
-    assert player.ask(do(lambda one: (one.inside, one.crowds))) == (0, 0)
+    assert player.ask(do(lambda actor: (actor.running, actor.overlaps))) == (0, 0)
 
 
 @pytest.mark.parametrize(("workers", "kind"), [(1, Mailbox), (2, SharedMailbox)])
 def test_with_several_workers_mailbox_is_shared_mailbox(workers: int, kind: type[Mailbox]) -> None:
-    """On an interpreter with a lock of its own no test can see the difference; on one without, it is needed."""
+    """With a GIL both behave alike; without a GIL several workers need SharedMailbox."""
     with System.on_threads(workers) as system:
         assert type(system.spawn(Player).actor_inbox) is kind
 
 
-# Answers -------------------------------------------------------------------------------------------------------------
+# Replies -------------------------------------------------------------------------------------------------------------
 
 
 def test_ask_returns_the_answer(actor_system: SystemHarness) -> None:
     player = actor_system.spawn(Player)
     reply = player.ask(Say("x"), block=False)
     assert reply.get() == "heard x"
-    assert reply.get() == "heard x", "as often as one likes"
+    assert reply.get() == "heard x", "get() may be called again"
     assert reply.done()
     assert player.ask(do(lambda _: None)) is None
 
@@ -143,7 +143,7 @@ def test_message_without_handler_raises_type_error(actor_system: SystemHarness) 
 
 
 class Plain(Actor):
-    """Pykka's kind of actor: no handlers."""
+    """An actor as in pykka: it has on_receive and no table of handlers."""
 
     def on_receive(self, message: Any) -> Any:
         return message * 2 if message else super().on_receive(message)
@@ -159,18 +159,18 @@ def test_actor_without_handlers_behaves_like_pykka_actor(
     assert f"Unexpected message received by {plain}: 0" in caplog.text
 
 
-class Loud(Player):
+class UpperCase(Player):
     def say(self, message: Say) -> str:
         return super().say(message).upper()
 
 
 def test_subclass_overrides_handler_method(actor_system: SystemHarness) -> None:
-    """The table names methods, and the class of the actor has the last word on them."""
-    assert actor_system.spawn(Loud).ask(Say("x")) == "HEARD X"
+    """The table of handlers has names of methods, which are looked up in the actor's class."""
+    assert actor_system.spawn(UpperCase).ask(Say("x")) == "HEARD X"
 
 
 def test_error_in_asked_handler_is_raised_to_caller(actor_system: SystemHarness) -> None:
-    """Pykka's rule: the actor lives on when somebody hears of it."""
+    """As in pykka, the actor continues if the caller gets the error."""
     player = actor_system.spawn(Player)
     with pytest.raises(ValueError, match="bug"):
         player.ask(Fail("bug"))
@@ -185,7 +185,7 @@ class Failing(Player):
 def test_error_in_told_handler_stops_only_that_actor(
     actor_system: SystemHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Pykka's rule too: ``on_failure`` instead of ``on_stop``, and what waits is refused."""
+    """As in pykka, ``on_failure`` runs instead of ``on_stop``, and waiting messages are refused."""
     received: list[Any] = []
     broken, healthy = actor_system.spawn(Failing, received), actor_system.spawn(Player)
     with caplog.at_level(logging.ERROR, "pykka"), actor_system.paused(broken):
@@ -214,37 +214,37 @@ def test_post_sends_answer_to_given_reply(actor_system: SystemHarness) -> None:
     player, fine, wrong = actor_system.spawn(Player), RecordedReply(), RecordedReply()
     player.post(Say("x"), fine)
     player.post(Fail("y"), wrong)
-    assert player.ask(Say("z")) == "heard z", "the error of a post is its sender's, as that of an ask"
+    assert player.ask(Say("z")) == "heard z", "as with ask, the error goes to the sender and the actor continues"
     assert fine.value == "heard x"
     assert [str(error) for error in wrong.errors] == ["y"]
 
 
-class Spoiled(RecordedReply):
-    """A place that cannot take any answer."""
+class FailingReply(RecordedReply):
+    """A reply that raises when it is set."""
 
     def set(self, value: Any = None) -> None:
-        raise OSError("nowhere to put it")
+        raise OSError("set failed")
 
     def set_exception(self, exc_info: Any = None) -> None:
-        raise OSError("nowhere to put that either")
+        raise OSError("set_exception failed")
 
 
-class Rock(ResilientActor, Player):
-    """One of those that live on whatever happens."""
+class ResilientPlayer(ResilientActor, Player):
+    """A Player that continues after any error."""
 
 
-@pytest.mark.parametrize("kind", [Player, Rock])
+@pytest.mark.parametrize("kind", [Player, ResilientPlayer])
 def test_reply_that_raises_in_set_does_not_harm_actor(actor_system: SystemHarness, kind: type[Player]) -> None:
-    """The actor lives on; nothing gets out of its turn, and nothing when its last letters are refused."""
+    """The actor continues. No error escapes from its turn, or when its last messages are refused."""
     received: list[Any] = []
     first, second = actor_system.spawn(kind, received), actor_system.spawn(kind)
-    first.post(Say("x"), Spoiled())
-    first.post(Fail("x"), Spoiled())
+    first.post(Say("x"), FailingReply())
+    first.post(Fail("x"), FailingReply())
     assert first.ask(Say("y")) == "heard y"
     assert received == ["start", "x", "y"]
     with actor_system.paused(second):
         second.stop(block=False)
-        second.post(Say("x"), Spoiled())
+        second.post(Say("x"), FailingReply())
         refused = second.ask(Say("y"), block=False)
     with pytest.raises(pykka.ActorDeadError):
         refused.get()
@@ -262,14 +262,14 @@ def test_failing_callback_of_reply_does_not_harm_actor(
     with actor_system.paused(player):
         reply = player.ask(Say("x"), block=False)
         reply.on_done(fail)
-        reply.on_done(lambda one: received.append(one.get()))
+        reply.on_done(lambda future: received.append(future.get()))
     assert player.ask(Say("y")) == "heard y"
-    assert received == ["heard x"], "the others are called all the same"
+    assert received == ["heard x"], "the other callbacks are called all the same"
     assert "ValueError: in the callback" in caplog.text
 
 
 def test_answer_to_closed_foreign_loop_does_not_harm_actor(real_system: SystemHarness) -> None:
-    """Somebody asks from an event loop of his own, and closes it before the answer comes."""
+    """A caller asks from its own event loop and closes the loop before the reply is set."""
     player = real_system.spawn(Player)
     reply = player.ask(Call((keep_reply,)), block=False)
 
@@ -288,7 +288,7 @@ def test_answer_to_closed_foreign_loop_does_not_harm_actor(real_system: SystemHa
 
 
 class Counter(Actor):
-    """Pykka's style: its methods are its messages."""
+    """An actor as in pykka, whose methods are called through a proxy."""
 
     colour = "red"
 
@@ -322,16 +322,16 @@ def test_proxy_gets_sets_and_calls(actor_system: SystemHarness) -> None:
         counter.proxy()
 
 
-# Who lives where -----------------------------------------------------------------------------------------------------
+# Dispatchers ---------------------------------------------------------------------------------------------------------
 
 
 def test_actor_started_in_handler_belongs_to_same_dispatcher(actor_system: SystemHarness) -> None:
-    """They live on the dispatcher of their maker, whoever else is running; ``start`` and ``spawn`` both."""
+    """Children from ``start`` and ``spawn`` run on their parent's dispatcher, even if another system is running."""
     with System.simulated() as other:
         other.spawn(Player).ask(Say("x"))
         player = actor_system.spawn(Player)
         started: ActorRef = player.ask(do(lambda _: Player.start(name="child ")))
-        spawned: ActorRef = player.ask(do(lambda one: one.spawn(Player, name="child ")))
+        spawned: ActorRef = player.ask(do(lambda actor: actor.spawn(Player, name="child ")))
         for child in (started, spawned):
             assert child.ask(Say("x")) == "heard x"
             assert child.actor_inbox.dispatcher is actor_system.system.dispatcher
@@ -344,58 +344,58 @@ def test_start_outside_of_a_system_raises_runtime_error() -> None:
 
 
 def test_pykka_actors_and_engine_actors_exchange_messages(real_system: SystemHarness) -> None:
-    """Those have a thread each, so they may block on ours."""
+    """An actor of pykka has its own thread, so it may block on an actor of the engine."""
     player = real_system.spawn(Player)
 
-    class Asking(pykka.ThreadingActor):
+    class Forwarder(pykka.ThreadingActor):
         def on_receive(self, message: Any) -> Any:
             return player.ask(message)
 
-    asking = Asking.start()
+    forwarder = Forwarder.start()
     try:
-        assert asking.ask(Say("x"), timeout=WAIT_TIMEOUT_S) == "heard x"
-        answer = player.ask(do(lambda _: asking.ask(Say("y"), block=False)))
-        assert answer.get(timeout=WAIT_TIMEOUT_S) == "heard y"
+        assert forwarder.ask(Say("x"), timeout=WAIT_TIMEOUT_S) == "heard x"
+        reply = player.ask(do(lambda _: forwarder.ask(Say("y"), block=False)))
+        assert reply.get(timeout=WAIT_TIMEOUT_S) == "heard y"
     finally:
-        asking.stop()
+        forwarder.stop()
 
 
 def test_message_after_turn_is_handled_after_ready_mailboxes(actor_system: SystemHarness) -> None:
-    """``tell_self_after_turn`` comes behind whoever is ready now; ``tell`` of the same moment comes before."""
+    """``tell_self_after_turn`` sends after all mailboxes that are ready; a ``tell`` in the same turn comes first."""
     received: list[str] = []
     player, other = actor_system.spawn(Player, received), actor_system.spawn(Player, received, "other ")
     actor_system.wait_until_handled(other)
 
-    def begin(one: Player) -> None:
-        one.tell_self_after_turn(Say("later"))
-        one.actor_ref.tell(Say("soon"))
+    def send(actor: Player) -> None:
+        actor.tell_self_after_turn(Say("later"))
+        actor.actor_ref.tell(Say("soon"))
         other.tell(Say("soon"))
 
-    player.tell(do(begin))
+    player.tell(do(send))
     actor_system.until(lambda: "later" in received and "other soon" in received)
     assert received.index("later") > received.index("soon")
-    if len(actor_system.system.dispatcher.turn_counters) == 1:  # with more workers the other one's turn may take longer
+    if len(actor_system.system.dispatcher.turn_counters) == 1:  # with more workers the other turn may end later
         assert received[-1] == "later"
 
 
 def test_message_after_turn_to_stopped_actor_is_dropped(actor_system: SystemHarness) -> None:
     player, other = actor_system.spawn(Player), actor_system.spawn(Player)
 
-    def end(one: Player) -> None:
-        one.tell_self_after_turn(Say("never"))
-        one.stop()
+    def send_and_stop(actor: Player) -> None:
+        actor.tell_self_after_turn(Say("never"))
+        actor.stop()
 
-    player.ask(do(end))
+    player.ask(do(send_and_stop))
     actor_system.until(lambda: not player.is_alive())
-    assert other.ask(Say("x")) == "heard x", "the worker has not noticed"
+    assert other.ask(Say("x")) == "heard x", "the worker continues"
 
 
 def test_actor_label_and_urn_are_unique(actor_system: SystemHarness) -> None:
-    """A short one for people, the same in each run; and pykka's URN."""
+    """Each has a short label, the same in each run, and a URN as in pykka."""
     refs = [actor_system.spawn(Player) for _ in range(3)]
     assert [ref.actor_inbox.label for ref in refs] == [f"Player-{number}" for number in (1, 2, 3)]
-    for one, other in itertools.pairwise(refs):
-        assert one.actor_urn != other.actor_urn
-        assert one.actor_urn == one.actor_urn
-        assert str(one) == f"Player ({one.actor_urn})"
+    for ref, next_ref in itertools.pairwise(refs):
+        assert ref.actor_urn != next_ref.actor_urn
+        assert ref.actor_urn == ref.actor_urn
+        assert str(ref) == f"Player ({ref.actor_urn})"
     assert actor_system.system.registry.get_by_urn(refs[1].actor_urn) == refs[1]

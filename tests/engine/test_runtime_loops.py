@@ -1,4 +1,4 @@
-"""An event loop belongs to the host program: it may move to another thread, and it may be closed at any moment."""
+"""An event loop of a host program may move to another thread and may be closed at any time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ every_loop = pytest.mark.parametrize("loop_kind", LOOPS)
 
 
 async def two_players(system: System) -> tuple[ActorRef, ActorRef]:
-    """Both have started."""
+    """Two actors that have started."""
     players = system.spawn(Player), system.spawn(Player)
     for player in players:
         await player.ask(Say("x"), block=False)
@@ -35,15 +35,15 @@ def on_another_thread(body: Any) -> None:
 
 @every_loop
 def test_waiting_messages_are_rejected_when_loop_closes(loop_kind: str) -> None:
-    """The loop forgets the pump on its list, and nobody sends anything more that could find that out."""
+    """A closed loop drops the scheduled callback that runs the actors, and no further message detects that."""
     loop = new_loop(loop_kind)
     system = System.on_loop(loop)
     busy, idle = loop.run_until_complete(two_players(system))
-    asked = [busy.ask(Say(number), block=False) for number in range(3)]
+    replies = [busy.ask(Say(number), block=False) for number in range(3)]
     loop.close()
-    assert [one.done() for one in asked] == [True] * 3
+    assert [reply.done() for reply in replies] == [True] * 3
     with pytest.raises(pykka.ActorDeadError):
-        asked[0].get()
+        replies[0].get()
     assert (busy.is_alive(), idle.is_alive(), system.actors()) == (False, False, [])
     assert system.stats().dead_letters == 3
 
@@ -51,7 +51,7 @@ def test_waiting_messages_are_rejected_when_loop_closes(loop_kind: str) -> None:
 @every_loop
 @pytest.mark.parametrize("is_own_thread", [True, False])
 def test_blocking_ask_on_closed_loop_raises_actor_dead_error(loop_kind: str, is_own_thread: bool) -> None:
-    """On the loop's last thread too: there is nothing left that the wait could hold up."""
+    """It is allowed on the thread that last ran the loop too, because a closed loop cannot be blocked."""
     loop = new_loop(loop_kind)
     system = System.on_loop(loop)
     busy, idle = loop.run_until_complete(two_players(system))
@@ -76,16 +76,16 @@ def test_blocking_ask_on_closed_loop_raises_actor_dead_error(loop_kind: str, is_
 def test_messages_to_loop_closed_before_running_are_rejected(loop_kind: str) -> None:
     loop = new_loop(loop_kind)
     system = System.on_loop(loop)
-    asked = system.spawn(Player).ask(Say("x"), block=False)
+    reply = system.spawn(Player).ask(Say("x"), block=False)
     loop.close()
-    assert asked.done()
+    assert reply.done()
     late = system.spawn(Player).ask(Say("x"), block=False)
     assert late.done()
 
 
 @every_loop
 def test_lost_pump_is_detected_by_next_message(loop_kind: str) -> None:
-    """It came onto the list of a loop that was being closed on another thread, after the watchman had gone."""
+    """The callback was scheduled on a loop that another thread was closing, after the loop's close was handled."""
     loop = new_loop(loop_kind)
     system = System.on_loop(loop)
     loop.close()
@@ -97,43 +97,43 @@ def test_lost_pump_is_detected_by_next_message(loop_kind: str) -> None:
 
 @every_loop
 def test_asks_during_close_of_loop_are_all_settled(loop_kind: str) -> None:
-    """Each question has an answer, whenever it came."""
+    """Each request is settled, no matter when it was sent."""
     for _ in range(5):
         loop = new_loop(loop_kind)
         system = System.on_loop(loop)
         players = loop.run_until_complete(two_players(system))
-        asked: list[Any] = []
+        replies: list[Any] = []
         is_over = threading.Event()
 
-        def ask(players: Any = players, asked: Any = asked, is_over: threading.Event = is_over) -> None:
+        def ask(players: Any = players, replies: Any = replies, is_over: threading.Event = is_over) -> None:
             while not is_over.is_set():
-                asked.extend(player.ask(Say("x"), block=False) for player in players)
+                replies.extend(player.ask(Say("x"), block=False) for player in players)
 
         thread = threading.Thread(target=ask)
         thread.start()
-        while len(asked) < 20:
+        while len(replies) < 20:
             loop.run_until_complete(asyncio.sleep(0))
         loop.close()
-        so_far = len(asked)
-        while len(asked) < so_far + 20:
+        count_at_close = len(replies)
+        while len(replies) < count_at_close + 20:
             pass
         is_over.set()
         thread.join()
-        assert all(one.done() for one in asked)
+        assert all(reply.done() for reply in replies)
 
 
 @every_loop
 def test_loop_moved_to_another_thread_still_runs_actors(loop_kind: str) -> None:
-    """What its last thread sends wakes it, and that thread may block now."""
+    """The thread that ran the loop before can send messages to it, and may block on a reply."""
     loop = new_loop(loop_kind)
     system = System.on_loop(loop)
     player, _ = loop.run_until_complete(two_players(system))
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        is_there = threading.Event()
-        loop.call_soon_threadsafe(is_there.set)
-        assert is_there.wait(WAIT_TIMEOUT_S)
+        is_running = threading.Event()
+        loop.call_soon_threadsafe(is_running.set)
+        assert is_running.wait(WAIT_TIMEOUT_S)
         assert player.ask(Say("y")) == "heard y"
         handled = threading.Event()
         player.tell(do(lambda _: handled.set()))
@@ -153,8 +153,8 @@ def test_loop_does_not_keep_discarded_systems_alive(loop_kind: str) -> None:
             await system.spawn(Player).ask(Say("x"), block=False)
             return weakref.ref(system.dispatcher)  # type: ignore[arg-type]
 
-    gone = loop.run_until_complete(body())
+    dispatcher = loop.run_until_complete(body())
     loop.run_until_complete(asyncio.sleep(0))
     gc.collect()
-    assert gone() is None
+    assert dispatcher() is None
     loop.close()

@@ -1,4 +1,4 @@
-"""What a system says about itself, on every dispatcher: who lives, what was lost, how it went, which led to what."""
+"""The registry, statistics, dead letters and trace of an actor system, on every dispatcher."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from callboard.runtime.engine.trace import Traced, TracedEnvelope, as_line
 
 actor_system = system_fixture(*REAL, *SIMULATIONS)
 real_system = system_fixture(*REAL)
-threads_stage = system_fixture(*THREADS)
+threads_system = system_fixture(*THREADS)
 
 
 class Singer(Player):
-    """Another class, of the same kind."""
+    """A class derived from Player."""
 
 
-# The list of the living ----------------------------------------------------------------------------------------------
+# Registry ------------------------------------------------------------------------------------------------------------
 
 
 def test_registry_has_methods_of_pykka_registry(actor_system: SystemHarness) -> None:
@@ -52,7 +52,7 @@ def test_registry_has_methods_of_pykka_registry(actor_system: SystemHarness) -> 
     assert registry.get_all() == [*players, singer]
     assert len(registry) == 3
     assert registry.get_by_class(Singer) == [singer]
-    assert registry.get_by_class(Player) == [*players, singer], "of this class or of one derived from it"
+    assert registry.get_by_class(Player) == [*players, singer], "subclasses count too"
     assert registry.get_by_class_name("Player") == players
     assert registry.get_by_urn(singer.actor_urn) == singer
     assert registry.get_by_urn("urn:uuid:nobody") is None
@@ -70,29 +70,29 @@ def test_broadcast_to_class_reaches_all_its_actors(actor_system: SystemHarness, 
     actor_system.system.registry.broadcast(Say("!"), target)
     for ref in refs:
         actor_system.wait_until_handled(ref)
-    assert sorted(one for one in received if "!" in one) == [f"{name}!" for name in expected]
+    assert sorted(text for text in received if "!" in text) == [f"{name}!" for name in expected]
 
 
-def test_registry_may_change_while_it_is_read(threads_stage: SystemHarness) -> None:
-    """A copy is taken, whatever other threads do to the list meanwhile."""
+def test_registry_may_change_while_it_is_read(threads_system: SystemHarness) -> None:
+    """Readers get a copy, so other threads may change the list meanwhile."""
     is_over = threading.Event()
 
-    def come_and_go() -> None:
+    def start_and_stop_actors() -> None:
         while not is_over.is_set():
-            threads_stage.spawn(Player).stop()
+            threads_system.spawn(Player).stop()
 
-    thread = threading.Thread(target=come_and_go)
+    thread = threading.Thread(target=start_and_stop_actors)
     thread.start()
     try:
         for _ in range(200):
-            assert all(isinstance(ref, ActorRef) for ref in threads_stage.system.actors())
-            assert threads_stage.system.stats().actors <= 2
+            assert all(isinstance(ref, ActorRef) for ref in threads_system.system.actors())
+            assert threads_system.system.stats().actors <= 2
     finally:
         is_over.set()
         thread.join()
 
 
-# Numbers -------------------------------------------------------------------------------------------------------------
+# Statistics ----------------------------------------------------------------------------------------------------------
 
 
 def test_stats_count_actors_and_messages(actor_system: SystemHarness) -> None:
@@ -112,13 +112,13 @@ def test_stats_count_actors_and_messages(actor_system: SystemHarness) -> None:
         during = actor_system.system.stats()
         assert during.waiting == 4
         assert during.deepest == (MailboxDepth(first.actor_inbox.label, 4),)
-        assert [(one.name, one.actors, one.waiting) for one in during.classes] == [("Player", 2, 4), ("Singer", 1, 0)]
+        assert [(row.name, row.actors, row.waiting) for row in during.classes] == [("Player", 2, 4), ("Singer", 1, 0)]
     actor_system.wait_until_handled(first)
     second.stop()
     after = actor_system.system.stats()
     assert after.waiting == 0
     assert after.classes == (ClassStats("Player", 1, 0, 0, 8 + paused), ClassStats("Singer", 1, 0, 0, 1))
-    assert after.handled == 9 + paused, "those of the dead count too"
+    assert after.handled == 9 + paused, "messages of stopped actors count too"
 
 
 def test_stats_measure_turns(real_system: SystemHarness) -> None:
@@ -152,7 +152,7 @@ def test_stats_name_only_deepest_mailboxes() -> None:
 
 
 def test_dead_letters_are_counted_by_class(actor_system: SystemHarness) -> None:
-    """What waits when its actor ends, and what comes after."""
+    """Messages that wait when their actor stops, and messages sent to it later."""
     player = actor_system.spawn(Player)
     with actor_system.paused(player):
         player.stop(block=False)
@@ -163,7 +163,9 @@ def test_dead_letters_are_counted_by_class(actor_system: SystemHarness) -> None:
     actor_system.until(lambda: actor_system.system.stats().dead_letters == 3)
     player.ask(Say("four"), block=False)
     player.stop()
-    assert actor_system.system.dispatcher.dead_letters.by_class == {"Say": 3, "Fail": 1}, "a stop is no letter"
+    assert actor_system.system.dispatcher.dead_letters.by_class == {"Say": 3, "Fail": 1}, (
+        "a stop message is not counted"
+    )
     assert actor_system.system.stats().dead_letters == 4
 
 
@@ -193,7 +195,7 @@ def test_dead_letters_are_logged_once_a_second(caplog: pytest.LogCaptureFixture)
     ]
 
 
-class Unspeakable:
+class FailingRepr:
     def __repr__(self) -> str:
         raise ValueError("no words")
 
@@ -208,9 +210,9 @@ def test_dead_letter_samples_are_few_and_short() -> None:
     assert letters.samples[-1].message.startswith("'249 xxx")
     assert letters.samples[-1].message.endswith("xxx...")
     assert len(letters.samples[-1].message) == 203
-    letters.add("somebody", Unspeakable())
-    assert letters.samples[-1] == DeadLetter("somebody", "<Unspeakable, whose repr fails: ValueError('no words')>"), (
-        "whose class is not ours must not spoil a refusal"
+    letters.add("somebody", FailingRepr())
+    assert letters.samples[-1] == DeadLetter("somebody", "<FailingRepr, whose repr fails: ValueError('no words')>"), (
+        "a failing repr must not prevent the dead letter"
     )
     assert letters.count == 251
 
@@ -220,29 +222,29 @@ def test_dead_letter_samples_are_few_and_short() -> None:
 
 @pytest.fixture
 def traced(actor_system: SystemHarness) -> Iterator[list[Traced]]:
-    """What the stage's tracer has seen. Each moment is noted on the thread where it happens."""
-    seen: list[Traced] = []
-    actor_system.system.trace(seen.append)
-    yield seen
+    """The events that the tracer has recorded. Each is recorded on the thread where it happens."""
+    events: list[Traced] = []
+    actor_system.system.trace(events.append)
+    yield events
     actor_system.system.trace(None)
 
 
 class Relay(Actor):
-    """Passes a number on until it is 0, then says so."""
+    """Sends the number, less one, to the next relay, if there is one."""
 
     handlers = {int: "count_down"}
 
-    def __init__(self, next_one: ActorRef | None = None) -> None:
+    def __init__(self, next_relay: ActorRef | None = None) -> None:
         super().__init__()
-        self.next_one = next_one
+        self.next_relay = next_relay
 
     def count_down(self, number: int) -> None:
-        if self.next_one is not None:
-            self.next_one.tell(number - 1)
+        if self.next_relay is not None:
+            self.next_relay.tell(number - 1)
 
 
 def test_trace_shows_sender_cause_and_correlation(actor_system: SystemHarness, traced: list[Traced]) -> None:
-    """Who sent it because of what, and with which message from outside it all began."""
+    """Each message has its sender, its cause and the message from outside that began the chain (its correlation)."""
     last = actor_system.spawn(Relay)
     middle = actor_system.spawn(Relay, last)
     first = actor_system.spawn(Relay, middle)
@@ -260,10 +262,11 @@ def test_trace_shows_sender_cause_and_correlation(actor_system: SystemHarness, t
         "sent 3<2 Relay-2 -> Relay-1 tells 5",
         "sent 4 outside -> Relay-1 asks 0",
     ]
-    assert {one.correlation for one in traced[:6]} == {1}
-    assert {one.correlation for one in traced[6:]} == {4}
-    for one in traced:
-        assert traced.index(one) >= [other.number for other in traced if other.moment == "sent"].index(one.number)
+    assert {event.correlation for event in traced[:6]} == {1}
+    assert {event.correlation for event in traced[6:]} == {4}
+    sent_numbers = [event.number for event in traced if event.moment == "sent"]
+    for event in traced:
+        assert traced.index(event) >= sent_numbers.index(event.number)
 
 
 def test_trace_shows_dead_letters(actor_system: SystemHarness, traced: list[Traced]) -> None:
@@ -271,8 +274,8 @@ def test_trace_shows_dead_letters(actor_system: SystemHarness, traced: list[Trac
     with actor_system.paused(player):
         player.stop(block=False)
         player.tell(Say("late"))
-    actor_system.until(lambda: [one for one in traced if one.moment == "dead"] != [])
-    assert [(one.moment, one.message) for one in traced if isinstance(one.message, Say)] == [
+    actor_system.until(lambda: [event for event in traced if event.moment == "dead"] != [])
+    assert [(event.moment, event.message) for event in traced if isinstance(event.message, Say)] == [
         ("sent", "late"),
         ("dead", "late"),
     ]
@@ -281,23 +284,23 @@ def test_trace_shows_dead_letters(actor_system: SystemHarness, traced: list[Trac
 def test_trace_of_callback_of_deferred_answer_has_right_cause(
     actor_system: SystemHarness, traced: list[Traced]
 ) -> None:
-    """What a callback of an answer sends is caused by the message in whose handling the answer was given."""
+    """The cause of a message sent by a reply's callback is the message whose handler set the reply."""
     player, other = actor_system.spawn(Player), actor_system.spawn(Relay)
     reply = player.ask(Call((keep_reply,)), block=False)
     reply.on_done(lambda _: other.tell(1))
     player.ask(Call((settle_reply,)))
     actor_system.until(lambda: len(traced) == 6)
-    (story,) = [one for one in traced if one.moment == "sent" and one.message == 1]
-    assert (story.cause, story.sender) == (2, "Player-1")
+    (sent,) = [event for event in traced if event.moment == "sent" and event.message == 1]
+    assert (sent.cause, sent.sender) == (2, "Player-1")
 
 
 def test_trace_hook_that_raises_is_disabled(actor_system: SystemHarness, caplog: pytest.LogCaptureFixture) -> None:
-    """At once, in the middle of a turn with more to handle; and no actor is hurt."""
+    """It is disabled at once, in the middle of a turn with more messages; actors are not affected."""
     calls: list[Traced] = []
 
-    def hook(one: Traced) -> None:
-        if one.moment == "handled" and isinstance(one.message, Say):
-            calls.append(one)
+    def hook(event: Traced) -> None:
+        if event.moment == "handled" and isinstance(event.message, Say):
+            calls.append(event)
             raise ValueError("bug in the hook")
 
     player = actor_system.spawn(Player)
@@ -314,7 +317,7 @@ def test_trace_hook_that_raises_is_disabled(actor_system: SystemHarness, caplog:
 
 
 def test_disabled_trace_restores_plain_envelopes(actor_system: SystemHarness) -> None:
-    """Messages take the quick way into the mailbox again, in plain envelopes; so do those of before the tracer."""
+    """Messages sent before and after tracing are put into the mailbox in plain envelopes, without a check."""
 
     class Narrow(Player):
         high_water = 7
@@ -334,13 +337,11 @@ def test_disabled_trace_restores_plain_envelopes(actor_system: SystemHarness) ->
         kinds = [type(envelope) is TracedEnvelope for envelope in player.actor_inbox.queue][-3:]
         assert kinds == [False, True, False]
     actor_system.wait_until_handled(player)
-    assert player.ask(do(lambda one: one.received)) == ["start", "before", "during", "after"]
+    assert player.ask(do(lambda actor: actor.received)) == ["start", "before", "during", "after"]
     assert [mailbox_of(ref).admission_threshold for ref in (player, narrow, late)] == [sys.maxsize, 7, sys.maxsize]
 
 
 def test_trace_does_not_change_errors_stops_and_limits(actor_system: SystemHarness, traced: list[Traced]) -> None:
-    """Errors, ends and full mailboxes."""
-
     class Narrow(Player):
         high_water = 2
 
@@ -355,20 +356,21 @@ def test_trace_does_not_change_errors_stops_and_limits(actor_system: SystemHarne
     assert narrow.stop() is True
     with pytest.raises(pykka.ActorDeadError):
         narrow.ask(Say(4))
-    assert [one.message for one in traced if one.moment == "handled" and isinstance(one.message, Say)] == ["1", "2"]
+    handled = [event for event in traced if event.moment == "handled"]
+    assert [event.message for event in handled if isinstance(event.message, Say)] == ["1", "2"]
 
 
 def test_trace_of_message_after_turn_has_cause(actor_system: SystemHarness, traced: list[Traced]) -> None:
-    """Though it is sent when the turn is over."""
+    """The message is sent when the turn is over, but its cause is the message handled in that turn."""
     player = actor_system.spawn(Player)
-    player.tell(do(lambda one: one.tell_self_after_turn(Say("later"))))
-    actor_system.until(lambda: any(one.moment == "handled" and one.message == "later" for one in traced))
-    first, later = (one for one in traced if one.moment == "sent")
+    player.tell(do(lambda actor: actor.tell_self_after_turn(Say("later"))))
+    actor_system.until(lambda: any(event.moment == "handled" and event.message == "later" for event in traced))
+    first, later = (event for event in traced if event.moment == "sent")
     assert (later.cause, later.correlation, later.sender) == (first.number, first.number, "Player-1")
 
 
 def test_trace_shows_rejected_message_as_dead(actor_system: SystemHarness, traced: list[Traced]) -> None:
-    """Told or asked."""
+    """Both for ``tell`` and for ``ask``."""
 
     class Narrow(Player):
         high_water = 1
@@ -379,45 +381,45 @@ def test_trace_shows_rejected_message_as_dead(actor_system: SystemHarness, trace
         narrow.tell(Say("fits"))
         with pytest.raises(MailboxFull):
             narrow.tell(Say("told"))
-        asked = narrow.ask(Say("asked"), block=False)
+        reply = narrow.ask(Say("asked"), block=False)
     with pytest.raises(MailboxFull):
-        asked.get()
-    assert [one.message for one in traced if one.moment == "dead"] == ["told", "asked"]
+        reply.get()
+    assert [event.message for event in traced if event.moment == "dead"] == ["told", "asked"]
 
 
 def test_trace_ignores_causes_of_other_systems() -> None:
-    """Each tracer counts for itself: its number 1 is not the other's."""
-    one, other = System.simulated(), System.simulated()
-    seen: list[Traced] = []
-    end = other.spawn(Relay)
-    start = one.spawn(Relay, end)
-    one.trace(lambda _: None)
-    other.trace(seen.append)
+    """Each tracer numbers its messages itself, so number 1 of one system is not number 1 of the other."""
+    source, target = System.simulated(), System.simulated()
+    events: list[Traced] = []
+    end = target.spawn(Relay)
+    start = source.spawn(Relay, end)
+    source.trace(lambda _: None)
+    target.trace(events.append)
     start.tell(1)
-    for system in (one, other):
+    for system in (source, target):
         assert isinstance(system.dispatcher, Simulation)
         system.dispatcher.run()
-    assert [as_line(story) for story in seen] == [
+    assert [as_line(event) for event in events] == [
         "sent 1 outside -> Relay-1 tells 0",
         "handled 1 outside -> Relay-1 tells 0",
     ]
 
 
 def test_stats_and_trace_ignore_registered_pykka_actors(actor_system: SystemHarness) -> None:
-    """Pykka's own actors may be registered; they do not live here, so nothing is counted or traced of them."""
+    """Actors of pykka may be registered, but the system does not run them: it neither counts nor traces them."""
 
-    class Stranger(pykka.ThreadingActor):
+    class PykkaActor(pykka.ThreadingActor):
         pass
 
     actor_system.spawn(Player)
-    stranger = Stranger.start()
-    actor_system.system.registry.register(stranger)  # type: ignore[arg-type]
+    pykka_actor = PykkaActor.start()
+    actor_system.system.registry.register(pykka_actor)  # type: ignore[arg-type]
     try:
-        assert [one.name for one in actor_system.system.stats().classes] == ["Player"]
+        assert [row.name for row in actor_system.system.stats().classes] == ["Player"]
         actor_system.system.trace(lambda _: None)
         actor_system.system.trace(None)
         actor_system.system.dispatcher.abandon_all()
-        assert actor_system.system.actors() == [stranger]
+        assert actor_system.system.actors() == [pykka_actor]
     finally:
-        stranger.stop()
-        actor_system.system.registry.unregister(stranger)  # type: ignore[arg-type]
+        pykka_actor.stop()
+        actor_system.system.registry.unregister(pykka_actor)  # type: ignore[arg-type]

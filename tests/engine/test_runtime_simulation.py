@@ -1,4 +1,4 @@
-"""The simulation: one seed, one story, byte for byte; another seed, another order; and a clock that only tests move."""
+"""The simulation: the same seed gives the same trace, another seed another order; only tests move the clock."""
 
 from __future__ import annotations
 
@@ -17,55 +17,55 @@ from callboard.runtime.engine.trace import as_line
 SEEDS = range(1, 13)
 
 
-# One seed, one story -------------------------------------------------------------------------------------------------
+# Seeds ---------------------------------------------------------------------------------------------------------------
 
 
 class Gossip(Actor):
-    """Passes what it hears to others, chosen by what it heard; has a bug now and then, sleeps now and then."""
+    """Sends each message on to actors chosen by its text; sometimes raises a bug, sometimes passivates itself."""
 
-    handlers = {str: "on_rumour"}
+    handlers = {str: "on_text"}
     supervision = Supervision(restarts=100)
     may_passivate = True
 
-    def __init__(self, circle: list[ActorRef]) -> None:
+    def __init__(self, actors: list[ActorRef]) -> None:
         super().__init__()
-        self.circle = circle
+        self.actors = actors
         self.received = 0
 
-    def on_rumour(self, rumour: str) -> str:
+    def on_text(self, text: str) -> str:
         self.received += 1
-        dice = random.Random(f"{rumour} {self.received}")
-        if len(rumour) < 12:
-            for _ in range(dice.randrange(3)):
-                dice.choice(self.circle).tell(rumour + dice.choice("abc"))
-        if dice.random() < 0.1:
-            raise ValueError(rumour)
-        if dice.random() < 0.2:
+        rng = random.Random(f"{text} {self.received}")
+        if len(text) < 12:
+            for _ in range(rng.randrange(3)):
+                rng.choice(self.actors).tell(text + rng.choice("abc"))
+        if rng.random() < 0.1:
+            raise ValueError(text)
+        if rng.random() < 0.2:
             self.passivate()
-        return f"{self.actor_ref.actor_inbox.label} has heard {rumour}"
+        return f"{self.actor_ref.actor_inbox.label} has heard {text}"
 
     def save_state(self, error: Exception | None) -> int:
         return self.received
 
-    def restore_state(self, kept: int) -> None:
-        self.received = kept
+    def restore_state(self, saved: int) -> None:
+        self.received = saved
 
 
-def story(seed: int) -> bytes:
-    """Everything that happens in a small society: every message, every answer, every name."""
+def trace_of(seed: int) -> bytes:
+    """The trace of seven actors that send messages to each other, with all replies, references and statistics."""
     lines: list[str] = []
     system = System(Simulation(seed))
     system.trace(lambda traced: lines.append(as_line(traced)))
-    circle: list[ActorRef] = []
-    circle += [system.spawn(Gossip, circle) for _ in range(7)]
-    answers = [circle[number % 7].ask(str(number), block=False) for number in range(20)]
+    actors: list[ActorRef] = []
+    actors += [system.spawn(Gossip, actors) for _ in range(7)]
+    replies = [actors[number % 7].ask(str(number), block=False) for number in range(20)]
     system.dispatcher.run()  # type: ignore[attr-defined]
-    for answer in answers:
+    for reply in replies:
         try:
-            lines.append(answer.get())
+            lines.append(reply.get())
         except ValueError as error:
             lines.append(f"bug: {error}")
-    lines += [str(ref) for ref in circle]
+    lines += [str(ref) for ref in actors]
     lines.append(repr(system.stats()))
     assert len(lines) > 100
     return "\n".join(lines).encode()
@@ -73,11 +73,11 @@ def story(seed: int) -> bytes:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_same_seed_gives_same_trace(seed: int) -> None:
-    assert story(seed) == story(seed)
+    assert trace_of(seed) == trace_of(seed)
 
 
 def test_other_seeds_give_other_traces() -> None:
-    assert len({story(seed) for seed in SEEDS}) == len(SEEDS)
+    assert len({trace_of(seed) for seed in SEEDS}) == len(SEEDS)
 
 
 def order(seed: int | None, names: str = "abcdef") -> str:
@@ -86,11 +86,11 @@ def order(seed: int | None, names: str = "abcdef") -> str:
     for name in names:
         system.spawn(Player, received, name).tell(Say("!"))
     system.dispatcher.run()  # type: ignore[attr-defined]
-    return "".join(one[0] for one in received if one.endswith("!"))
+    return "".join(text[0] for text in received if text.endswith("!"))
 
 
 def test_seeds_produce_every_order() -> None:
-    """Six orders of three actors, and none is left out."""
+    """All six orders of three actors occur."""
     assert len({order(seed, "abc") for seed in range(100)}) == 6
 
 
@@ -99,21 +99,21 @@ def test_without_seed_actors_run_in_ready_order() -> None:
 
 
 def test_reading_urns_does_not_change_order() -> None:
-    """URNs come from the seed too, but not from the same stream of chance."""
+    """URNs come from the seed too, but from another random generator."""
 
-    def run(asks: bool) -> tuple[list[str], list[str]]:
+    def run(reads_urns: bool) -> tuple[list[str], list[str]]:
         system = System(Simulation(3))
         received: list[str] = []
         refs = [system.spawn(Player, received, name) for name in "abcdef"]
-        urns = [ref.actor_urn for ref in refs] if asks else []
+        urns = [ref.actor_urn for ref in refs] if reads_urns else []
         system.dispatcher.run()  # type: ignore[attr-defined]
         return received, urns
 
-    assert run(asks=True)[0] == run(asks=False)[0]
-    assert run(asks=True)[1] == run(asks=True)[1]
+    assert run(reads_urns=True)[0] == run(reads_urns=False)[0]
+    assert run(reads_urns=True)[1] == run(reads_urns=True)[1]
 
 
-# Nothing runs by itself ----------------------------------------------------------------------------------------------
+# Steps ---------------------------------------------------------------------------------------------------------------
 
 
 def test_step_handles_one_message() -> None:
@@ -122,10 +122,10 @@ def test_step_handles_one_message() -> None:
     player = System(dispatcher).spawn(Player, received)
     for number in range(3):
         player.tell(Say(number))
-    seen = []
+    counts = []
     while dispatcher.step():
-        seen.append(len(received))
-    assert seen == [2, 3, 4], "the start comes with the first message"
+        counts.append(len(received))
+    assert counts == [2, 3, 4], "on_start runs in the step of the first message"
     assert not dispatcher.step()
 
 
@@ -134,10 +134,10 @@ def test_run_with_actors_that_never_become_idle_raises(monkeypatch: pytest.Monke
     dispatcher = Simulation(5)
     player = System(dispatcher).spawn(Player)
 
-    def again(one: Player) -> None:
-        one.actor_ref.tell(do(again))
+    def tell_again(actor: Player) -> None:
+        actor.actor_ref.tell(do(tell_again))
 
-    player.tell(do(again))
+    player.tell(do(tell_again))
     with pytest.raises(AssertionError, match=r"did not become idle in 1000 steps \(seed 5\)"):
         dispatcher.run()
     with pytest.raises(AssertionError, match=r"did not answer, .* in 1000 steps \(seed 5\)"):
@@ -148,7 +148,7 @@ def test_run_with_actors_that_never_become_idle_raises(monkeypatch: pytest.Monke
 
 
 class Waiting(Player):
-    """Notes when its deadlines come."""
+    """Records the time at which each of its deadlines expires."""
 
     handlers = {**Player.handlers, Expired: "on_expired"}
 
@@ -162,7 +162,7 @@ class Waiting(Player):
 
 @pytest.mark.parametrize("seed", [None, 1, 2])
 def test_advance_fires_alarms_at_their_virtual_time(seed: int | None) -> None:
-    """An hour passes at once, and each deadline comes at its own time, not before and a tick later at most."""
+    """While the clock advances by an hour, each deadline expires at its own time."""
     dispatcher = Simulation(seed)
     system = System(dispatcher)
     received: list[Any] = []
@@ -185,7 +185,7 @@ def test_clock_does_not_move_while_actors_run() -> None:
 
 
 def test_blocking_get_moves_clock_to_deadline() -> None:
-    """If nothing else helps: the answer may depend on a deadline."""
+    """The clock moves when no actor can run, because the reply may depend on a deadline."""
     dispatcher = Simulation(1)
     system = System(dispatcher)
     timer = system.start_timer()
@@ -196,13 +196,13 @@ def test_blocking_get_moves_clock_to_deadline() -> None:
         def on_question(self, question: str) -> object:
             from callboard.actors.base import DEFERRED
 
-            self.kept = self.reply_to
+            self.pending_reply = self.reply_to
             timer.tell(Schedule(self.actor_ref, question, 7000))
             return DEFERRED
 
         def on_expired(self, message: Expired) -> None:
-            assert self.kept is not None
-            self.kept.set(f"{message.names[0]} at {self.clock.now_ms}")
+            assert self.pending_reply is not None
+            self.pending_reply.set(f"{message.names[0]} at {self.clock.now_ms}")
 
     assert system.spawn(Slow, [], dispatcher.clock).ask("what time is it") == "what time is it at 7000"
 
@@ -211,7 +211,9 @@ def test_alarm_that_was_set_again_fires_once() -> None:
     dispatcher = Simulation(1)
     alarm = dispatcher.new_alarm(dispatcher.clock)
     received: list[Any] = []
-    alarm.actor = System(dispatcher).spawn(type("Bell", (Actor,), {"on_receive": lambda _, one: received.append(one)}))
+    alarm.actor = System(dispatcher).spawn(
+        type("Bell", (Actor,), {"on_receive": lambda _, message: received.append(message)})
+    )
     for due_ms in (500, 100, 100, 300):
         alarm.set(due_ms)
     dispatcher.advance(299)

@@ -1,4 +1,4 @@
-"""What strays into a system: children born at its end, second stops, strangers, bad callbacks, a cancelled task."""
+"""Rare cases: actors started during a stop, second stops, pykka's actors, failing callbacks, cancelled tasks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ play = pytest.fixture(params=LOOPS)(play_on)
 
 
 class Parent(Player):
-    """Has children at its start, when it is told to, and at its end; they have some too."""
+    """Spawns a child in on_start, in on_stop and on request, down to ``generations`` levels."""
 
     def __init__(self, received: list[Any], generations: int) -> None:
         super().__init__(received)
@@ -39,13 +39,13 @@ class Parent(Player):
 
     def on_start(self) -> None:
         super().on_start()
-        self.have_one()
+        self.spawn_child()
 
     def on_stop(self) -> None:
         super().on_stop()
-        self.have_one()
+        self.spawn_child()
 
-    def have_one(self) -> None:
+    def spawn_child(self) -> None:
         if self.generations:
             self.spawn(Parent, self.received, self.generations - 1)
 
@@ -53,7 +53,7 @@ class Parent(Player):
 def test_stop_all_stops_actors_started_meanwhile(actor_system: SystemHarness) -> None:
     received: list[Any] = []
     parent = actor_system.spawn(Parent, received, 2)
-    parent.tell(do(Parent.have_one))
+    parent.tell(do(Parent.spawn_child))
     results = actor_system.system.stop_all()
     assert actor_system.system.actors() == []
     assert (received.count("start"), received.count("stop")) == (10, 10)
@@ -75,31 +75,31 @@ def test_stop_on_loop_waits_for_actors_started_meanwhile(play: Play) -> None:
 def test_stop_all_ends_although_actors_start_for_ever(actor_system: SystemHarness) -> None:
     received: list[Any] = []
 
-    class Endless(Player):
+    class StartsActorInStop(Player):
         def on_stop(self) -> None:
             super().on_stop()
             if len(received) < 100 * STOP_ROUNDS:
-                self.spawn(Endless, received)
+                self.spawn(StartsActorInStop, received)
 
-    actor_system.spawn(Endless, received)
+    actor_system.spawn(StartsActorInStop, received)
     assert len(actor_system.system.stop_all()) == STOP_ROUNDS
-    received.extend("enough" for _ in range(100 * STOP_ROUNDS))
+    received.extend("end" for _ in range(100 * STOP_ROUNDS))
 
 
 def test_awaited_stop_stops_registered_pykka_actors(play: Play) -> None:
-    """They have threads of their own, so they are told and not waited for."""
+    """They have threads of their own, so they are stopped without waiting."""
 
-    class Stranger(pykka.ThreadingActor):
+    class PykkaActor(pykka.ThreadingActor):
         pass
 
     async def body(system: System) -> None:
-        ours, stranger = system.spawn(Player), Stranger.start()
-        system.registry.register(stranger)  # type: ignore[arg-type]
+        player, pykka_actor = system.spawn(Player), PykkaActor.start()
+        system.registry.register(pykka_actor)  # type: ignore[arg-type]
         assert await system.stop() == [True, True]
-        assert not ours.is_alive()
+        assert not player.is_alive()
         assert system.actors() == []
-        await asyncio.to_thread(stranger.actor_stopped.wait, 30)
-        assert not stranger.is_alive()
+        await asyncio.to_thread(pykka_actor.actor_stopped.wait, 30)
+        assert not pykka_actor.is_alive()
 
     play(body)
 
@@ -125,17 +125,17 @@ class Supervised(Player):
     supervision = Supervision()
 
 
-def look_at_a_cancelled_task(_: Player) -> None:
+def raise_cancelled_error(_: Player) -> None:
     raise asyncio.CancelledError("of a task")
 
 
 def test_cancelled_error_in_handler_stops_only_that_actor(actor_system: SystemHarness) -> None:
-    """And an ordinary error for who asked, who was not cancelled himself. Nobody else hears of it."""
+    """The caller, which was not cancelled itself, gets a RuntimeError. Other actors are not affected."""
     player, other = actor_system.spawn(Player), actor_system.spawn(Player)
     with pytest.raises(RuntimeError, match=r"a handler of Player.* raised CancelledError\('of a task'\)"):
-        player.ask(do(look_at_a_cancelled_task))
+        player.ask(do(raise_cancelled_error))
     assert player.ask(Say("x")) == "heard x"
-    player.tell(do(look_at_a_cancelled_task))
+    player.tell(do(raise_cancelled_error))
     actor_system.until(lambda: not player.is_alive())
     assert other.ask(Say("y")) == "heard y"
 
@@ -143,7 +143,7 @@ def test_cancelled_error_in_handler_stops_only_that_actor(actor_system: SystemHa
 def test_cancelled_error_restarts_supervised_actor(actor_system: SystemHarness) -> None:
     received: list[Any] = []
     player = actor_system.spawn(Supervised, received)
-    player.tell(do(look_at_a_cancelled_task))
+    player.tell(do(raise_cancelled_error))
     assert player.ask(Say("x")) == "heard x"
     assert received == ["start", "start", "x"]
 
@@ -169,16 +169,16 @@ def test_cancelled_error_in_on_start_stops_only_that_actor(actor_system: SystemH
 
     other = actor_system.spawn(Player)
     actor_system.wait_until_handled(other)
-    asked = actor_system.spawn(BadStart).ask(Say("x"), block=False)
+    reply = actor_system.spawn(BadStart).ask(Say("x"), block=False)
     if actor_system.is_simulated():
         with pytest.raises(asyncio.CancelledError):
-            actor_system.until(asked.done)
+            actor_system.until(reply.done)
     with pytest.raises(pykka.ActorDeadError):
-        asked.get()
+        reply.get()
     assert other.ask(Say("x")) == "heard x"
 
 
-# Callbacks and conversions that fail, or are many --------------------------------------------------------------------
+# Callbacks and conversions -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError, GeneratorExit])
@@ -199,17 +199,17 @@ def test_base_exception_in_callback_does_not_harm_actor(
 
 
 def test_system_exit_in_callback_stops_all_actors() -> None:
-    def leave(_: Reply) -> None:
+    def exit_program(_: Reply) -> None:
         raise SystemExit("enough")
 
     reply = Reply()
-    reply.on_done(leave)
+    reply.on_done(exit_program)
     with pytest.raises(SystemExit):
         reply.set(1)
 
 
 def test_long_chain_of_conversions_does_not_recurse() -> None:
-    """And callbacks between them hear of it in the order of the chain."""
+    """Callbacks within the chain are called in its order."""
     received: list[int] = []
     last = first = Reply()
     for number in range(2000):
@@ -218,7 +218,7 @@ def test_long_chain_of_conversions_does_not_recurse() -> None:
             last.on_done(lambda _, number=number: received.append(number))  # type: ignore[misc]
     first.set_exception((ValueError, ValueError("x"), None))
     assert last.done()
-    assert last.get() is None, "the first conversion made an answer of the error"
+    assert last.get() is None, "the first conversion turned the error into a value"
     assert received == [0, 1000]
 
 
@@ -229,9 +229,9 @@ def test_error_in_conversion_is_its_result(kind: type[BaseException]) -> None:
 
     reply = Reply()
     derived = reply.converted(fail)
-    by_hand = reply.converted(lambda _: "too late")
-    by_hand.set("sooner")
+    set_before = reply.converted(lambda _: "converted")
+    set_before.set("set")
     reply.set(1)
     with pytest.raises(kind, match="in the conversion"):
         derived.get()
-    assert by_hand.get() == "sooner"
+    assert set_before.get() == "set"

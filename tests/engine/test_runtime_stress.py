@@ -1,6 +1,6 @@
-"""What only shows when several threads do it at once, many times.
+"""Races between threads, each repeated many times.
 
-Every question is answered, and every message counts once.
+Every request is settled, and every message is handled once.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from callboard.runtime.engine.system import System
 actor_system = system_fixture(*REAL)
 
 
-def at_once(*bodies: Callable[[], object]) -> None:
-    """Each on a thread of its own, begun together; an error of any is the test's."""
+def run_concurrently(*bodies: Callable[[], object]) -> None:
+    """Run each body on its own thread, started together; raise the first error of any."""
     errors: list[BaseException] = []
     start = threading.Barrier(len(bodies))
 
@@ -50,9 +50,9 @@ def at_once(*bodies: Callable[[], object]) -> None:
 
 
 def test_ask_racing_with_stop_is_always_settled(actor_system: SystemHarness) -> None:
-    """With its answer or with its death; pykka's own actors forget who asks in the wrong moment."""
+    """Each reply has a value or an ActorDeadError. (Pykka's own actors may leave such a request open.)"""
 
-    def round_of(ref: ActorRef, replies: list[Reply]) -> list[Callable[[], None]]:
+    def asks_and_stop(ref: ActorRef, replies: list[Reply]) -> list[Callable[[], None]]:
         def ask() -> None:
             replies.extend(ref.ask(Say(number), block=False) for number in range(8))
 
@@ -61,7 +61,7 @@ def test_ask_racing_with_stop_is_always_settled(actor_system: SystemHarness) -> 
     for _ in range(40):
         received: list[str] = []
         ref, replies = actor_system.spawn(Player, received), list[Reply]()
-        at_once(*round_of(ref, replies))
+        run_concurrently(*asks_and_stop(ref, replies))
         answered = 0
         for reply in replies:
             try:
@@ -70,21 +70,21 @@ def test_ask_racing_with_stop_is_always_settled(actor_system: SystemHarness) -> 
             except pykka.ActorDeadError:
                 pass
         assert len(replies) == 24
-        assert answered == len(received) - 2, "what was answered was heard, and the other way round"
+        assert answered == len(received) - 2, "exactly the handled messages are answered"
         assert received[-1] == "stop"
 
 
 def test_stop_all_while_actors_start_does_not_hang(actor_system: SystemHarness) -> None:
-    """Those on the list when it began are stopped; nobody hangs, nobody is stopped half."""
-    born: list[ActorRef] = []
+    """Actors registered before the call are stopped. Others are either stopped or still answer."""
+    started: list[ActorRef] = []
     first = [actor_system.spawn(Player) for _ in range(50)]
 
-    def give_birth() -> None:
-        born.extend(actor_system.spawn(Player) for _ in range(200))
+    def start_actors() -> None:
+        started.extend(actor_system.spawn(Player) for _ in range(200))
 
-    at_once(give_birth, lambda: actor_system.system.stop_all(timeout=WAIT_TIMEOUT_S))
+    run_concurrently(start_actors, lambda: actor_system.system.stop_all(timeout=WAIT_TIMEOUT_S))
     assert not any(ref.is_alive() for ref in first)
-    assert actor_system.system.actors() == [ref for ref in born if ref.is_alive()]
+    assert actor_system.system.actors() == [ref for ref in started if ref.is_alive()]
     for ref in actor_system.system.actors():
         assert ref.ask(Say("x")) == "heard x"
 
@@ -93,33 +93,33 @@ def test_concurrent_stops_of_one_actor_all_return(actor_system: SystemHarness) -
     for _ in range(20):
         received: list[str] = []
         ref = actor_system.spawn(Player, received)
-        at_once(*[partial(ref.stop, timeout=WAIT_TIMEOUT_S)] * 4)
+        run_concurrently(*[partial(ref.stop, timeout=WAIT_TIMEOUT_S)] * 4)
         assert received.count("stop") == 1
         assert not ref.is_alive()
 
 
 class Node(Actor):
-    """Counts what passes, and sends it on."""
+    """Counts the tokens that it gets, and sends each on to a random node."""
 
     handlers = {tuple: "on_token"}
 
     def __init__(self, nodes: list[ActorRef], seed: int) -> None:
         super().__init__()
         self.nodes = nodes
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.passed = 0
 
     def on_token(self, token: tuple[int, Any]) -> None:
         self.passed += 1
         hops, done = token
         if hops:
-            self.dice.choice(self.nodes).tell((hops - 1, done))
+            self.rng.choice(self.nodes).tell((hops - 1, done))
         else:
             done.release()
 
 
 def test_tokens_passed_between_threads_and_actors_are_neither_lost_nor_duplicated(actor_system: SystemHarness) -> None:
-    """Sent from four threads and from the actors themselves, among few actors, so that mailboxes are often shared."""
+    """Four threads and the actors send tokens to five actors, so threads often use the same mailbox."""
     tokens, hops = 40, 100
     done = threading.Semaphore(0)
     nodes: list[ActorRef] = []
@@ -129,7 +129,7 @@ def test_tokens_passed_between_threads_and_actors_are_neither_lost_nor_duplicate
         for number in range(tokens // 4):
             nodes[number % 5].tell((hops, done))
 
-    at_once(send, send, send, send)
+    run_concurrently(send, send, send, send)
     for _ in range(tokens):
         assert done.acquire(timeout=WAIT_TIMEOUT_S)
     assert sum(node.proxy().passed.get() for node in nodes) == tokens * (hops + 1)
@@ -137,7 +137,7 @@ def test_tokens_passed_between_threads_and_actors_are_neither_lost_nor_duplicate
 
 @pytest.mark.parametrize("settlers", [1, 2])
 def test_callback_added_during_settle_is_called_once(settlers: int) -> None:
-    """A reply is settled on one thread while another asks to be told; or two try to settle it."""
+    """One thread adds callbacks while one or two others settle the reply."""
     for number in range(300):
         reply, received = Reply(), list[int]()
 
@@ -145,18 +145,18 @@ def test_callback_added_during_settle_is_called_once(settlers: int) -> None:
             try:
                 reply.set(number)
             except Exception:
-                assert settlers == 2, "only the second may fail"
+                assert settlers == 2, "only the second settle may fail"
 
-        def listen(reply: Reply = reply, received: list[int] = received) -> None:
+        def add_callbacks(reply: Reply = reply, received: list[int] = received) -> None:
             for _ in range(10):
-                reply.on_done(lambda one: received.append(one.get()))
+                reply.on_done(lambda future: received.append(future.get()))
 
-        at_once(*itertools.repeat(settle, settlers), listen)
+        run_concurrently(*itertools.repeat(settle, settlers), add_callbacks)
         assert received == [number] * 10
 
 
-class Slow(threading.Event):
-    """An event that takes its time to be made, so that another thread may make one too."""
+class SlowEvent(threading.Event):
+    """An event whose creation takes a millisecond, so that another thread may create one meanwhile."""
 
     def __init__(self) -> None:
         threading.Event().wait(0.001)
@@ -164,8 +164,8 @@ class Slow(threading.Event):
 
 
 def test_concurrent_waits_for_actor_stopped_all_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``actor_stopped`` makes the event to wait on when somebody waits, and but one."""
-    monkeypatch.setattr("callboard.runtime.engine.flag.threading", SimpleNamespace(Event=Slow))
+    """``actor_stopped`` creates its event at the first wait, and only one event."""
+    monkeypatch.setattr("callboard.runtime.engine.flag.threading", SimpleNamespace(Event=SlowEvent))
     flag = Flag()
     waiting = [partial(flag.wait, WAIT_TIMEOUT_S)] * 3
     received: list[bool] = []
@@ -176,57 +176,57 @@ def test_concurrent_waits_for_actor_stopped_all_end(monkeypatch: pytest.MonkeyPa
         threading.Event().wait(0.005)
         flag.set()
 
-    at_once(set_late, *[lambda wait=wait: received.append(wait()) for wait in waiting])
+    run_concurrently(set_late, *[lambda wait=wait: received.append(wait()) for wait in waiting])
     assert received == [True] * 3
 
 
 def test_wait_for_actor_stopped_during_stop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     flag = Flag()
 
-    def event_after_the_end() -> threading.Event:
+    def create_event_after_set() -> threading.Event:
         flag.set()
         return threading.Event()
 
-    monkeypatch.setattr("callboard.runtime.engine.flag.threading", SimpleNamespace(Event=event_after_the_end))
+    monkeypatch.setattr("callboard.runtime.engine.flag.threading", SimpleNamespace(Event=create_event_after_set))
     assert flag.wait(0.01)
 
 
 def test_urn_read_by_several_threads_is_the_same(actor_system: SystemHarness) -> None:
     for _ in range(50):
         ref, names = actor_system.spawn(Player), list[str]()
-        at_once(*[lambda ref=ref, names=names: names.append(ref.actor_urn)] * 4)
+        run_concurrently(*[lambda ref=ref, names=names: names.append(ref.actor_urn)] * 4)
         assert len(set(names)) == 1
 
 
-class Interrupted(deque[Any]):
-    """A queue at which another thread puts something just after somebody has looked and found nothing."""
+class PutAfterCheck(deque[Any]):
+    """A queue that calls ``put`` just after its ``empty_checks``-th check has found it empty."""
 
-    def __init__(self, looks: int, interrupt: Callable[[], object]) -> None:
+    def __init__(self, empty_checks: int, put: Callable[[], object]) -> None:
         super().__init__()
-        self._looks = looks
-        self._interrupt = interrupt
+        self._empty_checks = empty_checks
+        self._put = put
 
     def __bool__(self) -> bool:
         is_empty = len(self) == 0
-        self._looks -= is_empty
-        if is_empty and self._looks == 0:
-            self._interrupt()
+        self._empty_checks -= is_empty
+        if is_empty and self._empty_checks == 0:
+            self._put()
         return not is_empty
 
 
 @pytest.mark.parametrize("mailbox_class", [Mailbox, SharedMailbox])
-@pytest.mark.parametrize("looks", [1, 2, 3, 4])
-def test_message_during_end_of_turn_is_handled(mailbox_class: type[Mailbox], looks: int) -> None:
-    """Whenever it comes between the last look and the end: one of the two sides takes note of it."""
+@pytest.mark.parametrize("empty_checks", [1, 2, 3, 4])
+def test_message_during_end_of_turn_is_handled(mailbox_class: type[Mailbox], empty_checks: int) -> None:
+    """A message that arrives between the last check of the queue and the end of the turn is not lost."""
     dispatcher = Simulation()
     dispatcher.new_mailbox = partial(mailbox_class, dispatcher)  # type: ignore[method-assign]
     received: list[str] = []
     ref = System(dispatcher).spawn(Player, received)
     dispatcher.run()
-    ref.actor_inbox.queue = Interrupted(looks, lambda: ref.tell(Say("interruption")))
+    ref.actor_inbox.queue = PutAfterCheck(empty_checks, lambda: ref.tell(Say("interruption")))
     for number in range(4):
         ref.tell(Say(number))
         dispatcher.run()
         assert len(ref.actor_inbox.queue) == 0
     assert received[1:].count("interruption") == 1
-    assert [one for one in received[1:] if one != "interruption"] == ["0", "1", "2", "3"]
+    assert [text for text in received[1:] if text != "interruption"] == ["0", "1", "2", "3"]

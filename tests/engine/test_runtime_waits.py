@@ -1,4 +1,4 @@
-"""Waiting for answers: where it may block and where it must not, how long at most, and what a loop does instead."""
+"""Waiting for replies: where a blocking wait is refused, timeouts, and awaiting in a coroutine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ play = pytest.fixture(params=LOOPS)(play_on)
 
 Wait = Callable[[System, ActorRef], Any]
 
-# The ways to wait for an answer while the actors' own thread does nothing else, and how a coroutine waits for the same.
+# The blocking calls, and the awaitable form of each.
 BLOCKING: dict[str, Wait] = {
     "ask": lambda _, ref: ref.ask(Say("blocking")),
     "get": lambda _, ref: ref.proxy().name.get(),
@@ -52,48 +52,48 @@ BLOCKING: dict[str, Wait] = {
     "stop": lambda _, ref: ref.stop(),
     "stop_all": lambda system, _: system.stop_all(),
 }
-TWINS: dict[str, Wait] = {
+AWAITABLE: dict[str, Wait] = {
     "ask": lambda _, ref: ref.ask(Say("awaited"), block=False),
     "get": lambda _, ref: ref.proxy().name,
     "call": lambda _, ref: ref.proxy().say(Say("called")),
     "stop": lambda _, ref: ref.stop(block=False),
     "stop_all": lambda system, _: system.stop(),
 }
-ANSWERS = {"ask": "heard awaited", "get": "", "call": "heard called", "stop": True, "stop_all": [True, True]}
-SENDS_FIRST = ("get", "call")  # pykka's proxies send, and wait when get() is called
+AWAITED = {"ask": "heard awaited", "get": "", "call": "heard called", "stop": True, "stop_all": [True, True]}
+SENDS_FIRST = ("get", "call")  # a proxy of pykka sends at once and blocks in get()
 
-each_way = pytest.mark.parametrize("way", BLOCKING)
-
-
-# Where it must not block ---------------------------------------------------------------------------------------------
+each_call = pytest.mark.parametrize("call", BLOCKING)
 
 
-@each_way
-def test_blocking_ask_in_handler_raises_would_deadlock(actor_system: SystemHarness, way: str) -> None:
-    """Its thread is the one that would have to answer, or may be. Said at once, and the message was not even sent."""
+# Blocking calls that are refused -------------------------------------------------------------------------------------
+
+
+@each_call
+def test_blocking_ask_in_handler_raises_would_deadlock(actor_system: SystemHarness, call: str) -> None:
+    """The blocked thread may be the one that has to answer. The call raises before it sends the message."""
     received: list[str] = []
     other = actor_system.spawn(Player, received)
     player = actor_system.spawn(Player)
     actor_system.wait_until_handled(other)
     with pytest.raises(WouldDeadlock, match="a blocking wait"):
-        player.ask(do(lambda _: BLOCKING[way](actor_system.system, other)))
+        player.ask(do(lambda _: BLOCKING[call](actor_system.system, other)))
     actor_system.wait_until_handled(other)
     assert other.is_alive()
-    assert way in SENDS_FIRST or received == ["start"]
+    assert call in SENDS_FIRST or received == ["start"]
     assert actor_system.system.actors() == [other, player]
 
 
 def test_blocking_ask_of_itself_raises_would_deadlock(actor_system: SystemHarness) -> None:
     player = actor_system.spawn(Player)
     with pytest.raises(WouldDeadlock):
-        player.ask(do(lambda one: one.actor_ref.ask(Say("x"))))
+        player.ask(do(lambda actor: actor.actor_ref.ask(Say("x"))))
     assert player.ask(Say("x")) == "heard x"
 
 
-@each_way
+@each_call
 @pytest.mark.parametrize("is_warm", [True, False])
-def test_blocking_ask_in_coroutine_on_same_loop_raises_would_deadlock(play: Play, way: str, is_warm: bool) -> None:
-    """Not even before the first turn, when nobody has run anything yet."""
+def test_blocking_ask_in_coroutine_on_same_loop_raises_would_deadlock(play: Play, call: str, is_warm: bool) -> None:
+    """It is refused before the first turn too (``is_warm`` is False)."""
 
     async def body(system: System) -> None:
         received: list[str] = []
@@ -101,39 +101,39 @@ def test_blocking_ask_in_coroutine_on_same_loop_raises_would_deadlock(play: Play
         if is_warm:
             await first.ask(do(lambda _: None), block=False)
         with pytest.raises(WouldDeadlock, match="await the reply"):
-            BLOCKING[way](system, first)
+            BLOCKING[call](system, first)
         await first.ask(do(lambda _: None), block=False)
-        assert way in SENDS_FIRST or received == ["start"]
+        assert call in SENDS_FIRST or received == ["start"]
         assert system.actors() == [first, second]
 
     play(body)
 
 
-@pytest.mark.parametrize("way", TWINS)
-def test_each_blocking_call_has_an_awaitable_form(play: Play, way: str) -> None:
+@pytest.mark.parametrize("call", AWAITABLE)
+def test_each_blocking_call_has_an_awaitable_form(play: Play, call: str) -> None:
     async def body(system: System) -> None:
         system.spawn(Player)
         ref = system.spawn(Player)
-        assert await asyncio.wait_for(TWINS[way](system, ref), WAIT_TIMEOUT_S) == ANSWERS[way]
+        assert await asyncio.wait_for(AWAITABLE[call](system, ref), WAIT_TIMEOUT_S) == AWAITED[call]
 
     play(body)
 
 
-@pytest.mark.parametrize("way", TWINS)
-def test_coroutine_awaits_actors_on_threads(play: Play, way: str) -> None:
-    """Another loop's answers and a thread's come to the loop that waits for them."""
+@pytest.mark.parametrize("call", AWAITABLE)
+def test_coroutine_awaits_actors_on_threads(play: Play, call: str) -> None:
+    """A reply that is set on another thread resumes the coroutine on its own loop."""
 
     async def body(_: System) -> None:
-        with System.on_threads(2) as elsewhere:
-            elsewhere.spawn(Player)
-            ref = elsewhere.spawn(Player)
-            assert await asyncio.wait_for(TWINS[way](elsewhere, ref), WAIT_TIMEOUT_S) == ANSWERS[way]
+        with System.on_threads(2) as threads:
+            threads.spawn(Player)
+            ref = threads.spawn(Player)
+            assert await asyncio.wait_for(AWAITABLE[call](threads, ref), WAIT_TIMEOUT_S) == AWAITED[call]
 
     play(body)
 
 
 def test_blocking_ask_from_another_thread_returns_answer(play: Play) -> None:
-    """Errors are raised there too."""
+    """The reply or the error reaches the thread that asks."""
 
     async def body(system: System) -> None:
         player = system.spawn(Player)
@@ -152,7 +152,7 @@ def test_get_of_settled_reply_does_not_wait(play: Play) -> None:
         reply = system.spawn(Player).ask(Say("x"), block=False)
         assert not reply.done()
         assert await reply == "heard x"
-        assert await reply == "heard x", "as often as one likes"
+        assert await reply == "heard x", "it may be awaited again"
         assert reply.get() == "heard x"
 
     play(body)
@@ -171,7 +171,7 @@ def test_awaited_stop_stops_youngest_actor_first(play: Play) -> None:
 
 
 def test_loop_runs_while_coroutine_awaits_reply(play: Play) -> None:
-    """(Pykka's own future blocks the loop that awaits it.)"""
+    """Unlike a future of pykka, which blocks the loop that awaits it."""
 
     async def body(system: System) -> None:
         player = system.spawn(Player)
@@ -206,18 +206,18 @@ def test_cancelled_await_does_not_harm_actor(play: Play) -> None:
     play(body)
 
 
-# How long it takes at most -------------------------------------------------------------------------------------------
+# Timeouts ------------------------------------------------------------------------------------------------------------
 
 
-def patience_of(actor_system: SystemHarness) -> None:
-    """In the simulation time passes only if somebody has filed a deadline."""
+def schedule_far_deadline(actor_system: SystemHarness) -> None:
+    """In a simulation, time passes only if a deadline is scheduled."""
     if actor_system.is_simulated():
-        actor_system.system.start_timer().tell(Schedule(actor_system.spawn(Player), "far away", 3_600_000))
+        actor_system.system.start_timer().tell(Schedule(actor_system.spawn(Player), "far", 3_600_000))
 
 
 def test_ask_without_timeout_times_out_after_system_default(actor_system: SystemHarness) -> None:
-    """Without a word the system's limit holds; what comes afterwards is late, and counted."""
-    patience_of(actor_system)
+    """The system's default timeout applies, and a reply after it is counted as late."""
+    schedule_far_deadline(actor_system)
     assert actor_system.system.ask_timeout_s == 30
     actor_system.system.ask_timeout_s = 0.02
     player = actor_system.spawn(Player)
@@ -230,26 +230,26 @@ def test_ask_without_timeout_times_out_after_system_default(actor_system: System
 
 
 def test_ask_timeout_bounds_the_wait(actor_system: SystemHarness) -> None:
-    patience_of(actor_system)
+    schedule_far_deadline(actor_system)
     player = actor_system.spawn(Player)
     reply = player.ask(Call((keep_reply,)), block=False)
     for timeout_s in (0.01, 0, -1):
         with pytest.raises(pykka.Timeout, match=f"within {timeout_s:g} s"):
             reply.get(timeout=timeout_s)
     player.tell(Call((settle_reply,)))
-    assert reply.get() == "at last", "late for the others, in time for this one"
+    assert reply.get() == "at last", "a get() after the reply succeeds"
 
 
 def test_stop_timeout_bounds_the_wait(actor_system: SystemHarness) -> None:
-    patience_of(actor_system)
+    schedule_far_deadline(actor_system)
     player = actor_system.spawn(Player)
     actor_system.wait_until_handled(player)
     with actor_system.paused(player):
-        asked = player.stop(block=False, timeout=0.01)
-        assert asked.timeout_s == 0.01
+        reply = player.stop(block=False, timeout=0.01)
+        assert reply.timeout_s == 0.01
         if not actor_system.is_simulated():
             with pytest.raises(pykka.Timeout, match=r"within 0\.01 s"):
-                asked.get()
+                reply.get()
             with pytest.raises(pykka.Timeout, match=r"within 0\.02 s"):
                 player.stop(timeout=0.02)
 
@@ -276,7 +276,7 @@ def test_await_times_out(play: Play) -> None:
 
 
 def test_timeout_in_simulation_is_virtual_time(simulated_system: SystemHarness) -> None:
-    patience_of(simulated_system)
+    schedule_far_deadline(simulated_system)
     clock = simulated_system.system.dispatcher.clock  # type: ignore[attr-defined]
     before_ms = clock.now_ms
     with pytest.raises(pykka.Timeout):
@@ -289,11 +289,11 @@ def test_get_in_simulation_of_impossible_answer_raises_would_deadlock(simulated_
         simulated_system.spawn(Player).ask(Call((keep_reply,)))
 
 
-# What pykka's futures do ---------------------------------------------------------------------------------------------
+# Derived futures, as in pykka ----------------------------------------------------------------------------------------
 
 
-def derived(ref: ActorRef) -> dict[str, tuple[Any, Any]]:
-    """Futures of futures, and what comes of them."""
+def derived_futures(ref: ActorRef) -> dict[str, tuple[Any, Any]]:
+    """Futures that are derived from replies, each with its expected value."""
 
     def ask(*numbers: int) -> Any:
         return ref.ask(do(lambda _: numbers), block=False)
@@ -301,7 +301,7 @@ def derived(ref: ActorRef) -> dict[str, tuple[Any, Any]]:
     return {
         "map": (ask(1, 2).map(sum), 3),
         "filter": (ask(1, 2, 3).filter(lambda number: number > 1), [2, 3]),
-        "reduce": (ask(1, 2, 3).reduce(lambda one, other: one + other, 10), 16),
+        "reduce": (ask(1, 2, 3).reduce(lambda total, number: total + number, 10), 16),
         "join": (ask(1).join(ask(2), ask(3)), [(1,), (2,), (3,)]),
         "nested": (ask(1).join(ask(2).map(sum)).map(len), 2),
         "again": (ask(7).map(sum).map(str), "7"),
@@ -311,13 +311,13 @@ def derived(ref: ActorRef) -> dict[str, tuple[Any, Any]]:
 @pytest.mark.parametrize("name", ["map", "filter", "reduce", "join", "nested", "again"])
 class TestDerivedFutures:
     def test_they_can_be_got(self, actor_system: SystemHarness, name: str) -> None:
-        future, expected = derived(actor_system.spawn(Player))[name]
+        future, expected = derived_futures(actor_system.spawn(Player))[name]
         assert future.get() == expected
         assert future.get() == expected
 
     def test_they_can_be_awaited(self, play: Play, name: str) -> None:
         async def body(system: System) -> None:
-            future, expected = derived(system.spawn(Player))[name]
+            future, expected = derived_futures(system.spawn(Player))[name]
             assert await future == expected
             assert await future == expected
 
@@ -341,7 +341,7 @@ def test_mapped_future_has_error_of_its_source(play: Play) -> None:
 
 
 def test_reply_joined_with_pykka_future_is_awaited_in_thread(play: Play) -> None:
-    """Only a thread can wait for that one; the loop goes on."""
+    """A future of pykka can only be waited for in a thread; the loop is not blocked."""
 
     async def body(system: System) -> None:
         player, foreign = system.spawn(Player), pykka.ThreadingFuture[str]()
@@ -352,7 +352,7 @@ def test_reply_joined_with_pykka_future_is_awaited_in_thread(play: Play) -> None
             for other in (foreign, hooked, hooked.map(str))
         ]
         assert await player.ask(Say("y"), block=False) == "heard y"
-        assert not any(one.done() for one in waiting)
+        assert not any(task.done() for task in waiting)
         foreign.set("from a thread")
         assert await asyncio.gather(*waiting) == [["heard x", "from a thread"]] * 3
 
@@ -373,24 +373,24 @@ def test_second_settle_of_reply_raises_full() -> None:
 def test_callbacks_are_called_in_order_of_registration() -> None:
     received: list[Any] = []
     reply = Reply()
-    reply.on_done(lambda one: received.append((1, one.get())))
-    reply.on_done(lambda one: received.append((2, one.get())))
+    reply.on_done(lambda future: received.append((1, future.get())))
+    reply.on_done(lambda future: received.append((2, future.get())))
     assert received == []
     reply.set("x")
-    reply.on_done(lambda one: received.append((3, one.get())))
+    reply.on_done(lambda future: received.append((3, future.get())))
     assert received == [(1, "x"), (2, "x"), (3, "x")]
 
 
 def test_callback_taken_by_another_thread_is_no_error() -> None:
-    """Between a look at the list and the hand that takes it."""
+    """Another thread empties the list between the check and the ``pop``."""
 
-    class Contested(list[Any]):
+    class EmptiedBeforePop(list[Any]):
         def pop(self, index: Any = -1) -> Any:
             self.clear()
             return super().pop(index)
 
     reply = Reply()
-    reply._callbacks = Contested([print])
+    reply._callbacks = EmptiedBeforePop([print])
     reply.set("x")
     assert reply.get() == "x"
 
@@ -406,46 +406,46 @@ def test_exception_is_raised_by_get_and_await() -> None:
 
 
 def test_traceback_does_not_grow_with_each_get(real_system: SystemHarness) -> None:
-    """It keeps the frames of where it was raised, not those of all who looked."""
+    """It keeps the frames of the raise, but not those of each ``get``."""
     reply = real_system.spawn(Player).ask(Fail("bug"), block=False)
     depths = []
     for _ in range(3):
-        with pytest.raises(ValueError) as caught:
+        with pytest.raises(ValueError) as raised:
             reply.get()
-        depths.append(len(traceback.extract_tb(caught.value.__traceback__)))
-        del caught
+        depths.append(len(traceback.extract_tb(raised.value.__traceback__)))
+        del raised
     assert depths[0] == depths[1] == depths[2]
 
 
 class Value:
-    """Something that can be looked for in memory."""
+    """A value that a weak reference can point to."""
 
 
 def test_idle_actor_does_not_keep_its_last_reply(actor_system: SystemHarness) -> None:
     player = actor_system.spawn(Player)
-    kept: list[weakref.ref[Any]] = []
+    references: list[weakref.ref[Any]] = []
 
-    def answer(_: Player) -> Value:
+    def return_value(_: Player) -> Value:
         value = Value()
-        kept.append(weakref.ref(value))
+        references.append(weakref.ref(value))
         return value
 
     with without_garbage_collector():
-        player.ask(do(answer))
-        actor_system.until(lambda: kept[0]() is None)
+        player.ask(do(return_value))
+        actor_system.until(lambda: references[0]() is None)
 
 
 def test_raised_error_leaves_no_reference_cycle(real_system: SystemHarness) -> None:
-    """No circle of error, frame and future is left for the collector."""
+    """Error, frame and future form no reference cycle."""
     player = real_system.spawn(Player)
-    kept: list[weakref.ref[Any]] = []
+    references: list[weakref.ref[Any]] = []
 
     def fail(_: Player) -> None:
         value = Value()
-        kept.append(weakref.ref(value))
+        references.append(weakref.ref(value))
         raise ValueError(value)
 
     with without_garbage_collector():
         with suppress(ValueError):
             player.ask(do(fail))
-        real_system.until(lambda: kept[0]() is None)
+        real_system.until(lambda: references[0]() is None)

@@ -1,4 +1,4 @@
-"""The live table: what it shows of a system, its rates, and that it ends when it is told to."""
+"""The live table of a system: its rows, its rates and how it ends."""
 
 from __future__ import annotations
 
@@ -33,49 +33,51 @@ AFTER = Stats(
 )
 
 
-def drawn(shown: Table) -> list[str]:
-    """The lines of a table as a file gets them, with runs of spaces made one."""
+def printed_lines(printed: Table) -> list[str]:
+    """The lines of a table printed to a file, with each run of spaces replaced by one space."""
     file = io.StringIO()
-    Console(file=file, width=120).print(shown)
+    Console(file=file, width=120).print(printed)
     return [" ".join(line.split()) for line in file.getvalue().splitlines()]
 
 
 def test_table_has_a_row_with_rate_for_each_class() -> None:
-    lines = drawn(table(AFTER, BEFORE, seconds=2.0))
+    lines = printed_lines(table(AFTER, BEFORE, seconds=2.0))
     assert "class actors passivated waiting messages/s messages" in lines
     assert "Group 1,200 300 45 2,500 6,000" in lines
-    assert "Writer 1 0 7 20 40" in lines, "a class that was not there before began at nothing"
+    assert "Writer 1 0 7 20 40" in lines, "a class without previous stats counts from 0"
     assert "Gone 0 0 0 0 5" in lines
     assert "all 1,201 300 52 2,520 6,045" in lines
 
 
 def test_table_without_previous_stats_has_no_rates() -> None:
-    lines = drawn(table(AFTER))
+    lines = printed_lines(table(AFTER))
     assert "Group 1,200 300 45 - 6,000" in lines
     assert "all 1,201 300 52 - 6,045" in lines
-    assert "Group 1,200 300 45 - 6,000" in drawn(table(AFTER, BEFORE, seconds=0.0)), "nor when no time has passed"
+    assert "Group 1,200 300 45 - 6,000" in printed_lines(table(AFTER, BEFORE, seconds=0.0)), (
+        "no rates if no time has passed"
+    )
 
 
 def test_table_of_one_class_has_no_sum() -> None:
-    assert not any(line.startswith("all ") for line in drawn(table(AFTER._replace(classes=AFTER.classes[:1]))))
+    assert not any(line.startswith("all ") for line in printed_lines(table(AFTER._replace(classes=AFTER.classes[:1]))))
 
 
 def test_header_shows_turn_times_and_losses() -> None:
-    lines = drawn(table(AFTER))
+    lines = printed_lines(table(AFTER))
     assert lines[0] == "turns 12,345: p50 16 us, p99 2.0 ms, longest 3.5 s"
     assert lines[1] == "restarts 3 dead letters 1,001 late replies 2"
 
 
 def test_footer_shows_deepest_mailboxes() -> None:
-    lines = drawn(table(AFTER))
+    lines = printed_lines(table(AFTER))
     assert lines[-3:] == ["waiting most:", "40 for Group-7", "7 for Writer-1"]
-    assert drawn(table(BEFORE))[-1] == "no message waits"
+    assert printed_lines(table(BEFORE))[-1] == "no message waits"
 
 
 def test_class_name_is_not_parsed_as_markup() -> None:
-    """Names are text, not rich's markup."""
-    odd = AFTER._replace(classes=(ClassStats("[red]Odd[/]", 1, 0, 0, 0),), deepest=(MailboxDepth("[bold]x[/]", 1),))
-    lines = drawn(table(odd))
+    """A name is printed as text, although rich has markup of this form."""
+    stats = AFTER._replace(classes=(ClassStats("[red]Odd[/]", 1, 0, 0, 0),), deepest=(MailboxDepth("[bold]x[/]", 1),))
+    lines = printed_lines(table(stats))
     assert "[red]Odd[/] 1 0 0 - 0" in lines
     assert lines[-1] == "1 for [bold]x[/]"
 
@@ -89,7 +91,7 @@ def test_print_stats_writes_table_to_file() -> None:
     player.tell(Say("unread"))
     print_stats(system, file)
     assert "Player 1 0 1 - 3" in [" ".join(line.split()) for line in file.getvalue().splitlines()]
-    assert "\x1b" not in file.getvalue(), "no colours in a file"
+    assert "\x1b" not in file.getvalue(), "a file gets no colours"
 
 
 def test_watch_draws_until_task_is_cancelled() -> None:
@@ -100,14 +102,14 @@ def test_watch_draws_until_task_is_cancelled() -> None:
             file = io.StringIO()
             console = Console(file=file, force_terminal=True, width=120)
             watching = asyncio.create_task(watch(system, every_s=0.001, console=console))
-            for text in "yz":  # each comes up in the table, by itself
+            for text in "yz":  # the table shows each turn without a further call
                 await player.ask(Say(text), block=False)
                 while f"turns {system.stats().turns.turns}:" not in file.getvalue():
                     await asyncio.sleep(0)
             watching.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await watching
-            assert "\x1b[?25h" in file.getvalue(), "the cursor is back"
+            assert "\x1b[?25h" in file.getvalue(), "the cursor is visible again"
 
     asyncio.run(asyncio.wait_for(body(), WAIT_TIMEOUT_S))
 
@@ -135,19 +137,19 @@ def test_watch_blocking_ends_at_keyboard_interrupt(monkeypatch: pytest.MonkeyPat
 
 
 def test_print_stats_while_actors_run() -> None:
-    """From another thread, and more than once, while actors come and go."""
+    """The statistics are printed from another thread while actors start and stop."""
     with System.on_threads() as system:
         player = system.spawn(Player)
         is_over = threading.Event()
 
-        def work(me: Player) -> None:
-            child = me.spawn(Player)
+        def spawn_and_stop_child(actor: Player) -> None:
+            child = actor.spawn(Player)
             child.tell(Say("x"))
             child.stop(block=False)
             if not is_over.is_set():
-                me.actor_ref.tell(Call((work,)))
+                actor.actor_ref.tell(Call((spawn_and_stop_child,)))
 
-        player.tell(Call((work,)))
+        player.tell(Call((spawn_and_stop_child,)))
         try:
             for _ in range(20):
                 file = io.StringIO()

@@ -1,4 +1,4 @@
-"""A server listens before it has loaded: what is there is served, what is not is told to come again."""
+"""A server listens before it has loaded: loaded partitions are served, others return a retriable error."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ def home(group_id: str) -> int:
 
 
 SLOW = home("g0")
-QUICK = next(group_id for group_id in GROUPS if home(group_id) != SLOW)
+FAST = next(group_id for group_id in GROUPS if home(group_id) != SLOW)
 
 
 def write_log(data: Path, pairs: Iterable[tuple[int, Pair]]) -> None:
-    """A data folder as a copy of Kafka's partitions is one: nothing but segments."""
+    """Write a data folder that has only segments, as a copy of Kafka's partitions has."""
     by_partition: dict[int, list[Pair]] = {}
     for partition, pair in pairs:
         by_partition.setdefault(partition, []).append(pair)
     for partition in range(PARTITIONS):
-        folder, found = data / folder_name(partition), by_partition.get(partition, [])
+        folder, records = data / folder_name(partition), by_partition.get(partition, [])
         folder.mkdir(parents=True)
-        if not found:
+        if not records:
             continue
-        framed = [frame_record(0, delta, *pair) for delta, pair in enumerate(found)]
+        framed = [frame_record(0, delta, *pair) for delta, pair in enumerate(records)]
         (folder / segment_name(0)).write_bytes(encode_batch(0, 5, 5, framed))
 
 
@@ -75,21 +75,21 @@ def committed(group_id: str, offset: int) -> tuple[int, Pair]:
 
 
 class Gate:
-    """Stands in for the processes that load: everything but the slow partition is there, that comes when it opens."""
+    """Replaces the loading subprocesses: the partition SLOW is loaded when the gate opens, others at once."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()
 
-    async def load(self, jobs: Iterable[LoadJob], take: PieceHandler) -> None:
+    async def load(self, jobs: Iterable[LoadJob], on_piece: PieceHandler) -> None:
         jobs = list(jobs)
-        load_inline([job for job in jobs if job.partition != SLOW], take)
+        load_inline([job for job in jobs if job.partition != SLOW], on_piece)
         await self.open.wait()
-        load_inline([job for job in jobs if job.partition == SLOW], take)
+        load_inline([job for job in jobs if job.partition == SLOW], on_piece)
 
 
 @asynccontextmanager
 async def half_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[NodeHarness, Client, Gate]]:
-    """A node of which one partition is not there before the gate opens."""
+    """A running node whose partition SLOW is loaded when the gate opens."""
     gate = Gate()
     monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
     monkeypatch.setattr(node_module, "load_in_subprocesses", gate.load)
@@ -97,12 +97,12 @@ async def half_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
         yield harness, await harness.connect(), gate
 
 
-def errors(answer: object) -> set[str]:
-    """All that an answer says of errors, wherever it stands."""
-    if isinstance(answer, dict):
-        own = {answer["error_code"]} if "error_code" in answer else set()
-        return own.union(*(errors(value) for value in answer.values()))
-    return set().union(*(errors(one) for one in answer)) if isinstance(answer, list) else set()
+def errors(response: object) -> set[str]:
+    """All error codes of a response, at any depth."""
+    if isinstance(response, dict):
+        own = {response["error_code"]} if "error_code" in response else set()
+        return own.union(*(errors(value) for value in response.values()))
+    return set().union(*(errors(item) for item in response)) if isinstance(response, list) else set()
 
 
 LOADING = {"COORDINATOR_LOAD_IN_PROGRESS"}
@@ -114,9 +114,9 @@ ONE_PARTITION = {"name": "t", "partitions": [{"partition_index": 0}]}
 async def test_request_to_loading_partition_returns_coordinator_load_in_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each API as Kafka answers it. A heartbeat is not refused: nobody need rebalance because a server starts."""
+    """Each API answers as Kafka does. A heartbeat succeeds, so that a starting server causes no rebalance."""
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
-    nobody = Member("m", 1)
+    unknown_member = Member("m", 1)
     async with half_loaded(tmp_path, monkeypatch) as (_, client, gate):
         assert errors(await client.ask("join_group", **join_values("g0"))) == LOADING
         assert errors(await client.ask("offset_commit", 9, **commit_values("g0"))) == LOADING
@@ -125,20 +125,20 @@ async def test_request_to_loading_partition_returns_coordinator_load_in_progress
         assert errors(await client.ask("leave_group", 2, group_id="g0", member_id="m")) == LOADING
         assert errors(await client.ask("offset_delete", group_id="g0", topics=[ONE_PARTITION])) == LOADING
         assert errors(await client.ask("delete_groups", groups_names=["g0"])) == LOADING
-        asked: dict[str, Any] = {"groups": ["g0"], "include_authorized_operations": False}
-        assert errors(await client.ask("describe_groups", **asked)) == LOADING
+        describe: dict[str, Any] = {"groups": ["g0"], "include_authorized_operations": False}
+        assert errors(await client.ask("describe_groups", **describe)) == LOADING
         listed = await client.ask("list_groups", states_filter=[], types_filter=[])
         assert (errors(listed), listed["groups"]) == (LOADING, [])
-        assert errors(await client.ask("heartbeat", **heartbeat_values("g0", nobody))) == {"NONE"}
-        found = await client.ask("find_coordinator", key_type=0, coordinator_keys=["g0"])
-        assert errors(found) == {"NONE"}
+        assert errors(await client.ask("heartbeat", **heartbeat_values("g0", unknown_member))) == {"NONE"}
+        coordinators = await client.ask("find_coordinator", key_type=0, coordinator_keys=["g0"])
+        assert errors(coordinators) == {"NONE"}
         gate.open.set()
-        await client_sees(client, "g0", {("t", 0): 7})
-        assert errors(await client.ask("heartbeat", **heartbeat_values("g0", nobody))) == {"UNKNOWN_MEMBER_ID"}
+        await wait_for_offsets(client, "g0", {("t", 0): 7})
+        assert errors(await client.ask("heartbeat", **heartbeat_values("g0", unknown_member))) == {"UNKNOWN_MEMBER_ID"}
 
 
-async def client_sees(client: Client, group_id: str, expected: dict[tuple[str, int], int]) -> None:
-    """Come again, as clients do, until the group is there."""
+async def wait_for_offsets(client: Client, group_id: str, expected: dict[tuple[str, int], int]) -> None:
+    """Retry until the group is loaded, then compare its offsets."""
     while errors(await client.ask("offset_fetch", 9, **fetch_values(group_id))) == LOADING:
         await asyncio.sleep(0)
     assert await offsets(client, group_id) == expected
@@ -148,44 +148,44 @@ async def client_sees(client: Client, group_id: str, expected: dict[tuple[str, i
 async def test_loaded_partitions_are_served_while_others_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
     async with half_loaded(tmp_path, monkeypatch) as (harness, client, gate):
-        await client_sees(client, QUICK, {("t", 0): 7})
-        assert errors(await client.ask("offset_commit", 9, **commit_values(QUICK, offset=8))) == {"NONE"}
-        await join_and_sync(client, QUICK)
+        await wait_for_offsets(client, FAST, {("t", 0): 7})
+        assert errors(await client.ask("offset_commit", 9, **commit_values(FAST, offset=8))) == {"NONE"}
+        await join_and_sync(client, FAST)
         assert harness.node.is_loading
         gate.open.set()
-        arrival = await harness.node.wait_until_loaded()
-        assert arrival.records == len(GROUPS) and not harness.node.is_loading
+        loaded = await harness.node.wait_until_loaded()
+        assert loaded.records == len(GROUPS) and not harness.node.is_loading
         listed = await client.ask("list_groups", states_filter=[], types_filter=[])
         assert {group["group_id"] for group in listed["groups"]} == set(GROUPS)
-        assert await offsets(client, QUICK) == {("t", 0): 8}
+        assert await offsets(client, FAST) == {("t", 0): 8}
 
 
 @async_test
 async def test_transactions_and_topic_ends_wait_for_last_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Transactions may be open in any group, and topics may not end below any committed offset."""
+    """Any group may have open transactions, and a topic must not end below a committed offset of any group."""
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
-    beginning = {"transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
+    values = {"transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
     async with half_loaded(tmp_path, monkeypatch) as (harness, client, gate):
         for name in ("tx", None):
-            asked = await client.ask("init_producer_id", transactional_id=name, **beginning)
-            assert errors(asked) == LOADING
+            response = await client.ask("init_producer_id", transactional_id=name, **values)
+            assert errors(response) == LOADING
         topics = [{"name": "t", "topic_id": None}]
         assert errors(await client.ask("delete_topics", topics=topics, timeout=1000)) == {"REQUEST_TIMED_OUT"}
         gate.open.set()
         await harness.node.wait_until_loaded()
         topic = harness.node.topics.get("t")
         assert topic is not None and topic.partitions[0].end_offset == 7
-        asked = await client.ask("init_producer_id", transactional_id="tx", **beginning)
-        assert errors(asked) == {"NONE"}
+        response = await client.ask("init_producer_id", transactional_id="tx", **values)
+        assert errors(response) == {"NONE"}
 
 
 @async_test
 async def test_stop_during_loading_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
     async with half_loaded(tmp_path, monkeypatch) as (_, client, _gate):
-        await client_sees(client, QUICK, {("t", 0): 7})
+        await wait_for_offsets(client, FAST, {("t", 0): 7})
     monkeypatch.undo()
     async with running_node(tmp_path) as harness:
         assert await offsets(await harness.connect(), "g0") == {("t", 0): 7}
@@ -193,7 +193,7 @@ async def test_stop_during_loading_does_not_wait(tmp_path: Path, monkeypatch: py
 
 @async_test
 async def test_large_log_is_loaded_by_subprocesses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real ones: groups with members and an open transaction come through, too."""
+    """With real subprocesses: a group with a member and committed offsets is restored."""
     monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
@@ -213,7 +213,7 @@ async def test_large_log_is_loaded_by_subprocesses(tmp_path: Path, monkeypatch: 
 async def test_jobs_of_ended_subprocess_are_run_in_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """The server loads by itself then: slowly, but all of it."""
+    """The server loads all partitions itself when the subprocesses end early."""
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
     monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
     monkeypatch.setattr(child_process, "PROGRAM", command)
@@ -226,26 +226,26 @@ async def test_jobs_of_ended_subprocess_are_run_in_thread(
 
 @async_test
 async def test_loading_thread_ends_when_loading_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who ends a loop waits for its threads, and a partition may take minutes."""
+    """The end of the loop waits for its threads, and a partition can take minutes to load."""
     for base in range(3):
         data = encode_batch(base, 5, 5, [frame_record(0, 0, *committed("g0", base)[1])])
         (tmp_path / segment_name(base)).write_bytes(data)
     monkeypatch.setattr(child_process, "PROGRAM", "raise SystemExit(1)")
-    loop, begun, go_on, reads = asyncio.get_running_loop(), asyncio.Event(), threading.Event(), list[int]()
+    loop, started, resume, reads = asyncio.get_running_loop(), asyncio.Event(), threading.Event(), list[int]()
 
-    def slowly(disk: Disk, fd: int, size: int, position: int) -> bytes:
+    def read_when_resumed(disk: Disk, fd: int, size: int, position: int) -> bytes:
         reads.append(position)
-        loop.call_soon_threadsafe(begun.set)
-        assert go_on.wait(WAIT_TIMEOUT_S)
+        loop.call_soon_threadsafe(started.set)
+        assert resume.wait(WAIT_TIMEOUT_S)
         return os.pread(fd, size, position)
 
-    monkeypatch.setattr(Disk, "read", slowly)
+    monkeypatch.setattr(Disk, "read", read_when_resumed)
     job = LoadJob(0, str(tmp_path), False, 1)
     task = asyncio.create_task(loading.load_in_subprocesses([job], lambda _job, _piece: None))
-    await begun.wait()
+    await started.wait()
     task.cancel()
     await asyncio.wait({task})
-    go_on.set()
+    resume.set()
     await loop.shutdown_default_executor()
     assert len(reads) == 1
 
@@ -267,12 +267,12 @@ serve("callboard.runtime.loading.child:run_in_child")
 
 @async_test
 async def test_pieces_of_ended_subprocess_are_not_loaded_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a group with members there would be two actors, of which one has the commits and the other is asked."""
-    made: list[str] = []
+    """Otherwise a group with members would have two actors, and requests would go to the one without its commits."""
+    started: list[str] = []
 
     class Counted(GroupActor):
         def on_start(self) -> None:
-            made.append(self.group_id)
+            started.append(self.group_id)
             super().on_start()
 
     async with running_node(tmp_path) as harness:
@@ -282,7 +282,7 @@ async def test_pieces_of_ended_subprocess_are_not_loaded_twice(tmp_path: Path, m
         monkeypatch.setattr(coordinator, "GroupActor", Counted)
         await harness.restart()
         await harness.node.wait_until_loaded()
-        assert made == ["g0"]
+        assert started == ["g0"]
 
 
 @async_test
@@ -300,15 +300,15 @@ async def test_unreadable_partition_fails_only_its_groups(tmp_path: Path, monkey
         assert errors(await client.ask("offset_fetch", 9, **fetch_values("g0"))) == {"NOT_COORDINATOR"}
         assert errors(await client.ask("offset_commit", 9, **commit_values("g0"))) == {"NOT_COORDINATOR"}
         assert errors(await client.ask("heartbeat", **heartbeat_values("g0", Member("m", 1)))) == {"NOT_COORDINATOR"}
-        assert await offsets(client, QUICK) == {("t", 0): 7}
+        assert await offsets(client, FAST) == {("t", 0): 7}
         listed = await client.ask("list_groups", states_filter=[], types_filter=[])
-        assert (errors(listed), {one["group_id"] for one in listed["groups"]} & {"g0", QUICK}) == ({"NONE"}, {QUICK})
+        assert (errors(listed), {group["group_id"] for group in listed["groups"]} & {"g0", FAST}) == ({"NONE"}, {FAST})
         assert "the disk is gone" in harness.node.groups.availability.failed[SLOW]
 
 
 @async_test
 async def test_invalid_record_quarantines_only_its_group(tmp_path: Path) -> None:
-    """The group says why; others of its partition live; its records stay, whatever clients try."""
+    """The group's description has the cause. Other groups of the partition work, and no request removes its records."""
     neighbour = next(group_id for group_id in GROUPS[1:] if home(group_id) == SLOW)
     key, _ = committed("g0", 1)[1]
     bad = SLOW, (key, b"\0\x63no")
@@ -326,12 +326,12 @@ async def test_invalid_record_quarantines_only_its_group(tmp_path: Path) -> None
                 ("delete_groups", None, {"groups_names": ["g0"]}),
             ):
                 assert errors(await client.ask(name, version, **values)) == refused
-            asked: dict[str, Any] = {"groups": ["g0"], "include_authorized_operations": False}
-            [told] = (await client.ask("describe_groups", **asked))["groups"]
-            assert (told["error_code"], told["group_state"]) == ("COORDINATOR_NOT_AVAILABLE", "Dead")
-            words = str(told["error_message"])
-            assert "at offset 2" in words and f"{folder_name(SLOW)}/{segment_name(0)}" in words and "g0" in words
-            [old] = (await client.ask("describe_groups", 5, **asked))["groups"]
+            describe: dict[str, Any] = {"groups": ["g0"], "include_authorized_operations": False}
+            [group] = (await client.ask("describe_groups", **describe))["groups"]
+            assert (group["error_code"], group["group_state"]) == ("COORDINATOR_NOT_AVAILABLE", "Dead")
+            message = str(group["error_message"])
+            assert "at offset 2" in message and f"{folder_name(SLOW)}/{segment_name(0)}" in message and "g0" in message
+            [old] = (await client.ask("describe_groups", 5, **describe))["groups"]
             assert (old["error_code"], old["group_state"]) == ("COORDINATOR_NOT_AVAILABLE", "Dead")
             listed = (await client.ask("list_groups", states_filter=["Dead"], types_filter=[]))["groups"]
             assert [group["group_id"] for group in listed] == ["g0"]
@@ -342,21 +342,21 @@ async def test_invalid_record_quarantines_only_its_group(tmp_path: Path) -> None
 async def test_group_that_cannot_be_created_is_quarantined_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bug of ours, or records that fit their schema and nothing else: others that came with it live."""
+    """The constructor raises, because of a bug or of records that are valid but inconsistent. Other groups work."""
 
-    class Choosy(GroupActor):
+    class FailsForG0(GroupActor):
         def __init__(self, group_id: str, *rest: Any) -> None:
             if group_id == "g0":
-                raise ValueError("nobody can lead it")
+                raise ValueError("cannot be created")
             super().__init__(group_id, *rest)
 
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         members = {group_id: await join_and_sync(client, group_id) for group_id in GROUPS}
-        monkeypatch.setattr(coordinator, "GroupActor", Choosy)
+        monkeypatch.setattr(coordinator, "GroupActor", FailsForG0)
         await harness.restart()
         client = await harness.connect()
         for group_id, member in members.items():
             expected = "COORDINATOR_NOT_AVAILABLE" if group_id == "g0" else "NONE"
             assert errors(await client.ask("heartbeat", **heartbeat_values(group_id, member))) == {expected}
-        assert "nobody can lead it" in harness.node.groups.availability.quarantined["g0"]
+        assert "cannot be created" in harness.node.groups.availability.quarantined["g0"]

@@ -40,12 +40,12 @@ COMPACTING_ROUNDS = 6
 
 
 class LoadProcess:
-    """``crash_client.py`` as a process, heard through files."""
+    """``crash_client.py`` as a subprocess, whose output is read from a file."""
 
     def __init__(self, folder: Path) -> None:
         self._stdout = folder / "load.jsonl"
         self._stderr = folder / "load.stderr.txt"
-        self._heard = 0
+        self._lines_read = 0
         with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "crash_client"],
@@ -56,7 +56,7 @@ class LoadProcess:
             )
 
     def run(self, server: ServerProcess) -> None:
-        """Begin a run; return when the first commit of it was acknowledged."""
+        """Start a run; return when its first commit is acknowledged."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"run {server.host} {server.port}\n".encode())
         self._process.stdin.flush()
@@ -64,12 +64,12 @@ class LoadProcess:
         assert line == "begun", f"no commit was acknowledged: {line[-2000:]}"
 
     def report(self) -> ClientReport:
-        """What was answered until the server was gone."""
-        told = json.loads(self._next_line())
+        """The responses received until the server ended."""
+        report = json.loads(self._next_line())
         return ClientReport(
-            {(group, partition): (sent, acknowledged) for group, partition, sent, acknowledged in told["commits"]},
-            [(group, member, generation, assignment) for group, member, generation, assignment in told["members"]],
-            told["refusals"],
+            {(group, partition): (sent, acknowledged) for group, partition, sent, acknowledged in report["commits"]},
+            [(group, member, generation, assignment) for group, member, generation, assignment in report["members"]],
+            report["refusals"],
         )
 
     def finish(self) -> None:
@@ -80,9 +80,9 @@ class LoadProcess:
         print(self._stderr.read_text(errors="replace")[-2000:])
 
     def _next_line(self) -> str:
-        lines = wait_until(self._lines, lambda lines: len(lines) > self._heard, "the load's next line")
-        self._heard += 1
-        return lines[self._heard - 1]
+        lines = wait_until(self._lines, lambda lines: len(lines) > self._lines_read, "the next line of the load")
+        self._lines_read += 1
+        return lines[self._lines_read - 1]
 
     def _lines(self) -> list[str]:
         code = self._process.poll()
@@ -92,24 +92,24 @@ class LoadProcess:
 
 
 class Compactor:
-    """``callboard compact`` on a data folder, once more each time that it has come to its end."""
+    """Runs ``callboard compact`` on a data folder, again each time that a run has ended."""
 
     def __init__(self, data: Path) -> None:
         options = ["--data", str(data), "--force", "--grace-minutes", "0", "--segment-bytes", "500"]
         self._command = [sys.executable, "-m", "callboard", "compact", *options]
         self._process: subprocess.Popen[bytes] | None = None
 
-    def go_on(self) -> None:
+    def start_if_ended(self) -> None:
         if self._process is not None and self._process.poll() is None:
             return
         self.finish()
         self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def finish(self) -> None:
-        """Wait for its end; it must have succeeded, unless it was killed."""
+        """Wait until it ends; it must have succeeded, unless it was killed."""
         if self._process is not None:
-            _, told = self._process.communicate(timeout=300)
-            assert self._process.returncode in (0, -signal.SIGKILL), told.decode()
+            _, stderr = self._process.communicate(timeout=300)
+            assert self._process.returncode in (0, -signal.SIGKILL), stderr.decode()
             self._process = None
 
     def kill(self) -> None:
@@ -125,9 +125,9 @@ class Compactor:
 
 
 @pytest.fixture
-def chance() -> random.Random:
+def rng() -> random.Random:
     seed = int(os.environ.get("CALLBOARD_TEST_SEED") or random.randrange(1 << 32))
-    print(f"CALLBOARD_TEST_SEED={seed} repeats this run's moments")
+    print(f"CALLBOARD_TEST_SEED={seed} repeats the random moments of this run")
     return random.Random(seed)
 
 
@@ -143,10 +143,10 @@ def serve(folder: Path, sync: str = "always", settings: Mapping[str, object] = M
     return ServerProcess(folder, settings={**TEST_SETTINGS, **settings}, options=options)
 
 
-def kill_under_load(server: ServerProcess, load: LoadProcess, chance: random.Random) -> ClientReport:
-    """Let the load run for a random while, kill the server, and return what was answered until then."""
+def kill_under_load(server: ServerProcess, load: LoadProcess, rng: random.Random) -> ClientReport:
+    """Run the load for a random time, kill the server, and return the report of the load."""
     load.run(server)
-    time.sleep(chance.uniform(0, LOAD_S_MAX))
+    time.sleep(rng.uniform(0, LOAD_S_MAX))
     server.kill()
     report = load.report()
     assert report.refusals == []
@@ -159,44 +159,44 @@ def kill_under_load(server: ServerProcess, load: LoadProcess, chance: random.Ran
     ids=["always", "interval", "tiny segments"],
 )
 def test_kill_9_loses_no_acknowledged_commit_or_member(
-    tmp_path: Path, load: LoadProcess, chance: random.Random, sync: str, settings: dict[str, object]
+    tmp_path: Path, load: LoadProcess, rng: random.Random, sync: str, settings: dict[str, object]
 ) -> None:
-    """Twenty times killed under load, a third of the times once more while it starts.
+    """The server is killed under load 20 times, and after a third of them once more during its start.
 
-    Without a sync for each commit this holds as well: a killed process leaves what it wrote to the system.
+    Without a sync for each commit nothing is lost either: written data of a killed process stays in the page cache.
     """
-    known: set[str] = set()
+    checked: set[str] = set()
     with serve(tmp_path, sync, settings) as server:
         for number in range(ROUNDS):
-            report = kill_under_load(server, load, chance)
-            if chance.random() < INTERRUPTED_STARTS_SHARE:
+            report = kill_under_load(server, load, rng)
+            if rng.random() < INTERRUPTED_STARTS_SHARE:
                 server.launch()
-                time.sleep(chance.uniform(0, START_S_MAX))
+                time.sleep(rng.uniform(0, START_S_MAX))
                 server.kill()
             server.start()
-            assert wrong_commits(server, report) == {}, f"(sent, acknowledged, found) after kill {number + 1}"
-            fresh = [member for member in report.members if member[0] not in known]
-            known |= {group for group, *_ in fresh}
-            assert wrong_members(server, ClientReport({}, fresh, [])) == [], f"after kill {number + 1}"
+            assert wrong_commits(server, report) == {}, f"(sent, acknowledged, fetched) after kill {number + 1}"
+            new_members = [member for member in report.members if member[0] not in checked]
+            checked |= {group for group, *_ in new_members}
+            assert wrong_members(server, ClientReport({}, new_members, [])) == [], f"after kill {number + 1}"
         assert wrong_members(server, report) == []
-    assert len(known) > ROUNDS and min(acknowledged for _, acknowledged in report.commits.values()) > ROUNDS
+    assert len(checked) > ROUNDS and min(acknowledged for _, acknowledged in report.commits.values()) > ROUNDS
 
 
 def test_kill_9_during_compaction_loses_no_acknowledged_commit(
-    tmp_path: Path, load: LoadProcess, chance: random.Random
+    tmp_path: Path, load: LoadProcess, rng: random.Random
 ) -> None:
-    """The server's own cleaner dies with it, and ``callboard compact`` beside them at moments of its own.
+    """The cleaner of the server is killed with it, and ``callboard compact`` is killed in half of the rounds.
 
-    Without a time of grace it also shows its files under Kafka's names and removes the old ones while the server loads.
+    Without a grace time it also publishes its files and removes the old ones while the server loads.
     """
     with serve(tmp_path, settings=BUSY_CLEANER) as server, Compactor(server.data) as compactor:
         for number in range(COMPACTING_ROUNDS):
-            compactor.go_on()
-            report = kill_under_load(server, load, chance)
-            if chance.random() < 0.5:
+            compactor.start_if_ended()
+            report = kill_under_load(server, load, rng)
+            if rng.random() < 0.5:
                 compactor.kill()
             server.start()
-            assert wrong_commits(server, report) == {}, f"(sent, acknowledged, found) after kill {number + 1}"
+            assert wrong_commits(server, report) == {}, f"(sent, acknowledged, fetched) after kill {number + 1}"
             assert wrong_members(server, report) == [], f"after kill {number + 1}"
         compactor.finish()
         server.restart()
@@ -205,12 +205,12 @@ def test_kill_9_during_compaction_loses_no_acknowledged_commit(
     assert list(server.data.glob("__consumer_offsets-*/.compaction/manifest/*.json"))
 
 
-def test_torn_journal_frame_is_truncated(tmp_path: Path, load: LoadProcess, chance: random.Random) -> None:
-    """Garbage where the next frame would stand, as a torn write leaves it: cut, told, and nothing else is touched."""
+def test_torn_journal_frame_is_truncated(tmp_path: Path, load: LoadProcess, rng: random.Random) -> None:
+    """Garbage in place of the next frame, as after a torn write, is cut and logged. Nothing else is changed."""
     with serve(tmp_path) as server:
         for _ in range(3):
-            report = kill_under_load(server, load, chance)
-            garbage = chance.randbytes(chance.randrange(20, GARBAGE_BYTES_MAX)) + b"\xff"
+            report = kill_under_load(server, load, rng)
+            garbage = rng.randbytes(rng.randrange(20, GARBAGE_BYTES_MAX)) + b"\xff"
             tear(newest_journal(server), garbage)
             mark = server.log_size()
             server.start()
@@ -220,35 +220,35 @@ def test_torn_journal_frame_is_truncated(tmp_path: Path, load: LoadProcess, chan
 
 
 def test_journal_replay_restores_lost_ends_of_partition_files(
-    tmp_path: Path, load: LoadProcess, chance: random.Random
+    tmp_path: Path, load: LoadProcess, rng: random.Random
 ) -> None:
-    """Partition files are not synced with each commit; a power cut may take any part of what was not."""
+    """Partition files are not synced with each commit, so a power loss may remove any unsynced part."""
     with serve(tmp_path) as server:
         load.run(server)
-        files = wait_until(lambda: partition_files(server), bool, "a partition file that was written to")
+        files = wait_until(lambda: partition_files(server), bool, "a partition file with data")
         server.kill()
         report = load.report()
         before = {path: path.read_bytes() for path in files}
         for path, content in before.items():
             with path.open("r+b") as file:
-                # One of them in the middle of a batch for sure, the others anywhere.
-                file.truncate(len(content) - 1 if path == files[0] else chance.randrange(len(content)))
+                # The first is cut within a batch, the others anywhere.
+                file.truncate(len(content) - 1 if path == files[0] else rng.randrange(len(content)))
         mark = server.log_size()
         server.start()
         assert wrong_commits(server, report) == {}
         assert wrong_members(server, report) == []
         assert {path: path.read_bytes()[: len(content)] for path, content in before.items()} == before
-        told = server.log_since(mark)
-        assert "journal replayed" in told and "torn tail cut" in told
+        log_text = server.log_since(mark)
+        assert "journal replayed" in log_text and "torn tail cut" in log_text
 
 
 def newest_journal(server: ServerProcess) -> Path:
-    """The journal that was written last."""
+    """The journal with the highest number."""
     return max(path for path in (server.data / "journal").iterdir() if journal_number(path.name) is not None)
 
 
 def tear(journal: Path, garbage: bytes) -> None:
-    """Write something where the next frame would stand."""
+    """Write garbage in place of the next frame."""
     end = scan_journal_file(journal).valid_bytes
     assert end > 0, "nothing was written to the journal"
     with journal.open("r+b") as file:
@@ -257,5 +257,5 @@ def tear(journal: Path, garbage: bytes) -> None:
 
 
 def partition_files(server: ServerProcess) -> list[Path]:
-    """The files of all offsets partitions that were written to; the server writes them some time after the journal."""
+    """The non-empty files of the offsets partitions; the server writes them some time after the journal."""
     return [path for path in server.data.glob("__consumer_offsets-*/*.log") if path.stat().st_size > 0]

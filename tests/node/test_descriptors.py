@@ -1,4 +1,4 @@
-"""Clients that keep many connections must not cost the log the files that it opens."""
+"""Many client connections must not use up the file descriptors that the log needs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from callboard.runtime.node.connection_limit import (
 )
 
 
-def limited(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> list[tuple[int, int]]:
-    """As if this process might open so many files; what is set instead."""
+def set_limits(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> list[tuple[int, int]]:
+    """Simulate the limits of open files. Returns the list of limits, to which each setrlimit appends."""
     limits = [(soft, hard)]
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: limits[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _kind, pair: limits.append(pair))
@@ -33,7 +33,7 @@ def limited(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> list[tuple
 
 @async_test
 async def test_connection_above_limit_is_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Those who are there are served; when one of them leaves another one finds a place."""
+    """Open connections are served. After one of them is closed, a new one is accepted."""
     async with running_node(tmp_path) as harness:
         client, other = await harness.connect(), await harness.connect()
         await client.ask("offset_commit", 9, **commit_values("g", offset=1))
@@ -52,18 +52,18 @@ async def test_connection_above_limit_is_closed(tmp_path: Path, caplog: pytest.L
 
 @async_test
 async def test_burst_of_connections_uses_no_reserved_descriptors(tmp_path: Path) -> None:
-    """They wait in the listener's queue while the loop is busy. What it then accepts for a moment is in the reserve."""
+    """Connections that are accepted at once and then closed use only descriptors of the reserve."""
     async with running_node(tmp_path) as harness:
         harness.node.connection_limit.maximum = 3
         await asyncio.sleep(0)
         before = count_open_files()
-        crowd = [socket.create_connection(("127.0.0.1", harness.port)) for _ in range(200)]
+        burst = [socket.create_connection(("127.0.0.1", harness.port)) for _ in range(200)]
         maximum = 0
         for _ in range(50):
-            maximum = max(maximum, count_open_files() - before - len(crowd))
+            maximum = max(maximum, count_open_files() - before - len(burst))
             await asyncio.sleep(0)
-        for connected in crowd:
-            connected.close()
+        for client_socket in burst:
+            client_socket.close()
         assert 0 < maximum <= 3 + RESERVE // 4
 
 
@@ -87,28 +87,30 @@ def test_refused_connections_are_logged_once_a_minute(caplog: pytest.LogCaptureF
 
 
 def test_connections_max_reserves_descriptors_for_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    limited(monkeypatch, 1024, 1024)
+    set_limits(monkeypatch, 1024, 1024)
     assert connections_max(100) == 1024 - 200 - RESERVE
     assert connections_max(100, has_http=True) == 1024 - 200 - RESERVE - HTTP_FILES
-    limited(monkeypatch, resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    set_limits(monkeypatch, resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     assert connections_max(100) == sys.maxsize
 
 
 def test_connections_max_below_minimum_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    least = 200 + RESERVE + CONNECTIONS_MIN
-    limited(monkeypatch, least, least)
+    minimum = 200 + RESERVE + CONNECTIONS_MIN
+    set_limits(monkeypatch, minimum, minimum)
     assert connections_max(100) == CONNECTIONS_MIN
-    limited(monkeypatch, least - 1, least - 1)
-    with pytest.raises(StartError, match=f"may open {least - 1} files, expected {least} or more for 100 partitions"):
+    set_limits(monkeypatch, minimum - 1, minimum - 1)
+    with pytest.raises(
+        StartError, match=f"may open {minimum - 1} files, expected {minimum} or more for 100 partitions"
+    ):
         connections_max(100)
 
 
 def test_raise_limit_sets_soft_limit_to_hard_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert limited(monkeypatch, 1024, 4096)[0] == (1024, 4096)
+    assert set_limits(monkeypatch, 1024, 4096)[0] == (1024, 4096)
     raise_limit()
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (4096, 4096)
-    unlimited = limited(monkeypatch, 1024, resource.RLIM_INFINITY)
+    limits = set_limits(monkeypatch, 1024, resource.RLIM_INFINITY)
     raise_limit()
-    assert unlimited[1:] == [(2**20, resource.RLIM_INFINITY)]
+    assert limits[1:] == [(2**20, resource.RLIM_INFINITY)]
     raise_limit()
-    assert len(unlimited) == 2
+    assert len(limits) == 2

@@ -1,4 +1,4 @@
-"""The window on a node: /metrics as Prometheus reads it, /healthz and /readyz as whoever restarts servers asks them."""
+"""The HTTP pages of a node: /metrics as Prometheus parses it, and /healthz and /readyz for process supervisors."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from callboard.runtime.settings.table import Options, Settings
 
 
 async def scrape(port: int) -> dict[str, float]:
-    """All samples by name and labels, as Prometheus' own parser reads them: ``name{label=value}``."""
-    answer = await asyncio.to_thread(get, port, "/metrics")
-    assert answer.status == 200
+    """All samples by name and labels, as the parser of Prometheus reads them: ``name{label=value}``."""
+    response = await asyncio.to_thread(get, port, "/metrics")
+    assert response.status == 200
     return {
         sample.name + "".join(f"{{{label}={value}}}" for label, value in sample.labels.items()): sample.value
-        for family in text_string_to_metric_families(answer.text)
+        for family in text_string_to_metric_families(response.text)
         for sample in family.samples
     }
 
 
-async def enrolled(harness: NodeHarness) -> None:
-    """Two groups: one Stable with two commits, one that has only an offset."""
+async def create_group(harness: NodeHarness) -> None:
+    """Create a stable group with one member and two commits."""
     client = await harness.connect()
     member = await join_and_sync(client, "busy")
     for _ in range(2):
@@ -47,7 +47,7 @@ async def enrolled(harness: NodeHarness) -> None:
 async def test_metrics_count_group_events(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         before = await scrape(port)
-        await enrolled(harness)
+        await create_group(harness)
         after = await scrape(port)
     assert before["callboard_commits_total"] == 0
     assert after["callboard_commits_total"] == 2
@@ -62,10 +62,10 @@ async def test_metrics_count_group_events(tmp_path: Path) -> None:
 async def test_metrics_count_expired_sessions(tmp_path: Path) -> None:
     async with running_node(tmp_path, group_min_session_timeout_ms=1) as harness, serving(pages(harness.node)) as port:
         await join_and_sync(await harness.connect(), "short", session_timeout=50)
-        while not (seen := await scrape(port))["callboard_expired_sessions_total"]:
+        while not (samples := await scrape(port))["callboard_expired_sessions_total"]:
             pass
-    assert seen["callboard_expired_sessions_total"] == 1
-    assert seen["callboard_groups{state=Empty}"] == 1
+    assert samples["callboard_expired_sessions_total"] == 1
+    assert samples["callboard_groups{state=Empty}"] == 1
 
 
 @async_test
@@ -73,30 +73,30 @@ async def test_labels_do_not_depend_on_groups(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         client = await harness.connect()
         await join_and_sync(client, "first")
-        few = await scrape(port)
+        before = await scrape(port)
         for number in range(20):
             await join_and_sync(client, f"group-{number}")
-        many = await scrape(port)
-    assert many.keys() == few.keys()
-    assert many["callboard_groups{state=Stable}"] == 21
+        after = await scrape(port)
+    assert after.keys() == before.keys()
+    assert after["callboard_groups{state=Stable}"] == 21
 
 
 @async_test
 async def test_metrics_of_the_log(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
         before = await scrape(port)
-        await enrolled(harness)
+        await create_group(harness)
         after = await scrape(port)
         log = harness.node.offsets_log
         assert log is not None
-        list(log.read(log.offsets_partitions_with_data()[0]))  # which lays everything in
-        laid_in = await scrape(port)
+        list(log.read(log.offsets_partitions_with_data()[0]))  # this flushes the journal to the partition files
+        flushed = await scrape(port)
     assert after["callboard_log_records_total"] >= before["callboard_log_records_total"] + 3, "a group and two commits"
     rounds = after["callboard_log_rounds_total"]
     assert after["callboard_log_sync_seconds_bucket{le=+Inf}"] == after["callboard_log_sync_seconds_count"] >= rounds
     assert after["callboard_journal_bytes"] > before["callboard_journal_bytes"]
     sizes = [path.stat().st_size for path in tmp_path.rglob("__consumer_offsets-*/*.log")]
-    assert laid_in["callboard_log_bytes"] == laid_in["callboard_log_dirty_bytes"] == sum(sizes) > 0
+    assert flushed["callboard_log_bytes"] == flushed["callboard_log_dirty_bytes"] == sum(sizes) > 0
     assert (after["callboard_log_failed"], after["callboard_log_full"], after["callboard_log_damages"]) == (0, 0, 0)
 
 
@@ -107,11 +107,11 @@ async def test_readyz_with_failed_log_returns_503_with_reason(tmp_path: Path) ->
         assert log is not None
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(log, "stats", lambda: LogStats(failure="fdatasync: Input/output error"))
-            answer = await asyncio.to_thread(get, port, "/readyz")
-            seen = await scrape(port)
-    assert answer.status == 503
-    assert answer.text == "commits are refused, the log has failed: fdatasync: Input/output error\n"
-    assert seen["callboard_log_failed"] == 1
+            response = await asyncio.to_thread(get, port, "/readyz")
+            samples = await scrape(port)
+    assert response.status == 503
+    assert response.text == "commits are refused, the log has failed: fdatasync: Input/output error\n"
+    assert samples["callboard_log_failed"] == 1
 
 
 @async_test
@@ -120,11 +120,11 @@ async def test_readyz_during_loading_returns_503(tmp_path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Node, "is_loading", True)
             harness.node.groups.availability.loading.update({3, 7})
-            answer = await asyncio.to_thread(get, port, "/readyz")
-            seen = await scrape(port)
+            response = await asyncio.to_thread(get, port, "/readyz")
+            samples = await scrape(port)
             harness.node.groups.availability.loading.clear()
-    assert (answer.status, answer.text) == (503, "2 partitions of the log are being read\n")
-    assert seen["callboard_loading_partitions"] == 2
+    assert (response.status, response.text) == (503, "2 partitions of the log are being read\n")
+    assert samples["callboard_loading_partitions"] == 2
 
 
 def test_metrics_before_start_has_a_page(tmp_path: Path) -> None:
@@ -149,58 +149,56 @@ async def test_readyz_returns_reason() -> None:
     async with serving(Pages(_nothing, lambda: "partition 7 of 50 is being loaded")) as port:
         ready, health = [await asyncio.to_thread(get, port, path) for path in ("/readyz", "/healthz")]
     assert (ready.status, ready.text) == (503, "partition 7 of 50 is being loaded\n")
-    assert health.status == 200, "whoever still loads is not to be restarted"
+    assert health.status == 200, "a loading server must not be restarted"
 
 
 @async_test
 async def test_unknown_page_returns_404_with_known_pages() -> None:
     async with serving(Pages(_nothing, lambda: None)) as port:
-        answer = await asyncio.to_thread(get, port, "/metric?x=1")
+        response = await asyncio.to_thread(get, port, "/metric?x=1")
         head = await asyncio.to_thread(get, port, "/healthz", "HEAD")
-    assert answer.status == 404
-    assert answer.text == "nothing is at '/metric?x=1', expected one of /metrics, /healthz, /readyz\n"
+    assert response.status == 404
+    assert response.text == "nothing is at '/metric?x=1', expected one of /metrics, /healthz, /readyz\n"
     assert (head.status, head.text) == (200, "")
 
 
 @async_test
 async def test_healthz_with_blocked_loop_returns_503() -> None:
-    answers: list[HttpResponse] = []
-    asked = threading.Event()
+    responses: list[HttpResponse] = []
 
     def ask(port: int) -> None:
-        asked.set()
-        answers.append(get(port, "/healthz"))
+        responses.append(get(port, "/healthz"))
 
     async with serving(Pages(_nothing, lambda: None)) as port:
-        asking = threading.Thread(target=ask, args=(port,))
-        asking.start()
-        while asking.is_alive():  # the loop is kept all the while
+        thread = threading.Thread(target=ask, args=(port,))
+        thread.start()
+        while thread.is_alive():  # this blocks the loop until the response has come
             time.sleep(0.01)
-    assert [(answer.status, answer.text) for answer in answers] == [
+    assert [(response.status, response.text) for response in responses] == [
         (503, f"the server's loop has not answered for {LOOP_TIMEOUT_S:.0f} s\n")
     ]
 
 
 def test_serve_with_used_metrics_port_is_refused(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        asked = ("serve", "--listen", "127.0.0.1:0", "--data", "d", "--metrics", f"127.0.0.1:{port}")
-        said = refusal(*asked, folder=tmp_path)
-    assert said.startswith(f"port {port} of 127.0.0.1 is in use")
-    assert "--metrics" in said
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        command = ("serve", "--listen", "127.0.0.1:0", "--data", "d", "--metrics", f"127.0.0.1:{port}")
+        error_text = refusal(*command, folder=tmp_path)
+    assert error_text.startswith(f"port {port} of 127.0.0.1 is in use")
+    assert "--metrics" in error_text
 
 
 @pytest.mark.parametrize("address", ["9644", "127.0.0.1:x", "127.0.0.1:70000"])
 def test_serve_with_invalid_metrics_address_is_refused(tmp_path: Path, address: str) -> None:
-    said = refusal("serve", "--data", "d", "--metrics", address, folder=tmp_path)
-    assert said.startswith(f"bad metrics '{address}'")
+    error_text = refusal("serve", "--data", "d", "--metrics", address, folder=tmp_path)
+    assert error_text.startswith(f"bad metrics '{address}'")
 
 
 @async_test
 async def test_every_metric_is_documented(tmp_path: Path) -> None:
     document = (DOCS / "metrics.md").read_text()
     async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
-        answer = await asyncio.to_thread(get, port, "/metrics")
-    names = {family.name for family in text_string_to_metric_families(answer.text)}
+        response = await asyncio.to_thread(get, port, "/metrics")
+    names = {family.name for family in text_string_to_metric_families(response.text)}
     documented = set(re.findall(r"`(callboard_\w+)", document.partition("## Worth an alarm")[0]))
     assert {name for name in names if name.startswith("callboard_")} == documented

@@ -1,4 +1,4 @@
-"""The node as a whole: what it brings back after a stop, and that a stop leaves nobody without an answer."""
+"""The whole node: a restart restores its state, and a stop answers or disconnects every waiting request."""
 
 from __future__ import annotations
 
@@ -36,81 +36,81 @@ from callboard.runtime.settings.table import Options, Settings
 LATEST = -1
 
 
-async def seen(client: Client) -> dict[str, Any]:
-    """All that clients can see of the groups."""
-    listed = (await client.ask("list_groups", states_filter=[], types_filter=[]))["groups"]
-    names = sorted(group["group_id"] for group in listed)
-    described = await client.ask("describe_groups", groups=names, include_authorized_operations=False)
-    return {group["group_id"]: (group, await offsets(client, group["group_id"])) for group in described["groups"]}
+async def describe_all_groups(client: Client) -> dict[str, Any]:
+    """The description and the offsets of each group, by group id."""
+    groups = (await client.ask("list_groups", states_filter=[], types_filter=[]))["groups"]
+    group_ids = sorted(group["group_id"] for group in groups)
+    response = await client.ask("describe_groups", groups=group_ids, include_authorized_operations=False)
+    return {group["group_id"]: (group, await offsets(client, group["group_id"])) for group in response["groups"]}
 
 
-async def end_of(client: Client, topic: str, partition: int) -> int:
-    asked = {"partition_index": partition, "current_leader_epoch": -1, "timestamp": LATEST}
-    answer = await client.ask(
-        "list_offsets", 7, replica_id=-1, isolation_level=0, topics=[{"name": topic, "partitions": [asked]}]
+async def fetch_end_offset(client: Client, topic: str, partition: int) -> int:
+    request = {"partition_index": partition, "current_leader_epoch": -1, "timestamp": LATEST}
+    response = await client.ask(
+        "list_offsets", 7, replica_id=-1, isolation_level=0, topics=[{"name": topic, "partitions": [request]}]
     )
-    [found] = answer["topics"][0]["partitions"]
-    assert found["error_code"] == "NONE"
-    offset: int = found["offset"]
+    [partition_response] = response["topics"][0]["partitions"]
+    assert partition_response["error_code"] == "NONE"
+    offset: int = partition_response["offset"]
     return offset
 
 
 @async_test
 async def test_restart_restores_groups_members_offsets_and_topics(tmp_path: Path) -> None:
-    """Groups, members, assignments, offsets, topics and their ids; a member goes on as if nothing had been."""
+    """Groups, members, assignments, offsets, topics and their ids are restored; a member continues."""
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
-        assert await seen(client) == {}
+        assert await describe_all_groups(client) == {}
         member = await join_and_sync(client, "members", group_instance_id="i")
         await client.ask("offset_commit", 9, **commit_values("members", member, 1000))
         await client.ask("offset_commit", 9, **commit_values("simple", offset=7))
-        await client.ask("offset_commit", 9, **commit_values("gone"))
-        await client.ask("delete_groups", groups_names=["gone"])
-        before, ids = await seen(client), [topic_id(harness, name) for name in "tu"]
+        await client.ask("offset_commit", 9, **commit_values("deleted"))
+        await client.ask("delete_groups", groups_names=["deleted"])
+        before, ids = await describe_all_groups(client), [topic_id(harness, name) for name in "tu"]
         cluster_id = harness.node.cluster_id
         assert set(before) == {"members", "simple"}
-        for _ in range(2):  # what comes back comes back again
+        for _ in range(2):  # the second restart restores the same
             await harness.restart()
             client = await harness.connect()
-            assert await seen(client) == before
+            assert await describe_all_groups(client) == before
             assert [topic_id(harness, name) for name in "tu"] == ids
             assert harness.node.cluster_id == cluster_id
-            assert await end_of(client, "t", 0) == 1000  # a committed offset was once read
-            beat = {**heartbeat_values("members", member), "group_instance_id": "i"}
-            assert (await client.ask("heartbeat", **beat))["error_code"] == "NONE"
-        answer = await client.ask("offset_commit", 9, **commit_values("members", member, 1001))
-        assert answer["topics"][0]["partitions"][0]["error_code"] == "NONE"
+            assert await fetch_end_offset(client, "t", 0) == 1000  # a topic ends at or above every committed offset
+            heartbeat = {**heartbeat_values("members", member), "group_instance_id": "i"}
+            assert (await client.ask("heartbeat", **heartbeat))["error_code"] == "NONE"
+        response = await client.ask("offset_commit", 9, **commit_values("members", member, 1001))
+        assert response["topics"][0]["partitions"][0]["error_code"] == "NONE"
         assert (await offsets(client, "members"))["t", 0] == 1001
 
 
 @async_test
 async def test_stop_answers_parked_join_with_not_coordinator(tmp_path: Path) -> None:
-    """A parked join is told to look for another coordinator; then the connection ends."""
+    """A join that waits for its group gets NOT_COORDINATOR; then the connection is closed."""
     async with running_node(tmp_path) as harness:
         first, second = await harness.connect(), await harness.connect()
         await join_and_sync(first, "g")
-        newcomer = await second.ask("join_group", **join_values("g"))
-        second.write(frame("join_group", **join_values("g", newcomer["member_id"])))
+        new_member = await second.ask("join_group", **join_values("g"))
+        second.write(frame("join_group", **join_values("g", new_member["member_id"])))
         state = ""
         while state != "PreparingRebalance":
-            answer = await first.ask("describe_groups", groups=["g"], include_authorized_operations=False)
-            state = answer["groups"][0]["group_state"]
+            response = await first.ask("describe_groups", groups=["g"], include_authorized_operations=False)
+            state = response["groups"][0]["group_state"]
         await harness.node.stop()
-        [told] = await second.responses_until_disconnect()
-        assert decode("join_group", 9, told)["error_code"] == "NOT_COORDINATOR"
+        [join_response] = await second.responses_until_disconnect()
+        assert decode("join_group", 9, join_response)["error_code"] == "NOT_COORDINATOR"
         assert await first.responses_until_disconnect() == []
         with pytest.raises(OSError):
             await harness.connect()
-        await harness.start()  # the folder is free again
-        answer = await (await harness.connect()).ask(
+        await harness.start()  # the folder is unlocked again
+        response = await (await harness.connect()).ask(
             "describe_groups", groups=["g"], include_authorized_operations=False
         )
-        assert answer["groups"][0]["group_state"] == "Stable"
+        assert response["groups"][0]["group_state"] == "Stable"
 
 
 @async_test
 async def test_connection_after_stop_reading_does_not_resume(tmp_path: Path) -> None:
-    """Not when its last answers leave either: what came now would come after everything was settled."""
+    """It does not resume when its last responses are sent: a new request would come after the stop."""
     async with running_node(tmp_path) as harness:
         member = await join_and_sync(await harness.connect(), "g")
         client = MemoryClient(harness.node)
@@ -126,7 +126,7 @@ async def test_connection_after_stop_reading_does_not_resume(tmp_path: Path) -> 
 @pytest.mark.parametrize("in_one_group", [True, False])
 @async_test
 async def test_stop_under_load_loses_no_acknowledged_commit(tmp_path: Path, in_one_group: bool) -> None:
-    """A hundred commits on their way: each is answered, or its connection ends; no acknowledged one is lost."""
+    """A hundred commits are in flight: each is answered or its connection is closed; no acknowledged one is lost."""
     async with running_node(tmp_path, {"topics": (("wide", 100),)}) as harness:
         clients = [await harness.connect() for _ in range(4)]
         for number in range(100):
@@ -136,21 +136,21 @@ async def test_stop_under_load_loses_no_acknowledged_commit(tmp_path: Path, in_o
         while not any(connection._calls for connection in harness.node.connections):
             await asyncio.sleep(0)
         await harness.node.stop()
-        kept = set()
+        acknowledged = set()
         for client in clients:
-            for answer in await client.responses_until_disconnect():
-                [topic] = decode("offset_commit", 9, answer)["topics"]
+            for response in await client.responses_until_disconnect():
+                [topic] = decode("offset_commit", 9, response)["topics"]
                 if topic["partitions"][0]["error_code"] == "NONE":
-                    kept.add(correlation_id_of(answer))
+                    acknowledged.add(correlation_id_of(response))
         await harness.start()
-        reader, found = await harness.connect(), set()
+        reader, fetched = await harness.connect(), set()
         for group in ["g"] if in_one_group else [f"g{number}" for number in range(100)]:
-            found |= {partition for _topic, partition in await offsets(reader, group)}
-        assert kept
-        assert kept <= found
+            fetched |= {partition for _topic, partition in await offsets(reader, group)}
+        assert acknowledged
+        assert acknowledged <= fetched
 
 
-# What cannot start ----------------------------------------------------------------------------------------------------
+# Starts that are refused ----------------------------------------------------------------------------------------------
 
 
 async def start_another(folder: Path, **options: Any) -> Node:
@@ -162,7 +162,7 @@ async def start_another(folder: Path, **options: Any) -> Node:
 
 @async_test
 async def test_second_node_on_same_folder_is_refused(tmp_path: Path) -> None:
-    """In the same process too; and the first goes on, with its folder and its members."""
+    """It is refused in the same process too; the first node goes on with its folder and its members."""
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         member = await join_and_sync(client, "g")
@@ -185,12 +185,12 @@ async def test_failed_start_releases_the_folder(tmp_path: Path) -> None:
         await join_and_sync(await harness.connect(), "g")
 
 
-# Meanwhile ------------------------------------------------------------------------------------------------------------
+# While it runs --------------------------------------------------------------------------------------------------------
 
 
 @async_test
 async def test_sync_of_topic_ends_is_retried_after_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that was full for a moment does not end it."""
+    """The periodic sync goes on after the disk was full for a short time."""
     monkeypatch.setattr(node_module, "TOPICS_SYNC_INTERVAL_S", 0.001)
     async with running_node(tmp_path) as harness:
         loop, synced, calls = asyncio.get_running_loop(), asyncio.Event(), []
@@ -212,11 +212,11 @@ async def test_stop_closes_log_if_topics_cannot_be_synced(tmp_path: Path) -> Non
         await (await harness.connect()).ask("offset_commit", 9, **commit_values("g", offset=7))
         close = harness.node.topics.close
 
-        def failing() -> None:
+        def close_and_fail() -> None:
             close()
             raise OSError(5, "the disk is gone")
 
-        harness.node.topics.close = failing  # type: ignore[method-assign]
+        harness.node.topics.close = close_and_fail  # type: ignore[method-assign]
         with pytest.raises(OSError, match="the disk is gone"):
             await harness.node.stop()
         assert (tmp_path / ".clean_shutdown").exists()
@@ -226,14 +226,14 @@ async def test_stop_closes_log_if_topics_cannot_be_synced(tmp_path: Path) -> Non
 
 @async_test
 async def test_stop_closes_log_if_loading_cannot_be_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def failing(_load_sink: LoadSink, _transactions: ActorRef) -> None:
+    async def fail(_load_sink: LoadSink, _transactions: ActorRef) -> None:
         raise ValueError("a bug")
 
     async with running_node(tmp_path) as harness:
         await (await harness.connect()).ask("offset_commit", 9, **commit_values("g", offset=7))
         with monkeypatch.context() as patch:
             patch.setattr(node_module, "AT_ONCE_BYTES", -1)
-            patch.setattr(LoadSink, "finish", failing)
+            patch.setattr(LoadSink, "finish", fail)
             await harness.restart()
             assert not (tmp_path / ".clean_shutdown").exists()
             await harness.node.wait_until_loaded()
@@ -246,21 +246,21 @@ async def test_stop_closes_log_if_loading_cannot_be_finished(tmp_path: Path, mon
 
 @async_test
 async def test_find_coordinator_returns_advertised_address(tmp_path: Path) -> None:
-    async with running_node(tmp_path / "one") as harness:
+    async with running_node(tmp_path / "listened") as harness:
         assert (harness.node.advertised_host, harness.node.advertised_port) == ("127.0.0.1", harness.port)
-    async with running_node(tmp_path / "two", {"advertised": ("stage.example", 9)}) as harness:
-        assert (harness.node.advertised_host, harness.node.advertised_port) == ("stage.example", 9)
+    async with running_node(tmp_path / "advertised", {"advertised": ("host.example", 9)}) as harness:
+        assert (harness.node.advertised_host, harness.node.advertised_port) == ("host.example", 9)
 
 
 @async_test
 async def test_stop_closes_listener_and_connections(tmp_path: Path) -> None:
-    """Connections that were open end with the node, and none is left behind."""
+    """Open connections are closed with the node, and none stays registered."""
     async with running_node(tmp_path) as harness:
         clients = [await harness.connect() for _ in range(20)]
         for client in clients:
             await client.ask("api_versions", 0)
-        old: NodeHarness = harness
-        node = old.node
+        stopping: NodeHarness = harness
+        node = stopping.node
         await harness.restart()
         for client in clients:
             with pytest.raises(Hangup):

@@ -1,4 +1,4 @@
-"""HTTP clients that send half a request, or too much, or never read, take nothing from the server."""
+"""HTTP clients that send half a request, or too much, or never read, do not use up the server's descriptors."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ PARTITIONS = 4
 COMMIT_VERSION = 2
 
 
-async def nothing() -> bytes:
+async def empty_page() -> bytes:
     return b""
 
 
-PAGES = Pages(nothing, lambda: None)
+PAGES = Pages(empty_page, lambda: None)
 
 
-def half_a_request(port: int) -> socket.socket:
-    connected = socket.create_connection(("127.0.0.1", port), timeout=30)
-    connected.sendall(b"GET /metrics HTTP/1.1\r\nHost:")
-    return connected
+def send_half_request(port: int) -> socket.socket:
+    client_socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+    client_socket.sendall(b"GET /metrics HTTP/1.1\r\nHost:")
+    return client_socket
 
 
-def is_closed(connected: socket.socket) -> bool:
-    """Waits for the end of the connection, without a word from the server."""
+def is_closed(client_socket: socket.socket) -> bool:
+    """Wait for data or the end of the connection; whether it ended without data."""
     try:
-        return connected.recv(1) == b""
+        return client_socket.recv(1) == b""
     except ConnectionError:
         return True
 
@@ -60,12 +60,12 @@ async def test_oldest_unfinished_http_request_is_closed_for_a_new_one() -> None:
         def flood() -> None:
             half: list[socket.socket] = []
             for number in range(3 * HTTP_CONNECTIONS_MAX):
-                half.append(half_a_request(port))
+                half.append(send_half_request(port))
                 if number >= HTTP_CONNECTIONS_MAX:
                     assert is_closed(half[number - HTTP_CONNECTIONS_MAX])
             assert get(port, "/healthz").status == 200
-            for connected in half:
-                connected.close()
+            for client_socket in half:
+                client_socket.close()
 
         await asyncio.to_thread(flood)
 
@@ -77,13 +77,13 @@ async def test_http_connections_take_no_more_descriptors_than_reserved() -> None
         half: list[socket.socket] = []
 
         def flood() -> None:
-            half.extend(half_a_request(port) for _ in range(100))
+            half.extend(send_half_request(port) for _ in range(100))
             assert get(port, "/healthz").status == 200
 
         await asyncio.to_thread(flood)
         assert count_open_files() - before - len(half) <= HTTP_FILES
-        for connected in half:
-            connected.close()
+        for client_socket in half:
+            client_socket.close()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ async def test_http_request_is_answered_with_its_status(request_bytes: bytes, st
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\n"])
 @async_test
 async def test_http_request_that_takes_too_long_is_closed(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
-    """The time is one for the whole request: it does not begin again with each byte."""
+    """The timeout covers the whole request: a further byte does not restart it."""
     monkeypatch.setattr(watch, "REQUEST_TIMEOUT_S", 0.2)
     async with serving(PAGES) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -129,16 +129,16 @@ async def test_http_request_that_takes_too_long_is_closed(monkeypatch: pytest.Mo
 
 @async_test
 async def test_http_client_that_does_not_read_its_answer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def large() -> bytes:
+    async def large_page() -> bytes:
         return b"x" * 50_000_000
 
     monkeypatch.setattr(watch, "REQUEST_TIMEOUT_S", 0.2)
     before = count_open_files()
-    async with serving(Pages(large, lambda: None)) as port:
-        with socket.create_connection(("127.0.0.1", port)) as connected:
-            own = count_open_files()
-            connected.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-            while count_open_files() > own:
+    async with serving(Pages(large_page, lambda: None)) as port:
+        with socket.create_connection(("127.0.0.1", port)) as client_socket:
+            open_files_before = count_open_files()
+            client_socket.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            while count_open_files() > open_files_before:
                 await asyncio.sleep(0.01)
             assert (await asyncio.to_thread(get, port, "/healthz")).status == 200
     assert count_open_files() <= before + 1
@@ -154,8 +154,8 @@ def limit_files() -> None:
 @contextlib.contextmanager
 def server_with_few_files(folder: Path) -> Iterator[tuple[int, int, Path, subprocess.Popen[bytes]]]:
     """``callboard serve`` with a hard limit of descriptors: its port, its HTTP port, its log, its process."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        http_port = free.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        http_port = listener.getsockname()[1]
     stdout, stderr = folder / "stdout.txt", folder / "stderr.txt"
     command = [sys.executable, "-m", "callboard", "serve", "--listen", "127.0.0.1:0", "--data", str(folder / "data")]
     command += ["--set", f"offsets_topic_num_partitions={PARTITIONS}"]
@@ -172,30 +172,30 @@ def server_with_few_files(folder: Path) -> Iterator[tuple[int, int, Path, subpro
 
 
 def connect(port: int, sent: bytes) -> socket.socket:
-    connected = socket.create_connection(("127.0.0.1", port), timeout=30)
+    client_socket = socket.create_connection(("127.0.0.1", port), timeout=30)
     with contextlib.suppress(ConnectionError):
-        connected.sendall(sent)
-    return connected
+        client_socket.sendall(sent)
+    return client_socket
 
 
 def commit(wire: Wire, number: int) -> str:
-    """Commit an offset with 1,000 bytes of metadata, so that partitions begin new segments all the time."""
-    place = {"partition_index": number % 3, "committed_offset": number, "committed_metadata": "x" * 1000}
-    answer = wire.ask(
+    """Commit an offset with 1,000 bytes of metadata, so that partitions often roll segments."""
+    partition = {"partition_index": number % 3, "committed_offset": number, "committed_metadata": "x" * 1000}
+    response = wire.ask(
         "offset_commit",
         COMMIT_VERSION,
         group_id=f"group-{number % 10}",
         generation_id_or_member_epoch=-1,
         member_id="",
         retention_time=-1,
-        topics=[{"name": "t", "partitions": [place]}],
+        topics=[{"name": "t", "partitions": [partition]}],
     )
-    code: str = answer["topics"][0]["partitions"][0]["error_code"]
+    code: str = response["topics"][0]["partitions"][0]["error_code"]
     return code
 
 
 def test_commits_during_and_after_a_flood_of_connections(tmp_path: Path) -> None:
-    """Both listeners are flooded: those who are connected commit, /healthz answers, and nothing fails."""
+    """While both listeners are flooded, an open connection commits and /healthz answers."""
     with server_with_few_files(tmp_path) as (port, http_port, log, _), Wire("127.0.0.1", port) as wire:
         flood: list[socket.socket] = []
         try:
@@ -205,13 +205,13 @@ def test_commits_during_and_after_a_flood_of_connections(tmp_path: Path) -> None
                 assert commit(wire, number) == "NONE", log.read_text()[-3000:]
             assert get(http_port, "/healthz").status == 200
         finally:
-            for connected in flood:
-                connected.close()
+            for client_socket in flood:
+                client_socket.close()
         wait_until(lambda: get(http_port, "/readyz").status, lambda status: status == 200, "the server to be ready")
-        with Wire("127.0.0.1", port) as another:
-            assert commit(another, 1) == "NONE"
-        for word in ("failed", "Too many open files"):
-            assert word not in log.read_text()
+        with Wire("127.0.0.1", port) as new_wire:
+            assert commit(new_wire, 1) == "NONE"
+        for text in ("failed", "Too many open files"):
+            assert text not in log.read_text()
 
 
 def open_files(process: subprocess.Popen[bytes]) -> int:
@@ -219,18 +219,18 @@ def open_files(process: subprocess.Popen[bytes]) -> int:
 
 
 def test_connections_that_come_all_at_once_take_no_more_descriptors_than_they_may(tmp_path: Path) -> None:
-    """The server stands still while they come, and then accepts them all in a few turns of its loop."""
+    """The server is stopped while they connect, and then accepts them all in a few iterations of its loop."""
     with server_with_few_files(tmp_path) as (port, _, log, process), Wire("127.0.0.1", port) as wire:
         commit(wire, 0)
         for _ in range(3):
             process.send_signal(signal.SIGSTOP)
             flood = [connect(port, b"\0\0") for _ in range(600)]
             process.send_signal(signal.SIGCONT)
-            most = 0
+            maximum = 0
             for number in range(50):
                 assert commit(wire, number) == "NONE", log.read_text()[-3000:]
-                most = max(most, open_files(process))
-            assert most <= FILES_MAX - RESERVE // 2
-            for connected in flood:
-                connected.close()
+                maximum = max(maximum, open_files(process))
+            assert maximum <= FILES_MAX - RESERVE // 2
+            for client_socket in flood:
+                client_socket.close()
         assert "Too many open files" not in log.read_text()

@@ -1,7 +1,7 @@
-"""A pytest plugin for pykka's own test suite: its ``runtime`` becomes ours, its registry the one of our system.
+"""A pytest plugin for pykka's own test suite: it replaces the suite's ``runtime`` and pykka's registry.
 
-It runs in a process of its own (see ``test_pykka_suite.py``), which says by environment variables on what the actors
-run, where the tests themselves run, and where the outcomes go.
+``test_pykka_suite.py`` runs it in a subprocess. Environment variables select the dispatcher of the actors, the thread
+of the tests and the file of the outcomes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from callboard.runtime.engine.system import System
 
 DISPATCHER = "PYKKA_SUITE_DISPATCHER"  # "threads-N", "asyncio" or "uvloop"
 INSIDE = "PYKKA_SUITE_INSIDE"  # set: the tests are called on the loop's own thread
-OUTCOMES = "PYKKA_SUITE_OUTCOMES"  # the file for them
+OUTCOMES = "PYKKA_SUITE_OUTCOMES"  # the file of the outcomes
 
-RUNTIME = "runtime"  # the suite's fixture that says which actors are tested
+RUNTIME = "runtime"  # the suite's fixture that selects the classes to test
 TEST_LIMIT_S = 60
 
 
@@ -43,30 +43,33 @@ def system_on(name: str) -> System:
 
 
 class Outcomes:
-    """Each test's outcome and whether it used our runtime; written when all is done."""
+    """The outcome of each test and whether it used the actors of this project, written at the end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._uses_ours: dict[str, bool] = {}
-        self._said: dict[str, str] = {}
+        self._uses_our_actors: dict[str, bool] = {}
+        self._results: dict[str, str] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Function]) -> None:
-        self._uses_ours = {item.nodeid: RUNTIME in item.fixturenames for item in items}
+        self._uses_our_actors = {item.nodeid: RUNTIME in item.fixturenames for item in items}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)
-            self._said[report.nodeid] = str(crash.message if crash else report.longrepr).partition("\n")[0]
+            self._results[report.nodeid] = str(crash.message if crash else report.longrepr).partition("\n")[0]
         elif report.when == "call" or not report.passed:
-            self._said[report.nodeid] = report.outcome if report.passed else f"{report.when} {report.outcome}"
+            self._results[report.nodeid] = report.outcome if report.passed else f"{report.when} {report.outcome}"
 
     def pytest_sessionfinish(self) -> None:
-        rows = [(name, self._said.get(name, "not run"), ours) for name, ours in self._uses_ours.items()]
+        rows = [
+            (name, self._results.get(name, "not run"), uses_our_actors)
+            for name, uses_our_actors in self._uses_our_actors.items()
+        ]
         self._path.write_text(json.dumps(rows))
 
 
 class Inside:
-    """Calls each test on the thread of the actors' loop, and waits for it outside."""
+    """Calls each test on the thread of the actors' loop, and waits for it on the main thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -82,24 +85,24 @@ class Inside:
         return True
 
 
-def impatient(system: System) -> dict[str, type]:
-    """Events and futures that say at once when a wait for them would hold up the actor that has to set them."""
+def non_blocking_classes(system: System) -> dict[str, type]:
+    """Events and futures that raise if a wait for them would block the actor that has to set them."""
 
-    class ImpatientEvent(threading.Event):
+    class CheckedEvent(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
             if not self.is_set():
                 system.dispatcher.check_blocking_wait()
             return super().wait(timeout)
 
-    class ImpatientReply(Reply):
+    class SystemReply(Reply):
         def __init__(self) -> None:
             super().__init__(system.dispatcher)
 
-    return {"event_class": ImpatientEvent, "future_class": ImpatientReply}
+    return {"event_class": CheckedEvent, "future_class": SystemReply}
 
 
-class Ours:
-    """Puts our classes into the suite's description of a runtime."""
+class ReplaceRuntime:
+    """Replaces the classes of the suite's ``runtime`` fixture."""
 
     def __init__(self, classes: dict[str, type]) -> None:
         self._classes = classes
@@ -112,22 +115,22 @@ class Ours:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Before anything of the suite is imported."""
+    """Create the system before any module of the suite is imported."""
     system = system_on(os.environ[DISPATCHER])
-    set_current_dispatcher(system.dispatcher)  # the suite knows of no system: it calls Actor.start() and Actor()
+    set_current_dispatcher(system.dispatcher)  # the suite uses Actor.start() and Actor(), not a System
     pykka.ActorRegistry = system.registry  # type: ignore[misc,assignment]
     plugins = early_config.pluginmanager
     plugins.register(Outcomes(Path(os.environ[OUTCOMES])))
     if os.environ.get(INSIDE):
         plugins.register(Inside(system.dispatcher.loop))  # type: ignore[attr-defined]
-        plugins.register(Ours(impatient(system)))
+        plugins.register(ReplaceRuntime(non_blocking_classes(system)))
     else:
-        plugins.register(Ours({"future_class": Reply}))
+        plugins.register(ReplaceRuntime({"future_class": Reply}))
 
 
 @pytest.fixture
 def mocker() -> Iterator[SimpleNamespace]:
-    """What the suite uses of pytest-mock, which pykka's tests need and ours do not."""
+    """The part of pytest-mock's fixture that pykka's tests use; the project does not install pytest-mock."""
     patches: list[Any] = []
 
     def patch_object(*args: Any, **kwargs: Any) -> Any:

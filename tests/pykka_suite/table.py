@@ -1,6 +1,6 @@
-"""Which of pykka's tests say nothing about us, and which cannot be called on an event loop's own thread, and why.
+"""Pykka's tests that do not use the actors of this project, and those that fail on the thread of an event loop.
 
-Called from another thread than the loop's, all of them pass, on every dispatcher.
+On another thread all of them pass, on every dispatcher.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ NOT_ABOUT_OUR_ACTORS = {
         "test_messages.py::test_proxy_get_attr",
         "test_messages.py::test_proxy_set_attr",
     ),
-    "it tests the threads of pykka's ThreadingActor, which ours has not": (
+    "it tests the threads of pykka's ThreadingActor; actors of this project have none": (
         "test_threading_actor.py::test_actor_thread_is_named_after_pykka_actor_class",
         "test_threading_actor.py::test_actor_thread_is_not_daemonic_by_default",
         "test_threading_actor.py::test_actor_thread_is_daemonic_if_use_daemon_thread_flag_is_set",
     ),
-    "it tests the registry (ours) without an actor": (
+    "it tests the registry of this project without an actor": (
         "test_registry.py::test_stop_all_stops_last_started_actor_first_if_blocking",
         "test_registry.py::test_get_by_urn_returns_none_if_not_found",
     ),
@@ -34,7 +34,7 @@ NOT_ABOUT_OUR_ACTORS = {
 
 WAITS = "WouldDeadlock: a blocking wait on the actors' own thread"
 
-# The reason; how the test ends; the tests.
+# The reason, the error, and the tests.
 NOT_ON_THE_LOOPS_THREAD: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "it blocks in ask(): await ref.ask(..., block=False)",
@@ -48,7 +48,7 @@ NOT_ON_THE_LOOPS_THREAD: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "it blocks in get() of an answer: await the answer",
+        "it blocks in get() of a reply: await the reply",
         WAITS,
         (
             "proxy/test_attribute_access.py::test_attr_can_be_read_using_get_postfix",
@@ -80,7 +80,7 @@ NOT_ON_THE_LOOPS_THREAD: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "the same, and the test expects the error of the actor instead: await the answer",
+        "the same, and the test expects the error of the actor instead: await the reply",
         "AssertionError: Regex pattern did not match.",
         (
             "proxy/test_static_method_calls.py::test_exception_in_method_reraised_by_future",
@@ -88,7 +88,7 @@ NOT_ON_THE_LOOPS_THREAD: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "it looks with get(timeout=0) whether an answer is there: use done()",
+        "it checks with get(timeout=0) whether a reply is set: use done()",
         WAITS,
         (
             "test_future.py::test_filter_preserves_the_timeout_kwarg",
@@ -126,7 +126,7 @@ NOT_ON_THE_LOOPS_THREAD: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "it blocks on a threading.Event that the actor has to set: use an asyncio.Event, or await an answer",
+        "it blocks on a threading.Event that the actor has to set: use an asyncio.Event, or await a reply",
         WAITS,
         (
             "proxy/test_static_method_calls.py::test_exception_in_deferred_method_call_triggers_on_failure",
@@ -145,7 +145,7 @@ NOT_ON_THE_LOOPS_THREAD: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "it runs an event loop of its own, and the thread has one",
+        "it runs its own event loop, and the thread already runs one",
         "RuntimeError: Cannot run the event loop while another loop is running",
         (
             "test_future.py::test_future_supports_await_syntax",

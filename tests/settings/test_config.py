@@ -1,4 +1,4 @@
-"""Settings and options: what is taken, and that what is refused is named with its range and the nearest known name."""
+"""Settings and options: accepted values, and errors that name the range or the most similar known name."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ each_number = pytest.mark.parametrize(
 
 
 def refusal(*overrides: str) -> str:
-    with pytest.raises(StartError) as caught:
+    with pytest.raises(StartError) as raised:
         load_settings({}, overrides)
-    return str(caught.value)
+    return str(raised.value)
 
 
-def file(folder: Path, text: str) -> Path:
+def write_config(folder: Path, text: str) -> Path:
     path = folder / "callboard.toml"
     path.write_text(text)
     return path
 
 
 def test_defaults_equal_kafka_defaults() -> None:
-    """A person who knows Kafka's broker finds its behaviour without setting anything."""
+    """Without any setting the server behaves like a Kafka broker with its defaults."""
     settings = Settings()
     assert settings.group_initial_rebalance_delay_ms == 3000
     assert settings.group_min_session_timeout_ms == 6000
@@ -60,10 +60,10 @@ def test_table_rows_match_settings_attributes() -> None:
 
 @each_number
 def test_number_at_limit_of_range_is_accepted(setting: Setting) -> None:
-    # The two session timeouts bound each other, so the other one makes room.
-    room = {"group_min_session_timeout_ms": 1, "group_max_session_timeout_ms": config.INT_MAX}
+    # The two session timeouts limit each other, so each gets the widest range first.
+    widest = {"group_min_session_timeout_ms": 1, "group_max_session_timeout_ms": config.INT_MAX}
     for value in (setting.minimum, setting.maximum):
-        table: dict[str, object] = {**room, setting.name: value}
+        table: dict[str, object] = {**widest, setting.name: value}
         assert getattr(load_settings(table), setting.name) == value
 
 
@@ -197,7 +197,7 @@ def test_load_without_options_returns_defaults() -> None:
 
 
 def test_config_file_sets_all_options(tmp_path: Path) -> None:
-    path = file(
+    path = write_config(
         tmp_path,
         """
         listen = "[::1]:19092"
@@ -218,7 +218,7 @@ def test_config_file_sets_all_options(tmp_path: Path) -> None:
 
 
 def test_command_line_overrides_config_file(tmp_path: Path) -> None:
-    path = file(
+    path = write_config(
         tmp_path,
         """
         listen = "0.0.0.0:1"
@@ -254,7 +254,7 @@ def test_command_line_overrides_config_file(tmp_path: Path) -> None:
 )
 def test_invalid_config_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(StartError, match=message):
-        load(config=file(tmp_path, text))
+        load(config=write_config(tmp_path, text))
 
 
 def test_binary_config_file_is_refused(tmp_path: Path) -> None:

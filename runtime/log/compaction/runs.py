@@ -65,8 +65,9 @@ class HashRuns:
         by_hash = {hash_key(key): key for key in keys}
         sorted_hashes = sorted(by_hash)
         for run in self._runs:
-            found = run.find(sorted_hashes)
-            sorted_hashes = [digest for digest in sorted_hashes if digest not in found] if found else sorted_hashes
+            matches = run.find(sorted_hashes)
+            if matches:
+                sorted_hashes = [digest for digest in sorted_hashes if digest not in matches]
         return [by_hash[digest] for digest in sorted_hashes]
 
     def remove(self) -> None:
@@ -105,7 +106,7 @@ class HashRun:
 
     def find(self, sorted_hashes: Sequence[bytes]) -> set[bytes]:
         """Those of the hashes that are in this run. Raises OSError."""
-        found: set[bytes] = set()
+        matches: set[bytes] = set()
         index = bisect_left(sorted_hashes, self._first_hashes[0]) if self._first_hashes else len(sorted_hashes)
         while index < len(sorted_hashes):
             block = bisect_right(self._first_hashes, sorted_hashes[index])
@@ -115,13 +116,13 @@ class HashRun:
                 else len(sorted_hashes)
             )
             data = self._read((block - 1) * BLOCK_HASHES, BLOCK_HASHES)
-            found.update(digest for digest in sorted_hashes[index:stop] if _is_in(digest, data))
+            matches.update(digest for digest in sorted_hashes[index:stop] if _is_in(digest, data))
             index = stop
-        return found
+        return matches
 
     def remove(self) -> None:
         self._disk.close(self._fd)
-        with suppress(FileNotFoundError):  # collected already, because this compaction has lost
+        with suppress(FileNotFoundError):  # removed already, because another compaction was first
             self._disk.remove(self._path)
 
     def _read(self, first: int, count: int) -> bytes:

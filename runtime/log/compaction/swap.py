@@ -191,7 +191,7 @@ class _DraftWriter:
             segments = self._join_segments(joiner, spill)
         finally:
             self._disk.close(fd)
-        with suppress(FileNotFoundError):  # collected already, because this run has lost
+        with suppress(FileNotFoundError):  # removed already, because another run was first
             self._disk.remove(spill_path)
         return CompactionDraft(self._new_manifest(segments), spill.records_before, spill.bytes_before)
 

@@ -45,12 +45,12 @@ def decompress(codec: int, data: bytes, position: int, source: str) -> bytes:
 
 def _gunzip(data: bytes) -> bytes:
     """Decompress all members of a gzip stream; Java may write several."""
-    parts, left = [], INFLATED_MAX
+    parts, remaining_bytes = [], INFLATED_MAX
     while data:
         member = zlib.decompressobj(_GZIP_WINDOW)
-        parts.append(member.decompress(data, max(1, left)))
-        left -= len(parts[-1])
-        if not member.eof or left < 0:
+        parts.append(member.decompress(data, max(1, remaining_bytes)))
+        remaining_bytes -= len(parts[-1])
+        if not member.eof or remaining_bytes < 0:
             raise ValueError(f"it is truncated, or has more than {INFLATED_MAX} bytes")
         data = member.unused_data
     return b"".join(parts)
@@ -60,14 +60,14 @@ def _unsnap(data: bytes) -> bytes:
     """Decompress snappy, framed by the xerial library (as in Kafka's Java client) or raw."""
     if not data.startswith(_XERIAL_MAGIC):
         return _unsnap_block(data, INFLATED_MAX)
-    parts, at, left = [], _XERIAL_HEADER_BYTES, INFLATED_MAX
+    parts, at, remaining_bytes = [], _XERIAL_HEADER_BYTES, INFLATED_MAX
     while at < len(data):
         (size,) = _XERIAL_BLOCK.unpack_from(data, at)
         at += _XERIAL_BLOCK.size
         if not 0 < size <= len(data) - at:
             raise ValueError(f"a block of {size} bytes, {len(data) - at} left")
-        parts.append(_unsnap_block(data[at : at + size], left))
-        left -= len(parts[-1])
+        parts.append(_unsnap_block(data[at : at + size], remaining_bytes))
+        remaining_bytes -= len(parts[-1])
         at += size
     return b"".join(parts)
 

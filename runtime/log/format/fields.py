@@ -1,4 +1,4 @@
-"""The fields that keys and values of Kafka's own topics are made of: big endian, strings behind their length.
+"""The fields that keys and values of Kafka's own topics are made of: big endian, strings after their length.
 
 Flexible schemas write lengths as unsigned varints of the length and one, and end each structure with tagged fields.
 """
@@ -27,13 +27,13 @@ def bounded(text: str) -> bytes:
 
 
 def string(text: str) -> bytes:
-    """A string behind its length, as schemas before the flexible ones have it."""
+    """A string after its length, as in schemas that are not flexible."""
     data = bounded(text)
     return I16.pack(len(data)) + data
 
 
 def nullable(text: str | None) -> bytes:
-    """The same for one that may be null."""
+    """The same for a string that may be null."""
     return b"\xff\xff" if text is None else string(text)
 
 
@@ -121,11 +121,11 @@ class Reader:
     def _take(self, field_at: int, length: int) -> bytes:
         end = self._at + length
         if length < 0 or end > len(self._data):
-            left = len(self._data) - self._at
-            raise self._damaged(field_at, f"a field of {length} bytes, {left} left")
-        taken = self._data[self._at : end]
+            remaining_bytes = len(self._data) - self._at
+            raise self._damaged(field_at, f"a field of {length} bytes, {remaining_bytes} left")
+        field = self._data[self._at : end]
         self._at = end
-        return taken
+        return field
 
     def _damaged(self, position: int, reason: str) -> DamagedRecord:
         return DamagedRecord(self._part, position, reason)

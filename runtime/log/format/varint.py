@@ -34,7 +34,7 @@ def encode_length(number: int) -> bytes:
 
 
 def decode_unsigned(data: bytes | memoryview, at: int, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
-    """The number at ``at`` and the position behind it. ValueError if it is cut off or longer than ``max_bytes``."""
+    """The number at ``at`` and the position after it. ValueError if it is cut off or longer than ``max_bytes``."""
     value = shift = 0
     for position in range(at, min(at + max_bytes, len(data))):
         byte = data[position]

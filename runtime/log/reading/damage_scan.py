@@ -3,7 +3,7 @@
 ``segment.scan`` stops at the first invalid byte; this continues. Loading reads a log this way, so one bad sector costs
 only the records in it.
 
-The next batch behind a damaged one is found as follows:
+The next batch after a damaged one is found as follows:
 
 * The length of the damaged batch may be right. If a valid batch begins at its end, or the file ends there, reading
   continues there.

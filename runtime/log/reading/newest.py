@@ -460,7 +460,7 @@ class NewestFirstLoader:
             self._finish_group(group, pending.pop(group.name, {}), packed_groups, unpacked_groups)
         for group_id, offsets in pending.items():
             self._finish_group(_GroupRecords(group_id), offsets, packed_groups, unpacked_groups)
-        ends = {(each.topic, each.partition): each.end for each in self._partition_ends.values() if each.end >= 0}
+        ends = {(row.topic, row.partition): row.end for row in self._partition_ends.values() if row.end >= 0}
         counts = self._records, self._log_bytes, self._unknown_keys
         problems = self.damages, self._problems
         return LoadedPartition(packed_groups, unpacked_groups, self._quarantined, ends, *counts, *problems)

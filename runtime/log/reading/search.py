@@ -1,4 +1,4 @@
-"""Searches for the next valid batch behind damage, byte by byte, in bounded memory and time.
+"""Searches for the next valid batch after damage, byte by byte, in bounded memory and time.
 
 The magic byte and the constraints on the bytes around it select candidates; the checksum decides. Bytes can be crafted
 so that every few of them look like the header of a large batch, whose checksum takes long. Then the search stops with
@@ -26,7 +26,7 @@ CANDIDATE_COST_BYTES = 4096  # minimum cost of a candidate: its overhead is abou
 
 _MAGIC_AT = 16
 _HEAD_FIELDS = Struct(">qiibIhi")
-# Magic 2; before it a base offset >= 0 and a length from 0 to 64 MiB; behind it a checksum, attributes with an unused
+# Magic 2; before it a base offset >= 0 and a length from 0 to 64 MiB; after it a checksum, attributes with an unused
 # upper byte, and a last offset delta >= 0.
 _HEAD = re.compile(
     rb"\x02(?<=[\x00-\x7f][\x00-\xff]{7}[\x00-\x03][\x00-\xff]{7}\x02)(?=[\x00-\xff]{4}\x00[\x00-\xff][\x00-\x7f])"

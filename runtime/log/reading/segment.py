@@ -1,7 +1,7 @@
 """Segment files: adjacent batches in a file that is named after its first offset, as in Kafka.
 
 Files are read in chunks, so memory is bounded, and with plain reads instead of mmap, so a disk error is an exception
-and not a signal. ``scan`` stops at damage; ``scan_past_damage`` continues behind it.
+and not a signal. ``scan`` stops at damage; ``scan_past_damage`` continues after it.
 """
 
 from __future__ import annotations

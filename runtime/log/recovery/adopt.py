@@ -30,7 +30,7 @@ SAMPLED_RECORDS = 20
 
 _TOPICS = ("__consumer_offsets", "__transaction_state")
 _FOLDER = re.compile(r"(.+)-([0-9]{1,9})")
-_OURS = frozenset({"journal", "topics.json", "settings.json", ".compaction"})
+_OWN_FILES = frozenset({"journal", "topics.json", "settings.json", ".compaction"})
 _HARMLESS = re.compile(r"\..*|.*\.(?:tmp|new)|topics\.ends(?:\.damaged|\.salvaged)?|lost\+found|.*[-.]checkpoint")
 """Files that a new data folder may have: those of file systems, and Kafka's files beside its partitions."""
 
@@ -52,7 +52,7 @@ def refuse_unrecognized_files(disk: Disk, path: Path) -> None:
     others = [
         name
         for name in sorted(disk.names(path))
-        if name not in _OURS and not _FOLDER.fullmatch(name) and not _HARMLESS.fullmatch(name)
+        if name not in _OWN_FILES and not _FOLDER.fullmatch(name) and not _HARMLESS.fullmatch(name)
     ]
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
@@ -65,10 +65,10 @@ def refuse_unrecognized_files(disk: Disk, path: Path) -> None:
 def initial_counts(disk: Disk, path: Path, requested: PartitionCounts) -> tuple[int, ...]:
     """The numbers of partitions of both topics: those of existing folders, else ``requested``. Raises StartError."""
     names = disk.names(path)
-    ours = sorted(_OURS & set(names))
-    if ours:
+    own_files = sorted(_OWN_FILES & set(names))
+    if own_files:
         raise StartError(
-            f"{path}: found {', '.join(ours)} but no callboard.json, which has the numbers of"
+            f"{path}: found {', '.join(own_files)} but no callboard.json, which has the numbers of"
             f" partitions; put it back, or write a new one with {repair_command(path, *inferred_counts(disk, path))}"
         )
     folders = [match for name in names if (match := _FOLDER.fullmatch(name)) and disk.kind(path / name) == "folder"]

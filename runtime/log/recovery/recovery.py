@@ -198,9 +198,9 @@ class Recovery:
         """
         pairs = (pair for file in self._files for pair in _journal_batches(file))
         in_journal = [batch for partition, batch in pairs if partition == number]
-        known = {_identity(batch.data) for batch in in_journal}
-        known_bytes = _journaled_bytes(tail, in_journal)
-        lost = [data for at, data in batches if at >= known_bytes and _identity(memoryview(data)) not in known]
+        journaled = {_identity(batch.data) for batch in in_journal}
+        journaled_bytes = _journaled_bytes(tail, in_journal)
+        lost = [data for at, data in batches if at >= journaled_bytes and _identity(memoryview(data)) not in journaled]
         if not lost:
             return
         if self._files and self._files[-1].scan.unsynced_policy:
