@@ -73,8 +73,8 @@ class AssignorGroup:
     def subscribe(self, name: str, topics: Iterable[str]) -> None:
         """Change a subscription. A cooperative client revokes the partitions of other topics at once."""
         own, subscribed = self.members[name], frozenset(topics)
-        kept = tuple(partition for partition in own.owned if partition[0] in subscribed)
-        self.members[name] = own._replace(topics=subscribed, owned=kept)
+        owned = tuple(partition for partition in own.owned if partition[0] in subscribed)
+        self.members[name] = own._replace(topics=subscribed, owned=owned)
 
     def subscribed_partitions(self) -> list[TopicPartition]:
         return partitions_of(self.partitions, {topic for own in self.members.values() for topic in own.topics})

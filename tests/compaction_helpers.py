@@ -61,7 +61,7 @@ def _framed(record: RecordSpec, delta: int) -> bytes:
 
 
 def write_files(disk: Disk, files: Iterable[Sequence[BatchSpec]], folder: Path = FOLDER, base: int = 0) -> int:
-    """Write segments, the last of which is open; returns the next offset."""
+    """Write segments, the last one active; return the next offset."""
     disk.make_folder(folder)
     offset = base
     for batches in files:
@@ -97,18 +97,18 @@ class Replay:
                 self._record(batch, key, (offset, time_ms, value))
         self.end = batch.last_offset + 1
 
-    def _record(self, batch: Batch, key: bytes, found: tuple[int, int, bytes | None]) -> None:
+    def _record(self, batch: Batch, key: bytes, newest: tuple[int, int, bytes | None]) -> None:
         if batch.is_control:
-            for other, pending in self._pending.pop(batch.producer_id, {}).items():
-                if key[3] == 1 and self._newest.get(other, (-1,))[0] < pending[0]:
-                    self._newest[other] = pending
+            for pending_key, pending in self._pending.pop(batch.producer_id, {}).items():
+                if key[3] == 1 and self._newest.get(pending_key, (-1,))[0] < pending[0]:
+                    self._newest[pending_key] = pending
         elif batch.is_transactional:
-            self._pending.setdefault(batch.producer_id, {})[key] = found
+            self._pending.setdefault(batch.producer_id, {})[key] = newest
         else:
-            self._newest[key] = found
+            self._newest[key] = newest
 
     def state(self) -> State:
-        live = {key: (at, ms, value) for key, (at, ms, value) in self._newest.items() if value is not None}
+        live = {key: (offset, ms, value) for key, (offset, ms, value) in self._newest.items() if value is not None}
         return State(live, self._pending, self.end)
 
 
@@ -136,24 +136,24 @@ def by_plain_names(disk: Disk, folder: Path = FOLDER) -> State:
 
 def offsets(disk: Disk, folder: Path = FOLDER) -> list[int]:
     """The offsets of all records of the log, markers included."""
-    found = [
+    result = [
         offset
         for file in log_files(disk, folder).files
         for batch in scan(disk, file.path)
         for offset, _, _, _ in batch.records()
     ]
-    assert all(left < right for left, right in pairwise(found))
-    return found
+    assert all(left < right for left, right in pairwise(result))
+    return result
 
 
 def contents(disk: Disk, folder: Path) -> dict[str, bytes]:
     """The files of a folder by name."""
-    found = {}
+    files = {}
     for name in disk.names(folder):
         fd = disk.open(folder / name, os.O_RDONLY)
-        found[name] = disk.read(fd, disk.size(fd), 0)
+        files[name] = disk.read(fd, disk.size(fd), 0)
         disk.close(fd)
-    return found
+    return files
 
 
 NOW_MS = START_MS + 10_000_000
@@ -178,9 +178,9 @@ records = st.builds(
     RecordSpec, st.one_of(st.none(), keys), st.one_of(st.none(), st.binary(max_size=90)), st.integers(0, 300)
 )
 batches = st.one_of(
-    st.builds(lambda made: BatchSpec(tuple(made)), st.lists(records, min_size=1, max_size=6)),
+    st.builds(lambda specs: BatchSpec(tuple(specs)), st.lists(records, min_size=1, max_size=6)),
     st.builds(
-        lambda made, producer: BatchSpec(tuple(made), "transaction", producer),
+        lambda specs, producer: BatchSpec(tuple(specs), "transaction", producer),
         st.lists(records, min_size=1, max_size=3),
         st.integers(1, 3),
     ),

@@ -61,7 +61,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
 
 
 class WrittenLog:
-    """A data folder with a log, to which a test writes as a coordinator does."""
+    """A data folder with a log, written by the coordinator's log code."""
 
     def __init__(self, data: Path, partitions: int = 2, segment_bytes: int = 400) -> None:
         self.data = data
@@ -95,37 +95,37 @@ def end(producer: int, committed: bool) -> MarkerRecord:
 
 
 def generation(group: str, number: int, time_ms: int = START_MS, **members: list[tuple[str, int]]) -> GroupRecord:
-    """A group record; each member with its assigned partitions."""
-    made = tuple(
-        MemberValue(name, None, f"client-{name}", f"/10.0.0.{index}", 60_000, 10_000, b"", assignment(places))
-        for index, (name, places) in enumerate(members.items(), start=1)
+    """A group record. ``members``: the assigned partitions by member name."""
+    values = tuple(
+        MemberValue(name, None, f"client-{name}", f"/10.0.0.{index}", 60_000, 10_000, b"", assignment(partitions))
+        for index, (name, partitions) in enumerate(members.items(), start=1)
     )
-    leader = made[0].member_id if made else None
-    return GroupRecord(group, GroupValue("consumer", number, "range" if made else None, leader, time_ms, made))
+    leader = values[0].member_id if values else None
+    return GroupRecord(group, GroupValue("consumer", number, "range" if values else None, leader, time_ms, values))
 
 
-def assignment(places: Iterable[tuple[str, int]]) -> bytes:
-    parts = [struct.pack(f">h{len(topic)}sii", len(topic), topic.encode(), 1, number) for topic, number in places]
-    return struct.pack(">hi", 0, len(parts)) + b"".join(parts) + struct.pack(">i", -1)
+def assignment(partitions: Iterable[tuple[str, int]]) -> bytes:
+    topics = [struct.pack(f">h{len(topic)}sii", len(topic), topic.encode(), 1, number) for topic, number in partitions]
+    return struct.pack(">hi", 0, len(topics)) + b"".join(topics) + struct.pack(">i", -1)
 
 
 def records_in_log(data: Path, closed_only: bool = True) -> dict[LogPosition, RecordFields]:
     """Every record of a log by its position, in the format of ``records_in_table``."""
-    found: dict[LogPosition, RecordFields] = {}
+    records: dict[LogPosition, RecordFields] = {}
     for number, folder in partition_folders(data).items():
         files = log_files(Disk(), folder).files
         limit = files[-1].base if closed_only and not files[-1].is_closed else 2**63
         for offset, time_ms, record in read_partition(folder):
             if offset < limit:
-                found[number, offset] = (time_ms, *_record_fields(record))
-    return found
+                records[number, offset] = (time_ms, *_record_fields(record))
+    return records
 
 
 def _record_fields(record: Record) -> RecordFields:
     if isinstance(record, MarkerRecord):
         return "marker", None, None, None, None, record.producer_id, record.committed, None
     if isinstance(record, GroupRecord):
-        members = None if record.value is None else tuple(one.member_id for one in record.value.members)
+        members = None if record.value is None else tuple(member.member_id for member in record.value.members)
         return "group", record.group_id, None, None, None, None, None, members
     assert isinstance(record, OffsetRecord | PendingOffsetRecord)
     producer = record.producer_id if isinstance(record, PendingOffsetRecord) else None
@@ -134,11 +134,11 @@ def _record_fields(record: Record) -> RecordFields:
 
 
 def records_in_table(rows: DataFrame) -> dict[LogPosition, RecordFields]:
-    """The records of a table by their positions. Fails if a position occurs duplicates."""
+    """The records of a table by their positions. Fails if a position occurs twice."""
     names = ("log_partition", "log_offset", "unix_millis(timestamp)", "kind", "group", "topic", "partition", "offset")
     frame = rows.selectExpr(*names, "producer_id", "committed", "members.member_id as members")
     lines = [tuple(row) for row in frame.collect()]
-    duplicates = [place for place, count in Counter(line[:2] for line in lines).items() if count > 1]
+    duplicates = [position for position, count in Counter(line[:2] for line in lines).items() if count > 1]
     assert duplicates == []
     return {line[:2]: (*line[2:-1], None if line[-1] is None else tuple(line[-1])) for line in lines}
 

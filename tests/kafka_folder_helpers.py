@@ -1,4 +1,4 @@
-"""Fixtures with Kafka's log folders and a data folder, for tests of whole logs that are exported and imported."""
+"""Fixtures with Kafka's log folders and a data folder, for tests of the export and import of logs."""
 
 from __future__ import annotations
 
@@ -27,25 +27,26 @@ from callboard.runtime.log.reading.segment import segment_name
 
 PARTITIONS, TRANSACTION_PARTITIONS = 4, 2
 GROUPS = [
-    next(f"g{n}" for n in range(99) if offsets_partition(f"g{n}", PARTITIONS) == one) for one in range(PARTITIONS)
+    next(f"g{n}" for n in range(99) if offsets_partition(f"g{n}", PARTITIONS) == partition)
+    for partition in range(PARTITIONS)
 ]
-"""A group for each partition."""
+"""One group id per partition."""
 
 ID = next(f"t{n}" for n in range(99) if offsets_partition(f"t{n}", TRANSACTION_PARTITIONS) == 1)
 
 
 @pytest.fixture
 def kafka(tmp_path: Path) -> Path:
-    """The log folder of a Kafka that has made its topics, and has a topic besides."""
+    """The log folder of a Kafka with its internal topics and the topic ``orders``."""
     folder = tmp_path / "kafka"
     for topic, count in ((TOPIC, PARTITIONS), (TRANSACTIONS_TOPIC, TRANSACTION_PARTITIONS), ("orders", 1)):
         for number in range(count):
-            where = folder / folder_name(number, topic)
-            where.mkdir(parents=True)
-            (where / segment_name(0)).touch()
-            (where / METADATA).write_text(f"version: 0\ntopic_id: {topic}\n")
-            (where / "00000000000000000000.index").write_bytes(bytes(16))
-            (where / "leader-epoch-checkpoint").write_text("0\n1\n5 0\n")
+            partition_folder = folder / folder_name(number, topic)
+            partition_folder.mkdir(parents=True)
+            (partition_folder / segment_name(0)).touch()
+            (partition_folder / METADATA).write_text(f"version: 0\ntopic_id: {topic}\n")
+            (partition_folder / "00000000000000000000.index").write_bytes(bytes(16))
+            (partition_folder / "leader-epoch-checkpoint").write_text("0\n1\n5 0\n")
     (folder / "meta.properties").write_text("version=1\n")
     (folder / ".lock").touch()
     for name in CHECKPOINTS:
@@ -56,7 +57,7 @@ def kafka(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data folder with records in two partitions, a transaction that is over and one that is open."""
+    """A data folder with records in two partitions, one aborted and one open transaction."""
     folder = tmp_path / "data"
     DataFolder(folder, PARTITIONS, TRANSACTION_PARTITIONS).close()
     write(
@@ -89,7 +90,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def full(data: Path, kafka: Path) -> Path:
-    """Kafka's folders with what lies in ``data``."""
+    """Kafka's folders with the files of ``data``."""
     for folder in data.glob("__*"):
         for path in folder.iterdir():
             shutil.copy(path, kafka / folder.name / path.name)
@@ -98,6 +99,6 @@ def full(data: Path, kafka: Path) -> Path:
 
 @pytest.fixture
 def copied(full: Path) -> Iterator[Path]:
-    """Only the folders of the partitions, as a person copies them."""
+    """Kafka's folders without ``meta.properties``, like a manual copy of partition folders."""
     (full / "meta.properties").unlink()
     yield full

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-DEADLINE_S = 300.0  # for a process that hangs; no test waits for it otherwise
+DEADLINE_S = 300.0  # timeout for a process that hangs
 PROGRAM = (sys.executable, "-m", "callboard")
 STAND_IN = (sys.executable, str(Path(__file__).with_name("stand_in.py")))
 
@@ -30,7 +30,7 @@ class Server:
         self.ready = self.read_until("callboard ready on ").removeprefix("callboard ready on ")
 
     def read_until(self, start: str) -> str:
-        """Read lines of standard output up to the one that starts so, and return it."""
+        """Read lines of standard output up to the first one with this prefix; return it."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.said.append(line.rstrip("\n"))
@@ -43,7 +43,7 @@ class Server:
         return self.process.wait(DEADLINE_S)
 
     def log(self) -> str:
-        """All of standard error, once the process has ended."""
+        """Return standard error after the process has ended."""
         assert self.process.stderr is not None
         return self.process.stderr.read()
 
@@ -75,8 +75,8 @@ def serving(
 def refusal(*arguments: str, folder: Path, program: Sequence[str] = PROGRAM) -> str:
     """Run a command that must be refused: one line on standard error, exit code 2, nothing changed on disk."""
     before = sorted(folder.rglob("*"))
-    done = run(*arguments, folder=folder, program=program)
-    assert (done.returncode, done.stdout) == (2, ""), done.stderr
-    assert done.stderr.count("\n") == 1
+    result = run(*arguments, folder=folder, program=program)
+    assert (result.returncode, result.stdout) == (2, ""), result.stderr
+    assert result.stderr.count("\n") == 1
     assert sorted(folder.rglob("*")) == before
-    return done.stderr.removeprefix("callboard: ").rstrip("\n")
+    return result.stderr.removeprefix("callboard: ").rstrip("\n")

@@ -14,16 +14,16 @@ def new_topic(name: str, partitions: int = 1) -> dict[str, Any]:
 async def create(client: Client, *names: str, version: int = 6) -> list[str]:
     topics = [new_topic(name) for name in names]
     answer = await client.ask("create_topics", version, topics=topics, timeout=1000, validate_only=False)
-    return [one["error_code"] for one in answer["topics"]]
+    return [topic["error_code"] for topic in answer["topics"]]
 
 
 async def metadata(client: Client, name: str, *, creates: bool) -> str:
-    asked = {"topics": [{"topic_id": None, "name": name}], "allow_auto_topic_creation": creates}
-    answer = await client.ask("metadata", 12, include_topic_authorized_operations=False, **asked)
+    request = {"topics": [{"topic_id": None, "name": name}], "allow_auto_topic_creation": creates}
+    answer = await client.ask("metadata", 12, include_topic_authorized_operations=False, **request)
     return str(answer["topics"][0]["error_code"])
 
 
 async def grow(client: Client, name: str, count: int) -> str:
-    asked = {"name": name, "count": count, "assignments": None}
-    answer = await client.ask("create_partitions", 3, topics=[asked], timeout=1000, validate_only=False)
+    topic = {"name": name, "count": count, "assignments": None}
+    answer = await client.ask("create_partitions", 3, topics=[topic], timeout=1000, validate_only=False)
     return str(answer["results"][0]["error_code"])

@@ -23,7 +23,7 @@ CHUNK_BYTES = (200, 1000, 100_000)
 
 
 def read_plain_names(disk: FaultyDisk, folder: Path) -> Iterator[LogRecord]:
-    """The records for a reader without manifests that skips offsets which it has seen."""
+    """The records for a reader without manifests that skips offsets below the next expected one."""
     decode = DECODERS[folder.name.rpartition("-")[0]]
     expected = 0
     for name in disk.names(folder):
@@ -44,7 +44,7 @@ class Compaction:
         self._drafts: list[tuple[PartitionModel, Path, CompactionDraft]] = []
 
     def step(self, now_ms: int, may_fail: bool) -> str:
-        """Do one step of one compactor; returns a line for the story. ``may_fail``: an OSError is expected."""
+        """Run one step of one compactor; return a line for the events. ``may_fail``: an OSError is expected."""
         action = self._random.choice(
             (self._write, self._commit, self._commit, self._publish_and_collect, self._publish_and_collect)
         )

@@ -42,7 +42,7 @@ class DiskFaults:
                 disk.fail(Fault(*harmless, times=inf, chance=0.2))
 
     def inject(self) -> str:
-        """Inject a fault, or end one, at random; returns a line for the story, or ""."""
+        """Inject or end a random fault; return a line for the events, or ""."""
         if self._is_full and self._random.random() < 0.3:
             self._is_full = False
             self._disk.capacity_bytes = inf

@@ -1,4 +1,4 @@
-"""Generates entries of every kind that a coordinator appends, by a seed; with few keys, so records are superseded."""
+"""Generates entries of all record types by a seed. There are few keys, so that records are superseded."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ BATCHES_MAX = 4
 
 
 def forged_batch(base_offset: int) -> bytes:
-    """A batch with a commit that no client has sent."""
+    """A batch with a forged commit."""
     record = OffsetRecord(FORGED, "t", 0, OffsetValue(666, -1, "", 5))
     return encode_batch(base_offset, 1, 1, [RecordEncoder().frame(record, 0)])
 
@@ -57,7 +57,7 @@ class HostilePayloads:
         """A copy of a frame in one of the journal files; empty if there is none."""
         try:
             frames = self._frames_on(disk)
-        except OSError:  # an injected fault, meant for the log
+        except OSError:  # a fault that was injected for the log
             frames = []
         return self._random.choice(frames) if frames else b""
 

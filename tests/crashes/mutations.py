@@ -1,6 +1,6 @@
-"""Mistakes that are planted in the log one at a time: the crash tests must find each of them.
+"""Mutants of the log, each with one error that the crash tests must detect.
 
-Most of them skip one operation of the disk, for some paths, when it is called from a certain function.
+Most of them skip one operation of the disk, for some paths, if a certain function calls it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def journal_removed_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(checkpoint, "sync_partitions", later)
     patch.setattr(checkpoint, "remove_journals", removed_first)
-    patch.setattr(Partitions, "unsynced_partitions", lambda self: {each.number for each in self if each.failure})
+    patch.setattr(
+        Partitions, "unsynced_partitions", lambda self: {partition.number for partition in self if partition.failure}
+    )
 
 
 def valid_batch_is_cut(patch: pytest.MonkeyPatch) -> None:

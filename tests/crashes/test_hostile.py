@@ -29,7 +29,7 @@ ROOT = Path("/data")
 SEEDS = range(300)
 PARTITIONS = 2
 ROUNDS_MAX = 8
-IMAGES = 6  # outcomes of one power cut
+IMAGES = 6  # checked outcomes of one power loss
 STEP_BYTES = 4096
 FLUSH_S, CHECKPOINT_S = 0.3, 70.0
 
@@ -81,7 +81,9 @@ class HostileRun:
             assert log.damages() == [], f"image {image}: a power cut must not cause damage"
             for number in range(PARTITIONS):
                 records = [record for _, _, record in log.read(number)]
-                forged = [each for each in records if isinstance(each, OffsetRecord) and each.group_id == FORGED]
+                forged = [
+                    record for record in records if isinstance(record, OffsetRecord) and record.group_id == FORGED
+                ]
                 assert forged == [], f"image {image}: a client forged a record of partition {number}"
                 assert records[: len(self._answered[number])] == self._answered[number], f"image {image}"
                 assert records == self._sent[number][: len(records)], f"image {image}"

@@ -45,7 +45,7 @@ def test_acknowledged_records_survive_crashes(seeds: range) -> None:
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_planted_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is found within the seeds of a normal run; otherwise the test above would be too weak."""
+    """The seeds of a normal run detect each mutant."""
     MUTATIONS[name](monkeypatch)
     assert any(failure(seed) for seed in range(RUNS))
 
@@ -57,7 +57,7 @@ def story(seed: int) -> list[str]:
 
 
 def test_same_seed_gives_same_story() -> None:
-    """Otherwise a failure could not be repeated."""
+    """So a failure can be repeated."""
     assert [story(seed) for seed in range(20)] == [story(seed) for seed in range(20)]
 
 

@@ -321,7 +321,7 @@ async def test_offset_fetch_of_several_groups(tmp_path: Path) -> None:
             assert (await client.ask("offset_fetch", version, groups=[], require_stable=False))["groups"] == []
 
 
-# Cached responses ----------------------------------------------------------------------------------------------------
+# Cached responses -----------------------------------------------------------------------------------------------------
 
 
 def by_kio(name: str, version: int, **values: Any) -> bytes:

@@ -20,25 +20,25 @@ async def test_describe_transactions(tmp_path: Path) -> None:
         await add_offsets(client, producer)
         await init_producer_id(client, "idle")
         answer = await client.ask("describe_transactions", transactional_ids=[TX, "nobody", "", TX])
-        open_one, nobody, nameless, again = answer["transaction_states"]
-        assert open_one == again
-        assert (open_one["transaction_state"], open_one["transaction_timeout"]) == ("Ongoing", 60_000)
-        assert open_one["transaction_start_time"].timestamp() * 1000 >= before_ms
-        assert {key: open_one[key] for key in producer} == producer
-        [ours, theirs] = open_one["topics"]
-        assert (ours["topic"], len(ours["partitions"]), theirs) == (
+        ongoing, unknown, empty, repeated = answer["transaction_states"]
+        assert ongoing == repeated
+        assert (ongoing["transaction_state"], ongoing["transaction_timeout"]) == ("Ongoing", 60_000)
+        assert ongoing["transaction_start_time"].timestamp() * 1000 >= before_ms
+        assert {key: ongoing[key] for key in producer} == producer
+        [offsets_topic, records_topic] = ongoing["topics"]
+        assert (offsets_topic["topic"], len(offsets_topic["partitions"]), records_topic) == (
             "__consumer_offsets",
             1,
             {"topic": "t", "partitions": [0]},
         )
-        assert (nobody["error_code"], nameless["error_code"]) == ("TRANSACTIONAL_ID_NOT_FOUND", "INVALID_REQUEST")
+        assert (unknown["error_code"], empty["error_code"]) == ("TRANSACTIONAL_ID_NOT_FOUND", "INVALID_REQUEST")
         client.write(frame("describe_transactions", 0, transactional_ids=["idle"]))
         state = b"\x05idle\x06Empty" + (60_000).to_bytes(4, "big") + b"\xff" * 8  # no start time
         assert state in await client.receive_frame()
 
 
 @pytest.mark.parametrize(
-    ("states", "of_idle", "age_ms", "found", "unknown"),
+    ("states", "is_idle_only", "age_ms", "listed", "unknown"),
     [
         ([], False, -1, ["idle", TX], []),
         (["Ongoing"], False, -1, [TX], []),
@@ -51,18 +51,18 @@ async def test_describe_transactions(tmp_path: Path) -> None:
 )
 @async_test
 async def test_list_transactions_filters(
-    tmp_path: Path, states: list[str], of_idle: bool, age_ms: int, found: list[str], unknown: list[str]
+    tmp_path: Path, states: list[str], is_idle_only: bool, age_ms: int, listed: list[str], unknown: list[str]
 ) -> None:
     """A transaction that has not begun matches every duration filter, as in Kafka."""
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         idle = (await init_producer_id(client, "idle"))["producer_id"]
         await begin_with_record(client, b"x", await init_producer_id(client))
-        asked: dict[str, Any] = {
+        filters: dict[str, Any] = {
             "state_filters": states,
-            "producer_id_filters": [idle] if of_idle else [],
+            "producer_id_filters": [idle] if is_idle_only else [],
             "duration_filter": age_ms,
         }
-        answer = await client.ask("list_transactions", **asked)
-        assert sorted(one["transactional_id"] for one in answer["transaction_states"]) == found
+        answer = await client.ask("list_transactions", **filters)
+        assert sorted(transaction["transactional_id"] for transaction in answer["transaction_states"]) == listed
         assert answer["unknown_state_filters"] == unknown

@@ -92,7 +92,9 @@ REQUESTS: list[tuple[str, int, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "values", "expected"), REQUESTS, ids=[f"{one[0]}-v{one[1]}-{len(one[3])}" for one in REQUESTS]
+    ("name", "version", "values", "expected"),
+    REQUESTS,
+    ids=[f"{vector[0]}-v{vector[1]}-{len(vector[3])}" for vector in REQUESTS],
 )
 def test_request_vectors_of_kafka_are_decoded(name: str, version: int, values: Any, expected: str) -> None:
     data = bytes.fromhex(expected)
@@ -163,17 +165,17 @@ ANSWERS: list[tuple[Any, str, int, Any, str]] = [
 @pytest.mark.parametrize(
     ("api", "name", "version", "answer", "expected"),
     ANSWERS,
-    ids=[f"{one[1]}-v{one[2]}-{len(one[4])}" for one in ANSWERS],
+    ids=[f"{vector[1]}-v{vector[2]}-{len(vector[4])}" for vector in ANSWERS],
 )
 def test_response_entities_equal_vectors_of_kafka(
     api: Any, name: str, version: int, answer: Any, expected: str
 ) -> None:
-    nobody: Any = None
-    call = Call(nobody, schema(name, version), 7, None)
+    connection: Any = None
+    call = Call(connection, schema(name, version), 7, None)
     assert api.encode(call, answer).hex() == expected
 
 
-# Answers, through the door --------------------------------------------------------------------------------------------
+# Response bytes over TCP ----------------------------------------------------------------------------------------------
 
 
 def head(name: str, version: int) -> str:
@@ -186,27 +188,27 @@ async def test_response_bytes_equal_vectors_of_kafka(tmp_path: Path) -> None:
     async with running_node(tmp_path, {"advertised": ("h", 9092)}) as harness:
         client = await harness.connect()
 
-        async def asked(name: str, version: int, **values: Any) -> str:
+        async def body_of_response(name: str, version: int, **values: Any) -> str:
             client.write(frame(name, version, **values))
-            answer = (await client.receive_frame()).hex()
-            assert answer.startswith(head(name, version))
-            return answer.removeprefix(head(name, version))
+            response = (await client.receive_frame()).hex()
+            assert response.startswith(head(name, version))
+            return response.removeprefix(head(name, version))
 
-        assert await asked("find_coordinator", 1, key="g", key_type=0) == (
+        assert await body_of_response("find_coordinator", 1, key="g", key_type=0) == (
             "00000000000000044e4f4e450000000100016800002384"
         )
         keys = {"coordinator_keys": ["g"], "key_type": 0}
-        assert await asked("find_coordinator", 6, **keys) == "00000000020267000000010268000023840000010000"
+        assert await body_of_response("find_coordinator", 6, **keys) == "00000000020267000000010268000023840000010000"
         # The vector is that of version 9, in which this error is 22 for members only; version 8 has the same layout.
-        assert await asked("offset_commit", 8, **COMMIT) == "0000000002027402000000000016000000"
-        assert await asked("offset_fetch", 9, **fetch_values("g", 0)) == (
+        assert await body_of_response("offset_commit", 8, **COMMIT) == "0000000002027402000000000016000000"
+        assert await body_of_response("offset_fetch", 9, **fetch_values("g", 0)) == (
             "000000000202670202740200000000ffffffffffffffffffffffff010000000000000000"
         )
-        assert await asked("describe_groups", 5, groups=["g"], include_authorized_operations=False) == (
+        assert await body_of_response("describe_groups", 5, groups=["g"], include_authorized_operations=False) == (
             "0000000002000002670544656164010101800000000000"
         )
         await join_and_sync(client, "g")
-        assert await asked("list_groups", 5, states_filter=[], types_filter=[]) == (
+        assert await body_of_response("list_groups", 5, states_filter=[], types_filter=[]) == (
             "00000000000002026709636f6e73756d657207537461626c6508636c61737369630000"
         )
 

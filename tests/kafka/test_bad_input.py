@@ -50,7 +50,7 @@ class Watch:
     """A group with an active member, and a snapshot of everything that could change in it."""
 
     def __init__(self, harness: NodeHarness, client: Client, member: Member, caplog: pytest.LogCaptureFixture) -> None:
-        self._door = harness
+        self._harness = harness
         self._client = client
         self._caplog = caplog
         self.member = member
@@ -66,8 +66,8 @@ class Watch:
 
     async def _look(self) -> Any:
         described = await self._client.ask("describe_groups", groups=["watched"], include_authorized_operations=False)
-        whole = {"group_id": "watched", "member_id": None, "member_epoch": -1, "topics": None}
-        return described, await self._client.ask("offset_fetch", 9, groups=[whole], require_stable=True)
+        group = {"group_id": "watched", "member_id": None, "member_epoch": -1, "topics": None}
+        return described, await self._client.ask("offset_fetch", 9, groups=[group], require_stable=True)
 
     async def assert_nothing_happened(self, lines: int | None = None) -> None:
         """Check that the server answers, the group is unchanged, and the log has ``lines`` lines without errors."""
@@ -76,7 +76,7 @@ class Watch:
         self.assert_log(lines)
 
     def assert_log(self, lines: int | None = None) -> None:
-        # On a slow machine the clock may log that the loop stood still.
+        # The clock logs a warning if the event loop was blocked.
         records = [record for record in self._caplog.records if "stood still" not in record.getMessage()]
         assert [record for record in records if record.exc_info or record.levelno > logging.WARNING] == []
         for record in records:
@@ -87,7 +87,7 @@ class Watch:
 
 
 @pytest.fixture
-def memory_stays_where_it_is() -> Iterator[None]:
+def bounded_memory() -> Iterator[None]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY_KIB_MAX
@@ -110,14 +110,14 @@ NO_FRAMES = {
     "version too old": framed(b"\0\x08\0\x01\0\0\0\x07\0\x04wire" + bytes(30)),
     "client id cut off": framed(b"\0\x0c\0\0\0\0\0\x07\x7f\xffwire"),
     "client id not UTF-8": framed(b"\0\x0c\0\0\0\0\0\x07\0\x04\xff\xfe\xfd\xfc\0\x01g\0\0\0\x01\0\x01m"),
-    "nothing behind the header": framed(HEARTBEAT_V0),
+    "header only": framed(HEARTBEAT_V0),
     "string null": framed(HEARTBEAT_V0 + b"\xff\xff\0\0\0\x01\0\x01m"),
     "string of negative length": framed(HEARTBEAT_V0 + b"\xff\xfe\0\0\0\x01\0\x01m"),
     "string not UTF-8": framed(HEARTBEAT_V0 + b"\0\x01\xff\0\0\0\x01\0\x01m"),
     "string cut off": framed(HEARTBEAT_V0 + b"\0\x01g\0\0\0\x01\x00\x02m"),
     "varint too long": framed(b"\0\x0c\0\x04\0\0\0\x07\0\x04wire\0" + b"\x82\x80\x80\x80\x80\x80\0g"),
     "header tags cut off": framed(b"\0\x0c\0\x04\0\0\0\x07\0\x04wire\x05"),
-    "header tags for ever": framed(b"\0\x0c\0\x04\0\0\0\x07\0\x04wire\xff\xff\xff\xff\x0f\x01\x01a"),
+    "too many header tags": framed(b"\0\x0c\0\x04\0\0\0\x07\0\x04wire\xff\xff\xff\xff\x0f\x01\x01a"),
     "tag of 2 GB": framed(b"\0\x0c\0\x04\0\0\0\x07\0\x04wire\0\x02g\0\0\0\x01\x02m\0\x01\x09\xff\xff\xff\xff\x07"),
 }
 
@@ -130,11 +130,11 @@ async def test_invalid_request_closes_connection(tmp_path: Path, caplog: pytest.
         watch, lines = await Watch.over(harness, caplog), 0
         leaving = {"member_id": watch.member.member_id, "group_instance_id": None}
         leave = frame("leave_group", 4, group_id="watched", members=[leaving])
-        for what, data in {**NO_FRAMES, **too_short}.items():
-            for behind in (b"", leave):
+        for kind, data in {**NO_FRAMES, **too_short}.items():
+            for next_request in (b"", leave):
                 client = await harness.connect()
-                client.write(data + behind)
-                assert await client.responses_until_disconnect() == [], what
+                client.write(data + next_request)
+                assert await client.responses_until_disconnect() == [], kind
                 lines += 1
             await watch.assert_nothing_happened(lines)
 
@@ -144,13 +144,13 @@ async def test_incomplete_request_is_dropped_at_disconnect(tmp_path: Path, caplo
     """Truncated at every byte, then the client disconnects: nothing is logged."""
     async with running_node(tmp_path) as harness:
         watch = await Watch.over(harness, caplog)
-        whole = frame("sync_group", 5, **sync_values("watched", watch.member))
-        for end in range(len(whole)):
+        request = frame("sync_group", 5, **sync_values("watched", watch.member))
+        for end in range(len(request)):
             client = MemoryClient(harness.node)
-            client.feed(whole[:end])
+            client.feed(request[:end])
             client.close()
         tcp = await harness.connect()
-        tcp.write(whole[:-1])
+        tcp.write(request[:-1])
         await tcp.close()
         await watch.assert_nothing_happened(lines=0)
 
@@ -178,14 +178,14 @@ async def test_truncated_request_in_complete_frame_closes_connection(
 ) -> None:
     """The decoder must not read bytes of the next frame."""
     async with running_node(tmp_path) as harness:
-        watch, closed, chance = await Watch.over(harness, caplog), 0, Random(api.name)
+        watch, closed, random = await Watch.over(harness, caplog), 0, Random(api.name)
         next_frame = frame("heartbeat", 4, **heartbeat_values("watched", watch.member))
         for version in range(api.min_version, api.max_version + 1):
             types = message_type(api.name, version, "request")
-            body = max((encode_body(random_entity(types, chance)) for _ in range(5)), key=len)
+            body = max((encode_body(random_entity(types, random)) for _ in range(5)), key=len)
             for size in range(len(body)):
-                cut = encode_request(api.key, version, body[:size], types.__flexible__)
-                for data in (cut, cut + next_frame):
+                truncated = encode_request(api.key, version, body[:size], types.__flexible__)
+                for data in (truncated, truncated + next_frame):
                     assert await is_refused(harness, data), (version, size)
                     closed += 1
             await watch.assert_nothing_happened(lines=closed)
@@ -207,7 +207,7 @@ HUGE = {
 }
 
 
-@pytest.mark.usefixtures("memory_stays_where_it_is")
+@pytest.mark.usefixtures("bounded_memory")
 @each_api
 @async_test
 async def test_invalid_array_count_closes_connection(
@@ -218,13 +218,13 @@ async def test_invalid_array_count_closes_connection(
         watch, closed = await Watch.over(harness, caplog), 0
         for version in range(api.min_version, api.max_version + 1):
             flexible = message_type(api.name, version, "request").__flexible__
-            for name, is_nullable, body, place in array_requests(api, version):
+            for name, is_nullable, body, position in array_requests(api, version):
                 counts = [bytes.fromhex(text) for text in HUGE[flexible]]
                 if not is_nullable:
                     counts.append(b"\0" if flexible else b"\xff\xff\xff\xff")
                 for count in counts:
-                    behind = body[place + (1 if flexible else 4) :]
-                    data = encode_request(api.key, version, body[:place] + count + behind, flexible)
+                    rest = body[position + (1 if flexible else 4) :]
+                    data = encode_request(api.key, version, body[:position] + count + rest, flexible)
                     assert await is_refused(harness, data), (version, name, count)
                     closed += 1
             await watch.assert_nothing_happened(lines=closed)
@@ -240,25 +240,25 @@ async def test_string_longer_than_32767_bytes_closes_connection(
     """Flexible versions can encode longer strings, but Kafka's limit stays: a record could not hold them."""
     async with running_node(tmp_path) as harness:
         watch = await Watch.over(harness, caplog)
-        longest, longer = "x" * STRING_BYTES_MAX, "é" * (STRING_BYTES_MAX // 2 + 1)
+        longest, too_long = "x" * STRING_BYTES_MAX, "é" * (STRING_BYTES_MAX // 2 + 1)
         client = await harness.connect()
         assert (await client.ask("join_group", 9, **join_values(longest)))["error_code"] == "MEMBER_ID_REQUIRED"
         topics = [{"name": longest, "partitions": []}]
         assert (await client.ask("offset_commit", 9, **commit_values("g", topics=topics)))["topics"] == topics
-        too_long: list[tuple[str, int, dict[str, Any]]] = [
-            ("join_group", 9, join_values(longer)),
-            ("join_group", 9, join_values("g", protocol_type=longer)),
-            ("join_group", 6, join_values("g", group_instance_id=longer)),
-            ("join_group", 9, join_values("g", protocols=[{"name": longer, "metadata": b""}])),
-            ("offset_commit", 9, commit_values(longer)),
-            ("offset_commit", 9, commit_values("g", topics=[{"name": longer, "partitions": []}])),
-            ("delete_groups", 2, {"groups_names": ["g", longer]}),
-            ("find_coordinator", 6, {"key_type": 0, "coordinator_keys": [longer]}),
+        requests: list[tuple[str, int, dict[str, Any]]] = [
+            ("join_group", 9, join_values(too_long)),
+            ("join_group", 9, join_values("g", protocol_type=too_long)),
+            ("join_group", 6, join_values("g", group_instance_id=too_long)),
+            ("join_group", 9, join_values("g", protocols=[{"name": too_long, "metadata": b""}])),
+            ("offset_commit", 9, commit_values(too_long)),
+            ("offset_commit", 9, commit_values("g", topics=[{"name": too_long, "partitions": []}])),
+            ("delete_groups", 2, {"groups_names": ["g", too_long]}),
+            ("find_coordinator", 6, {"key_type": 0, "coordinator_keys": [too_long]}),
         ]
-        for name, version, values in too_long:
+        for name, version, values in requests:
             with pytest.raises(Hangup):
                 await (await harness.connect()).ask(name, version, **values)
-        await watch.assert_nothing_happened(lines=len(too_long))
+        await watch.assert_nothing_happened(lines=len(requests))
 
 
 @async_test

@@ -28,7 +28,7 @@ from peers.wire import decode, encode
 
 from callboard.runtime.kafka.connection import MAX_CALLS_OPEN, MAX_FRAMES_WAITING, host_and_port, java_address
 
-IDLE_TURNS = 3000  # iterations of the loop without progress after which a client counts as stuck
+IDLE_TURNS = 3000  # iterations of the loop without progress until a client counts as blocked
 
 
 def versions_request(correlation_id: int) -> bytes:
@@ -37,12 +37,12 @@ def versions_request(correlation_id: int) -> bytes:
     )
 
 
-def ids(answers: list[bytes]) -> list[int]:
-    return [correlation_id_of(answer) for answer in answers]
+def ids(responses: list[bytes]) -> list[int]:
+    return [correlation_id_of(response) for response in responses]
 
 
-async def parked(harness: NodeHarness, client: Client) -> tuple[Client, Member]:
-    """Park the JoinGroup of ``client`` in group g: it waits for the returned member, which has joined before."""
+async def send_pending_join(harness: NodeHarness, client: Client) -> tuple[Client, Member]:
+    """Send a JoinGroup of ``client`` to group g: it is pending until the returned member has rejoined."""
     first = await harness.connect()
     member = await join_and_sync(first, "g")
     newcomer = await client.ask("join_group", **join_values("g"))
@@ -75,18 +75,20 @@ async def test_frames_split_at_any_byte_are_handled(tmp_path: Path) -> None:
                 frame("heartbeat", 1, correlation_id=3, **heartbeat_values("g", member)),
             ]
         )
-        whole = MemoryClient(harness.node)
-        whole.feed(stream)
-        expected = await whole.answered(4)
+        reference = MemoryClient(harness.node)
+        reference.feed(stream)
+        expected = await reference.answered(4)
         assert ids(expected) == [0, 1, 2, 3]
-        cut_once = [[stream[:cut], stream[cut:]] for cut in range(1, len(stream))]
-        cut_often = [[stream[at : at + size] for at in range(0, len(stream), size)] for size in (1, 2, 3, 13, 14, 50)]
+        in_two_reads = [[stream[:cut], stream[cut:]] for cut in range(1, len(stream))]
+        in_small_reads = [
+            [stream[start : start + size] for start in range(0, len(stream), size)] for size in (1, 2, 3, 13, 14, 50)
+        ]
         clients = []
-        for pieces in [*cut_once, *cut_often]:
+        for pieces in [*in_two_reads, *in_small_reads]:
             clients.append(MemoryClient(harness.node))
             for piece in pieces:
                 clients[-1].feed(piece)
-        for client in [*clients, whole]:
+        for client in [*clients, reference]:
             assert await client.answered(4) == expected
             client.close()
 
@@ -103,8 +105,8 @@ async def test_client_ids_are_decoded(tmp_path: Path, length: int, raw: bytes) -
         plain = encode("join_group", 9, join_values("g"))
         client.feed(framed(plain[:8] + length.to_bytes(2, "big", signed=True) + raw + plain[8 + 2 + len("wire") :]))
         if len(raw) < 1000:
-            [answer] = await client.answered(1)
-            joined = decode("join_group", 9, answer)
+            [response] = await client.answered(1)
+            joined = decode("join_group", 9, response)
             assert joined["error_code"] == "MEMBER_ID_REQUIRED"
             assert joined["member_id"].startswith(raw.decode() + "-")
         client.feed(versions_request(5))
@@ -116,7 +118,7 @@ async def test_client_ids_are_decoded(tmp_path: Path, length: int, raw: bytes) -
 
 @async_test
 async def test_frame_size_limit_holds_for_any_chunking(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """In one read, or with the size long before the rest."""
+    """Too large frames in one read, and in two reads, of which the first has only the size."""
     async with running_node(tmp_path, socket_request_max_bytes=500) as harness:
         request = frame("describe_groups", 5, groups=["g" * 400], include_authorized_operations=False)
         exact = request + b"\0" * (504 - len(request))
@@ -137,21 +139,21 @@ async def test_frame_size_limit_holds_for_any_chunking(tmp_path: Path, caplog: p
 
 @async_test
 async def test_requests_before_bad_frame_are_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As in Kafka, which handles one request after the other; then the connection is closed."""
+    """As in Kafka, earlier requests are answered before the connection is closed."""
     async with running_node(tmp_path) as harness:
         member = await join_and_sync(await harness.connect(), "g")
-        for bad in (
+        for invalid in (
             b"\0\0\0\0",
             b"\xff\xff\xff\xff",
             framed(b"\0\x63" + bytes(20)),
             framed(b"\0\x0c\0\x04" + bytes(7)),
         ):
             client = await harness.connect()
-            good = [
+            valid = [
                 frame("heartbeat", 4, correlation_id=0, **heartbeat_values("g", member)),
                 frame("offset_commit", 9, correlation_id=1, **commit_values("g", member)),
             ]
-            client.write(b"".join([*good, bad, versions_request(2)]))
+            client.write(b"".join([*valid, invalid, versions_request(2)]))
             assert ids(await client.responses_until_disconnect()) == [0, 1]
         assert len(caplog.records) == 4
 
@@ -193,7 +195,7 @@ async def test_request_after_pending_join_is_not_handled(tmp_path: Path) -> None
     """This includes requests without a group: nothing is handled until the join phase ends."""
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
-        first, member = await parked(harness, client)
+        first, member = await send_pending_join(harness, client)
         client.write(frame("offset_commit", 9, correlation_id=2, **commit_values("other")) + versions_request(3))
         for _ in range(5):  # five round trips of another client, all after that commit
             assert await offsets(first, "other") == {}
@@ -208,7 +210,7 @@ async def test_disconnect_during_pending_join_keeps_member(tmp_path: Path, caplo
     """As in Kafka, it stays a member until its session expires, and its queued request is handled after the join."""
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
-        first, member = await parked(harness, client)
+        first, member = await send_pending_join(harness, client)
         client.write(frame("offset_commit", 9, **commit_values("other", offset=4)))
         await client.close()
         while not any(connection._is_disconnected for connection in harness.node.connections):
@@ -226,21 +228,23 @@ async def test_disconnect_during_pending_join_keeps_member(tmp_path: Path, caplo
 async def test_member_with_two_connections(tmp_path: Path) -> None:
     """A member may use several connections; the latest JoinGroup is answered."""
     async with running_node(tmp_path) as harness:
-        one, two = await harness.connect(), await harness.connect()
-        first, other = await parked(harness, one)
-        newcomer = (await first.ask("describe_groups", groups=["g"], include_authorized_operations=False))["groups"][0]
-        [member_id] = {member["member_id"] for member in newcomer["members"]} - {other.member_id}
+        old_connection, new_connection = await harness.connect(), await harness.connect()
+        first, other = await send_pending_join(harness, old_connection)
+        described = (await first.ask("describe_groups", groups=["g"], include_authorized_operations=False))["groups"][0]
+        [member_id] = {member["member_id"] for member in described["members"]} - {other.member_id}
         for _ in range(2):
-            two.write(frame("join_group", 9, **join_values("g", member_id)))
+            new_connection.write(frame("join_group", 9, **join_values("g", member_id)))
             await first.ask("heartbeat", **heartbeat_values("g", other))
             first.write(frame("join_group", 9, **join_values("g", other.member_id)))
-            joined = await two.receive("join_group", 9)
+            joined = await new_connection.receive("join_group", 9)
             assert (joined["error_code"], joined["member_id"]) == ("NONE", member_id)
             assert (await first.receive("join_group", 9))["error_code"] == "NONE"
             other = other._replace(generation_id=joined["generation_id"])
-        for client in (first, two):
-            beat = await client.ask("heartbeat", **heartbeat_values("g", Member(member_id, joined["generation_id"])))
-            assert beat["error_code"] == "NONE"
+        for client in (first, new_connection):
+            response = await client.ask(
+                "heartbeat", **heartbeat_values("g", Member(member_id, joined["generation_id"]))
+            )
+            assert response["error_code"] == "NONE"
 
 
 # Bounds ---------------------------------------------------------------------------------------------------------------
@@ -264,10 +268,10 @@ async def test_too_many_unanswered_calls_pause_reading(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
         member = await join_and_sync(await harness.connect(), "g")
         client = MemoryClient(harness.node)
-        beat = frame("heartbeat", 4, **heartbeat_values("g", member))
-        client.feed(beat * (MAX_CALLS_OPEN - 1))
+        request = frame("heartbeat", 4, **heartbeat_values("g", member))
+        client.feed(request * (MAX_CALLS_OPEN - 1))
         assert not client.is_paused
-        client.feed(beat)
+        client.feed(request)
         assert client.is_paused
         assert len(await client.answered(MAX_CALLS_OPEN)) == MAX_CALLS_OPEN
         assert not client.is_paused
@@ -321,16 +325,16 @@ async def test_responses_to_client_that_does_not_read_are_bounded(tmp_path: Path
         request = frame("heartbeat", 4, **heartbeat_values("g", member))
         if kind == "descriptions":
             request = frame("describe_groups", 5, groups=["x" * 2000] * 5, include_authorized_operations=False)
-        with socket.create_connection(("127.0.0.1", harness.port)) as deaf:
-            deaf.setblocking(False)
-            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            sent = await send_until_stuck(deaf, request * 500)
+        with socket.create_connection(("127.0.0.1", harness.port)) as client:
+            client.setblocking(False)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sent = await send_until_blocked(client, request * 500)
             transports = [connection._transport for connection in harness.node.connections]
             waiting = max(transport.get_write_buffer_size() for transport in transports)
             assert 0 < waiting < 3_000_000 < sent
 
 
-async def send_until_stuck(sender: socket.socket, data: bytes) -> int:
+async def send_until_blocked(sender: socket.socket, data: bytes) -> int:
     """Send the data repeatedly, at most a thousand times; return the number of bytes that were accepted."""
     sent, idle = 0, 0
     while idle < IDLE_TURNS and sent < 1000 * len(data):

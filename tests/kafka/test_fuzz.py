@@ -3,7 +3,7 @@
 Each frame is a valid request with one or several kinds of damage that broken clients and attackers cause. It is fed to
 a connection that handles it at once: not to one with a pending request or an incomplete frame, or one that is closing.
 Reference groups are described before and after; the requests contain their group ids, but not their member ids.
-Frames are drawn from a seed, ``CALLBOARD_FUZZ_SEED``; ``CALLBOARD_FUZZ_FRAMES`` says how many.
+Frames are drawn from a seed, ``CALLBOARD_FUZZ_SEED``; ``CALLBOARD_FUZZ_FRAMES`` is their number.
 """
 
 from __future__ import annotations
@@ -72,22 +72,22 @@ class Payload(NamedTuple):
         return flexible
 
 
-def payloads(chance: Random) -> list[Payload]:
+def payloads(random: Random) -> list[Payload]:
     """Valid requests of every version. Topics are not deleted, so that commits succeed."""
-    made = []
+    result = []
     for api, version in API_VERSIONS:
         if api.name == "delete_topics":
             continue
         types = message_type(api.name, version, "request")
         counts = tuple(
-            (encode_request(api.key, version, body, types.__flexible__)[4:], place + head_bytes(types.__flexible__))
-            for _, _, body, place in array_requests(api, version)
+            (encode_request(api.key, version, body, types.__flexible__)[4:], position + head_bytes(types.__flexible__))
+            for _, _, body, position in array_requests(api, version)
         )
         for _ in range(VARIANTS):
-            entity = name_a_partition(api, name_a_watched_group(api, random_entity(types, chance), chance), chance)
+            entity = use_known_partition(api, use_reference_group(api, random_entity(types, random), random), random)
             data = encode_request(api.key, version, encode_body(entity), types.__flexible__)[4:]
-            made.append(Payload(api, version, entity, data, counts))
-    return made
+            result.append(Payload(api, version, entity, data, counts))
+    return result
 
 
 def head_bytes(is_flexible: bool) -> int:
@@ -95,23 +95,25 @@ def head_bytes(is_flexible: bool) -> int:
     return 15 if is_flexible else 14
 
 
-def name_a_watched_group(api: Api, entity: Any, chance: Random) -> Any:
-    if api.name in CANNOT_TOUCH and hasattr(entity, "group_id") and chance.random() < 0.5:
-        return replace(entity, group_id=chance.choice(WATCHED))
+def use_reference_group(api: Api, entity: Any, random: Random) -> Any:
+    if api.name in CANNOT_TOUCH and hasattr(entity, "group_id") and random.random() < 0.5:
+        return replace(entity, group_id=random.choice(WATCHED))
     return entity
 
 
-def name_a_partition(api: Api, entity: Any, chance: Random) -> Any:
+def use_known_partition(api: Api, entity: Any, random: Random) -> Any:
     """Commits to unknown partitions are not sent to a group."""
-    if api.name not in OF_PARTITIONS or chance.random() < 0.3:
+    if api.name not in OF_PARTITIONS or random.random() < 0.3:
         return entity
     topics = tuple(
-        replace(topic, name="t", partitions=tuple(replace(one, partition_index=0) for one in topic.partitions))
+        replace(
+            topic, name="t", partitions=tuple(replace(partition, partition_index=0) for partition in topic.partitions)
+        )
         for topic in entity.topics
         if hasattr(topic, "name")
     )
-    nobody = {name: value for name, value in NOBODY.items() if hasattr(entity, name)}
-    return replace(entity, topics=topics or entity.topics, **nobody)
+    no_member = {name: value for name, value in NOBODY.items() if hasattr(entity, name)}
+    return replace(entity, topics=topics or entity.topics, **no_member)
 
 
 # Ways to damage a request ---------------------------------------------------------------------------------------------
@@ -121,33 +123,33 @@ def uvarint(value: int) -> bytes:
     return bytes((value & 0x7F | 0x80,)) + uvarint(value >> 7) if value > 0x7F else bytes((value,))
 
 
-def flip_bits(payload: Payload, chance: Random) -> bytes:
+def flip_bits(payload: Payload, random: Random) -> bytes:
     damaged = bytearray(payload.data)
-    for _ in range(chance.choice((1, 1, 2, 8))):
-        damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+    for _ in range(random.choice((1, 1, 2, 8))):
+        damaged[random.randrange(len(damaged))] ^= 1 << random.randrange(8)
     return framed(bytes(damaged))
 
 
-def cut(payload: Payload, chance: Random) -> bytes:
+def cut(payload: Payload, random: Random) -> bytes:
     """A wrong frame size: too small, or too large, so that it includes bytes of the next frame."""
-    size = chance.randrange(len(payload.data))
-    return framed(payload.data[:size]) if chance.random() < 0.8 else framed(payload.data)[: 4 + size]
+    size = random.randrange(len(payload.data))
+    return framed(payload.data[:size]) if random.random() < 0.8 else framed(payload.data)[: 4 + size]
 
 
-def spoil_a_count(payload: Payload, chance: Random) -> bytes:
+def spoil_a_count(payload: Payload, random: Random) -> bytes:
     if not payload.counts:
-        return flip_bits(payload, chance)
-    data, place = chance.choice(payload.counts)
+        return flip_bits(payload, random)
+    data, place = random.choice(payload.counts)
     if payload.is_flexible:
-        spoilt = chance.choice((b"\0", b"\x02", uvarint(2**31), uvarint(2**32 - 1), b"\xff\xff\xff\xff\xff\x01"))
+        spoilt = random.choice((b"\0", b"\x02", uvarint(2**31), uvarint(2**32 - 1), b"\xff\xff\xff\xff\xff\x01"))
         return framed(data[:place] + spoilt + data[place + 1 :])
-    spoilt = chance.choice((-1, -2, -(2**31), 1, 70_000, 2**31 - 1)).to_bytes(4, "big", signed=True)
+    spoilt = random.choice((-1, -2, -(2**31), 1, 70_000, 2**31 - 1)).to_bytes(4, "big", signed=True)
     return framed(data[:place] + spoilt + data[place + 4 :])
 
 
-def lengthen_arrays(payload: Payload, chance: Random) -> bytes:
+def lengthen_arrays(payload: Payload, random: Random) -> bytes:
     """A valid request with repeated array items."""
-    times = chance.choice((2, 3, 30))
+    times = random.choice((2, 3, 30))
     longer = {
         field.name: value * times
         for field in fields(payload.entity)
@@ -157,57 +159,57 @@ def lengthen_arrays(payload: Payload, chance: Random) -> bytes:
     return framed(payload.data[: head_bytes(payload.is_flexible)] + encode_body(entity))
 
 
-def spoil_a_string(payload: Payload, chance: Random) -> bytes:
+def spoil_a_string(payload: Payload, random: Random) -> bytes:
     """A string that is null, has a negative or too large length, is longer than Kafka allows, or is not UTF-8."""
-    text = chance.choice(texts(payload.entity) or [""]).encode()
+    text = random.choice(strings_of(payload.entity) or [""]).encode()
     if payload.is_flexible:
         old = uvarint(len(text) + 1) + text
         long = b"x" * 40_000
-        new = chance.choice(
+        new = random.choice(
             (b"\0", uvarint(40_001) + long, uvarint(2**31), uvarint(len(text) + 3) + text + b"\xff\xfe")
         )
     else:
         old = len(text).to_bytes(2, "big") + text
-        new = chance.choice((b"\xff\xff", b"\xff\xfe", b"\x80\0", b"\x7f\xff" + text, b"\0\x02\xff\xfe"))
+        new = random.choice((b"\xff\xff", b"\xff\xfe", b"\x80\0", b"\x7f\xff" + text, b"\0\x02\xff\xfe"))
     return framed(payload.data.replace(old, new, 1))
 
 
-def texts(entity: Any) -> list[str]:
-    """Yield all strings of an entity and its arrays."""
-    found = []
+def strings_of(entity: Any) -> list[str]:
+    """Return all strings of an entity and its arrays."""
+    strings = []
     for field in fields(entity):
         value = getattr(entity, field.name)
-        for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, str):
-                found.append(one)
-            elif is_dataclass(one):
-                found += texts(one)
-    return found
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, str):
+                strings.append(item)
+            elif is_dataclass(item):
+                strings += strings_of(item)
+    return strings
 
 
-def add_tags(payload: Payload, chance: Random) -> bytes:
+def add_tags(payload: Payload, random: Random) -> bytes:
     """Unknown tagged fields, possibly with wrong sizes. Old versions have no tagged fields."""
-    count = chance.choice((1, 2, 5))
+    count = random.choice((1, 2, 5))
     tags = b""
     for tag in range(count):
-        data = chance.randbytes(chance.choice((0, 1, 200)))
-        size = len(data) if chance.random() < 0.8 else chance.choice((0, 3, 2**20, 2**31 - 1, 2**32 - 1))
+        data = random.randbytes(random.choice((0, 1, 200)))
+        size = len(data) if random.random() < 0.8 else random.choice((0, 3, 2**20, 2**31 - 1, 2**32 - 1))
         tags += uvarint(100 + tag) + uvarint(size) + data
-    if chance.random() < 0.1:
-        count = chance.choice((0, 100, 2**31))
+    if random.random() < 0.1:
+        count = random.choice((0, 100, 2**31))
     return framed(payload.data[:-1] + uvarint(count) + tags)
 
 
-def change_the_header(payload: Payload, chance: Random) -> bytes:
+def change_the_header(payload: Payload, random: Random) -> bytes:
     """Another version, API, client id or header type than the body has."""
     damaged = bytearray(payload.data)
-    match chance.randrange(5):
+    match random.randrange(5):
         case 0:
-            damaged[2:4] = chance.randrange(-1, 20).to_bytes(2, "big", signed=True)
+            damaged[2:4] = random.randrange(-1, 20).to_bytes(2, "big", signed=True)
         case 1:
-            damaged[0:2] = chance.randrange(-1, 100).to_bytes(2, "big", signed=True)
+            damaged[0:2] = random.randrange(-1, 100).to_bytes(2, "big", signed=True)
         case 2:
-            damaged[8:10] = chance.choice((b"\xff\xff", b"\xff\xfe", b"\x7f\xff", b"\0\0"))
+            damaged[8:10] = random.choice((b"\xff\xff", b"\xff\xfe", b"\x7f\xff", b"\0\0"))
         case 3:
             damaged[14:14] = b"\0"
         case _:
@@ -215,36 +217,36 @@ def change_the_header(payload: Payload, chance: Random) -> bytes:
     return framed(bytes(damaged))
 
 
-def mutate(payload: Payload, chance: Random) -> bytes:
+def mutate(payload: Payload, random: Random) -> bytes:
     """Bytes that are changed, removed or inserted at random."""
     damaged = bytearray(payload.data)
-    for _ in range(chance.choice((1, 1, 1, 2, 5))):
-        at = chance.randrange(len(damaged)) if damaged else 0
-        match chance.randrange(6):
+    for _ in range(random.choice((1, 1, 1, 2, 5))):
+        at = random.randrange(len(damaged)) if damaged else 0
+        match random.randrange(6):
             case 0:
-                damaged[at : at + 1] = chance.randbytes(1)
+                damaged[at : at + 1] = random.randbytes(1)
             case 1:
-                damaged[at : at + 1] = chance.choice((b"\0", b"\x01", b"\x7f", b"\x80", b"\xff"))
+                damaged[at : at + 1] = random.choice((b"\0", b"\x01", b"\x7f", b"\x80", b"\xff"))
             case 2:
                 del damaged[at:]
             case 3:
-                del damaged[at : at + chance.randrange(1, 6)]
+                del damaged[at : at + random.randrange(1, 6)]
             case 4:
-                damaged[at:at] = chance.randbytes(chance.randrange(1, 6))
+                damaged[at:at] = random.randbytes(random.randrange(1, 6))
             case _:
-                damaged[at : at + 4] = chance.choice((b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\x7f"))
+                damaged[at : at + 4] = random.choice((b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\x7f"))
     return framed(bytes(damaged))
 
 
-def spoil_the_frame(payload: Payload, chance: Random) -> bytes:
+def spoil_the_frame(payload: Payload, random: Random) -> bytes:
     """An invalid frame: its size is wrong, or it ends inside the header."""
-    match chance.randrange(3):
+    match random.randrange(3):
         case 0:
-            return framed(payload.data[: chance.randrange(10)])
+            return framed(payload.data[: random.randrange(10)])
         case 1:
-            return chance.choice((bytes(4), b"\xff\xff\xff\xfe", b"\x7f\xff\xff\xff")) + payload.data
+            return random.choice((bytes(4), b"\xff\xff\xff\xfe", b"\x7f\xff\xff\xff")) + payload.data
         case _:
-            return chance.randbytes(chance.randrange(200))
+            return random.randbytes(random.randrange(200))
 
 
 def untouched(payload: Payload, _chance: Random) -> bytes:
@@ -258,11 +260,11 @@ WAYS: tuple[Way, ...] = (
 )
 
 
-# What must not change -------------------------------------------------------------------------------------------------
+# Reference groups and result ------------------------------------------------------------------------------------------
 
 
 async def reference_groups(client: Client) -> list[Member]:
-    """Three Stable groups with a member and an offset each."""
+    """Create three Stable groups with one member and one offset."""
     members = []
     for group_id in WATCHED:
         member = await join_and_sync(client, group_id, session_timeout=1_800_000)
@@ -271,25 +273,25 @@ async def reference_groups(client: Client) -> list[Member]:
     return members
 
 
-async def look(client: Client) -> Any:
+async def describe_reference_groups(client: Client) -> Any:
     described = await client.ask("describe_groups", groups=list(WATCHED), include_authorized_operations=False)
-    groups = [{"group_id": one, "member_id": None, "member_epoch": -1, "topics": None} for one in WATCHED]
+    groups = [{"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": None} for group_id in WATCHED]
     return described, await client.ask("offset_fetch", 9, groups=groups, require_stable=True)
 
 
 class Fuzzer:
-    """Feeds frames to fake connections, each to one that handles it at once."""
+    """Feeds frames to fake connections that can handle a request at once."""
 
     def __init__(self, harness: NodeHarness) -> None:
         self.closed: Counter[str] = Counter()
         self.fed: Counter[str] = Counter()
         self.answers = 0
-        self._door = harness
+        self._harness = harness
         self._waiting: deque[MemoryClient] = deque()
         self._idle: list[MemoryClient] = []
 
     def feed(self, way: str, data: bytes) -> None:
-        client = self._idle.pop() if self._idle else MemoryClient(self._door.node)
+        client = self._idle.pop() if self._idle else MemoryClient(self._harness.node)
         client.feed(data)
         self.fed[way] += 1
         self.closed[way] += client.is_closed
@@ -313,7 +315,7 @@ class Fuzzer:
 
 @contextmanager
 def memory_for(size: int) -> Iterator[None]:
-    """Limit the memory of the process to the current size plus so many bytes; more raises MemoryError."""
+    """Limit the memory of the process to the current size plus ``size`` bytes; more raises MemoryError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     reserved = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (reserved + size, hard))
@@ -331,26 +333,26 @@ def test_damaged_requests_close_only_their_connections(tmp_path: Path, caplog: p
 
 
 async def fuzz(folder: Path) -> None:
-    chance = Random(SEED)
+    random = Random(SEED)
     quiet = {"auto_create_topics_enable": False, "socket_request_max_bytes": REQUEST_BYTES_MAX}
     async with running_node(folder, {"sync": "none"}, **quiet) as harness:
         client = await harness.connect()
         members = await reference_groups(client)
-        before, pool = await look(client), payloads(chance)
+        reference, pool = await describe_reference_groups(client), payloads(random)
         fuzzer = Fuzzer(harness)
         for number in range(FRAMES):
             way = WAYS[number % len(WAYS)]
-            fuzzer.feed(way.__name__, way(chance.choice(pool), chance))
+            fuzzer.feed(way.__name__, way(random.choice(pool), random))
             if number % FRAMES_A_TURN == 0:
                 await asyncio.sleep(0)
                 fuzzer.sort()
             if number % FRAMES_A_BEAT == 0:
                 await beat(client, WATCHED[0], members[0])
-        assert await look(client) == before
+        assert await describe_reference_groups(client) == reference
         for group_id, member in zip(WATCHED, members, strict=True):
             await beat(client, group_id, member)
-        check_that_it_was_a_test(fuzzer)
-        assert harness.node.groups.counters.commits > FRAMES / 1000, "commits get as far as the log"
+        check_counts(fuzzer)
+        assert harness.node.groups.counters.commits > FRAMES / 1000, "too few commits were appended to the log"
 
 
 async def beat(client: Client, group_id: str, member: Member) -> None:
@@ -358,11 +360,11 @@ async def beat(client: Client, group_id: str, member: Member) -> None:
     assert (await client.ask("heartbeat", **heartbeat_values(group_id, member)))["error_code"] == "NONE"
 
 
-def check_that_it_was_a_test(fuzzer: Fuzzer) -> None:
+def check_counts(fuzzer: Fuzzer) -> None:
     """Check that every kind of damage had both outcomes. (A valid Produce with acks=0 may close its connection.)"""
     assert sum(fuzzer.fed.values()) == FRAMES
-    assert fuzzer.answers > FRAMES / 5, "requests are answered, and not only refused"
+    assert fuzzer.answers > FRAMES / 5, "too few requests were answered"
     for way in WAYS:
         fed, closed = fuzzer.fed[way.__name__], fuzzer.closed[way.__name__]
-        assert closed < fed, f"all are refused: {way.__name__}"
-        assert closed > 0 or way in (untouched, lengthen_arrays), f"none is refused: {way.__name__}"
+        assert closed < fed, f"all frames were refused: {way.__name__}"
+        assert closed > 0 or way in (untouched, lengthen_arrays), f"no frame was refused: {way.__name__}"

@@ -1,9 +1,9 @@
-"""No request waits for ever: each waiting request has an alarm or a record, whatever clients, bugs and disk do.
+"""No request waits for ever: each waiting request has a timer or a record in flight, with any clients, bugs and disk.
 
 ``test_classic_machine.py`` checks this for the group alone. This test runs the whole coordinator, with the real timer
 and writer, groups that restart after a bug, and a process that is killed. After every step, each unanswered request
-must wait for an alarm or for a record in flight. At the end clients send nothing more; then time alone must complete
-all requests and leave the group Empty.
+must wait for a timer or for a record in flight. At the end clients send nothing more; then the expiry of timers must
+complete all requests and leave the group Empty.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ METHODS = ("join", "sync", "heartbeat", "leave", "commit_error", "expired", "app
 
 times = st.sampled_from([6000, 10_000, 45_000, LONGEST_MS])
 picks = st.integers(0, 20)
-generations = st.sampled_from([0, 0, 0, 0, -1, 1])  # from the current one
+generations = st.sampled_from([0, 0, 0, 0, -1, 1])  # relative to the current one
 outcomes = st.sampled_from(["kept", "failed", "late"])
 protocols = st.sampled_from([offers("range"), offers("range", metadata=b"v2"), offers("sticky", "range")])
 
@@ -78,14 +78,14 @@ class Fuse:
 
 
 def fused(fuse: Fuse) -> type[ClassicGroup]:
-    """A group whose methods fail as the fuse says."""
+    """Return a group class whose methods fail according to the fuse."""
 
     def around(name: str) -> Any:
         def method(self: ClassicGroup, *args: Any) -> Any:
             fuse.blow(name, after=False)
-            answer = getattr(ClassicGroup, name)(self, *args)
+            result = getattr(ClassicGroup, name)(self, *args)
             fuse.blow(name, after=True)
-            return answer
+            return result
 
         return method
 
@@ -146,7 +146,7 @@ class AnyWorld(RuleBasedStateMachine):
     def waiting(self) -> list[RecordedReply]:
         return [reply for reply in self.simulation.replies if reply.is_waiting and reply not in self.given_up]
 
-    # Actions of clients ----------------------------------------------------------------------------------------------
+    # Actions of clients -----------------------------------------------------------------------------------------------
 
     def someone(self, pick: int) -> tuple[str, str | None]:
         member_id = self.ids[-1 - pick % len(self.ids)]
@@ -154,7 +154,7 @@ class AnyWorld(RuleBasedStateMachine):
         return member_id, member.group_instance_id if member is not None else None
 
     def post(self, request: GroupRequest) -> RecordedReply:
-        """A client that repeats a request has given up the previous one, which the group may answer or drop."""
+        """Send a request. It replaces the client's previous one of that type, which the group may answer or drop."""
         kind = (type(request), getattr(request, "member_id", ""))
         if isinstance(request, JoinGroup | SyncGroup) and request.member_id:
             member = self.member(request.member_id)
@@ -283,19 +283,19 @@ class AnyWorld(RuleBasedStateMachine):
     # Invariants -------------------------------------------------------------------------------------------------------
 
     @invariant()
-    def member_ids_become_known(self) -> None:
+    def collect_member_ids(self) -> None:
         if self.actor is not None:
             members = self.actor._group.members
-            self.ids += [one for one in (*members.by_id, *members.pending) if one not in self.ids]
+            self.ids += [member_id for member_id in (*members.by_id, *members.pending) if member_id not in self.ids]
 
     @invariant()
-    def whoever_waits_is_in_somebodys_hands(self) -> None:
+    def waiting_request_is_in_group_or_writer(self) -> None:
         parked = [reply for member in self.members() for reply in (member.joining, member.syncing)]
         for reply in self.waiting():
-            assert reply in parked or self.is_writing, "nobody knows of a request that is not answered"
+            assert reply in parked or self.is_writing, "an unanswered request is neither in the group nor in the writer"
 
     @invariant()
-    def whoever_is_parked_has_an_alarm(self) -> None:
+    def pending_request_has_timer(self) -> None:
         if self.actor is None:
             return
         group, alarms = self.actor._group, self.alarms
@@ -305,10 +305,10 @@ class AnyWorld(RuleBasedStateMachine):
             elif member.syncing is not None:
                 assert ("sync",) in alarms or self.is_writing
             else:
-                assert ("session", member.member_id) in alarms, f"{member.member_id} lives for ever"
+                assert ("session", member.member_id) in alarms, f"{member.member_id} has no session timer"
 
     @invariant()
-    def no_state_but_stable_and_empty_lasts(self) -> None:
+    def temporary_state_has_timer(self) -> None:
         if self.actor is None:
             return
         group, alarms = self.actor._group, self.alarms
@@ -317,12 +317,12 @@ class AnyWorld(RuleBasedStateMachine):
         if group.state is State.COMPLETING_REBALANCE:
             assert ("sync",) in alarms or self.is_writing
         for member_id in group.members.pending:
-            assert ("pending", member_id) in alarms, f"{member_id} is awaited for ever"
+            assert ("pending", member_id) in alarms, f"{member_id} has no timer"
 
     @invariant()
-    def the_timer_will_ring(self) -> None:
-        """One wake-up serves all deadlines: it must not be later than the earliest one."""
-        due_ms = min(one.due_tick for names in self.timer._timers._timers.values() for one in names.values())
+    def alarm_is_set_for_earliest_deadline(self) -> None:
+        """The alarm of the timer is not later than the earliest deadline."""
+        due_ms = min(timer.due_tick for names in self.timer._timers._timers.values() for timer in names.values())
         assert self.simulation.alarm.due_ms is not None and self.simulation.alarm.due_ms <= due_ms
 
     def teardown(self) -> None:
@@ -339,8 +339,8 @@ class AnyWorld(RuleBasedStateMachine):
         assert not self.waiting(), f"{len(self.waiting())} requests are never answered"
         self.simulation.advance(AT_REST_MS)
         actor = self.ref.actor_inbox.actor if self.ref is not None else None
-        note(f"at the end: {actor}")
-        assert actor is None or isinstance(actor, FailedGroup), "it sleeps, or it was deleted, or it has failed"
+        note(f"final actor: {actor}")
+        assert actor is None or isinstance(actor, FailedGroup), "the group must be passivated, deleted or failed"
         if GROUP in self.simulation.directory.passivated:
             answer = self.simulation.post(DescribeGroup(GROUP)).value
             assert (answer.error, answer.state) == (ErrorCode.NONE, State.EMPTY.value)

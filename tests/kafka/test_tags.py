@@ -180,10 +180,10 @@ async def test_request_with_boolean_byte_2_is_answered_as_true(tmp_path: Any) ->
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         for version in range(3, 7):
-            whole = frame("describe_groups", version, groups=["g"], include_authorized_operations=True)
-            behind = 1 if version >= 5 else 0  # no tagged fields
-            at = len(whole) - 1 - behind
-            client.write(whole + whole[:at] + b"\x80" + whole[at + 1 :])
+            request = frame("describe_groups", version, groups=["g"], include_authorized_operations=True)
+            tag_bytes = 1 if version >= 5 else 0  # no tagged fields
+            position = len(request) - 1 - tag_bytes
+            client.write(request + request[:position] + b"\x80" + request[position + 1 :])
             expected = await client.receive("describe_groups", version)
             assert await client.receive("describe_groups", version) == expected
 
@@ -194,10 +194,10 @@ async def test_truncated_request_with_unknown_tagged_fields_closes_connection(
 ) -> None:
     """Unknown tags and a truncated request: bytes of the next frame are not read."""
     async with running_node(tmp_path) as harness:
-        whole = tagged_frame("heartbeat", 4, {7: b"x"}, 3, **heartbeat_values("g", Member("m", 1)))
-        for size in range(20, len(whole) - 4):
+        request = tagged_frame("heartbeat", 4, {7: b"x"}, 3, **heartbeat_values("g", Member("m", 1)))
+        for size in range(20, len(request) - 4):
             client = MemoryClient(harness.node)
-            client.feed(framed(whole[4 : 4 + size]) + whole)
+            client.feed(framed(request[4 : 4 + size]) + request)
             assert client.is_closed
             client.close()
         assert not [record for record in caplog.records if record.exc_info]

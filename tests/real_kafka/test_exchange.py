@@ -112,7 +112,7 @@ def main(module: Any, *arguments: object) -> int:
     return code
 
 
-# Kafka's log --------------------------------------------------------------------------------------------------------
+# Kafka's log ---------------------------------------------------------------------------------------------------------
 
 
 def filled_kafka(folder: Path) -> tuple[Path, list[list[str]]]:
@@ -197,7 +197,7 @@ def test_copied_kafka_folders_are_served(from_kafka: tuple[Path, list[list[str]]
         assert changed == {**{row[0]: row[3] for row in offset_rows}, "zstd-0": "9"}
 
 
-# Our log ------------------------------------------------------------------------------------------------------------
+# Our log -------------------------------------------------------------------------------------------------------------
 
 
 def stopped_kafka(folder: Path) -> RealKafka:

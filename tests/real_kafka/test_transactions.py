@@ -237,7 +237,7 @@ def test_delete_groups_during_transaction(transaction: PairedTransaction) -> Non
     transaction.fetch_when_stable()
 
 
-# Kafka's tools read our log -----------------------------------------------------------------------------------------
+# Kafka's tools read our log ------------------------------------------------------------------------------------------
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 
@@ -304,7 +304,7 @@ def test_kafka_tools_read_our_pending_offsets_and_markers(real_kafka: RealKafka,
     assert re.findall(r'"group":"(\w+)","topic":"(\w+)","partition":(\d)', text) == [("g", "t", "0")] * 2
 
 
-# Kafka's exactly-once program with our server -------------------------------------------------------------------------
+# Kafka's exactly-once program with our server ------------------------------------------------------------------------
 
 COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 RECORDS = 100

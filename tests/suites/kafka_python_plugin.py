@@ -1,7 +1,7 @@
 """A pytest plugin for kafka-python's integration tests: it adds modules that its source distribution lacks.
 
-The tests import a package ``test``, which has no ``__init__.py`` there, so that Python would import its own ``test``,
-and ``test.service``, which is missing. With a running server the tests only need two names of it.
+The tests import ``test`` and ``test.service``. ``test`` has no ``__init__.py`` there, so Python would import the
+standard library's ``test``; ``test.service`` is missing. With a running server the tests need only two of its names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ExternalService:
 
 
 class SpawnedService:
-    """A broker that the suite would start itself, which is an error here."""
+    """A broker started by the suite, which is an error here."""
 
     def __init__(self, *arguments: Any) -> None:
         raise AssertionError(f"the suite tried to start a server: {arguments}")

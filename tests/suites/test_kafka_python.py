@@ -1,7 +1,7 @@
 """kafka-python's integration tests of groups, offsets and administration against this server.
 
-They are unpacked from its source distribution when the test runs. Without the variables of ``suite_environment`` they
-are skipped without a message, so the test counts the outcomes.
+They are unpacked from its source distribution when the test runs. The suite skips tests silently if the variables of
+``suite_environment`` are missing, so the number of outcomes is checked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REASONS = {
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
-    """The folder with the tests; where they cannot be had the test is skipped, and in CI it fails."""
+    """The folder with the tests. If the download fails, the test is skipped; in CI it fails."""
     try:
         return KAFKA_PYTHON.unpack(tmp_path, "test")
     except SourceUnavailable as unavailable:
@@ -62,7 +62,7 @@ def run(suite: Path, bootstrap: str) -> dict[str, str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", f"--junitxml={report}"]
     command += ["-p", "pytest_timeout", f"--timeout={TEST_DEADLINE_S}", *PLUGINS]
     command += ["-k", f"not ({' or '.join(LEFT_OUT)})", *(f"test/integration/{file}" for file in FILES)]
-    done = subprocess.run(
+    result = subprocess.run(
         command,
         cwd=suite,
         env=suite_environment(bootstrap, suite),
@@ -71,7 +71,7 @@ def run(suite: Path, bootstrap: str) -> dict[str, str]:
         timeout=RUN_DEADLINE_S,
         check=False,
     )
-    print(done.stdout[-SHOWN_CHARS:], done.stderr[-SHOWN_CHARS:])
+    print(result.stdout[-SHOWN_CHARS:], result.stderr[-SHOWN_CHARS:])
     assert report.exists(), "the suite did not run"
     return dict(outcome_of_case(case) for case in ET.parse(report).iter("testcase"))
 
@@ -83,7 +83,7 @@ def outcome_of_case(case: ET.Element) -> tuple[str, str]:
 
 
 def test_digest_matches_the_pinned_version() -> None:
-    """A change of the pinned version must change the digest too."""
+    """The pinned version is that of the digest."""
     pins = (HERE.parent.parent / "constraints.txt").read_text().splitlines()
     assert f"kafka-python=={KAFKA_PYTHON.version}" in pins
     assert re.fullmatch("[0-9a-f]{64}", KAFKA_PYTHON.sha256)

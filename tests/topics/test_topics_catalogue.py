@@ -259,11 +259,11 @@ def test_ends_file_growth_keeps_stored_ends(tmp_path: Path, topics: TopicCatalog
 
 
 @given(st.lists(st.integers(1, 5)), st.sets(st.integers(0, 20)), st.integers(1, 6))
-def test_free_slots_never_overlap_used_slots(sizes: list[int], gone: set[int], count: int) -> None:
+def test_free_slots_never_overlap_used_slots(sizes: list[int], freed: set[int], count: int) -> None:
     spans: list[tuple[int, int]] = []
     for size in sizes:
         spans.append((FreeSlots(spans).allocate(size), size))
-    used_spans = [span for place, span in enumerate(spans) if place not in gone]
+    used_spans = [span for index, span in enumerate(spans) if index not in freed]
     free = FreeSlots(used_spans)
     used_spans += [(free.allocate(count), count), (free.allocate(1), 1)]
     slots = [slot for first, size in used_spans for slot in range(first, first + size)]

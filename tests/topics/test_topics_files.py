@@ -69,8 +69,8 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 def overwrite(path: Path, at: int, content: bytes) -> None:
-    whole = path.read_bytes()
-    path.write_bytes(whole[:at] + content + whole[at + len(content) :])
+    content_before = path.read_bytes()
+    path.write_bytes(content_before[:at] + content + content_before[at + len(content) :])
 
 
 @pytest.mark.parametrize(("damage", "words"), DAMAGE.values(), ids=DAMAGE)
@@ -101,12 +101,12 @@ def test_start_with_any_flipped_bit_is_refused_or_loses_nothing(tmp_path: Path, 
     create_topics_with_records(catalogue)
     before = topic_snapshots(catalogue)
     catalogue.close()
-    whole = (tmp_path / name).read_bytes()
-    used = len(whole) if name == "topics.json" else 8 * SLOT_BYTES
+    content_before = (tmp_path / name).read_bytes()
+    used = len(content_before) if name == "topics.json" else 8 * SLOT_BYTES
     for bit in range(used * 8):
-        overwrite(tmp_path / name, bit // 8, bytes([whole[bit // 8] ^ 1 << bit % 8]))
+        overwrite(tmp_path / name, bit // 8, bytes([content_before[bit // 8] ^ 1 << bit % 8]))
         assert snapshots_or_none_if_refused(tmp_path) in (before, None), f"bit {bit} of {name}"
-        (tmp_path / name).write_bytes(whole)
+        (tmp_path / name).write_bytes(content_before)
 
 
 def snapshots_or_none_if_refused(folder: Path) -> dict[str, TopicSnapshot] | None:

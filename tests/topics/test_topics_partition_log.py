@@ -114,8 +114,8 @@ class Partition(RuleBasedStateMachine):
     @rule(data=st.data())
     def read(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(self.model[0].start, self.end - 1))
-        wanted = [number for batch in self.model if batch.stop > offset for number in batch]
-        assert offsets(self.log.read(offset, ALL)) == wanted
+        expected = [number for batch in self.model if batch.stop > offset for number in batch]
+        assert offsets(self.log.read(offset, ALL)) == expected
 
     @invariant()
     def bounds(self) -> None:
