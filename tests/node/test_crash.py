@@ -27,7 +27,7 @@ from peers.waiting import wait_until
 
 from callboard.runtime.log.journal import journal_number
 
-ROUNDS = 20
+ROUNDS = 10
 LOAD_S_MAX = 0.4
 # Long enough that some starts are killed before and some after the replay of the journal.
 START_S_MAX = 0.5
@@ -36,7 +36,7 @@ GARBAGE_BYTES_MAX = 5000
 # So small that partitions roll all the time, and there are always segments to compact.
 TINY_SEGMENTS = {"offsets_topic_segment_bytes": 2000, "log_cleaner_enable": "false"}
 BUSY_CLEANER = {"offsets_topic_segment_bytes": 500, "log_cleaner_min_cleanable_ratio": 0, "log_cleaner_backoff_ms": 1}
-COMPACTING_ROUNDS = 6
+COMPACTING_ROUNDS = 4
 
 
 class LoadProcess:

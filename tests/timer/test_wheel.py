@@ -3,7 +3,7 @@
 Small wheels (pages of one to eight ticks) cross every boundary within a few steps; larger ones, up to the default size,
 run the same steps scaled to their pages. A failure names the seed.
 
-The random walks have 2 million steps in total. For longer walks set the number (about 8 s per million):
+The random walks have 500,000 steps in total. For longer walks set the number (about 8 s per million):
 ``CALLBOARD_WHEEL_STEPS=20000000 pytest tests/timer/test_wheel.py``.
 """
 
@@ -31,7 +31,7 @@ SMALL_WALKS = [(bits, spread, seed) for bits in (0, 1, 2, 3) for spread in (1, 2
 LARGE_WALKS = [
     (bits, spread, seed) for bits, spread in ((5, 3), (8, 50), (PAGE_BITS, 2), (PAGE_BITS, SPREAD)) for seed in range(5)
 ]
-STEPS = int(os.environ.get("CALLBOARD_WHEEL_STEPS", "2000000"))
+STEPS = int(os.environ.get("CALLBOARD_WHEEL_STEPS", "500000"))
 STEPS_A_WALK = -(-STEPS // len(SMALL_WALKS + LARGE_WALKS))
 
 
