@@ -64,7 +64,7 @@ def wrong_members(server: ServerProcess, report: ClientReport) -> list[tuple[str
 
 
 def is_stable_with(description: dict[str, Any], member: str, assignment: str) -> bool:
-    members = [(member["member_id"], member["member_assignment"].hex()) for member in description["members"]]
+    members = [(entry["member_id"], entry["member_assignment"].hex()) for entry in description["members"]]
     return description["group_state"] == "Stable" and members == [(member, assignment)]
 
 

@@ -190,7 +190,7 @@ def test_error_in_told_handler_stops_only_that_actor(
     broken, healthy = actor_system.spawn(Failing, received), actor_system.spawn(Player)
     with caplog.at_level(logging.ERROR, "pykka"), actor_system.paused(broken):
         broken.tell(Fail("bug"))
-        waiting = broken.ask(Say("behind it"), block=False)
+        waiting = broken.ask(Say("later"), block=False)
     with pytest.raises(pykka.ActorDeadError):
         waiting.get()
     assert received == ["start", (ValueError, "bug", True)]

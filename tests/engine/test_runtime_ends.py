@@ -105,22 +105,27 @@ class StopsInStart(Player):
 
 class FailsInStart(Player):
     def on_start(self) -> None:
-        raise ValueError("no start")
+        raise ValueError("error in on_start")
 
 
 class FailsInStop(Player):
     def on_stop(self) -> None:
-        raise ValueError("no end")
+        raise ValueError("error in on_stop")
 
 
 class FailsInFailure(Player):
     def on_failure(self, *_: Any) -> None:
-        raise ValueError("not even a failure")
+        raise ValueError("error in on_failure")
 
 
 @pytest.mark.parametrize(
     ("kind", "expected_text"),
-    [(StopsInStart, ""), (FailsInStart, "no start"), (FailsInStop, "no end"), (FailsInFailure, "not even a failure")],
+    [
+        (StopsInStart, ""),
+        (FailsInStart, "error in on_start"),
+        (FailsInStop, "error in on_stop"),
+        (FailsInFailure, "error in on_failure"),
+    ],
 )
 def test_error_in_on_start_or_on_stop_affects_only_that_actor(
     actor_system: SystemHarness, kind: type[Player], expected_text: str, caplog: pytest.LogCaptureFixture
@@ -131,10 +136,10 @@ def test_error_in_on_start_or_on_stop_affects_only_that_actor(
         if kind is FailsInFailure:
             bad.tell(Fail("first"))
         waiting = bad.stop(block=False)
-        behind = bad.ask(Say("x"), block=False)
+        later = bad.ask(Say("x"), block=False)
         assert waiting.get() in (True, False), "the actor may have stopped already"
         with pytest.raises(pykka.ActorDeadError):
-            behind.get()
+            later.get()
     assert expected_text in caplog.text
     assert not bad.is_alive()
     assert healthy.ask(Say("x")) == "heard x"
@@ -212,25 +217,25 @@ def test_registry_lists_only_actors_of_its_system(actor_system: SystemHarness) -
 
 def raising(kind: type[BaseException]) -> Callable[[Player], None]:
     def turn(_: Player) -> None:
-        raise kind("enough")
+        raise kind("exit")
 
     return turn
 
 
 class ExitsInStart(Player):
     def on_start(self) -> None:
-        raise SystemExit("enough")
+        raise SystemExit("exit")
 
 
 class ExitsInStop(Player):
     def on_stop(self) -> None:
         self.received.append("stop")
-        raise SystemExit("enough")
+        raise SystemExit("exit")
 
 
 class ExitsInFailure(Player):
     def on_failure(self, *_: Any) -> None:
-        raise SystemExit("enough")
+        raise SystemExit("exit")
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
@@ -256,8 +261,8 @@ def test_system_exit_in_any_hook_on_threads_stops_all_actors(threads_system: Sys
     received: list[Any] = []
     other, leaving = threads_system.spawn(Player), threads_system.spawn(kind, received)
     leaving.actor_inbox.put(Envelope(Fail("x") if kind is ExitsInFailure else Say("x")))
-    behind = leaving.stop(block=False)
-    assert isinstance(behind.get(), bool)
+    later = leaving.stop(block=False)
+    assert isinstance(later.get(), bool)
     threads_system.until(lambda: threads_system.system.actors() == [])
     assert not other.is_alive()
     assert received.count("stop") <= 1, "on_stop runs at most once"
@@ -268,14 +273,14 @@ def test_system_exit_in_any_hook_on_threads_stops_all_actors(threads_system: Sys
 def test_system_exit_in_simulation_is_raised_by_step(seed: int | None) -> None:
     system = System.simulated(seed)
     leaving, other = system.spawn(Player), system.spawn(Player)
-    failed, behind = leaving.ask(do(raising(KeyboardInterrupt)), block=False), leaving.ask(Say("x"), block=False)
+    failed, later = leaving.ask(do(raising(KeyboardInterrupt)), block=False), leaving.ask(Say("x"), block=False)
     with pytest.raises(KeyboardInterrupt):
         while system.dispatcher.step():  # type: ignore[attr-defined]
             pass
     with pytest.raises(pykka.ActorDeadError, match="was stopped by"):
         failed.get()
     with pytest.raises(pykka.ActorDeadError):
-        behind.get()
+        later.get()
     system.dispatcher.run()  # type: ignore[attr-defined]
     assert not other.is_alive()
 
@@ -306,7 +311,7 @@ def test_system_exit_on_loop_is_raised_by_run_until_complete(loop_kind: str, kin
     other, leaving = system.spawn(Player, received), system.spawn(Player)
     reply = leaving.ask(do(raising(kind)), block=False)
     try:
-        with pytest.raises(kind, match="enough"):
+        with pytest.raises(kind, match="exit"):
             loop.run_forever()
         loop.run_until_complete(system.stop())
         assert received == ["start", "stop"]

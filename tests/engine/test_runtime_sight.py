@@ -55,7 +55,7 @@ def test_registry_has_methods_of_pykka_registry(actor_system: SystemHarness) -> 
     assert registry.get_by_class(Player) == [*players, singer], "subclasses count too"
     assert registry.get_by_class_name("Player") == players
     assert registry.get_by_urn(singer.actor_urn) == singer
-    assert registry.get_by_urn("urn:uuid:nobody") is None
+    assert registry.get_by_urn("urn:uuid:unknown") is None
     registry.unregister(singer)
     registry.unregister(singer)
     assert registry.get_by_class(Singer) == []
@@ -197,23 +197,23 @@ def test_dead_letters_are_logged_once_a_second(caplog: pytest.LogCaptureFixture)
 
 class FailingRepr:
     def __repr__(self) -> str:
-        raise ValueError("no words")
+        raise ValueError("bug in repr")
 
 
 def test_dead_letter_samples_are_few_and_short() -> None:
     clock = TestClock()
     letters = DeadLetters(clock.monotonic_ms)
     for number in range(250):
-        letters.add("somebody", f"{number} " + "x" * 1000)
+        letters.add("Player-1", f"{number} " + "x" * 1000)
         clock.now_ms += 1000
     assert len(letters.samples) == 100
     assert letters.samples[-1].message.startswith("'249 xxx")
     assert letters.samples[-1].message.endswith("xxx...")
     assert len(letters.samples[-1].message) == 203
-    letters.add("somebody", FailingRepr())
-    assert letters.samples[-1] == DeadLetter("somebody", "<FailingRepr, whose repr fails: ValueError('no words')>"), (
-        "a failing repr must not prevent the dead letter"
-    )
+    letters.add("Player-1", FailingRepr())
+    assert letters.samples[-1] == DeadLetter(
+        "Player-1", "<FailingRepr, whose repr fails: ValueError('bug in repr')>"
+    ), "a failing repr must not prevent the dead letter"
     assert letters.count == 251
 
 
