@@ -16,7 +16,7 @@ def parse_file_mode(value: str | int) -> int:
     mode = int(text, 8) if OCTAL.fullmatch(text) else -1
     if mode not in FILE_MODES:
         raise StartError(
-            f"bad file mode '{text}': expected octal permissions of files that the owner reads and writes, that nobody"
-            " executes, and that nobody writes without reading them, as in 0600, 0640 or 0660"
+            f"bad file mode '{text}': expected octal permissions with read and write for the owner, without execute,"
+            " and without write permission for anybody who cannot read, as in 0600, 0640 or 0660"
         )
     return mode
