@@ -1,4 +1,4 @@
-"""All scenarios, by the settings that they need."""
+"""All scenarios, with the settings of their servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .transactions import TRANSACTIONS
 
 Settings = Mapping[str, int]
 
-# Groups form at once, short sessions are allowed, and all groups are in one partition.
+# No initial rebalance delay, short sessions, and one partition for all groups.
 PLAIN: Settings = {
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 500,
