@@ -34,5 +34,5 @@ async def heartbeat(client: Client, group: str, member: Member) -> str:
 
 
 def moments(coordinator: Coordinator, kind: str) -> list[tuple[float, str]]:
-    """What has happened, and when, in seconds."""
+    """Return the events of this kind with their times in seconds."""
     return [(event.at_ms / 1000, event.what) for event in coordinator.timeline.events if event.kind == kind]

@@ -42,10 +42,10 @@ class Start(NamedTuple):
         if self.refusal:
             is_named = file.name in self.refusal or str(file.parent) in self.refusal
             return "" if is_named else f"the refusal does not name it: {self.refusal}"
-        wrong = [group for group in GROUPS if not _is_between(acknowledged[group], self.offsets[group], sent[group])]
-        part = file.parts[0]
-        if wrong and not any(part in text for text in self.named):
-            return f"{len(wrong)} commits lost and {part} not named, only {self.named}"
+        lost = [group for group in GROUPS if not _is_between(acknowledged[group], self.offsets[group], sent[group])]
+        folder = file.parts[0]
+        if lost and not any(folder in text for text in self.named):
+            return f"{len(lost)} commits lost and {folder} not named, only {self.named}"
         return ""
 
 
@@ -68,12 +68,12 @@ def halve(path: Path, _random: random.Random) -> None:
         file.truncate(used // 2)
 
 
-def flip_bit(path: Path, chance: random.Random) -> None:
+def flip_bit(path: Path, generator: random.Random) -> None:
     """Not at the end of a journal file: a damaged last frame looks like an incomplete one."""
     data = bytearray(path.read_bytes())
     used = len(data.rstrip(b"\0")) * (9 if path.suffix == ".journal" else 10) // 10
     if used:
-        data[chance.randrange(used)] ^= 1 << chance.randrange(8)
+        data[generator.randrange(used)] ^= 1 << generator.randrange(8)
     path.write_bytes(bytes(data))
 
 
@@ -86,7 +86,7 @@ def coordinator_in(path: Path, **more: Any) -> Coordinator:
 
 
 async def commit_rounds(coordinator: Coordinator, rounds: Sequence[int]) -> dict[str, int]:
-    """Commit each value for all groups; returns the last acknowledged one, by group."""
+    """Commit each value for all groups; return the last acknowledged value by group."""
     acknowledged: dict[str, int] = {}
     for value in rounds:
         for group in GROUPS:

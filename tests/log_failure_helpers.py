@@ -21,7 +21,7 @@ ROOT = Path("/data")
 PARTITIONS = 3
 STORED, RETRIABLE, FAILED = ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.KAFKA_STORAGE_ERROR
 NO_ROOM, ROOM_AGAIN = "the log has no room", "the log has room again"
-LONG_TIME_S = 1000.0  # after so much time all work is due
+LONG_TIME_S = 1000.0  # after this time all work is due
 
 
 class LogHarness:
@@ -69,7 +69,7 @@ def new_faulty_disk(seed: int = 1) -> FaultyDisk:
 
 
 def offsets_after_crash(disk: FaultyDisk) -> dict[int, list[int]]:
-    """The offsets that the next start finds after a power failure now."""
+    """Return the offsets after a power loss and a restart."""
     with capture_logs():
         crashed = disk.crash()
         crashed.capacity_bytes = math.inf  # a start needs room
@@ -93,7 +93,7 @@ def harness_on_full_disk(**options: Any) -> tuple[FaultyDisk, LogHarness]:
 
 
 def fill_journal(harness: LogHarness) -> int:
-    """Commit until one is refused; returns how many were stored in the preallocated zeros."""
+    """Commit until a commit is refused; return the number of those stored in the preallocated zeros."""
     before = len(harness.errors)
     while harness.errors[-1] is STORED:
         harness.commit(0)

@@ -9,7 +9,7 @@ from peers.wire import Wire
 
 
 def commit_until_refused(wire: Wire, first: int) -> int:
-    """Commit one offset after the other; the last that was acknowledged before the server refused or hung up."""
+    """Commit increasing offsets until the server refuses one or disconnects; return the last acknowledged offset."""
     for offset in itertools.count(first):
         try:
             if commit(wire, offset) != "NONE":

@@ -34,7 +34,7 @@ def encode_request(key: int, version: int, body: bytes, flexible: bool) -> bytes
 
 
 def arrays(entity: Any) -> Iterator[tuple[Any, Any, Callable[[Any], Any]]]:
-    """Yield all array fields of an entity and its entries: entity, field, and a function that rebuilds the whole."""
+    """Yield all array fields of an entity and its entries: entity, field, and a function that rebuilds the entity."""
     for field in fields(entity):
         kind = introspect.classify_field(field)
         if not kind.is_array:
@@ -50,8 +50,10 @@ def put_back(entity: Any, name: str, rebuild: Callable[[Any], Any], changed: Any
 
 
 def array_requests(api: Api, version: int) -> Iterator[tuple[str, Any, bytes, int]]:
-    """Yield requests with an empty array: the field, whether null is allowed, the body, and where its count is."""
+    """Yield requests with an empty array: field, whether null is allowed, body, position of the count."""
     for entity, field, rebuild in arrays(random_entity(message_type(api.name, version, "request"), Random(3))):
         empty, null = (encode_body(rebuild(replace(entity, **{field.name: value}))) for value in ((), None))
-        place = next(at for at, (one, other) in enumerate(zip(empty, null, strict=False)) if one != other)
-        yield field.name, type(None) in getattr(field.type, "__args__", ()), empty, place
+        position = next(
+            index for index, (byte, other_byte) in enumerate(zip(empty, null, strict=False)) if byte != other_byte
+        )
+        yield field.name, type(None) in getattr(field.type, "__args__", ()), empty, position

@@ -42,13 +42,13 @@ def producer_batch(
     crc_change: int = 0,
     records: bytes | None = None,
 ) -> bytes:
-    """A batch as a producer sends it; the keywords bend it. ``producer`` is id, epoch and first sequence number."""
+    """Encode a producer's batch, possibly an invalid one. ``producer``: id, epoch and first sequence number."""
     times = timestamps or [1000 + index for index in range(count)]
     if records is None:
         records = b"".join(
             frame_record(time - times[0], index, b"k", value) for index, time in enumerate(times[:count])
         )
-    inside = pack(
+    header = pack(
         ">hiqqqhii",
         attributes,
         count - 1 if last_delta is None else last_delta,
@@ -57,12 +57,15 @@ def producer_batch(
         *producer,
         count if claimed is None else claimed,
     )
-    checked = inside + records
-    return pack(">qiibI", base_offset, len(checked) + 9, -1, magic, crc32c(checked) ^ crc_change) + checked
+    checked_bytes = header + records
+    return (
+        pack(">qiibI", base_offset, len(checked_bytes) + 9, -1, magic, crc32c(checked_bytes) ^ crc_change)
+        + checked_bytes
+    )
 
 
 class TopicSnapshot(NamedTuple):
-    """What of a topic must be the same after a restart."""
+    """The state of a topic that must be the same after a restart."""
 
     name: str
     topic_id: UUID
@@ -74,10 +77,10 @@ def open_catalogue(folder: Path) -> TopicCatalogue:
 
 
 def topic_snapshots(catalogue: TopicCatalogue) -> dict[str, TopicSnapshot]:
-    found = [catalogue.get(name) for name in catalogue.names()]
+    topics = [catalogue.get(name) for name in catalogue.names()]
     return {
         topic.name: TopicSnapshot(topic.name, topic.topic_id, [log.end_offset for log in topic.partitions])
-        for topic in found
+        for topic in topics
         if topic
     }
 
@@ -103,7 +106,7 @@ def create_topics_with_records(catalogue: TopicCatalogue) -> None:
 
 
 def open_copy(folder: Path, copy: Path) -> TopicCatalogue:
-    """What a process finds that starts after the one on ``folder`` was killed: nothing was synced or closed."""
+    """Open a copy of the files, as after a kill of the process on ``folder``: nothing was synced or closed."""
     for name in ("topics.json", "topics.ends"):
         shutil.copy(folder / name, copy / name)
     return open_catalogue(copy)

@@ -1,4 +1,4 @@
-"""Power cuts while clients send bytes that look like the log's own: these never become records.
+"""Power losses while clients send bytes with the format of the log: these never become records.
 
 The power is lost while a round is written or synced. Its pages, and the unsynced pages of partition files, reach the
 disk in any order: the page with the header of a frame or a batch may be missing while those with a client's bytes are
@@ -78,7 +78,7 @@ class HostileRun:
         for image in range(IMAGES):
             image_disk = self._disk.crash()
             log = self._opened(image_disk)
-            assert log.damages() == [], f"image {image}: a power cut must not cause damage"
+            assert log.damages() == [], f"image {image}: a power loss must not cause damage"
             for number in range(PARTITIONS):
                 records = [record for _, _, record in log.read(number)]
                 forged = [

@@ -24,7 +24,7 @@ class HandTimer:
         self.due: tuple[int, Callable[[], None]] | None = None
 
     def later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        assert self.due is None, "two looks are due"
+        assert self.due is None, "two checks are scheduled"
         self.due = (self.now_ms + delay_ms, callback)
         return cast("asyncio.TimerHandle", self)
 
@@ -34,8 +34,8 @@ class HandTimer:
     def advance(self, ms: int) -> None:
         until_ms = self.now_ms + ms
         while self.due is not None and self.due[0] <= until_ms:
-            (self.now_ms, look), self.due = self.due, None
-            look()
+            (self.now_ms, callback), self.due = self.due, None
+            callback()
         self.now_ms = until_ms
 
 
@@ -69,26 +69,26 @@ async def test_idle_connection_is_closed_not_before_timeout(tmp_path: Path, hear
 
 @async_test
 async def test_connection_with_pending_request_is_not_idle(tmp_path: Path) -> None:
-    """Other connections are closed meanwhile; this one after the idle time that follows its response."""
+    """It is closed after an idle time that begins with its response; other connections are closed before."""
     async with running_node(tmp_path, group_initial_rebalance_delay_ms=0) as harness:
         timer, first = Watched(harness).timer, await harness.connect()
         member = await join_and_sync(first, "g")
-        parked, silent = MemoryClient(harness.node), MemoryClient(harness.node)
-        parked.feed(frame("join_group", 3, **join_values("g")))
+        pending, silent = MemoryClient(harness.node), MemoryClient(harness.node)
+        pending.feed(frame("join_group", 3, **join_values("g")))
         for _ in range(100):
             timer.advance(IDLE_MS // 10)
             first.write(BEAT)
             await first.receive("heartbeat")
-        assert (parked.is_closed, silent.is_closed) == (False, True)
+        assert (pending.is_closed, silent.is_closed) == (False, True)
         timer.advance(
             timer.due[0] - timer.now_ms - 1 if timer.due else 0
         )  # the next check directly follows the response
         await first.ask("leave_group", 2, group_id="g", member_id=member.member_id)
-        await parked.answered(1)
+        await pending.answered(1)
         timer.advance(IDLE_MS - 1)
-        assert not parked.is_closed
+        assert not pending.is_closed
         timer.advance(IDLE_MS)
-        assert parked.is_closed
+        assert pending.is_closed
 
 
 @async_test
@@ -105,7 +105,7 @@ async def test_incomplete_request_counts_as_activity(tmp_path: Path) -> None:
 
 @async_test
 async def test_server_closes_idle_connection_and_serves_others(tmp_path: Path) -> None:
-    """Over TCP, with the server's own timer: a connection with heartbeats stays, an idle one is closed."""
+    """Over TCP, with the server's timer: a connection with heartbeats stays open, an idle one is closed."""
     async with running_node(tmp_path, connections_max_idle_ms=400) as harness:
         silent, talker = await harness.connect(), await harness.connect()
         hangup = asyncio.ensure_future(silent.responses_until_disconnect())
@@ -117,10 +117,10 @@ async def test_server_closes_idle_connection_and_serves_others(tmp_path: Path) -
         await (await harness.connect()).ask("list_groups")
 
 
-@pytest.mark.parametrize(("max_idle_ms", "looks"), [(1, 1), (3, 3), (4, 4), (IDLE_MS, 4), (2**63 - 1, 2**62)])
-def test_check_interval_never_shortens_idle_timeout(max_idle_ms: int, looks: int) -> None:
+@pytest.mark.parametrize(("max_idle_ms", "max_checks"), [(1, 1), (3, 3), (4, 4), (IDLE_MS, 4), (2**63 - 1, 2**62)])
+def test_check_interval_never_shortens_idle_timeout(max_idle_ms: int, max_checks: int) -> None:
     """All checks together last at least as long as the setting, and no single wait exceeds the limit of event loops."""
     watch: Any = IdleConnectionCloser((), max_idle_ms, HandTimer().later)
     assert 0 < watch._check_interval_ms <= CHECK_INTERVAL_MAX_MS
     assert watch._check_interval_ms * watch._max_idle_checks >= max_idle_ms
-    assert watch._max_idle_checks <= looks
+    assert watch._max_idle_checks <= max_checks

@@ -1,4 +1,4 @@
-"""JoinGroup of dynamic members, the group's size, the initial delay."""
+"""JoinGroup of dynamic members, the maximum group size, the initial rebalance delay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..steps import (
     wait,
 )
 
-NEW_MEMBER_MS = 300_000  # a new member is given up after this, whatever its session timeout
+NEW_MEMBER_MS = 300_000  # the timeout of a new member, whatever its session timeout
 
 JOINING: dict[str, Script] = {
     **{f"first member v{v}": [*member("A", v), describe("A"), heartbeat("A", "$A1")] for v in range(10)},

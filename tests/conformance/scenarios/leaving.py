@@ -1,4 +1,4 @@
-"""LeaveGroup; what describes, lists and deletes groups."""
+"""LeaveGroup, DescribeGroups, ListGroups and DeleteGroups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..steps import (
     wait,
 )
 
-SEATS = pair({"group_instance_id": "a"}, {"group_instance_id": "b"})
+STATIC_PAIR = pair({"group_instance_id": "a"}, {"group_instance_id": "b"})
 
 
 def list_groups(line: str, v: int, states: list[str], types: list[str]) -> Step:
@@ -53,7 +53,7 @@ LEAVING: dict[str, Script] = {
     },
     **{
         f"leave of several v{v}": [
-            *SEATS,
+            *STATIC_PAIR,
             leave("A", ("", "a"), ("$b1", "b"), v=v),
             describe("A"),
             leave("A", ("", "a"), ("$b1", "b"), v=v),
@@ -64,9 +64,18 @@ LEAVING: dict[str, Script] = {
     },
     "leave of nobody": [*member("A"), leave("A"), leave("A", group="$group-absent"), describe("A")],
     "leave of the same twice": [*pair(), leave("A", "$B1", "$B1"), heartbeat("A", "$A1", 2)],
-    "leave of one fenced, one not": [*SEATS, leave("A", ("$b1", "a"), ("$b1", "b")), describe("A")],
-    "leave of one unknown, one not": [*SEATS, leave("A", ("", "nobody"), ("", "b"), ("$a1", "nobody")), describe("A")],
-    "leave of a static member by its id": [*SEATS, leave("A", "$b1"), heartbeat("A", "$a1", 2, "a"), describe("A")],
+    "leave of one fenced, one not": [*STATIC_PAIR, leave("A", ("$b1", "a"), ("$b1", "b")), describe("A")],
+    "leave of one unknown, one not": [
+        *STATIC_PAIR,
+        leave("A", ("", "nobody"), ("", "b"), ("$a1", "nobody")),
+        describe("A"),
+    ],
+    "leave of a static member by its id": [
+        *STATIC_PAIR,
+        leave("A", "$b1"),
+        heartbeat("A", "$a1", 2, "a"),
+        describe("A"),
+    ],
     "leave of a pending member": [
         *member("A"),
         join("B"),

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete, and offsets that nobody wants any more."""
+"""OffsetCommit, OffsetFetch, OffsetDelete, and the expiry of offsets."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ COMMITS: dict[str, Script] = {
     ],
 }
 
-# All runs of a script share this group, so these are the only ones on their server that name it.
+# All runs of a script share the group with the empty id, so no other script of this server uses it.
 NAMELESS: dict[str, Script] = {
     "commit for a group without a name": [
         commit("A", "", -1, offsets("u", part(0, 3)), group_id=""),

@@ -24,7 +24,7 @@ from ..steps import (
 
 A: dict[str, Any] = {"group_instance_id": "a"}
 B: dict[str, Any] = {"group_instance_id": "b"}
-SEATS = pair(A, B)
+STATIC_PAIR = pair(A, B)
 
 STATIC: dict[str, Script] = {
     **{
@@ -33,7 +33,7 @@ STATIC: dict[str, Script] = {
     },
     **{
         f"static leader restarts v{v}": [
-            *SEATS,
+            *STATIC_PAIR,
             join("A", v=v, **A),
             sync("A", "$a2", 2, {}, **A),
             heartbeat("A", "$a2", 2, "a"),
@@ -47,7 +47,7 @@ STATIC: dict[str, Script] = {
     },
     **{
         f"static follower restarts v{v}": [
-            *SEATS,
+            *STATIC_PAIR,
             join("B", v=v, **B),
             sync("B", "$b2", 2, **B),
             heartbeat("A", "$a1", 2, "a"),
@@ -83,7 +83,7 @@ STATIC: dict[str, Script] = {
         describe("A"),
     ],
     "static known members, seats of others": [
-        *SEATS,
+        *STATIC_PAIR,
         join("B", "$b1", **A),
         join("A", "$a1", **B),
         sync("A", "$b1", 2, **A),
@@ -94,7 +94,7 @@ STATIC: dict[str, Script] = {
         describe("A"),
     ],
     "static without saying so": [
-        *SEATS,
+        *STATIC_PAIR,
         heartbeat("A", "$a1", 2),
         sync("A", "$a1", 2),
         commit("A", "$a1", 2),
@@ -109,7 +109,7 @@ STATIC: dict[str, Script] = {
         commit("B", "$B1", 2, **A),
     ],
     "static follower syncs, then restarts": [
-        *SEATS,
+        *STATIC_PAIR,
         join("A", "$a1", **A),
         join("B", "$b1", **B),
         sync("B", "$b1", 3, **B),
@@ -119,19 +119,19 @@ STATIC: dict[str, Script] = {
         describe("A"),
     ],
     "static follower joins, then restarts": [
-        *SEATS,
+        *STATIC_PAIR,
         join("B", "$b1", protocols=OTHER_TOPIC, **B),
         join("B2", protocols=OTHER_TOPIC, **B),
         join("A", "$a1", **A),
     ],
     "static leader joins, then restarts": [
-        *SEATS,
+        *STATIC_PAIR,
         join("A", "$a1", **A),
         join("A2", **A),
         join("B", "$b1", **B),
     ],
     "static leader restarts before it assigns": [
-        *SEATS,
+        *STATIC_PAIR,
         join("A", "$a1", **A),
         join("B", "$b1", **B),
         sync("B", "$b1", 3, **B),
@@ -140,7 +140,7 @@ STATIC: dict[str, Script] = {
         describe("A"),
     ],
     "static members rejoin with their ids": [
-        *SEATS,
+        *STATIC_PAIR,
         join("B", "$b1", **B),
         join("A", "$a1", **A),
         join("B", "$b1", **B),
@@ -148,13 +148,13 @@ STATIC: dict[str, Script] = {
         join("B", "$b1", **B),
     ],
     "static follower with another subscription": [
-        *SEATS,
+        *STATIC_PAIR,
         join("B", "$b1", protocols=OTHER_TOPIC, **B),
         heartbeat("A", "$a1", 2, "a"),
         join("A", "$a1", **A),
     ],
     "static restart with another subscription": [
-        *SEATS,
+        *STATIC_PAIR,
         join("B", protocols=OTHER_TOPIC, **B),
         heartbeat("A", "$a1", 2, "a"),
         sync("B", "$b2", 2, **B),
@@ -176,13 +176,13 @@ STATIC: dict[str, Script] = {
         join("A", "$a1", protocols=BOTH, **A),
     ],
     "static restart with a protocol that nobody has": [
-        *SEATS,
+        *STATIC_PAIR,
         join("B", protocols=ALIEN, **B),
         join("B", protocol_type="connect", **B),
         heartbeat("B", "$b1", 2, "b"),
     ],
     "static restart with other timeouts": [
-        *SEATS,
+        *STATIC_PAIR,
         join("B", session_timeout=6000, **B),
         wait(7500),
         heartbeat("A", "$a1", 2, "a"),
@@ -204,7 +204,7 @@ STATIC: dict[str, Script] = {
         describe("A"),
     ],
     "static member leaves while it joins": [
-        *SEATS,
+        *STATIC_PAIR,
         join("A", "$a1", **A),
         leave("C", ("", "a")),
         join("B", "$b1", **B),
