@@ -137,7 +137,9 @@ class RealKafka:
 
     def _format(self) -> None:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties))
+        command = self._java(
+            "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(self._properties)
+        )
         result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         assert result.returncode == 0, f"Kafka's folder cannot be formatted\n{result.stdout}{result.stderr}"
 

@@ -104,7 +104,7 @@ def _is_settled(answer: Answer) -> bool:
 
 
 @pytest.fixture
-def cast(side_by_side: SideBySide) -> PairedTransaction:
+def transaction(side_by_side: SideBySide) -> PairedTransaction:
     return PairedTransaction(side_by_side.connection())
 
 
