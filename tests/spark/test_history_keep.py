@@ -481,7 +481,7 @@ def test_history_commands_with_invalid_arguments_are_refused(
     assert "found the history of cluster" in refused("keep", "--data", other_log.data, "--to", table)
     assert "found the data of cluster" in refused("as-of", "--table", table, "--at", "1h", "--data", other_log.data)
     with HistoryTable.open(table).exclusive_writer():
-        assert "another callboard history writes to it" in refused("keep", "--data", data, "--to", table)
+        assert "another callboard history process is writing to it" in refused("keep", "--data", data, "--to", table)
     file = table / "_callboard" / "table.json"
     file.write_text(file.read_text().replace('"version": 1', '"version": 9'))
     assert "found version 9, expected 1" in refused("keep", "--data", data, "--to", table)

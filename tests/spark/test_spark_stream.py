@@ -193,7 +193,7 @@ def test_log_shorter_than_checkpoint_waits_with_warning(tmp_path: Path, caplog: 
     assert reader.latestOffset({"0": 7}, ReadAllAvailable()) == {"0": 7}
     assert "partition 0 ends at offset 1, but the stream has read up to 7" in caplog.text
     (planned,) = reader.partitions({"5": 0}, {"5": 3})
-    with pytest.raises(FileNotFoundError, match="partition 5 is gone, of which the stream has read before"):
+    with pytest.raises(FileNotFoundError, match="partition 5, which the stream has read before, is missing"):
         list(reader.read(planned))
 
 
