@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from .__main__ import PROGRESS_FILE, main, soak
+from .__main__ import PROGRESS_FILE, main
 from .progress import Progress
 from .proofs import PROOFS, Proof
+from .runner import soak
 
 
 def fail_on_seed_5(seed: int) -> str | None:
