@@ -21,7 +21,7 @@ from ..group.effects import ExpiredCounts, GroupCounters
 from ..group.environment import GroupEnvironment
 from ..group.in_flight import GroupSnapshot
 from ..group.offsets import GroupData, Offsets, packed_protocol_type
-from ..group.states import ABSENT, Action, Request, State
+from ..group.states import ABSENT, ABSENT_NAME, PASSIVATED_NAME, Action, Request
 from ..javahash import offsets_partition
 from ..messages import (
     AllLoaded,
@@ -232,10 +232,10 @@ class CoordinatorActor(ResilientActor):
 
     def _list_passivated(self) -> Iterator[GroupChanged]:
         for group_id, packed in self._directory.passivated.items():
-            yield GroupChanged(group_id, State.EMPTY.value, packed_protocol_type(packed))
+            yield GroupChanged(group_id, PASSIVATED_NAME, packed_protocol_type(packed))
 
     def update_listing(self, message: GroupChanged) -> None:
-        if message.state == State.DEAD.value:
+        if message.state == ABSENT_NAME:
             self._directory.listed.pop(message.group_id, None)
         else:
             self._directory.listed[message.group_id] = message
@@ -369,5 +369,5 @@ def reply_for_absent_group(request: GroupRequest) -> Any:
     if answer is Action.READ_NOTHING and isinstance(request, OffsetFetch):
         return Offsets().fetch(request)
     if answer is Action.DESCRIBE:
-        return Described(ErrorCode.NONE, request.group_id, State.DEAD.value)
+        return Described(ErrorCode.NONE, request.group_id, ABSENT_NAME)
     return None

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..error_reply import error_reply
 from ..errors import ErrorCode
-from ..group.states import State
+from ..group.states import ABSENT_NAME
 from ..javahash import offsets_partition
 from ..messages import Described, DescribeGroup, GroupRequest, Heartbeat, ListedGroup
 
@@ -45,10 +45,9 @@ class Availability:
         if reason is None:
             return None
         if isinstance(request, DescribeGroup):
-            dead = State.DEAD.value
-            return Described(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.group_id, dead, message=reason)
+            return Described(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.group_id, ABSENT_NAME, message=reason)
         return error_reply(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def listed(self) -> list[ListedGroup]:
         """The quarantined groups, for ListGroups."""
-        return [ListedGroup(group_id, "", State.DEAD.value, "classic") for group_id in self.quarantined]
+        return [ListedGroup(group_id, "", ABSENT_NAME, "classic") for group_id in self.quarantined]

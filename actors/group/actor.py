@@ -59,7 +59,7 @@ from .in_flight import (
     deliver_reply,
 )
 from .offsets import GroupData, commit_records, txn_commit_records
-from .states import Action, Request, State
+from .states import Action, Request
 from .subscription import CONSUMER
 
 log = logging.getLogger("callboard.actors")
@@ -428,7 +428,7 @@ class GroupActor(Actor):
 
     def _may_be_passivated(self) -> bool:
         is_idle = self._group.has_no_members and self._in_flight.is_idle and not self.data.pending
-        return self._group.state is State.EMPTY and is_idle
+        return self._group.state.is_empty and is_idle
 
     def _schedule_idle_deadline(self) -> None:
         if self._idle.due_ms is None and self._may_be_passivated():

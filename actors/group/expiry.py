@@ -22,7 +22,6 @@ from typing import NamedTuple
 from ..records import GroupRecord, OffsetRecord, OffsetValue, Record
 from .offsets import GroupData
 from .rebalance import Rebalance
-from .states import State
 from .subscription import CONSUMER
 
 BATCH = 500
@@ -47,7 +46,7 @@ def find_expired(group: Rebalance, data: GroupData, now_ms: int, retention_ms: i
     records = tuple(islice(_expired_offsets(group, data, now_ms, retention_ms), BATCH + 1))
     if len(records) > BATCH:
         return TombstoneBatch(records[:BATCH], False)
-    if group.state is State.EMPTY and len(records) == len(data.offsets) and not data.pending:
+    if group.state.is_empty and len(records) == len(data.offsets) and not data.pending:
         return TombstoneBatch((*records, GroupRecord(group.group_id, None)), True)
     return TombstoneBatch(records, True)
 
@@ -55,7 +54,7 @@ def find_expired(group: Rebalance, data: GroupData, now_ms: int, retention_ms: i
 def _expired_offsets(group: Rebalance, data: GroupData, now_ms: int, retention_ms: int) -> Iterator[OffsetRecord]:
     if not _may_expire(group):
         return
-    since_ms = group.state_timestamp_ms if group.protocol_type and group.state is State.EMPTY else -1
+    since_ms = group.state_timestamp_ms if group.protocol_type and group.state.is_empty else -1
     subscribed = group.subscribed_topics() or ()
     for topic, partitions in data.offsets.topics():
         if topic in subscribed:
@@ -67,9 +66,9 @@ def _expired_offsets(group: Rebalance, data: GroupData, now_ms: int, retention_m
 
 
 def _may_expire(group: Rebalance) -> bool:
-    if not group.protocol_type or group.state is State.EMPTY:
+    if not group.protocol_type or group.state.is_empty:
         return True
-    return group.state is State.STABLE and group.protocol_type == CONSUMER and group.subscribed_topics() is not None
+    return group.state.is_stable and group.protocol_type == CONSUMER and group.subscribed_topics() is not None
 
 
 def _is_expired(value: OffsetValue, since_ms: int, now_ms: int, retention_ms: int) -> bool:

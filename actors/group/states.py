@@ -39,6 +39,31 @@ class State(StrEnum):
     STABLE = "Stable"
     DEAD = "Dead"
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members, but may have offsets and member ids that have not joined yet."""
+        return self is State.EMPTY
+
+    @property
+    def is_join_phase(self) -> bool:
+        """Whether the group waits for JoinGroup requests, which are parked."""
+        return self is State.PREPARING_REBALANCE
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether the assignment of the generation is durable."""
+        return self is State.STABLE
+
+
+ABSENT_NAME = State.DEAD.value
+"""The name on the wire of the state of a group that does not exist."""
+
+LISTED_NAMES = tuple(state.value for state in State if state is not State.DEAD)
+"""The names on the wire of the states of groups that exist."""
+
+PASSIVATED_NAME = State.EMPTY.value
+"""The name on the wire of the state of a passivated group: it has no members."""
+
 
 class Request(IntEnum):
     JOIN_NEW = auto()  # without a member id

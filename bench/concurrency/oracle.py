@@ -18,7 +18,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from callboard.actors.group.states import State
 from callboard.actors.records import GroupValue
 from callboard.bench.concurrency.cell import Alarms, Append, Cell, CellEnvironment, deliver
 from callboard.bench.concurrency.clients import ClientRunner, Exchange, JoinResult
@@ -220,9 +219,9 @@ def _check_group(cell: Cell) -> Iterator[str]:
         yield f"members with a pending response but no client: {_some_names(parked)}"
     if (group.leader_id in group.members.by_id) != bool(members):
         yield f"the leader is {group.leader_id}, of {len(members)} members"
-    if (group.state is State.EMPTY) != (not members):
+    if group.state.is_empty != (not members):
         yield f"{group.state.value} with {len(members)} members"
-    if group.state in (State.STABLE, State.EMPTY) and group.generation:
+    if (group.state.is_stable or group.state.is_empty) and group.generation:
         yield from _check_record(cell)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.offsets import GroupData
-from ...actors.group.states import State
+from ...actors.group.states import ABSENT_NAME, LISTED_NAMES
 from ...actors.group.subscription import subscribed_topics
 from ...actors.messages import (
     Commit,
@@ -68,7 +68,6 @@ CONCURRENT_GROUPS_MAX = 100
 
 NO_LEADER_EPOCH = -1  # for a commit without a leader epoch
 
-STATES = tuple(state.value for state in State if state is not State.DEAD)
 TYPES = ("classic", "consumer", "share", "streams")  # Kafka's group types; all groups here are classic
 
 ADVICE = {
@@ -94,7 +93,7 @@ class Admin:
         """Describe a group and its members. Raises CoordinatorError GROUP_ID_NOT_FOUND for an unknown group."""
         answer: Described = await self._ask(DescribeGroup(group))
         _check(answer.error, f"group {group!r}", answer.message)
-        if answer.state == State.DEAD.value:
+        if answer.state == ABSENT_NAME:
             raise _error(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r}", answer.message)
         members = tuple(map(_describe_member, answer.members))
         return GroupDescription(group, answer.state, answer.protocol_type, answer.protocol, members)
@@ -114,7 +113,7 @@ class Admin:
         """
         if limit is not None and (type(limit) is not int or limit < 1):
             raise ValueError(f"limit={limit!r}: expected a whole number >= 1, or None for all")
-        listed = await self._list(_check_filter("states", states, STATES), _check_filter("types", types, TYPES))
+        listed = await self._list(_check_filter("states", states, LISTED_NAMES), _check_filter("types", types, TYPES))
         matching = (group for group in listed if group.group_id.startswith(prefix) and group.group_id > after)
         by_id = attrgetter("group_id")
         if limit is None:

@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from ...actors.group.states import State
+from ...actors.group.states import LISTED_NAMES, PASSIVATED_NAME
 from ..common.errors import StartError
 from ..disk.disk import Disk, file_size
 from ..log.manifest import log_files
@@ -105,7 +105,7 @@ def _sample(node: Node, stats: Stats, sizes: Sizes) -> NodeSample:
     groups, counters = node.groups, node.groups.counters
     assert node.offsets_log is not None
     states = Counter(listed.state for listed in groups.listed.values())
-    states[State.EMPTY.value] += len(groups.passivated)
+    states[PASSIVATED_NAME] += len(groups.passivated)
     return NodeSample(
         states,
         len(groups.passivated),
@@ -139,7 +139,7 @@ class _Collector(Collector):
 
 
 def _of_groups(sample: NodeSample) -> Iterator[Metric]:
-    states = {state.value: sample.groups.get(state.value, 0) for state in State if state is not State.DEAD}
+    states = {name: sample.groups.get(name, 0) for name in LISTED_NAMES}
     yield _gauges("callboard_groups", "Groups by state; passivated groups are Empty.", "state", states)
     yield _gauge("callboard_groups_passivated", "Groups without members that are packed in memory.", sample.passivated)
     yield _counter("callboard_commits", "Requests whose offsets were committed.", sample.commits)

@@ -14,7 +14,6 @@ from typing import Protocol
 from ....actors.group.classic import ClassicGroup
 from ....actors.group.effects import Deadline
 from ....actors.group.members import GroupMember
-from ....actors.group.states import State
 from .facts import RequestFacts
 
 
@@ -86,7 +85,7 @@ class DeadlinePostponement:
             client_id = self._presence.client_of(group.group_id, member_id)
             if client_id is not None and not self._silent & {member_id, client_id}:
                 yield deadline
-        if group.state is State.PREPARING_REBALANCE and any(member.joining is None for member in present_members):
+        if any(member.joining is None for member in present_members):
             yield group.join_deadline
         if any(member.member_id in group.pending_sync for member in present_members):
             yield group.sync_deadline
