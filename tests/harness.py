@@ -22,7 +22,6 @@ from kio.serial import _introspect as introspect
 from peers.wire import FRAME_SIZE, Hangup, Plain, decode, encode
 
 from callboard.runtime.kafka.api import APIS
-from callboard.runtime.kafka.connection import Connection
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
 
@@ -262,8 +261,8 @@ async def offsets(client: Client, group_id: str) -> dict[tuple[str, int], int]:
 class MemoryTransport(asyncio.Transport):
     """A transport that collects the bytes that a connection writes."""
 
-    def __init__(self) -> None:
-        super().__init__({"peername": ("127.0.0.1", 50_000)})
+    def __init__(self, peername: tuple[Any, ...] | None = ("127.0.0.1", 50_000)) -> None:
+        super().__init__({"peername": peername})
         self.written = bytearray()
         self.is_paused = False
         self.is_closed = False
@@ -286,7 +285,7 @@ class MemoryClient:
 
     def __init__(self, node: Node) -> None:
         self.transport = MemoryTransport()
-        self.connection = Connection(node)
+        self.connection = node.connections.new_connection()
         self.connection.connection_made(self.transport)
 
     def feed(self, data: bytes) -> None:

@@ -46,24 +46,23 @@ class BadRequest(Exception):
     """The bytes are not a valid request, or its API is not served. The connection is closed, as in Kafka."""
 
 
-class ConnectionLimit(Protocol):
-    """Limits the number of open connections."""
-
-    def is_reached(self, connections: int, peer: str) -> bool:
-        """Whether ``connections``, the number of open ones, is at the limit. ``peer``: the new client, for the log."""
-
-
 class Server(Services, Protocol):
     """The server of a connection."""
 
     interceptor: Interceptor | None
 
-    @property
-    def connection_limit(self) -> ConnectionLimit: ...
+
+class Pool(Protocol):
+    """The pool of a connection: ``ConnectionPool``."""
 
     @property
-    def connections(self) -> set[Connection]:
-        """All open connections. A connection adds and removes itself."""
+    def server(self) -> Server: ...
+
+    def add(self, connection: Connection) -> bool:
+        """Add an open connection. False if there are too many."""
+
+    def discard(self, connection: Connection) -> None:
+        """Remove a connection that has ended and whose requests are all handled."""
 
     def schedule_request(self, connection: Connection) -> None:
         """Let the connection handle its next request in a later iteration of the event loop."""
@@ -75,8 +74,9 @@ class Server(Services, Protocol):
 class Connection(asyncio.Protocol):
     """The connection of one client."""
 
-    def __init__(self, services: Server) -> None:
-        self.services = services
+    def __init__(self, pool: Pool) -> None:
+        self.services = pool.server
+        self._pool = pool
         self.client_id = ""
         self.client_host = ""
         self.peer = "an unknown peer"  # for the log
@@ -121,11 +121,9 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.client_host = java_address(peer[0]) if peer else ""
         self.peer = host_and_port(peer[0], peer[1]) if peer else "an unknown peer"
-        if self.services.connection_limit.is_reached(len(self.services.connections), self.peer):
+        if not self._pool.add(self):
             self._is_closed = True
             self._transport.abort()
-        else:
-            self.services.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Keep pending requests: a member stays in its group until its session expires, as in Kafka.
@@ -137,11 +135,11 @@ class Connection(asyncio.Protocol):
         self._finish_if_disconnected()
 
     def _finish_if_disconnected(self) -> None:
-        """Stay in ``Server.connections`` until all requests are handled, so that a stop waits for them."""
+        """Stay in the pool until all requests are handled, so that a stop waits for them."""
         if self._is_disconnected and not (self._calls or (self._is_request_scheduled and not self._is_write_blocked)):
             self._is_closed = True
             self._clear_queued_frames()
-            self.services.connections.discard(self)
+            self._pool.discard(self)
 
     def data_received(self, data: bytes) -> None:
         self._had_activity = True
@@ -174,7 +172,7 @@ class Connection(asyncio.Protocol):
     def _handle_frames(self, data: bytes, *, may_defer: bool = True) -> None:
         """Handle the requests that may be handled now, and queue the others.
 
-        JoinGroup and SyncGroup are deferred (``Server.schedule_request``). If the requests of thousands of members were
+        JoinGroup and SyncGroup are deferred (``Pool.schedule_request``). If the requests of thousands of members were
         handled in one iteration of the loop, all other clients would wait for them.
         """
         position, end = 0, len(data)
@@ -192,7 +190,7 @@ class Connection(asyncio.Protocol):
             elif route.comes_in_bursts and may_defer:
                 self._queue_frame(data[position:frame_end])
                 self._is_request_scheduled = True
-                self.services.schedule_request(self)
+                self._pool.schedule_request(self)
             else:
                 self._handle_request(route, correlation_id, data, position + _FRAME.size, id_length, frame_end)
             position = frame_end
@@ -283,7 +281,7 @@ class Connection(asyncio.Protocol):
         """Schedule the responses: those of one iteration of the loop are sent in one write."""
         if not self._is_send_scheduled:
             self._is_send_scheduled = True
-            self.services.schedule_responses(self)
+            self._pool.schedule_responses(self)
 
     def send_responses(self) -> None:
         """Send the responses that are ready, in the order of the requests; then handle queued requests."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,8 +29,7 @@ from ..common.logs import get_logger
 from ..disk.disk import Disk
 from ..disk.file_work import FileThread, FileWork, InlineFileWork
 from ..engine.system import System
-from ..kafka.connection import Connection
-from ..kafka.idle import IdleConnectionCloser
+from ..kafka.connection_pool import ConnectionPool
 from ..kafka.interceptor import Interceptor
 from ..kafka.response_queue import ResponseQueue
 from ..kafka.services import Origin
@@ -57,7 +55,6 @@ log = get_logger("callboard.runtime")
 
 NODE_ID = 1
 TOPICS_SYNC_INTERVAL_S = 1.0  # end offsets of topics survive a crash of the process at once, a power cut after this
-BURST_REQUESTS_A_TURN = 64  # joins and syncs per turn of the loop: half a millisecond
 STOP_TIMEOUT_S = 5.0  # for answers and the last sync; then the connections are closed
 
 
@@ -78,12 +75,11 @@ class Node:
         self.options = options
         self.clock = self.environment.clock
         self.random = self.environment.random
-        self.connections: set[Connection] = set()
-        self.connection_limit: DescriptorLimit
-        self._idle_closer = IdleConnectionCloser(self.connections, settings.connections_max_idle_ms, self.later)
+        self.connection_limit = DescriptorLimit(sys.maxsize, self.clock.monotonic_ms)
+        self.connections = ConnectionPool(
+            self, self.connection_limit, settings.connections_max_idle_ms, self.later, self._soon
+        )
         self._cleaner: Cleaner | None = None
-        self._unsent: list[Connection] = []
-        self._deferred: deque[Connection] = deque()
         self.response_queue = ResponseQueue(self._soon)
         self._accepts_requests = True
         self._pending_replies: set[Reply] = set()  # of ``ask``
@@ -129,12 +125,12 @@ class Node:
             self._start_file_thread()
             if listening_socket is not None:
                 self._server = await self._loop.create_server(
-                    lambda: Connection(self), sock=listening_socket, backlog=LISTEN_BACKLOG
+                    self.connections.new_connection, sock=listening_socket, backlog=LISTEN_BACKLOG
                 )
         except BaseException:
             self._clean_up_failed_start()
             raise
-        self._idle_closer.start()
+        self.connections.start_idle_checks()
         self._loading = self._start_task(self._load(jobs) if loads_in_background else self._start_cleaner())
         self._start_task(self._sync_topics())
 
@@ -161,9 +157,8 @@ class Node:
         except (TimeoutError, pykka.ActorDeadError) as error:
             log.error("not everything could be written in time", timeout_s=STOP_TIMEOUT_S, reason=repr(error))
         self.response_queue.deliver_all()
-        self._send_all()
-        for connection in list(self.connections):
-            connection.close()
+        self.connections.send_responses()
+        self.connections.close()
         self._cancel_tasks()
         if self._cleaner is not None:
             await self._cleaner.stop()
@@ -178,11 +173,10 @@ class Node:
             self._server.close()
         self._loading.cancel()
         await asyncio.wait({self._loading})  # its errors were logged, and must not prevent the stop
-        for connection in self.connections:
-            connection.stop_reading()
+        self.connections.stop_reading()
 
     def _cancel_tasks(self) -> None:
-        self._idle_closer.stop()
+        self.connections.stop_idle_checks()
         for task in self._tasks:
             task.cancel()
 
@@ -194,8 +188,7 @@ class Node:
         self._accepts_requests = False
         if self._server is not None:
             self._server.close()
-        for connection in list(self.connections):
-            connection.abort()
+        self.connections.abort()
         self.response_queue.drop()
         self._cancel_tasks()
         if self._cleaner is not None:
@@ -213,7 +206,7 @@ class Node:
     def exclusive_fds(self) -> list[int]:
         """Descriptors that a forked process must close: the listener, the connections, the locks of the folder."""
         sockets = [] if self._server is None else [listener.fileno() for listener in self._server.sockets]
-        sockets += [connection.fileno() for connection in self.connections]
+        sockets += self.connections.filenos()
         lock = self._folder.lock if self._folder is not None and self.environment.disk.is_real else None
         return [fd for fd in (*sockets, *(lock.fds if lock is not None else ())) if fd >= 0]
 
@@ -308,35 +301,6 @@ class Node:
     def _soon(self, callback: Callable[[], None]) -> object:
         return self._loop.call_soon(callback)
 
-    def schedule_request(self, connection: Connection) -> None:
-        """Let a connection handle its next request in one of the next turns of the loop."""
-        self._deferred.append(connection)
-        if len(self._deferred) == 1:
-            self._soon(self._handle_deferred)
-
-    def _handle_deferred(self) -> None:
-        self._send([self._deferred.popleft() for _ in range(min(BURST_REQUESTS_A_TURN, len(self._deferred)))])
-        if self._deferred:
-            self._soon(self._handle_deferred)
-
-    def schedule_responses(self, connection: Connection) -> None:
-        """Send a connection's responses at the end of this turn of the loop."""
-        self._unsent.append(connection)
-        if len(self._unsent) == 1:
-            self._loop.call_soon(self._send_all)
-
-    def _send_all(self) -> None:
-        unsent, self._unsent = self._unsent, []
-        self._send(unsent)
-
-    def _send(self, connections: Sequence[Connection]) -> None:
-        for connection in connections:
-            try:
-                connection.send_responses()
-            except Exception:  # the other connections must be served
-                log.exception("a connection is closed after an error")
-                connection.close()
-
     # Data ------------------------------------------------------------------------------------------------------------
 
     def _open_data(self) -> tuple[OffsetsLog, DataFolder]:
@@ -383,9 +347,9 @@ class Node:
 
     def _set_connection_limit(self, partitions: int) -> None:
         """Reserve descriptors for the files of the log. A log in memory needs none."""
-        has_http = self.options.metrics is not None
-        maximum = connections_max(partitions, has_http=has_http) if self.environment.disk.is_real else sys.maxsize
-        self.connection_limit = DescriptorLimit(maximum, self.clock.monotonic_ms)
+        if self.environment.disk.is_real:
+            has_http = self.options.metrics is not None
+            self.connection_limit.maximum = connections_max(partitions, has_http=has_http)
 
     def _close_data(self) -> None:
         with ExitStack() as callbacks:  # runs all of them, even if one raises

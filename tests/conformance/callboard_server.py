@@ -134,7 +134,7 @@ class CallboardServer:
         self._lines.clear()
 
     def _connect(self) -> tuple[Connection, ScriptTransport]:
-        connection, transport = Connection(self._node), ScriptTransport()
+        connection, transport = self._node.connections.new_connection(), ScriptTransport()
         connection.connection_made(transport)
         return connection, transport
 

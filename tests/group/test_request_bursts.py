@@ -30,8 +30,8 @@ from harness import (
 from peers.wire import decode
 
 from callboard.runtime.kafka.call import Call
+from callboard.runtime.kafka.connection_pool import BURST_REQUESTS_A_TURN
 from callboard.runtime.kafka.response_queue import RESPONSES_PER_TURN, ResponseQueue
-from callboard.runtime.node.node import BURST_REQUESTS_A_TURN
 
 MEMBERS = 640
 BURST_GROUP = "burst"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Client, async_test, commit_values, frame, offsets, running_node
+from harness import Client, MemoryTransport, async_test, commit_values, frame, offsets, running_node
 from peers.wire import FRAME_SIZE, encode
 from program_helpers import refusal
 from settings_helpers import change
@@ -20,8 +20,9 @@ from settings_helpers import change
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.embed.coordinator import Coordinator
 from callboard.runtime.kafka.connection import Connection, is_loopback
+from callboard.runtime.node.node import Node
 from callboard.runtime.settings.dynamic import FILE_NAME, DynamicSettings, InvalidSetting, kafka_name, parse
-from callboard.runtime.settings.table import BY_NAME, DYNAMIC, SETTINGS, Settings, load, load_settings
+from callboard.runtime.settings.table import BY_NAME, DYNAMIC, SETTINGS, Options, Settings, load, load_settings
 
 BROKER, SET, DELETE = 4, 0, 1
 RATIO = BY_NAME["log_cleaner_min_cleanable_ratio"]
@@ -250,13 +251,12 @@ async def test_refused_request_with_many_resources_is_one_short_line_in_the_log(
         assert "resources=2000" in line and len(line) < 500
 
 
-def test_connection_from_another_machine_is_not_local() -> None:
-    from harness import MemoryTransport
+def test_connection_from_another_machine_is_not_local(tmp_path: Path) -> None:
+    pool = Node(Settings(), Options(data=tmp_path)).connections
 
-    def is_local(peer: Any) -> bool:
-        connection = object.__new__(Connection)
-        connection._transport = MemoryTransport()
-        connection._transport._extra["peername"] = peer  # type: ignore[attr-defined]
+    def is_local(peername: Any) -> bool:
+        connection = pool.new_connection()
+        connection.connection_made(MemoryTransport(peername))
         return connection.is_local
 
     assert not is_local(("192.0.2.7", 5000))

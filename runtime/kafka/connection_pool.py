@@ -1,0 +1,131 @@
+"""The open connections of a server: their number, their turns on the event loop, and their end."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from .connection import Connection, Server
+from .idle import IdleConnectionCloser, Schedule
+
+log = logging.getLogger("callboard.kafka")
+
+BURST_REQUESTS_A_TURN = 64
+"""JoinGroup and SyncGroup requests of all connections per turn of the loop: half a millisecond."""
+
+
+class ConnectionLimit(Protocol):
+    """Limits the number of open connections."""
+
+    def is_reached(self, connections: int, peer: str) -> bool:
+        """Whether ``connections``, the number of open ones, is at the limit. ``peer``: the new client, for the log."""
+
+
+class ConnectionPool:
+    """The connections of one server. A collection of ``Connection``.
+
+    ``later`` calls back on the event loop after a number of milliseconds, ``call_soon`` at the end of this turn.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        limit: ConnectionLimit,
+        max_idle_ms: int,
+        later: Schedule,
+        call_soon: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self.server = server
+        self._connections: set[Connection] = set()
+        self._limit = limit
+        self._idle_closer = IdleConnectionCloser(self._connections, max_idle_ms, later)
+        self._call_soon = call_soon
+        self._unsent: list[Connection] = []
+        self._deferred: deque[Connection] = deque()
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(self._connections)
+
+    def __contains__(self, connection: object) -> bool:
+        return connection in self._connections
+
+    def new_connection(self) -> Connection:
+        """Make the protocol of a client that has just connected: a factory for ``loop.create_server``."""
+        return Connection(self)
+
+    def add(self, connection: Connection) -> bool:
+        """Add an open connection. False if the limit is reached."""
+        if self._limit.is_reached(len(self._connections), connection.peer):
+            return False
+        self._connections.add(connection)
+        return True
+
+    def discard(self, connection: Connection) -> None:
+        """Remove a connection that has ended. All its requests are handled."""
+        self._connections.discard(connection)
+
+    def filenos(self) -> list[int]:
+        """The file descriptors of the sockets; -1 for a closed one."""
+        return [connection.fileno() for connection in self._connections]
+
+    # Turns of the event loop -----------------------------------------------------------------------------------------
+
+    def schedule_request(self, connection: Connection) -> None:
+        """Let a connection handle its next request in one of the next turns of the loop."""
+        self._deferred.append(connection)
+        if len(self._deferred) == 1:
+            self._call_soon(self._handle_deferred)
+
+    def _handle_deferred(self) -> None:
+        _send([self._deferred.popleft() for _ in range(min(BURST_REQUESTS_A_TURN, len(self._deferred)))])
+        if self._deferred:
+            self._call_soon(self._handle_deferred)
+
+    def schedule_responses(self, connection: Connection) -> None:
+        """Send a connection's responses at the end of this turn of the loop."""
+        self._unsent.append(connection)
+        if len(self._unsent) == 1:
+            self._call_soon(self.send_responses)
+
+    def send_responses(self) -> None:
+        """Send all scheduled responses now."""
+        unsent, self._unsent = self._unsent, []
+        _send(unsent)
+
+    # Life cycle ------------------------------------------------------------------------------------------------------
+
+    def start_idle_checks(self) -> None:
+        """Close idle connections from now on."""
+        self._idle_closer.start()
+
+    def stop_idle_checks(self) -> None:
+        self._idle_closer.stop()
+
+    def stop_reading(self) -> None:
+        """Read no more requests. Responses are still sent."""
+        for connection in self._connections:
+            connection.stop_reading()
+
+    def close(self) -> None:
+        """Close all connections; bytes that are already written are still sent."""
+        for connection in tuple(self._connections):
+            connection.close()
+
+    def abort(self) -> None:
+        """Close all connections at once: for a simulated crash."""
+        for connection in tuple(self._connections):
+            connection.abort()
+
+
+def _send(connections: Iterable[Connection]) -> None:
+    for connection in connections:
+        try:
+            connection.send_responses()
+        except Exception:  # the other connections must be served
+            log.exception("a connection is closed after an error")
+            connection.close()
