@@ -7,20 +7,20 @@ alarms to the timer, and replies. Records take effect when they are durable, by 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from ..base import DEFERRED, Actor, Overflow, Supervision
 from ..engine_ports import ReplyTo
+from ..error_reply import error_reply
 from ..errors import NO_ERROR, ErrorCode
 from ..messages import (
     Append,
     Committed,
     DeleteGroup,
     DeleteTopicOffsets,
-    Described,
     DescribeGroup,
     ExpireOffsets,
-    Fetched,
     GroupChanged,
     GroupDeleted,
     GroupRequest,
@@ -40,27 +40,23 @@ from ..ports import Entry
 from ..records import GroupRecord, MarkerRecord, OffsetRecord, Record
 from ..timer.messages import Cancel, Expired, Schedule
 from .classic import ClassicGroup
+from .contexts import (
+    APPEND_ERRORS,
+    CommitContext,
+    DeleteContext,
+    NewGroupContext,
+    OffsetDeleteContext,
+    ReplyContext,
+    deliver_error,
+    deliver_reply,
+)
 from .effects import Deadline, Effects
 from .environment import GroupEnvironment
 from .expiry import MINUTE_MS, TombstoneBatch, find_expired
 from .failed_group import FailedGroup
-from .in_flight import (
-    APPEND_ERRORS,
-    CommitContext,
-    DeleteContext,
-    Deletion,
-    GroupSnapshot,
-    InFlight,
-    LeaveContext,
-    NewGroupContext,
-    OffsetDeleteContext,
-    WaitingFetch,
-    deliver_error,
-    deliver_reply,
-)
-from .offsets import GroupData, commit_records, txn_commit_records
-from .states import Action, Request
-from .subscription import CONSUMER
+from .in_flight import Deletion, GroupSnapshot, InFlight, WaitingFetch
+from .kind import Group
+from .offsets import CommitRecords, GroupData, commit_records, txn_commit_records
 
 log = logging.getLogger("callboard.actors")
 
@@ -87,15 +83,15 @@ class GroupActor(Actor):
         Heartbeat: "heartbeat",
         OffsetCommit: "commit",
         Written: "handle_written",
-        JoinGroup: "join",
-        SyncGroup: "sync",
-        LeaveGroup: "leave",
+        JoinGroup: "create_or_handle",
+        SyncGroup: "handle_request",
+        LeaveGroup: "handle_request",
         OffsetFetch: "fetch",
         TxnOffsetCommit: "commit_in_transaction",
         MarkerRecord: "apply_marker",
         OffsetDelete: "delete_offsets",
         Expired: "handle_expired",
-        DescribeGroup: "describe",
+        DescribeGroup: "handle_request",
         DeleteGroup: "delete",
         ExpireOffsets: "expire_offsets",
         DeleteTopicOffsets: "delete_topic_offsets",
@@ -118,7 +114,7 @@ class GroupActor(Actor):
     def __str__(self) -> str:
         return f"group {self.group_id!r}"
 
-    def _make_group(self) -> ClassicGroup:
+    def _make_group(self) -> Group:
         environment = self._environment
         return ClassicGroup(self.group_id, environment.settings, environment.clock, environment.random)
 
@@ -137,67 +133,49 @@ class GroupActor(Actor):
 
     # Requests --------------------------------------------------------------------------------------------------------
 
-    def heartbeat(self, request: Heartbeat) -> ErrorCode:
+    def heartbeat(self, request: Heartbeat) -> object:
+        """The hot path: a heartbeat without effects has changed nothing."""
         effects = self._effects
-        answer = self._group.heartbeat(request, effects)
+        answer = self._group.handle(request, None, effects)
         if effects.alarms:
             self._apply_effects()
         return answer
 
-    def join(self, request: JoinGroup) -> object:
+    def handle_request(self, request: GroupRequest) -> object:
+        """A request that the group handles by itself."""
+        reply = self._group.handle(request, self.reply_to, self._effects)
+        self._apply_effects()
+        return reply
+
+    def create_or_handle(self, request: GroupRequest) -> object:
+        """The same for a request that may create the group."""
         if self._in_flight.deletion is not None:
             return self._wait_for_deletion(self._in_flight.deletion, request)
-        self._group.join(request, self._reply(), self._effects)
-        if (
-            not request.member_id
-            and self.data.is_empty()
-            and self._in_flight.is_all_appended
-            and not self._effects.records
-        ):
-            self._effects.append_record(self._group.first_record(), NewGroupContext())
-        self._apply_effects()
-        return DEFERRED
-
-    def sync(self, request: SyncGroup) -> object:
-        self._group.sync(request, self._reply(), self._effects)
-        self._apply_effects()
-        return DEFERRED
-
-    def leave(self, request: LeaveGroup) -> object:
-        """If the group becomes empty, the reply is sent when its record is durable; otherwise at once."""
         effects = self._effects
-        left = self._group.leave(request, effects)
-        reply: object = left
-        if effects.records:
-            reply, effects.context = DEFERRED, LeaveContext(self._reply(), left)
+        reply = self._group.handle(request, self.reply_to, effects)
+        if self.data.is_empty() and self._in_flight.is_all_appended and not effects.records:
+            record = self._group.creation_record(request)
+            if record is not None:
+                effects.append_record(record, NewGroupContext())
         self._apply_effects()
         return reply
 
     def commit(self, request: OffsetCommit) -> object:
+        return self._commit(request, commit_records)
+
+    def commit_in_transaction(self, request: TxnOffsetCommit) -> object:
+        return self._commit(request, txn_commit_records)
+
+    def _commit(self, request: Any, make_records: Callable[[Any, int, int], CommitRecords]) -> object:
         if self._in_flight.deletion is not None:
             return self._wait_for_deletion(self._in_flight.deletion, request)
-        error = self._group.commit_error(request, self._effects)
+        error = self._group.handle(request, None, self._effects)
         if self._effects.alarms:
             self._apply_effects()
         if error is not NO_ERROR:
-            return Committed((error,) * len(request.commits))
+            return error_reply(request, error)
         environment = self._environment
-        errors, records = commit_records(
-            request, environment.clock.wall_ms(), environment.settings.offset_metadata_max_bytes
-        )
-        if not records:
-            return Committed(errors)
-        self._append(records, CommitContext(self.reply_to, errors))
-        return DEFERRED
-
-    def commit_in_transaction(self, request: TxnOffsetCommit) -> object:
-        if self._in_flight.deletion is not None:
-            return self._wait_for_deletion(self._in_flight.deletion, request)
-        error = self._group.txn_commit_error(request)
-        if error is not ErrorCode.NONE:
-            return Committed((error,) * len(request.commits))
-        environment = self._environment
-        errors, records = txn_commit_records(
+        errors, records = make_records(
             request, environment.clock.wall_ms(), environment.settings.offset_metadata_max_bytes
         )
         if not records:
@@ -210,7 +188,10 @@ class GroupActor(Actor):
         self.data.replay(marker)
         self._apply_effects()
 
-    def fetch(self, request: OffsetFetch) -> Fetched | object:
+    def fetch(self, request: OffsetFetch) -> object:
+        error = self._group.handle(request, None, self._effects)
+        if error is not NO_ERROR:
+            return error_reply(request, error)
         if request.require_stable and self._in_flight.appends_done < self._in_flight.appends_sent:
             self._in_flight.fetches.append(WaitingFetch(request, self.reply_to, self._in_flight.appends_sent))
             return DEFERRED
@@ -219,11 +200,10 @@ class GroupActor(Actor):
     def delete_offsets(self, request: OffsetDelete) -> object:
         if self._in_flight.deletion is not None:
             return self._wait_for_deletion(self._in_flight.deletion, request)
-        group, answer = self._group, self._group.answers[Request.DELETE_OFFSETS]
-        if answer is Action.DELETE_OFFSETS_OF_CONSUMERS and group.protocol_type != CONSUMER:
-            answer = ErrorCode.NON_EMPTY_GROUP
-        if isinstance(answer, ErrorCode):
-            return OffsetsDeleted(answer)
+        group = self._group
+        error = group.handle(request, None, self._effects)
+        if error is not NO_ERROR:
+            return error_reply(request, error)
         subscribed, none = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE
         errors = tuple(subscribed if group.is_subscribed_to(topic) else none for topic, _ in request.topics)
         records = self._offset_tombstones(request, errors)
@@ -243,16 +223,11 @@ class GroupActor(Actor):
             if may_have_offset or self.data.has(topic, partition)
         )
 
-    def describe(self, _request: DescribeGroup) -> Described:
-        return self._group.describe()
-
     def delete(self, request: DeleteGroup) -> object:
         if self._in_flight.deletion is not None:
             return self._wait_for_deletion(self._in_flight.deletion, request)
-        answer = self._group.answers[Request.DELETE]
-        if answer is not Action.DELETE:
-            return answer
-        return self._begin_deletion(request)
+        error = self._group.handle(request, None, self._effects)
+        return self._begin_deletion(request) if error is NO_ERROR else error
 
     def shut_down(self, _message: Shutdown) -> None:
         """NOT_COORDINATOR makes clients look up the coordinator again, and find it after the restart."""
@@ -263,7 +238,7 @@ class GroupActor(Actor):
     def handle_expired(self, message: Expired) -> None:
         for name in message.names:
             if name != IDLE:
-                self._group.expired(name, self._effects)  # type: ignore[arg-type]
+                self._group.expired(name, self._effects)
         self._apply_effects()
         if IDLE in message.names:
             self._handle_idle_deadline()
@@ -285,12 +260,12 @@ class GroupActor(Actor):
             self._handle_group_record_written(context, APPEND_ERRORS.get(error, error))
         if in_flight.fetches or in_flight.deletion is not None:
             self._resume_in_flight()
-        if self._idle.due_ms is None and self._group.has_no_members and in_flight.is_idle:
+        if self._idle.due_ms is None and in_flight.is_idle and self._group.may_be_passivated:
             self._apply_effects()
 
     def _handle_group_record_written(self, context: Any, error: ErrorCode) -> None:
         effects, value = self._effects, self.data.value
-        if isinstance(context, LeaveContext):
+        if isinstance(context, ReplyContext):
             context.answer(error)
         if self._in_flight.appends_done <= self._in_flight.stale_appends:
             self._reload()  # sent by an earlier instance: ``data`` contains it now
@@ -337,9 +312,9 @@ class GroupActor(Actor):
         """Tell the coordinator each change, so that it can list groups without asking them."""
         group = self._group
         listed = self._listed
-        if listed is not None and listed[1:] == (group.state.value, group.protocol_type or ""):
+        if listed is not None and listed[1:] == (group.state_name, group.protocol_type or ""):
             return
-        self._listed = GroupChanged(self.group_id, group.state.value, group.protocol_type or "")
+        self._listed = GroupChanged(self.group_id, group.state_name, group.protocol_type or "")
         self._environment.coordinator.tell(self._listed)
 
     def _reply_to_fetches(self) -> None:
@@ -427,8 +402,7 @@ class GroupActor(Actor):
     # Passivation and restart -----------------------------------------------------------------------------------------
 
     def _may_be_passivated(self) -> bool:
-        is_idle = self._group.has_no_members and self._in_flight.is_idle and not self.data.pending
-        return self._group.state.is_empty and is_idle
+        return self._group.may_be_passivated and self._in_flight.is_idle and not self.data.pending
 
     def _schedule_idle_deadline(self) -> None:
         if self._idle.due_ms is None and self._may_be_passivated():

@@ -6,12 +6,14 @@ instance, old generation), then the row of the state in ``states.py``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
+from ..base import DEFERRED
 from ..engine_ports import Clock, ReplyTo
 from ..errors import NO_ERROR, ErrorCode
 from ..messages import (
-    Described,
+    DeleteGroup,
+    DescribeGroup,
     Heartbeat,
     Joined,
     JoinGroup,
@@ -20,35 +22,19 @@ from ..messages import (
     Left,
     LeftMember,
     OffsetCommit,
-    Protocol,
+    OffsetDelete,
     Synced,
     SyncGroup,
     TxnOffsetCommit,
 )
 from ..ports import GroupSettings, Random
 from ..records import GroupRecord, GroupValue
+from .contexts import AssignmentContext, ReplyContext, StaticRejoinContext
 from .effects import Deadline, Effects
-from .members import GroupMember, Members
+from .kind import CLASSIC, GroupType
+from .members import GroupMember
 from .rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS, Rebalance
 from .states import COMMIT, HEARTBEAT, Action, Request, State
-
-
-class AssignmentContext(NamedTuple):
-    """Context of the record with the assignments of the leader's SyncGroup."""
-
-    generation: int
-
-
-class StaticRejoinContext(NamedTuple):
-    """Context of the record of a static member that rejoined, with the state to restore if the append fails."""
-
-    member_id: str
-    old_member_id: str
-    old_leader_id: str | None
-    old_protocols: tuple[Protocol, ...]
-    old_rebalance_timeout_ms: int
-    old_session_timeout_ms: int
-    can_skip_assignment: bool
 
 
 class ClassicGroup(Rebalance):
@@ -57,6 +43,35 @@ class ClassicGroup(Rebalance):
     def __init__(self, group_id: str, settings: GroupSettings, clock: Clock, random: Random) -> None:
         super().__init__(group_id, settings, clock)
         self.random = random
+
+    @property
+    def type(self) -> GroupType:
+        return CLASSIC
+
+    def handle(self, request: Any, reply: ReplyTo | None, effects: Effects) -> object:
+        """The reply to a request, or ``DEFERRED``; for requests on offsets and DeleteGroup an error code."""
+        match request:
+            case Heartbeat():
+                return self.heartbeat(request, effects)
+            case OffsetCommit():
+                return self.commit_error(request, effects)
+            case JoinGroup() if reply is not None:
+                self.join(request, reply, effects)
+                return DEFERRED
+            case SyncGroup() if reply is not None:
+                self.sync(request, reply, effects)
+                return DEFERRED
+            case LeaveGroup() if reply is not None:
+                return self._leave_durably(request, reply, effects)
+            case TxnOffsetCommit():
+                return self.txn_commit_error(request)
+            case OffsetDelete():
+                return self._offset_delete_error()
+            case DeleteGroup():
+                return self._delete_error()
+            case DescribeGroup():
+                return self.describe()
+        return NO_ERROR
 
     # Records from the log --------------------------------------------------------------------------------------------
 
@@ -348,6 +363,14 @@ class ClassicGroup(Rebalance):
             self._rebalance(effects)
         return Left(ErrorCode.NONE, results)
 
+    def _leave_durably(self, request: LeaveGroup, reply: ReplyTo, effects: Effects) -> object:
+        """If the group becomes empty, the reply is sent when its record is durable; otherwise at once."""
+        left = self.leave(request, effects)
+        if not effects.records:
+            return left
+        effects.context = ReplyContext(reply, left, Left)
+        return DEFERRED
+
     def _remove_leaving(self, leaving: LeavingMember, effects: Effects) -> LeftMember:
         member_id, instance_id = leaving.member_id, leaving.group_instance_id
         if not member_id and instance_id is not None:
@@ -459,34 +482,6 @@ class ClassicGroup(Rebalance):
         """After an expiry Kafka only checks whether all have joined. This may end the initial delay."""
         if self.state is State.PREPARING_REBALANCE and self.members.all_joined():
             self._complete_join(effects)
-
-    # Closing and description -----------------------------------------------------------------------------------------
-
-    def close(self, error: ErrorCode, effects: Effects) -> None:
-        """Reply to all parked requests with ``error``, and enter Dead."""
-        for member in self.members:
-            effects.answer(self.members.pop_join(member), Joined(error, member_id=member.member_id))
-            effects.answer(member.syncing, Synced(error))
-            member.syncing = None
-        sessions = [member.session for member in self.members]
-        for deadline in (*sessions, *self.members.pending.values(), self.join_deadline, self.sync_deadline):
-            deadline.cancel(effects)
-        self.members = Members()  # so that no session is renewed
-        self._transition_to(State.DEAD)
-
-    @property
-    def has_no_members(self) -> bool:
-        """Whether there are neither members nor pending member ids."""
-        return not self.members.by_id and not self.members.pending
-
-    def describe(self) -> Described:
-        if self.state is State.DEAD:
-            return Described(ErrorCode.NONE, self.group_id, State.DEAD.value)
-        protocol = self.protocol_name if self.state is State.STABLE else None
-        members = tuple(member.described(protocol) for member in self.members)
-        return Described(
-            ErrorCode.NONE, self.group_id, self.state.value, self.protocol_type or "", protocol or "", members
-        )
 
 
 def _differ(requested: str | None, current: str | None) -> bool:

@@ -20,9 +20,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from ..records import GroupRecord, OffsetRecord, OffsetValue, Record
+from .kind import Group
 from .offsets import GroupData
-from .rebalance import Rebalance
-from .subscription import CONSUMER
 
 BATCH = 500
 """Tombstones per batch of records; far below Kafka's default limit of 1 MiB."""
@@ -37,7 +36,7 @@ class TombstoneBatch(NamedTuple):
     is_last: bool
 
 
-def find_expired(group: Rebalance, data: GroupData, now_ms: int, retention_ms: int) -> TombstoneBatch:
+def find_expired(group: Group, data: GroupData, now_ms: int, retention_ms: int) -> TombstoneBatch:
     """Tombstones of expired offsets. An Empty group is deleted with its last offset, whatever its own age.
 
     ``now_ms`` is wall-clock time. Offsets with a pending transactional offset do not expire, and a group with an open
@@ -46,29 +45,22 @@ def find_expired(group: Rebalance, data: GroupData, now_ms: int, retention_ms: i
     records = tuple(islice(_expired_offsets(group, data, now_ms, retention_ms), BATCH + 1))
     if len(records) > BATCH:
         return TombstoneBatch(records[:BATCH], False)
-    if group.state.is_empty and len(records) == len(data.offsets) and not data.pending:
+    if group.is_empty and len(records) == len(data.offsets) and not data.pending:
         return TombstoneBatch((*records, GroupRecord(group.group_id, None)), True)
     return TombstoneBatch(records, True)
 
 
-def _expired_offsets(group: Rebalance, data: GroupData, now_ms: int, retention_ms: int) -> Iterator[OffsetRecord]:
-    if not _may_expire(group):
+def _expired_offsets(group: Group, data: GroupData, now_ms: int, retention_ms: int) -> Iterator[OffsetRecord]:
+    expiry = group.offset_expiry()
+    if expiry is None:
         return
-    since_ms = group.state_timestamp_ms if group.protocol_type and group.state.is_empty else -1
-    subscribed = group.subscribed_topics() or ()
     for topic, partitions in data.offsets.topics():
-        if topic in subscribed:
+        if topic in expiry.subscribed:
             continue
         for partition, value in partitions.items():
             is_replaced = (topic, partition) in data.pending.by_partition
-            if not is_replaced and _is_expired(value, since_ms, now_ms, retention_ms):
+            if not is_replaced and _is_expired(value, expiry.since_ms, now_ms, retention_ms):
                 yield OffsetRecord(group.group_id, topic, partition, None)
-
-
-def _may_expire(group: Rebalance) -> bool:
-    if not group.protocol_type or group.state.is_empty:
-        return True
-    return group.state.is_stable and group.protocol_type == CONSUMER and group.subscribed_topics() is not None
 
 
 def _is_expired(value: OffsetValue, since_ms: int, now_ms: int, retention_ms: int) -> bool:

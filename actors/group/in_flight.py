@@ -2,86 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..engine_ports import ReplyTo
 from ..error_reply import error_reply
-from ..errors import NO_ERROR, ErrorCode
-from ..messages import (
-    Committed,
-    DeleteGroup,
-    DeleteTopicOffsets,
-    ExpireOffsets,
-    GroupRequest,
-    Left,
-    OffsetFetch,
-    OffsetsDeleted,
-)
+from ..errors import ErrorCode
+from ..messages import DeleteGroup, DeleteTopicOffsets, ExpireOffsets, GroupRequest, OffsetFetch
+from .contexts import APPEND_ERRORS, DeleteContext, deliver_reply
 from .expiry import BATCH, TombstoneBatch
 from .offsets import GroupData
-
-log = logging.getLogger("callboard.actors")
-
-APPEND_ERRORS = {
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-"""Error codes for clients after a failed append (Kafka's mapping). They make clients look up the coordinator again."""
-
-
-class CommitContext(NamedTuple):
-    """Context of a commit."""
-
-    reply: ReplyTo | None
-    errors: tuple[ErrorCode, ...]
-
-    def answer(self, error: ErrorCode, durability: str = "") -> None:
-        """``error`` and ``durability`` come from the log. Commits that were refused before keep their own error."""
-        errors = self.errors
-        if error is not NO_ERROR:
-            append_error = APPEND_ERRORS.get(error, error)
-            errors = tuple(append_error if own_error is NO_ERROR else own_error for own_error in errors)
-        deliver_reply(self.reply, Committed(errors, durability))
-
-
-class LeaveContext(NamedTuple):
-    """Context of the group record after the last members left. They have left even if the append fails."""
-
-    reply: ReplyTo
-    left: Left
-
-    def answer(self, error: ErrorCode) -> None:
-        client_error = APPEND_ERRORS.get(error, error)
-        deliver_reply(self.reply, Left(client_error) if client_error else self.left)
-
-
-class NewGroupContext(NamedTuple):
-    """Context of the first record of a group. No request waits for it; if it fails, the group is removed."""
-
-
-class OffsetDeleteContext(NamedTuple):
-    """Context of the tombstones of single offsets."""
-
-    reply: ReplyTo | None
-    topics: tuple[ErrorCode, ...]
-
-    def answer(self, error: ErrorCode) -> None:
-        client_error = APPEND_ERRORS.get(error, error)
-        deliver_reply(self.reply, OffsetsDeleted(client_error, () if client_error else self.topics))
-
-
-class DeleteContext(NamedTuple):
-    """Context of a batch of tombstones of a ``Deletion``."""
-
-    reply: ReplyTo
-    ends_group: bool = True
-    is_last: bool = True  # False: more batches follow
-    record_count: int = 0
-
-    def answer(self, error: ErrorCode) -> None:
-        deliver_reply(self.reply, APPEND_ERRORS.get(error, error))
 
 
 class Deletion:
@@ -165,16 +95,6 @@ class InFlight:
                 deliver_reply(reply, error_reply(request, error))
 
 
-def deliver_reply(reply: ReplyTo | None, value: Any) -> None:
-    """Set a reply. An exception of ``set`` is logged, so that other replies are still sent."""
-    if reply is None:
-        return
-    try:
-        reply.set(value)
-    except Exception:
-        log.exception("a reply could not be delivered")
-
-
 class GroupSnapshot(NamedTuple):
     """The saved state of a group actor that was dropped from memory. ``bug``: the reason, None if it was passivated."""
 
@@ -182,11 +102,3 @@ class GroupSnapshot(NamedTuple):
     data: GroupData
     in_flight: InFlight
     bug: Exception | None
-
-
-def deliver_error(reply: ReplyTo, bug: Exception) -> None:
-    """Set an exception as the reply. An exception of ``set_exception`` is logged."""
-    try:
-        reply.set_exception((type(bug), bug, bug.__traceback__))
-    except Exception:
-        log.exception("an error could not be delivered")

@@ -208,6 +208,9 @@ def packed_may_have_expired(packed: bytes, now_ms: int, retention_ms: int) -> bo
     return bool(now_ms - oldest_ms >= retention_ms or now_ms >= expire_ms)
 
 
+CommitRecords = tuple[tuple[ErrorCode, ...], tuple[Record, ...]]
+
+
 def commit_records(
     request: OffsetCommit, now_ms: int, metadata_max: int
 ) -> tuple[tuple[ErrorCode, ...], tuple[OffsetRecord, ...]]:

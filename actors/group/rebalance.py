@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from ..engine_ports import Clock
 from ..errors import ErrorCode, IllegalTransition
-from ..messages import Joined, Synced
+from ..messages import Described, Joined, JoinGroup, Synced
 from ..ports import GroupSettings
 from ..records import GroupRecord, GroupValue
 from .effects import Deadline, Effects
+from .kind import OffsetExpiry
 from .members import GroupMember, Members
-from .states import ALLOWED_PREVIOUS_STATES, ANSWERS, State
+from .states import ALLOWED_PREVIOUS_STATES, ANSWERS, Action, Request, State
 from .subscription import CONSUMER, subscribed_topics
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
@@ -59,6 +60,14 @@ class Rebalance:
     def _generation_of_clock(self) -> int:
         """Higher than the generations of a deleted group of this name, if those were at most one per second."""
         return max(self.state_timestamp_ms // 1000 - GENERATION_EPOCH_S, 0)
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is State.EMPTY
 
     # Deadlines -------------------------------------------------------------------------------------------------------
 
@@ -234,6 +243,16 @@ class Rebalance:
         topics = self.subscribed_topics()
         return self.protocol_type == CONSUMER if topics is None else topic in topics
 
+    def offset_expiry(self) -> OffsetExpiry | None:
+        """In an Empty group and a simple one, and in a Stable consumer group for topics without subscribers."""
+        is_empty, topics = self.state is State.EMPTY, self.subscribed_topics()
+        if not self.protocol_type or is_empty:
+            since_ms = self.state_timestamp_ms if self.protocol_type else -1
+            return OffsetExpiry(since_ms, topics or frozenset())
+        if self.state is not State.STABLE or self.protocol_type != CONSUMER or topics is None:
+            return None
+        return OffsetExpiry(-1, topics)
+
     # Members and assignments -----------------------------------------------------------------------------------------
 
     def _remove(self, member: GroupMember, effects: Effects) -> None:
@@ -257,8 +276,10 @@ class Rebalance:
         member.syncing = None
         self._renew_session(member, effects)
 
-    def first_record(self) -> GroupRecord:
+    def creation_record(self, request: object) -> GroupRecord | None:
         """The record of a group without a generation, as in Kafka: members may still be joining."""
+        if not isinstance(request, JoinGroup) or request.member_id:
+            return None
         return GroupRecord(self.group_id, GroupValue("", 0, None, None, self.state_timestamp_ms, ()))
 
     def _value(self, assignments: tuple[tuple[str, bytes], ...] | None = None) -> GroupValue:
@@ -278,3 +299,46 @@ class Rebalance:
                 for m in self.members
             ),
         )
+
+    # Deletion ---------------------------------------------------------------------------------------------------------
+
+    def _offset_delete_error(self) -> ErrorCode:
+        answer = self.answers[Request.DELETE_OFFSETS]
+        if answer is Action.DELETE_OFFSETS_OF_CONSUMERS and self.protocol_type != CONSUMER:
+            return ErrorCode.NON_EMPTY_GROUP
+        return _error_of(answer)
+
+    def _delete_error(self) -> ErrorCode:
+        return _error_of(self.answers[Request.DELETE])
+
+    # Closing and description -----------------------------------------------------------------------------------------
+
+    def close(self, error: ErrorCode, effects: Effects) -> None:
+        """Reply to all parked requests with ``error``, and enter Dead."""
+        for member in self.members:
+            effects.answer(self.members.pop_join(member), Joined(error, member_id=member.member_id))
+            effects.answer(member.syncing, Synced(error))
+            member.syncing = None
+        sessions = [member.session for member in self.members]
+        for deadline in (*sessions, *self.members.pending.values(), self.join_deadline, self.sync_deadline):
+            deadline.cancel(effects)
+        self.members = Members()  # so that no session is renewed
+        self._transition_to(State.DEAD)
+
+    @property
+    def may_be_passivated(self) -> bool:
+        """Whether the group is Empty, without pending member ids."""
+        return self.state is State.EMPTY and not self.members.by_id and not self.members.pending
+
+    def describe(self) -> Described:
+        if self.state is State.DEAD:
+            return Described(ErrorCode.NONE, self.group_id, State.DEAD.value)
+        protocol = self.protocol_name if self.state is State.STABLE else None
+        members = tuple(member.described(protocol) for member in self.members)
+        return Described(
+            ErrorCode.NONE, self.group_id, self.state.value, self.protocol_type or "", protocol or "", members
+        )
+
+
+def _error_of(answer: Action | ErrorCode) -> ErrorCode:
+    return answer if isinstance(answer, ErrorCode) else ErrorCode.NONE

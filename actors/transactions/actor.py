@@ -23,7 +23,7 @@ from ..coordinator.actor import Directory
 from ..engine_ports import Clock, ReplyTo
 from ..error_reply import error_reply
 from ..errors import CoordinatorError, ErrorCode
-from ..group.in_flight import APPEND_ERRORS, deliver_reply
+from ..group.contexts import APPEND_ERRORS, deliver_reply
 from ..javahash import offsets_partition
 from ..messages import Append, Shutdown, TxnOffsetCommit, Written
 from ..ports import Entry, TransactionSettings, TransactionTopics

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...actors.engine_ports import ReplyTo
-from ...actors.group.in_flight import deliver_reply
+from ...actors.group.contexts import deliver_reply
 
 RESPONSES_PER_TURN = 32
 """About a millisecond of encoding and sending: half of the time that actors get per iteration."""

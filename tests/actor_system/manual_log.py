@@ -31,7 +31,7 @@ def form_stable_group(simulation: CoordinatorSimulation, *options: dict[str, Any
     simulation.holds_appends = False
     members = simulation.form_group(*(options or ({}, {})))
     simulation.holds_appends = True
-    assert simulation.group()._group.state is State.STABLE
+    assert simulation.classic_group().state is State.STABLE
     return members
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from callboard.actors.base import ActorRef
 from callboard.actors.coordinator.actor import CoordinatorActor, Directory
 from callboard.actors.group.actor import GroupActor
+from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.offsets import GroupData
 from callboard.actors.messages import GroupRequest, Joined
 from callboard.actors.timer.actor import TimerActor
@@ -147,3 +148,12 @@ class CoordinatorSimulation:
         actor = self.directory.groups[group_id].actor_inbox.actor
         assert isinstance(actor, GroupActor)
         return actor
+
+    def classic_group(self, group_id: str = requests.GROUP) -> ClassicGroup:
+        """The soft state of a classic group."""
+        return classic_group(self.group(group_id))
+
+
+def classic_group(actor: GroupActor) -> ClassicGroup:
+    assert isinstance(actor._group, ClassicGroup)
+    return actor._group

@@ -13,7 +13,7 @@ from actor_system.transactions import txn_commit
 from callboard.actors.error_reply import error_reply
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
-from callboard.actors.group.in_flight import APPEND_ERRORS
+from callboard.actors.group.contexts import APPEND_ERRORS
 from callboard.actors.group.states import State
 from callboard.actors.messages import (
     Commit,
@@ -152,7 +152,7 @@ def test_first_join_appends_group_record(
     simulation.post(join(version=4, client="another"))
     simulation.complete_append()
     assert not simulation.log.in_flight
-    state_timestamp_ms = simulation.group()._group.state_timestamp_ms
+    state_timestamp_ms = simulation.classic_group().state_timestamp_ms
     first_record = GroupRecord(GROUP, GroupValue("", 0, None, None, state_timestamp_ms, ()))
     assert [record for _, record in simulation.log.durable] == [first_record]
 
@@ -182,7 +182,7 @@ def test_failed_first_record_removes_group(simulation: CoordinatorSimulation, er
     second_reply = simulation.post(join(version=4))
     simulation.complete_append()
     assert isinstance(simulation.log.durable[0][1], GroupRecord)
-    assert list(simulation.group()._group.members.pending) == [second_reply.value.member_id]
+    assert list(simulation.classic_group().members.pending) == [second_reply.value.member_id]
 
 
 def test_leave_of_last_member_is_answered_when_durable(simulation: CoordinatorSimulation) -> None:
@@ -340,15 +340,15 @@ def test_each_of_two_deletes_gets_one_reply(simulation: CoordinatorSimulation) -
 def test_session_expires_by_timer(simulation: CoordinatorSimulation) -> None:
     form_stable_group(simulation, {"session_ms": 10_000}, {"session_ms": 20_000})
     simulation.advance(9990)
-    assert len(simulation.group()._group.members) == 2
+    assert len(simulation.classic_group().members) == 2
     simulation.advance(10)
-    assert len(simulation.group()._group.members) == 1
+    assert len(simulation.classic_group().members) == 1
     assert simulation.post(DescribeGroup(GROUP)).value.state == "PreparingRebalance"
 
 
 def test_group_that_becomes_empty_appends_record(simulation: CoordinatorSimulation) -> None:
     form_stable_group(simulation, {})
-    simulation.post(leave(*simulation.group()._group.members.by_id))
+    simulation.post(leave(*simulation.classic_group().members.by_id))
     simulation.complete_append()
     value = simulation.log.groups()[GROUP].value
     assert value is not None
@@ -399,7 +399,7 @@ def test_no_session_expires_after_shutdown(simulation: CoordinatorSimulation) ->
     simulation.tell(GROUP, Shutdown())
     simulation.post(heartbeat(leader.member_id, 1))
     simulation.advance(100_000)
-    assert simulation.group()._group.state is State.DEAD
+    assert simulation.classic_group().state is State.DEAD
 
 
 REQUESTS_TO_DEAD_GROUP: dict[str, tuple[GroupRequest, ErrorCode]] = {

@@ -70,9 +70,9 @@ def test_bug_is_reply_of_request_and_group_restarts(
     plant_bug(monkeypatch, method, after=after)
     assert_bug_is_reply(simulation.post(make_request(leader)))
     assert simulation.directory.groups[GROUP] is ref, "the ActorRef stays the same"
-    actor = simulation.group()
-    assert (actor._group.state, actor._group.generation) == (State.STABLE, 1)
-    actor._group.members.check()
+    group = simulation.classic_group()
+    assert (group.state, group.generation) == (State.STABLE, 1)
+    group.members.check()
     for member in (leader, follower):
         assert simulation.post(heartbeat(member.member_id, 1)).value is ErrorCode.NONE
     assert simulation.post(sync(follower.member_id, 1)).value.assignment == b"of " + follower.member_id.encode()
@@ -97,7 +97,7 @@ def test_bug_while_replies_are_sent_loses_no_reply(
     follower_reply = simulation.post(join(follower.member_id))
     assert_bug_is_reply(follower_reply)
     assert not leader_reply.is_waiting
-    assert (simulation.group()._group.state, simulation.group()._group.generation) == (State.STABLE, 1)
+    assert (simulation.classic_group().state, simulation.classic_group().generation) == (State.STABLE, 1)
 
 
 def test_bug_in_deadline_handler_restarts_group(
@@ -107,11 +107,11 @@ def test_bug_in_deadline_handler_restarts_group(
     form_stable_group(simulation, {"session_ms": 10_000})
     plant_bug(monkeypatch, "_session_expired")
     simulation.advance(10_000)
-    assert simulation.group()._group.state is State.STABLE
+    assert simulation.classic_group().state is State.STABLE
     simulation.advance(9_990)
-    assert simulation.group()._group.state is State.STABLE
+    assert simulation.classic_group().state is State.STABLE
     simulation.advance(10)
-    assert simulation.group()._group.state is State.EMPTY
+    assert simulation.classic_group().state is State.EMPTY
 
 
 def test_bug_while_commit_is_in_flight_loses_no_reply(
@@ -138,9 +138,9 @@ def test_bug_while_assignment_is_in_flight_applies_its_record(
     plant_bug(monkeypatch, "heartbeat")
     assert_bug_is_reply(simulation.post(heartbeat(member_id, 1)))
     assert sync_reply.value == Synced(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    assert simulation.group()._group.state is State.EMPTY
+    assert simulation.classic_group().state is State.EMPTY
     simulation.complete_append()
-    assert (simulation.group()._group.state, simulation.group()._group.generation) == (State.STABLE, 1)
+    assert (simulation.classic_group().state, simulation.classic_group().generation) == (State.STABLE, 1)
     assert simulation.post(sync(member_id, 1)).value.assignment == b"part"
 
 
@@ -282,8 +282,8 @@ def test_failing_reply_to_does_not_affect_other_replies(simulation: CoordinatorS
     simulation.advance(6000)
     assert len(failing_reply.answers) == 1
     assert other_reply.value.generation_id == 1
-    assert simulation.group()._group.state is State.COMPLETING_REBALANCE, "the group continues"
-    simulation.post(leave(*simulation.group()._group.members.by_id))
+    assert simulation.classic_group().state is State.COMPLETING_REBALANCE, "the group continues"
+    simulation.post(leave(*simulation.classic_group().members.by_id))
     simulation.complete_append()
     spoiled_commit, spoiled_delete, spoiled_fetch = FailingReply(), FailingReply(), FailingReply()
     simulation.directory.post(commit(1), spoiled_commit)
@@ -315,4 +315,4 @@ def test_bug_with_failing_reply_to_keeps_group(
 def test_expired_with_unknown_name_is_ignored(simulation: CoordinatorSimulation) -> None:
     form_stable_group(simulation)
     simulation.tell(GROUP, Expired((("session", "ghost"), ("pending", "ghost"), ("join",), ("sync",))))
-    assert simulation.group()._group.state is State.STABLE
+    assert simulation.classic_group().state is State.STABLE

@@ -91,7 +91,7 @@ def test_offset_delete_for_subscribed_topic_returns_86() -> None:
     simulation.advance(3000)
     assert simulation.post(delete("t", "u")).value.topics == (SUBSCRIBED, NONE)
     simulation.post(join(protocols=consumers_of("u")))
-    assert simulation.group()._group.state == "PreparingRebalance"
+    assert simulation.classic_group().state == "PreparingRebalance"
     assert simulation.post(delete("t", "u")).value.topics == (SUBSCRIBED, NONE)
     assert remaining_offsets(simulation) == [("t", 0)]
     simulation.post(leave(join_reply.value.member_id))

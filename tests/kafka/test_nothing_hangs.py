@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from actor_system.ports import ManualLog, RecordedReply
 from actor_system.requests import GROUP, commit, fetch, heartbeat, join, leave, offers, sync
-from actor_system.simulation import CoordinatorSimulation
+from actor_system.simulation import CoordinatorSimulation, classic_group
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -118,7 +118,7 @@ class AnyWorld(RuleBasedStateMachine):
 
     @property
     def generation(self) -> int:
-        return self.actor._group.generation if self.actor is not None else 0
+        return classic_group(self.actor).generation if self.actor is not None else 0
 
     @property
     def alarms(self) -> set[Hashable]:
@@ -138,10 +138,10 @@ class AnyWorld(RuleBasedStateMachine):
         return bool(writer._in_flight or writer._waiting)
 
     def member(self, member_id: str) -> GroupMember | None:
-        return self.actor._group.members.by_id.get(member_id) if self.actor is not None else None
+        return classic_group(self.actor).members.by_id.get(member_id) if self.actor is not None else None
 
     def members(self) -> list[GroupMember]:
-        return list(self.actor._group.members) if self.actor is not None else []
+        return list(classic_group(self.actor).members) if self.actor is not None else []
 
     def waiting(self) -> list[RecordedReply]:
         return [reply for reply in self.simulation.replies if reply.is_waiting and reply not in self.given_up]
@@ -195,7 +195,7 @@ class AnyWorld(RuleBasedStateMachine):
     @rule(pick=picks, off=generations)
     def sync(self, pick: int, off: int) -> None:
         member_id, instance = self.someone(pick)
-        everyone = self.actor._group.members.by_id if self.actor is not None else {}
+        everyone = classic_group(self.actor).members.by_id if self.actor is not None else {}
         self.post(sync(member_id, self.generation + off, dict.fromkeys(everyone, b"part"), instance=instance))
 
     @rule(pick=picks, off=generations)
@@ -285,7 +285,7 @@ class AnyWorld(RuleBasedStateMachine):
     @invariant()
     def collect_member_ids(self) -> None:
         if self.actor is not None:
-            members = self.actor._group.members
+            members = classic_group(self.actor).members
             self.ids += [member_id for member_id in (*members.by_id, *members.pending) if member_id not in self.ids]
 
     @invariant()
@@ -298,7 +298,7 @@ class AnyWorld(RuleBasedStateMachine):
     def pending_request_has_timer(self) -> None:
         if self.actor is None:
             return
-        group, alarms = self.actor._group, self.alarms
+        group, alarms = classic_group(self.actor), self.alarms
         for member in group.members:
             if member.joining is not None:
                 assert ("join",) in alarms or (group.state is State.STABLE and self.is_writing)
@@ -311,7 +311,7 @@ class AnyWorld(RuleBasedStateMachine):
     def temporary_state_has_timer(self) -> None:
         if self.actor is None:
             return
-        group, alarms = self.actor._group, self.alarms
+        group, alarms = classic_group(self.actor), self.alarms
         if group.state is State.PREPARING_REBALANCE:
             assert ("join",) in alarms
         if group.state is State.COMPLETING_REBALANCE:

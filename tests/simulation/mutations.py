@@ -16,8 +16,8 @@ from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.errors import NO_ERROR, ErrorCode
 from callboard.actors.group.actor import GroupActor
 from callboard.actors.group.classic import ClassicGroup
+from callboard.actors.group.contexts import CommitContext
 from callboard.actors.group.effects import Deadline, Effects
-from callboard.actors.group.in_flight import CommitContext
 from callboard.actors.group.members import GroupMember, Members
 from callboard.actors.group.offsets import GroupData, Offsets
 from callboard.actors.messages import Heartbeat, LeaveGroup, LeavingMember, Left, LeftMember

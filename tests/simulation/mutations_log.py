@@ -14,7 +14,8 @@ from callboard.actors.coordinator.availability import Availability
 from callboard.actors.coordinator.retention import RetentionScan
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.actor import GroupActor
-from callboard.actors.group.in_flight import DeleteContext, Deletion
+from callboard.actors.group.contexts import DeleteContext
+from callboard.actors.group.in_flight import Deletion
 from callboard.actors.group.offsets import GroupData
 from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log import checkpoint

@@ -130,7 +130,8 @@ class TimelineRecorder:
 
 def _group_in(mailbox: Mailbox) -> ClassicGroup | None:
     actor = mailbox.actor
-    return actor._group if isinstance(actor, GroupActor) else None
+    group = actor._group if isinstance(actor, GroupActor) else None
+    return group if isinstance(group, ClassicGroup) else None
 
 
 def _state_of(value: TransactionValue) -> str:

@@ -210,10 +210,10 @@ class BlockingTime:
 
 
 def active_groups(node: Node) -> Iterator[ClassicGroup]:
-    """The active groups. They do not change during the call, since the caller runs on the loop's thread."""
+    """The active classic groups. They do not change during the call, since the caller runs on the loop's thread."""
     for ref in node.groups.groups.values():
         actor = ref.actor_inbox.actor
-        if isinstance(actor, GroupActor):
+        if isinstance(actor, GroupActor) and isinstance(actor._group, ClassicGroup):
             yield actor._group
 
 
