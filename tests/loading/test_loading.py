@@ -250,6 +250,12 @@ async def test_loading_thread_ends_when_loading_is_cancelled(tmp_path: Path, mon
     assert len(reads) == 1
 
 
+@pytest.mark.parametrize(("partition_bytes", "processes", "expected"), [(64, 1, True), (64, 2, False), (128, 2, True)])
+def test_numpy_is_used_from_a_size_per_process(partition_bytes: int, processes: int, expected: bool) -> None:
+    jobs = [LoadJob(number, "", False, partition_bytes * 1024 * 1024) for number in range(2)]
+    assert loading.is_numpy_worthwhile(jobs, processes) is expected
+
+
 UNFINISHED = """
 from callboard.runtime.common.child_process import serve
 from callboard.runtime.loading import child

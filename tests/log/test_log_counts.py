@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from harness import Client, async_test, commit_values, offsets, running_node
+from hypothesis import given
+from hypothesis import strategies as st
 from log_helpers import LazyDisk, offset
 from program_helpers import PROGRAM, run
 
@@ -32,6 +34,7 @@ from callboard.runtime.node import node as node_module
 
 PARTITIONS, TRANSACTION_PARTITIONS = 7, 5
 GROUPS = [f"group-{number}" for number in range(40)]
+NAMES = st.sampled_from(["polygenelubricants", "g\N{GRINNING FACE}"]) | st.text("abc") | st.text(max_size=5)
 COMMAND = "callboard log repair {} --partitions 7 --transaction-partitions 5"
 
 
@@ -378,6 +381,22 @@ def test_find_misplaced_finds_one_name_among_many(fast: bool) -> None:
         other_name = placed[(number + 1) % 7][-1]
         misplaced = find_misplaced([*own_names, other_name], Path(), "__consumer_offsets", number, 7, fast=fast)
         assert misplaced is not None and (misplaced.name, misplaced.expected) == (other_name, (number + 1) % 7)
+
+
+@given(names=st.lists(NAMES), others=st.lists(NAMES, max_size=1), partitions=st.integers(1, 60), data=st.data())
+def test_name_hashes_with_numpy_equal_those_without(
+    names: list[str], others: list[str], partitions: int, data: st.DataObject
+) -> None:
+    pytest.importorskip("numpy")
+    from callboard.runtime.log.recovery.name_hashes import all_belong_to
+
+    number = offsets_partition(names[0], partitions) if names else 0
+    own_names = [name for name in names if offsets_partition(name, partitions) == number]
+    all_names = data.draw(st.permutations(own_names + others))
+    expected = all(offsets_partition(name, partitions) == number for name in all_names)
+    assert all_belong_to(all_names, number, partitions) == expected
+    arguments = (all_names, Path(), "__consumer_offsets", number, partitions)
+    assert find_misplaced(*arguments, fast=True) == find_misplaced(*arguments)
 
 
 def test_fitting_count_is_none_unless_unique() -> None:
