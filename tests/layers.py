@@ -23,11 +23,11 @@ ACTORS = ("actors/base", "actors")
 
 PACKAGES: dict[str, Package] = {
     # The base class of actors, and the timer. Independent of Kafka.
-    "actors/base": Package(("actors/__init__", "actors/base", "actors/engine_ports", "actors/timer")),
+    "actors/base": Package(("actors/__init__", "actors/base", "actors/engine_ports", "actors/text", "actors/timer")),
     # Errors, log lines, and printed text, in which text from clients is escaped.
-    "runtime/common": Package(("runtime/common",)),
+    "runtime/common": Package(("runtime/common",), ("actors/text.py",)),
     # The engine that runs actors. Independent of Kafka.
-    "runtime/engine": Package(("runtime/__init__", "runtime/engine"), ("actors/base", "runtime/common/printing.py")),
+    "runtime/engine": Package(("runtime/__init__", "runtime/engine"), ("actors/base",)),
     "actors": Package(("actors",), ("actors/base",)),
     "runtime/disk": Package(("runtime/disk",), ("runtime/common", "runtime/engine/clock.py")),
     "runtime/settings": Package(("runtime/settings",), ("runtime/common", "runtime/disk")),
@@ -80,14 +80,14 @@ PACKAGES: dict[str, Package] = {
     "runtime/cli": Package(
         ("runtime/cli",),
         (
-            *("actors", "runtime/client", "runtime/common", "runtime/disk", "runtime/engine", "runtime/front"),
+            *(*ACTORS, "runtime/client", "runtime/common", "runtime/disk", "runtime/engine", "runtime/front"),
             *("runtime/log", "runtime/log/compaction", "runtime/node", "runtime/settings"),
         ),
     ),
     "runtime/testing": Package(
         ("runtime/testing",),
         (
-            *(*ACTORS, "runtime/cli", "runtime/common", "runtime/disk", "runtime/embed", "runtime/engine"),
+            *(*ACTORS, "runtime/cli", "runtime/disk", "runtime/embed", "runtime/engine"),
             *("runtime/kafka", "runtime/kafka/codec", "runtime/loading", "runtime/log", "runtime/log/compaction"),
             *("runtime/member", "runtime/node", "runtime/settings"),
         ),
@@ -96,7 +96,8 @@ PACKAGES: dict[str, Package] = {
     "spark": Package(
         ("spark",),
         (
-            *("runtime/client", "runtime/common", "runtime/disk", "runtime/engine/clock.py", "runtime/log"),
+            *("actors/text.py", "runtime/client", "runtime/common", "runtime/disk", "runtime/engine/clock.py"),
+            "runtime/log",
             "runtime/log/compaction",
             # The form of commands.
             *("runtime/cli/main.py", "runtime/cli/groups/tables.py", "runtime/settings/table.py"),

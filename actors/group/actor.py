@@ -52,6 +52,7 @@ from .contexts import (
 )
 from .effects import Deadline, Effects
 from .environment import GroupEnvironment
+from .events import Reason
 from .expiry import MINUTE_MS, TombstoneBatch, find_expired
 from .failed_group import FailedGroup
 from .in_flight import Deletion, GroupSnapshot, InFlight, WaitingFetch
@@ -231,7 +232,7 @@ class GroupActor(Actor):
 
     def shut_down(self, _message: Shutdown) -> None:
         """NOT_COORDINATOR makes clients look up the coordinator again, and find it after the restart."""
-        self._close(ErrorCode.NOT_COORDINATOR)
+        self._close(ErrorCode.NOT_COORDINATOR, Reason.SERVER_STOPS)
 
     # From the timer and the writer -----------------------------------------------------------------------------------
 
@@ -296,6 +297,7 @@ class GroupActor(Actor):
             answers, effects.answers = effects.answers, []
             for reply, value in answers:
                 deliver_reply(reply, value)
+        effects.events.clear()
         self._report_state()
 
     def _schedule_alarms(self) -> None:
@@ -310,8 +312,7 @@ class GroupActor(Actor):
 
     def _report_state(self) -> None:
         """Tell the coordinator each change, so that it can list groups without asking them."""
-        group = self._group
-        listed = self._listed
+        group, listed = self._group, self._listed
         if listed is not None and listed[1:] == (group.state_name, group.protocol_type or ""):
             return
         self._listed = GroupChanged(self.group_id, group.state_name, group.protocol_type or "")
@@ -366,7 +367,7 @@ class GroupActor(Actor):
         coordinator.tell(GroupDeleted(self.group_id))
         for request, reply in deletion.waiting:
             coordinator.post(request, reply)
-        self._close(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # last: the group is deleted even if this raises
+        self._close(ErrorCode.COORDINATOR_NOT_AVAILABLE, Reason.DELETED)  # last: the group is deleted even if it raises
 
     def _begin_deletion(self, cause: DeleteGroup | ExpireOffsets | DeleteTopicOffsets) -> object:
         self._in_flight.deletion = Deletion(self._reply(), cause)
@@ -439,7 +440,7 @@ class GroupActor(Actor):
                 deliver_error(answer.reply, bug)
         self._idle.cancel(self._effects)
         try:
-            self._group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._effects)
+            self._group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE, Reason.RESTARTED, self._effects)
         except Exception:
             log.exception("group %r could not reply to all parked requests", self.group_id)
         self._effects.answers = [answer for answer in self._effects.answers if id(answer.reply) not in done]
@@ -459,15 +460,15 @@ class GroupActor(Actor):
             deletion.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self.requeue_first([waiting for waiting in deletion.waiting if id(waiting[1]) not in done])
 
-    def _close(self, error: ErrorCode) -> None:
+    def _close(self, error: ErrorCode, reason: Reason) -> None:
         """Reply to all parked requests with ``error``."""
         self._idle.cancel(self._effects)
-        self._group.close(error, self._effects)
+        self._group.close(error, reason, self._effects)
         self._apply_effects()
 
     def _reload(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
         """Restart from the durable state."""
-        self._close(error)
+        self._close(error, Reason.RESTARTED)
         self._in_flight.stale_appends = self._in_flight.appends_sent
         self._group = self._make_group()
         self.on_start()

@@ -31,6 +31,7 @@ from ..ports import GroupSettings, Random
 from ..records import GroupRecord, GroupValue
 from .contexts import AssignmentContext, ReplyContext, StaticRejoinContext
 from .effects import Deadline, Effects
+from .events import Cause, Kind, Reason, leave_cause
 from .kind import CLASSIC, GroupType
 from .members import GroupMember
 from .rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS, Rebalance
@@ -96,8 +97,9 @@ class ClassicGroup(Rebalance):
         self._store_subscriptions()
         for member in self.members:
             self._renew_session(member, effects)
+            self._note(Kind.MEMBER_ADDED, Cause(Reason.LOADED, member), effects)
         if len(self.members) > self.settings.group_max_size:
-            self._start_rebalance(effects)
+            self._start_rebalance(Cause(Reason.TOO_MANY_MEMBERS), effects)
 
     # JoinGroup -------------------------------------------------------------------------------------------------------
 
@@ -145,7 +147,7 @@ class ClassicGroup(Rebalance):
         self._forget_pending(member_id, effects)
         member = self.members.by_id.get(member_id)
         if member is not None:
-            self._remove(member, effects)
+            self._remove(member, Cause(Reason.GROUP_IS_FULL, member), effects)
 
     def _forget_pending(self, member_id: str, effects: Effects) -> None:
         deadline = self.members.pending.pop(member_id, None)
@@ -189,7 +191,9 @@ class ClassicGroup(Rebalance):
         self.members.add(member)
         self.leader_id = self.leader_id or member_id
         self._set(member.session, NEW_MEMBER_JOIN_TIMEOUT_MS, effects)
-        self._rebalance(effects)
+        cause = Cause(Reason.MEMBER_JOINED, member, request.reason)
+        self._note(Kind.MEMBER_ADDED, cause, effects)
+        self._rebalance(cause, effects)
 
     def _join_known(self, request: JoinGroup, reply: ReplyTo, effects: Effects) -> None:
         error = self._identify(request.member_id, request.group_instance_id)
@@ -200,9 +204,11 @@ class ClassicGroup(Rebalance):
         elif self._may_repeat_reply(answer, member, request):
             effects.answer(reply, self._joined(member))
         else:
+            is_changed = member.protocols != request.protocols  # an unchanged follower begins no rebalance
+            reason = Reason.SUBSCRIPTION_CHANGED if is_changed else Reason.LEADER_REJOINED
             self.members.update(member, request)
             self.members.park_join(member, reply)
-            self._rebalance(effects)
+            self._rebalance(Cause(reason, member, request.reason), effects)
 
     def _may_repeat_reply(self, answer: Action | ErrorCode, member: GroupMember, request: JoinGroup) -> bool:
         """Whether the member only missed its response, so that it gets the current generation again."""
@@ -216,7 +222,7 @@ class ClassicGroup(Rebalance):
         """A static member that restarted joins without a member id: it replaces its previous member (KIP-345)."""
         old = self.members.by_id.get(self.members.static[request.group_instance_id or ""])
         assert old is not None, "every entry of ``static`` has a member"
-        member = self._replace_member(old, self._new_member_id(request), effects)
+        member = self._replace_member(old, self._new_member_id(request), Reason.STATIC_MEMBER_REPLACED, effects)
         context = StaticRejoinContext(
             member.member_id,
             old.member_id,
@@ -234,9 +240,9 @@ class ClassicGroup(Rebalance):
         if self.state is State.STABLE and self.members.vote() == self.protocol_name:
             effects.append_record(GroupRecord(self.group_id, self._value()), context)
         else:
-            self._rebalance(effects)
+            self._rebalance(Cause(Reason.STATIC_MEMBER_REPLACED, member, request.reason), effects)
 
-    def _replace_member(self, old: GroupMember, member_id: str, effects: Effects) -> GroupMember:
+    def _replace_member(self, old: GroupMember, member_id: str, reason: Reason, effects: Effects) -> GroupMember:
         """Replace a member by a copy with another id. Parked requests of the old member get FENCED_INSTANCE_ID."""
         fenced = Joined(ErrorCode.FENCED_INSTANCE_ID, member_id=old.member_id)
         effects.answer(self.members.pop_join(old), fenced)
@@ -250,6 +256,8 @@ class ClassicGroup(Rebalance):
         self.pending_sync.discard(old.member_id)
         old.session.cancel(effects)
         self.members.add(member)
+        self._note(Kind.MEMBER_REMOVED, Cause(reason, old), effects)
+        self._note(Kind.MEMBER_ADDED, Cause(reason, member), effects)
         if was_pending_sync:
             self.pending_sync.add(member_id)
         return member
@@ -277,7 +285,7 @@ class ClassicGroup(Rebalance):
             error=error, member_id="", leader=context.old_leader_id or ""
         )
         effects.answer(self.members.pop_join(member), reply)
-        old = self._replace_member(member, context.old_member_id, effects)
+        old = self._replace_member(member, context.old_member_id, Reason.REPLACEMENT_NOT_STORED, effects)
         old.rebalance_timeout_ms = context.old_rebalance_timeout_ms
         old.session_timeout_ms = context.old_session_timeout_ms
         self.members.restore(old, context.old_protocols)
@@ -316,9 +324,6 @@ class ClassicGroup(Rebalance):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ErrorCode.NONE
 
-    def _assignment_of(self, member: GroupMember) -> Synced:
-        return Synced(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
-
     # Outcomes of appends ---------------------------------------------------------------------------------------------
 
     def appended(self, value: GroupValue, context: object, effects: Effects) -> None:
@@ -329,7 +334,7 @@ class ClassicGroup(Rebalance):
             self.replay(value)
             for member in self.members:
                 self._answer_sync(member, self._assignment_of(member), effects)
-            self._transition_to(State.STABLE)
+            self._transition_to(State.STABLE, Cause(Reason.ASSIGNMENT_STORED), effects)
 
     def append_failed(self, context: object, error: ErrorCode, effects: Effects) -> None:
         """A record of this group could not be appended: revert the decision."""
@@ -337,7 +342,7 @@ class ClassicGroup(Rebalance):
             self._revert_static_rejoin(context, error, effects)
         elif isinstance(context, AssignmentContext) and self._awaits(context):
             self._drop_assignments(error, effects)
-            self._start_rebalance(effects)
+            self._start_rebalance(Cause(Reason.ASSIGNMENT_NOT_STORED), effects)
 
     def _awaits(self, context: AssignmentContext) -> bool:
         return self.state is State.COMPLETING_REBALANCE and self.generation == context.generation
@@ -358,10 +363,11 @@ class ClassicGroup(Rebalance):
         answer = self.answers[Request.LEAVE]
         if isinstance(answer, ErrorCode):
             return Left(answer)
-        results = tuple(self._remove_leaving(leaving, effects) for leaving in request.members)
-        if any(result.error is ErrorCode.NONE for result in results) and self.state is not State.EMPTY:
-            self._rebalance(effects)
-        return Left(ErrorCode.NONE, results)
+        removals = [self._remove_leaving(leaving, effects) for leaving in request.members]
+        cause = next((cause for _, cause in removals if cause is not None), None)
+        if cause is not None and self.state is not State.EMPTY:
+            self._rebalance(cause, effects)
+        return Left(ErrorCode.NONE, tuple(result for result, _ in removals))
 
     def _leave_durably(self, request: LeaveGroup, reply: ReplyTo, effects: Effects) -> object:
         """If the group becomes empty, the reply is sent when its record is durable; otherwise at once."""
@@ -371,23 +377,26 @@ class ClassicGroup(Rebalance):
         effects.context = ReplyContext(reply, left, Left)
         return DEFERRED
 
-    def _remove_leaving(self, leaving: LeavingMember, effects: Effects) -> LeftMember:
+    def _remove_leaving(self, leaving: LeavingMember, effects: Effects) -> tuple[LeftMember, Cause | None]:
+        """The result for one member, and the cause of the following rebalance; None if nobody was removed."""
         member_id, instance_id = leaving.member_id, leaving.group_instance_id
         if not member_id and instance_id is not None:
             member_id = self.members.static.get(instance_id, "")
         if member_id in self.members.pending:
             self._forget_pending(member_id, effects)
-            return LeftMember(leaving.member_id, instance_id, ErrorCode.NONE)
+            return LeftMember(leaving.member_id, instance_id, ErrorCode.NONE), leave_cause(leaving, None)
         error = self._identify(member_id, instance_id)
         member = self.members.by_id.get(member_id)
-        if error is ErrorCode.NONE and member is not None:
-            self._remove_and_reply(member, effects)
-        return LeftMember(leaving.member_id, instance_id, error)
+        if error is not ErrorCode.NONE or member is None:
+            return LeftMember(leaving.member_id, instance_id, error), None
+        cause = leave_cause(leaving, member)
+        self._remove_and_reply(member, cause, effects)
+        return LeftMember(leaving.member_id, instance_id, ErrorCode.NONE), cause
 
-    def _remove_and_reply(self, member: GroupMember, effects: Effects) -> None:
+    def _remove_and_reply(self, member: GroupMember, cause: Cause, effects: Effects) -> None:
         effects.answer(self.members.pop_join(member), Joined(ErrorCode.UNKNOWN_MEMBER_ID))
         effects.answer(member.syncing, Synced(ErrorCode.UNKNOWN_MEMBER_ID))
-        self._remove(member, effects)
+        self._remove(member, cause, effects)
 
     def commit_error(self, request: OffsetCommit, effects: Effects) -> ErrorCode:
         """The error code for a commit. A simple consumer (without a generation) may commit while the group is empty."""
@@ -471,17 +480,13 @@ class ClassicGroup(Rebalance):
         member = self.members.by_id.get(member_id)
         if member is None or (not member.is_new and (member.joining or member.syncing)):
             return
-        self._remove_and_reply(member, effects)
+        cause = Cause(Reason.SESSION_EXPIRED, member)
+        self._remove_and_reply(member, cause, effects)
         effects.counters.expired_sessions += 1
         if self.state is State.PREPARING_REBALANCE:
             self._complete_join_if_all_joined_early(effects)
         else:
-            self._rebalance(effects)
-
-    def _complete_join_if_all_joined_early(self, effects: Effects) -> None:
-        """After an expiry Kafka only checks whether all have joined. This may end the initial delay."""
-        if self.state is State.PREPARING_REBALANCE and self.members.all_joined():
-            self._complete_join(effects)
+            self._rebalance(cause, effects)
 
 
 def _differ(requested: str | None, current: str | None) -> bool:

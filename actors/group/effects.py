@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ..engine_ports import ReplyTo
 from ..records import Record
+from .events import GroupEvent
 
 
 class ExpiredCounts(NamedTuple):
@@ -44,7 +45,7 @@ class Answer(NamedTuple):
 class Effects:
     """Filled by one decision. ``records`` are appended together; ``context`` is returned with their outcome."""
 
-    __slots__ = ("alarms", "answers", "context", "counters", "records")
+    __slots__ = ("alarms", "answers", "context", "counters", "events", "records")
 
     def __init__(self, counters: GroupCounters | None = None) -> None:
         self.counters = counters or GroupCounters()
@@ -52,6 +53,7 @@ class Effects:
         self.context: Any = None
         self.answers: list[Answer] = []
         self.alarms: dict[Hashable, int | None] = {}
+        self.events: list[GroupEvent] = []
 
     def answer(self, reply: ReplyTo | None, value: Any) -> None:
         """Reply to a parked request. Does nothing if ``reply`` is None: there is no parked request."""

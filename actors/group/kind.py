@@ -15,6 +15,7 @@ from ..errors import ErrorCode
 from ..messages import Described
 from ..records import GroupValue, Record
 from .effects import Effects
+from .events import Reason
 
 GroupType = NewType("GroupType", str)
 """The name of a kind of group in ListGroups."""
@@ -92,5 +93,5 @@ class Group(Protocol):
 
     def describe(self) -> Described: ...
 
-    def close(self, error: ErrorCode, effects: Effects) -> None:
+    def close(self, error: ErrorCode, reason: Reason, effects: Effects) -> None:
         """Reply to all parked requests with ``error``, cancel all deadlines, and enter Dead."""

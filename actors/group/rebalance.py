@@ -14,6 +14,7 @@ from ..messages import Described, Joined, JoinGroup, Synced
 from ..ports import GroupSettings
 from ..records import GroupRecord, GroupValue
 from .effects import Deadline, Effects
+from .events import Cause, Kind, Reason, event_of
 from .kind import OffsetExpiry
 from .members import GroupMember, Members
 from .states import ALLOWED_PREVIOUS_STATES, ANSWERS, Action, Request, State
@@ -79,7 +80,7 @@ class Rebalance:
 
     # From state to state ---------------------------------------------------------------------------------------------
 
-    def _transition_to(self, state: State) -> None:
+    def _transition_to(self, state: State, cause: Cause, effects: Effects) -> None:
         if self.state not in ALLOWED_PREVIOUS_STATES[state]:
             came_from = sorted(s.value for s in ALLOWED_PREVIOUS_STATES[state])
             raise IllegalTransition(
@@ -88,39 +89,46 @@ class Rebalance:
         self.previous_state = self.state
         self._set_state(state)
         self.state_timestamp_ms = self.clock.wall_ms()
+        self._note(Kind.STATE_CHANGED, cause, effects)
 
     def _set_state(self, state: State) -> None:
         self.state = state
         self.answers = ANSWERS[state]
 
-    def _rebalance(self, effects: Effects) -> None:
+    def _note(self, kind: Kind, cause: Cause, effects: Effects) -> None:
+        clock = self.clock
+        wall_ms, monotonic_ms = clock.wall_ms(), clock.monotonic_ms()
+        event = event_of(kind, cause, self.state, self.generation, wall_ms=wall_ms, monotonic_ms=monotonic_ms)
+        effects.events.append(event)
+
+    def _rebalance(self, cause: Cause, effects: Effects) -> None:
         """Handle a change of the members: begin the join phase, or check whether the current one is complete."""
         if self.state is State.PREPARING_REBALANCE:
             self._complete_join_if_all_joined(effects)
             self._schedule_retry(effects)
         else:
-            self._start_rebalance(effects)
+            self._start_rebalance(cause, effects)
 
-    def _start_rebalance(self, effects: Effects) -> None:
+    def _start_rebalance(self, cause: Cause, effects: Effects) -> None:
         if self.state is State.COMPLETING_REBALANCE:
             self._drop_assignments(ErrorCode.REBALANCE_IN_PROGRESS, effects)
         self.pending_sync.clear()
         self.sync_deadline.cancel(effects)
         if self.state is State.EMPTY:
-            self._start_initial_delay(effects)
+            self._start_initial_delay(cause, effects)
             return
-        self._transition_to(State.PREPARING_REBALANCE)
+        self._transition_to(State.PREPARING_REBALANCE, cause, effects)
         if self.members.all_joined():
-            self._complete_join(effects)
+            self._complete_join(Reason.ALL_JOINED, effects)
         else:
             self._set(self.join_deadline, self.members.max_rebalance_timeout_ms(), effects)
 
-    def _start_initial_delay(self, effects: Effects) -> None:
+    def _start_initial_delay(self, cause: Cause, effects: Effects) -> None:
         """Delay the first generation, so that members that start together are in the same one."""
         self._initial_delay_ms = self.settings.group_initial_rebalance_delay_ms
         self._initial_remaining_ms = max(self.members.max_rebalance_timeout_ms() - self._initial_delay_ms, 0)
         self._set(self.join_deadline, self._initial_delay_ms, effects)
-        self._transition_to(State.PREPARING_REBALANCE)
+        self._transition_to(State.PREPARING_REBALANCE, cause, effects)
 
     def _in_initial_delay(self) -> bool:
         return self.state is State.PREPARING_REBALANCE and self.previous_state is State.EMPTY
@@ -129,8 +137,9 @@ class Rebalance:
         """End the join phase. The initial delay is extended while new members keep joining."""
         if self.state is not State.PREPARING_REBALANCE:
             return
-        if not (self._in_initial_delay() and self._new_member_added and self._initial_remaining_ms):
-            self._complete_join(effects)
+        is_initial = self._in_initial_delay()
+        if not (is_initial and self._new_member_added and self._initial_remaining_ms):
+            self._complete_join(Reason.INITIAL_DELAY_ENDED if is_initial else Reason.REBALANCE_TIMEOUT, effects)
             return
         self._new_member_added = False
         used_ms = self._initial_delay_ms
@@ -140,7 +149,12 @@ class Rebalance:
 
     def _complete_join_if_all_joined(self, effects: Effects) -> None:
         if self.state is State.PREPARING_REBALANCE and not self._in_initial_delay() and self.members.all_joined():
-            self._complete_join(effects)
+            self._complete_join(Reason.ALL_JOINED, effects)
+
+    def _complete_join_if_all_joined_early(self, effects: Effects) -> None:
+        """After an expiry Kafka only checks whether all have joined. This may end the initial delay."""
+        if self.state is State.PREPARING_REBALANCE and self.members.all_joined():
+            self._complete_join(Reason.ALL_JOINED, effects)
 
     def _schedule_retry(self, effects: Effects) -> None:
         """After the first member has rejoined, check again as soon as Kafka would."""
@@ -152,20 +166,20 @@ class Rebalance:
         self._retry_ms = max(timeout_ms, 0) if timeout_ms < NO_REJOIN_WAIT_MS else None
         self._set(self.join_deadline, max(timeout_ms, NO_REJOIN_WAIT_MS), effects)
 
-    def _complete_join(self, effects: Effects) -> None:
-        """End the join phase: the members that joined form the next generation."""
+    def _complete_join(self, reason: Reason, effects: Effects) -> None:
+        """End the join phase: the members that joined form the next generation. ``reason``: why it ends now."""
         self.join_deadline.cancel(effects)
         self._new_member_added = False
         self._retry_ms = None
         for member in [m for m in self.members if m.joining is None and m.group_instance_id is None]:
-            self._remove(member, effects)
+            self._remove(member, Cause(Reason.DID_NOT_REJOIN, member), effects)
         if not self._elect_leader():
             self._wait_for_any_member(effects)
             return
         self.generation += 1
         self.pending_sync.clear()
         if len(self.members):
-            self._begin_generation(effects)
+            self._begin_generation(reason, effects)
         else:
             self._become_empty(effects)
 
@@ -181,13 +195,13 @@ class Rebalance:
 
     def _become_empty(self, effects: Effects) -> None:
         self.protocol_name = None
-        self._transition_to(State.EMPTY)
+        self._transition_to(State.EMPTY, Cause(Reason.NO_MEMBERS), effects)
         self._store_subscriptions()
         effects.append_record(GroupRecord(self.group_id, self._value(())))
 
-    def _begin_generation(self, effects: Effects) -> None:
+    def _begin_generation(self, reason: Reason, effects: Effects) -> None:
         self.protocol_name = self.members.vote()
-        self._transition_to(State.COMPLETING_REBALANCE)
+        self._transition_to(State.COMPLETING_REBALANCE, Cause(reason), effects)
         effects.counters.rebalances += 1
         self._store_subscriptions()
         for member in self.members:
@@ -214,14 +228,16 @@ class Rebalance:
         """Remove members that have not sent SyncGroup, static ones too (KAFKA-12890)."""
         if self.state not in (State.COMPLETING_REBALANCE, State.STABLE) or not self.pending_sync:
             return
+        cause = Cause(Reason.SYNC_TIMEOUT)
         for member_id in list(self.pending_sync):
             member = self.members.by_id.get(member_id)
             if member is not None:
                 effects.answer(
                     self.members.pop_join(member), Joined(ErrorCode.UNKNOWN_MEMBER_ID)
                 )  # parked by a static member
-                self._remove(member, effects)
-        self._start_rebalance(effects)
+                cause = Cause(Reason.SYNC_TIMEOUT, member)
+                self._remove(member, cause, effects)
+        self._start_rebalance(cause, effects)
 
     # Subscriptions ---------------------------------------------------------------------------------------------------
 
@@ -255,9 +271,10 @@ class Rebalance:
 
     # Members and assignments -----------------------------------------------------------------------------------------
 
-    def _remove(self, member: GroupMember, effects: Effects) -> None:
+    def _remove(self, member: GroupMember, cause: Cause, effects: Effects) -> None:
         member.session.cancel(effects)
         self.members.remove(member)
+        self._note(Kind.MEMBER_REMOVED, cause, effects)
         self.pending_sync.discard(member.member_id)
         if member.member_id == self.leader_id:
             new_leader = next(iter(self.members), None)
@@ -275,6 +292,9 @@ class Rebalance:
         effects.answer(member.syncing, answer)
         member.syncing = None
         self._renew_session(member, effects)
+
+    def _assignment_of(self, member: GroupMember) -> Synced:
+        return Synced(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
     def creation_record(self, request: object) -> GroupRecord | None:
         """The record of a group without a generation, as in Kafka: members may still be joining."""
@@ -313,7 +333,7 @@ class Rebalance:
 
     # Closing and description -----------------------------------------------------------------------------------------
 
-    def close(self, error: ErrorCode, effects: Effects) -> None:
+    def close(self, error: ErrorCode, reason: Reason, effects: Effects) -> None:
         """Reply to all parked requests with ``error``, and enter Dead."""
         for member in self.members:
             effects.answer(self.members.pop_join(member), Joined(error, member_id=member.member_id))
@@ -323,7 +343,7 @@ class Rebalance:
         for deadline in (*sessions, *self.members.pending.values(), self.join_deadline, self.sync_deadline):
             deadline.cancel(effects)
         self.members = Members()  # so that no session is renewed
-        self._transition_to(State.DEAD)
+        self._transition_to(State.DEAD, Cause(reason), effects)
 
     @property
     def may_be_passivated(self) -> bool:

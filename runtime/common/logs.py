@@ -17,7 +17,8 @@ from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
-from .printing import printable, printable_lines
+from ...actors.text import printable
+from .printing import printable_lines
 
 if TYPE_CHECKING:
     from structlog.typing import Processor

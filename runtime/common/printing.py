@@ -11,19 +11,10 @@ import json
 import sys
 from typing import Any, TextIO
 
+from ...actors.text import printable
+
 _FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")  # also the wide ones: OWASP, CSV Injection
 _SKIPPED_BEFORE_FORMULA = frozenset("\t\r\n\0'")
-
-
-def printable(text: str) -> str:
-    """Escape a text for one line of a terminal: a line end becomes ``\\n``.
-
-    Escapes all characters of Unicode's categories Other and Separator except the space: C0 and C1 controls, DEL, format
-    characters such as those of bidirectional text, lone surrogates.
-    """
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def printable_lines(text: str) -> str:

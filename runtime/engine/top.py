@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..common.printing import printable
+from ...actors.text import printable
 
 if TYPE_CHECKING:
     from .stats import Stats

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from ...actors.text import printable
 from ...runtime.cli.groups.tables import Table, format_number
-from ...runtime.common.printing import printable
 
 CSS = """
 :root { color-scheme: light; }

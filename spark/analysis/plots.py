@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from ...actors.text import printable
 from ...runtime.common.errors import StartError
-from ...runtime.common.printing import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

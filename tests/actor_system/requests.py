@@ -37,6 +37,7 @@ def join(
     protocol_type: str = "consumer",
     protocols: Sequence[Protocol] = offers("range"),
     version: int = 3,
+    reason: str | None = None,
 ) -> JoinGroup:
     """Version 3 by default: the last with which one request is enough to become a member."""
     return JoinGroup(
@@ -51,6 +52,7 @@ def join(
         protocols=tuple(protocols),
         needs_member_id=version >= 4,
         can_skip_assignment=version >= 9,
+        reason=reason,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.effects import Effects
+from callboard.actors.group.events import GroupEvent, Reason
 from callboard.actors.group.states import State
 from callboard.actors.messages import Joined, LeavingMember, Left
 from callboard.actors.records import GroupRecord, GroupValue
@@ -39,6 +40,7 @@ class SimulatedGroup:
         self.alarms: dict[Hashable, int] = {}
         self.pending_appends: deque[PendingAppend] = deque()
         self.durable: list[GroupValue] = []
+        self.events: list[GroupEvent] = []
         self.group = self.new_group()
 
     def new_group(self) -> ClassicGroup:
@@ -78,9 +80,9 @@ class SimulatedGroup:
         self._apply(effects)
         return error
 
-    def close(self, error: ErrorCode) -> None:
+    def close(self, error: ErrorCode, reason: Reason = Reason.SERVER_STOPS) -> None:
         effects = Effects()
-        self.group.close(error, effects)
+        self.group.close(error, reason, effects)
         self._apply(effects)
 
     def load(self, value: GroupValue) -> None:
@@ -175,6 +177,7 @@ class SimulatedGroup:
         return self.group.generation
 
     def _apply(self, effects: Effects) -> None:
+        self.events += effects.events
         for name, due_ms in effects.alarms.items():
             if due_ms is None:
                 self.alarms.pop(name, None)

@@ -29,6 +29,7 @@ from callboard.actors.records import (
     TransactionValue,
     UnknownRecord,
 )
+from callboard.actors.text import printable
 from callboard.runtime.cli import main as cli
 from callboard.runtime.common import printing
 from callboard.runtime.log.folder import DataFolder
@@ -280,8 +281,8 @@ def test_timeline_escapes_names() -> None:
 
 
 def test_printable_escapes_lone_surrogates_and_leaves_text_alone() -> None:
-    assert printing.printable("\udc9b \ud800") == r"\udc9b \ud800"
-    assert printing.printable(r"Grüße, 世界 \n 🎉") == r"Grüße, 世界 \n 🎉"
+    assert printable("\udc9b \ud800") == r"\udc9b \ud800"
+    assert printable(r"Grüße, 世界 \n 🎉") == r"Grüße, 世界 \n 🎉"
     assert printing.printable_lines("a\nb\x1b") == "a\nb\\x1b"
 
 

@@ -12,6 +12,8 @@ from actor_system.simulated_group import SimulatedGroup
 
 from callboard.actors.coordinator.actor import REQUESTS
 from callboard.actors.errors import ErrorCode, IllegalTransition
+from callboard.actors.group.effects import Effects
+from callboard.actors.group.events import Cause, Reason
 from callboard.actors.group.states import (
     ABSENT,
     ALLOWED_PREVIOUS_STATES,
@@ -90,7 +92,7 @@ def test_transition_that_is_not_allowed_raises(previous: State, next_state: Stat
     before_ms = simulated_group.group.state_timestamp_ms
     simulated_group.advance(1)
     if previous in ALLOWED_PREVIOUS_STATES[next_state]:
-        simulated_group.group._transition_to(next_state)
+        simulated_group.group._transition_to(next_state, Cause(Reason.DELETED), Effects())
         assert (simulated_group.state(), simulated_group.group.previous_state) == (next_state, previous)
         assert simulated_group.group.state_timestamp_ms == simulated_group.clock.wall_ms()
         assert simulated_group.group.answers is ANSWERS[next_state]
@@ -98,7 +100,7 @@ def test_transition_that_is_not_allowed_raises(previous: State, next_state: Stat
         with pytest.raises(
             IllegalTransition, match=rf"'company': {next_state.value} is entered from .* was {previous.value}"
         ):
-            simulated_group.group._transition_to(next_state)
+            simulated_group.group._transition_to(next_state, Cause(Reason.DELETED), Effects())
         assert simulated_group.state() is previous
         assert simulated_group.group.state_timestamp_ms == before_ms
 

@@ -18,6 +18,7 @@ from callboard.actors.group.actor import GroupActor
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.contexts import CommitContext
 from callboard.actors.group.effects import Deadline, Effects
+from callboard.actors.group.events import Reason
 from callboard.actors.group.members import GroupMember, Members
 from callboard.actors.group.offsets import GroupData, Offsets
 from callboard.actors.messages import Heartbeat, LeaveGroup, LeavingMember, Left, LeftMember
@@ -205,10 +206,10 @@ def a_generation_is_used_twice(patch: pytest.MonkeyPatch) -> None:
     """A rebalance directly after another one does not increment the generation."""
     begin = ClassicGroup._begin_generation
 
-    def begin_the_same(self: ClassicGroup, effects: Effects) -> None:
+    def begin_the_same(self: ClassicGroup, reason: Reason, effects: Effects) -> None:
         if self.generation > 1:
             self.generation -= 1
-        begin(self, effects)
+        begin(self, reason, effects)
 
     patch.setattr(ClassicGroup, "_begin_generation", begin_the_same)
 
@@ -244,8 +245,8 @@ def a_parked_join_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """One of two waiting members never gets an answer."""
     begin = ClassicGroup._begin_generation
 
-    def begin_without_one(self: ClassicGroup, effects: Effects) -> None:
-        begin(self, effects)
+    def begin_without_one(self: ClassicGroup, reason: Reason, effects: Effects) -> None:
+        begin(self, reason, effects)
         if len(effects.answers) > 1:
             effects.answers.pop()
 

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from ...common.printing import print_line, printable
+from ....actors.text import printable
+from ...common.printing import print_line
 
 Cell = str | int | None
 

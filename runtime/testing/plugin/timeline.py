@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ...common.printing import printable
+from ....actors.text import printable
 from ...embed.admin import ORIGIN
 from .facts import RequestFacts
 
