@@ -102,11 +102,10 @@ class NodeHarness:
         self.port = 0
 
     async def start(self) -> None:
-        self.node = Node(self._settings, self._options)
         listener = socket.create_server(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
         try:
-            await self.node.start(listener)
+            self.node = await Node.open(self._settings, self._options, listening_socket=listener)
         except BaseException:
             listener.close()
             raise

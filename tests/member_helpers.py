@@ -269,9 +269,7 @@ async def start_node(settings: Settings, **changes: Any) -> Node:
     environment = in_memory()
     if isinstance(loop, VirtualLoop):
         environment = replace(environment, clock=LoopClock(loop), log_clock=loop.time)
-    node = Node(settings, Options(data=MEMORY), replace(environment, **changes))
-    await node.start()
-    return node
+    return await Node.open(settings, Options(data=MEMORY), replace(environment, **changes))
 
 
 async def restart_node(connector: LocalConnector) -> None:
@@ -287,7 +285,7 @@ async def restart_node(connector: LocalConnector) -> None:
 
 async def group_state(connector: LocalConnector) -> str:
     assert connector.node is not None
-    described = await connector.node.ask(DescribeGroup(GROUP), Origin("test", "/127.0.0.1", 0))
+    described = await connector.node.local.ask(DescribeGroup(GROUP), Origin("test", "/127.0.0.1", 0))
     assert described.error is ErrorCode.NONE
     return str(described.state)
 

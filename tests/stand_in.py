@@ -12,7 +12,8 @@ import os
 import socket
 import sys
 import types
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Self
 
 from callboard.runtime.cli.main import main
 from callboard.runtime.common.errors import StartError
@@ -32,10 +33,18 @@ class Node:
 
     log_failure = "Input/output error" if BEHAVIOUR == "fails" else ""
 
-    def __init__(self, settings: Settings, options: Options) -> None:
+    @classmethod
+    async def open(
+        cls,
+        settings: Settings,
+        options: Options,
+        _environment: None,
+        _listening_socket: socket.socket,
+        *,
+        on_folder_lost: Callable[[], None],
+    ) -> Self:
+        del on_folder_lost
         print(f"made with group_max_size={settings.group_max_size} sync={options.sync}", flush=True)
-
-    async def start(self, listening_socket: socket.socket) -> None:
         if BEHAVIOUR == "refuses":
             raise StartError("the folder belongs to somebody else: choose another with --data")
         if BEHAVIOUR == "speaks":
@@ -43,6 +52,7 @@ class Node:
         kio("static.primitive")  # this part of kio tries to import hypothesis
         loaded = [name for name in ("hypothesis", "pydantic", "rich") if sys.modules.get(name) is not None]
         print(f"started, of the slow libraries loaded: {loaded}", flush=True)
+        return cls()
 
     async def wait_until_loaded(self) -> Loaded:
         return Loaded(0, 0.0)

@@ -149,36 +149,47 @@ def run_node(
 
     from ..node.node import Node
 
-    node = Node(settings, options)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve_until_signal(node, options, listening_socket, watch_socket))
-    if node.log_failure:
-        print_error(f"stopped, after its log had failed: {node.log_failure}", flush=True)
+        log_failure = runner.run(serve_until_signal(Node, settings, options, listening_socket, watch_socket))
+    if log_failure:
+        print_error(f"stopped, after its log had failed: {log_failure}", flush=True)
         raise typer.Exit(FAILED_EXIT_CODE)
 
 
-async def serve_until_signal(
-    node: Node, options: Options, listening_socket: socket.socket, watch_socket: socket.socket | None
-) -> None:
-    """Start, print the ready line, wait for a signal, stop. A signal during the start takes effect after it.
+class Serving:
+    """``node``: the node that serves; None while it is being opened."""
 
-    The server also stops when another process takes its data folder.
+    def __init__(self) -> None:
+        self.node: Node | None = None
+
+
+async def serve_until_signal(
+    node_class: type[Node],
+    settings: Settings,
+    options: Options,
+    listening_socket: socket.socket,
+    watch_socket: socket.socket | None,
+) -> str:
+    """Start, print the ready line, wait for a signal, stop. Returns why the log has failed; "" if it has not.
+
+    A signal during the start takes effect after it. The server also stops when another process takes its data folder.
     """
-    stopping = asyncio.Event()
+    stopping, serving = asyncio.Event(), Serving()
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number, stopping)
-    loop.add_signal_handler(STATS_SIGNAL, show_stats, node)
-    node.on_folder_lost = stopping.set
-    with serving_health(node, watch_socket, loop):
+    loop.add_signal_handler(STATS_SIGNAL, show_stats, serving)
+    with serving_health(serving, watch_socket, loop):
+        node = await node_class.open(settings, options, None, listening_socket, on_folder_lost=stopping.set)
+        serving.node = node
         await serve_until_stopped(node, options, listening_socket, stopping)
+        return node.log_failure
 
 
 async def serve_until_stopped(
     node: Node, options: Options, listening_socket: socket.socket, stopping: asyncio.Event
 ) -> None:
     host, port = listening_socket.getsockname()[:2]
-    await node.start(listening_socket)
     # Loaded objects stay, so the garbage collector need not scan them again. Nearly everything else is freed by
     # reference counts, so collections may be rare: at the default of 700 they take a twelfth of a heartbeat's time.
     gc.freeze()
@@ -191,15 +202,17 @@ async def serve_until_stopped(
 
 
 @contextmanager
-def serving_health(node: Node, watch_socket: socket.socket | None, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Serve health and metrics from before the start of the node until after its end."""
+def serving_health(
+    serving: Serving, watch_socket: socket.socket | None, loop: asyncio.AbstractEventLoop
+) -> Iterator[None]:
+    """Serve health and metrics from before the node is opened until after its end."""
     if watch_socket is None:
         yield
         return
     from ..node.health import HealthServer
     from ..node.metrics import pages  # imports prometheus_client, which is not needed without --metrics
 
-    server = HealthServer(watch_socket, pages(node), loop)
+    server = HealthServer(watch_socket, pages(lambda: serving.node), loop)
     server.start()
     try:
         yield
@@ -229,12 +242,12 @@ def on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
     stopping.set()
 
 
-def show_stats(node: Node) -> None:
+def show_stats(serving: Serving) -> None:
     """Print a table of actor statistics on standard error, on ``kill -USR1``."""
     from ..engine.top import print_stats  # imports rich, which is needed only here
 
-    if hasattr(node, "system"):  # not before it has started
-        print_stats(node.system, sys.stderr)
+    if serving.node is not None:
+        print_stats(serving.node.actors.system, sys.stderr)
 
 
 def main(argv: Sequence[str]) -> int:

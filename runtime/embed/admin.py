@@ -286,7 +286,7 @@ class Admin:
         return node
 
     async def _ask(self, message: GroupRequest) -> Any:
-        return await (await self._loaded()).ask(message, ORIGIN)
+        return await (await self._loaded()).local.ask(message, ORIGIN)
 
     async def _list(
         self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()

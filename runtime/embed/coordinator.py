@@ -177,20 +177,25 @@ class Coordinator(AsyncCoordinator):
         await self._start_node()
 
     async def _start_node(self) -> None:
+        from ..node.descriptors import ExclusiveDescriptors
         from ..node.node import Node
 
-        listening = self._listen()
-        node = Node(self._settings, self._options, self._environment)
-        node.interceptor = self._interceptor
-        close_in_forked_children(node)
+        listening, descriptors = self._listen(), ExclusiveDescriptors()
+        close_in_forked_children(descriptors)
         try:
-            await node.start(listening)
+            self._node = await Node.open(
+                self._settings,
+                self._options,
+                self._environment,
+                listening,
+                interceptor=self._interceptor,
+                descriptors=descriptors,
+            )
         except BaseException:
             if listening is not None:
                 listening.close()
             raise
-        self._node = node
-        self._connect_members_to(node)
+        self._connect_members_to(self._node)
 
     def _listen(self) -> socket | None:
         if not self._is_listening:
@@ -222,7 +227,7 @@ class Coordinator(AsyncCoordinator):
     def interceptor(self, interceptor: Interceptor | None) -> None:
         self._interceptor = interceptor
         if self._node is not None:
-            self._node.interceptor = interceptor
+            self._node.services.interceptor = interceptor
 
     @property
     def bootstrap(self) -> str:
@@ -234,7 +239,8 @@ class Coordinator(AsyncCoordinator):
     def _address(self) -> Address:
         if self._node is None:
             raise RuntimeError(self._not_running_message())
-        return Address(self._node.advertised_host, self._node.advertised_port)
+        services = self._node.services
+        return Address(services.advertised_host, services.advertised_port)
 
     async def loaded(self) -> None:
         """Wait until the log is loaded. Groups that are loaded are served meanwhile."""

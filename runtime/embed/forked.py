@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 if TYPE_CHECKING:
-    from ..node.node import Node
+    from ..node.descriptors import ExclusiveDescriptors
 
-_nodes: WeakSet[Node] = WeakSet()
+_of_nodes: WeakSet[ExclusiveDescriptors] = WeakSet()
 
 
-def close_in_forked_children(node: Node) -> None:
-    """Children that are forked from now on do not keep the files of this node open."""
-    _nodes.add(node)
+def close_in_forked_children(descriptors: ExclusiveDescriptors) -> None:
+    """Children that are forked from now on do not keep these files of a node open."""
+    _of_nodes.add(descriptors)
 
 
 def _close_inherited_files() -> None:
     """Runs in the child. Replaces the files by /dev/null: copied objects still use the descriptor numbers."""
-    if not _nodes:
+    if not _of_nodes:
         return
     null_fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for node in _nodes:
-        for fd in node.exclusive_fds():
+    for descriptors in _of_nodes:
+        for fd in descriptors.all():
             os.dup2(null_fd, fd, inheritable=False)
     os.close(null_fd)
-    _nodes.clear()
+    _of_nodes.clear()
 
 
 if hasattr(os, "register_at_fork"):

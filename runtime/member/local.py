@@ -13,6 +13,7 @@ from ...actors.messages import GroupRequest, JoinGroup
 from ..disk.group_commit import outcome_of
 from ..engine.reply import Reply
 from ..kafka.services import Origin
+from ..node.local_requests import LocalRequests
 from ..node.node import Node
 from .channel import ChannelLost
 
@@ -32,7 +33,7 @@ class LocalConnector:
         self._ids = itertools.count()
 
     async def open(self, client_id: str) -> LocalChannel:
-        return LocalChannel(self._running_node(), Origin(client_id, CLIENT_HOST, next(self._ids)))
+        return LocalChannel(self._running_node().local, Origin(client_id, CLIENT_HOST, next(self._ids)))
 
     async def ensure_topics(self, partitions: Mapping[str, int]) -> None:
         topics = self._running_node().topics
@@ -67,15 +68,15 @@ class LocalConnector:
 class LocalChannel:
     """Puts requests into the group's mailbox, in order."""
 
-    __slots__ = ("_is_closed", "_loop", "_node", "_origin", "_pending")
+    __slots__ = ("_is_closed", "_loop", "_origin", "_pending", "_requests")
 
-    def __init__(self, node: Node, origin: Origin) -> None:
-        self._node = node
+    def __init__(self, requests: LocalRequests, origin: Origin) -> None:
+        self._requests = requests
         self._origin = origin
         self._loop = asyncio.get_running_loop()
         self._pending: dict[asyncio.Future[Any], _ReplySlot] = {}
         self._is_closed = False
-        node.channels[self] = None
+        requests.channels[self] = None
 
     def ask(self, message: GroupRequest) -> asyncio.Future[Any]:
         if self._is_closed:
@@ -84,18 +85,18 @@ class LocalChannel:
             message = message._replace(client_host=self._origin.client_host)
         answer: asyncio.Future[Any] = self._loop.create_future()
         slot = _ReplySlot(answer, self._pending)
-        node = self._node
-        if node.interceptor is None:
-            node.post(message, slot)
+        requests = self._requests
+        if requests.interceptor is None:
+            requests.post(message, slot)
         else:
-            node.ask(message, self._origin).on_done(slot.set_from_reply)
+            requests.ask(message, self._origin).on_done(slot.set_from_reply)
         return answer
 
     def close(self) -> None:
         self._is_closed = True
-        self._node.channels.pop(self, None)
-        if self._node.interceptor is not None:
-            self._node.interceptor.disconnected(self._origin)
+        self._requests.channels.pop(self, None)
+        if self._requests.interceptor is not None:
+            self._requests.interceptor.disconnected(self._origin)
         for slot in tuple(self._pending.values()):
             slot.fail(ChannelLost("the channel was closed"))
 

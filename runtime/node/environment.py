@@ -6,12 +6,13 @@ environment and its event loop.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ...actors.engine_ports import Clock
 from ...actors.ports import Random
@@ -26,12 +27,6 @@ if TYPE_CHECKING:
 
 MEMORY = Path("/memory")
 """The data folder of a node whose disk is in memory."""
-
-
-class LocalChannel(Protocol):
-    """The channel of a member in this process. The node closes it when it stops."""
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -55,6 +50,18 @@ class Environment:
     load: Callable[[Sequence[LoadJob], PieceHandler], Awaitable[None]] | None = None
     checkpoint_bytes: int = 64 * 1024 * 1024
     checkpoint_interval_ms: int = 60_000
+
+    @property
+    def may_use_subprocesses(self) -> bool:
+        """Whether subprocesses are allowed, and can open the files."""
+        return self.allows_workers and self.disk.is_real
+
+    async def run_blocking(self, call: Callable[[], object]) -> None:
+        """Run a blocking call in another thread if that is allowed."""
+        if self.allows_workers:
+            await asyncio.to_thread(call)
+        else:
+            call()
 
 
 def in_memory(disk: Disk | None = None) -> Environment:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
@@ -58,13 +58,18 @@ class NodeSample(NamedTuple):
     compactions: int
 
 
-def pages(node: Node) -> Pages:
-    return Pages(partial(metrics, node), partial(not_ready, node))
+NodeSource = Callable[[], "Node | None"]
+"""Returns the node; None while it is being opened."""
 
 
-def not_ready(node: Node) -> str | None:
+def pages(source: NodeSource) -> Pages:
+    return Pages(partial(metrics, source), partial(not_ready, source))
+
+
+def not_ready(source: NodeSource) -> str | None:
     """Why the node does not serve clients; None if it does."""
-    if node.offsets_log is None or not hasattr(node, "transactions"):
+    node = source()
+    if node is None:
         return "the log is being opened"
     if node.is_loading:
         return f"{len(node.groups.availability.loading)} partitions of the log are being read"
@@ -72,10 +77,10 @@ def not_ready(node: Node) -> str | None:
     return f"commits are refused, the log has failed: {failure}" if failure else None
 
 
-async def metrics(node: Node) -> bytes:
+async def metrics(source: NodeSource) -> bytes:
     """The page. The slow parts (all actors, the log's folders) are read in a thread."""
-    registry = CollectorRegistry()
-    if node.offsets_log is not None and hasattr(node, "transactions"):  # else it is still starting
+    registry, node = CollectorRegistry(), source()
+    if node is not None:
         stats, sizes = await asyncio.to_thread(_sample_in_thread, node)
         registry.register(_Collector(_sample(node, stats, sizes)))
     ProcessCollector(registry=registry)  # memory, CPU, files and start of the process, under their usual names
@@ -91,19 +96,18 @@ class Sizes(NamedTuple):
 
 def _sample_in_thread(node: Node) -> tuple[Stats, Sizes]:
     clean = dirty = 0
-    disk, data = Disk(), node.options.data
+    disk, data = Disk(), node.services.options.data
     for name in disk.names(data):
         if PARTITION_FOLDER.fullmatch(name):
             with suppress(OSError, StartError):  # a file was compacted meanwhile; damage is reported elsewhere
                 manifest, files = log_files(disk, data / name)
                 clean += sum(segment.size for segment in manifest.segments)
                 dirty += sum(file_size(disk, file.path) for file in files if not file.is_compacted)
-    return node.system.stats(), Sizes(clean + dirty, dirty)
+    return node.actors.system.stats(), Sizes(clean + dirty, dirty)
 
 
 def _sample(node: Node, stats: Stats, sizes: Sizes) -> NodeSample:
     groups, counters = node.groups, node.groups.counters
-    assert node.offsets_log is not None
     states = Counter(listed.state for listed in groups.listed.values())
     states[PASSIVATED_NAME] += len(groups.passivated)
     return NodeSample(
@@ -114,7 +118,7 @@ def _sample(node: Node, stats: Stats, sizes: Sizes) -> NodeSample:
         counters.expired_sessions,
         counters.expired.offsets,
         len(node.connections),
-        len(node.transaction_table),
+        len(node.actors.transaction_table),
         len(groups.availability.loading),
         len(groups.availability.failed),
         len(groups.availability.quarantined),

@@ -22,6 +22,7 @@ from callboard.runtime.disk.file_work import InlineFileWork
 from callboard.runtime.engine.alarm import Alarm
 from callboard.runtime.engine.dispatcher import LoopDispatcher
 from callboard.runtime.kafka.connection import Connection
+from callboard.runtime.node.environment import Environment
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
 
@@ -155,11 +156,11 @@ def topic_id(node: Node, name: str) -> UUID:
 async def open_server(folder: Path, settings: Mapping[str, Any]) -> AsyncIterator[CallboardServer]:
     """Start a node with the topics of scripts; stop it at the end."""
     time = ScriptTime()
-    node = Node(Settings(**settings), Options(data=folder, sync="none", topics=tuple(TOPICS.items())))
-    node.clock = time
+    options = Options(data=folder, sync="none", topics=tuple(TOPICS.items()))
+    environment = Environment(clock=time)
     listening = socket.create_server(("127.0.0.1", 0))
     with patch.object(LoopDispatcher, "new_alarm", lambda _dispatcher, _clock: time):
-        await node.start(listening)
+        node = await Node.open(Settings(**settings), options, environment, listening)
         for files in (node.topics, node.configs):  # a response that waits for a thread would belong to a later step
             files.run_on(InlineFileWork())
     try:

@@ -65,10 +65,10 @@ async def running_node(
 ) -> AsyncIterator[tuple[Node, list[Client]]]:
     """A running node and three connections to it."""
     defaults = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 2}
-    node = Node(Settings(**{**defaults, **settings}), Options(data=folder, topics=TOPICS), environment)
+    options = Options(data=folder, topics=TOPICS)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    await node.start(listener)
+    node = await Node.open(Settings(**{**defaults, **settings}), options, environment, listener)
     clients = [Client(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(3)]
     try:
         yield node, clients
@@ -155,7 +155,7 @@ async def test_no_sync_or_rename_runs_on_the_loop_while_it_serves(
         while not ((tmp_path / "topics.ends").exists() and (tmp_path / "topics.json").exists()):
             await asyncio.sleep(0.01)
 
-        await ask_at_random(node.advertised_port, clients[2], Random(7))
+        await ask_at_random(node.services.advertised_port, clients[2], Random(7))
         disk_calls.loop_thread = 0
     assert disk_calls.on_loop == []
     for expected in ("topics.json", "topics.ends", "settings.json"):
@@ -257,5 +257,8 @@ async def test_stop_answers_change_that_waits_for_the_disk(tmp_path: Path) -> No
         disk.gate.set()
         assert await creating == ["NONE"]
         await stopping
-        await node.start()
-        assert node.topics.get("a") is not None
+    restarted = await Node.open(Settings(), Options(data=tmp_path))
+    try:
+        assert restarted.topics.get("a") is not None
+    finally:
+        await restarted.stop()

@@ -45,18 +45,16 @@ class SeededRandom:
 
 
 async def start_node(environment: Environment, settings: Settings = SETTINGS) -> Node:
-    node = Node(settings, OPTIONS, environment)
-    await node.start()
-    return node
+    return await Node.open(settings, OPTIONS, environment)
 
 
 async def commit(node: Node, offset: int, group: str = "g") -> None:
-    answer = await node.ask(OffsetCommit(group, "", None, -1, (Commit("jobs", 0, offset, -1, ""),)), HERE)
+    answer = await node.local.ask(OffsetCommit(group, "", None, -1, (Commit("jobs", 0, offset, -1, ""),)), HERE)
     assert answer.errors == (ErrorCode.NONE,)
 
 
 async def committed(node: Node, group: str = "g") -> int:
-    answer: Fetched = await node.ask(OffsetFetch(group, None), HERE)
+    answer: Fetched = await node.local.ask(OffsetFetch(group, None), HERE)
     [(_, [row])] = answer.topics
     return row.offset
 
@@ -91,7 +89,7 @@ def test_acknowledged_commits_survive_repeated_crashes(end: str) -> None:
             node = await start_node(environment)
             topic = node.topics.get("jobs")
             assert topic is not None
-            ids = node.cluster_id, topic.topic_id
+            ids = node.services.cluster_id, topic.topic_id
             assert before in (None, ids)
             before = ids
             if incarnation:
@@ -116,8 +114,8 @@ def test_node_after_a_crash_on_a_real_folder_has_all_acknowledged_commits(
     async def scenario() -> None:
         threads_before = set(threading.enumerate())
         for incarnation in range(3):
-            node = Node(SETTINGS, Options(data=tmp_path, topics=(("jobs", 2),)), Environment(threads=threads))
-            await node.start()
+            options = Options(data=tmp_path, topics=(("jobs", 2),))
+            node = await Node.open(SETTINGS, options, Environment(threads=threads))
             if incarnation:
                 assert await committed(node) == incarnation - 1
             await commit(node, incarnation)
@@ -169,9 +167,9 @@ def test_same_random_seed_gives_the_same_ids() -> None:
         topic = node.topics.get("jobs")
         assert topic is not None
         join = JoinGroup("g", "", None, "c", "/h", 10_000, 10_000, "consumer", (Protocol("range", b""),), False, False)
-        joined = await node.ask(join, HERE)
+        joined = await node.local.ask(join, HERE)
         await node.stop()
-        return [node.cluster_id, topic.topic_id, joined.member_id]
+        return [node.services.cluster_id, topic.topic_id, joined.member_id]
 
     first, again, other = (asyncio.run(ids_of_node(seed)) for seed in (1, 1, 2))
     assert first == again
@@ -187,7 +185,7 @@ def test_actors_run_on_the_given_dispatcher() -> None:
 
     async def scenario() -> None:
         node = await start_node(replace(in_memory(), dispatcher=create_dispatcher))
-        assert [node.system.dispatcher] == dispatchers
+        assert [node.actors.system.dispatcher] == dispatchers
         await commit(node, 1)
         await node.stop()
 
@@ -201,8 +199,8 @@ def test_halted_node_does_nothing_more() -> None:
         environment = in_memory()
         node = await start_node(environment)
         join = JoinGroup("g", "", None, "c", "/h", 6_000, 10_000, "consumer", (Protocol("range", b""),), True, False)
-        await node.ask(join, HERE)  # starts a session timer
-        request = node.ask(OffsetCommit("g", "", None, -1, (Commit("jobs", 0, 1, -1, ""),)), HERE)
+        await node.local.ask(join, HERE)  # starts a session timer
+        request = node.local.ask(OffsetCommit("g", "", None, -1, (Commit("jobs", 0, 1, -1, ""),)), HERE)
         disk: Any = environment.disk
         node.halt()
         changes = disk.changes
@@ -211,7 +209,7 @@ def test_halted_node_does_nothing_more() -> None:
         for _ in range(10):
             await asyncio.sleep(0)
         assert disk.changes == changes
-        assert node.system.actors() == []
+        assert node.actors.system.actors() == []
         assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
     asyncio.run(scenario())
@@ -221,7 +219,7 @@ def test_log_in_memory_is_loaded_in_this_process_at_any_size(monkeypatch: pytest
     """A child process could not read a disk in memory."""
 
     async def scenario() -> None:
-        monkeypatch.setattr("callboard.runtime.node.node.AT_ONCE_BYTES", -1)
+        monkeypatch.setattr("callboard.runtime.node.loading.AT_ONCE_BYTES", -1)
         environment = in_memory()
         node = await start_node(environment)
         for number in range(50):

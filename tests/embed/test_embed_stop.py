@@ -43,7 +43,7 @@ async def commit_in_process(coordinator: Coordinator, partition: int, acknowledg
     node = coordinator.node
     with suppress(pykka.ActorDeadError):
         for offset in range(1_000_000):
-            answer = await node.ask(commit("g", partition, offset), LOCAL)
+            answer = await node.local.ask(commit("g", partition, offset), LOCAL)
             if answer.errors == (ErrorCode.NONE,):
                 acknowledged.add(partition, offset)
 
@@ -102,7 +102,7 @@ def test_end_answers_or_disconnects_pending_joins(end: Any) -> None:
     async def scenario() -> None:
         async with asyncio.timeout(30), Coordinator(group_initial_rebalance_delay_ms=60_000) as coordinator:
             node = coordinator.node
-            pending = node.ask(join, LOCAL)
+            pending = node.local.ask(join, LOCAL)
             assert (await coordinator.describe("g")).state == "PreparingRebalance"
             await coordinator.restart(end)
             if end == "stopped":
@@ -111,7 +111,7 @@ def test_end_answers_or_disconnects_pending_joins(end: Any) -> None:
                 with pytest.raises(pykka.ActorDeadError, match="has stopped"):
                     await pending
             with pytest.raises(pykka.ActorDeadError, match="has stopped"):  # the old node refuses requests
-                await node.ask(join, LOCAL)
+                await node.local.ask(join, LOCAL)
 
     asyncio.run(scenario())
 
@@ -119,7 +119,7 @@ def test_end_answers_or_disconnects_pending_joins(end: Any) -> None:
 def test_stop_answers_a_log_round_that_is_in_flight(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Coordinator(tmp_path, topics={"wide": 1}) as coordinator:
-            requests = [coordinator.node.ask(commit(f"g{number}", 0, number), LOCAL) for number in range(500)]
+            requests = [coordinator.node.local.ask(commit(f"g{number}", 0, number), LOCAL) for number in range(500)]
             await coordinator.restart()
             assert {(await request).errors for request in requests} == {(ErrorCode.NONE,)}
             for number in range(500):

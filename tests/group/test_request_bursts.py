@@ -98,7 +98,7 @@ async def test_heartbeat_behind_burst_of_joins_is_answered_before_most_joins(tmp
     """All requests are read in one turn of the loop; the heartbeat is the last."""
     async with running_node(tmp_path) as harness:
         other_member, clients = await add_other_member(harness), [MemoryClient(harness.node) for _ in range(MEMBERS)]
-        harness.node.interceptor = interceptor = Counter()  # type: ignore[assignment]
+        harness.node.services.interceptor = interceptor = Counter()  # type: ignore[assignment]
         for client in clients:
             client.feed(frame("join_group", 9, **join_values(BURST_GROUP)))
         await other_member.heartbeat()

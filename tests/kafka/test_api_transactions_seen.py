@@ -15,7 +15,7 @@ async def test_describe_transactions(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         producer = await init_producer_id(client)
-        before_ms = harness.node.clock.wall_ms()
+        before_ms = harness.node.environment.clock.wall_ms()
         await begin_with_record(client, b"x", producer)
         await add_offsets(client, producer)
         await init_producer_id(client, "idle")

@@ -114,7 +114,7 @@ async def test_join_in_this_process_with_too_long_string_is_refused(tmp_path: Pa
         await join_and_sync(client, "g")
         protocols = (Protocol("range", b""),)
         request = JoinGroup("g", "", None, "c", "h", 30_000, 30_000, "consumer", protocols, False, False, None)
-        answer: Joined = await harness.node.ask(request._replace(**change), ORIGIN)
+        answer: Joined = await harness.node.local.ask(request._replace(**change), ORIGIN)
         assert answer.error in (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_GROUP_ID)
         await described_in_every_version(client, "g")
 
@@ -122,7 +122,7 @@ async def test_join_in_this_process_with_too_long_string_is_refused(tmp_path: Pa
 @async_test
 async def test_request_in_this_process_with_too_long_group_id_is_refused(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
-        answer = await harness.node.ask(Heartbeat(TOO_LONG, "m", None, 1), ORIGIN)
+        answer = await harness.node.local.ask(Heartbeat(TOO_LONG, "m", None, 1), ORIGIN)
         assert answer is ErrorCode.INVALID_GROUP_ID
 
 

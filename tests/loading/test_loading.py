@@ -41,7 +41,7 @@ from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.partition import folder_name
 from callboard.runtime.log.reading.newest import LoadedPartition, load_partition
 from callboard.runtime.log.reading.segment import segment_name
-from callboard.runtime.node import node as node_module
+from callboard.runtime.node import loading as loading_module
 
 PARTITIONS = 4
 GROUPS = [f"g{number}" for number in range(8)]
@@ -91,8 +91,8 @@ class Gate:
 async def half_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[NodeHarness, Client, Gate]]:
     """A running node whose partition SLOW is loaded when the gate opens."""
     gate = Gate()
-    monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
-    monkeypatch.setattr(node_module, "load_in_subprocesses", gate.load)
+    monkeypatch.setattr(loading_module, "AT_ONCE_BYTES", -1)
+    monkeypatch.setattr(loading_module, "load_in_subprocesses", gate.load)
     async with running_node(folder) as harness:
         yield harness, await harness.connect(), gate
 
@@ -194,7 +194,7 @@ async def test_stop_during_loading_does_not_wait(tmp_path: Path, monkeypatch: py
 @async_test
 async def test_large_log_is_loaded_by_subprocesses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With real subprocesses: a group with a member and committed offsets is restored."""
-    monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
+    monkeypatch.setattr(loading_module, "AT_ONCE_BYTES", -1)
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         member = await join_and_sync(client, "g0")
@@ -215,7 +215,7 @@ async def test_jobs_of_ended_subprocess_are_run_in_thread(
 ) -> None:
     """The server loads all partitions itself when the subprocesses end early."""
     write_log(tmp_path, [committed(group_id, 7) for group_id in GROUPS])
-    monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
+    monkeypatch.setattr(loading_module, "AT_ONCE_BYTES", -1)
     monkeypatch.setattr(child_process, "PROGRAM", command)
     async with running_node(tmp_path) as harness:
         await harness.node.wait_until_loaded()
@@ -283,7 +283,7 @@ async def test_pieces_of_ended_subprocess_are_not_loaded_twice(tmp_path: Path, m
 
     async with running_node(tmp_path) as harness:
         await join_and_sync(await harness.connect(), "g0")
-        monkeypatch.setattr(node_module, "AT_ONCE_BYTES", -1)
+        monkeypatch.setattr(loading_module, "AT_ONCE_BYTES", -1)
         monkeypatch.setattr(child_process, "PROGRAM", UNFINISHED)
         monkeypatch.setattr(coordinator, "GroupActor", Counted)
         await harness.restart()

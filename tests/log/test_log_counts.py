@@ -30,7 +30,7 @@ from callboard.runtime.log.partition import folder_name
 from callboard.runtime.log.partition_counts import PartitionCounts
 from callboard.runtime.log.recovery.clean_stop import EMPTY_NOTE, NOTE_NAME, CleanStopNote, read_note, write_note
 from callboard.runtime.log.recovery.misplaced import MisplacedError, find_misplaced, fitting_count
-from callboard.runtime.node import node as node_module
+from callboard.runtime.node import loading as loading_module
 
 PARTITIONS, TRANSACTION_PARTITIONS = 7, 5
 GROUPS = [f"group-{number}" for number in range(40)]
@@ -290,7 +290,7 @@ async def test_start_that_loads_a_group_from_a_wrong_partition_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = move_partition_folder(tmp_path)
-    monkeypatch.setattr(node_module, "AT_ONCE_BYTES", 1 << 40)
+    monkeypatch.setattr(loading_module, "AT_ONCE_BYTES", 1 << 40)
     with pytest.raises(MisplacedError, match=re.escape(expected)):
         async with running_node(tmp_path):
             pass

@@ -244,7 +244,7 @@ async def test_outage_longer_than_the_lease_loses_shards_until_the_coordinator_r
         await before[0].commit(3)
         node, connector.node = connector.node, None
         assert node is not None
-        for channel in tuple(node.channels):
+        for channel in tuple(node.local.channels):
             channel.close()
         await asyncio.sleep(30)
         assert all(shard.is_lost for shard in before)

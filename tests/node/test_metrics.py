@@ -20,7 +20,6 @@ from callboard.runtime.log.stats import LogStats
 from callboard.runtime.node.health import LOOP_TIMEOUT_S, Pages
 from callboard.runtime.node.metrics import metrics, pages
 from callboard.runtime.node.node import Node
-from callboard.runtime.settings.table import Options, Settings
 
 
 async def scrape(port: int) -> dict[str, float]:
@@ -45,7 +44,7 @@ async def create_group(harness: NodeHarness) -> None:
 
 @async_test
 async def test_metrics_count_group_events(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(pages(lambda: harness.node)) as port:
         before = await scrape(port)
         await create_group(harness)
         after = await scrape(port)
@@ -60,7 +59,10 @@ async def test_metrics_count_group_events(tmp_path: Path) -> None:
 
 @async_test
 async def test_metrics_count_expired_sessions(tmp_path: Path) -> None:
-    async with running_node(tmp_path, group_min_session_timeout_ms=1) as harness, serving(pages(harness.node)) as port:
+    async with (
+        running_node(tmp_path, group_min_session_timeout_ms=1) as harness,
+        serving(pages(lambda: harness.node)) as port,
+    ):
         await join_and_sync(await harness.connect(), "short", session_timeout=50)
         while not (samples := await scrape(port))["callboard_expired_sessions_total"]:
             pass
@@ -70,7 +72,7 @@ async def test_metrics_count_expired_sessions(tmp_path: Path) -> None:
 
 @async_test
 async def test_labels_do_not_depend_on_groups(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(pages(lambda: harness.node)) as port:
         client = await harness.connect()
         await join_and_sync(client, "first")
         before = await scrape(port)
@@ -83,12 +85,11 @@ async def test_labels_do_not_depend_on_groups(tmp_path: Path) -> None:
 
 @async_test
 async def test_metrics_of_the_log(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(pages(lambda: harness.node)) as port:
         before = await scrape(port)
         await create_group(harness)
         after = await scrape(port)
         log = harness.node.offsets_log
-        assert log is not None
         list(log.read(log.offsets_partitions_with_data()[0]))  # this flushes the journal to the partition files
         flushed = await scrape(port)
     assert after["callboard_log_records_total"] >= before["callboard_log_records_total"] + 3, "a group and two commits"
@@ -102,9 +103,8 @@ async def test_metrics_of_the_log(tmp_path: Path) -> None:
 
 @async_test
 async def test_readyz_with_failed_log_returns_503_with_reason(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(pages(lambda: harness.node)) as port:
         log = harness.node.offsets_log
-        assert log is not None
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(log, "stats", lambda: LogStats(failure="fdatasync: Input/output error"))
             response = await asyncio.to_thread(get, port, "/readyz")
@@ -116,7 +116,7 @@ async def test_readyz_with_failed_log_returns_503_with_reason(tmp_path: Path) ->
 
 @async_test
 async def test_readyz_during_loading_returns_503(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(pages(lambda: harness.node)) as port:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Node, "is_loading", True)
             harness.node.groups.availability.loading.update({3, 7})
@@ -127,15 +127,14 @@ async def test_readyz_during_loading_returns_503(tmp_path: Path) -> None:
     assert samples["callboard_loading_partitions"] == 2
 
 
-def test_metrics_before_start_has_a_page(tmp_path: Path) -> None:
-    node = Node(Settings(), Options(data=tmp_path))
-    assert pages(node).not_ready() == "the log is being opened"
-    assert b"process_resident_memory_bytes" in asyncio.run(metrics(node))
+def test_metrics_while_the_node_is_opened_has_a_page() -> None:
+    assert pages(lambda: None).not_ready() == "the log is being opened"
+    assert b"process_resident_memory_bytes" in asyncio.run(metrics(lambda: None))
 
 
 @async_test
 async def test_healthz_and_readyz_of_running_node_return_200(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(pages(lambda: harness.node)) as port:
         assert await asyncio.to_thread(get, port, "/healthz") == (200, "text/plain; charset=utf-8", "healthy\n")
         assert await asyncio.to_thread(get, port, "/readyz") == (200, "text/plain; charset=utf-8", "ready\n")
 
@@ -197,7 +196,7 @@ def test_serve_with_invalid_metrics_address_is_refused(tmp_path: Path, address: 
 @async_test
 async def test_every_metric_is_documented(tmp_path: Path) -> None:
     document = (DOCS / "metrics.md").read_text()
-    async with running_node(tmp_path) as harness, serving(pages(harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(pages(lambda: harness.node)) as port:
         response = await asyncio.to_thread(get, port, "/metrics")
     names = {family.name for family in text_string_to_metric_families(response.text)}
     documented = set(re.findall(r"`(callboard_\w+)", document.partition("## Worth an alarm")[0]))

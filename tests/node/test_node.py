@@ -29,6 +29,7 @@ from peers.wire import Hangup, decode
 from callboard.actors.base import ActorRef
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.loading.sink import LoadSink
+from callboard.runtime.node import loading as loading_module
 from callboard.runtime.node import node as node_module
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
@@ -67,14 +68,14 @@ async def test_restart_restores_groups_members_offsets_and_topics(tmp_path: Path
         await client.ask("offset_commit", 9, **commit_values("deleted"))
         await client.ask("delete_groups", groups_names=["deleted"])
         before, ids = await describe_all_groups(client), [topic_id(harness, name) for name in "tu"]
-        cluster_id = harness.node.cluster_id
+        cluster_id = harness.node.services.cluster_id
         assert set(before) == {"members", "simple"}
         for _ in range(2):  # the second restart restores the same
             await harness.restart()
             client = await harness.connect()
             assert await describe_all_groups(client) == before
             assert [topic_id(harness, name) for name in "tu"] == ids
-            assert harness.node.cluster_id == cluster_id
+            assert harness.node.services.cluster_id == cluster_id
             assert await fetch_end_offset(client, "t", 0) == 1000  # a topic ends at or above every committed offset
             heartbeat = {**heartbeat_values("members", member), "group_instance_id": "i"}
             assert (await client.ask("heartbeat", **heartbeat))["error_code"] == "NONE"
@@ -154,10 +155,8 @@ async def test_stop_under_load_loses_no_acknowledged_commit(tmp_path: Path, in_o
 
 
 async def start_another(folder: Path, **options: Any) -> Node:
-    node = Node(Settings(), Options(data=folder, **options))
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        await node.start(listening)
-    return node
+        return await Node.open(Settings(), Options(data=folder, **options), listening_socket=listening)
 
 
 @async_test
@@ -232,7 +231,7 @@ async def test_stop_closes_log_if_loading_cannot_be_finished(tmp_path: Path, mon
     async with running_node(tmp_path) as harness:
         await (await harness.connect()).ask("offset_commit", 9, **commit_values("g", offset=7))
         with monkeypatch.context() as patch:
-            patch.setattr(node_module, "AT_ONCE_BYTES", -1)
+            patch.setattr(loading_module, "AT_ONCE_BYTES", -1)
             patch.setattr(LoadSink, "finish", fail)
             await harness.restart()
             assert not (tmp_path / ".clean_shutdown").exists()
@@ -244,12 +243,16 @@ async def test_stop_closes_log_if_loading_cannot_be_finished(tmp_path: Path, mon
         assert await offsets(await harness.connect(), "g") == {("t", 0): 7}
 
 
+def advertised_address(node: Node) -> tuple[str, int]:
+    return node.services.advertised_host, node.services.advertised_port
+
+
 @async_test
 async def test_find_coordinator_returns_advertised_address(tmp_path: Path) -> None:
     async with running_node(tmp_path / "listened") as harness:
-        assert (harness.node.advertised_host, harness.node.advertised_port) == ("127.0.0.1", harness.port)
+        assert advertised_address(harness.node) == ("127.0.0.1", harness.port)
     async with running_node(tmp_path / "advertised", {"advertised": ("host.example", 9)}) as harness:
-        assert (harness.node.advertised_host, harness.node.advertised_port) == ("host.example", 9)
+        assert advertised_address(harness.node) == ("host.example", 9)
 
 
 @async_test

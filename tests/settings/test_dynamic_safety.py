@@ -20,9 +20,8 @@ from settings_helpers import change
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.embed.coordinator import Coordinator
 from callboard.runtime.kafka.connection import Connection, is_loopback
-from callboard.runtime.node.node import Node
 from callboard.runtime.settings.dynamic import FILE_NAME, DynamicSettings, InvalidSetting, kafka_name, parse
-from callboard.runtime.settings.table import BY_NAME, DYNAMIC, SETTINGS, Options, Settings, load, load_settings
+from callboard.runtime.settings.table import BY_NAME, DYNAMIC, SETTINGS, Settings, load, load_settings
 
 BROKER, SET, DELETE = 4, 0, 1
 RATIO = BY_NAME["log_cleaner_min_cleanable_ratio"]
@@ -251,18 +250,20 @@ async def test_refused_request_with_many_resources_is_one_short_line_in_the_log(
         assert "resources=2000" in line and len(line) < 500
 
 
-def test_connection_from_another_machine_is_not_local(tmp_path: Path) -> None:
-    pool = Node(Settings(), Options(data=tmp_path)).connections
+@async_test
+async def test_connection_from_another_machine_is_not_local(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
 
-    def is_local(peername: Any) -> bool:
-        connection = pool.new_connection()
-        connection.connection_made(MemoryTransport(peername))
-        return connection.is_local
+        def is_local(peername: Any) -> bool:
+            connection = harness.node.connections.new_connection()
+            connection.connection_made(MemoryTransport(peername))
+            connection.connection_lost(None)
+            return connection.is_local
 
-    assert not is_local(("192.0.2.7", 5000))
-    assert not is_local(("2001:db8::1", 5000, 0, 0))
-    assert is_local(("::1", 5000, 0, 0))
-    assert not is_local(None)
+        assert not is_local(("192.0.2.7", 5000))
+        assert not is_local(("2001:db8::1", 5000, 0, 0))
+        assert is_local(("::1", 5000, 0, 0))
+        assert not is_local(None)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux delivers data that was sent before a reset")

@@ -163,11 +163,11 @@ async def test_faults_apply_to_members_in_process() -> None:
         member = await join_and_sync(client, "g")
         heartbeat = Heartbeat("g", member.member_id, None, member.generation_id)
         coordinator.faults.fail("Heartbeat", client_id="inside", error="REBALANCE_IN_PROGRESS")
-        assert (await coordinator.node.ask(heartbeat, ORIGIN)).name == "REBALANCE_IN_PROGRESS"
+        assert (await coordinator.node.local.ask(heartbeat, ORIGIN)).name == "REBALANCE_IN_PROGRESS"
         coordinator.faults.disconnect("Heartbeat", member=member.member_id)
         with pytest.raises(ChannelLost):
-            await coordinator.node.ask(heartbeat, ORIGIN)
-        assert (await coordinator.node.ask(heartbeat, ORIGIN)).name == "NONE"
+            await coordinator.node.local.ask(heartbeat, ORIGIN)
+        assert (await coordinator.node.local.ask(heartbeat, ORIGIN)).name == "NONE"
         responses = [text for _, text in moments(coordinator, "answer") if text.startswith("Heartbeat")]
         assert responses == ["Heartbeat -> REBALANCE_IN_PROGRESS", "Heartbeat -> NONE"]
 

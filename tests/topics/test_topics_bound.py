@@ -74,9 +74,9 @@ async def test_every_tcp_api_that_creates_partitions_respects_max_partitions(tmp
 
 @async_test
 async def test_start_with_new_topic_above_max_partitions_is_refused(tmp_path: Path) -> None:
-    node = Node(Settings(max_partitions=5), Options(data=tmp_path, topics=(("a", 3), ("b", 3))))
+    options = Options(data=tmp_path, topics=(("a", 3), ("b", 3)))
     with pytest.raises(StartError, match=r"--topic b:3: 3 more partitions: .*max_partitions=5"):
-        await node.start()
+        await Node.open(Settings(max_partitions=5), options)
 
 
 @async_test

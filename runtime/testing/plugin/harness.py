@@ -38,10 +38,10 @@ class Harness:
     def attach(self, node: Node) -> None:
         """Use a node that has just started."""
         self.node = node
-        node.interceptor = self.interceptor
+        node.services.interceptor = self.interceptor
         self.faults.set_disk(node.environment.disk)
         self._recorder = TimelineRecorder(node, self.timeline)
-        port = node.advertised_port
+        port = node.services.advertised_port
         self.timeline.note("node", f"the coordinator listens on port {port}" if port else "the coordinator begins")
 
     def detach(self) -> None:

@@ -49,7 +49,7 @@ class TimelineRecorder:
         self._recorded: dict[str, RecordedGroup] = {}
         self._touched: dict[str, Mailbox] = {}
         timeline.before_event = self.record_changes
-        node.system.trace(self._on_trace)
+        node.actors.system.trace(self._on_trace)
 
     def record_changes(self) -> None:
         changed_groups, self._touched = self._touched, {}
@@ -60,7 +60,7 @@ class TimelineRecorder:
 
     def end(self) -> None:
         """Stop recording, before the node ends."""
-        self._node.system.trace(None)
+        self._node.actors.system.trace(None)
         self._timeline.before_event = _do_nothing
         self._touched.clear()
 

@@ -114,13 +114,13 @@ class ClockMover:
     async def settle(self) -> None:
         """Wait until all actors are idle and all records are durable."""
         node = self._owner.node
-        dispatcher = node.system.dispatcher
+        dispatcher = node.actors.system.dispatcher
         assert isinstance(dispatcher, MovableDispatcher), "a coordinator whose clock moves has such a dispatcher"
         await self._idle(dispatcher)
         for _ in range(SETTLE_CHECKS_MAX):
-            if not node.is_writing:
+            if not node.actors.is_writing:
                 return
-            await node.drain()
+            await node.actors.drain()
             await self._idle(dispatcher)
 
     async def _idle(self, dispatcher: MovableDispatcher) -> None:

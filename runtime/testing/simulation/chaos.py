@@ -92,7 +92,7 @@ class Chaos:
         sim = self._sim
         sim.power_cut(self._draw.randint(1, CHANGES_MAX))
         for _ in range(10):
-            if sim.coordinator.current is None:
+            if sim.coordinator.is_down:
                 break
             await sim.sleep(self._draw.random())
         await sim.start()

@@ -117,7 +117,7 @@ class Sim:
 
     async def start(self) -> None:
         """Start the coordinator; again, if the power fails meanwhile."""
-        while self.coordinator.current is None and not await self.coordinator.start():
+        while self.coordinator.is_down and not await self.coordinator.start():
             await self.sleep(0.1)
 
     async def begin(self, sync: Sync = "always", **settings: Any) -> None:
@@ -337,7 +337,7 @@ class Sim:
         incarnation = self.coordinator.current
         assert incarnation is not None
         await incarnation.process.start(incarnation.node.wait_until_loaded())
-        await incarnation.process.start(incarnation.node.drain())
+        await incarnation.process.start(incarnation.node.actors.drain())
         current, replayed = self.coordinator.current_state(), self.coordinator.replay_log()
         self._compare(current, "live", replayed, "in the log")
         self.power_cut()

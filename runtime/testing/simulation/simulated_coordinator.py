@@ -90,11 +90,11 @@ class CoordinatorIncarnation:
 
     def post(self, message: Any, client_id: str, receiver: ReplyTo) -> None:
         if isinstance(message, TRANSACTION_REQUESTS):
-            self.node.transactions.post(message, receiver)
+            self.node.actors.transactions.post(message, receiver)
             return
         self._channels += 1
         try:
-            reply = self.node.ask(message, Origin(client_id, HOST, self._channels))
+            reply = self.node.local.ask(message, Origin(client_id, HOST, self._channels))
         except pykka.ActorDeadError as error:
             receiver.set_exception((type(error), error, None))
         else:
@@ -189,6 +189,7 @@ class SimulatedCoordinator:
         self._subprocesses: list[SteppedProcess] = []
         self.new_disk()
         self.current: CoordinatorIncarnation | None = None
+        self._process: Process | None = None  # that of ``current``, or one that is starting
         self.count = 0
         self.down = asyncio.Event()
         self._faulty_disk: FaultyDisk | None = None
@@ -206,6 +207,11 @@ class SimulatedCoordinator:
         self.power_lost_s = None
 
     @property
+    def is_down(self) -> bool:
+        """Whether no process runs or starts."""
+        return self._process is None
+
+    @property
     def has_disk_faults(self) -> bool:
         """Whether disk faults are active or expected: then starts and commits may fail."""
         return self._faulty_disk is self.disk or self.disk.capacity_bytes < inf
@@ -218,24 +224,23 @@ class SimulatedCoordinator:
         """Start the next process. False if the power fails meanwhile, or the faulty disk refuses."""
         self.count += 1
         process = Process(self._loop, f"coordinator-{self.count}")
-        node = Node(
-            self.settings, Options(data=DATA_FOLDER, sync=self.sync, unsafe_settings=True), self._environment(process)
-        )
-        incarnation = CoordinatorIncarnation(self.count, process, node, partial(self._on_power_loss, process))
-        self.current = incarnation
+        options = Options(data=DATA_FOLDER, sync=self.sync, unsafe_settings=True)
+        opening = Node.open(self.settings, options, self._environment(process))
+        self._process = process
         self.down.clear()
         self._history.tell(f"coordinator-{self.count} starts")
-        starting = process.start(node.start())
+        starting = process.start(opening)
         if not await self._finished_before_end(starting):
             return False
         try:
-            starting.result()
+            node = starting.result()
         except (PowerLoss, Exception):
             if not (self.disk.is_off or self.has_disk_faults):
                 raise
             self._end("could not start")
             return False
-        self._on_start(incarnation)
+        self.current = CoordinatorIncarnation(self.count, process, node, partial(self._on_power_loss, process))
+        self._on_start(self.current)
         self._history.tell(f"coordinator-{self.count} serves")
         return True
 
@@ -268,7 +273,7 @@ class SimulatedCoordinator:
 
     def _on_power_loss(self, process: Process) -> None:
         """Called when a disk operation found that the power is off."""
-        if self.current is not None and self.current.process is process:
+        if self._process is process:
             self._end("has lost its power")
         process.kill()
 
@@ -287,7 +292,7 @@ class SimulatedCoordinator:
                     raise
             self._end("has stopped")
 
-    async def _finished_before_end(self, task: asyncio.Task[None]) -> bool:
+    async def _finished_before_end(self, task: asyncio.Task[Any]) -> bool:
         """Wait for a task of the process. Returns whether it finished before the process ended."""
         end = asyncio.ensure_future(self.down.wait())
         await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
@@ -305,10 +310,10 @@ class SimulatedCoordinator:
     def _end(self, reason: str, loses_power: bool = False) -> None:
         """End the current process, if any, and reopen the disk in the state after it."""
         loses_power = loses_power or self.disk.is_off
-        incarnation, self.current = self.current, None
-        if incarnation is not None:
-            self._history.tell(f"coordinator-{incarnation.number} {reason}")
-            incarnation.process.kill()
+        process, self._process, self.current = self._process, None, None
+        if process is not None:
+            self._history.tell(f"{process.name} {reason}")
+            process.kill()
             self._on_end()
             self.down.set()
         elif not loses_power:
@@ -414,14 +419,13 @@ class SimulatedCoordinator:
         assert self.current is not None, "the coordinator is down"
         node = self.current.node
         groups: dict[str, object] = {name: comparable_state(data) for name, data in self.groups().items()}
-        ids = {name: entry.value for name, entry in node.transaction_table.items() if entry.value is not None}
+        ids = {name: entry.value for name, entry in node.actors.transaction_table.items() if entry.value is not None}
         return groups | ids
 
     def replay_log(self) -> dict[str, object]:
         """The state replayed from the log record by record. Call it only when no write is pending."""
         assert self.current is not None, "the coordinator is down"
         log = self.current.node.offsets_log
-        assert log is not None
         state: dict[str, object] = {}
         for number in (*log.offsets_partitions_with_data(), *log.transactions_partitions_with_data()):
             replay = LogReplay()
