@@ -6,12 +6,21 @@ replies to responses of the request's version.
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .errors import ErrorCode
 from .ports import Appended, Entry
 from .records import Record
+
+
+class GroupRequest(typing.Protocol):
+    """Any request to a group. Its class has a row in ``actors/group/requests.py``."""
+
+    @property
+    def group_id(self) -> str: ...
+
 
 # Requests to a group -------------------------------------------------------------------------------------------------
 
@@ -227,19 +236,6 @@ class DeleteTopicOffsets(NamedTuple):
 
     topics: frozenset[str]
 
-
-GroupRequest = (
-    JoinGroup
-    | SyncGroup
-    | Heartbeat
-    | LeaveGroup
-    | OffsetCommit
-    | TxnOffsetCommit
-    | OffsetFetch
-    | OffsetDelete
-    | DescribeGroup
-    | DeleteGroup
-)
 
 # Requests to the coordinator -----------------------------------------------------------------------------------------
 

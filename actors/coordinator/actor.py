@@ -14,47 +14,34 @@ from typing import Any
 
 from ..base import DEFERRED, ActorRef, ChildFailed, ChildPassivated, Envelope, ResilientActor
 from ..engine_ports import Clock, ReplyTo
-from ..error_reply import error_reply
 from ..errors import ErrorCode
 from ..group.actor import GroupActor
 from ..group.effects import ExpiredCounts, GroupCounters
 from ..group.environment import GroupEnvironment
 from ..group.in_flight import GroupSnapshot
-from ..group.offsets import GroupData, Offsets, packed_protocol_type
-from ..group.states import ABSENT, ABSENT_NAME, PASSIVATED_NAME, Action, Request
+from ..group.kind import ABSENT_NAME, CLASSIC, PASSIVATED_NAME
+from ..group.offsets import GroupData, packed_protocol_type
+from ..group.requests import REQUESTS
 from ..javahash import offsets_partition
 from ..messages import (
     AllLoaded,
     ContinueScan,
-    DeleteGroup,
     DeleteTopicOffsets,
-    Described,
-    DescribeGroup,
     ExpireOffsets,
     GroupChanged,
     GroupDeleted,
     GroupRequest,
     GroupScanned,
     GroupsLoaded,
-    Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-    Left,
-    LeftMember,
     ListedGroup,
     ListGroups,
-    OffsetCommit,
-    OffsetDelete,
-    OffsetFetch,
     PartitionLoaded,
     SettingsChanged,
     Shutdown,
-    SyncGroup,
     TopicsDeleted,
-    TxnOffsetCommit,
 )
 from ..ports import GroupSettings, Random
-from ..strings import STRING_BYTES_MAX, find_too_long_string, fits_kafka_string
+from ..strings import fits_kafka_string
 from ..timer.messages import Expired
 from .availability import Availability
 from .group_scan import GroupScan
@@ -62,19 +49,6 @@ from .retention import RetentionScan
 from .topic_cleanup import TopicCleanup
 
 log = logging.getLogger("callboard.actors")
-
-REQUESTS: Mapping[type, Request] = {
-    JoinGroup: Request.JOIN_NEW,
-    SyncGroup: Request.SYNC,
-    Heartbeat: Request.HEARTBEAT,
-    LeaveGroup: Request.LEAVE,
-    OffsetCommit: Request.COMMIT,
-    TxnOffsetCommit: Request.TXN_COMMIT,
-    OffsetFetch: Request.FETCH,
-    OffsetDelete: Request.DELETE_OFFSETS,
-    DescribeGroup: Request.DESCRIBE,
-    DeleteGroup: Request.DELETE,
-}
 
 
 class Directory:
@@ -95,7 +69,7 @@ class Directory:
         ref = self.groups.get(request.group_id)
         if self.coordinator.actor_inbox.queue:
             ref = None  # preserves order: earlier requests to the same group may still be in that mailbox
-        if ref is not None and request.group_id and type(request) is not JoinGroup:
+        if ref is not None and request.group_id and REQUESTS[type(request)].check is None:
             ref.actor_inbox.put(Envelope(request, reply))  # type: ignore[arg-type]
             return
         error = self.error_reply_for(request)
@@ -109,26 +83,12 @@ class Directory:
 
         Requests of members need a group id. Offsets may be committed with an empty group id, as in Kafka.
         """
-        if not request.group_id and isinstance(request, JoinGroup | SyncGroup | Heartbeat | LeaveGroup):
-            return error_reply(request, ErrorCode.INVALID_GROUP_ID)
-        if not fits_kafka_string(request.group_id):
-            return error_reply(request, ErrorCode.INVALID_GROUP_ID)
-        if isinstance(request, JoinGroup):
-            field = find_too_long_string(request)
-            if field:
-                log.warning(
-                    "a JoinGroup request for group %r from %s is refused: its %s has more than %d bytes;"
-                    " use a shorter one (the id of a new member is made from its group.instance.id or client.id)",
-                    request.group_id[:100],
-                    request.client_host[:100],
-                    field,
-                    STRING_BYTES_MAX,
-                )
-                return error_reply(request, ErrorCode.INVALID_REQUEST)
-            low, high = self._settings.group_min_session_timeout_ms, self._settings.group_max_session_timeout_ms
-            if not low <= request.session_timeout_ms <= high:
-                return error_reply(request, ErrorCode.INVALID_SESSION_TIMEOUT)
-        return None
+        row = REQUESTS[type(request)]
+        is_missing = row.needs_group_id and not request.group_id
+        if is_missing or not fits_kafka_string(request.group_id):
+            return row.error_reply(request, ErrorCode.INVALID_GROUP_ID)
+        error = ErrorCode.NONE if row.check is None else row.check(request, self._settings)
+        return row.error_reply(request, error) if error else None
 
 
 def _ignore_expired(_expired: ExpiredCounts) -> None:
@@ -139,7 +99,6 @@ class CoordinatorActor(ResilientActor):
     """Creates, finds and lists groups."""
 
     handlers = {
-        **dict.fromkeys(REQUESTS, "handle_request"),
         DeleteTopicOffsets: "ignore_topic_deletion",
         ListGroups: "list_groups",
         GroupChanged: "update_listing",
@@ -195,6 +154,9 @@ class CoordinatorActor(ResilientActor):
         else:
             self._spawn_group(group_id, data)
 
+    def on_receive(self, message: Any) -> Any:
+        return self.handle_request(message) if type(message) in REQUESTS else super().on_receive(message)
+
     def handle_request(self, request: GroupRequest) -> object:
         """Handle a request to a group that was not active when the request was sent."""
         ref, availability = self._directory.groups.get(request.group_id), self._directory.availability
@@ -205,7 +167,7 @@ class CoordinatorActor(ResilientActor):
                     return error
             if request.group_id in self._directory.passivated:
                 ref = self._activate(request.group_id)
-            elif (reply := reply_for_absent_group(request)) is not None:
+            elif (reply := REQUESTS[type(request)].absent(request)) is not None:
                 return reply
             else:
                 ref = self._spawn_group(request.group_id, GroupData())
@@ -218,10 +180,10 @@ class CoordinatorActor(ResilientActor):
         availability = self._directory.availability
         if availability.loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        if request.types and "classic" not in request.types:
+        if request.types and CLASSIC not in request.types:
             return ()
         served = (
-            ListedGroup(group.group_id, group.protocol_type, group.state, "classic")
+            ListedGroup(group.group_id, group.protocol_type, group.state, CLASSIC)
             for group in chain(self._directory.listed.values(), self._list_passivated())
         )
         return tuple(
@@ -346,28 +308,3 @@ class CoordinatorActor(ResilientActor):
         ref: ActorRef = self.spawn(GroupActor, group_id, partition, data, self._environment)
         self._directory.groups[group_id] = ref
         return ref
-
-
-def reply_for_absent_group(request: GroupRequest) -> Any:
-    """The reply for a group that does not exist; None if the request creates the group."""
-    kind = REQUESTS[type(request)]
-    if isinstance(request, JoinGroup) and request.member_id:
-        kind = Request.JOIN_KNOWN
-    answer = ABSENT[kind]
-    if isinstance(answer, ErrorCode):
-        return error_reply(request, answer)
-    if answer is Action.CREATE_IF_SIMPLE and isinstance(request, OffsetCommit) and request.generation_id >= 0:
-        is_new = request.supports_group_id_not_found
-        return error_reply(request, ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION)
-    if answer is Action.CREATE_IF_SIMPLE and isinstance(request, TxnOffsetCommit) and request.generation_id >= 0:
-        return error_reply(request, ErrorCode.ILLEGAL_GENERATION)
-    if answer is Action.NOBODY_LEAVES and isinstance(request, LeaveGroup):
-        members = tuple(
-            LeftMember(m.member_id, m.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID) for m in request.members
-        )
-        return Left(ErrorCode.NONE, members)
-    if answer is Action.READ_NOTHING and isinstance(request, OffsetFetch):
-        return Offsets().fetch(request)
-    if answer is Action.DESCRIBE:
-        return Described(ErrorCode.NONE, request.group_id, ABSENT_NAME)
-    return None

@@ -12,9 +12,10 @@ from typing import Any
 
 from ..error_reply import error_reply
 from ..errors import ErrorCode
-from ..group.states import ABSENT_NAME
+from ..group.kind import ABSENT_NAME, CLASSIC
+from ..group.requests import REQUESTS
 from ..javahash import offsets_partition
-from ..messages import Described, DescribeGroup, GroupRequest, Heartbeat, ListedGroup
+from ..messages import Described, DescribeGroup, GroupRequest, ListedGroup
 
 
 class Availability:
@@ -36,9 +37,7 @@ class Availability:
         """The error reply to a request; None if its group is served. ``partitions``: how many the log has."""
         partition = offsets_partition(request.group_id, partitions)
         if partition in self.loading:
-            if isinstance(request, Heartbeat):
-                return ErrorCode.NONE  # as in Kafka: an error would make the member rejoin
-            return error_reply(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return error_reply(request, REQUESTS[type(request)].error_while_loading)
         if partition in self.failed:
             return error_reply(request, ErrorCode.NOT_COORDINATOR)
         reason = self.quarantined.get(request.group_id)
@@ -50,4 +49,4 @@ class Availability:
 
     def listed(self) -> list[ListedGroup]:
         """The quarantined groups, for ListGroups."""
-        return [ListedGroup(group_id, "", ABSENT_NAME, "classic") for group_id in self.quarantined]
+        return [ListedGroup(group_id, "", ABSENT_NAME, CLASSIC) for group_id in self.quarantined]

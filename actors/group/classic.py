@@ -23,6 +23,7 @@ from ..messages import (
     LeftMember,
     OffsetCommit,
     OffsetDelete,
+    OffsetFetch,
     Synced,
     SyncGroup,
     TxnOffsetCommit,
@@ -32,9 +33,9 @@ from ..records import GroupRecord, GroupValue
 from .contexts import AssignmentContext, ReplyContext, StaticRejoinContext
 from .effects import Deadline, Effects
 from .events import Cause, Kind, Reason, leave_cause
-from .kind import CLASSIC, GroupType
 from .members import GroupMember
 from .rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS, Rebalance
+from .requests import refuse
 from .states import COMMIT, HEARTBEAT, Action, Request, State
 
 
@@ -44,10 +45,6 @@ class ClassicGroup(Rebalance):
     def __init__(self, group_id: str, settings: GroupSettings, clock: Clock, random: Random) -> None:
         super().__init__(group_id, settings, clock)
         self.random = random
-
-    @property
-    def type(self) -> GroupType:
-        return CLASSIC
 
     def handle(self, request: Any, reply: ReplyTo | None, effects: Effects) -> object:
         """The reply to a request, or ``DEFERRED``; for requests on offsets and DeleteGroup an error code."""
@@ -72,7 +69,9 @@ class ClassicGroup(Rebalance):
                 return self._delete_error()
             case DescribeGroup():
                 return self.describe()
-        return NO_ERROR
+            case OffsetFetch():
+                return NO_ERROR
+        return refuse(request)
 
     # Records from the log --------------------------------------------------------------------------------------------
 

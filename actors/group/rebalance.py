@@ -15,7 +15,7 @@ from ..ports import GroupSettings
 from ..records import GroupRecord, GroupValue
 from .effects import Deadline, Effects
 from .events import Cause, Kind, Reason, event_of
-from .kind import OffsetExpiry
+from .kind import CLASSIC, GroupType, OffsetExpiry
 from .members import GroupMember, Members
 from .states import ALLOWED_PREVIOUS_STATES, ANSWERS, Action, Request, State
 from .subscription import CONSUMER, subscribed_topics
@@ -61,6 +61,10 @@ class Rebalance:
     def _generation_of_clock(self) -> int:
         """Higher than the generations of a deleted group of this name, if those were at most one per second."""
         return max(self.state_timestamp_ms // 1000 - GENERATION_EPOCH_S, 0)
+
+    @property
+    def type(self) -> GroupType:
+        return CLASSIC
 
     @property
     def state_name(self) -> str:

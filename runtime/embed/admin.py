@@ -14,8 +14,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.group.kind import ABSENT_NAME
 from ...actors.group.offsets import GroupData
-from ...actors.group.states import ABSENT_NAME, LISTED_NAMES
+from ...actors.group.states import LISTED_NAMES
 from ...actors.group.subscription import subscribed_topics
 from ...actors.messages import (
     Commit,
