@@ -78,6 +78,18 @@ class Directory:
         else:
             (ref or self.coordinator).post(request, reply)
 
+    def list_groups(self, message: ListGroups) -> Any:
+        """Ask for all groups. Returns a future of a tuple of ``ListedGroup``, or of an ErrorCode."""
+        return self.coordinator.ask(message, block=False)
+
+    def delete_topic_offsets(self, topics: frozenset[str]) -> None:
+        """Let all groups delete their offsets of topics that were deleted, before any later commit."""
+        self.coordinator.tell(TopicsDeleted(topics))
+
+    def notify_of_settings(self) -> None:
+        """Tell the actors that the settings have changed."""
+        self.coordinator.tell(SettingsChanged())
+
     def error_reply_for(self, request: GroupRequest) -> Any:
         """The reply to a request that is invalid for any group; None if it is valid.
 
