@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .errors import ErrorCode
+from .group.events import GroupEvent
 from .ports import Appended, Entry
 from .records import Record
 
@@ -235,6 +236,19 @@ class DeleteTopicOffsets(NamedTuple):
     """To a group: delete the offsets of deleted topics. The reply comes when that is durable."""
 
     topics: frozenset[str]
+
+
+class DescribeEvents(NamedTuple):
+    """Only in this process. Heartbeats and commits cause no events."""
+
+    group_id: str
+
+
+class DescribedEvents(NamedTuple):
+    """The last events of a group, oldest first; none if it is not in memory."""
+
+    error: ErrorCode
+    events: tuple[GroupEvent, ...] = ()
 
 
 # Requests to the coordinator -----------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ..errors import ErrorCode
 from ..group.actor import GroupActor
 from ..group.effects import ExpiredCounts, GroupCounters
 from ..group.environment import GroupEnvironment
+from ..group.event_log import EventLog
 from ..group.in_flight import GroupSnapshot
 from ..group.kind import ABSENT_NAME, CLASSIC, PASSIVATED_NAME
 from ..group.offsets import GroupData, packed_protocol_type
@@ -60,6 +61,7 @@ class Directory:
         self.listed: dict[str, GroupChanged] = {}  # entries of active groups for ListGroups
         self.availability = Availability()
         self.counters = GroupCounters()
+        self.event_log = EventLog()
         self.on_offsets_expired: Callable[[ExpiredCounts], None] = _ignore_expired  # called after each retention scan
         self.coordinator: ActorRef
         self._settings = settings
@@ -144,7 +146,7 @@ class CoordinatorActor(ResilientActor):
         self._partitions = partitions
         self._loaded = groups
         self._environment = GroupEnvironment(
-            settings, clock, random, self._actor_ref, timer, writer, directory.counters
+            settings, clock, random, self._actor_ref, timer, writer, directory.counters, directory.event_log
         )
         self._retention_scan = RetentionScan(settings, clock, timer, self._actor_ref, directory.counters)
         self._cleanups: list[TopicCleanup] = []

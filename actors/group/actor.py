@@ -19,6 +19,8 @@ from ..messages import (
     Committed,
     DeleteGroup,
     DeleteTopicOffsets,
+    DescribedEvents,
+    DescribeEvents,
     ExpireOffsets,
     GroupChanged,
     GroupDeleted,
@@ -48,6 +50,7 @@ from .contexts import (
 )
 from .effects import Deadline, Effects
 from .environment import GroupEnvironment
+from .event_log import GroupHistory
 from .events import Reason
 from .expiry import MINUTE_MS, TombstoneBatch, find_expired
 from .failed_group import FailedGroup
@@ -94,7 +97,8 @@ class GroupActor(Actor):
         self.partition = partition
         self.data = data
         self._environment = environment
-        self._effects = Effects(environment.counters)
+        self._history = GroupHistory(group_id, environment.event_log)
+        self._effects = Effects(environment.counters, self._history.events)
         self._in_flight = InFlight()
         self._listed: GroupChanged | None = None
         self._idle = Deadline(IDLE)
@@ -222,6 +226,9 @@ class GroupActor(Actor):
         error = self._group.handle(request, None, self._effects)
         return self._begin_deletion(request) if error is NO_ERROR else error
 
+    def describe_events(self, _request: DescribeEvents) -> DescribedEvents:
+        return DescribedEvents(ErrorCode.NONE, tuple(self._history.events))
+
     def shut_down(self, _message: Shutdown) -> None:
         """NOT_COORDINATOR makes clients look up the coordinator again, and find it after the restart."""
         self._close(ErrorCode.NOT_COORDINATOR, Reason.SERVER_STOPS)
@@ -279,6 +286,9 @@ class GroupActor(Actor):
 
     def _apply_effects(self) -> None:
         effects = self._effects
+        if effects.events:
+            events, effects.events = effects.events, []
+            self._history.add(events)
         if effects.records:
             self._append(effects.records, effects.context)
             effects.records, effects.context = (), None
@@ -289,7 +299,6 @@ class GroupActor(Actor):
             answers, effects.answers = effects.answers, []
             for reply, value in answers:
                 deliver_reply(reply, value)
-        effects.events.clear()
         self._report_state()
 
     def _schedule_alarms(self) -> None:
@@ -413,7 +422,11 @@ class GroupActor(Actor):
     def save_state(self, error: Exception | None) -> GroupSnapshot:
         if error is not None:
             self._reply_to_all(error)
+        self._history.clear()
         return GroupSnapshot(self.group_id, self.data, self._in_flight, error)
+
+    def on_stop(self) -> None:
+        self._history.clear()
 
     def restore_state(self, snapshot: GroupSnapshot) -> None:
         self._in_flight = snapshot.in_flight
@@ -425,7 +438,8 @@ class GroupActor(Actor):
         The sender of the current message has got its reply already, but may also be among them.
         """
         done: set[int] = {id(self.reply_to)}
-        effects, self._effects = self._effects, Effects(self._environment.counters)
+        effects, self._effects = self._effects, Effects(self._environment.counters, self._history.events)
+        self._effects.events = effects.events
         for answer in effects.answers:
             if id(answer.reply) not in done:
                 done.add(id(answer.reply))

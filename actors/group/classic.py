@@ -381,14 +381,14 @@ class ClassicGroup(Rebalance):
         member_id, instance_id = leaving.member_id, leaving.group_instance_id
         if not member_id and instance_id is not None:
             member_id = self.members.static.get(instance_id, "")
+        member = self.members.by_id.get(member_id)
+        cause = leave_cause(leaving.member_id, leaving.reason, member)
         if member_id in self.members.pending:
             self._forget_pending(member_id, effects)
-            return LeftMember(leaving.member_id, instance_id, ErrorCode.NONE), leave_cause(leaving, None)
+            return LeftMember(leaving.member_id, instance_id, ErrorCode.NONE), cause
         error = self._identify(member_id, instance_id)
-        member = self.members.by_id.get(member_id)
         if error is not ErrorCode.NONE or member is None:
             return LeftMember(leaving.member_id, instance_id, error), None
-        cause = leave_cause(leaving, member)
         self._remove_and_reply(member, cause, effects)
         return LeftMember(leaving.member_id, instance_id, ErrorCode.NONE), cause
 

@@ -88,7 +88,8 @@ class Rebalance:
         if self.state not in ALLOWED_PREVIOUS_STATES[state]:
             came_from = sorted(s.value for s in ALLOWED_PREVIOUS_STATES[state])
             raise IllegalTransition(
-                f"group {self.group_id!r}: {state.value} is entered from {came_from}, it was {self.state.value}"
+                f"group {self.group_id!r}: {state.value} is entered from {came_from}, it was {self.state.value};"
+                f" last events: {effects.last_events()}"
             )
         self.previous_state = self.state
         self._set_state(state)

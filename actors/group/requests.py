@@ -15,6 +15,8 @@ from ..messages import (
     Committed,
     DeleteGroup,
     Described,
+    DescribedEvents,
+    DescribeEvents,
     DescribeGroup,
     Fetched,
     GroupRequest,
@@ -204,6 +206,12 @@ REQUESTS: dict[type, RequestRow] = {
         refused=_never_refused,
         handler="delete_offsets",
         waits_for_deletion=True,
+    ),
+    DescribeEvents: RequestRow(
+        lambda _request, error: DescribedEvents(error),
+        absent=is_always(ErrorCode.NONE),
+        refused=_never_refused,
+        handler="describe_events",
     ),
     DescribeGroup: RequestRow(
         lambda request, error: Described(error, request.group_id), absent=_describe_absent, refused=_describe_refused

@@ -12,7 +12,15 @@ from callboard.actors import messages
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.actor import GroupActor
 from callboard.actors.group.requests import REQUESTS, refuse
-from callboard.actors.messages import DeleteGroup, Described, DescribeGroup, GroupRequest, OffsetDelete, TxnOffsetCommit
+from callboard.actors.messages import (
+    DeleteGroup,
+    Described,
+    DescribeEvents,
+    DescribeGroup,
+    GroupRequest,
+    OffsetDelete,
+    TxnOffsetCommit,
+)
 
 EVERY_REQUEST: tuple[GroupRequest, ...] = (
     join("m"),
@@ -23,6 +31,7 @@ EVERY_REQUEST: tuple[GroupRequest, ...] = (
     TxnOffsetCommit(GROUP, "tx", 1, 0, "", None, -1, commit().commits),
     fetch(),
     OffsetDelete(GROUP, ()),
+    DescribeEvents(GROUP),
     DescribeGroup(GROUP),
     DeleteGroup(GROUP),
 )
