@@ -6,22 +6,12 @@ replies to responses of the request's version.
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .errors import ErrorCode
-from .group.events import GroupEvent
 from .ports import Appended, Entry
 from .records import Record
-
-
-class GroupRequest(typing.Protocol):
-    """Any request to a group. Its class has a row in ``actors/group/requests.py``."""
-
-    @property
-    def group_id(self) -> str: ...
-
 
 # Requests to a group -------------------------------------------------------------------------------------------------
 
@@ -238,18 +228,18 @@ class DeleteTopicOffsets(NamedTuple):
     topics: frozenset[str]
 
 
-class DescribeEvents(NamedTuple):
-    """Only in this process. Heartbeats and commits cause no events."""
-
-    group_id: str
-
-
-class DescribedEvents(NamedTuple):
-    """The last events of a group, oldest first; none if it is not in memory."""
-
-    error: ErrorCode
-    events: tuple[GroupEvent, ...] = ()
-
+GroupRequest = (
+    JoinGroup
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | OffsetCommit
+    | TxnOffsetCommit
+    | OffsetFetch
+    | OffsetDelete
+    | DescribeGroup
+    | DeleteGroup
+)
 
 # Requests to the coordinator -----------------------------------------------------------------------------------------
 
@@ -282,23 +272,53 @@ class GroupDeleted(NamedTuple):
     group_id: str
 
 
-class GroupsLoaded(NamedTuple):
-    """To the coordinator at start: some groups of a partition, packed if they can be passivated."""
+class PartitionGained(NamedTuple):
+    """To the coordinator or TransactionsActor: this node owns a partition from now on, which has to be loaded.
 
+    Numbered as in the log: partitions of transactions follow those of offsets. The reply is True when the partition is
+    loading and its content may be sent, False if the message is late: the epoch is not higher than an earlier one.
+    """
+
+    partition: int
+    epoch: int
+
+
+class GroupsLoaded(NamedTuple):
+    """To the coordinator: some groups of a partition, packed if they can be passivated."""
+
+    partition: int
+    epoch: int
     passivated: Mapping[str, bytes]
     active: Mapping[str, Any]  # GroupData
 
 
 class PartitionLoaded(NamedTuple):
-    """To the coordinator at start, after the groups of the partition: the partition was read.
+    """To the coordinator or TransactionsActor, after the content of the partition: the partition was read.
 
     ``quarantined``: groups whose records are invalid, with the reason. ``failure``: the reason why the partition could
-    not be read; empty if it was read.
+    not be read or, if it is active, why it cannot be served any more; else empty.
     """
 
     partition: int
-    quarantined: Mapping[str, str]
+    epoch: int
+    quarantined: Mapping[str, str] = {}
     failure: str = ""
+
+
+class PartitionLost(NamedTuple):
+    """To the coordinator or TransactionsActor: this node does not own a partition any more.
+
+    The reply comes when everything that belonged to it has stopped.
+    """
+
+    partition: int
+    epoch: int
+
+
+class ActorStopped(NamedTuple):
+    """To the coordinator: an actor of a partition that is being unloaded has stopped."""
+
+    partition: int
 
 
 class AllLoaded(NamedTuple):
@@ -327,6 +347,10 @@ class SettingsChanged(NamedTuple):
     """To the coordinator: settings have changed, so deadlines that depend on them are scheduled again."""
 
 
+class Unload(NamedTuple):
+    """To a group: its partition was lost or has failed. The reply comes when the actor has stopped."""
+
+
 class Shutdown(NamedTuple):
     """The server stops: a group replies to parked requests. The reply comes when all earlier messages are handled."""
 
@@ -348,6 +372,19 @@ class Written(NamedTuple):
     outcome: Appended
     records: tuple[Record, ...]
     context: Any
+
+
+class PartitionOpened(NamedTuple):
+    """To the OffsetWriterActor: entries of a partition get this epoch from now on."""
+
+    partition: int
+    epoch: int
+
+
+class PartitionClosed(NamedTuple):
+    """To the OffsetWriterActor: entries of a partition are refused from now on, those that wait too."""
+
+    partition: int
 
 
 class RoundDone(NamedTuple):

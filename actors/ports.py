@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from .errors import ErrorCode
@@ -35,15 +36,28 @@ class Appended(NamedTuple):
     durability: str = ""
 
 
+NO_EPOCHS: Mapping[int, int] = MappingProxyType({})
+
+
 class Log(Protocol):
     """The offsets log, as the writer uses it."""
 
-    def append(self, entries: Sequence[Entry], timestamp_ms: int, done: Callable[[Sequence[Appended]], None]) -> None:
+    def append(
+        self,
+        entries: Sequence[Entry],
+        timestamp_ms: int,
+        done: Callable[[Sequence[Appended]], None],
+        epochs: Mapping[int, int] = NO_EPOCHS,
+    ) -> None:
         """Write the entries of one round, for all partitions together.
 
         Does not block. Calls ``done`` exactly once, from any thread, with one ``Appended`` per entry in the same order,
         when the entries are as durable as the sync policy promises, or have failed. The writer never has two rounds in
         flight.
+
+        ``epochs``: the epoch of each partition that this node owns; the mapping does not change. If the log is shared
+        with other nodes, it refuses an entry whose partition has a higher epoch, or is not in ``epochs``, with
+        NOT_LEADER_OR_FOLLOWER. The content of that partition is then unloaded.
         """
 
 

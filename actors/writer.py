@@ -11,7 +11,7 @@ waits for one idle turn, some microseconds. Clients that commit at the same time
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import pykka
@@ -19,8 +19,8 @@ import pykka
 from .base import DEFERRED, ResilientActor
 from .engine_ports import Clock, ReplyTo
 from .errors import ErrorCode
-from .messages import Append, Drain, Flush, RoundDone, Written
-from .ports import Appended, Log
+from .messages import Append, Drain, Flush, PartitionClosed, PartitionOpened, RoundDone, Written
+from .ports import NO_EPOCHS, Appended, Log
 
 log = logging.getLogger("callboard.actors")
 
@@ -31,16 +31,35 @@ ROUND_MAX = 1000
 """Maximum number of entries in a round. They are encoded in one turn, 10 us each, and all their groups become ready in
 one turn. Without a limit, 20,000 groups whose sessions end together delay all other requests by a second."""
 
+FENCED = ErrorCode.NOT_LEADER_OR_FOLLOWER
+"""The log's error for an old epoch. A name of its own because reading an attribute of an enum is slow."""
+
+
+def ignore_partition(_partition: int) -> None:
+    """The default of ``on_fenced``: a log that no other node writes to refuses no epoch."""
+
 
 class OffsetWriterActor(ResilientActor):
-    """The only actor that appends to the log."""
+    """The only actor that appends to the log.
 
-    handlers = {Append: "append", Flush: "flush", RoundDone: "handle_round_done", Drain: "drain"}
+    ``on_fenced`` is called in a turn of this actor when the log has refused the epoch of a partition.
+    """
 
-    def __init__(self, log: Log, clock: Clock) -> None:
+    handlers = {
+        Append: "append",
+        Flush: "flush",
+        RoundDone: "handle_round_done",
+        Drain: "drain",
+        PartitionOpened: "open_partition",
+        PartitionClosed: "close_partition",
+    }
+
+    def __init__(self, log: Log, clock: Clock, on_fenced: Callable[[int], None] = ignore_partition) -> None:
         super().__init__()
         self._log = log
         self._clock = clock
+        self._on_fenced = on_fenced
+        self._epochs: Mapping[int, int] = NO_EPOCHS  # replaced, never changed: the log may keep it
         self._waiting: list[Append] = []
         self._in_flight: list[Append] = []
         self._is_flush_scheduled = False
@@ -67,10 +86,24 @@ class OffsetWriterActor(ResilientActor):
     def handle_round_done(self, message: RoundDone) -> None:
         appends, self._in_flight = self._in_flight, []
         for append, outcome in zip(appends, message.outcomes, strict=True):
+            if outcome.error is FENCED:
+                self._on_fenced(append.entry.partition)
             self._notify_owner(append, outcome)
         if self._waiting:
             self._schedule_flush()
         self._reply_to_drain()
+
+    def open_partition(self, message: PartitionOpened) -> None:
+        self._epochs = {**self._epochs, message.partition: message.epoch}
+
+    def close_partition(self, message: PartitionClosed) -> None:
+        """Entries that wait would get a later epoch if the partition came back, so they fail now."""
+        closed = message.partition
+        self._epochs = {partition: epoch for partition, epoch in self._epochs.items() if partition != closed}
+        refused = [append for append in self._waiting if append.entry.partition == closed]
+        self._waiting = [append for append in self._waiting if append.entry.partition != closed]
+        for append in refused:
+            self._notify_owner(append, Appended(ErrorCode.NOT_COORDINATOR, -1))
 
     def drain(self, _message: Drain) -> object:
         """Reply when no entry waits and no round is in flight."""
@@ -87,7 +120,7 @@ class OffsetWriterActor(ResilientActor):
         self._in_flight, self._waiting = self._waiting[:ROUND_MAX], self._waiting[ROUND_MAX:]
         entries = [append.entry for append in self._in_flight]
         try:
-            self._log.append(entries, self._clock.wall_ms(), self._done)
+            self._log.append(entries, self._clock.wall_ms(), self._done, self._epochs)
         except Exception:  # a bug in the log: these entries fail, and the next round is tried
             log.exception("a round could not be appended")
             self._done([Appended(ErrorCode.KAFKA_STORAGE_ERROR, -1)] * len(entries))
@@ -100,8 +133,10 @@ class OffsetWriterActor(ResilientActor):
     def _notify_owner(self, append: Append, outcome: Appended) -> None:
         try:
             append.owner.tell(Written(outcome, append.entry.records, append.context))
-        except pykka.ActorDeadError:
-            return  # the group was deleted meanwhile; its records are in the log in the right order
+        except pykka.ActorDeadError:  # a group that was unloaded; as in Kafka, the client has to ask the new owner
+            answer = getattr(append.context, "answer", None)
+            if answer is not None:
+                answer(ErrorCode.NOT_COORDINATOR)
 
     def _reply_to_drain(self) -> None:
         if self.is_idle:

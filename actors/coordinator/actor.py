@@ -1,118 +1,76 @@
-"""CoordinatorActor: creates, lists and removes groups.
-
-Only this actor changes the directory. Connections read it and send requests for existing groups directly to the
-mailboxes of these groups; all other requests go to this actor.
-"""
+"""CoordinatorActor: creates, lists and removes groups. Only this actor changes the directory."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, get_args
 
-from ..base import DEFERRED, ActorRef, ChildFailed, ChildPassivated, Envelope, ResilientActor
-from ..engine_ports import Clock, ReplyTo
+from ..base import DEFERRED, ActorRef, ChildFailed, ChildPassivated, ResilientActor
+from ..engine_ports import Clock
+from ..error_reply import error_reply
 from ..errors import ErrorCode
 from ..group.actor import GroupActor
-from ..group.effects import ExpiredCounts, GroupCounters
 from ..group.environment import GroupEnvironment
-from ..group.event_log import EventLog
 from ..group.in_flight import GroupSnapshot
-from ..group.kind import ABSENT_NAME, CLASSIC, PASSIVATED_NAME
-from ..group.offsets import GroupData, packed_protocol_type
-from ..group.requests import REQUESTS
-from ..javahash import offsets_partition
+from ..group.offsets import GroupData, Offsets, packed_protocol_type
+from ..group.states import ABSENT, ABSENT_NAME, PASSIVATED_NAME, Action, Request
 from ..messages import (
     AllLoaded,
     ContinueScan,
+    DeleteGroup,
     DeleteTopicOffsets,
+    Described,
+    DescribeGroup,
     ExpireOffsets,
     GroupChanged,
     GroupDeleted,
     GroupRequest,
     GroupScanned,
-    GroupsLoaded,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    Left,
+    LeftMember,
     ListedGroup,
     ListGroups,
-    PartitionLoaded,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
     SettingsChanged,
     Shutdown,
+    SyncGroup,
     TopicsDeleted,
+    TxnOffsetCommit,
 )
 from ..ports import GroupSettings, Random
-from ..strings import fits_kafka_string
 from ..timer.messages import Expired
-from .availability import Availability
+from .directory import Directory
 from .group_scan import GroupScan
+from .ownership import OwnershipMessage, PartitionOwnership
 from .retention import RetentionScan
 from .topic_cleanup import TopicCleanup
 
-log = logging.getLogger("callboard.actors")
-
-
-class Directory:
-    """The groups by id, and the routing of requests to them."""
-
-    def __init__(self, settings: GroupSettings) -> None:
-        self.groups: dict[str, ActorRef] = {}  # active groups
-        self.passivated: dict[str, bytes] = {}  # all other groups: results of ``GroupData.pack``
-        self.listed: dict[str, GroupChanged] = {}  # entries of active groups for ListGroups
-        self.availability = Availability()
-        self.counters = GroupCounters()
-        self.event_log = EventLog()
-        self.on_offsets_expired: Callable[[ExpiredCounts], None] = _ignore_expired  # called after each retention scan
-        self.coordinator: ActorRef
-        self._settings = settings
-
-    def post(self, request: GroupRequest, reply: ReplyTo) -> None:
-        """Send a request to its group; the reply goes to ``reply``. Invalid requests get an error reply at once."""
-        ref = self.groups.get(request.group_id)
-        if self.coordinator.actor_inbox.queue:
-            ref = None  # preserves order: earlier requests to the same group may still be in that mailbox
-        if ref is not None and request.group_id and REQUESTS[type(request)].check is None:
-            ref.actor_inbox.put(Envelope(request, reply))  # type: ignore[arg-type]
-            return
-        error = self.error_reply_for(request)
-        if error is not None:
-            reply.set(error)
-        else:
-            (ref or self.coordinator).post(request, reply)
-
-    def list_groups(self, message: ListGroups) -> Any:
-        """Ask for all groups. Returns a future of a tuple of ``ListedGroup``, or of an ErrorCode."""
-        return self.coordinator.ask(message, block=False)
-
-    def delete_topic_offsets(self, topics: frozenset[str]) -> None:
-        """Let all groups delete their offsets of topics that were deleted, before any later commit."""
-        self.coordinator.tell(TopicsDeleted(topics))
-
-    def notify_of_settings(self) -> None:
-        """Tell the actors that the settings have changed."""
-        self.coordinator.tell(SettingsChanged())
-
-    def error_reply_for(self, request: GroupRequest) -> Any:
-        """The reply to a request that is invalid for any group; None if it is valid.
-
-        Requests of members need a group id. Offsets may be committed with an empty group id, as in Kafka.
-        """
-        row = REQUESTS[type(request)]
-        is_missing = row.needs_group_id and not request.group_id
-        if is_missing or not fits_kafka_string(request.group_id):
-            return row.error_reply(request, ErrorCode.INVALID_GROUP_ID)
-        error = ErrorCode.NONE if row.check is None else row.check(request, self._settings)
-        return row.error_reply(request, error) if error else None
-
-
-def _ignore_expired(_expired: ExpiredCounts) -> None:
-    """The default of ``Directory.on_offsets_expired``."""
+REQUESTS: Mapping[type, Request] = {
+    JoinGroup: Request.JOIN_NEW,
+    SyncGroup: Request.SYNC,
+    Heartbeat: Request.HEARTBEAT,
+    LeaveGroup: Request.LEAVE,
+    OffsetCommit: Request.COMMIT,
+    TxnOffsetCommit: Request.TXN_COMMIT,
+    OffsetFetch: Request.FETCH,
+    OffsetDelete: Request.DELETE_OFFSETS,
+    DescribeGroup: Request.DESCRIBE,
+    DeleteGroup: Request.DELETE,
+}
 
 
 class CoordinatorActor(ResilientActor):
     """Creates, finds and lists groups."""
 
     handlers = {
+        **dict.fromkeys(REQUESTS, "handle_request"),
         DeleteTopicOffsets: "ignore_topic_deletion",
         ListGroups: "list_groups",
         GroupChanged: "update_listing",
@@ -120,8 +78,7 @@ class CoordinatorActor(ResilientActor):
         ChildPassivated: "handle_group_passivated",
         ChildFailed: "handle_group_failed",
         Expired: "start_retention_scan",
-        GroupsLoaded: "add_loaded_groups",
-        PartitionLoaded: "handle_partition_loaded",
+        **dict.fromkeys(get_args(OwnershipMessage), "handle_ownership"),
         AllLoaded: "handle_all_loaded",
         TopicsDeleted: "delete_topic_offsets",
         GroupScanned: "handle_group_scanned",
@@ -138,71 +95,60 @@ class CoordinatorActor(ResilientActor):
         settings: GroupSettings,
         timer: ActorRef,
         writer: ActorRef,
-        partitions: int,
-        groups: Mapping[str, GroupData],
     ) -> None:
         super().__init__()
         self._directory = directory
-        self._partitions = partitions
-        self._loaded = groups
+        self._partitions = directory.partitions
+        self._ownership = PartitionOwnership(directory, writer, self._actor_ref, self._add_group)
         self._environment = GroupEnvironment(
-            settings, clock, random, self._actor_ref, timer, writer, directory.counters, directory.event_log
+            settings, clock, random, self._actor_ref, timer, writer, directory.counters
         )
         self._retention_scan = RetentionScan(settings, clock, timer, self._actor_ref, directory.counters)
         self._cleanups: list[TopicCleanup] = []
         directory.coordinator = self._actor_ref
 
-    def on_start(self) -> None:
-        """Activate groups with members; all other groups stay passivated until the first request."""
-        for group_id, data in self._loaded.items():
-            if not data.is_empty():
-                self._add_group(group_id, data)
-        self._loaded = {}
-        if not self._directory.availability.loading:
-            self._retention_scan.schedule()
-
     def _add_group(self, group_id: str, data: GroupData) -> None:
         """Add a group that has no actor. An empty group exists until the next retention scan, as in Kafka."""
+        number = self._partitions.number_of(group_id)
         if data.is_packable():
-            self._directory.passivated[group_id] = data.pack()
+            self._partitions[number].passivated[group_id] = data.pack()
         else:
-            self._spawn_group(group_id, data)
-
-    def on_receive(self, message: Any) -> Any:
-        return self.handle_request(message) if type(message) in REQUESTS else super().on_receive(message)
+            self._spawn_group(group_id, number, data)
 
     def handle_request(self, request: GroupRequest) -> object:
         """Handle a request to a group that was not active when the request was sent."""
-        ref, availability = self._directory.groups.get(request.group_id), self._directory.availability
+        ref = self._directory.groups.get(request.group_id)
         if ref is None:
-            if not availability.is_full:
-                error = availability.error_reply_for(request, self._partitions)
+            number = self._partitions.number_of(request.group_id)
+            partition = self._partitions[number]
+            if not self._partitions.is_full:
+                error = partition.error_reply_for(request)
                 if error is not None:
                     return error
-            if request.group_id in self._directory.passivated:
-                ref = self._activate(request.group_id)
-            elif (reply := REQUESTS[type(request)].absent(request)) is not None:
+            if request.group_id in partition.passivated:
+                ref = self._activate(number, request.group_id)
+            elif (reply := reply_for_absent_group(request)) is not None:
                 return reply
             else:
-                ref = self._spawn_group(request.group_id, GroupData())
+                ref = self._spawn_group(request.group_id, number, GroupData())
         assert self.reply_to is not None, "requests have a reply_to"
         ref.post(request, self.reply_to)
         return DEFERRED
 
     def list_groups(self, request: ListGroups) -> tuple[ListedGroup, ...] | ErrorCode:
         """The groups that match; an error while partitions are still being loaded."""
-        availability = self._directory.availability
-        if availability.loading:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        if request.types and CLASSIC not in request.types:
+        error = self._partitions.listing_error
+        if error is not ErrorCode.NONE:
+            return error
+        if request.types and "classic" not in request.types:
             return ()
         served = (
-            ListedGroup(group.group_id, group.protocol_type, group.state, CLASSIC)
+            ListedGroup(group.group_id, group.protocol_type, group.state, "classic")
             for group in chain(self._directory.listed.values(), self._list_passivated())
         )
         return tuple(
             group
-            for group in chain(served, availability.listed())
+            for group in chain(served, self._partitions.list_quarantined())
             if not request.states or group.state.lower() in request.states
         )
 
@@ -213,21 +159,21 @@ class CoordinatorActor(ResilientActor):
     def update_listing(self, message: GroupChanged) -> None:
         if message.state == ABSENT_NAME:
             self._directory.listed.pop(message.group_id, None)
-        else:
+        elif message.group_id in self._directory.groups:  # else its partition was unloaded
             self._directory.listed[message.group_id] = message
 
     def remove_group(self, message: GroupDeleted) -> None:
-        self._directory.listed.pop(message.group_id, None)
-        self._directory.groups.pop(message.group_id).stop(block=False)
+        ref = self._directory.remove_active(message.group_id)
+        if ref is not None:
+            ref.stop(block=False)
 
     def handle_group_passivated(self, message: ChildPassivated) -> None:
         """Keep only the packed data of the group, unless a request has activated it again meanwhile."""
         snapshot: GroupSnapshot | None = message.child.retire()
-        if snapshot is not None:
-            self._directory.listed.pop(snapshot.group_id, None)
-            self._directory.groups.pop(snapshot.group_id, None)
-            if snapshot.bug is None or not snapshot.data.is_empty():  # else it was deleted while it failed
-                self._add_group(snapshot.group_id, snapshot.data)
+        if snapshot is None or self._directory.remove_active(snapshot.group_id) is None:
+            return
+        if snapshot.bug is None or not snapshot.data.is_empty():  # else it was deleted while it failed
+            self._add_group(snapshot.group_id, snapshot.data)
 
     def handle_group_failed(self, _message: ChildFailed) -> None:
         """Nothing to do: the placeholder replies behind the same reference, and the listing stays unchanged."""
@@ -235,25 +181,11 @@ class CoordinatorActor(ResilientActor):
     def shut_down(self, _message: Shutdown) -> None:
         """Nothing to do: the reply tells the sender that all earlier requests were passed to their groups."""
 
-    # Loading ---------------------------------------------------------------------------------------------------------
+    # Partitions ------------------------------------------------------------------------------------------------------
 
-    def add_loaded_groups(self, message: GroupsLoaded) -> None:
-        """Passivated groups get requests only after their partition is loaded; active groups get them at once."""
-        self._directory.passivated.update(message.passivated)
-        for group_id, data in message.active.items():
-            try:
-                self._add_group(group_id, data)
-            except Exception as error:  # the other groups of this message must not be lost
-                reason = f"the group cannot be restored from its records: {error!r}"
-                log.error("group %r is quarantined: %s", group_id, reason)
-                self._directory.availability.quarantined[group_id] = reason
-
-    def handle_partition_loaded(self, message: PartitionLoaded) -> None:
-        availability = self._directory.availability
-        availability.quarantined.update(message.quarantined)
-        if message.failure:
-            availability.failed[message.partition] = message.failure
-        availability.loading.discard(message.partition)
+    def handle_ownership(self, message: OwnershipMessage) -> object:
+        """A partition was gained, loaded, lost, or has failed."""
+        return self._ownership.handle(message, self.reply_to)
 
     def handle_all_loaded(self, _message: AllLoaded) -> None:
         """Scans over all groups may begin."""
@@ -264,15 +196,24 @@ class CoordinatorActor(ResilientActor):
     def start_retention_scan(self, _message: Expired) -> None:
         self._retention_scan.schedule()
         if not self._retention_scan.is_running:
-            group_ids = [*self._directory.groups, *self._directory.passivated]
-            scan = GroupScan(ExpireOffsets(), group_ids, self._find_for_retention, self._actor_ref)
+            scan = GroupScan(
+                ExpireOffsets(), self._groups_of_active_partitions(), self._find_for_retention, self._actor_ref
+            )
             self._retention_scan.start(scan)
             self._run_scan(scan)
 
-    def _find_for_retention(self, group_id: str) -> ActorRef | None:
-        ref = self._directory.groups.get(group_id)
-        packed = self._directory.passivated.get(group_id)
-        return self._activate(group_id) if packed is not None and self._retention_scan.may_have_expired(packed) else ref
+    def _groups_of_active_partitions(self) -> Iterator[tuple[int, str]]:
+        """All groups, with their partition. The groups of a partition are determined when it is their turn."""
+        for number, partition in enumerate(self._partitions):
+            if partition.is_active:
+                yield from ((number, group_id) for group_id in (*partition.active, *partition.passivated))
+
+    def _find_for_retention(self, number: int, group_id: str) -> ActorRef | None:
+        partition = self._partitions[number]
+        packed = partition.passivated.get(group_id)
+        if packed is not None and self._retention_scan.may_have_expired(packed):
+            return self._activate(number, group_id)
+        return partition.active.get(group_id)
 
     def delete_topic_offsets(self, message: TopicsDeleted) -> None:
         """Active groups get the message at once, before any later request; passivated groups get it from a scan."""
@@ -280,16 +221,21 @@ class CoordinatorActor(ResilientActor):
         for group_id, ref in self._directory.groups.items():
             cleanup.notify(group_id, ref)
         find = partial(self._find_for_cleanup, cleanup)
-        cleanup.scan = GroupScan(cleanup.message, list(self._directory.passivated), find, self._actor_ref)
+        passivated = [
+            (number, group_id) for number, partition in enumerate(self._partitions) for group_id in partition.passivated
+        ]
+        cleanup.scan = GroupScan(cleanup.message, passivated, find, self._actor_ref)
         self._cleanups = [*(earlier for earlier in self._cleanups if not earlier.scan.is_complete), cleanup]
         self._run_scan(cleanup.scan)
 
     def ignore_topic_deletion(self, _message: DeleteTopicOffsets) -> None:
         """The message was sent to a group that has been deleted meanwhile, with all its offsets."""
 
-    def _find_for_cleanup(self, cleanup: TopicCleanup, group_id: str) -> ActorRef | None:
-        packed = self._directory.passivated.get(group_id)
-        return self._activate(group_id) if packed is not None and cleanup.may_concern(group_id, packed) else None
+    def _find_for_cleanup(self, cleanup: TopicCleanup, number: int, group_id: str) -> ActorRef | None:
+        packed = self._partitions[number].passivated.get(group_id)
+        return (
+            self._activate(number, group_id) if packed is not None and cleanup.may_concern(group_id, packed) else None
+        )
 
     def handle_group_scanned(self, message: GroupScanned) -> None:
         if message.scan.count_reply():
@@ -305,20 +251,45 @@ class CoordinatorActor(ResilientActor):
             self._retention_scan.report(self._directory.on_offsets_expired)
 
     def handle_settings_changed(self, _message: SettingsChanged) -> None:
-        if not self._directory.availability.loading:
+        if self._partitions.listing_error is ErrorCode.NONE:
             self._retention_scan.schedule()
 
     # Actors ----------------------------------------------------------------------------------------------------------
 
-    def _activate(self, group_id: str) -> ActorRef:
-        ref = self._spawn_group(group_id, GroupData.unpack(self._directory.passivated.pop(group_id)))
+    def _activate(self, number: int, group_id: str) -> ActorRef:
+        data = GroupData.unpack(self._partitions[number].passivated.pop(group_id))
+        ref = self._spawn_group(group_id, number, data)
         for cleanup in self._cleanups:
             if not cleanup.scan.is_complete:
                 cleanup.notify(group_id, ref)
         return ref
 
-    def _spawn_group(self, group_id: str, data: GroupData) -> ActorRef:
-        partition = offsets_partition(group_id, self._partitions)
-        ref: ActorRef = self.spawn(GroupActor, group_id, partition, data, self._environment)
-        self._directory.groups[group_id] = ref
+    def _spawn_group(self, group_id: str, number: int, data: GroupData) -> ActorRef:
+        ref: ActorRef = self.spawn(GroupActor, group_id, number, data, self._environment)
+        self._directory.add_active(group_id, number, ref)
         return ref
+
+
+def reply_for_absent_group(request: GroupRequest) -> Any:
+    """The reply for a group that does not exist; None if the request creates the group."""
+    kind = REQUESTS[type(request)]
+    if isinstance(request, JoinGroup) and request.member_id:
+        kind = Request.JOIN_KNOWN
+    answer = ABSENT[kind]
+    if isinstance(answer, ErrorCode):
+        return error_reply(request, answer)
+    if answer is Action.CREATE_IF_SIMPLE and isinstance(request, OffsetCommit) and request.generation_id >= 0:
+        is_new = request.supports_group_id_not_found
+        return error_reply(request, ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION)
+    if answer is Action.CREATE_IF_SIMPLE and isinstance(request, TxnOffsetCommit) and request.generation_id >= 0:
+        return error_reply(request, ErrorCode.ILLEGAL_GENERATION)
+    if answer is Action.NOBODY_LEAVES and isinstance(request, LeaveGroup):
+        members = tuple(
+            LeftMember(m.member_id, m.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID) for m in request.members
+        )
+        return Left(ErrorCode.NONE, members)
+    if answer is Action.READ_NOTHING and isinstance(request, OffsetFetch):
+        return Offsets().fetch(request)
+    if answer is Action.DESCRIBE:
+        return Described(ErrorCode.NONE, request.group_id, ABSENT_NAME)
+    return None

@@ -43,20 +43,20 @@ class ScanReply:
 class GroupScan:
     """One scan, owned by the coordinator (``owner``), which handles ``GroupScanned`` and ``ContinueScan``.
 
-    ``find`` returns the actor of a group that should get the message, activated if needed; None for a group that has
-    nothing to do, which takes a microsecond.
+    ``groups``: partition and id of each group. ``find`` returns the actor of a group that should get the message,
+    activated if needed; None for a group that has nothing to do, which takes a microsecond.
     """
 
     def __init__(
         self,
         message: ExpireOffsets | DeleteTopicOffsets,
-        group_ids: Iterable[str],
-        find: Callable[[str], ActorRef | None],
+        groups: Iterable[tuple[int, str]],
+        find: Callable[[int, str], ActorRef | None],
         owner: ActorRef,
     ) -> None:
         self.is_complete = False
         self._message = message
-        self._remaining = iter(group_ids)
+        self._remaining = iter(groups)
         self._find = find
         self._owner = owner
         self._unanswered = 0
@@ -69,9 +69,9 @@ class GroupScan:
     def run_part(self) -> bool:
         """Run the next part. True if another part may follow without waiting for replies."""
         checked = 0
-        for group_id in islice(self._remaining, GROUPS_PER_TURN):
+        for partition, group_id in islice(self._remaining, GROUPS_PER_TURN):
             checked += 1
-            ref = self._find(group_id)
+            ref = self._find(partition, group_id)
             if ref is not None:
                 self._unanswered += 1
                 ref.post(self._message, ScanReply(self._owner, self))

@@ -17,6 +17,7 @@ log = logging.getLogger("callboard.actors")
 
 APPEND_ERRORS = {
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 """Error codes for clients after a failed append (Kafka's mapping). They make clients look up the coordinator again."""

@@ -8,17 +8,16 @@ reference, with its durable state.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from ..base import ResilientActor
 from ..error_reply import error_reply
 from ..errors import ErrorCode
-from ..messages import DeleteTopicOffsets, ExpireOffsets, GroupRequest, Shutdown, Written
+from ..messages import DeleteTopicOffsets, ExpireOffsets, GroupRequest, Shutdown, Unload, Written
 from ..records import MarkerRecord
 from ..timer.messages import Expired
 from .in_flight import GroupSnapshot
 from .offsets import GroupData
-from .requests import REQUESTS
 
 if TYPE_CHECKING:
     from .environment import GroupEnvironment
@@ -34,12 +33,14 @@ class FailedGroup(ResilientActor):
 
     may_passivate = True
     handlers = {
+        **dict.fromkeys(get_args(GroupRequest), "refuse"),
         ExpireOffsets: "ignore",
         DeleteTopicOffsets: "ignore",
         Written: "handle_written",
         MarkerRecord: "apply_marker",
         Expired: "ignore",
         Shutdown: "ignore",  # no requests are parked
+        Unload: "unload",
     }
 
     def __init__(self, group_id: str, partition: int, data: GroupData, environment: GroupEnvironment) -> None:
@@ -62,9 +63,6 @@ class FailedGroup(ResilientActor):
     def save_state(self, error: Exception | None) -> GroupSnapshot:
         return self._snapshot
 
-    def on_receive(self, message: Any) -> Any:
-        return self.refuse(message) if type(message) in REQUESTS else super().on_receive(message)
-
     def refuse(self, request: GroupRequest) -> Any:
         if self._clock.monotonic_ms() >= self._until_ms and self._snapshot.in_flight.is_idle:
             self.passivate()
@@ -82,6 +80,10 @@ class FailedGroup(ResilientActor):
 
     def apply_marker(self, marker: MarkerRecord) -> None:
         self._data.replay(marker)
+
+    def unload(self, _message: Unload) -> None:
+        """Its partition was lost."""
+        self._stop()
 
     def ignore(self, _message: Any) -> None:
         """Deadlines of the failed instance, scans and shutdown need no action."""

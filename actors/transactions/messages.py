@@ -74,10 +74,17 @@ class CommitDone(NamedTuple):
 
 
 class TransactionsLoaded(NamedTuple):
-    """At start: all partitions were read. ``pending``: groups with offsets of an open transaction, by producer."""
+    """Some transactional ids of a partition, whose number is that in the log."""
 
+    partition: int
+    epoch: int
     values: Mapping[str, TransactionValue]
-    pending: Mapping[int, Set[str]]
+
+
+class PendingLoaded(NamedTuple):
+    """From the partitions of offsets that were loaded: groups with offsets of an open transaction, by producer id."""
+
+    groups: Mapping[int, Set[str]]
 
 
 TransactionRequest = InitProducerId | AddPartitions | AddOffsets | VerifyPartitions | EndTransaction

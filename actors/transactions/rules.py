@@ -126,7 +126,6 @@ class Transaction:
 
     __slots__ = (
         "attempts",
-        "commits_in_flight",
         "last_epoch",
         "markers_failed",
         "markers_missing",
@@ -140,7 +139,6 @@ class Transaction:
         self.value = value
         self.last_epoch = NO_EPOCH
         self.step: TransactionStep | None = None  # in flight
-        self.commits_in_flight = 0  # of offsets, passed on to their groups
         self.markers_missing = 0
         self.markers_failed: dict[int, ErrorCode] = {}  # partitions of the log whose marker could not be written
         self.attempts = 0  # failed attempts to complete the transaction

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...actors.base import ActorRef
-from ...actors.coordinator.actor import Directory
-from ...actors.messages import AllLoaded, GroupsLoaded, PartitionLoaded
-from ...actors.records import TransactionValue
-from ...actors.transactions.messages import TransactionsLoaded
+from ...actors.coordinator.directory import Directory
+from ...actors.messages import AllLoaded, GroupsLoaded, PartitionGained, PartitionLoaded
+from ...actors.transactions.messages import PendingLoaded, TransactionsLoaded
 from ..common.logs import get_logger
 from ..log.recovery.misplaced import MisplacedError, advice
 from .loader import newest_producer_id, open_transactions
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
 
 log = get_logger("callboard.runtime")
 
+EPOCH = 0
+"""The epoch of partitions in local files, which no other node can own."""
+
 
 class LoadSink:
     """Accepts the pieces of all partitions, on the node's loop; then ``finish``.
@@ -29,19 +31,39 @@ class LoadSink:
     ``accept`` raises MisplacedError for a partition with a group or transactional id that belongs to another one.
     """
 
-    def __init__(self, directory: Directory, topics: TopicCatalogue, offsets_log: OffsetsLog, clock: Clock) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        transactions: ActorRef,
+        topics: TopicCatalogue,
+        offsets_log: OffsetsLog,
+        clock: Clock,
+    ) -> None:
         self.is_finished = False
         self.records = 0
         self.seconds = 0.0
         self.failure = ""  # set for a misplaced group: partitions that were not loaded before it are not served
         self._directory = directory
+        self._transactions = transactions
         self._topics = topics
         self._log = offsets_log
         self._clock = clock
         self._began_ms = clock.monotonic_ms()
-        self._transactions: dict[str, TransactionValue] = {}
-        self._pending: dict[int, set[str]] = {}
-        self._lost_transactions = False
+        self._newest_producer_id = -1
+        self._loading: set[int] = set()
+        self._finished_transactions: list[PartitionLoaded] = []
+
+    async def start(self) -> None:
+        """Tell the actors that all partitions are loading. Those without data are loaded at once."""
+        log, coordinator = self._log, self._directory.coordinator
+        with_data = {*log.offsets_partitions_with_data(), *log.transactions_partitions_with_data()}
+        for partition in range(sum(log.counts)):
+            owner = coordinator if partition < log.first_transactions_partition else self._transactions
+            is_applied = owner.ask(PartitionGained(partition, EPOCH), block=False)
+            self._loading.add(partition)
+            if partition not in with_data:
+                self._finish_partition(partition, PartitionLoaded(partition, EPOCH))
+        await is_applied
 
     def accept(self, job: LoadJob, piece: LoadPiece) -> None:
         """Pass a piece on at once. The ends of topics come first, before any client can fetch an offset."""
@@ -50,13 +72,13 @@ class LoadSink:
                 for (topic, partition), offset in offsets.items():
                     self._topics.raise_end(topic, partition, offset)
             case PackedGroups(groups):
-                self._directory.coordinator.tell(GroupsLoaded(groups, {}))
+                self._directory.coordinator.tell(GroupsLoaded(job.partition, EPOCH, groups, {}))
             case UnpackedGroups(groups):
-                for producer_id, group_ids in open_transactions(groups).items():
-                    self._pending.setdefault(producer_id, set()).update(group_ids)
-                self._directory.coordinator.tell(GroupsLoaded({}, groups))
+                self._transactions.tell(PendingLoaded(open_transactions(groups)))
+                self._directory.coordinator.tell(GroupsLoaded(job.partition, EPOCH, {}, groups))
             case TransactionalIds(values):
-                self._transactions.update(values)
+                self._newest_producer_id = max(self._newest_producer_id, newest_producer_id(values))
+                self._transactions.tell(TransactionsLoaded(job.partition, EPOCH, values))
             case LoadReport():
                 self._accept_report(job, piece)
 
@@ -70,11 +92,21 @@ class LoadSink:
         self._log_problems(job, report)
         for damage in report.damages:
             self._log.add_damage(damage)
-        if job.is_transactions:
-            self._lost_transactions = self._lost_transactions or bool(report.failure)
-        else:
-            loaded = PartitionLoaded(job.partition, report.quarantined, report.failure)
+        loaded = PartitionLoaded(job.partition, EPOCH, report.quarantined, report.failure)
+        self._finish_partition(job.partition, loaded)
+
+    def _finish_partition(self, partition: int, loaded: PartitionLoaded) -> None:
+        """Transactional ids wait for all partitions: their markers belong to groups."""
+        self._loading.discard(partition)
+        if partition < self._log.first_transactions_partition:
             self._directory.coordinator.tell(loaded)
+        else:
+            self._finished_transactions.append(loaded)
+
+    def fail_rest(self, failure: str) -> None:
+        """Refuse all partitions that are still loading."""
+        for partition in sorted(self._loading):
+            self._finish_partition(partition, PartitionLoaded(partition, EPOCH, {}, failure))
 
     def _log_problems(self, job: LoadJob, report: LoadReport) -> None:
         if report.failure:
@@ -86,22 +118,20 @@ class LoadSink:
         if report.unknown_keys:
             log.warning("records of unknown types were skipped", folder=job.folder, keys=report.unknown_keys)
 
-    async def finish(self, transactions: ActorRef) -> None:
+    async def finish(self) -> None:
         """All pieces were accepted: start the tasks that need all partitions."""
-        self._topics.producer_ids.mark_used_up_to(newest_producer_id(self._transactions))
+        self._topics.producer_ids.mark_used_up_to(self._newest_producer_id)
         await self._directory.coordinator.ask(AllLoaded(), block=False)
-        if self._lost_transactions:
-            log.error("transactional ids are not served", reason="some could not be read; repair them and start again")
-        else:
-            await transactions.ask(TransactionsLoaded(self._transactions, self._pending), block=False)
-        self._transactions, self._pending = {}, {}
+        for loaded in self._finished_transactions:
+            self._transactions.tell(loaded)
+        await self._transactions.ask(AllLoaded(), block=False)
         self.is_finished = True
         self.seconds = (self._clock.monotonic_ms() - self._began_ms) / 1000
         if self.records:
             log.info("everything is loaded", records=self.records, seconds=round(self.seconds, 2))
 
 
-_REFUSED = {"consequence": "its groups are refused (NOT_COORDINATOR) until the next start"}
+_REFUSED = {"consequence": "its groups or transactional ids are refused (NOT_COORDINATOR) until the next start"}
 _QUARANTINED = {
     "consequence": "it is refused (COORDINATOR_NOT_AVAILABLE) until the next start; its records stay in the log",
     "advice": "stop the server and look at the record with `callboard log verify`",

@@ -11,11 +11,11 @@ With ``threads=InlineThreads()`` everything runs on the caller's thread, always 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from ...actors.ports import Entry
+from ...actors.ports import NO_EPOCHS, Entry
 from ...actors.records import Record
 from ..common.errors import StartError
 from ..disk.disk import Disk, is_full, is_symlink_error
@@ -119,8 +119,16 @@ class OffsetsLog:
         self._partitions.close()
         self._threads.close()
 
-    def append(self, entries: Sequence[Entry], timestamp_ms: int, done: DoneCallback) -> None:
-        """See ``actors.ports.Log``. Entries of one partition keep their order; no entry is split between two batches.
+    def append(
+        self,
+        entries: Sequence[Entry],
+        timestamp_ms: int,
+        done: DoneCallback,
+        _epochs: Mapping[int, int] = NO_EPOCHS,
+    ) -> None:
+        """See ``actors.ports.Log``. No other node writes these files, so epochs do not matter.
+
+        Entries of one partition keep their order; no entry is split between two batches.
 
         Outcomes: MESSAGE_TOO_LARGE for an entry that alone exceeds ``max_message_bytes``, UNKNOWN_SERVER_ERROR for
         one that does not fit Kafka's schema, COORDINATOR_NOT_AVAILABLE for all entries while the disk is full,

@@ -36,17 +36,16 @@ class LocalConnector:
         return LocalChannel(self._running_node().local, Origin(client_id, CLIENT_HOST, next(self._ids)))
 
     async def ensure_topics(self, partitions: Mapping[str, int]) -> None:
-        node = self._running_node()
-        topics, admin = node.topics, node.services.topic_admin
+        topics = self._running_node().topics
         missing = [(name, count) for name, count in partitions.items() if topics.get(name) is None]
         if missing:
-            for created in await outcome_of(partial(admin.create, missing)):
+            for created in await outcome_of(partial(topics.create_many, missing)):
                 if isinstance(created, CoordinatorError) and created.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     raise created
         for name, count in partitions.items():
             topic = topics.get(name)
             if topic is not None and len(topic.partitions) < count:
-                error = await outcome_of(partial(admin.grow, topic, count))
+                error = await outcome_of(partial(topics.grow, topic, count))
                 if error is not None and len(topic.partitions) < count:  # another member may have added them
                     raise error
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import pykka
 
 from ...actors.base import ActorRef
-from ...actors.coordinator.actor import CoordinatorActor, Directory
+from ...actors.coordinator.actor import CoordinatorActor
+from ...actors.coordinator.directory import Directory
 from ...actors.engine_ports import ReplyTo
 from ...actors.messages import Drain, GroupRequest, Shutdown, TxnOffsetCommit
-from ...actors.transactions.actor import TransactionEnvironment, TransactionsActor
-from ...actors.transactions.rules import Transaction
+from ...actors.transactions.actor import TransactionsActor
+from ...actors.transactions.environment import TransactionEnvironment
+from ...actors.transactions.table import TransactionTable
 from ...actors.writer import OffsetWriterActor
 from ..engine.system import System
 from .data import NodeData
@@ -29,7 +31,7 @@ class NodeActors(NamedTuple):
     writer: ActorRef
     groups: Directory
     transactions: ActorRef
-    transaction_table: dict[str, Transaction]
+    transaction_table: TransactionTable
 
     def post(self, message: GroupRequest, reply_to: ReplyTo) -> None:
         """Send a request to its group, or by way of the transactions actor."""
@@ -71,23 +73,12 @@ class NodeActors(NamedTuple):
 
 
 def start_actors(system: System, groups: Directory, data: NodeData, environment: Environment) -> NodeActors:
-    """Start the actors. ``groups`` is empty; partitions with data are not served until they are loaded."""
-    settings, folder = data.configs.settings, data.folder
+    """Start the actors. No partition is served until it is loaded."""
+    settings, clock = data.configs.settings, environment.clock
     timer = system.start_timer()
-    writer = system.spawn(OffsetWriterActor, data.log, environment.clock)
-    groups.availability.loading.update(data.log.offsets_partitions_with_data())
-    arguments = environment.clock, environment.random, settings, timer, writer, folder.offsets_partitions
-    system.spawn(CoordinatorActor, groups, *arguments, {})
-    transaction_environment = TransactionEnvironment(
-        settings,
-        environment.clock,
-        timer,
-        writer,
-        groups,
-        data.topics,
-        folder.offsets_partitions,
-        folder.transactions_partitions,
-    )
-    table: dict[str, Transaction] = {}
-    transactions = system.spawn(TransactionsActor, transaction_environment, table, {}, True)
+    writer = system.spawn(OffsetWriterActor, data.log, clock)
+    system.spawn(CoordinatorActor, groups, clock, environment.random, settings, timer, writer)
+    transaction_environment = TransactionEnvironment(settings, clock, timer, writer, groups, data.topics)
+    table = TransactionTable(data.folder.transactions_partitions)
+    transactions = system.spawn(TransactionsActor, transaction_environment, table)
     return NodeActors(system, writer, groups, transactions, table)

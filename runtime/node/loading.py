@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..common.logs import get_logger
 from ..loading.loader import AT_ONCE_BYTES, load_in_subprocesses, load_inline, make_jobs
-from ..loading.pieces import LoadJob, LoadReport
 from ..loading.sink import LoadSink
 from .actors import NodeActors
 from .data import NodeData
@@ -21,18 +20,20 @@ class LogLoading:
     """
 
     def __init__(self, data: NodeData, actors: NodeActors, environment: Environment) -> None:
-        self._root = data.folder.path
-        self._jobs = make_jobs(self._root, data.log, environment.disk)
-        self._actors = actors
+        self._jobs = make_jobs(data.folder.path, data.log, environment.disk)
         self._environment = environment
-        self.sink = LoadSink(actors.groups, data.topics, data.log, environment.clock)
+        self.sink = LoadSink(actors.groups, actors.transactions, data.topics, data.log, environment.clock)
         is_large = sum(job.log_bytes for job in self._jobs) > AT_ONCE_BYTES
         self.is_in_background = (environment.may_use_subprocesses and is_large) or environment.load is not None
+
+    async def start(self) -> None:
+        """Before requests are accepted."""
+        await self.sink.start()
 
     async def load_now(self) -> None:
         """Raises MisplacedError for a group in a wrong partition."""
         load_inline(self._jobs, self.sink.accept, self._environment.disk)
-        await self.sink.finish(self._actors.transactions)
+        await self.sink.finish()
 
     async def load_in_background(self) -> None:
         """Requests to what is not loaded yet are refused meanwhile. Problems are logged, see also ``sink.failure``."""
@@ -42,15 +43,8 @@ class LogLoading:
             if self.sink.failure:
                 return
             log.exception("the log could not be loaded")
-            self._report_failure(repr(error))
+            self.sink.fail_rest(repr(error))
         try:
-            await self.sink.finish(self._actors.transactions)
+            await self.sink.finish()
         except Exception:
             log.exception("loading could not be finished")
-
-    def _report_failure(self, failure: str) -> None:
-        """Refuse all partitions that are not loaded."""
-        folder = str(self._root)
-        for partition in tuple(self._actors.groups.availability.loading):
-            self.sink.accept(LoadJob(partition, folder, False, 0), LoadReport(failure=failure))
-        self.sink.accept(LoadJob(-1, folder, True, 0), LoadReport(failure=failure))

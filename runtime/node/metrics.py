@@ -19,8 +19,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from ...actors.group.kind import PASSIVATED_NAME
-from ...actors.group.states import LISTED_NAMES
+from ...actors.coordinator.partition_states import PartitionState
+from ...actors.group.states import LISTED_NAMES, PASSIVATED_NAME
 from ..common.errors import StartError
 from ..disk.disk import Disk, file_size
 from ..log.manifest import log_files
@@ -73,7 +73,7 @@ def not_ready(source: NodeSource) -> str | None:
     if node is None:
         return "the log is being opened"
     if node.is_loading:
-        return f"{len(node.groups.availability.loading)} partitions of the log are being read"
+        return f"{node.groups.partitions.count_in(PartitionState.LOADING)} partitions of the log are being read"
     failure = node.offsets_log.stats().failure
     return f"commits are refused, the log has failed: {failure}" if failure else None
 
@@ -120,9 +120,9 @@ def _sample(node: Node, stats: Stats, sizes: Sizes) -> NodeSample:
         counters.expired.offsets,
         len(node.connections),
         len(node.actors.transaction_table),
-        len(groups.availability.loading),
-        len(groups.availability.failed),
-        len(groups.availability.quarantined),
+        groups.partitions.count_in(PartitionState.LOADING),
+        groups.partitions.count_in(PartitionState.FAILED),
+        len(groups.partitions.quarantined),
         stats,
         node.offsets_log.stats(),
         len(node.offsets_log.damages()),

@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pykka
 
-from ...actors.coordinator.actor import Directory
+from ...actors.coordinator.directory import Directory
 from ..common.logs import get_logger
 from ..disk.disk import Disk
 from ..engine.system import System
 from ..kafka.connection_pool import ConnectionPool
 from ..kafka.response_queue import ResponseQueue
-from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import DynamicSettings
 from ..settings.table import LISTEN_BACKLOG
-from ..topics.admin import TopicAdmin
 from .actors import NodeActors, start_actors
 from .cleaner import Cleaner
 from .connection_limit import DescriptorLimit
@@ -124,7 +122,7 @@ class Node:
             on_error.callback(data.files.halt)
             system = System(environment.dispatcher(loop), environment.clock)
             on_error.callback(system.halt)
-            groups = Directory(configs.settings)
+            groups = Directory(configs.settings, data.folder.offsets_partitions)
             groups.on_offsets_expired = partial(log_expiry, configs)
             actors = start_actors(system, groups, data, environment)
             loading = LogLoading(data, actors, environment)
@@ -135,6 +133,7 @@ class Node:
         return node
 
     async def _start(self, listening_socket: socket.socket | None) -> None:
+        await self.loading.start()
         if not self.loading.is_in_background:
             await self.loading.load_now()
         self.data.use_file_thread()
@@ -284,12 +283,10 @@ def _make_services(
         settings=data.configs.settings,
         options=options,
         configs=data.configs,
-        settings_admin=SettingsAdmin(data.configs, actors.groups.notify_of_settings),
         groups=actors.groups,
         transactions=actors.transactions,
         transaction_table=actors.transaction_table,
         topics=data.topics,
-        topic_admin=TopicAdmin(data.topics, actors.groups.delete_topic_offsets),
         load_sink=loading.sink,
         response_queue=ResponseQueue(loop.call_soon),
         loop=loop,

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...actors.base import ActorRef
-from ...actors.coordinator.actor import Directory
+from ...actors.coordinator.directory import Directory
 from ...actors.engine_ports import Clock
-from ...actors.transactions.rules import Transaction
+from ...actors.transactions.table import TransactionTable
 from ..kafka.interceptor import Interceptor
 from ..kafka.response_queue import ResponseQueue
 from ..loading.sink import LoadSink
-from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import DynamicSettings
-from ..topics.admin import TopicAdmin
 from ..topics.catalogue import TopicCatalogue
-from ..topics.producer_ids import ProducerIds
 
 if TYPE_CHECKING:
     from ..settings.table import Options, Settings
@@ -37,12 +34,10 @@ class NodeServices:
     settings: Settings
     options: Options
     configs: DynamicSettings
-    settings_admin: SettingsAdmin
     groups: Directory
     transactions: ActorRef
-    transaction_table: Mapping[str, Transaction]
+    transaction_table: TransactionTable
     topics: TopicCatalogue
-    topic_admin: TopicAdmin
     load_sink: LoadSink
     response_queue: ResponseQueue
     loop: asyncio.AbstractEventLoop
@@ -51,10 +46,6 @@ class NodeServices:
     @property
     def node_id(self) -> int:
         return NODE_ID
-
-    @property
-    def producer_ids(self) -> ProducerIds:
-        return self.topics.producer_ids
 
     @property
     def is_loading(self) -> bool:

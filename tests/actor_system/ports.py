@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.offsets import GroupData
-from callboard.actors.ports import Appended, Entry
+from callboard.actors.ports import NO_EPOCHS, Appended, Entry
 from callboard.actors.records import Record, TransactionRecord, UnknownRecord
 from callboard.runtime.loading.loader import PartitionReplay
 
@@ -105,7 +105,13 @@ class ManualLog:
     def in_flight(self) -> list[Entry]:
         return self.rounds[-1] if self._done is not None else []
 
-    def append(self, entries: Sequence[Entry], timestamp_ms: int, done: Callable[[Sequence[Appended]], None]) -> None:
+    def append(
+        self,
+        entries: Sequence[Entry],
+        timestamp_ms: int,
+        done: Callable[[Sequence[Appended]], None],
+        epochs: Mapping[int, int] = NO_EPOCHS,
+    ) -> None:
         assert self._done is None, "two rounds in flight"
         assert entries, "a round has no entries"
         self.rounds.append(list(entries))

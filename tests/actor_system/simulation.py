@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from callboard.actors.base import ActorRef
-from callboard.actors.coordinator.actor import CoordinatorActor, Directory
+from callboard.actors.coordinator.actor import CoordinatorActor
+from callboard.actors.coordinator.directory import Directory
 from callboard.actors.group.actor import GroupActor
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.offsets import GroupData
-from callboard.actors.messages import GroupRequest, Joined
+from callboard.actors.messages import AllLoaded, GroupRequest, GroupsLoaded, Joined, PartitionGained, PartitionLoaded
 from callboard.actors.timer.actor import TimerActor
 from callboard.actors.timer.messages import Wake
 from callboard.actors.writer import OffsetWriterActor
@@ -19,6 +20,9 @@ from callboard.runtime.engine.system import System
 
 from . import requests
 from .ports import FakeGroupSettings, ManualAlarm, ManualLog, RecordedReply, SeededRandom
+
+EPOCH = 0
+"""The epoch of all partitions at the start."""
 
 
 class CoordinatorSimulation:
@@ -41,7 +45,7 @@ class CoordinatorSimulation:
         self.clock = self.dispatcher.clock
         self.clock.now_ms = 1_000_000
         self.system = System(self.dispatcher)
-        self.directory = Directory(self.settings)
+        self.directory = Directory(self.settings, self.settings.offsets_topic_num_partitions)
         self.timer = self.system.spawn(TimerActor, self.clock, self.alarm)
         self.writer = self.system.spawn(OffsetWriterActor, self.log, self.clock)
         self.coordinator: ActorRef = self.system.spawn(
@@ -52,10 +56,22 @@ class CoordinatorSimulation:
             self.settings,
             self.timer,
             self.writer,
-            self.settings.offsets_topic_num_partitions,
-            groups or {},
         )
+        for partition in range(self.settings.offsets_topic_num_partitions):
+            self.coordinator.tell(PartitionGained(partition, EPOCH))
+        for group_id, data in (groups or {}).items():
+            if not data.is_empty():  # as by the loader
+                self._load(group_id, data)
+        for partition in range(self.settings.offsets_topic_num_partitions):
+            self.coordinator.tell(PartitionLoaded(partition, EPOCH))
+        self.coordinator.tell(AllLoaded())
         self.run()
+
+    def _load(self, group_id: str, data: GroupData) -> None:
+        partition = self.directory.partitions.number_of(group_id)
+        is_packed = data.is_packable()
+        passivated = {group_id: data.pack()} if is_packed else {}
+        self.coordinator.tell(GroupsLoaded(partition, EPOCH, passivated, {} if is_packed else {group_id: data}))
 
     def post(self, request: GroupRequest) -> RecordedReply:
         """Send a request and run until no actor has messages."""

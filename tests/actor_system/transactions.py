@@ -7,16 +7,31 @@ from typing import Any
 
 from callboard.actors.base import ActorRef
 from callboard.actors.errors import ErrorCode
-from callboard.actors.messages import Commit, FetchedOffset, TxnOffsetCommit
+from callboard.actors.messages import (
+    AllLoaded,
+    Commit,
+    FetchedOffset,
+    PartitionGained,
+    PartitionLoaded,
+    TxnOffsetCommit,
+)
 from callboard.actors.records import MarkerRecord, TransactionRecord, TransactionValue
-from callboard.actors.transactions.actor import TransactionEnvironment, TransactionsActor
-from callboard.actors.transactions.messages import AddOffsets, AddPartitions, EndTransaction, InitProducerId
-from callboard.actors.transactions.rules import Transaction
+from callboard.actors.transactions.actor import TransactionsActor
+from callboard.actors.transactions.environment import TransactionEnvironment
+from callboard.actors.transactions.messages import (
+    AddOffsets,
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+    PendingLoaded,
+    TransactionsLoaded,
+)
+from callboard.actors.transactions.table import TransactionTable
 from callboard.runtime.loading.loader import open_transactions
 
 from .ports import ManualLog, RecordedReply
 from .requests import GROUP, fetch
-from .simulation import CoordinatorSimulation
+from .simulation import EPOCH, CoordinatorSimulation
 
 TX = "tx"
 TIMEOUT_MS = 60_000
@@ -69,23 +84,21 @@ class TransactionSimulation(CoordinatorSimulation):
         self.holds_appends = holds_appends
         self.topics = FakeTopics()
         self.transaction_settings = FakeTransactionSettings()
-        self.table = {name: Transaction(name, value) for name, value in transactions_in(log).items()}
-        self.topics.next_id = max(
-            (transaction.value.producer_id + 1 for transaction in self.table.values()), default=1000
-        )
-        offsets_partitions = self.settings.offsets_topic_num_partitions
+        values = transactions_in(log)
+        self.table = TransactionTable(PARTITIONS)
+        self.topics.next_id = max((value.producer_id + 1 for value in values.values()), default=1000)
         environment = TransactionEnvironment(
-            self.transaction_settings,
-            self.clock,
-            self.timer,
-            self.writer,
-            self.directory,
-            self.topics,
-            offsets_partitions,
-            PARTITIONS,
+            self.transaction_settings, self.clock, self.timer, self.writer, self.directory, self.topics
         )
-        pending = open_transactions(groups)
-        self.transactions: ActorRef = self.system.spawn(TransactionsActor, environment, self.table, pending)
+        self.transactions: ActorRef = self.system.spawn(TransactionsActor, environment, self.table)
+        self.transactions.tell(PendingLoaded(open_transactions(groups)))
+        first = environment.offsets_partitions
+        for partition in range(PARTITIONS):
+            of_partition = {name: value for name, value in values.items() if self.table.number_of(name) == partition}
+            self.transactions.tell(PartitionGained(first + partition, EPOCH))
+            self.transactions.tell(TransactionsLoaded(first + partition, EPOCH, of_partition))
+            self.transactions.tell(PartitionLoaded(first + partition, EPOCH))
+        self.transactions.tell(AllLoaded())
         self.run()
 
     def ask_transactions(self, message: Any) -> RecordedReply:

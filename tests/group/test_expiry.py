@@ -100,7 +100,7 @@ def test_offsets_of_simple_group_expire_by_commit_time(simulation: CoordinatorSi
         OffsetRecord(GROUP, "late", 0, None),
         GroupRecord(GROUP, None),
     ]
-    assert (simulation.directory.groups, simulation.directory.passivated) == ({}, {})
+    assert (simulation.directory.groups, dict(simulation.directory.passivated)) == ({}, {})
 
 
 def test_offsets_of_empty_group_expire_by_time_since_empty(simulation: CoordinatorSimulation) -> None:
@@ -431,7 +431,8 @@ def test_packed_may_have_expired_agrees_with_find_expired(
     data.value = value
     for partition, offset in enumerate(offsets):
         data.replay(OffsetRecord(GROUP, "t", partition, offset))
-    group = simulation.coordinator.actor_inbox.actor._spawn_group(GROUP, GroupData.unpack(data.pack()))
+    number = simulation.directory.partitions.number_of(GROUP)
+    group = simulation.coordinator.actor_inbox.actor._spawn_group(GROUP, number, GroupData.unpack(data.pack()))
     simulation.run()
     expired_offsets = expiry.find_expired(group.actor_inbox.actor._group, data, now_ms, retention_ms)
     assert bool(expired_offsets.records) is packed_may_have_expired(data.pack(), now_ms, retention_ms)

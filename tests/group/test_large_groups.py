@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from actor_system.ports import ManualLog
@@ -13,7 +13,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.group.expiry import BATCH
 from callboard.actors.group.offsets import GroupData
 from callboard.actors.messages import Committed, DeleteGroup, ListGroups
-from callboard.actors.ports import Appended, Entry
+from callboard.actors.ports import NO_EPOCHS, Appended, Entry
 from callboard.actors.records import OffsetRecord, OffsetValue
 
 RETENTION_MS = 7 * 24 * 3_600_000
@@ -26,8 +26,14 @@ class SmallLog(ManualLog):
         super().__init__()
         self.most = records_max
 
-    def append(self, entries: Sequence[Entry], timestamp_ms: int, done: Callable[[Sequence[Appended]], None]) -> None:
-        super().append(entries, timestamp_ms, done)
+    def append(
+        self,
+        entries: Sequence[Entry],
+        timestamp_ms: int,
+        done: Callable[[Sequence[Appended]], None],
+        epochs: Mapping[int, int] = NO_EPOCHS,
+    ) -> None:
+        super().append(entries, timestamp_ms, done, epochs)
         too_large, none = ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NONE
         self.settle([too_large if len(entry.records) > self.most else none for entry in entries])
 

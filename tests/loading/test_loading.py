@@ -309,7 +309,7 @@ async def test_unreadable_partition_fails_only_its_groups(tmp_path: Path, monkey
         assert await offsets(client, FAST) == {("t", 0): 7}
         listed = await client.ask("list_groups", states_filter=[], types_filter=[])
         assert (errors(listed), {group["group_id"] for group in listed["groups"]} & {"g0", FAST}) == ({"NONE"}, {FAST})
-        assert "the disk is gone" in harness.node.groups.availability.failed[SLOW]
+        assert "the disk is gone" in harness.node.groups.partitions[SLOW].failure
 
 
 @async_test
@@ -365,4 +365,4 @@ async def test_group_that_cannot_be_created_is_quarantined_alone(
         for group_id, member in members.items():
             expected = "COORDINATOR_NOT_AVAILABLE" if group_id == "g0" else "NONE"
             assert errors(await client.ask("heartbeat", **heartbeat_values(group_id, member))) == {expected}
-        assert "cannot be created" in harness.node.groups.availability.quarantined["g0"]
+        assert "cannot be created" in harness.node.groups.partitions.quarantined["g0"]

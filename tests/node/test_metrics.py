@@ -16,6 +16,7 @@ from program_helpers import refusal
 from project_paths import DOCS
 from prometheus_client.parser import text_string_to_metric_families
 
+from callboard.actors.coordinator.partition_states import PartitionState
 from callboard.runtime.log.stats import LogStats
 from callboard.runtime.node.health import LOOP_TIMEOUT_S, Pages
 from callboard.runtime.node.metrics import metrics, pages
@@ -119,10 +120,10 @@ async def test_readyz_during_loading_returns_503(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness, serving(pages(lambda: harness.node)) as port:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Node, "is_loading", True)
-            harness.node.groups.availability.loading.update({3, 7})
+            for number in (1, 2):
+                patch.setattr(harness.node.groups.partitions[number], "state", PartitionState.LOADING)
             response = await asyncio.to_thread(get, port, "/readyz")
             samples = await scrape(port)
-            harness.node.groups.availability.loading.clear()
     assert (response.status, response.text) == (503, "2 partitions of the log are being read\n")
     assert samples["callboard_loading_partitions"] == 2
 

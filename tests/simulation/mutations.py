@@ -23,7 +23,7 @@ from callboard.actors.group.members import GroupMember, Members
 from callboard.actors.group.offsets import GroupData, Offsets
 from callboard.actors.messages import Heartbeat, LeaveGroup, LeavingMember, Left, LeftMember
 from callboard.actors.records import GroupValue, MarkerRecord, OffsetRecord
-from callboard.actors.transactions.actor import TransactionsActor
+from callboard.actors.transactions.completion import Completion, marker_of
 from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.loading import child as load_child
 from callboard.runtime.log.compaction.seen import SeenKeys
@@ -282,17 +282,15 @@ def answered_though_it_failed(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_marker_is_not_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TransactionsActor, "_send_marker_to_groups", lambda self, marker: None)
+    patch.setattr(Completion, "_send_marker_to_groups", lambda self, marker, failed: None)
 
 
 def a_marker_is_not_written(patch: pytest.MonkeyPatch) -> None:
-    def finish(self: TransactionsActor, transaction: Any, partitions: Sequence[int]) -> None:
-        from callboard.actors.transactions.actor import marker_of
-
-        self._send_marker_to_groups(marker_of(transaction))
+    def finish(self: Completion, transaction: Any, partitions: Sequence[int]) -> None:
+        self._send_marker_to_groups(marker_of(transaction), {})
         self._finish(transaction)
 
-    patch.setattr(TransactionsActor, "_append_markers", finish)
+    patch.setattr(Completion, "_append_markers", finish)
 
 
 def an_abort_commits(patch: pytest.MonkeyPatch) -> None:

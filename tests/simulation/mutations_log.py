@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from callboard.actors.coordinator.availability import Availability
+from callboard.actors.coordinator.partitions import GroupPartition
 from callboard.actors.coordinator.retention import RetentionScan
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.actor import GroupActor
@@ -116,7 +116,7 @@ def minutes_are_seconds(patch: pytest.MonkeyPatch) -> None:
 
 
 def served_while_it_loads(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Availability, "error_reply_for", lambda self, request, partitions: None)
+    patch.setattr(GroupPartition, "error_reply_for", lambda self, request: None)
 
 
 def settings_are_not_kept(patch: pytest.MonkeyPatch) -> None:

@@ -36,9 +36,7 @@ def transaction_state(call: Call, name: str) -> Any:
     transaction = call.services.transaction_table.get(name)
     if transaction is not None:
         return described(call, transaction)
-    unknown = (
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if call.services.is_loading else ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-    )
+    unknown = call.services.transaction_table.error_for(name) or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     error = unknown if name else ErrorCode.INVALID_REQUEST
     return call.make(
         "TransactionState",

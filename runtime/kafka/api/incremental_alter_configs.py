@@ -15,9 +15,10 @@ from functools import partial
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.messages import SettingsChanged
 from ...common.logs import get_logger
-from ...settings.admin import dynamic_setting, parse_change
-from ...settings.dynamic import InvalidSetting, SettingValues
+from ...settings.dynamic import InvalidSetting, SettingValues, find_dynamic, parse
+from ...settings.table import Setting
 from ...topics.settings import NAMES as TOPIC_NAMES
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, kafka_error
@@ -183,7 +184,7 @@ def author(call: Call) -> str:
 
 def alter_broker(call: Call, resource: Any, change: Change, done: Done) -> None:
     check_may_change(call)
-    admin, name = call.services.settings_admin, resource.resource_name
+    configs, name = call.services.configs, resource.resource_name
     if name:
         check_node(call, name)
 
@@ -191,11 +192,16 @@ def alter_broker(call: Call, resource: Any, change: Change, done: Done) -> None:
         values = change(broker if name else all_brokers, resource.configs)
         return (values, all_brokers) if name else (broker, values)
 
+    def on_changed(failure: Exception | None) -> None:
+        if failure is None:
+            call.services.groups.coordinator.tell(SettingsChanged())
+        done(failure)
+
     if not call.request.validate_only:
-        admin.change(make, done, changed_by=author(call))
+        configs.change(make, on_changed, changed_by=author(call))
         return
     try:
-        admin.check(make)
+        configs.check(*make(configs.broker, configs.all_brokers))
     except InvalidSetting as error:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, str(error)) from error
     done(None)
@@ -222,9 +228,16 @@ def apply_operations(table: SettingValues, operations: Sequence[Any]) -> dict[st
                 f"Config value {OPERATIONS[operation.config_operation]} is not allowed for config key: "
                 f"{operation.name}",
             )
+        setting = dynamic_setting(operation.name)
         if operation.config_operation == DELETE:
-            values.pop(dynamic_setting(operation.name).name, None)
+            values.pop(setting.name, None)
         else:
-            name, value = parse_change(operation.name, operation.value)
-            values[name] = value
+            values[setting.name] = parse(setting, operation.value)
     return values
+
+
+def dynamic_setting(name: str) -> Setting:
+    setting = find_dynamic(name)
+    if setting is None:
+        raise InvalidSetting(f"Cannot update these configs dynamically: [{name}]")
+    return setting

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....actors.errors import ErrorCode
 from ....actors.transactions.rules import Transaction, TransactionState
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, kafka_error
@@ -37,9 +36,7 @@ def handle(call: Call) -> None:
         call.make(
             "ListTransactionsResponse",
             throttle_time=NO_THROTTLE,
-            error_code=kafka_error(
-                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if call.services.is_loading else ErrorCode.NONE
-            ),
+            error_code=kafka_error(call.services.transaction_table.listing_error),
             unknown_state_filters=unknown,
             transaction_states=tuple(matching),
         )

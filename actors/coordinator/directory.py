@@ -1,0 +1,101 @@
+"""The directory of all groups. Only CoordinatorActor changes it.
+
+Connections read it and send requests for active groups directly to the mailboxes of these groups; all other requests
+go to CoordinatorActor.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ..base import ActorRef, Envelope
+from ..engine_ports import ReplyTo
+from ..error_reply import error_reply
+from ..errors import ErrorCode
+from ..group.effects import ExpiredCounts, GroupCounters
+from ..messages import GroupChanged, GroupRequest, Heartbeat, JoinGroup, LeaveGroup, SyncGroup
+from ..ports import GroupSettings
+from ..strings import STRING_BYTES_MAX, find_too_long_string, fits_kafka_string
+from .partitions import GroupPartitions, PassivatedGroups
+
+log = logging.getLogger("callboard.actors")
+
+
+class Directory:
+    """The groups by id and by partition, and the routing of requests to them. ``partition_count``: of the log."""
+
+    def __init__(self, settings: GroupSettings, partition_count: int) -> None:
+        self.groups: dict[str, ActorRef] = {}  # active groups
+        self.listed: dict[str, GroupChanged] = {}  # entries of active groups for ListGroups
+        self.partitions = GroupPartitions(partition_count)
+        self.counters = GroupCounters()
+        self.on_offsets_expired: Callable[[ExpiredCounts], None] = _ignore_expired  # called after each retention scan
+        self.coordinator: ActorRef
+        self._settings = settings
+
+    @property
+    def passivated(self) -> PassivatedGroups:
+        """All groups without an actor: results of ``GroupData.pack``."""
+        return self.partitions.passivated
+
+    def add_active(self, group_id: str, partition: int, ref: ActorRef) -> None:
+        """Add a group that has an actor now."""
+        self.groups[group_id] = self.partitions[partition].active[group_id] = ref
+
+    def remove_active(self, group_id: str) -> ActorRef | None:
+        """Remove a group that has an actor. None if it has none: its partition was unloaded meanwhile."""
+        ref = self.forget(group_id)
+        if ref is not None:
+            del self.partitions.of(group_id).active[group_id]
+        return ref
+
+    def forget(self, group_id: str) -> ActorRef | None:
+        """Remove a group from all but its partition."""
+        self.listed.pop(group_id, None)
+        return self.groups.pop(group_id, None)
+
+    def post(self, request: GroupRequest, reply: ReplyTo) -> None:
+        """Send a request to its group; the reply goes to ``reply``. Invalid requests get an error reply at once."""
+        ref = self.groups.get(request.group_id)
+        if self.coordinator.actor_inbox.queue:
+            ref = None  # preserves order: earlier requests to the same group may still be in that mailbox
+        if ref is not None and request.group_id and type(request) is not JoinGroup:
+            ref.actor_inbox.put(Envelope(request, reply))  # type: ignore[arg-type]
+            return
+        error = self.error_reply_for(request)
+        if error is not None:
+            reply.set(error)
+        else:
+            (ref or self.coordinator).post(request, reply)
+
+    def error_reply_for(self, request: GroupRequest) -> Any:
+        """The reply to a request that is invalid for any group; None if it is valid.
+
+        Requests of members need a group id. Offsets may be committed with an empty group id, as in Kafka.
+        """
+        if not request.group_id and isinstance(request, JoinGroup | SyncGroup | Heartbeat | LeaveGroup):
+            return error_reply(request, ErrorCode.INVALID_GROUP_ID)
+        if not fits_kafka_string(request.group_id):
+            return error_reply(request, ErrorCode.INVALID_GROUP_ID)
+        if isinstance(request, JoinGroup):
+            field = find_too_long_string(request)
+            if field:
+                log.warning(
+                    "a JoinGroup request for group %r from %s is refused: its %s has more than %d bytes;"
+                    " use a shorter one (the id of a new member is made from its group.instance.id or client.id)",
+                    request.group_id[:100],
+                    request.client_host[:100],
+                    field,
+                    STRING_BYTES_MAX,
+                )
+                return error_reply(request, ErrorCode.INVALID_REQUEST)
+            low, high = self._settings.group_min_session_timeout_ms, self._settings.group_max_session_timeout_ms
+            if not low <= request.session_timeout_ms <= high:
+                return error_reply(request, ErrorCode.INVALID_SESSION_TIMEOUT)
+        return None
+
+
+def _ignore_expired(_expired: ExpiredCounts) -> None:
+    """The default of ``Directory.on_offsets_expired``."""

@@ -1,0 +1,84 @@
+"""The transactional ids by name and by partition of ``__transaction_state``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..coordinator.partition_states import PartitionEvent, PartitionLife
+from ..errors import ErrorCode
+from ..javahash import offsets_partition
+from ..records import TransactionValue
+from .rules import Transaction
+
+
+class TransactionPartition(PartitionLife):
+    """One partition. ``loaded``: values that were read; they become transactions when the partition is active."""
+
+    __slots__ = ("loaded", "transactions")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded: dict[str, TransactionValue] = {}
+        self.transactions: dict[str, Transaction] = {}
+
+
+class TransactionTable(dict[str, Transaction]):
+    """All transactions of active partitions, by transactional id. Only TransactionsActor changes it.
+
+    ``is_full``: all partitions are active; the fast path of requests.
+    """
+
+    def __init__(self, partition_count: int) -> None:
+        super().__init__()
+        self.partitions = tuple(TransactionPartition() for _ in range(partition_count))
+        self.is_full = False
+
+    def number_of(self, transactional_id: str) -> int:
+        """The number of the partition that a transactional id belongs to."""
+        return offsets_partition(transactional_id, len(self.partitions))
+
+    def error_for(self, transactional_id: str) -> ErrorCode:
+        """Why a transactional id is not served; NONE if it is."""
+        if self.is_full:
+            return ErrorCode.NONE
+        return self.partitions[self.number_of(transactional_id)].answers.request
+
+    @property
+    def listing_error(self) -> ErrorCode:
+        """The error of ListTransactions as a whole; NONE if the ids of the active partitions are listed."""
+        return max((partition.answers.listing for partition in self.partitions), default=ErrorCode.NONE)
+
+    def has(self, transaction: Transaction) -> bool:
+        """Whether a transaction is served. False after its partition was lost, even if it was loaded again."""
+        return self.get(transaction.transactional_id) is transaction
+
+    def add(self, transactional_id: str, value: TransactionValue) -> Transaction:
+        """Add a new or loaded transactional id."""
+        transaction = self[transactional_id] = Transaction(transactional_id, value)
+        self.partitions[self.number_of(transactional_id)].transactions[transactional_id] = transaction
+        return transaction
+
+    def remove(self, transaction: Transaction) -> None:
+        """Remove an expired transactional id."""
+        del self[transaction.transactional_id]
+        del self.partitions[self.number_of(transaction.transactional_id)].transactions[transaction.transactional_id]
+
+    def apply(self, number: int, event: PartitionEvent, epoch: int, failure: str = "") -> bool:
+        """See ``PartitionLife.apply``."""
+        is_applied = self.partitions[number].apply(event, epoch, failure)
+        self.is_full = all(partition.is_active for partition in self.partitions)
+        return is_applied
+
+    def activate(self, number: int) -> Mapping[str, Transaction]:
+        """Add the loaded values of a partition. Returns its transactions."""
+        partition = self.partitions[number]
+        loaded, partition.loaded = partition.loaded, {}
+        return {name: self.add(name, value) for name, value in loaded.items()}
+
+    def clear_partition(self, number: int) -> Mapping[str, Transaction]:
+        """Remove everything of a partition. Returns the transactions that it had."""
+        partition = self.partitions[number]
+        removed, partition.transactions, partition.loaded = partition.transactions, {}, {}
+        for name in removed:
+            del self[name]
+        return removed
