@@ -46,7 +46,7 @@ golden: $(VENV)/.installed-test
 suites: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q tests/suites
 
-# The long proofs: a million seeds of the simulation, power cuts, kills, damaged frames. It can be interrupted and resumes;
+# The long proofs: a million seeds of the simulation, power cuts, hostile bytes, kills, damaged frames. It can be interrupted and resumes;
 # its progress is tests/soak/progress.json. `make soak PROOFS="simulation kills" MINUTES=30` runs some of it.
 soak: $(VENV)/.installed-test
 	PYTHONPATH=tests $(BIN)/python -m soak $(PROOFS) $(if $(MINUTES),--minutes $(MINUTES))

@@ -47,7 +47,7 @@ from callboard.runtime.member.shards import Shard
 PURPOSE = "Compare durable commits in process and over TCP, and measure thousands of members on one loop."
 AIM = 5.0
 CHILD_TIMEOUT_S = 600.0
-CROWD_SESSION_MS = 30_000
+MEMBERS_SESSION_MS = 30_000
 BEATING_S = 12.0  # two heartbeats of each member
 LOCAL, TCP = "in process", "over TCP"
 
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Raises BenchError."""
     parent = options.data or Path.cwd()
     commits = [compare(options, parent, committers) for committers in options.committers]
-    return {"commits": commits, "crowd": _child(options, "crowd", options.members)}
+    return {"commits": commits, "members": _child(options, "members", options.members)}
 
 
 def compare(options: argparse.Namespace, parent: Path, committers: int) -> dict[str, Any]:
@@ -184,7 +184,7 @@ async def start_members(
     return list(await asyncio.gather(*waiting))
 
 
-def crowd(options: argparse.Namespace) -> dict[str, Any]:
+def members(options: argparse.Namespace) -> dict[str, Any]:
     """Members and their coordinator on one loop."""
 
     async def measure() -> dict[str, Any]:
@@ -192,7 +192,7 @@ def crowd(options: argparse.Namespace) -> dict[str, Any]:
             bytes_before = _resident_bytes()
             started = time.perf_counter()
             shards = await start_members(
-                stack, coordinator.member, options.members, session_timeout_ms=CROWD_SESSION_MS
+                stack, coordinator.member, options.members, session_timeout_ms=MEMBERS_SESSION_MS
             )
             settled_s = time.perf_counter() - started
             bytes_used = _resident_bytes() - bytes_before
@@ -208,7 +208,7 @@ def crowd(options: argparse.Namespace) -> dict[str, Any]:
             "bytes_a_member": bytes_used / options.members,
             "lost": lost_count,
             "left_s": time.perf_counter() - started,
-            "interval_s": CROWD_SESSION_MS / 5000,
+            "interval_s": MEMBERS_SESSION_MS / 5000,
         }
 
     return _run(measure())
@@ -218,7 +218,11 @@ def _resident_bytes() -> int:
     return resident_bytes(os.getpid()) or 0
 
 
-CHILDREN: Mapping[str, Callable[[argparse.Namespace], dict[str, Any]]] = {"local": local, "tcp": tcp, "crowd": crowd}
+CHILDREN: Mapping[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "local": local,
+    "tcp": tcp,
+    "members": members,
+}
 
 
 # Output ---------------------------------------------------------------------------------------------------------------
@@ -238,7 +242,7 @@ def show(options: argparse.Namespace, results: Mapping[str, Any]) -> None:
         f"{options.rounds} rounds of {options.seconds:g} s; ratio: the median of the rounds' ratios; target: {AIM:g}"
     ]
     print_table("Durable commits", ["", "commits/s", "CPU us per commit", "ratio"], rows, notes)
-    members = results["crowd"]
+    members = results["members"]
     print_table(
         f"{members['members']:,} members on one loop, each in a group of its own",
         ["", "measured"],

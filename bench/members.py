@@ -1,10 +1,10 @@
 """Time that a group of many members takes to join, sync and rebalance over TCP. ``callboard bench members``.
 
 Every member has a connection of its own, since a pending request blocks its connection; one process runs all members.
-In a rebalance the leader of a Stable group rejoins, all others are notified and rejoin, then all sync. All requests are
-prepared before the first one is sent. Meanwhile a second process (``members_bystander.py``) sends heartbeats for a
-member of another group, describes the large group, and measures the response times. The time should be proportional to
-the number of members.
+In a rebalance the leader of a Stable group rejoins; when the heartbeat of one other member returns
+REBALANCE_IN_PROGRESS, all others rejoin; then all sync. All requests are prepared before the first one is sent.
+Meanwhile a second process (``members_bystander.py``) sends heartbeats for a member of another group, describes the
+large group, and measures the response times. The time should be proportional to the number of members.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from callboard.bench.server import callboard_server
 from callboard.bench.wire import Client, api
 
 PURPOSE = "Measure the time of many members to join, sync and rebalance, and the response times for another group."
-GROUP = "crowd"
+GROUP = "large"
 PROTOCOL = "range"
 SIZES = (10, 100, 1000, 5000)
 QUICK_SIZES = (10, 100)
@@ -39,8 +39,8 @@ SPARE_FILES = 200  # open files besides connections: partitions' files, pipes
 ANSWER_TIMEOUT_S = 120.0
 UNKNOWN_SERVER_ERROR = -1  # the response for a record that is too large for the log
 LOOK_PAUSE_S = 0.01
-SUBSCRIPTION = b"\0\0\0\0\0\1\0\5crowd\xff\xff\xff\xff"
-ASSIGNMENT = b"\0\0\0\0\0\1\0\5crowd\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
+SUBSCRIPTION = b"\0\0\0\0\0\1\0\5large\xff\xff\xff\xff"
+ASSIGNMENT = b"\0\0\0\0\0\1\0\5large\0\0\0\1\0\0\0\0\xff\xff\xff\xff"
 
 
 class MemberFigures(NamedTuple):
@@ -170,7 +170,7 @@ class MemberGroup:
                 )
 
     def rebalance(self) -> None:
-        """The leader rejoins; the others get REBALANCE_IN_PROGRESS for their next heartbeat and rejoin."""
+        """The leader rejoins; after a follower's heartbeat returns REBALANCE_IN_PROGRESS, the others do; all sync."""
         self.leader.send_join()
         followers = [member for member in self.members if member is not self.leader]
         if followers:

@@ -129,7 +129,7 @@ class RepeatedRequest:
 def watch(address: str, group_id: str) -> None:
     """Send both requests until a line is read from standard input; then print all waits."""
     with Client(address) as heartbeat_client, Client(address) as describe_client:
-        [member] = join_members([heartbeat_client], [BYSTANDERS], "crowd")
+        [member] = join_members([heartbeat_client], [BYSTANDERS], "large")
         heartbeats, describes = _beats(heartbeat_client, member), _describes(describe_client, group_id)
         print("watching", flush=True)
         askers = (heartbeats, describes)

@@ -91,24 +91,24 @@ class AsyncioLockEngine(LoopEngine):
     """One asyncio.Lock per group, and a task for each turn."""
 
     def prepare(self) -> None:
-        self._seats: dict[str, tuple[Cell, asyncio.Lock]] = {}
+        self._cells: dict[str, tuple[Cell, asyncio.Lock]] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # the loop has only weak references to tasks
         self._wait_s = 0.0
         super().prepare()
 
     def add_cell(self, cell: Cell) -> None:
-        self._seats[cell.group_id] = (cell, asyncio.Lock())
+        self._cells[cell.group_id] = (cell, asyncio.Lock())
 
     def submit(self, request: Request, reply_to: ReplyTo) -> None:
-        cell, lock = self._seats[request.group_id]
+        cell, lock = self._cells[request.group_id]
         self._start(lock, cell.handle, request, reply_to)
 
     def on_round_written(self, appends: Sequence[Append]) -> None:
         for append in appends:
-            self._start(self._seats[append.cell.group_id][1], append.cell.written, append)
+            self._start(self._cells[append.cell.group_id][1], append.cell.written, append)
 
     def expired(self, cell: Cell, names: Sequence[Hashable]) -> None:
-        self._start(self._seats[cell.group_id][1], cell.expired, names)
+        self._start(self._cells[cell.group_id][1], cell.expired, names)
 
     def _start(self, lock: asyncio.Lock, decide: Callable[..., Answers], *message: Any) -> None:
         task = self.loop.create_task(self._turn(lock, decide, *message))
@@ -194,25 +194,25 @@ class PartitionLoopEngine(Engine):
     def prepare(self) -> None:
         self.timer = ThreadTimer(self.clock, self.expired)
         self._loops = [PartitionLoop() for _ in range(self.loops)]
-        self._seats: dict[str, tuple[Cell, PartitionLoop]] = {}
+        self._cells: dict[str, tuple[Cell, PartitionLoop]] = {}
         self._ending = threading.Event()
         self._pulses = threading.Thread(target=self._pulse, name="pulse", daemon=True)
         self._pulses.start()
 
     def add_cell(self, cell: Cell) -> None:
-        self._seats[cell.group_id] = (cell, self._loops[crc32(cell.group_id.encode()) % self.loops])
+        self._cells[cell.group_id] = (cell, self._loops[crc32(cell.group_id.encode()) % self.loops])
 
     def submit(self, request: Request, reply_to: ReplyTo) -> None:
-        cell, loop = self._seats[request.group_id]
+        cell, loop = self._cells[request.group_id]
         loop.put((cell.handle, (request, reply_to)))
 
     def written(self, appends: Sequence[Append]) -> None:
         for append in appends:
-            cell, loop = self._seats[append.cell.group_id]
+            cell, loop = self._cells[append.cell.group_id]
             loop.put((cell.written, (append,)))
 
     def expired(self, cell: Cell, names: Sequence[Hashable]) -> None:
-        self._seats[cell.group_id][1].put((cell.expired, (names,)))
+        self._cells[cell.group_id][1].put((cell.expired, (names,)))
 
     def barrier(self) -> bool:
         waiting = [threading.Event() for _ in self._loops]

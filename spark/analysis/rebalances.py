@@ -12,7 +12,7 @@ STORM_MINUTES = 1.0
 def generations(records: DataFrame) -> DataFrame:
     """Each generation of each group: its members, those that joined and left, and the time since the previous one.
 
-    ``came`` and ``went`` have instance ids of static members, else member ids. So a static member that restarts is in
+    ``joined`` and ``left`` have instance ids of static members, else member ids. So a static member that restarts is in
     neither; a dynamic member that rejoins is a new member. Compaction keeps only the last generation of a group; a
     history has all.
     """
@@ -32,8 +32,8 @@ def generations(records: DataFrame) -> DataFrame:
             "timestamp",
             "generation",
             F.size("names").alias("members"),
-            F.array_except("names", "before").alias("came"),
-            F.array_except("before", "names").alias("went"),
+            F.array_except("names", "before").alias("joined"),
+            F.array_except("before", "names").alias("left"),
             ((F.unix_micros("timestamp") - F.unix_micros("last")) / F.lit(1e6)).alias("seconds_since"),
             "leader",
             "log_partition",
@@ -46,14 +46,14 @@ def generations(records: DataFrame) -> DataFrame:
 def storms(records: DataFrame, minutes: float = STORM_MINUTES, at_least: int = STORM_GENERATIONS) -> DataFrame:
     """Time windows in which a group had at least ``at_least`` generations within ``minutes``, the worst first.
 
-    Windows are on a fixed grid. ``a_minute``: generations per minute. ``came``, ``went``: members that joined and left.
+    Windows are on a fixed grid. ``a_minute``: generations per minute. ``joined``, ``left``: numbers of members.
     ``restless_members``: the member that joined and left most often.
     """
     seconds = max(1, round(minutes * 60))
     window = F.window("timestamp", f"{seconds} seconds")
     all_generations = generations(records)
     changed = all_generations.select(
-        "group", window.alias("window"), F.explode(F.concat("came", "went")).alias("member")
+        "group", window.alias("window"), F.explode(F.concat("joined", "left")).alias("member")
     )
     counts = changed.groupBy("group", "window", "member").count()
     restless_members = counts.groupBy("group", "window").agg(
@@ -61,14 +61,14 @@ def storms(records: DataFrame, minutes: float = STORM_MINUTES, at_least: int = S
     )
     windows = all_generations.groupBy("group", window.alias("window")).agg(
         F.count("*").alias("generations"),
-        F.sum(F.size("came")).alias("came"),
-        F.sum(F.size("went")).alias("went"),
+        F.sum(F.size("joined")).alias("joined"),
+        F.sum(F.size("left")).alias("left"),
         F.min("members").alias("members_min"),
         F.max("members").alias("members_max"),
     )
     joined = windows.where(F.col("generations") >= at_least).join(restless_members, ["group", "window"], "left")
     rate = (F.col("generations") / F.lit(seconds / 60)).alias("a_minute")
-    names = ("came", "went", "members_min", "members_max", "restless")
+    names = ("joined", "left", "members_min", "members_max", "restless")
     return joined.select("group", F.col("window.start").alias("since"), "generations", rate, *names).orderBy(
         F.desc("generations"), "group", "since"
     )

@@ -19,7 +19,7 @@ def test_bench_embed_prints_table_and_writes_json(tmp_path: Path, capsys: pytest
     for comparison in result["commits"]:
         assert comparison["ratio"] > 0
         assert all(len(rates) == 2 and min(rates) > 0 for rates in comparison["rates"].values())
-    members_figures = result["crowd"]
+    members_figures = result["members"]
     assert (members_figures["members"], members_figures["lost"]) == (20, 0)
     assert min(members_figures["settled_s"], members_figures["left_s"], members_figures["cpu_a_second"]) > 0
     assert "20 members on one loop" in capsys.readouterr().out

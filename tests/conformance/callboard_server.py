@@ -114,20 +114,26 @@ class CallboardServer:
             await self._pass_barrier()
 
     async def settle(self, expected: int, outstanding: int) -> Frames:
+        """Requests behind each other on one connection are handled one per turn: after each response comes a round."""
         frames: Frames = {}
         for round_number in range(1, BARRIERS_MAX + 1):
             await self._pass_barrier()
             await self.wait(STEP_MS if round_number == 1 else 0)  # the barrier may have set a timer that is due at once
-            for line, (_, transport) in list(self._lines.items()):
-                received = transport.take()
-                if transport.is_closed:
-                    received.append(None)
-                    del self._lines[line]
-                if received:
-                    frames.setdefault(line, []).extend(received)
-            if round_number >= BARRIERS and sum(map(len, frames.values())) >= expected:
+            before = _count(frames)
+            self._take_frames(frames)
+            is_quiet = _count(frames) in (before, outstanding)
+            if round_number >= BARRIERS and is_quiet and _count(frames) >= expected:
                 break
         return frames
+
+    def _take_frames(self, frames: Frames) -> None:
+        for line, (_, transport) in list(self._lines.items()):
+            received = transport.take()
+            if transport.is_closed:
+                received.append(None)
+                del self._lines[line]
+            if received:
+                frames.setdefault(line, []).extend(received)
 
     async def leave(self) -> None:
         for connection, _ in self._lines.values():
@@ -144,6 +150,10 @@ class CallboardServer:
         connection.data_received(BARRIER)
         await transport.has_written.wait()
         transport.take()
+
+
+def _count(frames: Frames) -> int:
+    return sum(map(len, frames.values()))
 
 
 def topic_id(node: Node, name: str) -> UUID:

@@ -43,7 +43,7 @@ def read_chapter(name: str) -> dict[str, Responses]:
 
 
 class Played(dict[str, Any]):
-    """One random script: its ``seed``, its ``steps`` and the responses that ``came`` after each."""
+    """One random script: its ``seed``, its ``steps`` and the ``responses`` after each."""
 
     @property
     def steps(self) -> list[Step]:
@@ -51,9 +51,9 @@ class Played(dict[str, Any]):
         return steps
 
     @property
-    def came(self) -> Responses:
-        came: Responses = self["came"]
-        return came
+    def responses(self) -> Responses:
+        responses: Responses = self["responses"]
+        return responses
 
 
 def seeds_file(kind: str) -> Path:

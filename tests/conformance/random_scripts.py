@@ -36,7 +36,7 @@ class Client:
 
     def __init__(self, name: str, instance_id: str | None, random: Random) -> None:
         self.name = name
-        self.seat = instance_id
+        self.instance_id = instance_id
         self.ids: list[str] = []
         self.member_id = ""
         self.generation = 0
@@ -142,7 +142,7 @@ class Author:
         """Return a member id and an instance id: current, old or unknown, of this client or of another one."""
         other = self._chance.choice(self._clients)
         ids = [client.member_id, client.member_id, other.member_id, *other.ids, "nobody", ""]
-        instance_ids = [client.seat, client.seat, other.seat, None, "nowhere"]
+        instance_ids = [client.instance_id, client.instance_id, other.instance_id, None, "nowhere"]
         return self._chance.choice(ids), self._chance.choice(instance_ids)
 
     def _generation(self, client: Client) -> int:
@@ -159,19 +159,19 @@ class Author:
             return self._join(client, client.member_id, client.offers)
         if client.needs == "sync":
             client.needs = "an answer"
-            return self._sync(client, client.member_id, client.seat, client.generation)
+            return self._sync(client, client.member_id, client.instance_id, client.generation)
         return self._chance.choice((self._beat, self._beat, self._commit))(
-            client, client.member_id, client.seat, client.generation
+            client, client.member_id, client.instance_id, client.generation
         )
 
     def _join(self, client: Client, member_id: str, offers: Any, **changes: Any) -> Step:
         defaults = {
-            "group_instance_id": client.seat,
+            "group_instance_id": client.instance_id,
             "session_timeout": client.session_ms,
             "rebalance_timeout": client.rebalance_ms,
             **self._kind(offers),
         }
-        version = self._version(9, oldest=5 if client.seat else 0)
+        version = self._version(9, oldest=5 if client.instance_id else 0)
         return steps.join(self._line(client), member_id, version, **{**defaults, **changes})
 
     def _kind(self, offers: Any) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class Author:
         )
         member_id, _ = self._someone(client)
         is_pending = (
-            member_id and client.seat
+            member_id and client.instance_id
         )  # a pending id with an instance id: a bug in Kafka, and no client sends it
         return self._join(client, "nobody" if is_pending else member_id, client.offers, **changes)
 
@@ -246,7 +246,7 @@ class Author:
         """One or two members leave, but none with a pending sync, because Kafka never answers that sync."""
         leaving = [self._someone(client) for _ in range(self._chance.choice((1, 1, 2)))]
         if self._chance.random() < 0.5:
-            leaving = [(client.member_id, client.seat)]
+            leaving = [(client.member_id, client.instance_id)]
         if any(self._is_syncing(member_id, instance_id) for member_id, instance_id in leaving):
             return self.look(client)
         pairs = [(member_id, instance_id) if instance_id else member_id for member_id, instance_id in leaving]

@@ -115,7 +115,7 @@ async def record_seed(broker: Broker, kind: Kind, seed: int) -> Played | None:
                 return None
         except KeyError:  # a response lacks a member id that the first run had
             return None
-    return Played(seed=seed, steps=script, came=responses)
+    return Played(seed=seed, steps=script, responses=responses)
 
 
 def _leader_is_random(responses: Responses) -> bool:

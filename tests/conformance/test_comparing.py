@@ -104,7 +104,7 @@ def test_names_are_translated_both_ways() -> None:
 
 def test_seeds_are_encoded_and_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.golden.GOLDEN", tmp_path)
-    played = Played(seed=3, steps=[["wait", 5]], came=[[]])
+    played = Played(seed=3, steps=[["wait", 5]], responses=[[]])
     write_seeds("clients", "4.3.1", [played])
     assert read_seeds("clients") == [played]
-    assert read_seeds("seats") == []
+    assert read_seeds("offsets") == []

@@ -39,7 +39,7 @@ def _play(kind: str, batch: Sequence[Played], folder: Path) -> None:
     async def play() -> None:
         async with open_server(folder, our_settings(KINDS[kind].settings)) as server:
             for played in batch:
-                await compare(server, f"{kind}, seed {played['seed']}", played.steps, played.came)
+                await compare(server, f"{kind}, seed {played['seed']}", played.steps, played.responses)
 
     play()
 
@@ -67,7 +67,7 @@ def test_recorded_seeds_contain_pending_requests_and_generations() -> None:
     generations = Counter(
         answer["generation_id"]
         for played in all_played
-        for responses in played.came
+        for responses in played.responses
         for _, answer in responses
         if "generation_id" in answer
     )
@@ -78,4 +78,4 @@ def test_recorded_seeds_contain_pending_requests_and_generations() -> None:
 
 def _late(played: Played) -> int:
     """Count responses that arrived after a later step than that of their request."""
-    return sum(number != step for step, responses in enumerate(played.came) for number, _ in responses)
+    return sum(number != step for step, responses in enumerate(played.responses) for number, _ in responses)

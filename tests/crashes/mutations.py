@@ -209,4 +209,4 @@ MUTATIONS_WITH_HOSTILE_BYTES: dict[str, PlantMistake] = {
     "the tag leaves out the position": tag_ignores_position,
     "a batch within a record is salvaged": batch_in_record_is_salvaged,
 }
-"""Mistakes that only show with hostile record contents, see ``test_hostile``."""
+"""Mistakes that only show with hostile record contents, see ``hostile_run``."""

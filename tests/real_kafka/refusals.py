@@ -33,7 +33,7 @@ Changes = Mapping[str, Any]
 NOTHING: Changes = MappingProxyType({})
 
 
-def seat(name: str) -> Changes:
+def instance_id(name: str) -> Changes:
     return {"group_instance_id": name}
 
 
@@ -44,13 +44,17 @@ def joins(version: int, has_members: bool) -> Iterator[Step]:
         invalid += [{"protocols": ALIEN}, {"protocol_type": "other"}]
     for changes in invalid:
         yield join(LINE, "", version, **changes)
-    for changes in [*invalid, NOTHING, *([seat("x"), seat("a"), seat("")] if version >= 5 else [])]:
+    for changes in [
+        *invalid,
+        NOTHING,
+        *([instance_id("x"), instance_id("a"), instance_id("")] if version >= 5 else []),
+    ]:
         yield join(LINE, "nobody", version, **changes)
 
 
 def syncs(version: int) -> Iterator[Step]:
     invalid: list[Changes] = [NOTHING, {"group_id": ""}, {"protocol_type": None, "protocol_name": None}]
-    for changes in [*invalid, *([seat("a"), seat("")] if version >= 3 else [])]:
+    for changes in [*invalid, *([instance_id("a"), instance_id("")] if version >= 3 else [])]:
         yield sync(LINE, "nobody", 1, v=version, **changes)
         yield sync(LINE, "", -1, v=version, **changes)
 
@@ -67,7 +71,11 @@ def leaves(version: int) -> Iterator[Step]:
 
 
 def commits(version: int) -> Iterator[Step]:
-    invalid: list[Changes] = [NOTHING, {"group_id": "$group-absent"}, *([seat("a"), seat("")] if version >= 7 else [])]
+    invalid: list[Changes] = [
+        NOTHING,
+        {"group_id": "$group-absent"},
+        *([instance_id("a"), instance_id("")] if version >= 7 else []),
+    ]
     for member_id, generation, changes in product(("nobody", ""), (1, -1), invalid):
         yield commit(LINE, member_id, generation, v=version, **changes)
     yield commit(LINE, "", -1, offsets("t", part(0, 1, None), part(7)), NOWHERE, v=version)
@@ -141,7 +149,7 @@ def ends(version: int) -> Iterator[Step]:
 
 def transactional(version: int) -> Iterator[Step]:
     changes: list[dict[str, Any]] = [{"producer": NO_PRODUCER}, {"epoch": 9}, {"group_id": ""}]
-    for fields in [*changes, *([seat("a"), seat("")] if version >= 3 else [])]:
+    for fields in [*changes, *([instance_id("a"), instance_id("")] if version >= 3 else [])]:
         yield txn(LINE, "nobody", 1, v=version, **fields)
     yield txn(LINE, "", -1, NOWHERE, v=version)
 

@@ -40,13 +40,13 @@ class RawPlay(Play):
 
     def __init__(self, server: KafkaServer, port: int) -> None:
         super().__init__(server)
-        self.came: dict[int, bytes] = {}
+        self.responses: dict[int, bytes] = {}
         self._port = struct.pack(">i", port)
         self._group = str(self.names.to_request("$group")).encode()
 
     def _decode(self, request: PendingRequest, payload: bytes) -> dict[str, Any]:
         response = super()._decode(request, payload)
-        self.came[request.number] = self._masked(request.api, payload, response)
+        self.responses[request.number] = self._masked(request.api, payload, response)
         return response
 
     def _masked(self, api: str, payload: bytes, response: Mapping[str, Any]) -> bytes:
@@ -66,7 +66,7 @@ async def play(address: Address, topics: dict[str, UUID], script: list[Step]) ->
             await run.take(step)
     finally:
         await server.leave()
-    return run.came
+    return run.responses
 
 
 @pytest.mark.parametrize("stage", STAGES)

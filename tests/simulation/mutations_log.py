@@ -120,7 +120,7 @@ def served_while_it_loads(patch: pytest.MonkeyPatch) -> None:
 
 
 def settings_are_not_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DynamicSettings, "_save", lambda self, broker, all_brokers: None)
+    patch.setattr(DynamicSettings, "write", lambda self, draft: None)
 
 
 def not_synced(part: str) -> Plant:

@@ -43,6 +43,13 @@ def run_power_cuts(seed: int) -> str | None:
     return None
 
 
+def run_hostile_bytes(seed: int) -> str | None:
+    """One log whose clients send bytes with the format of the log, until a power cut."""
+    from crashes.hostile_run import failure
+
+    return failure(seed)
+
+
 def run_kills(seed: int) -> str | None:
     """A real server under load, ended by ``kill -9`` again and again."""
     return run_pytest("tests/node/test_crash.py", {"CALLBOARD_TEST_SEED": str(seed)})
@@ -64,6 +71,7 @@ def run_pytest(path: str, environment: Mapping[str, str]) -> str | None:
 PROOFS: Mapping[str, Proof] = {
     "simulation": Proof(run_simulation, 1_000_000, 500, "PYTHONPATH=tests python -m simulation {seed}"),
     "power-cuts": Proof(run_power_cuts, 200_000, 200, "PYTHONPATH=tests python -m crashes {seed}"),
+    "hostile-bytes": Proof(run_hostile_bytes, 100_000, 200, "PYTHONPATH=tests python -m crashes.hostile_run {seed}"),
     "kills": Proof(run_kills, 50, 1, "CALLBOARD_TEST_SEED={seed} python -m pytest tests/node/test_crash.py"),
     "fuzz": Proof(run_fuzz, 100, 1, "CALLBOARD_FUZZ_SEED={seed} python -m pytest tests/kafka/test_fuzz.py"),
 }

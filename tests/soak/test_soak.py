@@ -55,6 +55,6 @@ def test_committed_progress_names_existing_proofs_and_no_failures() -> None:
     assert {name: failures for name in PROOFS if (failures := progress.failures(name))} == {}
 
 
-@pytest.mark.parametrize("name", ["simulation", "power-cuts"])
+@pytest.mark.parametrize("name", ["simulation", "power-cuts", "hostile-bytes"])
 def test_first_seed_of_a_proof_passes(name: str) -> None:
     assert PROOFS[name].run(0) is None

@@ -124,7 +124,7 @@ def test_zombie_groups_and_topics(analysed: AnalysedLog) -> None:
 
 def test_generations_list_joins_and_leaves(analysed: AnalysedLog) -> None:
     generation_rows = rows(analysis.generations(analysed.records).where("group = 'storm'"))
-    assert [(row["generation"], row["came"], row["went"], row["seconds_since"]) for row in generation_rows] == [
+    assert [(row["generation"], row["joined"], row["left"], row["seconds_since"]) for row in generation_rows] == [
         (1, ["a"], [], None),
         (2, ["b"], [], 10.0),
         (3, [], ["b"], 10.0),
@@ -140,8 +140,8 @@ def test_storms_counts_generations_per_window(analysed: AnalysedLog) -> None:
         "group": "storm",
         "generations": 4,
         "a_minute": 4.0,
-        "came": 3,
-        "went": 1,
+        "joined": 3,
+        "left": 1,
         "members_min": 1,
         "members_max": 2,
         "restless": "b",

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from ..random_scripts import Author
 from ..scenarios import PLAIN, Settings
-from .bursts import Divided, Hurried
-from .instance_ids import Sitters
+from .bursts import Bursts, TwoGroups
+from .instance_ids import InstanceIds
 from .offsets import Committers
 from .producers import Abandoned, Producers
-from .timed import INITIAL_DELAY_MS, Crowd, Delayed, Fading
+from .timed import INITIAL_DELAY_MS, Delayed, Expiries, FullGroups
 from .topics import Movers
-from .unusual_values import Strangers
+from .unusual_values import UnusualValues
 
 
 class Kind(NamedTuple):
@@ -27,14 +27,14 @@ class Kind(NamedTuple):
 KINDS: Mapping[str, Kind] = {
     "clients": Kind(PLAIN, Author, 420),
     "offsets": Kind(PLAIN, Committers, 50),
-    "seats": Kind(PLAIN, Sitters, 60),
-    "bursts": Kind(PLAIN, Hurried, 50),
-    "divided": Kind(PLAIN, Divided, 40),
+    "instance-ids": Kind(PLAIN, InstanceIds, 60),
+    "bursts": Kind(PLAIN, Bursts, 50),
+    "two-groups": Kind(PLAIN, TwoGroups, 40),
     "producers": Kind(PLAIN, Producers, 60),
-    "strangers": Kind(PLAIN, Strangers, 60),
+    "unusual-values": Kind(PLAIN, UnusualValues, 60),
     "abandoned": Kind(PLAIN, Abandoned, 25),
     "topics": Kind(PLAIN, Movers, 25),
-    "crowd": Kind({**PLAIN, "group.max.size": 3}, Crowd, 40),
+    "full-groups": Kind({**PLAIN, "group.max.size": 3}, FullGroups, 40),
     "delayed": Kind({**PLAIN, "group.initial.rebalance.delay.ms": INITIAL_DELAY_MS}, Delayed, 40),
-    "fading": Kind({**PLAIN, "offsets.retention.check.interval.ms": 1000}, Fading, 25),
+    "expiries": Kind({**PLAIN, "offsets.retention.check.interval.ms": 1000}, Expiries, 25),
 }

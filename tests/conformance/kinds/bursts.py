@@ -16,7 +16,7 @@ BURST_MAX = 6
 GROUPS = ("$group", "$group-2")
 
 
-class Hurried(Steady):
+class Bursts(Steady):
     """Some steps send several requests in one write, on one connection."""
 
     def __init__(self, seed: int, run: Play) -> None:
@@ -48,10 +48,10 @@ class Hurried(Steady):
             return self._good_move(client)
         generation = client.generation + self._chance.choice((0, 1))
         move = self._chance.choice((self._sync, self._beat, self._commit))
-        return move(client, client.member_id, client.seat, generation)
+        return move(client, client.member_id, client.instance_id, generation)
 
 
-class Divided(Steady):
+class TwoGroups(Steady):
     """Two clients, each a member of two groups: a pending request to one group delays later ones to the other."""
 
     ending = (

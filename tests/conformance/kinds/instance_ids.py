@@ -18,7 +18,7 @@ OFFERS = (*ODD_OFFERS, EXTRA_PROTOCOL, NAMELESS_PROTOCOL, NO_TOPICS)
 LEAVING_MAX = 5
 
 
-class Sitters(Steady):
+class InstanceIds(Steady):
     """Mostly static members, with three instance ids in common."""
 
     def _draw_clients(self, random: Random) -> list[Client]:
@@ -28,7 +28,7 @@ class Sitters(Steady):
         """Rejoin with the own or another's instance id, with or without a member id, and with changed fields."""
         random = self._chance
         other = random.choice(self._clients)
-        instance_id = random.choice((client.seat, client.seat, other.seat))
+        instance_id = random.choice((client.instance_id, client.instance_id, other.instance_id))
         member_id = random.choice(("", "", client.member_id, other.member_id))
         changes: dict[str, Any] = {
             "group_instance_id": instance_id,
@@ -46,7 +46,7 @@ class Sitters(Steady):
         step[2] = max(step[2], 5) if changes["group_instance_id"] else step[2]
         return step
 
-    def crowd_leaves(self, client: Client) -> Step:
+    def leave_several(self, client: Client) -> Step:
         """Remove members with and without instance ids, fenced, unknown and repeated ones."""
         leaving = [self._someone(self._chance.choice(self._clients)) for _ in range(LEAVING_MAX)]
         leaving = leaving[: self._chance.randint(0, LEAVING_MAX)]
@@ -71,8 +71,8 @@ class Sitters(Steady):
         come_back,
         come_back,
         come_back,
-        crowd_leaves,
-        crowd_leaves,
+        leave_several,
+        leave_several,
         odd_assignments,
         Steady.odd_sync,
         Steady.odd_beat,

@@ -146,7 +146,7 @@ class Producers(Committers):
         member_id, instance_id, generation = "", None, -1
         if version >= 3 and group == "$group" and self._chance.random() < 0.6:
             client = self._chance.choice(self._clients)
-            member_id, instance_id, generation = client.member_id, client.seat, client.generation
+            member_id, instance_id, generation = client.member_id, client.instance_id, client.generation
             if is_odd or self._chance.random() < 0.3:
                 (member_id, instance_id), generation = self._someone(client), self._generation(client)
         topics = [self._topic() for _ in range(self._chance.choice((1, 1, 2)))]

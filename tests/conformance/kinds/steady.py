@@ -31,7 +31,7 @@ class Steady(Author):
 
     def _join(self, client: Client, member_id: str, offers: Any, **changes: Any) -> Step:
         """Join static members without a generated id: there Callboard differs from Kafka (docs/conformance.md)."""
-        instance_id = changes.get("group_instance_id", client.seat)
+        instance_id = changes.get("group_instance_id", client.instance_id)
         is_new_id = member_id.startswith(tuple(f"${other.name}" for other in self._clients))
         return super()._join(client, "" if instance_id is not None and is_new_id else member_id, offers, **changes)
 

@@ -63,7 +63,7 @@ class Delayed(Steady):
     )
 
 
-class Crowd(Steady):
+class FullGroups(Steady):
     """Four clients of a group of at most three members."""
 
     def _draw_clients(self, random: Random) -> list[Client]:
@@ -74,7 +74,7 @@ class Crowd(Steady):
     odd_moves: Moves = (*Steady.odd_moves, Steady.odd_join, Steady.odd_join, Steady.disconnect)
 
 
-class Fading(Committers):
+class Expiries(Committers):
     """Commits with a retention time (v2 to v4) that expires in the next wait or never."""
 
     waits_ms = EXPIRING_WAITS_MS

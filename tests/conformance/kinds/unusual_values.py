@@ -33,7 +33,7 @@ NAMES = ("range", "range", "range", "sticky", "", "é", "n" * 300)
 WORKER_METADATA = ("$bytes worker", "$bytes ", "$hex ff00", "$bytes " + "w" * 3000)
 
 
-class Strangers(Steady):
+class UnusualValues(Steady):
     """Clients of one group. The group id and a few shared instance ids are unusual."""
 
     def __init__(self, seed: int, run: Play) -> None:
@@ -73,7 +73,7 @@ class Strangers(Steady):
 
     def strange_join(self, client: Client) -> Step:
         random = self._chance
-        member_id, instance_id = random.choice(("", client.member_id)), client.seat
+        member_id, instance_id = random.choice(("", client.member_id)), client.instance_id
         if random.random() < 0.3:
             member_id, instance_id = self._someone(client)
         step = self._join(

@@ -1,4 +1,4 @@
-"""Members with an instance id (KIP-345): they come back to their seat, and whoever holds it still is fenced."""
+"""Members with an instance id (KIP-345): they rejoin under it, and a member that still has it is fenced."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ STATIC: dict[str, Script] = {
         ]
         for v in range(5, 10)
     },
-    "static seat without a name": [
+    "static empty instance id": [
         join("A", group_instance_id=""),
         sync("A", "$1", 1, {"$1": "all"}, group_instance_id=""),
         heartbeat("A", "$1", 1, ""),
@@ -71,7 +71,7 @@ STATIC: dict[str, Script] = {
         leave("A", ("", "")),
         describe("A"),
     ],
-    "static unknown seats": [
+    "static unknown instance ids": [
         join("A", "nobody", **A),
         *member("A", **A),
         join("B", "nobody", **B),
@@ -82,7 +82,7 @@ STATIC: dict[str, Script] = {
         leave("A", ("$a1", "b")),
         describe("A"),
     ],
-    "static known members, seats of others": [
+    "static known members, instance ids of others": [
         *STATIC_PAIR,
         join("B", "$b1", **A),
         join("A", "$a1", **B),
@@ -100,7 +100,7 @@ STATIC: dict[str, Script] = {
         commit("A", "$a1", 2),
         join("B", "$b1"),
     ],
-    "dynamic with a seat that is taken": [
+    "dynamic with an instance id that is taken": [
         *member("A", **A),
         join("B"),
         join("B", "$B1"),
