@@ -20,11 +20,11 @@ from __future__ import annotations
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Self
 
 import pykka
 from pykka import messages
@@ -32,7 +32,7 @@ from pykka._actor import ActorInbox
 from pykka._envelope import Envelope as Envelope  # private in pykka: all other modules import it from here
 
 if TYPE_CHECKING:
-    from .engine_ports import ReplyTo
+    from .engine_ports import FutureReply, ReplyTo
 
 log = logging.getLogger("pykka")  # the logger that programs with pykka actors already configure
 
@@ -40,12 +40,28 @@ DEFERRED: Final = object()
 """Returned by a handler that has stored ``self.reply_to`` and will reply later."""
 
 
+class StopFlag(Protocol):
+    """The part of ``threading.Event`` that pykka uses. ``tell`` reads ``_is_set``, which costs less than a call."""
+
+    _is_set: bool
+
+    def is_set(self) -> bool: ...
+
+    def set(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> bool: ...
+
+
 class Inbox(ActorInbox, Protocol):
     """The part of a mailbox that an actor and its reference use. Implemented in ``runtime/engine/mailbox.py``."""
 
-    actor: Any  # Actor; None before the start, after the stop and while passivated
+    actor: Actor | None
+    """None before the start, after the stop and while passivated."""
+
     queue: deque[Envelope[Any]]
-    stopped: Any  # as threading.Event
+
+    @property
+    def stopped(self) -> StopFlag: ...
 
     @property
     def dispatcher(self) -> Dispatcher: ...
@@ -71,9 +87,11 @@ class Inbox(ActorInbox, Protocol):
     def passivate_after_turn(self) -> None:
         """Drop the instance from memory after its turn, if no message waits."""
 
-    def retire(self) -> Any: ...
+    def retire(self) -> Any:
+        """Remove a passivated actor for good. Returns the state that it saved; None if it is active."""
 
-    def room(self) -> Any: ...
+    def room(self) -> FutureReply:
+        """Settled at once below the high-water mark, else when the queue is half empty."""
 
     def dead_error(self) -> pykka.ActorDeadError:
         """The error for senders, with the reason why the actor accepts no messages."""
@@ -84,7 +102,7 @@ class Dispatcher(Protocol):
 
     def new_mailbox(self) -> Inbox: ...
 
-    def new_reply(self) -> Any:
+    def new_reply(self) -> FutureReply:
         """A future that an actor of this dispatcher will complete."""
 
     def check_blocking_wait(self) -> None:
@@ -180,6 +198,7 @@ class ActorRef(pykka.ActorRef[Any]):
     """Pykka's reference, with futures that are bound to the actor's dispatcher."""
 
     actor_inbox: Inbox
+    actor_stopped: StopFlag  # type: ignore[assignment]
 
     def __init__(self, actor: Actor) -> None:
         self.actor_class = actor.__class__
@@ -197,7 +216,7 @@ class ActorRef(pykka.ActorRef[Any]):
 
     def tell(self, message: Any) -> None:
         """As in pykka. Raises ActorDeadError if the actor has stopped, MailboxFull if its mailbox is full."""
-        if self.actor_stopped._is_set:  # type: ignore[attr-defined]
+        if self.actor_stopped._is_set:
             raise self.actor_inbox.dead_error() from None
         self.actor_inbox.put(Envelope(message))
 
@@ -214,7 +233,7 @@ class ActorRef(pykka.ActorRef[Any]):
         future = dispatcher.new_reply()
         if timeout is not None:
             future.timeout_s = timeout
-        self.actor_inbox.put(Envelope(message, reply_to=future))
+        self.actor_inbox.put(Envelope(message, future))  # type: ignore[arg-type]
         if not block:
             return future
         try:
@@ -244,7 +263,7 @@ class ActorRef(pykka.ActorRef[Any]):
             self.ask(messages.ProxyGetAttr(attr_path=("actor_urn",)))
         return super().proxy()
 
-    def room(self) -> Any:
+    def room(self) -> FutureReply:
         """A future that completes when the mailbox has room: at once below ``high_water``, else when it is half empty.
 
         For producers that may be faster than the actor: ``await ref.room()``, then tell.
@@ -266,6 +285,10 @@ def _has_stopped(error: BaseException | None) -> bool:
     return error is None
 
 
+def _not_used(*_args: Any) -> Any:
+    raise NotImplementedError
+
+
 class Actor(pykka.Actor):
     """Base class of actors. A subclass maps classes of messages to names of methods in ``handlers``.
 
@@ -273,41 +296,49 @@ class Actor(pykka.Actor):
     """
 
     actor_inbox: Inbox
+    actor_stopped: StopFlag  # type: ignore[assignment]
     _actor_ref: ActorRef
 
     reply_to: ReplyTo | None = None
     """Destination of the reply to the current message; None for a tell."""
 
-    handlers: dict[type, str] = {}
-    _methods: dict[type, Any] = {}
+    handlers: ClassVar[Mapping[type, str]] = {}
+    _methods: ClassVar[dict[type, Callable[..., Any]]] = {}
 
-    supervision: Supervision | None = None
+    supervision: ClassVar[Supervision | None] = None
     """None: pykka's rule. An error becomes the reply to an ``ask``; an error in a ``tell`` stops the actor."""
 
-    placeholder: type[Actor] | None = None
+    survives_bugs: ClassVar[bool] = False
+    """Whether the same instance continues after any error; then ``supervision`` has no effect."""
+
+    placeholder: ClassVar[type[Actor] | None] = None
     """Class of the actor that replaces this one after too many bugs; it gets the result of ``save_state``. When the
     placeholder passivates itself, the next message activates the original class. None: the reference is dead, and its
     error names the reason."""
 
-    may_passivate: bool = False
+    may_passivate: ClassVar[bool] = False
     """Whether ``passivate`` is allowed. If so, the arguments of the constructor are stored."""
 
-    high_water: int = sys.maxsize
+    high_water: ClassVar[int] = sys.maxsize
     """Limit of unread messages; ``overflow`` defines what happens above it."""
 
-    overflow: Overflow = Overflow.REFUSE
+    overflow: ClassVar[Overflow] = Overflow.REFUSE
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._methods = {message: getattr(cls, name) for message, name in cls.handlers.items()}
 
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
+        """Make an instance with an inbox and a reference of its own, before its constructor runs."""
+        actor = super().__new__(cls)
+        actor.actor_inbox = inbox = current_dispatcher().new_mailbox()
+        actor.actor_stopped = inbox.stopped
+        inbox.actor = actor
+        actor._actor_ref = ActorRef(actor)
+        return actor
+
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
-        if hasattr(self, "_actor_ref"):  # not via __dict__: creating one would make every attribute slower
-            return  # it replaces another instance, and has its inbox and reference
-        self.actor_inbox = inbox = self._create_actor_inbox()
-        self.actor_stopped = inbox.stopped
-        inbox.actor = self
-        self._actor_ref = ActorRef(self)
+        """``__new__`` has made the inbox, because a new instance behind an existing reference keeps that inbox."""
 
     @property
     def actor_urn(self) -> str:  # type: ignore[override]
@@ -320,33 +351,12 @@ class Actor(pykka.Actor):
     @classmethod
     def start(cls, *args: Any, **kwargs: Any) -> Any:
         """Make the actor, register it and hand it to the dispatcher that is current (see ``System.spawn``)."""
-        return cls._start(args, kwargs, None)
+        return _start_actor(cls, args, kwargs, None)
 
     def spawn(self, actor_class: type[Actor], *args: Any, **kwargs: Any) -> ActorRef:
         """Start a child on the same dispatcher. This actor gets ``ChildFailed`` if the child fails."""
         with running_on(self.actor_inbox.dispatcher):
-            return actor_class._start(args, kwargs, self._actor_ref)
-
-    @classmethod
-    def _start(cls, args: tuple[Any, ...], kwargs: dict[str, Any], parent: ActorRef | None) -> ActorRef:
-        actor = cls(*args, **kwargs)
-        if parent is not None or cls.may_passivate or cls.supervision is not None:
-            actor.actor_inbox.remember_constructor(args, kwargs, parent)
-        actor.actor_inbox.dispatcher.register(actor._actor_ref)
-        log.debug("Starting %s", actor)
-        actor._start_actor_loop()
-        return actor._actor_ref
-
-    @classmethod
-    def _replace_instance(cls, ref: ActorRef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Self:
-        """Make a new instance behind an existing reference."""
-        actor = cls.__new__(cls)
-        actor.actor_inbox = ref.actor_inbox
-        actor.actor_stopped = ref.actor_stopped
-        actor._actor_ref = ref
-        ref.actor_inbox.actor = actor
-        actor.__init__(*args, **kwargs)  # type: ignore[misc]
-        return actor
+            return _start_actor(actor_class, args, kwargs, self._actor_ref)
 
     def passivate(self) -> None:
         """Drop this instance from memory when its turn is over, if the mailbox is empty. The next message activates it.
@@ -364,18 +374,12 @@ class Actor(pykka.Actor):
     def restore_state(self, saved: Any) -> None:
         """Called on a new instance with the result of its predecessor's ``save_state``."""
 
-    def requeue_first(self, requests: Sequence[tuple[Any, ReplyTo]]) -> None:
-        """Put requests at the front of the mailbox, in their order.
-
-        For requests that an actor has held back: later messages must not overtake them.
-        """
-        self.actor_inbox.queue.extendleft(Envelope(*request) for request in reversed(requests))
-
     def tell_self_after_turn(self, message: Any) -> None:
         """Send a message to this actor that is handled after all other ready actors and sockets had a turn."""
         self.actor_inbox.dispatcher.tell_after_turn(self._actor_ref, message)
 
     def on_receive(self, message: Any) -> Any:
+        """Pass a message to its handler. A turn calls this only for a message without one."""
         if not self.handlers:
             return super().on_receive(message)
         method = self._methods.get(type(message))
@@ -385,116 +389,44 @@ class Actor(pykka.Actor):
             )
         return method(self, message)
 
-    def handle(self, envelope: Envelope[Any]) -> None:
-        """One turn of pykka's loop. Never raises, because a worker runs many actors."""
-        self.reply_to = reply_to = envelope.reply_to
-        try:
-            method = self._methods.get(type(envelope.message))
-            reply = method(self, envelope.message) if method else self._handle_receive(envelope.message)
-        except Exception as error:
-            self._handle_exception(error, reply_to)
-            del envelope, reply_to  # avoids a reference cycle: the error references this frame
-        except BaseException as error:
-            self._stop_all_actors(error, reply_to)
-            del envelope, reply_to
-        else:
-            if reply_to is not None and reply is not DEFERRED:
-                try:
-                    reply_to.set(reply)
-                except Exception:  # a bug of the sender's ``reply_to``, not of this actor
-                    log.exception("a reply of %s could not be delivered", self)
-
-    def _handle_exception(self, error: Exception, reply_to: ReplyTo | None) -> None:
-        try:
-            self._handle_error(error, reply_to)
-        except Exception as another:
-            if self.supervision is None:
-                self._handle_failure(*sys.exc_info())
-            else:
-                self.actor_inbox.replace_after_bug(another)
-
-    def _handle_error(self, error: Exception, reply_to: ReplyTo | None) -> None:
-        """Apply pykka's rules, or those of ``supervision``."""
-        supervision = self.supervision
-        if supervision is not None and not isinstance(error, supervision.domain_errors):
-            self.actor_inbox.replace_after_bug(error)
-        if reply_to is not None:
-            log.info("Exception returned from %s to caller:", self, exc_info=error)
-            self._reply_with_error(error, reply_to)
-        elif supervision is None:
-            self._handle_failure(type(error), error, error.__traceback__)
-            self.on_failure(type(error), error, error.__traceback__)
-        elif isinstance(error, supervision.domain_errors):
-            log.info("%s refused a message whose sender does not wait:", self, exc_info=error)
-
-    def _stop_all_actors(self, error: BaseException, reply_to: ReplyTo | None) -> None:
-        """Handle KeyboardInterrupt and SystemExit by pykka's rule: all actors stop. Does not wait for them.
-
-        CancelledError is treated as a bug instead: a handler has read the result of a cancelled task. It is wrapped in
-        a RuntimeError, because the task that awaits the reply was not cancelled.
-
-        On an event loop the exception is raised again after the turn.
-
-        The other actors are told to stop before this one stops: code that reacts to this stop may start new actors, and
-        those should live.
-        """
-        if not self.actor_inbox.dispatcher.ends_program(error):
-            bug = RuntimeError(f"a handler of {self} raised {error!r}")
-            bug.__cause__ = error
-            self._handle_exception(bug, reply_to)
-            return
-        log.debug("%r in %s. Stopping all actors.", error, self)
-        self.actor_inbox.dispatcher.end(error)
-        try:
-            if not self.actor_stopped.is_set():  # else ``on_stop`` raised the error
-                self._stop()
-        finally:
-            if reply_to is not None:
-                self._reply_with_error(pykka.ActorDeadError(f"{self} was stopped by {error!r}"), reply_to)
-
-    def _reply_with_error(self, error: Exception, reply_to: ReplyTo) -> None:
-        try:
-            reply_to.set_exception((type(error), error, error.__traceback__))
-        except Exception:
-            log.exception("an error of %s could not be delivered", self)
-
-    @staticmethod
-    def _create_actor_inbox() -> Inbox:
-        return current_dispatcher().new_mailbox()
-
-    @staticmethod
-    def _create_future() -> Any:
-        return current_dispatcher().new_reply()
-
-    def _start_actor_loop(self) -> None:
-        self.actor_inbox.bind(self)
-
-    def _actor_loop_setup(self) -> None:
-        try:
-            self.on_start()
-        except Exception as error:
-            if self.supervision is None:
-                self._handle_failure(*sys.exc_info())
-            else:
-                self.actor_inbox.replace_after_bug(error)
-
-    def _stop(self) -> None:
-        self.actor_inbox.mark_stopped(self._actor_ref)
-        log.debug("Stopped %s", self)
-        try:
-            self.on_stop()
-        except Exception:
-            self._handle_failure(*sys.exc_info())
-
-    def _handle_failure(self, exception_type: Any, exception_value: Any, traceback: Any) -> None:
-        log.error("Unhandled exception in %s:", self, exc_info=(exception_type, exception_value, traceback))
-        self.actor_inbox.mark_stopped(self._actor_ref)
+    # Pykka's extension points. The inbox is made in ``__new__``, futures by the dispatcher, and no actor has a loop.
+    _create_actor_inbox = _create_future = staticmethod(_not_used)
+    _start_actor_loop = _not_used
 
 
 class ResilientActor(Actor):
     """For singletons that all other actors depend on: after a bug it loses only the current message."""
 
-    def _handle_error(self, error: Exception, reply_to: ReplyTo | None) -> None:
-        log.error("%s continues after a bug", self, exc_info=error)
-        if reply_to is not None:
-            self._reply_with_error(error, reply_to)
+    survives_bugs = True
+
+
+def _start_actor(
+    actor_class: type[Actor], args: tuple[Any, ...], kwargs: dict[str, Any], parent: ActorRef | None
+) -> ActorRef:
+    actor = actor_class(*args, **kwargs)
+    inbox = actor.actor_inbox
+    if parent is not None or actor_class.may_passivate or actor_class.supervision is not None:
+        inbox.remember_constructor(args, kwargs, parent)
+    inbox.dispatcher.register(actor._actor_ref)
+    log.debug("Starting %s", actor)
+    inbox.bind(actor)
+    return actor._actor_ref
+
+
+def replace_instance(actor_class: type[Actor], ref: ActorRef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Actor:
+    """Make a new instance behind an existing reference. Raises what its constructor raises."""
+    actor = object.__new__(actor_class)
+    actor.actor_inbox = ref.actor_inbox
+    actor.actor_stopped = ref.actor_stopped
+    actor._actor_ref = ref
+    ref.actor_inbox.actor = actor
+    actor.__init__(*args, **kwargs)  # type: ignore[misc]
+    return actor
+
+
+def requeue_first(inbox: Inbox, requests: Sequence[tuple[Any, ReplyTo]]) -> None:
+    """Put requests at the front of an inbox, in their order.
+
+    For requests that an actor has held back: later messages must not overtake them.
+    """
+    inbox.queue.extendleft(Envelope(*request) for request in reversed(requests))

@@ -5,6 +5,7 @@ The implementations are in ``runtime/``. ports.py has the protocols of Kafka's a
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 
@@ -22,6 +23,26 @@ class ReplyTo(Protocol):
     def set(self, value: Any = None) -> None: ...
 
     def set_exception(self, exc_info: Any = None) -> None: ...
+
+
+class FutureReply(Awaitable[Any], ReplyTo, Protocol):
+    """The future of an ``ask``. Implemented in ``runtime/engine/reply.py``.
+
+    ``timeout_s``: how long ``get`` and ``await`` wait without a timeout of their own.
+    """
+
+    timeout_s: float
+
+    def done(self) -> bool: ...
+
+    def get(self, *, timeout: float | None = None) -> Any:
+        """Block until there is a result. Raises pykka.Timeout, or the error of the reply."""
+
+    def on_done(self, callback: Callable[[Any], object]) -> None:
+        """Call ``callback(self)`` when the reply is there, at once if it is."""
+
+    def converted(self, convert: Callable[[BaseException | None], Any]) -> FutureReply:
+        """A reply with the result of ``convert``, which gets the error of this one, or None."""
 
 
 class Alarm(Protocol):

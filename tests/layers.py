@@ -23,7 +23,9 @@ ACTORS = ("actors/base", "actors")
 
 PACKAGES: dict[str, Package] = {
     # The base class of actors, and the timer. Independent of Kafka.
-    "actors/base": Package(("actors/__init__", "actors/base", "actors/engine_ports", "actors/text", "actors/timer")),
+    "actors/base": Package(
+        ("actors/__init__", "actors/base", "actors/engine_ports", "actors/text", "actors/timer", "actors/turn")
+    ),
     # Errors, log lines, and printed text, in which text from clients is escaped.
     "runtime/common": Package(("runtime/common",), ("actors/text.py",)),
     # The engine that runs actors. Independent of Kafka.

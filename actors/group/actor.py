@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ..base import DEFERRED, Actor, Overflow, Supervision
+from ..base import DEFERRED, Actor, Overflow, Supervision, requeue_first
 from ..engine_ports import ReplyTo
 from ..error_reply import error_reply
 from ..errors import NO_ERROR, ErrorCode
@@ -369,7 +369,7 @@ class GroupActor(Actor):
             deletion.answer(error)
         if error is not ErrorCode.NONE or not context.ends_group:
             self._in_flight.deletion = None
-            self.requeue_first(deletion.waiting)
+            requeue_first(self.actor_inbox, deletion.waiting)
             return
         deletion.is_done = True
         coordinator.tell(GroupDeleted(self.group_id))
@@ -466,7 +466,7 @@ class GroupActor(Actor):
         self._in_flight.deletion = None
         if id(deletion.reply) not in done:
             deletion.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self.requeue_first([waiting for waiting in deletion.waiting if id(waiting[1]) not in done])
+        requeue_first(self.actor_inbox, [waiting for waiting in deletion.waiting if id(waiting[1]) not in done])
 
     def _close(self, error: ErrorCode, reason: Reason) -> None:
         """Reply to all parked requests with ``error``."""

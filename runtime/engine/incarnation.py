@@ -13,7 +13,15 @@ from typing import Any, Protocol
 
 import pykka
 
-from ...actors.base import Actor, ActorFailed, ActorRef, ChildFailed, ChildPassivated, Supervision
+from ...actors.base import (
+    Actor,
+    ActorFailed,
+    ActorRef,
+    ChildFailed,
+    ChildPassivated,
+    Supervision,
+    replace_instance,
+)
 
 log = logging.getLogger("callboard.runtime")
 
@@ -115,7 +123,7 @@ class Incarnations:
     def _create_instance(self, actor_class: type[Actor], ref: ActorRef) -> Actor | Exception:
         """A new instance behind the reference, or the error that its constructor or hooks raised."""
         try:
-            actor: Actor = actor_class._replace_instance(ref, self._args, self._kwargs)
+            actor = replace_instance(actor_class, ref, self._args, self._kwargs)
             actor.restore_state(self._snapshot)
             actor.on_start()
         except Exception as error:

@@ -30,6 +30,7 @@ from ...actors.base import (
     Overflow,
 )
 from ...actors.timer.messages import Expired
+from ...actors.turn import run_on_start, run_turn
 from .flag import Flag
 from .incarnation import Incarnations
 from .reply import Reply
@@ -155,16 +156,15 @@ class Mailbox:
         if (actor is None or not self.started) and (actor := self._start_or_activate()) is None:
             return self._end_turn()
         queue, left, tracer = self.queue, budget, self.dispatcher.tracer
-        handle = actor.handle if tracer is None else tracer.handler(actor)
+        handle = run_turn if tracer is None else tracer.run_turn
         while queue and left:
             left -= 1
-            handle(queue.popleft())
+            handle(actor, queue.popleft())
             if self.interrupt:
                 next_actor = self._handle_interrupt(actor)
                 if next_actor is None:
                     break
                 actor = next_actor
-                handle = actor.handle if tracer is None else tracer.handler(actor)
         actor.reply_to = None  # an idle actor must not keep a reply alive
         counters.handled[type(actor)] += budget - left
         if self.room_waiters and len(queue) <= self.actor_class.high_water // 2:
@@ -201,7 +201,7 @@ class Mailbox:
         self.started = True
         actor = self.actor
         assert actor is not None, "a mailbox is not queued before it is bound"
-        actor._actor_loop_setup()
+        run_on_start(actor)
         return self._handle_interrupt(actor) if self.interrupt else actor
 
     def _activate(self) -> Actor | None:

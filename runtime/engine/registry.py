@@ -112,6 +112,7 @@ class Registry:
         """
         engine_refs = self.engine_refs()
         done = engine_refs[0].actor_inbox.dispatcher.new_reply() if engine_refs else Reply()
+        assert isinstance(done, Reply)
         return _SequentialStop(self, done).begin()
 
 

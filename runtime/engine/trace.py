@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from ...actors.base import Actor, Envelope
+from ...actors.turn import run_turn
 
 
 class Traced(NamedTuple):
@@ -85,21 +86,17 @@ class Tracer:
         self._call(envelope, "sent")
         return envelope
 
-    def handler(self, actor: Actor) -> Callable[[Envelope[Any]], None]:
-        """``actor.handle``, with the handled message as the cause of all messages that it sends."""
-
-        def handle(envelope: Envelope[Any]) -> None:
-            if not isinstance(envelope, TracedEnvelope):  # it was sent before tracing began
-                actor.handle(envelope)
-                return
-            self._call(envelope, "handled")
-            token = _current_envelope.set(envelope)
-            try:
-                actor.handle(envelope)
-            finally:
-                _current_envelope.reset(token)
-
-        return handle
+    def run_turn(self, actor: Actor, envelope: Envelope[Any]) -> None:
+        """``run_turn`` with the handled message as the cause of all messages that it sends."""
+        if not isinstance(envelope, TracedEnvelope):  # it was sent before tracing began
+            run_turn(actor, envelope)
+            return
+        self._call(envelope, "handled")
+        token = _current_envelope.set(envelope)
+        try:
+            run_turn(actor, envelope)
+        finally:
+            _current_envelope.reset(token)
 
     def dead(self, envelope: Envelope[Any]) -> None:
         if isinstance(envelope, TracedEnvelope):

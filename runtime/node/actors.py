@@ -43,8 +43,8 @@ class NodeActors(NamedTuple):
     @property
     def is_writing(self) -> bool:
         """Whether records are on their way to the log. Read it on the loop, between turns of actors."""
-        writer: OffsetWriterActor | None = self.writer.actor_inbox.actor
-        return writer is not None and not writer.is_idle
+        writer = self.writer.actor_inbox.actor
+        return isinstance(writer, OffsetWriterActor) and not writer.is_idle
 
     async def drain(self) -> None:
         """Wait until all records that were sent to the log are durable."""

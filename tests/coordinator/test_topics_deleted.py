@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from actor_system.instances import instance
 from actor_system.manual_log import COMMITTED, fetch_offset
 from actor_system.requests import GROUP, commit, join
 from actor_system.simulation import CoordinatorSimulation
@@ -109,7 +110,7 @@ def test_two_topic_deletions_in_sequence(monkeypatch: pytest.MonkeyPatch) -> Non
     simulation.coordinator.tell(TopicsDeleted(frozenset({"u", "v"})))
     simulation.run()
     assert len(tombstones(simulation)) == 10
-    assert not simulation.coordinator.actor_inbox.actor._cleanups[0].scan._unanswered
+    assert not instance(simulation.coordinator)._cleanups[0].scan._unanswered
 
 
 def test_topic_deletion_limits_number_of_activated_groups(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import traceback
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import pykka
 import pytest
@@ -377,7 +377,7 @@ class Placeholder(Player):
 
 
 class HasPlaceholder(Watched):
-    placeholder: type[Actor] | None = Placeholder
+    placeholder: ClassVar[type[Actor] | None] = Placeholder
     may_passivate = True
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+from actor_system.instances import instance
 from actor_system.ports import WALL_MS
 from actor_system.requests import GROUP, commit, fetch, join, leave, sync
 from actor_system.simulation import CoordinatorSimulation
@@ -432,7 +433,7 @@ def test_packed_may_have_expired_agrees_with_find_expired(
     for partition, offset in enumerate(offsets):
         data.replay(OffsetRecord(GROUP, "t", partition, offset))
     number = simulation.directory.partitions.number_of(GROUP)
-    group = simulation.coordinator.actor_inbox.actor._spawn_group(GROUP, number, GroupData.unpack(data.pack()))
+    group = instance(simulation.coordinator)._spawn_group(GROUP, number, GroupData.unpack(data.pack()))
     simulation.run()
-    expired_offsets = expiry.find_expired(group.actor_inbox.actor._group, data, now_ms, retention_ms)
+    expired_offsets = expiry.find_expired(instance(group)._group, data, now_ms, retention_ms)
     assert bool(expired_offsets.records) is packed_may_have_expired(data.pack(), now_ms, retention_ms)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from actor_system.instances import instance
 from harness import (
     Member,
     MemoryClient,
@@ -88,7 +89,7 @@ async def parked_burst(harness: NodeHarness) -> tuple[list[MemoryClient], list[b
     await clients[0].answered(2)
     for client, join in list(zip(clients, joins, strict=True))[1:]:
         client.feed(join)
-    while harness.node.groups.groups[BURST_GROUP].actor_inbox.actor._group.members.joining < MEMBERS - 1:
+    while instance(harness.node.groups.groups[BURST_GROUP])._group.members.joining < MEMBERS - 1:
         await asyncio.sleep(0)
     return clients, joins
 

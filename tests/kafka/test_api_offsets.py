@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from actor_system.instances import instance
 from harness import (
     Member,
     async_test,
@@ -252,7 +253,7 @@ async def test_offset_commit_with_retention_time_beyond_kio_maximum_is_accepted(
             client.write(request.replace(placeholder.to_bytes(8, "big"), retention_ms.to_bytes(8, "big", signed=True)))
             assert codes(await client.receive("offset_commit", version)) == [("t", [(0, "NONE")])]
             assert await offsets(client, group) == {("t", 0): 42}
-            [(_, _, value)] = harness.node.groups.groups[group].actor_inbox.actor.data.offsets
+            [(_, _, value)] = instance(harness.node.groups.groups[group]).data.offsets
             is_in_far_future = value.expire_timestamp_ms > value.commit_timestamp_ms + 10**15
             assert is_in_far_future == (retention_ms > 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from actor_system.instances import instance
 from actor_system.ports import ManualLog, RecordedReply, TestClock
 
 from callboard.actors.base import Actor, ActorRef
@@ -230,7 +231,7 @@ class ImmediateLog(ManualLog):
 
 
 def test_log_may_call_done_before_append_returns(harness: WriterHarness) -> None:
-    harness.writer.actor_inbox.actor._log = ImmediateLog()
+    instance(harness.writer)._log = ImmediateLog()
     for number in range(5):
         harness.append(number)
         harness.run()
