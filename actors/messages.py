@@ -6,12 +6,22 @@ replies to responses of the request's version.
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .errors import ErrorCode
+from .group.events import GroupEvent
 from .ports import Appended, Entry
 from .records import Record
+
+
+class GroupRequest(typing.Protocol):
+    """Any request to a group. Its class has a row in ``actors/group/requests.py``."""
+
+    @property
+    def group_id(self) -> str: ...
+
 
 # Requests to a group -------------------------------------------------------------------------------------------------
 
@@ -228,18 +238,18 @@ class DeleteTopicOffsets(NamedTuple):
     topics: frozenset[str]
 
 
-GroupRequest = (
-    JoinGroup
-    | SyncGroup
-    | Heartbeat
-    | LeaveGroup
-    | OffsetCommit
-    | TxnOffsetCommit
-    | OffsetFetch
-    | OffsetDelete
-    | DescribeGroup
-    | DeleteGroup
-)
+class DescribeEvents(NamedTuple):
+    """Only in this process. Heartbeats and commits cause no events."""
+
+    group_id: str
+
+
+class DescribedEvents(NamedTuple):
+    """The last events of a group, oldest first; none if it is not in memory."""
+
+    error: ErrorCode
+    events: tuple[GroupEvent, ...] = ()
+
 
 # Requests to the coordinator -----------------------------------------------------------------------------------------
 

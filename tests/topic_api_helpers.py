@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +19,7 @@ from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.settings.dynamic import DynamicSettings
 from callboard.runtime.settings.table import Settings
+from callboard.runtime.topics.admin import TopicAdmin
 from callboard.runtime.topics.catalogue import TopicCatalogue
 from callboard.runtime.topics.topic import Topic
 
@@ -53,11 +53,9 @@ class FakeServices:
         self.clock = SystemClock()
         self.topics = TopicCatalogue(folder, self.settings, SystemRandom())
         self.timers: list[Timer] = []
-        self.groups = SimpleNamespace(coordinator=self)
-        self.told: list[Any] = []  # messages to the coordinator
-
-    def tell(self, message: Any) -> None:
-        self.told.append(message)
+        self.deleted_topics: list[frozenset[str]] = []
+        self.topic_admin = TopicAdmin(self.topics, self.deleted_topics.append)
+        self.producer_ids = self.topics.producer_ids
 
     def later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         self.timers.append(Timer(delay_ms, callback))

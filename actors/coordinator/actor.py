@@ -2,47 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 from typing import Any, get_args
 
 from ..base import DEFERRED, ActorRef, ChildFailed, ChildPassivated, ResilientActor
 from ..engine_ports import Clock
-from ..error_reply import error_reply
 from ..errors import ErrorCode
 from ..group.actor import GroupActor
 from ..group.environment import GroupEnvironment
 from ..group.in_flight import GroupSnapshot
-from ..group.offsets import GroupData, Offsets, packed_protocol_type
-from ..group.states import ABSENT, ABSENT_NAME, PASSIVATED_NAME, Action, Request
+from ..group.kind import ABSENT_NAME, CLASSIC, PASSIVATED_NAME
+from ..group.offsets import GroupData, packed_protocol_type
+from ..group.requests import REQUESTS
 from ..messages import (
     AllLoaded,
     ContinueScan,
-    DeleteGroup,
     DeleteTopicOffsets,
-    Described,
-    DescribeGroup,
     ExpireOffsets,
     GroupChanged,
     GroupDeleted,
     GroupRequest,
     GroupScanned,
-    Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-    Left,
-    LeftMember,
     ListedGroup,
     ListGroups,
-    OffsetCommit,
-    OffsetDelete,
-    OffsetFetch,
     SettingsChanged,
     Shutdown,
-    SyncGroup,
     TopicsDeleted,
-    TxnOffsetCommit,
 )
 from ..ports import GroupSettings, Random
 from ..timer.messages import Expired
@@ -52,25 +39,11 @@ from .ownership import OwnershipMessage, PartitionOwnership
 from .retention import RetentionScan
 from .topic_cleanup import TopicCleanup
 
-REQUESTS: Mapping[type, Request] = {
-    JoinGroup: Request.JOIN_NEW,
-    SyncGroup: Request.SYNC,
-    Heartbeat: Request.HEARTBEAT,
-    LeaveGroup: Request.LEAVE,
-    OffsetCommit: Request.COMMIT,
-    TxnOffsetCommit: Request.TXN_COMMIT,
-    OffsetFetch: Request.FETCH,
-    OffsetDelete: Request.DELETE_OFFSETS,
-    DescribeGroup: Request.DESCRIBE,
-    DeleteGroup: Request.DELETE,
-}
-
 
 class CoordinatorActor(ResilientActor):
     """Creates, finds and lists groups."""
 
     handlers = {
-        **dict.fromkeys(REQUESTS, "handle_request"),
         DeleteTopicOffsets: "ignore_topic_deletion",
         ListGroups: "list_groups",
         GroupChanged: "update_listing",
@@ -101,7 +74,7 @@ class CoordinatorActor(ResilientActor):
         self._partitions = directory.partitions
         self._ownership = PartitionOwnership(directory, writer, self._actor_ref, self._add_group)
         self._environment = GroupEnvironment(
-            settings, clock, random, self._actor_ref, timer, writer, directory.counters
+            settings, clock, random, self._actor_ref, timer, writer, directory.counters, directory.event_log
         )
         self._retention_scan = RetentionScan(settings, clock, timer, self._actor_ref, directory.counters)
         self._cleanups: list[TopicCleanup] = []
@@ -115,6 +88,9 @@ class CoordinatorActor(ResilientActor):
         else:
             self._spawn_group(group_id, number, data)
 
+    def on_receive(self, message: Any) -> Any:
+        return self.handle_request(message) if type(message) in REQUESTS else super().on_receive(message)
+
     def handle_request(self, request: GroupRequest) -> object:
         """Handle a request to a group that was not active when the request was sent."""
         ref = self._directory.groups.get(request.group_id)
@@ -127,7 +103,7 @@ class CoordinatorActor(ResilientActor):
                     return error
             if request.group_id in partition.passivated:
                 ref = self._activate(number, request.group_id)
-            elif (reply := reply_for_absent_group(request)) is not None:
+            elif (reply := REQUESTS[type(request)].absent(request)) is not None:
                 return reply
             else:
                 ref = self._spawn_group(request.group_id, number, GroupData())
@@ -140,10 +116,10 @@ class CoordinatorActor(ResilientActor):
         error = self._partitions.listing_error
         if error is not ErrorCode.NONE:
             return error
-        if request.types and "classic" not in request.types:
+        if request.types and CLASSIC not in request.types:
             return ()
         served = (
-            ListedGroup(group.group_id, group.protocol_type, group.state, "classic")
+            ListedGroup(group.group_id, group.protocol_type, group.state, CLASSIC)
             for group in chain(self._directory.listed.values(), self._list_passivated())
         )
         return tuple(
@@ -268,28 +244,3 @@ class CoordinatorActor(ResilientActor):
         ref: ActorRef = self.spawn(GroupActor, group_id, number, data, self._environment)
         self._directory.add_active(group_id, number, ref)
         return ref
-
-
-def reply_for_absent_group(request: GroupRequest) -> Any:
-    """The reply for a group that does not exist; None if the request creates the group."""
-    kind = REQUESTS[type(request)]
-    if isinstance(request, JoinGroup) and request.member_id:
-        kind = Request.JOIN_KNOWN
-    answer = ABSENT[kind]
-    if isinstance(answer, ErrorCode):
-        return error_reply(request, answer)
-    if answer is Action.CREATE_IF_SIMPLE and isinstance(request, OffsetCommit) and request.generation_id >= 0:
-        is_new = request.supports_group_id_not_found
-        return error_reply(request, ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION)
-    if answer is Action.CREATE_IF_SIMPLE and isinstance(request, TxnOffsetCommit) and request.generation_id >= 0:
-        return error_reply(request, ErrorCode.ILLEGAL_GENERATION)
-    if answer is Action.NOBODY_LEAVES and isinstance(request, LeaveGroup):
-        members = tuple(
-            LeftMember(m.member_id, m.group_instance_id, ErrorCode.UNKNOWN_MEMBER_ID) for m in request.members
-        )
-        return Left(ErrorCode.NONE, members)
-    if answer is Action.READ_NOTHING and isinstance(request, OffsetFetch):
-        return Offsets().fetch(request)
-    if answer is Action.DESCRIBE:
-        return Described(ErrorCode.NONE, request.group_id, ABSENT_NAME)
-    return None

@@ -6,21 +6,19 @@ go to CoordinatorActor.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
 from ..base import ActorRef, Envelope
 from ..engine_ports import ReplyTo
-from ..error_reply import error_reply
 from ..errors import ErrorCode
 from ..group.effects import ExpiredCounts, GroupCounters
-from ..messages import GroupChanged, GroupRequest, Heartbeat, JoinGroup, LeaveGroup, SyncGroup
+from ..group.event_log import EventLog
+from ..group.requests import REQUESTS
+from ..messages import GroupChanged, GroupRequest, ListGroups, SettingsChanged, TopicsDeleted
 from ..ports import GroupSettings
-from ..strings import STRING_BYTES_MAX, find_too_long_string, fits_kafka_string
+from ..strings import fits_kafka_string
 from .partitions import GroupPartitions, PassivatedGroups
-
-log = logging.getLogger("callboard.actors")
 
 
 class Directory:
@@ -31,6 +29,7 @@ class Directory:
         self.listed: dict[str, GroupChanged] = {}  # entries of active groups for ListGroups
         self.partitions = GroupPartitions(partition_count)
         self.counters = GroupCounters()
+        self.event_log = EventLog()
         self.on_offsets_expired: Callable[[ExpiredCounts], None] = _ignore_expired  # called after each retention scan
         self.coordinator: ActorRef
         self._settings = settings
@@ -61,7 +60,7 @@ class Directory:
         ref = self.groups.get(request.group_id)
         if self.coordinator.actor_inbox.queue:
             ref = None  # preserves order: earlier requests to the same group may still be in that mailbox
-        if ref is not None and request.group_id and type(request) is not JoinGroup:
+        if ref is not None and request.group_id and REQUESTS[type(request)].check is None:
             ref.actor_inbox.put(Envelope(request, reply))  # type: ignore[arg-type]
             return
         error = self.error_reply_for(request)
@@ -70,31 +69,29 @@ class Directory:
         else:
             (ref or self.coordinator).post(request, reply)
 
+    def list_groups(self, message: ListGroups) -> Any:
+        """Ask for all groups. Returns a future of a tuple of ``ListedGroup``, or of an ErrorCode."""
+        return self.coordinator.ask(message, block=False)
+
+    def delete_topic_offsets(self, topics: frozenset[str]) -> None:
+        """Let all groups delete their offsets of topics that were deleted, before any later commit."""
+        self.coordinator.tell(TopicsDeleted(topics))
+
+    def notify_of_settings(self) -> None:
+        """Tell the actors that the settings have changed."""
+        self.coordinator.tell(SettingsChanged())
+
     def error_reply_for(self, request: GroupRequest) -> Any:
         """The reply to a request that is invalid for any group; None if it is valid.
 
         Requests of members need a group id. Offsets may be committed with an empty group id, as in Kafka.
         """
-        if not request.group_id and isinstance(request, JoinGroup | SyncGroup | Heartbeat | LeaveGroup):
-            return error_reply(request, ErrorCode.INVALID_GROUP_ID)
-        if not fits_kafka_string(request.group_id):
-            return error_reply(request, ErrorCode.INVALID_GROUP_ID)
-        if isinstance(request, JoinGroup):
-            field = find_too_long_string(request)
-            if field:
-                log.warning(
-                    "a JoinGroup request for group %r from %s is refused: its %s has more than %d bytes;"
-                    " use a shorter one (the id of a new member is made from its group.instance.id or client.id)",
-                    request.group_id[:100],
-                    request.client_host[:100],
-                    field,
-                    STRING_BYTES_MAX,
-                )
-                return error_reply(request, ErrorCode.INVALID_REQUEST)
-            low, high = self._settings.group_min_session_timeout_ms, self._settings.group_max_session_timeout_ms
-            if not low <= request.session_timeout_ms <= high:
-                return error_reply(request, ErrorCode.INVALID_SESSION_TIMEOUT)
-        return None
+        row = REQUESTS[type(request)]
+        is_missing = row.needs_group_id and not request.group_id
+        if is_missing or not fits_kafka_string(request.group_id):
+            return row.error_reply(request, ErrorCode.INVALID_GROUP_ID)
+        error = ErrorCode.NONE if row.check is None else row.check(request, self._settings)
+        return row.error_reply(request, error) if error else None
 
 
 def _ignore_expired(_expired: ExpiredCounts) -> None:

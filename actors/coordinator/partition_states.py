@@ -51,13 +51,13 @@ TRANSITIONS: Mapping[tuple[PartitionState, PartitionEvent], PartitionState] = {
 class Answers(NamedTuple):
     """The error codes of requests while a partition is in some state. NONE for ``request``: it is handled.
 
+    Requests to a group have a code of their own for LOADING in ``group.requests``: a heartbeat gets NONE.
     ``listing``: the error of the whole list of groups or transactional ids; NONE: the partition is left out.
     ``marker``: the error of a marker of a transaction. NONE: it is appended to the log. A partition that failed needs
     it too; one that is loading may have been read without it.
     """
 
     request: ErrorCode
-    heartbeat: ErrorCode
     listing: ErrorCode
     marker: ErrorCode
 
@@ -65,11 +65,11 @@ class Answers(NamedTuple):
 _NONE, _LOADING, _ELSEWHERE = ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR
 
 ANSWERS: Mapping[PartitionState, Answers] = {
-    INITIAL: Answers(_ELSEWHERE, _ELSEWHERE, _NONE, _ELSEWHERE),
-    LOADING: Answers(_LOADING, _NONE, _LOADING, _LOADING),  # a heartbeat with an error would make the member rejoin
-    ACTIVE: Answers(_NONE, _NONE, _NONE, _NONE),
-    CLOSED: Answers(_ELSEWHERE, _ELSEWHERE, _NONE, _ELSEWHERE),
-    FAILED: Answers(_ELSEWHERE, _ELSEWHERE, _NONE, _NONE),
+    INITIAL: Answers(_ELSEWHERE, _NONE, _ELSEWHERE),
+    LOADING: Answers(_LOADING, _LOADING, _LOADING),
+    ACTIVE: Answers(_NONE, _NONE, _NONE),
+    CLOSED: Answers(_ELSEWHERE, _NONE, _ELSEWHERE),
+    FAILED: Answers(_ELSEWHERE, _NONE, _NONE),
 }
 
 NO_EPOCH = -1

@@ -13,9 +13,10 @@ from typing import Any
 from ..base import ActorRef
 from ..error_reply import error_reply
 from ..errors import ErrorCode
-from ..group.states import ABSENT_NAME
+from ..group.kind import ABSENT_NAME, CLASSIC
+from ..group.requests import REQUESTS
 from ..javahash import offsets_partition
-from ..messages import Described, DescribeGroup, GroupRequest, Heartbeat, ListedGroup
+from ..messages import Described, DescribeGroup, GroupRequest, ListedGroup
 from .partition_states import PartitionEvent, PartitionLife, PartitionState
 
 
@@ -64,9 +65,11 @@ class GroupPartition(PartitionLife):
 
     def error_reply_for(self, request: GroupRequest) -> Any:
         """The error reply to a request; None if its group is served."""
-        answers = self.answers
-        if answers.request is not ErrorCode.NONE:
-            return answers.heartbeat if isinstance(request, Heartbeat) else error_reply(request, answers.request)
+        if self.is_loading:
+            return error_reply(request, REQUESTS[type(request)].error_while_loading)
+        error = self.answers.request
+        if error is not ErrorCode.NONE:
+            return error_reply(request, error)
         reason = self.quarantined.get(request.group_id)
         if reason is None:
             return None
@@ -116,7 +119,7 @@ class GroupPartitions(list[GroupPartition]):
 
     def list_quarantined(self) -> Iterator[ListedGroup]:
         """The quarantined groups, for ListGroups."""
-        return (ListedGroup(group_id, "", ABSENT_NAME, "classic") for group_id in self.quarantined)
+        return (ListedGroup(group_id, "", ABSENT_NAME, CLASSIC) for group_id in self.quarantined)
 
 
 class PassivatedGroups(Mapping[str, bytes]):

@@ -19,20 +19,18 @@ from ..messages import (
     Committed,
     DeleteGroup,
     DeleteTopicOffsets,
-    DescribeGroup,
+    DescribedEvents,
+    DescribeEvents,
     ExpireOffsets,
     GroupChanged,
     GroupDeleted,
     GroupRequest,
     Heartbeat,
-    JoinGroup,
-    LeaveGroup,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
     OffsetsDeleted,
     Shutdown,
-    SyncGroup,
     TxnOffsetCommit,
     Unload,
     Written,
@@ -53,12 +51,14 @@ from .contexts import (
 )
 from .effects import Deadline, Effects
 from .environment import GroupEnvironment
+from .event_log import GroupHistory
 from .events import Reason
 from .expiry import MINUTE_MS, TombstoneBatch, find_expired
 from .failed_group import FailedGroup
 from .in_flight import Deletion, GroupSnapshot, InFlight, WaitingFetch
 from .kind import Group
 from .offsets import CommitRecords, GroupData, commit_records, txn_commit_records
+from .requests import REQUESTS
 
 log = logging.getLogger("callboard.actors")
 
@@ -85,16 +85,8 @@ class GroupActor(Actor):
         Heartbeat: "heartbeat",
         OffsetCommit: "commit",
         Written: "handle_written",
-        JoinGroup: "create_or_handle",
-        SyncGroup: "handle_request",
-        LeaveGroup: "handle_request",
-        OffsetFetch: "fetch",
-        TxnOffsetCommit: "commit_in_transaction",
         MarkerRecord: "apply_marker",
-        OffsetDelete: "delete_offsets",
         Expired: "handle_expired",
-        DescribeGroup: "handle_request",
-        DeleteGroup: "delete",
         ExpireOffsets: "expire_offsets",
         DeleteTopicOffsets: "delete_topic_offsets",
         Shutdown: "shut_down",
@@ -107,7 +99,8 @@ class GroupActor(Actor):
         self.partition = partition
         self.data = data
         self._environment = environment
-        self._effects = Effects(environment.counters)
+        self._history = GroupHistory(group_id, environment.event_log)
+        self._effects = Effects(environment.counters, self._history.events)
         self._in_flight = InFlight()
         self._listed: GroupChanged | None = None
         self._idle = Deadline(IDLE)
@@ -134,6 +127,15 @@ class GroupActor(Actor):
         if self._in_flight.deletion is not None:
             self._append_tombstones_when_idle(self._in_flight.deletion)
 
+    def on_receive(self, message: Any) -> Any:
+        """Requests are handled by their row. Those in ``handlers`` take a shorter path, since they are frequent."""
+        row = REQUESTS.get(type(message))
+        if row is None:
+            return super().on_receive(message)
+        if row.waits_for_deletion and self._in_flight.deletion is not None:
+            return self._wait_for_deletion(self._in_flight.deletion, message)
+        return getattr(self, row.handler)(message)
+
     # Requests --------------------------------------------------------------------------------------------------------
 
     def heartbeat(self, request: Heartbeat) -> object:
@@ -152,8 +154,6 @@ class GroupActor(Actor):
 
     def create_or_handle(self, request: GroupRequest) -> object:
         """The same for a request that may create the group."""
-        if self._in_flight.deletion is not None:
-            return self._wait_for_deletion(self._in_flight.deletion, request)
         effects = self._effects
         reply = self._group.handle(request, self.reply_to, effects)
         if self.data.is_empty() and self._in_flight.is_all_appended and not effects.records:
@@ -201,8 +201,6 @@ class GroupActor(Actor):
         return self.data.fetch(request)
 
     def delete_offsets(self, request: OffsetDelete) -> object:
-        if self._in_flight.deletion is not None:
-            return self._wait_for_deletion(self._in_flight.deletion, request)
         group = self._group
         error = group.handle(request, None, self._effects)
         if error is not NO_ERROR:
@@ -227,10 +225,11 @@ class GroupActor(Actor):
         )
 
     def delete(self, request: DeleteGroup) -> object:
-        if self._in_flight.deletion is not None:
-            return self._wait_for_deletion(self._in_flight.deletion, request)
         error = self._group.handle(request, None, self._effects)
         return self._begin_deletion(request) if error is NO_ERROR else error
+
+    def describe_events(self, _request: DescribeEvents) -> DescribedEvents:
+        return DescribedEvents(ErrorCode.NONE, tuple(self._history.events))
 
     def shut_down(self, _message: Shutdown) -> None:
         """NOT_COORDINATOR makes clients look up the coordinator again, and find it after the restart."""
@@ -295,6 +294,9 @@ class GroupActor(Actor):
 
     def _apply_effects(self) -> None:
         effects = self._effects
+        if effects.events:
+            events, effects.events = effects.events, []
+            self._history.add(events)
         if effects.records:
             self._append(effects.records, effects.context)
             effects.records, effects.context = (), None
@@ -305,7 +307,6 @@ class GroupActor(Actor):
             answers, effects.answers = effects.answers, []
             for reply, value in answers:
                 deliver_reply(reply, value)
-        effects.events.clear()
         self._report_state()
 
     def _schedule_alarms(self) -> None:
@@ -429,7 +430,11 @@ class GroupActor(Actor):
     def save_state(self, error: Exception | None) -> GroupSnapshot:
         if error is not None:
             self._reply_to_all(error)
+        self._history.clear()
         return GroupSnapshot(self.group_id, self.data, self._in_flight, error)
+
+    def on_stop(self) -> None:
+        self._history.clear()
 
     def restore_state(self, snapshot: GroupSnapshot) -> None:
         self._in_flight = snapshot.in_flight
@@ -441,7 +446,8 @@ class GroupActor(Actor):
         The sender of the current message has got its reply already, but may also be among them.
         """
         done: set[int] = {id(self.reply_to)}
-        effects, self._effects = self._effects, Effects(self._environment.counters)
+        effects, self._effects = self._effects, Effects(self._environment.counters, self._history.events)
+        self._effects.events = effects.events
         for answer in effects.answers:
             if id(answer.reply) not in done:
                 done.add(id(answer.reply))

@@ -23,6 +23,7 @@ from ..messages import (
     LeftMember,
     OffsetCommit,
     OffsetDelete,
+    OffsetFetch,
     Synced,
     SyncGroup,
     TxnOffsetCommit,
@@ -32,9 +33,9 @@ from ..records import GroupRecord, GroupValue
 from .contexts import AssignmentContext, ReplyContext, StaticRejoinContext
 from .effects import Deadline, Effects
 from .events import Cause, Kind, Reason, leave_cause
-from .kind import CLASSIC, GroupType
 from .members import GroupMember
 from .rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS, Rebalance
+from .requests import refuse
 from .states import COMMIT, HEARTBEAT, Action, Request, State
 
 
@@ -44,10 +45,6 @@ class ClassicGroup(Rebalance):
     def __init__(self, group_id: str, settings: GroupSettings, clock: Clock, random: Random) -> None:
         super().__init__(group_id, settings, clock)
         self.random = random
-
-    @property
-    def type(self) -> GroupType:
-        return CLASSIC
 
     def handle(self, request: Any, reply: ReplyTo | None, effects: Effects) -> object:
         """The reply to a request, or ``DEFERRED``; for requests on offsets and DeleteGroup an error code."""
@@ -72,7 +69,9 @@ class ClassicGroup(Rebalance):
                 return self._delete_error()
             case DescribeGroup():
                 return self.describe()
-        return NO_ERROR
+            case OffsetFetch():
+                return NO_ERROR
+        return refuse(request)
 
     # Records from the log --------------------------------------------------------------------------------------------
 
@@ -382,14 +381,14 @@ class ClassicGroup(Rebalance):
         member_id, instance_id = leaving.member_id, leaving.group_instance_id
         if not member_id and instance_id is not None:
             member_id = self.members.static.get(instance_id, "")
+        member = self.members.by_id.get(member_id)
+        cause = leave_cause(leaving.member_id, leaving.reason, member)
         if member_id in self.members.pending:
             self._forget_pending(member_id, effects)
-            return LeftMember(leaving.member_id, instance_id, ErrorCode.NONE), leave_cause(leaving, None)
+            return LeftMember(leaving.member_id, instance_id, ErrorCode.NONE), cause
         error = self._identify(member_id, instance_id)
-        member = self.members.by_id.get(member_id)
         if error is not ErrorCode.NONE or member is None:
             return LeftMember(leaving.member_id, instance_id, error), None
-        cause = leave_cause(leaving, member)
         self._remove_and_reply(member, cause, effects)
         return LeftMember(leaving.member_id, instance_id, ErrorCode.NONE), cause
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from ..engine_ports import ReplyTo
@@ -45,10 +45,12 @@ class Answer(NamedTuple):
 class Effects:
     """Filled by one decision. ``records`` are appended together; ``context`` is returned with their outcome."""
 
-    __slots__ = ("alarms", "answers", "context", "counters", "events", "records")
+    __slots__ = ("_earlier_events", "alarms", "answers", "context", "counters", "events", "records")
 
-    def __init__(self, counters: GroupCounters | None = None) -> None:
+    def __init__(self, counters: GroupCounters | None = None, earlier_events: Sequence[GroupEvent] = ()) -> None:
+        """``earlier_events``: those of earlier turns, for the text of an error."""
         self.counters = counters or GroupCounters()
+        self._earlier_events = earlier_events
         self.records: tuple[Record, ...] = ()
         self.context: Any = None
         self.answers: list[Answer] = []
@@ -59,6 +61,10 @@ class Effects:
         """Reply to a parked request. Does nothing if ``reply`` is None: there is no parked request."""
         if reply is not None:
             self.answers.append(Answer(reply, value))
+
+    def last_events(self) -> str:
+        """The last events of the group, to explain an error."""
+        return "; ".join(map(str, (*self._earlier_events, *self.events))) or "none"
 
     def append_record(self, record: Record, context: Any = None) -> None:
         self.records = (*self.records, record)

@@ -8,6 +8,7 @@ from ..base import ActorRef
 from ..engine_ports import Clock
 from ..ports import GroupSettings, Random
 from .effects import GroupCounters
+from .event_log import EventLog
 
 
 class GroupEnvironment(NamedTuple):
@@ -20,3 +21,4 @@ class GroupEnvironment(NamedTuple):
     timer: ActorRef
     writer: ActorRef
     counters: GroupCounters
+    event_log: EventLog

@@ -9,7 +9,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from ..messages import LeavingMember
 from ..text import printable
 
 CLIENT_REASON_CHARACTERS_MAX = 255
@@ -142,11 +141,12 @@ def shown_reason(client_reason: str | None) -> str:
     return printable(client_reason[:CLIENT_REASON_CHARACTERS_MAX]) if client_reason else ""
 
 
-def leave_cause(leaving: LeavingMember, member: Identity | None) -> Cause:
-    """The cause of a removal by LeaveGroup. ``member`` is None if the member had not joined yet.
+def leave_cause(requested_id: str, client_reason: str | None, member: Identity | None) -> Cause:
+    """The cause of a removal by LeaveGroup. ``requested_id``: the member id in the request.
+
+    ``member`` is None if the member had not joined yet.
 
     An admin names only the instance, or gives the reason of Kafka's admin client. Consumers name their member id.
     """
-    client_reason = leaving.reason
-    is_by_admin = not leaving.member_id or (client_reason is not None and client_reason.startswith(ADMIN_REASON))
+    is_by_admin = not requested_id or (client_reason is not None and client_reason.startswith(ADMIN_REASON))
     return Cause(Reason.ADMIN if is_by_admin else Reason.MEMBER_LEFT, member, client_reason)

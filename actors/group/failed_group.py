@@ -8,7 +8,7 @@ reference, with its durable state.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from ..base import ResilientActor
 from ..error_reply import error_reply
@@ -18,6 +18,7 @@ from ..records import MarkerRecord
 from ..timer.messages import Expired
 from .in_flight import GroupSnapshot
 from .offsets import GroupData
+from .requests import REQUESTS
 
 if TYPE_CHECKING:
     from .environment import GroupEnvironment
@@ -33,7 +34,6 @@ class FailedGroup(ResilientActor):
 
     may_passivate = True
     handlers = {
-        **dict.fromkeys(get_args(GroupRequest), "refuse"),
         ExpireOffsets: "ignore",
         DeleteTopicOffsets: "ignore",
         Written: "handle_written",
@@ -62,6 +62,9 @@ class FailedGroup(ResilientActor):
 
     def save_state(self, error: Exception | None) -> GroupSnapshot:
         return self._snapshot
+
+    def on_receive(self, message: Any) -> Any:
+        return self.refuse(message) if type(message) in REQUESTS else super().on_receive(message)
 
     def refuse(self, request: GroupRequest) -> Any:
         if self._clock.monotonic_ms() >= self._until_ms and self._snapshot.in_flight.is_idle:

@@ -22,6 +22,12 @@ GroupType = NewType("GroupType", str)
 
 CLASSIC = GroupType("classic")
 
+ABSENT_NAME = "Dead"
+"""The name on the wire of the state of a group that does not exist."""
+
+PASSIVATED_NAME = "Empty"
+"""The name on the wire of the state of a passivated group: it has no members."""
+
 
 class OffsetExpiry(NamedTuple):
     """Which offsets of a group may expire (KIP-211), and from when on they age.
@@ -67,7 +73,8 @@ class Group(Protocol):
 
         Returns the reply, or ``DEFERRED`` if it is sent by way of ``effects``: at once, when a record is durable, or
         after a wait. For OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete and DeleteGroup the group only
-        decides: it returns an error code, and for NONE the actor does the rest.
+        decides: it returns an error code, and for NONE the actor does the rest. A request of another kind of group gets
+        ``requests.refuse``.
         """
 
     def creation_record(self, request: Any) -> Record | None:

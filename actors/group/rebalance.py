@@ -15,7 +15,7 @@ from ..ports import GroupSettings
 from ..records import GroupRecord, GroupValue
 from .effects import Deadline, Effects
 from .events import Cause, Kind, Reason, event_of
-from .kind import OffsetExpiry
+from .kind import CLASSIC, GroupType, OffsetExpiry
 from .members import GroupMember, Members
 from .states import ALLOWED_PREVIOUS_STATES, ANSWERS, Action, Request, State
 from .subscription import CONSUMER, subscribed_topics
@@ -63,6 +63,10 @@ class Rebalance:
         return max(self.state_timestamp_ms // 1000 - GENERATION_EPOCH_S, 0)
 
     @property
+    def type(self) -> GroupType:
+        return CLASSIC
+
+    @property
     def state_name(self) -> str:
         return self.state.value
 
@@ -84,7 +88,8 @@ class Rebalance:
         if self.state not in ALLOWED_PREVIOUS_STATES[state]:
             came_from = sorted(s.value for s in ALLOWED_PREVIOUS_STATES[state])
             raise IllegalTransition(
-                f"group {self.group_id!r}: {state.value} is entered from {came_from}, it was {self.state.value}"
+                f"group {self.group_id!r}: {state.value} is entered from {came_from}, it was {self.state.value};"
+                f" last events: {effects.last_events()}"
             )
         self.previous_state = self.state
         self._set_state(state)

@@ -17,8 +17,6 @@ Stable                the leader rejoins, a member joins, leaves, expires, chang
 Dead                  final: the group was deleted, or the server stops
 ====================  ==================================================================================================
 
-``ABSENT`` is the row for groups that do not exist.
-
 Source: Kafka's ClassicGroupState and GroupMetadataManager (4.x).
 """
 
@@ -55,17 +53,17 @@ class State(StrEnum):
         return self is State.STABLE
 
 
-ABSENT_NAME = State.DEAD.value
-"""The name on the wire of the state of a group that does not exist."""
-
 LISTED_NAMES = tuple(state.value for state in State if state is not State.DEAD)
 """The names on the wire of the states of groups that exist."""
 
-PASSIVATED_NAME = State.EMPTY.value
-"""The name on the wire of the state of a passivated group: it has no members."""
-
 
 class Request(IntEnum):
+    """The columns of the table.
+
+    OffsetFetch and DescribeGroup have none, because no state refuses them. This includes Dead: a closed group still has
+    its offsets.
+    """
+
     JOIN_NEW = auto()  # without a member id
     JOIN_KNOWN = auto()  # with the id of a member
     SYNC = auto()
@@ -75,15 +73,7 @@ class Request(IntEnum):
     TXN_COMMIT = auto()  # in a transaction
     DELETE_OFFSETS = auto()
     DELETE = auto()
-    FETCH = auto()
-    DESCRIBE = auto()
 
-
-ALWAYS_SERVED = frozenset({Request.FETCH, Request.DESCRIBE})
-"""Requests that no state refuses, so that only ``ABSENT`` has a column for them.
-
-This includes Dead: a closed group still has its offsets, and a deleted group is absent.
-"""
 
 HEARTBEAT, COMMIT = Request.HEARTBEAT, Request.COMMIT  # for hot paths, see ``NO_ERROR``
 
@@ -91,8 +81,6 @@ HEARTBEAT, COMMIT = Request.HEARTBEAT, Request.COMMIT  # for hot paths, see ``NO
 class Action(Enum):
     """The action of a group for a request that it accepts."""
 
-    CREATE = auto()  # create the group, then pass the request to it
-    CREATE_IF_SIMPLE = auto()  # a commit without a generation creates a simple group
     ADD_MEMBER = auto()
     REJOIN = auto()  # park it until the join phase ends
     ANSWER_IF_UNCHANGED = auto()  # with the current generation; rebalance if the metadata changed
@@ -100,12 +88,9 @@ class Action(Enum):
     PARK_SYNC = auto()  # until the leader's assignment is durable
     ANSWER_SYNC = auto()
     REMOVE = auto()
-    NOBODY_LEAVES = auto()  # each member is unknown
     ACCEPT = auto()
-    READ_NOTHING = auto()
     DELETE_OFFSETS = auto()
     DELETE_OFFSETS_OF_CONSUMERS = auto()  # with members only if their subscriptions can be parsed
-    DESCRIBE = auto()
     DELETE = auto()
 
 
@@ -175,18 +160,4 @@ ANSWERS: Mapping[State, Row] = {
         Request.DELETE_OFFSETS: ErrorCode.GROUP_ID_NOT_FOUND,
         Request.DELETE: ErrorCode.GROUP_ID_NOT_FOUND,
     },
-}
-
-ABSENT: Row = {
-    Request.JOIN_NEW: Action.CREATE,
-    Request.JOIN_KNOWN: ErrorCode.UNKNOWN_MEMBER_ID,
-    Request.SYNC: ErrorCode.UNKNOWN_MEMBER_ID,
-    Request.HEARTBEAT: ErrorCode.UNKNOWN_MEMBER_ID,
-    Request.LEAVE: Action.NOBODY_LEAVES,
-    Request.COMMIT: Action.CREATE_IF_SIMPLE,
-    Request.TXN_COMMIT: Action.CREATE_IF_SIMPLE,
-    Request.FETCH: Action.READ_NOTHING,
-    Request.DELETE_OFFSETS: ErrorCode.GROUP_ID_NOT_FOUND,
-    Request.DESCRIBE: Action.DESCRIBE,
-    Request.DELETE: ErrorCode.GROUP_ID_NOT_FOUND,
 }

@@ -17,11 +17,15 @@ from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ...actors.text import printable
+from ...actors.text import LogLine, printable
 from .printing import printable_lines
 
 if TYPE_CHECKING:
     from structlog.typing import Processor
+
+
+ACTORS = "callboard.actors"
+"""The ``logging`` logger of the actors, which use no structlog."""
 
 
 class Logger:
@@ -48,8 +52,7 @@ class Logger:
         if structlog is not None and structlog.is_configured():
             getattr(structlog.get_logger(), method)(event, **fields)
             return
-        text = " ".join([event, *(f"{name}={value!r}" for name, value in fields.items())])
-        getattr(logging.getLogger(self._name), method)("%s", text)
+        getattr(logging.getLogger(self._name), method)(LogLine(event, fields))
 
 
 def get_logger(name: str) -> Logger:
@@ -89,6 +92,15 @@ class LossyStream:
             self._stream.flush()
 
 
+def _add_fields(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Add the fields of a ``LogLine`` that was logged by ``logging``."""
+    line = event["_record"].msg
+    if isinstance(line, LogLine):
+        event["event"] = line.event
+        event.update(line.fields)
+    return event
+
+
 def _make_printable(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Escape terminal control sequences in values, since many are names chosen by clients. JSON escapes them anyway."""
     for name, value in event.items():
@@ -123,5 +135,7 @@ def configure(stream: TextIO, level: int = logging.INFO) -> None:
     )
     handler = logging.StreamHandler(stream)
     formatter = structlog.stdlib.ProcessorFormatter
-    handler.setFormatter(formatter(foreign_pre_chain=shared, processors=[formatter.remove_processors_meta, *last]))
+    processors = [formatter.remove_processors_meta, *last]
+    handler.setFormatter(formatter(foreign_pre_chain=[*shared, _add_fields], processors=processors))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.getLogger(ACTORS).setLevel(level)

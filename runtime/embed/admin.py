@@ -7,15 +7,16 @@ is durable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from functools import partial
 from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.group.kind import ABSENT_NAME
 from ...actors.group.offsets import GroupData
-from ...actors.group.states import ABSENT_NAME, LISTED_NAMES
+from ...actors.group.states import LISTED_NAMES
 from ...actors.group.subscription import subscribed_topics
 from ...actors.messages import (
     Commit,
@@ -34,8 +35,6 @@ from ...actors.messages import (
     OffsetDelete,
     OffsetFetch,
     OffsetsDeleted,
-    SettingsChanged,
-    TopicsDeleted,
 )
 from ..client.assignment import read_assignment
 from ..common.errors import StartError
@@ -43,7 +42,6 @@ from ..disk.group_commit import outcome_of
 from ..kafka.services import Origin
 from ..member.resources import shard_name
 from ..settings.dynamic import InvalidSetting
-from ..settings.table import check_range, find_setting
 from .results import (
     CommittedOffset,
     GroupDescription,
@@ -218,8 +216,8 @@ class Admin:
     async def create_topic(self, name: str, partitions: int = 1) -> TopicDescription:
         """Create a topic. Its records are in memory; its name and end offsets are durable."""
         _check_count(name, partitions)
-        topics = (await self._loaded()).topics
-        [topic] = await outcome_of(partial(topics.create_many, [(name, partitions)]))
+        admin = (await self._loaded()).services.topic_admin
+        [topic] = await outcome_of(partial(admin.create, [(name, partitions)]))
         if isinstance(topic, CoordinatorError):
             raise topic
         return _describe_topic(topic)
@@ -227,32 +225,24 @@ class Admin:
     async def grow_topic(self, name: str, partitions: int) -> TopicDescription:
         """Add partitions to a topic. ``partitions``: the new total."""
         _check_count(name, partitions)
-        topics = (await self._loaded()).topics
-        topic = _require_topic(topics.get(name), name)
+        node = await self._loaded()
+        topic, admin = _require_topic(node.topics.get(name), name), node.services.topic_admin
         count = len(topic.partitions)
         if partitions <= count:
             raise CoordinatorError(
                 ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has {count} partitions, expected more"
             )
-        topics.check_growable(topic, partitions)
-        _raise_if_error(await outcome_of(partial(topics.grow, topic, partitions)))
+        admin.check_growable(topic, partitions)
+        _raise_if_error(await outcome_of(partial(admin.grow, topic, partitions)))
         return _describe_topic(topic)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic. The offsets that groups committed for it are deleted soon after."""
         node = await self._loaded()
         topic = _require_topic(node.topics.get(name), name)
-        node.topics.check_deletable(topic)
-
-        def delete(done: Callable[[CoordinatorError | None], None]) -> None:
-            node.topics.delete_many([topic], lambda errors: finish(errors[0], done))
-
-        def finish(error: CoordinatorError | None, done: Callable[[CoordinatorError | None], None]) -> None:
-            if error is None:  # sent before anyone can create the topic again and commit
-                node.groups.coordinator.tell(TopicsDeleted(frozenset((name,))))
-            done(error)
-
-        _raise_if_error(await outcome_of(delete))
+        node.services.topic_admin.check_deletable(topic)
+        [refusal] = await outcome_of(partial(node.services.topic_admin.delete, [topic]))
+        _raise_if_error(refusal)
 
     # Settings --------------------------------------------------------------------------------------------------------
 
@@ -263,19 +253,12 @@ class Admin:
         coordinator was created with ``unsafe_settings=True``.
         """
         node = await self._loaded()
-        for name, value in settings.items():
-            setting = find_setting(name)
-            if not setting.is_dynamic:
-                raise StartError(f"setting '{name}' cannot change while the coordinator runs: set it at the start")
-            if value is not None:
-                check_range(setting, value)
         try:
-            _raise_if_error(await outcome_of(partial(node.configs.change, partial(_with_changes, settings))))
+            _raise_if_error(await outcome_of(partial(node.services.settings_admin.set, settings)))
         except InvalidSetting as error:
             raise StartError(str(error)) from error
         except OSError as error:
             raise CoordinatorError(ErrorCode.KAFKA_STORAGE_ERROR, f"settings: {error.strerror}") from error
-        node.groups.coordinator.tell(SettingsChanged())
 
     # Implementation --------------------------------------------------------------------------------------------------
 
@@ -292,7 +275,7 @@ class Admin:
         self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()
     ) -> Sequence[ListedGroup]:
         node = await self._loaded()
-        answer: Awaitable[Any] = node.groups.coordinator.ask(ListGroups(states, types), block=False)
+        answer: Awaitable[Any] = node.groups.list_groups(ListGroups(states, types))
         listed = await answer
         if isinstance(listed, ErrorCode):
             raise _error(listed, "the groups")
@@ -360,13 +343,6 @@ def _require_topic(topic: Topic | None, name: str) -> Topic:
 def _raise_if_error(error: Exception | None) -> None:
     if error is not None:
         raise error
-
-
-def _with_changes(
-    settings: Mapping[str, Any], broker: Mapping[str, Any], all_brokers: Mapping[str, Any]
-) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The settings of this broker with changes; None removes a setting."""
-    return {name: value for name, value in {**broker, **settings}.items() if value is not None}, all_brokers
 
 
 def _describe_topic(topic: Topic) -> TopicDescription:

@@ -13,7 +13,7 @@ from ...actors.engine_ports import ReplyTo
 from ...actors.messages import GroupRequest
 from .call import Call, ResponseChannel
 from .codec.schemas import Schema
-from .services import GroupRouter, Origin
+from .services import MessageRouter, Origin
 
 
 class Interceptor(Protocol):
@@ -28,7 +28,7 @@ class Interceptor(Protocol):
         Exceptions that ``handle`` raises now must propagate: the connection handles them.
         """
 
-    def ask(self, router: GroupRouter, message: GroupRequest, origin: Origin, reply: ReplyTo) -> None:
+    def ask(self, router: MessageRouter, message: GroupRequest, origin: Origin, reply: ReplyTo) -> None:
         """Handle a message from this process: ``router.post(message, reply)`` sends it to its group."""
 
     def disconnected(self, origin: Origin) -> None:

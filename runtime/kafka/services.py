@@ -1,19 +1,22 @@
-"""Protocols of the services that API handlers use. ``Node`` implements them; this package does not import it."""
+"""Ports: protocols of the services that API handlers use. ``Node`` implements them; this package does not import it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
-from ...actors.base import ActorRef
-from ...actors.coordinator.directory import Directory
 from ...actors.engine_ports import Clock, ReplyTo
-from ...actors.messages import GroupRequest
+from ...actors.messages import GroupRequest, ListGroups, TxnOffsetCommit
+from ...actors.transactions.messages import TransactionRequest
 from ...actors.transactions.table import TransactionTable
-from ..settings.dynamic import DynamicSettings
-from ..settings.table import Options, Settings
-from ..topics.catalogue import TopicCatalogue
+from ..engine.reply import Reply
+from ..settings.admin import SettingsAdmin
+from ..settings.dynamic import SettingValues, Synonym
+from ..settings.table import Options, Setting, Settings
+from ..topics.admin import TopicAdmin
+from ..topics.topic import Topic
 from .response_queue import ResponseQueue
 
 
@@ -28,14 +31,8 @@ class Origin(NamedTuple):
     id: int
 
 
-class GroupRouter(Protocol):
-    """Sends a request to the actor that handles it."""
-
-    def post(self, message: GroupRequest, reply_to: ReplyTo) -> None: ...
-
-
-class Services(Protocol):
-    """The services of one broker for its API handlers."""
+class ClusterIdentity(Protocol):
+    """What clients learn about the cluster of this one broker."""
 
     @property
     def node_id(self) -> int: ...
@@ -50,33 +47,96 @@ class Services(Protocol):
     @property
     def advertised_port(self) -> int: ...
 
+
+class MessageRouter(Protocol):
+    """Sends a request to the actor of its group, or to the TransactionsActor."""
+
+    def post(self, message: GroupRequest, reply_to: ReplyTo) -> None: ...
+
+
+class GroupRouter(MessageRouter, Protocol):
+    """The groups: sends a request to the actor of its group."""
+
+    def list_groups(self, message: ListGroups) -> Reply:
+        """Ask for all groups. The value of the reply: a tuple of ``ListedGroup``, or an ErrorCode."""
+
+
+class TransactionRouter(Protocol):
+    """Sends a request to the TransactionsActor."""
+
+    def post(self, message: TransactionRequest | TxnOffsetCommit, reply_to: ReplyTo) -> None: ...
+
+
+class TopicReader(Protocol):
+    """The topics, with the coordinator's own. ``TopicAdmin`` changes them."""
+
+    def names(self) -> list[str]: ...
+
+    def get(self, name: str) -> Topic | None: ...
+
+    def by_id(self, topic_id: UUID | None) -> Topic | None:
+        """Return the topic with that id. None, which is how kio decodes the zero id, is the id of no topic."""
+
+
+class ProducerIdSource(Protocol):
+    """Ids of new producers."""
+
+    def allocate(self) -> int:
+        """Allocate an unused id. Raises CoordinatorError if none is available now."""
+
+    def call_when_available(self, callback: Callable[[], None]) -> None:
+        """Call at once if an id is available, else when the next block has been written or has failed."""
+
+
+class SettingsReader(Protocol):
+    """The settings with the sources of their values. ``SettingsAdmin`` changes them."""
+
+    @property
+    def all_brokers(self) -> SettingValues:
+        """The settings that were changed for all brokers."""
+
+    def synonyms(self, setting: Setting) -> list[Synonym]:
+        """Return all values of a setting, the one in effect first."""
+
+
+class Services(ClusterIdentity, Protocol):
+    """The services of one broker for its API handlers."""
+
     @property
     def clock(self) -> Clock: ...
 
     @property
     def settings(self) -> Settings:
-        """The effective settings; they change with ``configs``."""
+        """The effective settings; they change with ``settings_admin``."""
 
     @property
     def options(self) -> Options:
         """Command-line options that are not settings."""
 
     @property
-    def configs(self) -> DynamicSettings: ...
+    def configs(self) -> SettingsReader: ...
 
     @property
-    def groups(self) -> Directory: ...
+    def settings_admin(self) -> SettingsAdmin: ...
 
     @property
-    def transactions(self) -> ActorRef:
-        """The TransactionsActor."""
+    def groups(self) -> GroupRouter: ...
+
+    @property
+    def transactions(self) -> TransactionRouter: ...
 
     @property
     def transaction_table(self) -> TransactionTable:
         """The transactions by transactional id, read-only: only the TransactionsActor changes them."""
 
     @property
-    def topics(self) -> TopicCatalogue: ...
+    def topics(self) -> TopicReader: ...
+
+    @property
+    def topic_admin(self) -> TopicAdmin: ...
+
+    @property
+    def producer_ids(self) -> ProducerIdSource: ...
 
     @property
     def is_loading(self) -> bool:

@@ -36,16 +36,17 @@ class LocalConnector:
         return LocalChannel(self._running_node().local, Origin(client_id, CLIENT_HOST, next(self._ids)))
 
     async def ensure_topics(self, partitions: Mapping[str, int]) -> None:
-        topics = self._running_node().topics
+        node = self._running_node()
+        topics, admin = node.topics, node.services.topic_admin
         missing = [(name, count) for name, count in partitions.items() if topics.get(name) is None]
         if missing:
-            for created in await outcome_of(partial(topics.create_many, missing)):
+            for created in await outcome_of(partial(admin.create, missing)):
                 if isinstance(created, CoordinatorError) and created.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     raise created
         for name, count in partitions.items():
             topic = topics.get(name)
             if topic is not None and len(topic.partitions) < count:
-                error = await outcome_of(partial(topics.grow, topic, count))
+                error = await outcome_of(partial(admin.grow, topic, count))
                 if error is not None and len(topic.partitions) < count:  # another member may have added them
                     raise error
 

@@ -8,7 +8,7 @@ import pykka
 
 from ...actors.messages import GroupRequest
 from ..kafka.interceptor import Interceptor
-from ..kafka.services import GroupRouter, Origin
+from ..kafka.services import MessageRouter, Origin
 
 if TYPE_CHECKING:
     from ..engine.dispatcher import Dispatcher
@@ -30,7 +30,7 @@ class Intercepted(Protocol):
 class LocalRequests:
     """Sends requests of this process to groups. ``channels``: those of members, which ``close`` closes."""
 
-    def __init__(self, router: GroupRouter, owner: Intercepted, dispatcher: Dispatcher) -> None:
+    def __init__(self, router: MessageRouter, owner: Intercepted, dispatcher: Dispatcher) -> None:
         self.post = router.post
         """``post(message, reply_to)`` sends a request that no interceptor sees."""
         self.channels: dict[LocalChannel, None] = {}

@@ -20,7 +20,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from ...actors.coordinator.partition_states import PartitionState
-from ...actors.group.states import LISTED_NAMES, PASSIVATED_NAME
+from ...actors.group.kind import PASSIVATED_NAME
+from ...actors.group.states import LISTED_NAMES
 from ..common.errors import StartError
 from ..disk.disk import Disk, file_size
 from ..log.manifest import log_files

@@ -23,8 +23,10 @@ from ..disk.disk import Disk
 from ..engine.system import System
 from ..kafka.connection_pool import ConnectionPool
 from ..kafka.response_queue import ResponseQueue
+from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import DynamicSettings
 from ..settings.table import LISTEN_BACKLOG
+from ..topics.admin import TopicAdmin
 from .actors import NodeActors, start_actors
 from .cleaner import Cleaner
 from .connection_limit import DescriptorLimit
@@ -283,10 +285,12 @@ def _make_services(
         settings=data.configs.settings,
         options=options,
         configs=data.configs,
+        settings_admin=SettingsAdmin(data.configs, actors.groups.notify_of_settings),
         groups=actors.groups,
         transactions=actors.transactions,
         transaction_table=actors.transaction_table,
         topics=data.topics,
+        topic_admin=TopicAdmin(data.topics, actors.groups.delete_topic_offsets),
         load_sink=loading.sink,
         response_queue=ResponseQueue(loop.call_soon),
         loop=loop,

@@ -14,8 +14,11 @@ from ...actors.transactions.table import TransactionTable
 from ..kafka.interceptor import Interceptor
 from ..kafka.response_queue import ResponseQueue
 from ..loading.sink import LoadSink
+from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import DynamicSettings
+from ..topics.admin import TopicAdmin
 from ..topics.catalogue import TopicCatalogue
+from ..topics.producer_ids import ProducerIds
 
 if TYPE_CHECKING:
     from ..settings.table import Options, Settings
@@ -34,10 +37,12 @@ class NodeServices:
     settings: Settings
     options: Options
     configs: DynamicSettings
+    settings_admin: SettingsAdmin
     groups: Directory
     transactions: ActorRef
     transaction_table: TransactionTable
     topics: TopicCatalogue
+    topic_admin: TopicAdmin
     load_sink: LoadSink
     response_queue: ResponseQueue
     loop: asyncio.AbstractEventLoop
@@ -46,6 +51,10 @@ class NodeServices:
     @property
     def node_id(self) -> int:
         return NODE_ID
+
+    @property
+    def producer_ids(self) -> ProducerIds:
+        return self.topics.producer_ids
 
     @property
     def is_loading(self) -> bool:

@@ -200,7 +200,7 @@ def test_delete_topics_request_deletes_offsets(tmp_path: Path) -> None:
     node.topics.create("plays", 1)
     node.topics.create("u", 1)
     delete_topics(node, "plays", "nobody", "u")
-    assert node.told == [TopicsDeleted(frozenset({"plays", "u"}))]
+    assert node.deleted_topics == [frozenset({"plays", "u"})]
     delete_topics(node, "nobody")
-    assert len(node.told) == 1
+    assert len(node.deleted_topics) == 1
     node.topics.close()

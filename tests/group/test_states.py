@@ -10,34 +10,26 @@ import pytest
 from actor_system.ports import RecordedReply
 from actor_system.simulated_group import SimulatedGroup
 
-from callboard.actors.coordinator.actor import REQUESTS
 from callboard.actors.errors import ErrorCode, IllegalTransition
 from callboard.actors.group.effects import Effects
 from callboard.actors.group.events import Cause, Reason
 from callboard.actors.group.states import (
-    ABSENT,
     ALLOWED_PREVIOUS_STATES,
-    ALWAYS_SERVED,
     ANSWERS,
     Action,
     Request,
-    Row,
     State,
 )
-from callboard.actors.messages import JoinGroup
-
-ROWS: dict[str, Row] = {**{state.value: row for state, row in ANSWERS.items()}, "absent": ABSENT}
 
 
 def test_each_state_has_answer_for_each_request() -> None:
-    entries = [row[kind] for row in ROWS.values() for kind in Request if row is ABSENT or kind not in ALWAYS_SERVED]
+    entries = [row[kind] for row in ANSWERS.values() for kind in Request]
     assert all(isinstance(entry, Action | ErrorCode) for entry in entries)
 
 
 def test_tables_contain_no_other_states_or_requests() -> None:
     assert set(ANSWERS) == set(ALLOWED_PREVIOUS_STATES) == set(State)
-    assert all(set(row) == set(Request) - ALWAYS_SERVED for row in ANSWERS.values())
-    assert set(ABSENT) == set(Request)
+    assert all(set(row) == set(Request) for row in ANSWERS.values())
     assert {previous for states in ALLOWED_PREVIOUS_STATES.values() for previous in states} <= set(State)
 
 
@@ -144,9 +136,3 @@ def test_member_gets_errors_of_the_row(state: State, kind: Request) -> None:
         result = Action.PARK_SYNC if result.is_waiting else result.error
     is_fine = expected in (Action.ACCEPT, Action.ANSWER_SYNC)
     assert result is (ErrorCode.NONE if is_fine else expected)
-
-
-def test_absent_row_has_entry_for_each_message() -> None:
-    """JOIN_KNOWN has no class of its own: it is a JoinGroup with a member id."""
-    assert set(REQUESTS.values()) | {Request.JOIN_KNOWN} == set(Request)
-    assert REQUESTS[JoinGroup] is Request.JOIN_NEW

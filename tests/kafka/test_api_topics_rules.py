@@ -233,7 +233,7 @@ def test_delete_topics_with_repeated_topic_is_refused(node: FakeServices, versio
 def test_delete_topics_of_coordinator_topics_is_refused(node: FakeServices, name: str) -> None:
     """Kafka deletes these topics, and with them all committed offsets."""
     assert delete_topics(node, name) == [(name, ErrorCode.INVALID_TOPIC_EXCEPTION)]
-    assert not node.told
+    assert not node.deleted_topics
 
 
 # Produce -------------------------------------------------------------------------------------------------------------

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...settings.dynamic import SettingValues, parse
+from ...settings.admin import parse_change
+from ...settings.dynamic import SettingValues
 from ..call import Call
-from .incremental_alter_configs import alter, dynamic_setting
+from .incremental_alter_configs import alter
 
 
 def handle(call: Call) -> None:
@@ -16,5 +17,4 @@ def handle(call: Call) -> None:
 
 def replace_values(_table: SettingValues, configs: Sequence[Any]) -> dict[str, float | bool]:
     """Return the requested values, and no others. Raises InvalidSetting."""
-    settings = [(dynamic_setting(config.name), config.value) for config in configs]
-    return {setting.name: parse(setting, value) for setting, value in settings}
+    return dict(parse_change(config.name, config.value) for config in configs)

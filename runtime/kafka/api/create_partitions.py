@@ -63,11 +63,11 @@ def grow(call: Call, request: Any, occurrences: int, done: Callable[[Coordinator
         )
     if request.assignments is not None:
         check_assignments(request.assignments, request.count - count, call.services.node_id)
-    call.services.topics.check_growable(topic, request.count)
+    call.services.topic_admin.check_growable(topic, request.count)
     if call.request.validate_only:
         done(None)
     else:
-        call.services.topics.grow(topic, request.count, done)
+        call.services.topic_admin.grow(topic, request.count, done)
 
 
 def check_assignments(assignments: tuple[Any, ...], added: int, node_id: int) -> None:

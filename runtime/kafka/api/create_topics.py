@@ -35,7 +35,7 @@ def handle(call: Call) -> None:
     if call.request.validate_only or not to_create:
         call.respond_with_bytes(encode(call, outcomes))
     else:
-        call.services.topics.create_many(to_create, partial(finish, call, outcomes))
+        call.services.topic_admin.create(to_create, partial(finish, call, outcomes))
 
 
 def finish(call: Call, outcomes: dict[str, CreateOutcome], created: Sequence[Topic | CoordinatorError]) -> None:
@@ -87,7 +87,7 @@ def check(call: Call, topic: Any, occurrences: int, partitions: int, already_req
     """
     if occurrences > 1:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} occurs twice in the request")
-    call.services.topics.check_new(topic.name, partitions, already_requested)
+    call.services.topic_admin.check_new(topic.name, partitions, already_requested)
     check_settings(topic.configs)
     if topic.assignments:
         check_assignments(topic, call.services.node_id)

@@ -12,7 +12,6 @@ from ...topics.topic import Topic
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, kafka_error
 
-TO_THE_END = -1
 NO_LOW_WATERMARK = -1
 
 
@@ -35,7 +34,9 @@ def results(call: Call, request: Any) -> list[Any]:
 def result(call: Call, topic: Topic | None, index: int, offset: int) -> Any:
     low_watermark, error = NO_LOW_WATERMARK, ErrorCode.NONE
     try:
-        low_watermark = delete(topic, index, offset)
+        if topic is None:
+            raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+        low_watermark = call.services.topic_admin.delete_records(topic, index, offset)
     except CoordinatorError as refusal:
         error = refusal.code
     return call.make(
@@ -44,14 +45,3 @@ def result(call: Call, topic: Topic | None, index: int, offset: int) -> Any:
         low_watermark=low_watermark,
         error_code=kafka_error(error),
     )
-
-
-def delete(topic: Topic | None, index: int, offset: int) -> int:
-    """Return the new start offset. Raises CoordinatorError."""
-    if topic is not None and topic.is_internal:
-        raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic.name!r} is internal")
-    log = topic.partition(index) if topic else None
-    if topic is None or log is None:
-        raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no such partition {index}")
-    topic.delete_records(index, log.end_offset if offset == TO_THE_END else offset)
-    return log.start_offset

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ....actors.messages import TopicsDeleted
 from ...topics.topic import Topic
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, kafka_error
@@ -50,7 +49,7 @@ def check(call: Call, name: str | None, topic_id: UUID | None, count: int) -> De
         if call.services.is_loading:
             raise CoordinatorError(ErrorCode.REQUEST_TIMED_OUT, "the log is still being loaded; try again")
         topic = find(call, name, topic_id)
-        call.services.topics.check_deletable(topic)
+        call.services.topic_admin.check_deletable(topic)
         return DeleteOutcome(topic.name, topic.topic_id, topic)
     except CoordinatorError as refusal:
         return DeleteOutcome(name, topic_id, refusal=refusal)
@@ -77,20 +76,15 @@ def delete(call: Call, outcomes: list[DeleteOutcome]) -> None:
     ]
     topics = [outcome.topic for outcome in outcomes if outcome.topic]
     if topics:
-        call.services.topics.delete_many(topics, partial(finish, call, outcomes))
+        call.services.topic_admin.delete(topics, partial(finish, call, outcomes))
     else:
         call.respond_with_bytes(encode(call, outcomes))
 
 
 def finish(call: Call, outcomes: list[DeleteOutcome], refusals: Sequence[CoordinatorError | None]) -> None:
-    """Answer. The groups delete their offsets before any later commit."""
+    """Answer with the refusals: those of the request, and those of ``TopicAdmin``."""
     requested = [outcome for outcome in outcomes if outcome.topic]
     refusal_by_id = {outcome.topic_id: refusal for outcome, refusal in zip(requested, refusals, strict=True)}
-    deleted = frozenset(
-        outcome.topic.name for outcome in requested if outcome.topic and refusal_by_id[outcome.topic_id] is None
-    )
-    if deleted:
-        call.services.groups.coordinator.tell(TopicsDeleted(deleted))
     final = [
         outcome._replace(refusal=refusal_by_id[outcome.topic_id]) if outcome.topic else outcome for outcome in outcomes
     ]

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ....actors.errors import ErrorCode
-from ....actors.group.states import ABSENT_NAME
+from ....actors.group.kind import ABSENT_NAME
 from ....actors.messages import Described, DescribedMember, DescribeGroup
 from ..call import Call
 from ..codec.codes import NO_THROTTLE
@@ -48,7 +48,7 @@ def _members(call: Call, members: Iterable[DescribedMember]) -> list[bytes]:
 def _group(call: Call, answer: Described) -> Any:
     error, message = answer.error, answer.message
     if not error and answer.state == ABSENT_NAME and call.version >= NOT_FOUND_FROM:
-        error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {answer.group_id} not found."
+        error, message = ErrorCode.GROUP_ID_NOT_FOUND, message or f"Group {answer.group_id} not found."
     include_operations = getattr(call.request, "include_authorized_operations", False) and error is ErrorCode.NONE
     return call.make(
         "DescribedGroup",

@@ -15,10 +15,9 @@ from functools import partial
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ....actors.messages import SettingsChanged
 from ...common.logs import get_logger
-from ...settings.dynamic import InvalidSetting, SettingValues, find_dynamic, parse
-from ...settings.table import Setting
+from ...settings.admin import dynamic_setting, parse_change
+from ...settings.dynamic import InvalidSetting, SettingValues
 from ...topics.settings import NAMES as TOPIC_NAMES
 from ..call import Call
 from ..codec.codes import NO_THROTTLE, kafka_error
@@ -184,7 +183,7 @@ def author(call: Call) -> str:
 
 def alter_broker(call: Call, resource: Any, change: Change, done: Done) -> None:
     check_may_change(call)
-    configs, name = call.services.configs, resource.resource_name
+    admin, name = call.services.settings_admin, resource.resource_name
     if name:
         check_node(call, name)
 
@@ -192,16 +191,11 @@ def alter_broker(call: Call, resource: Any, change: Change, done: Done) -> None:
         values = change(broker if name else all_brokers, resource.configs)
         return (values, all_brokers) if name else (broker, values)
 
-    def on_changed(failure: Exception | None) -> None:
-        if failure is None:
-            call.services.groups.coordinator.tell(SettingsChanged())
-        done(failure)
-
     if not call.request.validate_only:
-        configs.change(make, on_changed, changed_by=author(call))
+        admin.change(make, done, changed_by=author(call))
         return
     try:
-        configs.check(*make(configs.broker, configs.all_brokers))
+        admin.check(make)
     except InvalidSetting as error:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, str(error)) from error
     done(None)
@@ -228,16 +222,9 @@ def apply_operations(table: SettingValues, operations: Sequence[Any]) -> dict[st
                 f"Config value {OPERATIONS[operation.config_operation]} is not allowed for config key: "
                 f"{operation.name}",
             )
-        setting = dynamic_setting(operation.name)
         if operation.config_operation == DELETE:
-            values.pop(setting.name, None)
+            values.pop(dynamic_setting(operation.name).name, None)
         else:
-            values[setting.name] = parse(setting, operation.value)
+            name, value = parse_change(operation.name, operation.value)
+            values[name] = value
     return values
-
-
-def dynamic_setting(name: str) -> Setting:
-    setting = find_dynamic(name)
-    if setting is None:
-        raise InvalidSetting(f"Cannot update these configs dynamically: [{name}]")
-    return setting

@@ -20,20 +20,20 @@ def handle(call: Call) -> None:
     elif call.services.is_loading:  # the ids in use are not known yet
         call.respond_with_bytes(encode(call, ProducerIdAssigned(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)))
     elif request.transactional_id is None:
-        call.services.topics.producer_ids.call_when_available(
+        call.services.producer_ids.call_when_available(
             lambda: call.encode_and_respond(lambda: encode(call, new_producer(call)))
         )
     else:
         timeout_ms = milliseconds(request.transaction_timeout)
         message = InitProducerId(request.transactional_id, timeout_ms, producer_id, epoch)
         # Sent even if no id could be reserved: most transactional ids already have one.
-        call.services.topics.producer_ids.call_when_available(lambda: call.ask_transactions(message, encode))
+        call.services.producer_ids.call_when_available(lambda: call.ask_transactions(message, encode))
 
 
 def new_producer(call: Call) -> ProducerIdAssigned:
     """Allocate an id for a producer without transactions, also if it requests the next epoch."""
     try:
-        return ProducerIdAssigned(ErrorCode.NONE, call.services.topics.new_producer_id(), 0)
+        return ProducerIdAssigned(ErrorCode.NONE, call.services.producer_ids.allocate(), 0)
     except CoordinatorError as refusal:
         return ProducerIdAssigned(refusal.code)
 

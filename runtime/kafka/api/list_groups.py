@@ -15,7 +15,7 @@ def handle(call: Call) -> None:
         word.strip() for word in _lowercase_filter(call, "states_filter")
     )  # as in Kafka, which does not strip types
     message = ListGroups(states, _lowercase_filter(call, "types_filter"))
-    call.services.groups.coordinator.ask(message, block=False).on_done(
+    call.services.groups.list_groups(message).on_done(
         lambda reply: call.encode_and_respond(lambda: _encode(call, reply.get()))
     )
 

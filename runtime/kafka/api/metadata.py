@@ -29,7 +29,7 @@ def handle(call: Call) -> None:
     missing_names = names_to_create(call)
     if missing_names:
         to_create = [(name, call.services.settings.num_partitions) for name in missing_names]
-        call.services.topics.create_many(to_create, lambda created: call.encode_and_respond(lambda: encode(call)))
+        call.services.topic_admin.create(to_create, lambda created: call.encode_and_respond(lambda: encode(call)))
     else:
         call.respond_with_bytes(encode(call))
 

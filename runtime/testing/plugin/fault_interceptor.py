@@ -17,7 +17,7 @@ from ....actors.messages import GroupRequest
 from ...kafka.call import Call, ResponseChannel
 from ...kafka.codec.schemas import Schema
 from ...kafka.error_response import decode_response, encode_error_response, error_names_in
-from ...kafka.services import GroupRouter, Origin
+from ...kafka.services import MessageRouter, Origin
 from ...member.channel import ChannelLost
 from .clock import DelayedCall, MovableClock
 from .facts import RequestFacts, api_name, describe_answer, describe_request, facts_of, message_api
@@ -54,7 +54,7 @@ class FaultInterceptor:
         self.presence.note_request(call.facts, call.connection)
         call.begin(handle)
 
-    def ask(self, router: GroupRouter, message: GroupRequest, origin: Origin, reply: ReplyTo) -> None:
+    def ask(self, router: MessageRouter, message: GroupRequest, origin: Origin, reply: ReplyTo) -> None:
         client = self._local.setdefault(origin, LocalClient(origin.client_id))
         exchange = LocalExchange(self, router, message, client, reply)
         self.presence.note_request(exchange.facts, client)
@@ -177,7 +177,7 @@ class LocalExchange:
     def __init__(
         self,
         interceptor: FaultInterceptor,
-        router: GroupRouter,
+        router: MessageRouter,
         message: GroupRequest,
         client: LocalClient,
         reply: ReplyTo,

@@ -21,7 +21,6 @@ from ....actors.engine_ports import ReplyTo
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.group.actor import GroupActor
 from ....actors.group.offsets import GroupData
-from ....actors.messages import SettingsChanged, TopicsDeleted
 from ....actors.transactions.messages import (
     AddOffsets,
     AddPartitions,
@@ -110,14 +109,14 @@ class CoordinatorIncarnation:
             raise ChannelLost("the coordinator has died") from None
 
     def _ensure_topic(self, name: str, count: int) -> None:
-        topics = self.node.topics
-        topic = topics.get(name)
+        topic, admin = self.node.topics.get(name), self.node.services.topic_admin
+        refusal: object = None
         if topic is None:
-            topics.create(name, count)
+            [refusal] = immediate_outcome(partial(admin.create, [(name, count)]))
         elif len(topic.partitions) < count:
-            refusal = immediate_outcome(partial(topics.grow, topic, count))
-            if refusal is not None:
-                raise refusal
+            refusal = immediate_outcome(partial(admin.grow, topic, count))
+        if isinstance(refusal, CoordinatorError):
+            raise refusal
 
     def delete_topic(self, name: str) -> bool:
         """Delete a topic, as a request does. Returns whether it existed and is deleted."""
@@ -125,28 +124,23 @@ class CoordinatorIncarnation:
             topic = self.node.topics.get(name)
             if topic is None:
                 return False
-            [refusal] = immediate_outcome(partial(self.node.topics.delete_many, [topic]))
+            [refusal] = immediate_outcome(partial(self.node.services.topic_admin.delete, [topic]))
             if refusal is not None:
                 raise refusal
         except PowerLoss:
             self._on_power_loss()
             return False
-        self.node.groups.coordinator.tell(TopicsDeleted(frozenset((name,))))
         return True
 
     def set(self, **settings: int | bool) -> bool:
         """Change settings, as an admin request does. Returns whether the change is certain."""
-        configs = self.node.configs
         try:
-            failure = immediate_outcome(
-                partial(configs.change, lambda broker, topic_configs: ({**broker, **settings}, topic_configs))
-            )
+            failure = immediate_outcome(partial(self.node.services.settings_admin.set, settings))
             if failure is not None:
                 raise failure
         except PowerLoss:
             self._on_power_loss()
             return False
-        self.node.groups.coordinator.tell(SettingsChanged())
         return True
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:

@@ -1,0 +1,226 @@
+"""The requests to a group as a table: one row for each class of request.
+
+The coordinator, the group actor and its placeholder read the table. So a new request needs its class in
+``actors/messages.py``, an API module, a row here, and a cell in each row of the state table of its kind of group.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..errors import ErrorCode
+from ..messages import (
+    Committed,
+    DeleteGroup,
+    Described,
+    DescribedEvents,
+    DescribeEvents,
+    DescribeGroup,
+    Fetched,
+    GroupRequest,
+    Heartbeat,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    Left,
+    LeftMember,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    OffsetsDeleted,
+    Synced,
+    SyncGroup,
+    TxnOffsetCommit,
+)
+from ..ports import GroupSettings
+from ..strings import STRING_BYTES_MAX, find_too_long_string
+from .kind import ABSENT_NAME, CLASSIC, GroupType
+from .offsets import Offsets
+
+log = logging.getLogger("callboard.actors")
+
+
+class RequestRow(NamedTuple):
+    """How a class of requests is treated.
+
+    ``error_reply``: the reply that reports an error of the whole request.
+    ``absent``: the reply if the group does not exist; None if the request creates a group, of the kind ``creates``.
+    ``refused``: the reply of a group of a kind that does not know the request.
+    ``handler``: the method of ``GroupActor``. ``waits_for_deletion``: whether the request is held back while the group
+    or some of its offsets are being deleted, because it could add members or offsets.
+    ``needs_group_id``: whether "" is refused. ``check``: the error of a request that is invalid for any group.
+    ``error_while_loading``: the error while the group's partition is being loaded; NONE is a success.
+    """
+
+    error_reply: Callable[[Any, ErrorCode], Any]
+    absent: Callable[[Any], Any]
+    refused: Callable[[Any], Any]
+    creates: GroupType | None = None
+    handler: str = "handle_request"
+    waits_for_deletion: bool = False
+    needs_group_id: bool = False
+    check: Callable[[Any, GroupSettings], ErrorCode] | None = None
+    error_while_loading: ErrorCode = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def error_code(_request: GroupRequest, error: ErrorCode) -> ErrorCode:
+    """For requests whose reply is an error code."""
+    return error
+
+
+def is_always(error: ErrorCode) -> Callable[[GroupRequest], Any]:
+    """The reply to any request: ``error``."""
+    return lambda request: REQUESTS[type(request)].error_reply(request, error)
+
+
+def refuse(request: GroupRequest) -> Any:
+    """The reply of a group of a kind that does not know the request."""
+    return REQUESTS[type(request)].refused(request)
+
+
+# Errors of whole requests --------------------------------------------------------------------------------------------
+
+
+def _join_error(request: JoinGroup, error: ErrorCode) -> Joined:
+    return Joined(error, member_id=request.member_id)
+
+
+def _commit_error(request: OffsetCommit | TxnOffsetCommit, error: ErrorCode) -> Committed:
+    return Committed((error,) * len(request.commits))
+
+
+def _check_join(request: JoinGroup, settings: GroupSettings) -> ErrorCode:
+    field = find_too_long_string(request)
+    if field:
+        log.warning(
+            "a JoinGroup request for group %r from %s is refused: its %s has more than %d bytes;"
+            " use a shorter one (the id of a new member is made from its group.instance.id or client.id)",
+            request.group_id[:100],
+            request.client_host[:100],
+            field,
+            STRING_BYTES_MAX,
+        )
+        return ErrorCode.INVALID_REQUEST
+    low_ms, high_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+    return ErrorCode.NONE if low_ms <= request.session_timeout_ms <= high_ms else ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+# Groups that do not exist --------------------------------------------------------------------------------------------
+
+
+def _join_absent(request: JoinGroup) -> Any:
+    """A member id belongs to an earlier group of this name."""
+    return _join_error(request, ErrorCode.UNKNOWN_MEMBER_ID) if request.member_id else None
+
+
+def _leave_absent(request: LeaveGroup) -> Left:
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    members = tuple(LeftMember(member.member_id, member.group_instance_id, unknown) for member in request.members)
+    return Left(ErrorCode.NONE, members)
+
+
+def _commit_absent(request: OffsetCommit) -> Any:
+    """A commit without a generation creates a simple group."""
+    if request.generation_id < 0:
+        return None
+    is_new = request.supports_group_id_not_found
+    return _commit_error(request, ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION)
+
+
+def _txn_commit_absent(request: TxnOffsetCommit) -> Any:
+    return None if request.generation_id < 0 else _commit_error(request, ErrorCode.ILLEGAL_GENERATION)
+
+
+def _fetch_absent(request: OffsetFetch) -> Fetched:
+    return Offsets().fetch(request)
+
+
+def _describe_absent(request: DescribeGroup) -> Described:
+    return Described(ErrorCode.NONE, request.group_id, ABSENT_NAME)
+
+
+# Groups of another kind ----------------------------------------------------------------------------------------------
+
+
+def _describe_refused(request: DescribeGroup) -> Described:
+    message = f"Group {request.group_id} is not a classic group."
+    return Described(ErrorCode.NONE, request.group_id, ABSENT_NAME, message=message)
+
+
+def _never_refused(request: GroupRequest) -> Any:
+    raise TypeError(f"every kind of group has to handle {type(request).__name__}")
+
+
+REQUESTS: dict[type, RequestRow] = {
+    JoinGroup: RequestRow(
+        _join_error,
+        absent=_join_absent,
+        refused=is_always(ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        creates=CLASSIC,
+        handler="create_or_handle",
+        waits_for_deletion=True,
+        needs_group_id=True,
+        check=_check_join,
+    ),
+    SyncGroup: RequestRow(
+        lambda _request, error: Synced(error),
+        absent=is_always(ErrorCode.UNKNOWN_MEMBER_ID),
+        refused=is_always(ErrorCode.UNKNOWN_MEMBER_ID),
+        needs_group_id=True,
+    ),
+    Heartbeat: RequestRow(
+        error_code,
+        absent=is_always(ErrorCode.UNKNOWN_MEMBER_ID),
+        refused=is_always(ErrorCode.UNKNOWN_MEMBER_ID),
+        handler="heartbeat",
+        needs_group_id=True,
+        error_while_loading=ErrorCode.NONE,  # as in Kafka: an error would make the member rejoin
+    ),
+    LeaveGroup: RequestRow(
+        lambda _request, error: Left(error), absent=_leave_absent, refused=_leave_absent, needs_group_id=True
+    ),
+    OffsetCommit: RequestRow(
+        _commit_error,
+        absent=_commit_absent,
+        refused=_never_refused,
+        creates=CLASSIC,
+        handler="commit",
+        waits_for_deletion=True,
+    ),
+    TxnOffsetCommit: RequestRow(
+        _commit_error,
+        absent=_txn_commit_absent,
+        refused=_never_refused,
+        creates=CLASSIC,
+        handler="commit_in_transaction",
+        waits_for_deletion=True,
+    ),
+    OffsetFetch: RequestRow(
+        lambda _request, error: Fetched(error), absent=_fetch_absent, refused=_never_refused, handler="fetch"
+    ),
+    OffsetDelete: RequestRow(
+        lambda _request, error: OffsetsDeleted(error),
+        absent=is_always(ErrorCode.GROUP_ID_NOT_FOUND),
+        refused=_never_refused,
+        handler="delete_offsets",
+        waits_for_deletion=True,
+    ),
+    DescribeEvents: RequestRow(
+        lambda _request, error: DescribedEvents(error),
+        absent=is_always(ErrorCode.NONE),
+        refused=_never_refused,
+        handler="describe_events",
+    ),
+    DescribeGroup: RequestRow(
+        lambda request, error: Described(error, request.group_id), absent=_describe_absent, refused=_describe_refused
+    ),
+    DeleteGroup: RequestRow(
+        error_code,
+        absent=is_always(ErrorCode.GROUP_ID_NOT_FOUND),
+        refused=_never_refused,
+        handler="delete",
+        waits_for_deletion=True,
+    ),
+}

@@ -1,0 +1,71 @@
+"""SettingsAdmin: the only place that changes settings while the coordinator runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from ..common.errors import StartError
+from .dynamic import OURSELVES, Change, DynamicSettings, InvalidSetting, SettingValues, find_dynamic, parse
+from .table import Setting, check_range, find_setting
+
+
+class SettingsAdmin:
+    """Checks a change, saves it, logs its author and notifies the users of settings, in this order.
+
+    ``on_changed`` is called after each change.
+    """
+
+    def __init__(self, configs: DynamicSettings, on_changed: Callable[[], None]) -> None:
+        self._configs = configs
+        self._on_changed = on_changed
+
+    def check(self, make: Change) -> None:
+        """Raise InvalidSetting, or what ``make`` raises, if ``change`` would refuse this change now."""
+        self._configs.check(*make(self._configs.broker, self._configs.all_brokers))
+
+    def change(self, make: Change, done: Callable[[Exception | None], None], *, changed_by: str = OURSELVES) -> None:
+        """Replace the changed settings durably by the result of ``make``, then call ``done``.
+
+        ``done`` gets None or an error: that of ``make``, InvalidSetting, or OSError if the file cannot be written.
+        After an error nothing has changed. ``changed_by``: the author, for the log.
+        """
+        self._configs.change(make, partial(self._finish, done), changed_by=changed_by)
+
+    def _finish(self, done: Callable[[Exception | None], None], failure: Exception | None) -> None:
+        if failure is None:
+            self._on_changed()
+        done(failure)
+
+    def set(self, values: Mapping[str, float | bool | None], done: Callable[[Exception | None], None]) -> None:
+        """Change settings of this broker, given by name with underscores; None restores the start value.
+
+        Raises StartError for an unknown name and a value out of range. ``done``: as for ``change``.
+        """
+        for name, value in values.items():
+            setting = find_setting(name)
+            if not setting.is_dynamic:
+                raise StartError(f"setting '{name}' cannot change while the coordinator runs: set it at the start")
+            if value is not None:
+                check_range(setting, value)
+        self.change(partial(_with_changes, values), done)
+
+
+def dynamic_setting(name: str) -> Setting:
+    """Return the dynamic setting with this name of Kafka's. Raises InvalidSetting."""
+    setting = find_dynamic(name)
+    if setting is None:
+        raise InvalidSetting(f"Cannot update these configs dynamically: [{name}]")
+    return setting
+
+
+def parse_change(name: str, text: str) -> tuple[str, float | bool]:
+    """Return the name and the value of a setting from a request of a Kafka client. Raises InvalidSetting."""
+    setting = dynamic_setting(name)
+    return setting.name, parse(setting, text)
+
+
+def _with_changes(
+    values: Mapping[str, float | bool | None], broker: SettingValues, all_brokers: SettingValues
+) -> tuple[SettingValues, SettingValues]:
+    return {name: value for name, value in {**broker, **values}.items() if value is not None}, all_brokers

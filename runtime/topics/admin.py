@@ -1,0 +1,82 @@
+"""TopicAdmin: the only place that creates, deletes and grows topics while the coordinator runs, and deletes records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ...actors.errors import CoordinatorError, ErrorCode
+from .catalogue import CreateOutcome, DeleteOutcome, TopicCatalogue
+from .topic import Topic
+
+TO_THE_END = -1
+"""The offset of DeleteRecords that stands for the end of the partition."""
+
+
+class TopicAdmin:
+    """Changes of topics. Each calls ``done`` when it is durable, or with the refusal.
+
+    ``on_deleted`` gets the names of topics that were just deleted, before anyone can create them again: the groups
+    delete their offsets.
+    """
+
+    def __init__(self, catalogue: TopicCatalogue, on_deleted: Callable[[frozenset[str]], None]) -> None:
+        self._catalogue = catalogue
+        self._on_deleted = on_deleted
+
+    def check_new(self, name: str, partitions: int, other_partitions: int = 0) -> None:
+        """Raise CoordinatorError, with Kafka's error code, unless such a topic can be created.
+
+        ``other_partitions``: partitions of other topics that are about to be created too.
+        """
+        self._catalogue.check_new(name, partitions, other_partitions)
+
+    def create(self, requests: Sequence[tuple[str, int]], done: Callable[[list[CreateOutcome]], None]) -> None:
+        """Create topics, given by name and number of partitions; ``done`` gets the outcome of each."""
+        self._catalogue.create_many(requests, done)
+
+    def check_deletable(self, topic: Topic) -> None:
+        """Raise CoordinatorError for the coordinator's own topics, which cannot be deleted."""
+        self._catalogue.check_deletable(topic)
+
+    def delete(self, topics: Sequence[Topic], done: Callable[[list[DeleteOutcome]], None]) -> None:
+        """Delete topics; ``done`` gets for each the refusal, or None if it is deleted.
+
+        The offsets that groups committed for them are deleted soon after, and before any later commit.
+        """
+        self._catalogue.delete_many(topics, partial(self._finish_delete, topics, done))
+
+    def _finish_delete(
+        self,
+        topics: Sequence[Topic],
+        done: Callable[[list[DeleteOutcome]], None],
+        outcomes: list[DeleteOutcome],
+    ) -> None:
+        deleted = frozenset(topic.name for topic, refusal in zip(topics, outcomes, strict=True) if refusal is None)
+        if deleted:
+            self._on_deleted(deleted)
+        done(outcomes)
+
+    def check_growable(self, topic: Topic, partitions: int) -> None:
+        """Raise CoordinatorError unless a topic may have so many partitions."""
+        self._catalogue.check_growable(topic, partitions)
+
+    def grow(self, topic: Topic, partitions: int, done: Callable[[CoordinatorError | None], None]) -> None:
+        """Give a topic more partitions. ``partitions``: the new total."""
+        self._catalogue.grow(topic, partitions, done)
+
+    def delete_records(self, topic: Topic, partition: int, offset: int) -> int:
+        """Delete the records of a partition before ``offset``, or all (TO_THE_END). Returns the new start offset.
+
+        Raises CoordinatorError for internal topics, unknown partitions and offsets out of range. Records are in
+        memory, so nothing has to become durable.
+        """
+        if topic.is_internal:
+            raise CoordinatorError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic.name!r} is internal")
+        log = topic.partition(partition)
+        if log is None:
+            raise CoordinatorError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} has no partition {partition}"
+            )
+        topic.delete_records(partition, log.end_offset if offset == TO_THE_END else offset)
+        return log.start_offset

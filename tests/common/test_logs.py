@@ -1,0 +1,37 @@
+"""Lines of actors, which use ``logging``, in the log of ``callboard serve``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+PROGRAM = """
+import io, logging
+from callboard.actors.text import LogLine
+from callboard.runtime.common import logs
+stream = io.StringIO()
+logs.configure(stream)
+log = logging.getLogger("callboard.actors")
+log.info(LogLine("group rebalanced", {"group": "g", "joined": 2}))
+log.info("about %s", "it")
+log.debug(LogLine("member added", {"group": "g"}))
+logging.getLogger("other").info("not logged")
+print(stream.getvalue())
+"""
+
+
+def test_lines_of_actors_have_their_fields() -> None:
+    completed = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in completed.stdout.split("\n") if line]
+    assert [{name: line[name] for name in line if name != "timestamp"} for line in lines] == [
+        {"event": "group rebalanced", "level": "info", "group": "g", "joined": 2},
+        {"event": "about it", "level": "info"},
+    ]
+
+
+def test_line_as_text_has_its_fields() -> None:
+    program = "import logging; from callboard.runtime.common import logs; logging.basicConfig(level=logging.INFO);"
+    program += 'logs.get_logger("callboard.test").info("started", port=9092, name="a b")'
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert completed.stderr == "INFO:callboard.test:started port=9092 name='a b'\n"

@@ -1,0 +1,79 @@
+"""The table of requests is complete, and every actor of a group follows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from actor_system.requests import GROUP, commit, fetch, heartbeat, join, leave, sync
+from actor_system.simulation import CoordinatorSimulation
+
+from callboard.actors import messages
+from callboard.actors.errors import ErrorCode
+from callboard.actors.group.actor import GroupActor
+from callboard.actors.group.requests import REQUESTS, refuse
+from callboard.actors.messages import (
+    DeleteGroup,
+    Described,
+    DescribeEvents,
+    DescribeGroup,
+    GroupRequest,
+    OffsetDelete,
+    TxnOffsetCommit,
+)
+
+EVERY_REQUEST: tuple[GroupRequest, ...] = (
+    join("m"),
+    sync("m", 1),
+    heartbeat("m", 1),
+    leave("m"),
+    commit(),
+    TxnOffsetCommit(GROUP, "tx", 1, 0, "", None, -1, commit().commits),
+    fetch(),
+    OffsetDelete(GROUP, ()),
+    DescribeEvents(GROUP),
+    DescribeGroup(GROUP),
+    DeleteGroup(GROUP),
+)
+
+
+def test_every_class_of_requests_has_a_row() -> None:
+    """A row without a handler, or a request without a row, would be a bug reply to a client."""
+    assert {type(request) for request in EVERY_REQUEST} == set(REQUESTS)
+    assert all(hasattr(messages, request.__name__) for request in REQUESTS)
+    assert all(callable(getattr(GroupActor, row.handler)) for row in REQUESTS.values())
+
+
+def test_frequent_requests_have_the_handler_of_their_row() -> None:
+    handlers = {request: name for request, name in GroupActor.handlers.items() if request in REQUESTS}
+    assert handlers == {request: REQUESTS[request].handler for request in handlers}
+
+
+@pytest.mark.parametrize("request_", EVERY_REQUEST, ids=lambda request: type(request).__name__)
+def test_active_and_absent_groups_reply_to_every_request(request_: GroupRequest) -> None:
+    simulation = CoordinatorSimulation()
+    assert len(simulation.post(request_).answers) == 1
+    simulation.form_group({})
+    assert len(simulation.post(request_).answers) == 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (join("m"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (sync("m", 1), ErrorCode.UNKNOWN_MEMBER_ID),
+        (heartbeat("m", 1), ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+    ids=lambda item: type(item).__name__,
+)
+def test_group_of_another_kind_refuses_members(request_: Any, error: ErrorCode) -> None:
+    """Source: GroupMetadataManager, for a consumer group."""
+    reply = refuse(request_)
+    assert (reply if isinstance(reply, ErrorCode) else reply.error) is error
+
+
+def test_group_of_another_kind_is_described_as_dead() -> None:
+    """KIP-1043: from version 6 on DescribeGroups turns this into GROUP_ID_NOT_FOUND."""
+    expected = Described(ErrorCode.NONE, GROUP, "Dead", message=f"Group {GROUP} is not a classic group.")
+    assert refuse(DescribeGroup(GROUP)) == expected
+    assert [member.error for member in refuse(leave("m")).members] == [ErrorCode.UNKNOWN_MEMBER_ID]
