@@ -272,6 +272,9 @@ class MemoryTransport(asyncio.Transport):
     def close(self) -> None:
         self.is_closed = True
 
+    def abort(self) -> None:
+        self.is_closed = True
+
     def pause_reading(self) -> None:
         self.is_paused = True
 

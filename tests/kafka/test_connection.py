@@ -26,7 +26,8 @@ from harness import (
 )
 from peers.wire import decode, encode
 
-from callboard.runtime.kafka.connection import MAX_CALLS_OPEN, MAX_FRAMES_WAITING, host_and_port, java_address
+from callboard.runtime.kafka.addresses import host_and_port, java_address
+from callboard.runtime.kafka.pending_requests import MAX_CALLS_OPEN, MAX_FRAMES_WAITING
 
 IDLE_TURNS = 3000  # iterations of the loop without progress until a client counts as blocked
 
@@ -213,7 +214,7 @@ async def test_disconnect_during_pending_join_keeps_member(tmp_path: Path, caplo
         first, member = await send_pending_join(harness, client)
         client.write(frame("offset_commit", 9, **commit_values("other", offset=4)))
         await client.close()
-        while not any(connection._is_disconnected for connection in harness.node.connections):
+        while all(connection.is_open for connection in harness.node.connections):
             await asyncio.sleep(0)
         assert await offsets(first, "other") == {}
         joined = await first.ask("join_group", **join_values("g", member.member_id))
@@ -329,7 +330,7 @@ async def test_responses_to_client_that_does_not_read_are_bounded(tmp_path: Path
             client.setblocking(False)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             sent = await send_until_blocked(client, request * 500)
-            transports = [connection._transport for connection in harness.node.connections]
+            transports = [connection.transport for connection in harness.node.connections]
             waiting = max(transport.get_write_buffer_size() for transport in transports)
             assert 0 < waiting < 3_000_000 < sent
 

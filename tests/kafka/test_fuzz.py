@@ -301,11 +301,11 @@ class Fuzzer:
         """After an iteration of the loop: answered connections are idle; those with an incomplete frame are dropped."""
         for _ in range(len(self._waiting)):
             client = self._waiting.popleft()
-            if client.transport.written and not (client.is_closed or client.connection._calls):
+            if client.transport.written and not (client.is_closed or client.connection.requests.calls):
                 self.answers += 1
                 client.transport.written.clear()
                 self._idle.append(client)
-            elif client.is_closed or client.connection._partial_frame:
+            elif client.is_closed or client.connection.splitter.is_in_frame:
                 client.close()
             else:
                 self._waiting.append(client)

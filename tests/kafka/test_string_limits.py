@@ -263,7 +263,7 @@ async def test_response_larger_than_a_frame_becomes_error(tmp_path: Path, api: A
         client = MemoryClient(harness.node)
         request = random_entity(message_type(api.name, version, "request"), Random(3))
         call = Call(client.connection, schema(api.name, version), 7, request)
-        client.connection._calls.append(call)
+        client.connection.requests.calls.append(call)
         call.respond_with_bytes(Huge())
         if not client.is_closed:
             [answer] = await client.answered(1)

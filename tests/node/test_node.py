@@ -134,7 +134,7 @@ async def test_stop_under_load_loses_no_acknowledged_commit(tmp_path: Path, in_o
             topic = {"name": "wide", "partitions": [committed_partition(number)]}
             values = commit_values("g" if in_one_group else f"g{number}", topics=[topic])
             clients[number % 4].write(frame("offset_commit", 9, correlation_id=number, **values))
-        while not any(connection._calls for connection in harness.node.connections):
+        while not any(connection.requests.calls for connection in harness.node.connections):
             await asyncio.sleep(0)
         await harness.node.stop()
         acknowledged = set()

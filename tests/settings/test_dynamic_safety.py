@@ -19,7 +19,8 @@ from settings_helpers import change
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.embed.coordinator import Coordinator
-from callboard.runtime.kafka.connection import Connection, is_loopback
+from callboard.runtime.kafka.addresses import is_loopback
+from callboard.runtime.kafka.connection import Connection
 from callboard.runtime.settings.dynamic import FILE_NAME, DynamicSettings, InvalidSetting, kafka_name, parse
 from callboard.runtime.settings.table import BY_NAME, DYNAMIC, SETTINGS, Settings, load, load_settings
 

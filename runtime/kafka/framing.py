@@ -1,0 +1,91 @@
+"""Splits the bytes of a client into the frames of its requests, without I/O.
+
+A frame is its size (int32, of what follows), API key and version (int16 each), correlation id (int32), the client id
+(its length as int16, negative for null), and the rest of the header and the body.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+
+_SIZE = struct.Struct(">i")
+_SIZE_BYTES = _SIZE.size
+_HEADER = struct.Struct(">iiih")  # size, API key and version, correlation id, length of the client id
+
+HEADER_BYTES = _HEADER.size
+"""From the beginning of a frame to its client id."""
+
+MIN_FRAME_BYTES = HEADER_BYTES - _SIZE_BYTES
+"""The smallest size in a frame."""
+
+Frame = tuple[bytes, int, int, int, int, int]
+"""``(data, route_key, correlation_id, start, body_start, end)``: positions of a frame in ``data``.
+
+``route_key``: API key << 16 | version. The client id ends at ``body_start``, the rest of the header begins there. This
+is behind ``end`` if the length of the client id is wrong.
+"""
+
+
+class BadRequest(Exception):
+    """The bytes are not a valid request, or its API is not served. The connection is closed, as in Kafka."""
+
+
+class FrameSplitter:
+    """Splits a stream of bytes. The bytes of complete frames are not copied."""
+
+    __slots__ = ("_bytes_needed", "_partial_frame")
+
+    def __init__(self) -> None:
+        self._partial_frame = bytearray()
+        self._bytes_needed = 0  # length of ``_partial_frame`` at which it is parsed again
+
+    @property
+    def is_in_frame(self) -> bool:
+        """Whether the last frame is incomplete."""
+        return bool(self._partial_frame)
+
+    def feed(self, data: bytes, max_bytes: int) -> Iterable[Frame]:
+        """Return the frames that ``data`` completes.
+
+        The iteration raises BadRequest for a size that is too small, or above ``max_bytes``. It must be finished before
+        the next call, unless it is the last one.
+        """
+        if self._partial_frame:
+            self._partial_frame += data
+            if len(self._partial_frame) < self._bytes_needed:
+                return ()
+            data = bytes(self._partial_frame)
+            self._partial_frame.clear()
+        if len(data) >= HEADER_BYTES:  # the fast path: nothing but one complete frame
+            size, route_key, correlation_id, id_length = _HEADER.unpack_from(data)
+            if size + _SIZE_BYTES == len(data) and size <= max_bytes:
+                body_start = HEADER_BYTES + id_length if id_length > 0 else HEADER_BYTES
+                return ((data, route_key, correlation_id, 0, body_start, len(data)),)
+        return self._split(data, max_bytes)
+
+    def _split(self, data: bytes, max_bytes: int) -> Iterator[Frame]:
+        start, end = 0, len(data)
+        while end - start >= HEADER_BYTES:
+            size, route_key, correlation_id, id_length = _HEADER.unpack_from(data, start)
+            frame_end = start + _SIZE_BYTES + size
+            if frame_end > end or not MIN_FRAME_BYTES <= size <= max_bytes:
+                break
+            id_start = start + HEADER_BYTES
+            body_start = id_start + id_length if id_length > 0 else id_start
+            yield data, route_key, correlation_id, start, body_start, frame_end
+            start = frame_end
+        if start < end:
+            self._keep(data[start:], max_bytes)
+
+    def _keep(self, rest: bytes, max_bytes: int) -> None:
+        """Keep an incomplete frame. Raises BadRequest if its size is out of range."""
+        self._bytes_needed = _SIZE_BYTES
+        if len(rest) >= _SIZE_BYTES:
+            (size,) = _SIZE.unpack_from(rest)
+            if not MIN_FRAME_BYTES <= size <= max_bytes:
+                raise BadRequest(
+                    f"a frame of {size} bytes: expected {MIN_FRAME_BYTES} to {max_bytes} (socket_request_max_bytes)"
+                )
+            self._bytes_needed = _SIZE_BYTES + size
+        self._partial_frame += rest

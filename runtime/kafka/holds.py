@@ -1,0 +1,35 @@
+"""The reasons why a connection's socket is not read: a set. The socket is read only while it is empty."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+
+class Hold(Enum):
+    """A reason not to read requests."""
+
+    TOO_MANY_REQUESTS = auto()  # too many are queued or unanswered
+    GROUP_FULL = auto()  # the mailbox of a group has too many messages
+    PEER_SLOW = auto()  # the client does not read its responses
+    STOPPING = auto()  # the server stops
+
+
+class Holds:
+    """A set of holds. Several groups may be full at the same time: their hold is counted."""
+
+    __slots__ = ("_full_groups", "reasons")
+
+    def __init__(self) -> None:
+        self.reasons: set[Hold] = set()
+        self._full_groups = 0
+
+    def add(self, hold: Hold) -> None:
+        """Add a hold. Each GROUP_FULL needs a ``remove`` of its own, another hold only one."""
+        self._full_groups += hold is Hold.GROUP_FULL
+        self.reasons.add(hold)
+
+    def remove(self, hold: Hold) -> None:
+        """Remove a hold if it is there."""
+        self._full_groups -= hold is Hold.GROUP_FULL
+        if hold is not Hold.GROUP_FULL or not self._full_groups:
+            self.reasons.discard(hold)

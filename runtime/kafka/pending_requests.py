@@ -1,0 +1,98 @@
+"""The requests of one connection that are not answered yet, and the rule which of them may be handled.
+
+Kafka handles the next request of a connection after it has answered the previous one. Clients can observe this: a
+heartbeat that follows a pending JoinGroup is not handled, and a fetch that follows a commit sees it. This server
+does the same, with one exception that clients cannot observe: heartbeats and commits overlap with each other, so
+pipelined commits share one sync.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from .api import Route
+from .call import Call
+
+MAX_FRAMES_WAITING = 256
+"""Queued requests of one connection. When there are as many, its socket is not read."""
+
+MAX_BYTES_WAITING = 1024 * 1024
+"""The same limit in bytes. One request may be larger: up to ``socket_request_max_bytes``."""
+
+MAX_CALLS_OPEN = 1024
+"""Unanswered requests of one connection. When there are as many, its socket is not read."""
+
+
+class QueuedRequest(NamedTuple):
+    """A frame that waits for the answers of earlier requests. ``body_start``: see ``framing.Frame``."""
+
+    route: Route
+    correlation_id: int
+    frame: bytes
+    body_start: int
+
+
+class PendingRequests:
+    """Handled requests in ``calls``, then queued ones in ``queue``, both in the order in which they arrived.
+
+    The connection adds to ``calls`` itself, because it does so for each request.
+    """
+
+    __slots__ = ("_queued_bytes", "calls", "has_exclusive_call", "queue")
+
+    def __init__(self) -> None:
+        self.calls: deque[Call] = deque()  # unanswered, or answered after an unanswered one
+        self.has_exclusive_call = False  # the last of ``calls`` does not overlap with a later one
+        self.queue: deque[QueuedRequest] = deque()
+        self._queued_bytes = 0
+
+    def remove_last_call(self) -> None:
+        """Remove a request that could not be handled."""
+        self.calls.pop()
+        self.has_exclusive_call = False
+
+    def take_answered(self) -> list[bytes]:
+        """Remove the requests that are answered, up to the first unanswered one. Returns their responses."""
+        calls, payloads = self.calls, []
+        while calls and (payload := calls[0].payload) is not None:
+            payloads.append(payload)
+            calls.popleft()
+        if not calls:
+            self.has_exclusive_call = False
+        return payloads
+
+    def add_queued(self, request: QueuedRequest) -> None:
+        self.queue.append(request)
+        self._queued_bytes += len(request.frame)
+
+    def take_queued(self) -> QueuedRequest | None:
+        """Remove and return the first queued request, if it may be handled now."""
+        if not self.queue or self.has_exclusive_call or (self.calls and not self.queue[0].route.overlaps):
+            return None
+        request = self.queue.popleft()
+        self._queued_bytes -= len(request.frame)
+        return request
+
+    def drop_queued(self) -> None:
+        """Forget the queued requests. Those in ``calls`` are still answered."""
+        self.queue.clear()
+        self._queued_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more requests should be read."""
+        return (
+            len(self.calls) >= MAX_CALLS_OPEN
+            or len(self.queue) >= MAX_FRAMES_WAITING
+            or self._queued_bytes >= MAX_BYTES_WAITING
+        )
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more requests may be read again after ``is_full``: each limit is half free."""
+        return (
+            len(self.calls) < MAX_CALLS_OPEN // 2
+            and len(self.queue) < MAX_FRAMES_WAITING // 2
+            and self._queued_bytes < MAX_BYTES_WAITING // 2
+        )

@@ -1,0 +1,58 @@
+"""Decodes the requests of frames: their route, client id and kio's entity. Raises BadRequest for invalid bytes."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from .api import Route, find_route
+from .codec.tags import is_refused_by_kio_only, skip_tagged_fields, without_unknown_tags
+from .codec.validation import describe_decode_error
+from .framing import BadRequest
+
+_ROUTE_KEY = struct.Struct(">hh")  # API key, version
+
+
+def open_route(route_key: int) -> Route:
+    """Load the route of an API key (upper 16 bits) and version. Raises BadRequest if it is not served."""
+    key, version = _ROUTE_KEY.unpack(route_key.to_bytes(4, "big", signed=True))
+    route = find_route(key, version)
+    if route is None:
+        raise BadRequest(f"API key {key} version {version} is not served")
+    return route
+
+
+def decode_client_id(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"the client id is not UTF-8: {raw[:40]!r}") from error
+
+
+def decode_request(route: Route, data: bytes, start: int, end: int) -> Any:
+    """Return kio's entity of a request. ``start``: the end of its client id; ``end``: of its frame."""
+    schema = route.schema
+    try:
+        if schema.flexible:
+            start = skip_tagged_fields(data, start) if data[start] else start + 1
+        request, size = schema.read(data, start)
+    except (KeyError, ValueError, IndexError, OverflowError, schema.decode_error) as error:
+        if not is_refused_by_kio_only(error):
+            raise _unreadable(route, error) from error
+        request, size = _decode_without_unknown_tags(route, data[start:end])
+    if start + size > end:
+        raise BadRequest(f"{schema.name} version {schema.version} is truncated")
+    return request
+
+
+def _decode_without_unknown_tags(route: Route, body: bytes) -> tuple[Any, int]:
+    schema = route.schema
+    try:
+        return schema.read(without_unknown_tags(schema.request_type, body, 0), 0)[0], 0
+    except (KeyError, ValueError, IndexError, OverflowError, schema.decode_error) as error:
+        raise _unreadable(route, error) from error
+
+
+def _unreadable(route: Route, error: Exception) -> BadRequest:
+    schema = route.schema
+    return BadRequest(f"{schema.name} version {schema.version} cannot be read: {describe_decode_error(error)}")
