@@ -89,3 +89,7 @@ class CoordinatorError(Exception):
 
 class IllegalTransition(Exception):
     """A bug in Callboard: a transition that the table of states does not allow."""
+
+
+class UnknownDeadline(Exception):
+    """A bug in Callboard: an alarm of a deadline that is not registered."""

@@ -80,14 +80,15 @@ class RebalanceTally:
 
     def _change_state(self, event: GroupEvent) -> RebalanceSummary | None:
         cause = self._cause
-        if event.state == State.PREPARING_REBALANCE:
+        state = State(event.state)
+        if state.is_join_phase:
             self._restarts += cause is not None
             self._cause = cause or event
-        elif event.state != State.COMPLETING_REBALANCE:
+        elif not state.is_sync_phase:
             counts = self._joined, self._left, self._expired, self._restarts
             self._cause = None
             self._joined = self._left = self._expired = self._restarts = 0
-            if cause is not None and event.state != State.DEAD:
+            if cause is not None and (state.is_stable or state.is_empty):
                 return RebalanceSummary(cause, event, *counts)
         return None
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, NewType, Protocol
 
 from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
-from ..messages import Described
 from ..records import GroupValue, Record
 from .effects import Effects
 from .events import Reason
@@ -97,8 +96,6 @@ class Group(Protocol):
 
     def offset_expiry(self) -> OffsetExpiry | None:
         """None while no offset may expire."""
-
-    def describe(self) -> Described: ...
 
     def close(self, error: ErrorCode, reason: Reason, effects: Effects) -> None:
         """Reply to all parked requests with ``error``, cancel all deadlines, and enter Dead."""

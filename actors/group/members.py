@@ -67,6 +67,14 @@ class GroupMember:
         member.assignment = value.assignment
         return member
 
+    def copy(self, member_id: str) -> GroupMember:
+        """The same member with another id, without parked requests."""
+        member = GroupMember(member_id, self.group_instance_id, self.client_id, self.client_host)
+        member.protocols, member.assignment = self.protocols, self.assignment
+        member.session_timeout_ms = self.session_timeout_ms
+        member.rebalance_timeout_ms = self.rebalance_timeout_ms
+        return member
+
     def update(self, request: JoinGroup) -> None:
         self.protocols = request.protocols
         self.session_timeout_ms = request.session_timeout_ms

@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
+from .members import GroupMember
+
 CONSUMER = "consumer"
 """The protocol type whose subscriptions can be parsed; those of Kafka Connect and Schema Registry cannot."""
 
@@ -48,3 +50,26 @@ def read_beginning(subscription: bytes) -> tuple[list[str], bytes | None, int]:
     if position > len(subscription):
         raise ValueError("the user data are cut off")
     return topics, None if size < 0 else subscription[start:position], position
+
+
+class Subscriptions:
+    """The subscriptions of a generation. They are parsed on demand, which is rare."""
+
+    __slots__ = ("_encoded", "_topics")
+
+    def __init__(self) -> None:
+        self._encoded: tuple[bytes, ...] | None = None  # until they are parsed
+        self._topics: frozenset[str] | None = None
+
+    def store(self, protocol_type: str | None, protocol: str | None, members: Iterable[GroupMember]) -> None:
+        """Store the subscriptions of the members for a protocol. Only those of consumers can be parsed."""
+        self._encoded = self._topics = None
+        if protocol_type == CONSUMER:
+            self._encoded = tuple(member.metadata(protocol) for member in members)
+
+    def topics(self) -> frozenset[str] | None:
+        """The topics; None if unknown: no consumer group, no generation, or invalid bytes."""
+        if self._encoded is not None:
+            self._topics = subscribed_topics(self._encoded)
+            self._encoded = None
+        return self._topics

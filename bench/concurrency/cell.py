@@ -165,28 +165,24 @@ class Cell:
     # Decisions -------------------------------------------------------------------------------------------------------
 
     def _heartbeat(self, request: Heartbeat, reply_to: ReplyTo) -> Answers:
-        answer = self.group.heartbeat(request, self.effects)
+        answer = self.group.handle(request, None, self.effects)
         if self.effects.alarms:
             self._apply_effects()
         return ((reply_to, answer),)
 
-    def _join(self, request: JoinGroup, reply_to: ReplyTo) -> Answers:
-        self.group.join(request, reply_to, self.effects)
-        return self._apply_effects()
-
-    def _sync(self, request: SyncGroup, reply_to: ReplyTo) -> Answers:
-        self.group.sync(request, reply_to, self.effects)
+    def _join_or_sync(self, request: JoinGroup | SyncGroup, reply_to: ReplyTo) -> Answers:
+        self.group.handle(request, reply_to, self.effects)
         return self._apply_effects()
 
     def _leave(self, request: LeaveGroup, reply_to: ReplyTo) -> Answers:
-        response = self.group.leave(request, self.effects)
+        response = self.group.handle(request, None, self.effects)
         return (*self._apply_effects(), (reply_to, response))
 
     def _fetch(self, request: OffsetFetch, reply_to: ReplyTo) -> Answers:
         return ((reply_to, self.data.offsets.fetch(request)),)
 
     def _commit(self, request: OffsetCommit, reply_to: ReplyTo) -> Answers:
-        error = self.group.commit_error(request, self.effects)
+        error = self.group.handle(request, None, self.effects)
         if self.effects.alarms:
             self._apply_effects()
         if error is not ErrorCode.NONE:
@@ -214,6 +210,7 @@ class Cell:
 
     def _apply_effects(self) -> Answers:
         effects = self.effects
+        effects.events.clear()
         if effects.records:
             self.environment.writer.append(Append(self, effects.records, effects.context))
             effects.records, effects.context = (), None
@@ -229,8 +226,8 @@ class Cell:
 _DECISIONS: dict[type, Callable[[Cell, Any, Any], Answers]] = {
     Heartbeat: Cell._heartbeat,
     OffsetCommit: Cell._commit,
-    JoinGroup: Cell._join,
-    SyncGroup: Cell._sync,
+    JoinGroup: Cell._join_or_sync,
+    SyncGroup: Cell._join_or_sync,
     LeaveGroup: Cell._leave,
     OffsetFetch: Cell._fetch,
 }

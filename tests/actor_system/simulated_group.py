@@ -10,12 +10,13 @@ from collections import deque
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
+from callboard.actors.base import DEFERRED
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.effects import Effects
 from callboard.actors.group.events import GroupEvent, Reason
 from callboard.actors.group.states import State
-from callboard.actors.messages import Joined, LeavingMember, Left
+from callboard.actors.messages import Described, DescribeGroup, Joined, LeavingMember, Left
 from callboard.actors.records import GroupRecord, GroupValue
 
 from . import requests
@@ -30,7 +31,7 @@ class PendingAppend(NamedTuple):
 
 
 class SimulatedGroup:
-    """A group with its own clock, alarms and records. ``Members.check`` runs after every step."""
+    """A group with its own clock, alarms and records. ``ClassicGroup.check`` runs after every step."""
 
     def __init__(self, *, holds_appends: bool = False, now_ms: int = 1_000_000, seed: int = 0) -> None:
         self.settings = FakeGroupSettings()
@@ -42,42 +43,54 @@ class SimulatedGroup:
         self.durable: list[GroupValue] = []
         self.events: list[GroupEvent] = []
         self.group = self.new_group()
+        self._generation = 0
 
     def new_group(self) -> ClassicGroup:
         return ClassicGroup(requests.GROUP, self.settings, self.clock, self.random)
 
     # Requests --------------------------------------------------------------------------------------------------------
 
-    def join(self, member_id: str = "", **options: Any) -> RecordedReply:
+    def handle(self, request: Any) -> Any:
+        """Returns the reply, or the ``RecordedReply`` that gets it."""
         reply, effects = RecordedReply(), Effects()
-        self.group.join(requests.join(member_id, **options), reply, effects)
+        result = self.group.handle(request, reply, effects)
         self._apply(effects)
+        return reply if result is DEFERRED else result
+
+    def join(self, member_id: str = "", **options: Any) -> RecordedReply:
+        reply = self.handle(requests.join(member_id, **options))
+        assert isinstance(reply, RecordedReply)
         return reply
 
     def sync(
         self, member_id: str, generation_id: int, assignments: Mapping[str, bytes] | None = None, **options: Any
     ) -> RecordedReply:
-        reply, effects = RecordedReply(), Effects()
-        self.group.sync(requests.sync(member_id, generation_id, assignments, **options), reply, effects)
-        self._apply(effects)
+        reply = self.handle(requests.sync(member_id, generation_id, assignments, **options))
+        assert isinstance(reply, RecordedReply)
         return reply
 
     def heartbeat(self, member_id: str, generation_id: int, **options: Any) -> ErrorCode:
-        effects = Effects()
-        error = self.group.heartbeat(requests.heartbeat(member_id, generation_id, **options), effects)
-        self._apply(effects)
-        return error
+        return self._code(requests.heartbeat(member_id, generation_id, **options))
 
     def leave(self, *members: str | LeavingMember) -> Left:
+        """The reply. If the group becomes empty, its actor sends it when the record is durable."""
         effects = Effects()
-        response = self.group.leave(requests.leave(*members), effects)
+        left = self.group.handle(requests.leave(*members), None, effects)
         self._apply(effects)
-        return response
+        assert isinstance(left, Left)
+        return left
 
     def commit(self, **options: Any) -> ErrorCode:
-        effects = Effects()
-        error = self.group.commit_error(requests.commit(**options), effects)
-        self._apply(effects)
+        return self._code(requests.commit(**options))
+
+    def describe(self) -> Described:
+        described = self.handle(DescribeGroup(requests.GROUP))
+        assert isinstance(described, Described)
+        return described
+
+    def _code(self, request: Any) -> ErrorCode:
+        error = self.handle(request)
+        assert isinstance(error, ErrorCode)
         return error
 
     def close(self, error: ErrorCode, reason: Reason = Reason.SERVER_STOPS) -> None:
@@ -87,7 +100,7 @@ class SimulatedGroup:
 
     def load(self, value: GroupValue) -> None:
         """Replace the group by one that is loaded from a record, as at a server start."""
-        self.group, self.alarms = self.new_group(), {}
+        self.group, self.alarms, self._generation = self.new_group(), {}, 0
         self.pending_appends.clear()
         effects = Effects()
         self.group.load(value, effects)
@@ -189,6 +202,8 @@ class SimulatedGroup:
             self.pending_appends.append(PendingAppend(record, effects.context))
         for reply, value in effects.answers:
             reply.set(value)
-        self.group.members.check()
+        self.group.check()
+        assert self.group.generation >= self._generation, "the generation decreases"
+        self._generation = self.group.generation
         while self.pending_appends and not self.holds_appends:
             self.complete_append()

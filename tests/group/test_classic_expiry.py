@@ -9,6 +9,7 @@ from actor_system.requests import offers
 from actor_system.simulated_group import SimulatedGroup
 
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.group_value import value_of
 from callboard.actors.group.states import State
 from callboard.actors.messages import DescribedMember, Joined, Synced
 from callboard.actors.records import GroupValue, MemberValue
@@ -250,7 +251,7 @@ LOADED_VALUE = GroupValue(
 def test_loaded_group_has_state_of_its_last_record(simulated_group: SimulatedGroup) -> None:
     simulated_group.load(LOADED_VALUE)
     assert (simulated_group.state(), simulated_group.generation) == (State.STABLE, 7)
-    assert simulated_group.group._value() == LOADED_VALUE
+    assert value_of(simulated_group.group) == LOADED_VALUE
     assert simulated_group.sync("b", 7, instance="i").value.assignment == b"part b"
     assert simulated_group.heartbeat("a", 7) is ErrorCode.NONE
 
@@ -347,7 +348,7 @@ def test_append_outcome_after_close_is_ignored(simulated_group: SimulatedGroup) 
 
 def test_describe_stable_group_returns_metadata_and_assignments(simulated_group: SimulatedGroup) -> None:
     member = simulated_group.form_group({"instance": "i", "host": "/9.9.9.9"})[0]
-    description = simulated_group.group.describe()
+    description = simulated_group.describe()
     assignment = b"of " + member.member_id.encode()
     assert (description.state, description.protocol_type, description.protocol) == ("Stable", "consumer", "range")
     assert description.members == (DescribedMember(member.member_id, "i", "m0", "/9.9.9.9", b"range v1", assignment),)
@@ -357,14 +358,14 @@ def test_describe_during_rebalance_returns_assignments_without_metadata(simulate
     member = simulated_group.form_group({})[0]
     simulated_group.join(version=4)
     simulated_group.join(member.member_id)
-    description = simulated_group.group.describe()
+    description = simulated_group.describe()
     assert (description.state, description.protocol) == ("PreparingRebalance", "")
     assert [(described.metadata, described.assignment[:3]) for described in description.members] == [(b"", b"of ")]
 
 
 def test_describe_empty_and_dead_group(simulated_group: SimulatedGroup) -> None:
-    assert simulated_group.group.describe()[2:] == ("Empty", "", "", (), None)
+    assert simulated_group.describe()[2:] == ("Empty", "", "", (), None)
     simulated_group.form_group({})
     simulated_group.close(ErrorCode.NOT_COORDINATOR)
-    assert simulated_group.group.describe()[:3] == (ErrorCode.NONE, "company", "Dead")
-    assert simulated_group.group.describe().members == ()
+    assert simulated_group.describe()[:3] == (ErrorCode.NONE, "company", "Dead")
+    assert simulated_group.describe().members == ()

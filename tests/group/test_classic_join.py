@@ -11,7 +11,7 @@ from actor_system.requests import SESSION_MS, offers
 from actor_system.simulated_group import SimulatedGroup
 
 from callboard.actors.errors import ErrorCode
-from callboard.actors.group.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
+from callboard.actors.group.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
 from callboard.actors.group.states import State
 from callboard.actors.messages import Joined, JoinedMember
 

@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.effects import Deadline
+from callboard.actors.group.group_value import replay, value_of
 from callboard.actors.group.states import State
 from callboard.actors.messages import Joined, LeavingMember, Protocol
 from callboard.actors.records import GroupValue
@@ -253,8 +254,8 @@ class GroupMachine(RuleBasedStateMachine):
         if self.group.state is not State.STABLE or self.simulated_group.pending_appends:
             return
         replayed = self.simulated_group.new_group()
-        replayed.replay(self.simulated_group.durable[-1])
-        assert comparable_value(replayed._value()) == comparable_value(self.group._value())
+        replay(replayed, self.simulated_group.durable[-1])
+        assert comparable_value(value_of(replayed)) == comparable_value(value_of(self.group))
 
     @invariant()
     def members_have_deadlines(self) -> None:
@@ -263,12 +264,12 @@ class GroupMachine(RuleBasedStateMachine):
             assert member.joining is None or member.syncing is None
             if member.joining is not None and group.state is not State.STABLE:
                 assert group.state is State.PREPARING_REBALANCE
-                assert group.join_deadline.due_ms is not None
+                assert group.join_phase.deadline.due_ms is not None
             elif member.joining is not None:
                 assert self.simulated_group.pending_appends, "a static rejoin waits only for its record"
             elif member.syncing is not None:
                 assert group.state is State.COMPLETING_REBALANCE
-                assert group.sync_deadline.due_ms is not None or self.simulated_group.pending_appends
+                assert group.sync_phase.deadline.due_ms is not None or self.simulated_group.pending_appends
             else:
                 assert member.session.due_ms is not None, f"{member.member_id} has no session deadline"
 
@@ -276,9 +277,9 @@ class GroupMachine(RuleBasedStateMachine):
     def rebalance_states_have_deadlines(self) -> None:
         group = self.group
         if group.state is State.PREPARING_REBALANCE:
-            assert group.join_deadline.due_ms is not None
+            assert group.join_phase.deadline.due_ms is not None
         if group.state is State.COMPLETING_REBALANCE:
-            assert group.sync_deadline.due_ms is not None or self.simulated_group.pending_appends
+            assert group.sync_phase.deadline.due_ms is not None or self.simulated_group.pending_appends
         for member_id, deadline in group.members.pending.items():
             assert deadline.due_ms is not None, f"pending id {member_id} has no deadline"
 
@@ -286,7 +287,7 @@ class GroupMachine(RuleBasedStateMachine):
     def alarms_agree_with_deadlines(self) -> None:
         group, alarms = self.group, dict(self.simulated_group.alarms)
         deadlines: list[Deadline] = [member.session for member in group.members]
-        deadlines += [*group.members.pending.values(), group.join_deadline, group.sync_deadline]
+        deadlines += [*group.members.pending.values(), group.join_phase.deadline, group.sync_phase.deadline]
         for deadline in deadlines:
             scheduled_ms = alarms.pop(deadline.name, None)
             assert deadline.scheduled_ms == scheduled_ms

@@ -131,7 +131,7 @@ def test_absent_static_member_stays_in_next_generation(simulated_group: Simulate
     reply = simulated_group.join(leader.member_id, instance="a", **TIMES)
     simulated_group.advance(20_000)
     assert {member.member_id for member in reply.value.members} == {leader.member_id, follower.member_id}
-    assert follower.member_id in simulated_group.group.pending_sync, "an absent static member must sync too"
+    assert follower.member_id in simulated_group.group.sync_phase.pending, "an absent static member must sync too"
 
 
 @pytest.mark.parametrize("rebalance_ms", [0, -1, 20])
@@ -192,7 +192,7 @@ def test_static_rejoin_inherits_pending_sync(simulated_group: SimulatedGroup) ->
     leader, _ = simulated_group.join_all(times, {"instance": "b", **times})
     simulated_group.sync(leader.member_id, 1)
     reply = simulated_group.join(instance="b", version=9, **times)
-    assert simulated_group.group.pending_sync == {reply.value.member_id}
+    assert simulated_group.group.sync_phase.pending == {reply.value.member_id}
     simulated_group.sync(reply.value.member_id, 1, instance="b")
     assert ("sync",) not in simulated_group.alarms
     simulated_group.advance(50_000)

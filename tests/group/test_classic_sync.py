@@ -195,7 +195,7 @@ def test_sync_checks_identity_then_generation_then_protocol_then_state(simulated
 def test_refused_sync_does_not_count_for_sync_deadline(simulated_group: SimulatedGroup) -> None:
     leader, _ = simulated_group.join_all({}, {})
     simulated_group.sync(leader.member_id, 1, protocol_name="x")
-    assert leader.member_id in simulated_group.group.pending_sync
+    assert leader.member_id in simulated_group.group.sync_phase.pending
 
 
 def test_sync_without_protocol_fields_skips_protocol_check(simulated_group: SimulatedGroup) -> None:

@@ -27,7 +27,7 @@ from callboard.actors.group.event_log import (
     size_of,
 )
 from callboard.actors.group.events import Cause, GroupEvent, Kind, Reason
-from callboard.actors.group.states import State
+from callboard.actors.group.states import Event, State
 from callboard.actors.messages import DeleteGroup, DescribedEvents, DescribeEvents, LeavingMember
 from callboard.actors.text import LogLine
 
@@ -297,4 +297,4 @@ def test_illegal_transition_has_the_last_events() -> None:
     group.form_group({}, {"client": "second"})
     effects = Effects(earlier_events=group.events)
     with pytest.raises(IllegalTransition, match=r"last events: .*member added second-.*assignment is stored"):
-        group.group._transition_to(State.STABLE, Cause(Reason.ASSIGNMENT_STORED), effects)
+        group.group.apply(Event.ASSIGNMENT_DURABLE, Cause(Reason.ASSIGNMENT_STORED), effects)

@@ -152,7 +152,7 @@ def test_first_join_appends_group_record(
     simulation.post(join(version=4, client="another"))
     simulation.complete_append()
     assert not simulation.log.in_flight
-    state_timestamp_ms = simulation.classic_group().state_timestamp_ms
+    state_timestamp_ms = simulation.classic_group().machine.since_ms
     first_record = GroupRecord(GROUP, GroupValue("", 0, None, None, state_timestamp_ms, ()))
     assert [record for _, record in simulation.log.durable] == [first_record]
 
@@ -217,7 +217,7 @@ def test_leave_of_last_member_in_flight_is_answered_after_bug(
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ClassicGroup, "heartbeat", failing)
+        patch.setattr(ClassicGroup, "handle", failing)
         assert simulation.post(heartbeat("anybody", 1)).errors
     assert reply.is_waiting
     simulation.complete_append()

@@ -9,12 +9,24 @@ from actor_system.manual_log import COMMITTED, fetch_offset, form_stable_group, 
 from actor_system.ports import RecordedReply
 from actor_system.requests import GROUP, commit, fetch, heartbeat, join, leave, offers, sync
 from actor_system.simulation import CoordinatorSimulation
+from actor_system.table_patches import patch_function
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.failed_group import FAILED_FOR_MS, FailedGroup
 from callboard.actors.group.states import State
-from callboard.actors.messages import Committed, DeleteGroup, DescribeGroup, Joined, Synced
+from callboard.actors.messages import (
+    Committed,
+    DeleteGroup,
+    DescribeGroup,
+    Heartbeat,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    OffsetCommit,
+    Synced,
+    SyncGroup,
+)
 from callboard.actors.timer.messages import Expired
 
 
@@ -27,19 +39,27 @@ class Bug(Exception):
     """The exception of a planted bug."""
 
 
-def plant_bug(monkeypatch: pytest.MonkeyPatch, method: str, *, after: bool = False, times: int = 1) -> None:
-    """Make a method of ClassicGroup raise, before or after it has run."""
-    original, bugs_left = getattr(ClassicGroup, method), [times]
+def plant_bug(monkeypatch: pytest.MonkeyPatch, target: type | str, *, after: bool = False, times: int = 1) -> None:
+    """Make requests of a class, a method of ClassicGroup, or a function of its tables raise, before or after it ran."""
+    bugs_left = [times]
 
-    def failing(self: ClassicGroup, *args: Any, **kwargs: Any) -> Any:
-        if bugs_left[0]:
-            bugs_left[0] -= 1
-            if after:
-                original(self, *args, **kwargs)
-            raise Bug(method)
-        return original(self, *args, **kwargs)
+    def make(original: Any) -> Any:
+        def failing(*args: Any) -> Any:
+            is_target = isinstance(target, str) or (type(args[1]) is target and len(args) == 4)
+            if is_target and bugs_left[0]:
+                bugs_left[0] -= 1
+                if after:
+                    original(*args)
+                raise Bug(target)
+            return original(*args)
 
-    monkeypatch.setattr(ClassicGroup, method, failing)
+        return failing
+
+    method = target if isinstance(target, str) else "handle"
+    if hasattr(ClassicGroup, method):
+        monkeypatch.setattr(ClassicGroup, method, make(getattr(ClassicGroup, method)))
+    else:
+        patch_function(monkeypatch, method, make)
 
 
 def assert_bug_is_reply(reply: RecordedReply) -> None:
@@ -49,25 +69,29 @@ def assert_bug_is_reply(reply: RecordedReply) -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(
-    ("method", "make_request"),
+    ("request_class", "make_request"),
     [
-        ("heartbeat", lambda member: heartbeat(member.member_id, 1)),
-        ("commit_error", lambda member: commit(member_id=member.member_id, generation_id=1)),
-        ("join", lambda member: join(member.member_id, protocols=offers("range", metadata=b"2"))),
-        ("join", lambda member: join(client="newcomer")),
-        ("sync", lambda member: sync(member.member_id, 1)),
-        ("leave", lambda member: leave(member.member_id)),
-        ("describe", lambda member: DescribeGroup(GROUP)),
+        (Heartbeat, lambda member: heartbeat(member.member_id, 1)),
+        (OffsetCommit, lambda member: commit(member_id=member.member_id, generation_id=1)),
+        (JoinGroup, lambda member: join(member.member_id, protocols=offers("range", metadata=b"2"))),
+        (JoinGroup, lambda member: join(client="newcomer")),
+        (SyncGroup, lambda member: sync(member.member_id, 1)),
+        (LeaveGroup, lambda member: leave(member.member_id)),
+        (DescribeGroup, lambda member: DescribeGroup(GROUP)),
     ],
 )
 def test_bug_is_reply_of_request_and_group_restarts(
-    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch, method: str, make_request: Any, after: bool
+    simulation: CoordinatorSimulation,
+    monkeypatch: pytest.MonkeyPatch,
+    request_class: type,
+    make_request: Any,
+    after: bool,
 ) -> None:
     leader, follower = form_stable_group(simulation)
     simulation.holds_appends = False
     simulation.post(commit(5, member_id=leader.member_id, generation_id=1))
     ref = simulation.directory.groups[GROUP]
-    plant_bug(monkeypatch, method, after=after)
+    plant_bug(monkeypatch, request_class, after=after)
     assert_bug_is_reply(simulation.post(make_request(leader)))
     assert simulation.directory.groups[GROUP] is ref, "the ActorRef stays the same"
     group = simulation.classic_group()
@@ -82,7 +106,7 @@ def test_bug_is_reply_of_request_and_group_restarts(
 def test_bug_answers_all_parked_requests(simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch) -> None:
     leader, follower = form_stable_group(simulation)
     join_reply = simulation.post(join(leader.member_id))
-    plant_bug(monkeypatch, "heartbeat")
+    plant_bug(monkeypatch, Heartbeat)
     assert_bug_is_reply(simulation.post(heartbeat(follower.member_id, 1)))
     assert join_reply.value == Joined(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=leader.member_id)
 
@@ -93,7 +117,7 @@ def test_bug_while_replies_are_sent_loses_no_reply(
     """At the end of the join phase some parked joins have been removed from their members when the bug occurs."""
     leader, follower = form_stable_group(simulation)
     leader_reply = simulation.post(join(leader.member_id))
-    plant_bug(monkeypatch, "_begin_generation", after=True)
+    plant_bug(monkeypatch, "begin_generation", after=True)
     follower_reply = simulation.post(join(follower.member_id))
     assert_bug_is_reply(follower_reply)
     assert not leader_reply.is_waiting
@@ -105,7 +129,7 @@ def test_bug_in_deadline_handler_restarts_group(
 ) -> None:
     """No request waits for a reply; the group and its sessions restart."""
     form_stable_group(simulation, {"session_ms": 10_000})
-    plant_bug(monkeypatch, "_session_expired")
+    plant_bug(monkeypatch, "start_join_phase")
     simulation.advance(10_000)
     assert simulation.classic_group().state is State.STABLE
     simulation.advance(9_990)
@@ -119,7 +143,7 @@ def test_bug_while_commit_is_in_flight_loses_no_reply(
 ) -> None:
     leader, _ = form_stable_group(simulation)
     commit_reply = simulation.post(commit(9, member_id=leader.member_id, generation_id=1))
-    plant_bug(monkeypatch, "heartbeat")
+    plant_bug(monkeypatch, Heartbeat)
     simulation.post(heartbeat(leader.member_id, 1))
     assert commit_reply.is_waiting
     simulation.complete_append()
@@ -135,7 +159,7 @@ def test_bug_while_assignment_is_in_flight_applies_its_record(
     simulation.advance(3000)
     member_id = join_reply.value.member_id
     sync_reply = simulation.post(sync(member_id, 1, {member_id: b"part"}))
-    plant_bug(monkeypatch, "heartbeat")
+    plant_bug(monkeypatch, Heartbeat)
     assert_bug_is_reply(simulation.post(heartbeat(member_id, 1)))
     assert sync_reply.value == Synced(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert simulation.classic_group().state is State.EMPTY
@@ -164,7 +188,7 @@ def test_bug_while_delete_waits_completes_delete(
     simulation.post(commit(1))
     delete_reply = simulation.post(DeleteGroup(GROUP))
     later = simulation.post(commit(2))
-    plant_bug(monkeypatch, "heartbeat")
+    plant_bug(monkeypatch, Heartbeat)
     assert_bug_is_reply(simulation.post(heartbeat("ghost", 1)))
     simulation.complete_all_appends()
     assert delete_reply.value is ErrorCode.NONE
@@ -177,7 +201,7 @@ def test_bugs_within_restart_limit_keep_group(
 ) -> None:
     """Three bugs in ten seconds are within the limit."""
     leader, _ = form_stable_group(simulation, {"session_ms": 60_000}, {"session_ms": 60_000})
-    plant_bug(monkeypatch, "join", after=True, times=20)
+    plant_bug(monkeypatch, JoinGroup, after=True, times=20)
     for number in range(20):
         assert_bug_is_reply(simulation.post(join(client=f"c{number}")))
         simulation.advance(3400)
@@ -185,9 +209,9 @@ def test_bugs_within_restart_limit_keep_group(
 
 
 def exceed_restart_limit(
-    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch, method: str = "leave"
+    simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch, request_class: type = LeaveGroup
 ) -> None:
-    plant_bug(monkeypatch, method, times=4)
+    plant_bug(monkeypatch, request_class, times=4)
     for _ in range(4):
         assert_bug_is_reply(simulation.post(leave("ghost")))
     assert isinstance(simulation.directory.groups[GROUP].actor_inbox.actor, FailedGroup)
@@ -304,7 +328,7 @@ def test_bug_with_failing_reply_to_keeps_group(
     simulation: CoordinatorSimulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader, _ = form_stable_group(simulation)
-    plant_bug(monkeypatch, "heartbeat")
+    plant_bug(monkeypatch, Heartbeat)
     failing_reply = FailingReply()
     simulation.directory.post(heartbeat(leader.member_id, 1), failing_reply)
     simulation.run()

@@ -17,7 +17,7 @@ from callboard.actors.group.events import (
     Reason,
     shown_reason,
 )
-from callboard.actors.group.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
+from callboard.actors.group.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
 from callboard.actors.group.states import State
 from callboard.actors.messages import LeavingMember
 

@@ -1,50 +1,74 @@
-"""The state tables are complete, and groups behave accordingly."""
+"""The state tables are complete, agree with Kafka's, and name functions that exist."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
-from typing import Any
 
 import pytest
-from actor_system.ports import RecordedReply
 from actor_system.simulated_group import SimulatedGroup
 
-from callboard.actors.errors import ErrorCode, IllegalTransition
+from callboard.actors.errors import ErrorCode, IllegalTransition, UnknownDeadline
+from callboard.actors.group.dispatch import CLASSES, FUNCTIONS, TABLES
 from callboard.actors.group.effects import Effects
 from callboard.actors.group.events import Cause, Reason
+from callboard.actors.group.requests import REQUESTS
 from callboard.actors.group.states import (
-    ALLOWED_PREVIOUS_STATES,
-    ANSWERS,
-    Action,
+    CELLS,
+    COLUMNS,
+    KINDS,
+    LISTED_NAMES,
+    TRANSITIONS,
+    Event,
     Request,
     State,
 )
+from callboard.actors.messages import DescribeEvents
+
+JOINS = {Request.JOIN_NEW, Request.JOIN_REPLACING, Request.JOIN_PENDING, Request.JOIN_KNOWN}
+"""The kinds of an admitted JoinGroup."""
+
+IMPOSSIBLE = {State.EMPTY: {Request.JOIN_REPLACING}, State.DEAD: JOINS}
 
 
-def test_each_state_has_answer_for_each_request() -> None:
-    entries = [row[kind] for row in ANSWERS.values() for kind in Request]
-    assert all(isinstance(entry, Action | ErrorCode) for entry in entries)
+def test_each_state_has_cell_for_each_request() -> None:
+    for state, row in CELLS.items():
+        assert set(row) == set(Request) - IMPOSSIBLE.get(state, set()), state
+    assert set(CELLS) == set(TRANSITIONS) == set(State)
+    assert set(COLUMNS) == set(Request)
 
 
-def test_tables_contain_no_other_states_or_requests() -> None:
-    assert set(ANSWERS) == set(ALLOWED_PREVIOUS_STATES) == set(State)
-    assert all(set(row) == set(Request) for row in ANSWERS.values())
-    assert {previous for states in ALLOWED_PREVIOUS_STATES.values() for previous in states} <= set(State)
+def test_each_class_of_request_has_kind() -> None:
+    assert set(KINDS) == set(REQUESTS) - {DescribeEvents}, "the actor handles DescribeEvents without the group"
+    assert set(CLASSES) == set(Request) - JOINS
+
+
+def test_tables_name_all_functions() -> None:
+    """A function that no cell names is not used."""
+    cells = {cell for row in CELLS.values() for cell in row.values() if isinstance(cell, str)}
+    acts = {act for row in TRANSITIONS.values() for _, act in row.values() if act is not None}
+    columns = {name for column in COLUMNS.values() for name in column}
+    assert cells | acts | columns == set(FUNCTIONS)
+
+
+def test_each_event_occurs_in_table() -> None:
+    assert {event for row in TRANSITIONS.values() for event in row} == set(Event)
 
 
 def test_allowed_transitions_equal_kafkas() -> None:
     """Source: ClassicGroupState. Dead can be entered from every state, including Dead."""
-    transitions = {(previous.value, state.value) for state in State for previous in ALLOWED_PREVIOUS_STATES[state]}
-    assert {transition for transition in transitions if transition[1] != "Dead"} == {
+    transitions = {(state.value, step.state.value) for state, row in TRANSITIONS.items() for step in row.values()}
+    loaded = {("Empty", "Stable")}  # Kafka makes a loaded group in its state
+    assert {(previous, state) for previous, state in transitions if previous != state} - loaded == {
         ("PreparingRebalance", "Empty"),
         ("Empty", "PreparingRebalance"),
         ("CompletingRebalance", "PreparingRebalance"),
         ("Stable", "PreparingRebalance"),
         ("PreparingRebalance", "CompletingRebalance"),
         ("CompletingRebalance", "Stable"),
+        *((name, "Dead") for name in LISTED_NAMES),
     }
-    assert {transition[0] for transition in transitions if transition[1] == "Dead"} == {state.value for state in State}
+    assert ("Dead", "Dead") in transitions
 
 
 def form_empty(simulated_group: SimulatedGroup) -> None:
@@ -76,43 +100,36 @@ FORM_STATE: dict[State, Callable[[SimulatedGroup], None]] = {
 }
 
 
-@pytest.mark.parametrize(("previous", "next_state"), list(product(State, State)))
-def test_transition_that_is_not_allowed_raises(previous: State, next_state: State) -> None:
-    simulated_group = SimulatedGroup()
-    FORM_STATE[previous](simulated_group)
-    assert simulated_group.state() is previous
-    before_ms = simulated_group.group.state_timestamp_ms
-    simulated_group.advance(1)
-    if previous in ALLOWED_PREVIOUS_STATES[next_state]:
-        simulated_group.group._transition_to(next_state, Cause(Reason.DELETED), Effects())
-        assert (simulated_group.state(), simulated_group.group.previous_state) == (next_state, previous)
-        assert simulated_group.group.state_timestamp_ms == simulated_group.clock.wall_ms()
-        assert simulated_group.group.answers is ANSWERS[next_state]
-    else:
-        with pytest.raises(
-            IllegalTransition, match=rf"'company': {next_state.value} is entered from .* was {previous.value}"
-        ):
-            simulated_group.group._transition_to(next_state, Cause(Reason.DELETED), Effects())
-        assert simulated_group.state() is previous
-        assert simulated_group.group.state_timestamp_ms == before_ms
-
-
-@pytest.mark.parametrize("state", list(State))
-def test_group_returns_errors_of_its_row(state: State) -> None:
-    """The group returns the errors of the table to a sender without a member id."""
+@pytest.mark.parametrize(("state", "event"), list(product(State, Event)))
+def test_transition_that_is_not_allowed_raises(state: State, event: Event) -> None:
     simulated_group = SimulatedGroup()
     FORM_STATE[state](simulated_group)
-    reply = simulated_group.join(client="stranger")
-    if ANSWERS[state][Request.JOIN_NEW] is Action.ADD_MEMBER:
-        assert reply.is_waiting
-        assert simulated_group.state() is State.PREPARING_REBALANCE
+    group = simulated_group.group
+    since_ms = group.machine.since_ms
+    simulated_group.advance(1)
+    if event in TRANSITIONS[state]:
+        group.machine.apply(event, simulated_group.clock.wall_ms())
+        assert group.state is TRANSITIONS[state][event].state
+        assert group.machine.row is TABLES.requests[group.state]
+        is_same = group.state is state
+        assert group.machine.since_ms == (since_ms if is_same else simulated_group.clock.wall_ms())
     else:
-        assert reply.error is ANSWERS[state][Request.JOIN_NEW]
+        with pytest.raises(IllegalTransition, match=f"'company': {event.name} cannot happen in state {state.value}"):
+            group.apply(event, Cause(Reason.NO_MEMBERS), Effects())
+        assert group.state is state
+        assert group.machine.since_ms == since_ms
 
 
-@pytest.mark.parametrize("state", [State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, State.STABLE, State.DEAD])
-@pytest.mark.parametrize("kind", [Request.HEARTBEAT, Request.COMMIT, Request.SYNC])
-def test_member_gets_errors_of_the_row(state: State, kind: Request) -> None:
+@pytest.mark.parametrize(
+    ("state", "heartbeat", "commit", "sync"),
+    [
+        (State.PREPARING_REBALANCE, "REBALANCE_IN_PROGRESS", "NONE", "REBALANCE_IN_PROGRESS"),
+        (State.COMPLETING_REBALANCE, "NONE", "REBALANCE_IN_PROGRESS", "parked"),
+        (State.STABLE, "NONE", "NONE", "NONE"),
+        (State.DEAD, "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_NOT_AVAILABLE"),
+    ],
+)
+def test_member_gets_errors_of_the_row(state: State, heartbeat: str, commit: str, sync: str) -> None:
     """The sender is a member with the current generation, so the result depends only on the state."""
     simulated_group = SimulatedGroup()
     member = simulated_group.form_group({"rebalance_ms": 5000}, {"rebalance_ms": 5000})[0]
@@ -125,14 +142,18 @@ def test_member_gets_errors_of_the_row(state: State, kind: Request) -> None:
             simulated_group.advance(5000)
             generation += 1
     assert simulated_group.state() is state
-    senders: dict[Request, Callable[[], Any]] = {
-        Request.HEARTBEAT: lambda: simulated_group.heartbeat(member.member_id, generation),
-        Request.COMMIT: lambda: simulated_group.commit(member_id=member.member_id, generation_id=generation),
-        Request.SYNC: lambda: simulated_group.sync(member.member_id, generation),
-    }
     simulated_group.holds_appends = True
-    result, expected = senders[kind](), ANSWERS[state][kind]
-    if isinstance(result, RecordedReply):
-        result = Action.PARK_SYNC if result.is_waiting else result.error
-    is_fine = expected in (Action.ACCEPT, Action.ANSWER_SYNC)
-    assert result is (ErrorCode.NONE if is_fine else expected)
+    assert simulated_group.heartbeat(member.member_id, generation).name == heartbeat
+    assert simulated_group.commit(member_id=member.member_id, generation_id=generation).name == commit
+    reply = simulated_group.sync(member.member_id, generation)
+    assert ("parked" if reply.is_waiting else reply.error.name) == sync
+
+
+@pytest.mark.parametrize("name", [("syncs",), ("idle",), (), ("",)])
+def test_unknown_deadline_raises_and_keeps_group(name: tuple[str, ...]) -> None:
+    simulated_group = SimulatedGroup()
+    members = simulated_group.form_group({}, {})
+    with pytest.raises(UnknownDeadline, match="the kinds are session, pending, join, sync"):
+        simulated_group.group.expired(name, Effects())
+    assert simulated_group.state() is State.STABLE
+    assert len(simulated_group.group.members) == len(members)

@@ -24,8 +24,8 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.group.actor import GroupActor
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.failed_group import FailedGroup
+from callboard.actors.group.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
 from callboard.actors.group.members import GroupMember
-from callboard.actors.group.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
 from callboard.actors.group.states import State
 from callboard.actors.messages import (
     DeleteGroup,
@@ -47,7 +47,8 @@ WAIT_MAX_MS = NEW_MEMBER_JOIN_TIMEOUT_MS + 2 * LONGEST_MS
 
 AT_REST_MS = 3 * WAIT_MAX_MS
 
-METHODS = ("join", "sync", "heartbeat", "leave", "commit_error", "expired", "appended", "append_failed", "describe")
+REQUESTS = ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "DescribeGroup")
+METHODS = ("expired", "appended", "append_failed")
 
 times = st.sampled_from([6000, 10_000, 45_000, LONGEST_MS])
 picks = st.integers(0, 20)
@@ -78,18 +79,19 @@ class Fuse:
 
 
 def fused(fuse: Fuse) -> type[ClassicGroup]:
-    """Return a group class whose methods fail according to the fuse."""
+    """Return a group class whose methods fail according to the fuse; ``handle`` by the class of the request."""
 
     def around(name: str) -> Any:
         def method(self: ClassicGroup, *args: Any) -> Any:
-            fuse.blow(name, after=False)
+            what = type(args[0]).__name__ if name == "handle" else name
+            fuse.blow(what, after=False)
             result = getattr(ClassicGroup, name)(self, *args)
-            fuse.blow(name, after=True)
+            fuse.blow(what, after=True)
             return result
 
         return method
 
-    return type("FusedGroup", (ClassicGroup,), {name: around(name) for name in METHODS})
+    return type("FusedGroup", (ClassicGroup,), {name: around(name) for name in ("handle", *METHODS)})
 
 
 class AnyWorld(RuleBasedStateMachine):
@@ -246,17 +248,17 @@ class AnyWorld(RuleBasedStateMachine):
             else:
                 self.simulation.fail()
 
-    @rule(method=st.sampled_from(METHODS), after=st.booleans(), times=st.sampled_from([1, 1, 1, 5]))
+    @rule(method=st.sampled_from((*REQUESTS, *METHODS)), after=st.booleans(), times=st.sampled_from([1, 1, 1, 5]))
     def have_bugs(self, method: str, after: bool, times: int) -> None:
         """Let the method fail at its next calls. A group is restarted after a failure, but not after five."""
         self.fuse.light(method, after, times)
         provoke = {
-            "join": lambda: self._join(self.ids[-1], None, (10_000, 10_000), offers("range"), 9),
-            "sync": lambda: self.sync(0, 0),
-            "heartbeat": lambda: self.heartbeat(0, 0),
-            "leave": lambda: self.leave(0),
-            "commit_error": lambda: self.commit(0, False),
-            "describe": lambda: self.administer(DescribeGroup(GROUP)),
+            "JoinGroup": lambda: self._join(self.ids[-1], None, (10_000, 10_000), offers("range"), 9),
+            "SyncGroup": lambda: self.sync(0, 0),
+            "Heartbeat": lambda: self.heartbeat(0, 0),
+            "LeaveGroup": lambda: self.leave(0),
+            "OffsetCommit": lambda: self.commit(0, False),
+            "DescribeGroup": lambda: self.administer(DescribeGroup(GROUP)),
         }
         for _ in range(times if method in provoke else 0):
             provoke[method]()

@@ -19,8 +19,6 @@ EXCEPTIONS: dict[str, str] = {
 KNOWN: dict[str, Size] = {
     "actors/coordinator/actor.py:CoordinatorActor": Size(35, 10, 0),
     "actors/group/actor.py:GroupActor": Size(53, 14, 0),
-    "actors/group/classic.py:ClassicGroup": Size(78, 23, 1),
-    "actors/group/rebalance.py:Rebalance": Size(39, 22, 1),
     "actors/transactions/actor.py:TransactionsActor": Size(27, 8, 0),
     "runtime/disk/faulty.py:FaultyDisk": Size(41, 17, 2),
     "runtime/embed/coordinator.py:Coordinator": Size(41, 9, 0),

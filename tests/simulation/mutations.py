@@ -10,19 +10,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from actor_system.table_patches import patch_deadline_handler, patch_function
 from crashes.mutations import journal_is_not_synced
 
 from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.errors import NO_ERROR, ErrorCode
+from callboard.actors.group import group_value, identity, syncing
 from callboard.actors.group.actor import GroupActor
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.contexts import CommitContext
 from callboard.actors.group.effects import Deadline, Effects
-from callboard.actors.group.events import Reason
+from callboard.actors.group.events import Cause
 from callboard.actors.group.members import GroupMember, Members
 from callboard.actors.group.offsets import GroupData, Offsets
-from callboard.actors.messages import Heartbeat, LeaveGroup, LeavingMember, Left, LeftMember
-from callboard.actors.records import GroupValue, MarkerRecord, OffsetRecord
+from callboard.actors.group.replies import answer_parked_sync, synced
+from callboard.actors.messages import Heartbeat, LeaveGroup, LeavingMember, Left, LeftMember, OffsetCommit, SyncGroup
+from callboard.actors.records import GroupRecord, MarkerRecord, OffsetRecord
 from callboard.actors.transactions.completion import Completion, marker_of
 from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.loading import child as load_child
@@ -140,117 +143,120 @@ def short_writes_count_as_whole(patch: pytest.MonkeyPatch) -> None:
 
 
 def sessions_never_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ClassicGroup, "_session_expired", lambda self, member_id, effects: None)
+    patch_deadline_handler(patch, "session", lambda group, member_id, effects: None)
 
 
 def the_rebalance_timeout_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A rebalance waits for a member that does not rejoin, as long as the member sends heartbeats."""
-    patch.setattr(ClassicGroup, "_join_deadline_passed", lambda self, effects: None)
+    patch_deadline_handler(patch, "join", lambda group, effects: None)
 
 
 def heartbeats_do_not_count(patch: pytest.MonkeyPatch) -> None:
     """A session ends although its member sends heartbeats."""
-    renew = ClassicGroup._renew_session
+    renew = ClassicGroup.renew_session
 
     def renew_sometimes(self: ClassicGroup, member: GroupMember, effects: Effects) -> None:
         if member.session.due_ms is None:
             renew(self, member, effects)
 
-    patch.setattr(ClassicGroup, "_renew_session", renew_sometimes)
+    def accept(group: ClassicGroup, request: Any, _reply: ReplyTo | None, effects: Effects) -> ErrorCode:
+        group.renew_session(group.members.by_id[request.member_id], effects)
+        return NO_ERROR
+
+    patch.setattr(ClassicGroup, "renew_session", renew_sometimes)
+    patch_function(patch, "renew_session", lambda original: accept)
 
 
 def old_generations_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
-    check = ClassicGroup._check_sender
+    check = identity.check_generation
 
-    def check_but_not_that(self: ClassicGroup, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        return check(self, member_id, instance_id, self.generation)
+    def check_but_not_that(group: ClassicGroup, request: Any) -> ErrorCode:
+        return check(group, request._replace(generation_id=group.generation))
 
-    patch.setattr(ClassicGroup, "_check_sender", check_but_not_that)
+    patch_function(patch, "check_generation", lambda original: check_but_not_that)
+    patch.setattr(identity, "check_generation", check_but_not_that)
 
 
 def instance_ids_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
-    identify = ClassicGroup._identify
+    """Requests of a static member that was replaced count as those of its successor."""
+    handle = ClassicGroup.handle
 
-    def anybody(self: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
-        member = identify(self, member_id, instance_id)
-        return NO_ERROR if member is ErrorCode.FENCED_INSTANCE_ID else member
+    def handle_as_owner(self: ClassicGroup, request: Any, reply: ReplyTo | None, effects: Effects, *kind: Any) -> Any:
+        if isinstance(request, Heartbeat | OffsetCommit | SyncGroup):
+            owner = self.members.static.get(request.group_instance_id or "", request.member_id)
+            request = request._replace(member_id=owner)
+        return handle(self, request, reply, effects, *kind)
 
-    check = ClassicGroup._check_sender
-
-    def check_anybody(self: ClassicGroup, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        owner = self.members.static.get(instance_id or "", member_id)
-        return check(self, owner, instance_id, generation)
-
-    def heartbeat(self: ClassicGroup, request: Heartbeat, effects: Effects) -> ErrorCode:
-        owner = self.members.static.get(request.group_instance_id or "", request.member_id)
-        return beat(self, request._replace(member_id=owner), effects)
-
-    beat = ClassicGroup.heartbeat
-    patch.setattr(ClassicGroup, "_identify", anybody)
-    patch.setattr(ClassicGroup, "_check_sender", check_anybody)
-    patch.setattr(ClassicGroup, "heartbeat", heartbeat)
+    patch.setattr(ClassicGroup, "handle", handle_as_owner)
 
 
 def who_leaves_stays(patch: pytest.MonkeyPatch) -> None:
-    def leave(self: ClassicGroup, request: LeaveGroup, effects: Effects) -> Left:
+    def leave(group: ClassicGroup, request: LeaveGroup, _reply: ReplyTo | None, _effects: Effects) -> Left:
         def response(leaving: LeavingMember) -> LeftMember:
-            is_known = leaving.member_id in self.members.by_id
+            is_known = leaving.member_id in group.members.by_id
             return LeftMember(leaving.member_id, None, ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_MEMBER_ID)
 
         return Left(ErrorCode.NONE, tuple(response(leaving) for leaving in request.members))
 
-    patch.setattr(ClassicGroup, "leave", leave)
+    patch_function(patch, "leave", lambda original: leave)
 
 
 def a_generation_is_used_twice(patch: pytest.MonkeyPatch) -> None:
     """A rebalance directly after another one does not increment the generation."""
-    begin = ClassicGroup._begin_generation
 
-    def begin_the_same(self: ClassicGroup, reason: Reason, effects: Effects) -> None:
-        if self.generation > 1:
-            self.generation -= 1
-        begin(self, reason, effects)
+    def make(begin: Any) -> Any:
+        def begin_the_same(group: ClassicGroup, cause: Cause, effects: Effects) -> None:
+            if group.generation > 1:
+                group.generation -= 1
+            begin(group, cause, effects)
 
-    patch.setattr(ClassicGroup, "_begin_generation", begin_the_same)
+        return begin_the_same
+
+    patch_function(patch, "begin_generation", make)
 
 
 def one_gets_anothers_assignment(patch: pytest.MonkeyPatch) -> None:
-    value = ClassicGroup._value
+    record_of = group_value.record_of
 
-    def mixed_up(self: ClassicGroup, assignments: tuple[tuple[str, bytes], ...] | None = None) -> GroupValue:
-        if assignments and len(assignments) > 1:
+    def mixed_up(group: ClassicGroup, assignments: tuple[tuple[str, bytes], ...]) -> GroupRecord:
+        if len(assignments) > 1:
             first = assignments[0][1]
             assignments = tuple((member_id, first) for member_id, _ in assignments)
-        return value(self, assignments)
+        return record_of(group, assignments)
 
-    patch.setattr(ClassicGroup, "_value", mixed_up)
+    patch.setattr(syncing, "record_of", mixed_up)
 
 
 def synced_before_it_is_written(patch: pytest.MonkeyPatch) -> None:
     """Members get an assignment before it is written to the log."""
-    sync = ClassicGroup.sync
 
-    def sync_at_once(self: ClassicGroup, request: Any, reply: ReplyTo, effects: Effects) -> None:
-        sync(self, request, reply, effects)
-        if effects.records:
-            assignments = dict(request.assignments)
-            for member in self.members:
-                member.assignment = assignments.get(member.member_id, b"")
-                self._answer_sync(member, self._assignment_of(member), effects)
+    def make(park_sync: Any) -> Any:
+        def sync_at_once(group: ClassicGroup, request: Any, reply: ReplyTo, effects: Effects) -> object:
+            result: object = park_sync(group, request, reply, effects)
+            if effects.records:
+                assignments = dict(request.assignments)
+                for member in group.members:
+                    member.assignment = assignments.get(member.member_id, b"")
+                    answer_parked_sync(group, member, synced(group, member), effects)
+            return result
 
-    patch.setattr(ClassicGroup, "sync", sync_at_once)
+        return sync_at_once
+
+    patch_function(patch, "park_sync", make)
 
 
 def a_parked_join_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """One of two waiting members never gets an answer."""
-    begin = ClassicGroup._begin_generation
 
-    def begin_without_one(self: ClassicGroup, reason: Reason, effects: Effects) -> None:
-        begin(self, reason, effects)
-        if len(effects.answers) > 1:
-            effects.answers.pop()
+    def make(begin: Any) -> Any:
+        def begin_without_one(group: ClassicGroup, cause: Cause, effects: Effects) -> None:
+            begin(group, cause, effects)
+            if len(effects.answers) > 1:
+                effects.answers.pop()
 
-    patch.setattr(ClassicGroup, "_begin_generation", begin_without_one)
+        return begin_without_one
+
+    patch_function(patch, "begin_generation", make)
 
 
 def joins_are_complete_too_early(patch: pytest.MonkeyPatch) -> None:

@@ -86,9 +86,9 @@ class DeadlinePostponement:
             if client_id is not None and not self._silent & {member_id, client_id}:
                 yield deadline
         if any(member.joining is None for member in present_members):
-            yield group.join_deadline
-        if any(member.member_id in group.pending_sync for member in present_members):
-            yield group.sync_deadline
+            yield group.join_phase.deadline
+        if any(member.member_id in group.sync_phase.pending for member in present_members):
+            yield group.sync_phase.deadline
 
     def _is_present(self, group_id: str, member: GroupMember) -> bool:
         names = {member.member_id, member.group_instance_id, member.client_id}

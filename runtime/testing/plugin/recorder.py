@@ -107,7 +107,7 @@ class TimelineRecorder:
         for name in message.names:
             if not isinstance(name, tuple) or name == IDLE:
                 continue
-            deadline = group._deadline(name)
+            deadline = group.deadlines.find(group, name)
             if deadline is None or deadline.due_ms is None or deadline.due_ms > now_ms:
                 continue  # it was postponed meanwhile
             text = TIMER_TEXTS.get(name[0]) or f"the session of {self._timeline.short(name[1])} has ended"

@@ -1,0 +1,49 @@
+"""The durable record of a classic group. Pure."""
+
+from __future__ import annotations
+
+from ..records import GroupRecord, GroupValue
+from .core import GroupCore
+from .members import GroupMember
+
+
+def replay(group: GroupCore, value: GroupValue) -> None:
+    """Apply a durable record: existing members get their assignments, others are created."""
+    group.protocol_type = value.protocol_type or None
+    group.generation = value.generation
+    group.protocol_name = value.protocol
+    group.leader_id = value.leader
+    for member_value in value.members:
+        member = group.members.by_id.get(member_value.member_id)
+        if member is None:
+            group.members.add(GroupMember.from_record(member_value, value.protocol))
+        else:
+            member.assignment = member_value.assignment
+
+
+def value_of(group: GroupCore, assignments: tuple[tuple[str, bytes], ...] | None = None) -> GroupValue:
+    """The value of the group's record. ``assignments`` None: the current ones of the members."""
+    given = dict(assignments) if assignments is not None else None
+    return GroupValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol=group.protocol_name,
+        leader=group.leader_id,
+        current_state_timestamp_ms=group.machine.since_ms,
+        members=tuple(
+            m.to_record(
+                group.protocol_name,
+                m.assignment if given is None else given.get(m.member_id, b""),
+            )
+            for m in group.members
+        ),
+    )
+
+
+def record_of(group: GroupCore, assignments: tuple[tuple[str, bytes], ...] | None = None) -> GroupRecord:
+    return GroupRecord(group.group_id, value_of(group, assignments))
+
+
+def creation_record(group: GroupCore) -> GroupRecord:
+    """The record of a group without a generation, as in Kafka: members may still be joining."""
+    return GroupRecord(group.group_id, GroupValue("", 0, None, None, group.machine.since_ms, ()))

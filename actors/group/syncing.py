@@ -1,0 +1,59 @@
+"""SyncGroup: the leader's assignment is appended, then all members get their part. Pure.
+
+Kafka's ``classicGroupSync``. Replies are sent by way of the effects, when the assignment is durable.
+"""
+
+from __future__ import annotations
+
+from ..base import DEFERRED
+from ..engine_ports import ReplyTo
+from ..errors import ErrorCode
+from ..messages import SyncGroup
+from ..records import GroupValue
+from .contexts import AssignmentContext
+from .core import GroupCore
+from .effects import Effects
+from .events import Cause, Reason
+from .group_value import record_of, replay
+from .replies import answer_parked_sync, drop_assignments, synced
+from .states import Event
+
+
+def park_sync(group: GroupCore, request: SyncGroup, reply: ReplyTo | None, effects: Effects) -> object:
+    """Park the request until the leader's assignment is durable; the leader's own has the assignment."""
+    phase = group.sync_phase
+    _count_sync(group, request.member_id, effects)
+    group.members.by_id[request.member_id].syncing = reply
+    if request.member_id == group.leader_id and phase.awaited is None:
+        # Only the first assignment is used: members might already have got it when a second one is appended.
+        phase.awaited = AssignmentContext(group.generation)
+        effects.append_record(record_of(group, request.assignments), phase.awaited)
+    return DEFERRED
+
+
+def answer_sync(group: GroupCore, request: SyncGroup, reply: ReplyTo | None, effects: Effects) -> object:
+    _count_sync(group, request.member_id, effects)
+    effects.answer(reply, synced(group, group.members.by_id[request.member_id]))
+    return DEFERRED
+
+
+def _count_sync(group: GroupCore, member_id: str, effects: Effects) -> None:
+    phase = group.sync_phase
+    phase.pending.discard(member_id)
+    if not phase.pending:
+        phase.deadline.cancel(effects)
+
+
+def complete_assignment(group: GroupCore, value: GroupValue, effects: Effects) -> None:
+    """The assignment is durable: members whose SyncGroup is parked get it."""
+    group.sync_phase.awaited = None
+    replay(group, value)
+    for member in group.members:
+        answer_parked_sync(group, member, synced(group, member), effects)
+    group.apply(Event.ASSIGNMENT_DURABLE, Cause(Reason.ASSIGNMENT_STORED), effects)
+
+
+def revert_assignment(group: GroupCore, error: ErrorCode, effects: Effects) -> None:
+    """The assignment could not be appended: members whose SyncGroup is parked get the error, and rejoin."""
+    drop_assignments(group, error, effects)
+    group.apply(Event.ASSIGNMENT_FAILED, Cause(Reason.ASSIGNMENT_NOT_STORED), effects)
