@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from .errors import ErrorCode
 from .group.events import GroupEvent
 from .ports import Appended, Entry
-from .records import Record
+from .records import GroupType, Record
 
 
 class GroupRequest(typing.Protocol):
@@ -180,6 +180,11 @@ class FetchedOffset(NamedTuple):
     error: ErrorCode
 
 
+def no_offset(partition: int) -> FetchedOffset:
+    """The reply for a partition without a commit."""
+    return FetchedOffset(partition, -1, -1, "", ErrorCode.NONE)
+
+
 class Fetched(NamedTuple):
     error: ErrorCode
     topics: tuple[tuple[str, tuple[FetchedOffset, ...]], ...] = ()
@@ -265,7 +270,7 @@ class ListedGroup(NamedTuple):
     group_id: str
     protocol_type: str
     state: str
-    group_type: str
+    group_type: GroupType
 
 
 class GroupChanged(NamedTuple):
@@ -274,6 +279,7 @@ class GroupChanged(NamedTuple):
     group_id: str
     state: str
     protocol_type: str
+    group_type: GroupType
 
 
 class GroupDeleted(NamedTuple):

@@ -6,7 +6,12 @@ since the epoch; -1 means none.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, NewType, Protocol
+
+GroupType = NewType("GroupType", str)
+"""The name of a kind of group in ListGroups."""
+
+CLASSIC = GroupType("classic")
 
 
 class OffsetValue(NamedTuple):
@@ -20,12 +25,32 @@ class OffsetValue(NamedTuple):
 
 
 class OffsetRecord(NamedTuple):
-    """Key type 1: the offset that a group committed for one partition of a topic."""
+    """Key types 0 and 1: the offset that a group committed for one partition of a topic."""
 
     group_id: str
     topic: str
     partition: int
     value: OffsetValue | None
+
+    @property
+    def key_type(self) -> int:
+        return 1
+
+
+class GroupStateRecord(Protocol):
+    """A record of one kind of group: its state apart from offsets. A kind may have several classes of them."""
+
+    @property
+    def key_type(self) -> int: ...
+
+    @property
+    def group_type(self) -> GroupType: ...
+
+    @property
+    def group_id(self) -> str: ...
+
+    @property
+    def value(self) -> Any: ...
 
 
 class MemberValue(NamedTuple):
@@ -58,6 +83,14 @@ class GroupRecord(NamedTuple):
     group_id: str
     value: GroupValue | None
 
+    @property
+    def key_type(self) -> int:
+        return 2
+
+    @property
+    def group_type(self) -> GroupType:
+        return CLASSIC
+
 
 class PendingOffsetRecord(NamedTuple):
     """Key type 1 in a transactional batch: an offset that counts when the transaction of ``producer_id`` commits."""
@@ -68,6 +101,10 @@ class PendingOffsetRecord(NamedTuple):
     value: OffsetValue | None
     producer_id: int
     producer_epoch: int
+
+    @property
+    def key_type(self) -> int:
+        return 1
 
 
 class MarkerRecord(NamedTuple):
@@ -109,4 +146,7 @@ class UnknownRecord(NamedTuple):
     value: bytes | None
 
 
-Record = OffsetRecord | GroupRecord | PendingOffsetRecord | MarkerRecord | TransactionRecord | UnknownRecord
+OffsetsTopicRecord = OffsetRecord | GroupRecord | GroupStateRecord | PendingOffsetRecord | UnknownRecord
+"""A record of ``__consumer_offsets`` with a key and a value."""
+
+Record = OffsetsTopicRecord | MarkerRecord | TransactionRecord

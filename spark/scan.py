@@ -17,7 +17,7 @@ import pyarrow as pa
 from ..runtime.disk.disk import Disk
 from ..runtime.log.format.batch import CODEC_BITS, CONTROL_BIT, TRANSACTIONAL_BIT, inflate_buffer, offsets_of
 from ..runtime.log.format.errors import Damage, DamagedBatch
-from ..runtime.log.format.records import OFFSET_KEY_TYPES, decode, encode_key
+from ..runtime.log.format.records import RECORD_TYPES, decode, encode_key
 from ..runtime.log.format.transaction_records import decode_record
 from ..runtime.log.manifest import LogFile, log_files
 from ..runtime.log.reading.backwards import chunks_newest_first
@@ -289,7 +289,7 @@ def _keys(chunk: RecordChunk, indexes: Array) -> Iterator[bytes]:
 
 def _canonical_key(key: bytes) -> bytes:
     """A key of unknown type is returned unchanged."""
-    if int.from_bytes(key[:2], "big") not in (*OFFSET_KEY_TYPES, 2):
+    if int.from_bytes(key[:2], "big") not in RECORD_TYPES:
         return key
     try:
         return encode_key(decode(key, None))

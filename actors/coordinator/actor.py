@@ -13,8 +13,8 @@ from ..errors import ErrorCode
 from ..group.actor import GroupActor
 from ..group.environment import GroupEnvironment
 from ..group.in_flight import GroupSnapshot
-from ..group.kind import ABSENT_NAME, CLASSIC, PASSIVATED_NAME
-from ..group.offsets import GroupData, packed_protocol_type
+from ..group.kind import ABSENT_NAME, PASSIVATED_NAME
+from ..group.offsets import GroupData, packed_types
 from ..group.requests import REQUESTS
 from ..messages import (
     AllLoaded,
@@ -106,7 +106,8 @@ class CoordinatorActor(ResilientActor):
             elif (reply := REQUESTS[type(request)].absent(request)) is not None:
                 return reply
             else:
-                ref = self._spawn_group(request.group_id, number, GroupData())
+                row = REQUESTS[type(request)]
+                ref = self._spawn_group(request.group_id, number, GroupData(row.creates))
         assert self.reply_to is not None, "requests have a reply_to"
         ref.post(request, self.reply_to)
         return DEFERRED
@@ -116,21 +117,21 @@ class CoordinatorActor(ResilientActor):
         error = self._partitions.listing_error
         if error is not ErrorCode.NONE:
             return error
-        if request.types and CLASSIC not in request.types:
-            return ()
         served = (
-            ListedGroup(group.group_id, group.protocol_type, group.state, CLASSIC)
+            ListedGroup(group.group_id, group.protocol_type, group.state, group.group_type)
             for group in chain(self._directory.listed.values(), self._list_passivated())
         )
         return tuple(
             group
             for group in chain(served, self._partitions.list_quarantined())
-            if not request.states or group.state.lower() in request.states
+            if (not request.states or group.state.lower() in request.states)
+            and (not request.types or group.group_type in request.types)
         )
 
     def _list_passivated(self) -> Iterator[GroupChanged]:
         for group_id, packed in self._directory.passivated.items():
-            yield GroupChanged(group_id, PASSIVATED_NAME, packed_protocol_type(packed))
+            group_type, protocol_type = packed_types(packed)
+            yield GroupChanged(group_id, PASSIVATED_NAME, protocol_type, group_type)
 
     def update_listing(self, message: GroupChanged) -> None:
         if message.state == ABSENT_NAME:

@@ -13,10 +13,11 @@ from typing import Any
 from ..base import ActorRef
 from ..error_reply import error_reply
 from ..errors import ErrorCode
-from ..group.kind import ABSENT_NAME, CLASSIC
+from ..group.kind import ABSENT_NAME
 from ..group.requests import REQUESTS
 from ..javahash import offsets_partition
 from ..messages import Described, DescribeGroup, GroupRequest, ListedGroup
+from ..records import CLASSIC
 from .partition_states import PartitionEvent, PartitionLife, PartitionState
 
 

@@ -36,9 +36,8 @@ from ..messages import (
     Written,
 )
 from ..ports import Entry
-from ..records import GroupRecord, MarkerRecord, OffsetRecord, Record
+from ..records import MarkerRecord, OffsetRecord, Record
 from ..timer.messages import Cancel, Expired, Schedule
-from .classic import ClassicGroup
 from .contexts import (
     APPEND_ERRORS,
     CommitContext,
@@ -111,8 +110,7 @@ class GroupActor(Actor):
         return f"group {self.group_id!r}"
 
     def _make_group(self) -> Group:
-        environment = self._environment
-        return ClassicGroup(self.group_id, environment.settings, environment.clock, environment.random)
+        return self.data.kind.new_group(self.group_id, self._environment)
 
     def on_start(self) -> None:
         if self.data.value is not None:
@@ -322,9 +320,9 @@ class GroupActor(Actor):
     def _report_state(self) -> None:
         """Tell the coordinator each change, so that it can list groups without asking them."""
         group, listed = self._group, self._listed
-        if listed is not None and listed[1:] == (group.state_name, group.protocol_type or ""):
+        if listed is not None and listed[1:3] == (group.state_name, group.protocol_type or ""):
             return
-        self._listed = GroupChanged(self.group_id, group.state_name, group.protocol_type or "")
+        self._listed = GroupChanged(self.group_id, group.state_name, group.protocol_type or "", group.type)
         self._environment.coordinator.tell(self._listed)
 
     def _reply_to_fetches(self) -> None:
@@ -341,8 +339,7 @@ class GroupActor(Actor):
         if deletion.is_sent or not self._in_flight.is_all_appended:
             return
         batch = self._next_batch(deletion)
-        ends_group = bool(batch.records) and isinstance(batch.records[-1], GroupRecord)
-        context = DeleteContext(deletion.reply, ends_group, batch.is_last, len(batch.records))
+        context = DeleteContext(deletion.reply, batch.ends_group, batch.is_last, len(batch.records))
         if batch.records:
             self._append(batch.records, context)
             deletion.is_sent = True

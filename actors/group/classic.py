@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import ErrorCode
 from ..messages import Joined, JoinGroup, Synced
-from ..records import GroupRecord, GroupValue
+from ..records import CLASSIC, GroupRecord, GroupType, GroupValue
 from .contexts import StaticRejoinContext
 from .core import GroupCore
 from .dispatch import DEADLINES, TABLES
@@ -18,7 +18,7 @@ from .effects import Effects
 from .events import Cause, Kind, Reason
 from .group_value import creation_record, replay
 from .invariants import check
-from .kind import CLASSIC, GroupType, OffsetExpiry
+from .kind import OffsetExpiry
 from .members import Members
 from .phases import SyncPhase
 from .states import Event

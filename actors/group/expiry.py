@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from ..records import GroupRecord, OffsetRecord, OffsetValue, Record
+from ..records import OffsetRecord, OffsetValue, Record
 from .kind import Group
 from .offsets import GroupData
 
@@ -30,10 +30,14 @@ MINUTE_MS = 60_000
 
 
 class TombstoneBatch(NamedTuple):
-    """Tombstones that are appended together. ``is_last``: nothing more is to be deleted afterwards."""
+    """Tombstones that are appended together.
+
+    ``is_last``: nothing more is to be deleted afterwards. ``ends_group``: the group is deleted with the last of them.
+    """
 
     records: tuple[Record, ...]
     is_last: bool
+    ends_group: bool = False
 
 
 def find_expired(group: Group, data: GroupData, now_ms: int, retention_ms: int) -> TombstoneBatch:
@@ -46,7 +50,8 @@ def find_expired(group: Group, data: GroupData, now_ms: int, retention_ms: int) 
     if len(records) > BATCH:
         return TombstoneBatch(records[:BATCH], False)
     if group.is_empty and len(records) == len(data.offsets) and not data.pending:
-        return TombstoneBatch((*records, GroupRecord(group.group_id, None)), True)
+        tombstones = data.kind.tombstones(group.group_id, data.value)
+        return TombstoneBatch((*records, *tombstones), True, ends_group=True)
     return TombstoneBatch(records, True)
 
 

@@ -32,12 +32,15 @@ class Deletion:
     def next_batch(self, group_id: str, data: GroupData, expired: TombstoneBatch | None) -> TombstoneBatch:
         """The next batch of tombstones. ``expired``: expired offsets, if they are the cause of the deletion."""
         if expired is not None:
-            records, is_last = expired
+            records, is_last, ends_group = expired
         elif isinstance(self.cause, DeleteTopicOffsets):
-            records, is_last = data.topic_tombstones(group_id, self.cause.topics), True
+            records, is_last, ends_group = data.topic_tombstones(group_id, self.cause.topics), True, False
         else:
             records, is_last = tuple(islice(data.tombstones(group_id), self.max_records + 1)), True
-        return TombstoneBatch(records[: self.max_records], is_last and len(records) <= self.max_records)
+            ends_group = True
+        if len(records) > self.max_records:
+            return TombstoneBatch(records[: self.max_records], False)
+        return TombstoneBatch(records, is_last, ends_group)
 
     def continue_after(self, context: DeleteContext, error: ErrorCode) -> bool:
         """Whether the next batch follows: the log accepted this one, or a batch of half the size may fit."""

@@ -8,18 +8,15 @@ Source: Kafka's ``Group`` interface (``org.apache.kafka.coordinator.group``).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NewType, Protocol
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
 
 from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
-from ..records import GroupValue, Record
+from ..records import GroupStateRecord, GroupType, Record
 from .effects import Effects
+from .environment import GroupEnvironment
 from .events import Reason
-
-GroupType = NewType("GroupType", str)
-"""The name of a kind of group in ListGroups."""
-
-CLASSIC = GroupType("classic")
 
 ABSENT_NAME = "Dead"
 """The name on the wire of the state of a group that does not exist."""
@@ -64,7 +61,7 @@ class Group(Protocol):
     def may_be_passivated(self) -> bool:
         """Whether the durable records contain the whole state: no members, no pending ids, nothing parked."""
 
-    def load(self, value: GroupValue, effects: Effects) -> None:
+    def load(self, value: Any, effects: Effects) -> None:
         """Restore the group from its durable state. The sessions of its members start again."""
 
     def handle(self, request: Any, reply: ReplyTo | None, effects: Effects) -> Any:
@@ -79,7 +76,7 @@ class Group(Protocol):
     def creation_record(self, request: Any) -> Record | None:
         """The record to write if this request has created the group; None if the group needs none before its first."""
 
-    def appended(self, value: GroupValue, context: Any, effects: Effects) -> None:
+    def appended(self, value: Any, context: Any, effects: Effects) -> None:
         """Records of this group are durable, and with them ``value``: apply the decision.
 
         ``context`` is the one of the effects that had the records.
@@ -99,3 +96,38 @@ class Group(Protocol):
 
     def close(self, error: ErrorCode, reason: Reason, effects: Effects) -> None:
         """Reply to all parked requests with ``error``, cancel all deadlines, and enter Dead."""
+
+
+class GroupKind(Protocol):
+    """One kind of group: how its state is stored, and its soft state. Registered in ``actors/group/kinds.py``.
+
+    A value is the durable state of a group apart from its offsets, made from its records in the order of the log. It
+    may be immutable, or changed by ``replay``.
+    """
+
+    @property
+    def type(self) -> GroupType: ...
+
+    def new_group(self, group_id: str, environment: GroupEnvironment) -> Group:
+        """A group without members."""
+
+    def replay(self, value: Any, record: GroupStateRecord) -> Any:
+        """The value after a record of this kind; ``value`` is None before the first. None if nothing is left of it."""
+
+    def has_members(self, value: Any) -> bool:
+        """Whether the group has to be active: its members have sessions."""
+
+    def protocol_type(self, value: Any) -> str:
+        """The protocol type in listings, "" if there is none."""
+
+    def offsets_age_from_ms(self, value: Any) -> int:
+        """Of a group without members: ``OffsetExpiry.since_ms``."""
+
+    def pack(self, value: Any) -> Any:
+        """The value of a group without members as an object for ``marshal``."""
+
+    def unpack(self, packed: Any) -> Any:
+        """The value of the result of ``pack``."""
+
+    def tombstones(self, group_id: str, value: Any) -> Iterable[Record]:
+        """The records that delete the group; ``value`` None: a simple group, which has only offsets."""

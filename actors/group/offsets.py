@@ -5,18 +5,29 @@ from __future__ import annotations
 import marshal
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from ..errors import NO_ERROR, ErrorCode
-from ..messages import Fetched, FetchedOffset, OffsetCommit, OffsetFetch, TxnOffsetCommit
-from ..records import GroupRecord, GroupValue, MarkerRecord, OffsetRecord, OffsetValue, PendingOffsetRecord, Record
+from ..messages import Fetched, FetchedOffset, OffsetCommit, OffsetFetch, TxnOffsetCommit, no_offset
+from ..records import (
+    CLASSIC,
+    GroupStateRecord,
+    GroupType,
+    MarkerRecord,
+    OffsetRecord,
+    OffsetValue,
+    PendingOffsetRecord,
+    Record,
+    TransactionRecord,
+    UnknownRecord,
+)
+from .kind import GroupKind
+from .kinds import KINDS
 from .pending_offsets import PendingOffsets
 
-NO_OFFSET = -1
-NO_LEADER_EPOCH = -1
-
-_HEAD = struct.Struct(">qqI")
-"""Header of packed data: start of the oldest offset's age (ms), earliest explicit expiry time (ms), and the length of
-the protocol type, which follows the header."""
+_HEAD = struct.Struct(">qqHH")
+"""Header of packed data: start of the oldest offset's age (ms), earliest explicit expiry time (ms), and the lengths of
+the group's type and the protocol type, which follow the header."""
 
 _NEVER = 2**63 - 1
 
@@ -82,10 +93,11 @@ class Offsets:
 class GroupData:
     """The durable data of one group, built only from its records in the order of the log."""
 
-    __slots__ = ("offsets", "pending", "value")
+    __slots__ = ("offsets", "pending", "type", "value")
 
-    def __init__(self) -> None:
-        self.value: GroupValue | None = None
+    def __init__(self, group_type: GroupType = CLASSIC) -> None:
+        self.type = group_type  # a group that has only offsets is a classic one
+        self.value: Any = None  # of this kind of group, see ``GroupKind``
         self.offsets = Offsets()
         self.pending = PendingOffsets()
 
@@ -94,13 +106,25 @@ class GroupData:
             self.offsets.replay(record)
             if self.pending.by_partition:
                 self._supersede(record)
-        elif isinstance(record, GroupRecord):
-            self.value = record.value
         elif isinstance(record, PendingOffsetRecord):
             self._replay_pending(record)
         elif isinstance(record, MarkerRecord):
             for (topic, partition), value in self.pending.end_transaction(record.producer_id, record.committed):
                 self.offsets.replay(OffsetRecord("", topic, partition, value))
+        elif not isinstance(record, TransactionRecord | UnknownRecord):
+            self._replay_state(record)
+
+    @property
+    def kind(self) -> GroupKind:
+        return KINDS[self.type]
+
+    def _replay_state(self, record: GroupStateRecord) -> None:
+        """A record of another kind of group replaces the group; a tombstone of another kind has no effect."""
+        if record.group_type == self.type:
+            self.value = self.kind.replay(self.value, record)
+        elif record.value is not None:
+            self.type = record.group_type
+            self.value = self.kind.replay(None, record)
 
     def _supersede(self, record: OffsetRecord) -> None:
         if record.value is None:
@@ -137,7 +161,7 @@ class GroupData:
 
     def is_packable(self) -> bool:
         """Whether the group can be passivated: it has no members and no open transactions."""
-        return (self.value is None or not self.value.members) and not self.pending
+        return (self.value is None or not self.kind.has_members(self.value)) and not self.pending
 
     def pack(self) -> bytes:
         """Serialize to a tenth of the memory, for ``unpack`` in the same process. The group must be packable."""
@@ -146,13 +170,14 @@ class GroupData:
             (topic, [(partition, *offset) for partition, offset in partitions.items()])
             for topic, partitions in self.offsets.topics()
         ]
-        return pack(self.value, topics)
+        return pack(self.kind, self.value, topics)
 
     @classmethod
     def unpack(cls, packed: bytes) -> GroupData:
-        value, topics = marshal.loads(memoryview(packed)[_HEAD.size + _HEAD.unpack_from(packed)[2] :])
-        data = cls()
-        data.value = None if value is None else GroupValue(*value)
+        _, _, type_bytes, protocol_bytes = _HEAD.unpack_from(packed)
+        value, topics = marshal.loads(memoryview(packed)[_HEAD.size + type_bytes + protocol_bytes :])
+        data = cls(packed_types(packed)[0])
+        data.value = None if value is None else data.kind.unpack(value)
         for topic, offsets in topics:
             data.offsets.restore(topic, {partition: OffsetValue(*rest) for partition, *rest in offsets})
         return data
@@ -163,22 +188,23 @@ class GroupData:
         for topic, partition in self.pending.by_partition:
             if not self.offsets.has(topic, partition):
                 yield OffsetRecord(group_id, topic, partition, None)
-        yield GroupRecord(group_id, None)
+        yield from self.kind.tombstones(group_id, self.value)
 
 
 PackedOffset = tuple[int, int, int, str, int, int]
 """A partition and the fields of its ``OffsetValue``."""
 
 
-def pack(value: GroupValue | None, topics: list[tuple[str, list[PackedOffset]]]) -> bytes:
+def pack(kind: GroupKind, value: Any, topics: list[tuple[str, list[PackedOffset]]]) -> bytes:
     """The input of ``GroupData.unpack``, made without a ``GroupData``: a start packs up to a million groups."""
+    group_type = kind.type.encode()
     if value is None:
         since_ms, protocol_type, fields = -1, b"", None
     else:
-        protocol_type, fields = value.protocol_type.encode("utf-8", "surrogatepass"), tuple(value)
-        since_ms = value.current_state_timestamp_ms if protocol_type else -1
-    head = _HEAD.pack(*_oldest_ms(topics, since_ms), len(protocol_type))
-    return b"%b%b%b" % (head, protocol_type, marshal.dumps((fields, topics)))
+        protocol_type, fields = kind.protocol_type(value).encode("utf-8", "surrogatepass"), kind.pack(value)
+        since_ms = kind.offsets_age_from_ms(value)
+    head = _HEAD.pack(*_oldest_ms(topics, since_ms), len(group_type), len(protocol_type))
+    return b"%b%b%b%b" % (head, group_type, protocol_type, marshal.dumps((fields, topics)))
 
 
 def _oldest_ms(topics: list[tuple[str, list[PackedOffset]]], since_ms: int) -> tuple[int, int]:
@@ -196,15 +222,17 @@ def _oldest_ms(topics: list[tuple[str, list[PackedOffset]]], since_ms: int) -> t
     return oldest_ms, expire_ms
 
 
-def packed_protocol_type(packed: bytes) -> str:
-    """The protocol type of a packed group, for listings."""
-    size: int = _HEAD.unpack_from(packed)[2]
-    return packed[_HEAD.size : _HEAD.size + size].decode("utf-8", "surrogatepass")
+def packed_types(packed: bytes) -> tuple[GroupType, str]:
+    """The type and the protocol type of a packed group, for listings."""
+    _, _, type_bytes, protocol_bytes = _HEAD.unpack_from(packed)
+    protocol_at = _HEAD.size + type_bytes
+    protocol_type = packed[protocol_at : protocol_at + protocol_bytes].decode("utf-8", "surrogatepass")
+    return GroupType(packed[_HEAD.size : protocol_at].decode()), protocol_type
 
 
 def packed_may_have_expired(packed: bytes, now_ms: int, retention_ms: int) -> bool:
     """Whether offsets of a packed group may have expired."""
-    oldest_ms, expire_ms, _ = _HEAD.unpack_from(packed)
+    oldest_ms, expire_ms, *_ = _HEAD.unpack_from(packed)
     return bool(now_ms - oldest_ms >= retention_ms or now_ms >= expire_ms)
 
 
@@ -247,5 +275,5 @@ def _utf16_units(text: str) -> int:
 
 def _fetched(partition: int, value: OffsetValue | None) -> FetchedOffset:
     if value is None:
-        return FetchedOffset(partition, NO_OFFSET, NO_LEADER_EPOCH, "", ErrorCode.NONE)
+        return no_offset(partition)
     return FetchedOffset(partition, value.offset, value.leader_epoch, value.metadata, ErrorCode.NONE)

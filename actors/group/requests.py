@@ -33,11 +33,12 @@ from ..messages import (
     Synced,
     SyncGroup,
     TxnOffsetCommit,
+    no_offset,
 )
 from ..ports import GroupSettings
+from ..records import CLASSIC, GroupType
 from ..strings import STRING_BYTES_MAX, find_too_long_string
-from .kind import ABSENT_NAME, CLASSIC, GroupType
-from .offsets import Offsets
+from .kind import ABSENT_NAME
 
 log = logging.getLogger("callboard.actors")
 
@@ -57,7 +58,7 @@ class RequestRow(NamedTuple):
     error_reply: Callable[[Any, ErrorCode], Any]
     absent: Callable[[Any], Any]
     refused: Callable[[Any], Any]
-    creates: GroupType | None = None
+    creates: GroupType = CLASSIC
     handler: str = "handle_request"
     waits_for_deletion: bool = False
     needs_group_id: bool = False
@@ -134,7 +135,10 @@ def _txn_commit_absent(request: TxnOffsetCommit) -> Any:
 
 
 def _fetch_absent(request: OffsetFetch) -> Fetched:
-    return Offsets().fetch(request)
+    topics = request.topics or ()
+    return Fetched(
+        ErrorCode.NONE, tuple((topic, tuple(no_offset(partition) for partition in ids)) for topic, ids in topics)
+    )
 
 
 def _describe_absent(request: DescribeGroup) -> Described:
@@ -158,7 +162,6 @@ REQUESTS: dict[type, RequestRow] = {
         _join_error,
         absent=_join_absent,
         refused=is_always(ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        creates=CLASSIC,
         handler="create_or_handle",
         waits_for_deletion=True,
         needs_group_id=True,
@@ -185,7 +188,6 @@ REQUESTS: dict[type, RequestRow] = {
         _commit_error,
         absent=_commit_absent,
         refused=_never_refused,
-        creates=CLASSIC,
         handler="commit",
         waits_for_deletion=True,
     ),
@@ -193,7 +195,6 @@ REQUESTS: dict[type, RequestRow] = {
         _commit_error,
         absent=_txn_commit_absent,
         refused=_never_refused,
-        creates=CLASSIC,
         handler="commit_in_transaction",
         waits_for_deletion=True,
     ),

@@ -28,7 +28,7 @@ from callboard.actors.messages import (
     Shutdown,
     Synced,
 )
-from callboard.actors.records import OffsetRecord
+from callboard.actors.records import CLASSIC, OffsetRecord
 
 UNKNOWN_MEMBER = ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -169,9 +169,9 @@ def test_list_groups_follows_state_changes(simulation: CoordinatorSimulation) ->
 
 def test_list_groups_filters_by_type(simulation: CoordinatorSimulation) -> None:
     simulation.form_group({"protocol_type": "consumer", "protocols": offers("range")})
-    assert simulation.ask(ListGroups()).value == (ListedGroup(GROUP, "consumer", "Stable", "classic"),)
+    assert simulation.ask(ListGroups()).value == (ListedGroup(GROUP, "consumer", "Stable", CLASSIC),)
     simulation.post(commit(group_id="simple"))
-    assert simulation.ask(ListGroups()).value[1] == ListedGroup("simple", "", "Empty", "classic")
+    assert simulation.ask(ListGroups()).value[1] == ListedGroup("simple", "", "Empty", CLASSIC)
 
 
 def test_group_reports_only_changed_listings(simulation: CoordinatorSimulation) -> None:

@@ -33,7 +33,7 @@ from callboard.actors.messages import (
     Shutdown,
     Synced,
 )
-from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord
+from callboard.actors.records import CLASSIC, GroupRecord, GroupValue, OffsetRecord
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_group_with_only_pending_members_survives_restart(simulation: Coordinato
     simulation.post(join(version=4))
     simulation.complete_append()
     restarted = CoordinatorSimulation(simulation.log.groups())
-    assert restarted.ask(ListGroups()).value == (ListedGroup(GROUP, "", "Empty", "classic"),)
+    assert restarted.ask(ListGroups()).value == (ListedGroup(GROUP, "", "Empty", CLASSIC),)
 
 
 @pytest.mark.parametrize("error", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.MESSAGE_TOO_LARGE])

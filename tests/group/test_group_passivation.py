@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.actor import IDLE_MS
-from callboard.actors.group.offsets import GroupData, packed_protocol_type
+from callboard.actors.group.offsets import GroupData, packed_types
 from callboard.actors.messages import Committed, ListGroups
-from callboard.actors.records import GroupValue, OffsetRecord, OffsetValue
+from callboard.actors.records import CLASSIC, GroupValue, OffsetRecord, OffsetValue
 from callboard.actors.timer.messages import Wake
 
 
@@ -100,4 +100,4 @@ def test_unpacked_group_equals_packed_group(
     packed = data.pack()
     unpacked = GroupData.unpack(packed)
     assert (unpacked.value, list(unpacked.offsets)) == (data.value, list(data.offsets))
-    assert packed_protocol_type(packed) == (value.protocol_type if value else "")
+    assert packed_types(packed) == (CLASSIC, value.protocol_type if value else "")

@@ -151,7 +151,7 @@ def test_joins_are_answered_while_20000_sessions_expire(counted_simulations: lis
 def test_cost_of_session_expiry_is_constant() -> None:
     """Counts the entries that are visited to find a new leader. A plain dict visits all removed ones."""
     simulated_group = SimulatedGroup()
-    simulated_group.load(one_large_group()["large"].value)  # type: ignore[arg-type]
+    simulated_group.load(one_large_group()["large"].value)
     members, effects = simulated_group.group.members, Effects()
     simulated_group.clock.now_ms += SESSION_MS
     for number in range(MEMBERS - 1):

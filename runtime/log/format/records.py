@@ -1,7 +1,7 @@
 """Encodes and decodes keys and values of ``__consumer_offsets``, to and from the records of ``actors.records``.
 
 A key is an int16 type and its fields; a value is an int16 version and its fields; both big endian (Kafka's generated
-``OffsetCommitKey/Value`` and ``GroupMetadataKey/Value``)::
+``OffsetCommitKey/Value`` and ``GroupMetadataKey/Value``). ``RECORD_TYPES`` has a row for each type::
 
     key 0, 1   group string, topic string, partition int32            (1 is written; 0 is read as 1)
     key 2      group string
@@ -21,14 +21,18 @@ Bytes after the last field are ignored, as Kafka ignores them. Strings must be U
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from struct import error as StructError
+from typing import Any, NamedTuple
 
 from ....actors.records import (
     GroupRecord,
+    GroupStateRecord,
     GroupValue,
     MemberValue,
     OffsetRecord,
+    OffsetsTopicRecord,
     OffsetValue,
     PendingOffsetRecord,
     UnknownRecord,
@@ -36,8 +40,6 @@ from ....actors.records import (
 from .errors import DamagedRecord, UnwritableRecord
 from .fields import I16, I32, I64, Reader, bounded, nullable, string
 
-OFFSET_KEY_TYPES = (0, 1)
-GROUP_KEY_TYPE = 2
 NEWEST_VERSION = 4
 FLEXIBLE_VERSION = 4
 
@@ -49,11 +51,24 @@ _TYPE_AND_LENGTH = Struct(">hh")
 _OFFSET_V3_BYTES = _OFFSET_HEAD.size + I64.size
 
 
-KeyedRecord = OffsetRecord | GroupRecord | PendingOffsetRecord | UnknownRecord
-"""Records with a key and a value of ``__consumer_offsets``; a pending offset has those of an offset."""
+DecodedRecord = OffsetRecord | GroupRecord | GroupStateRecord | UnknownRecord
 
 
-def encode(record: KeyedRecord) -> tuple[bytes, bytes | None]:
+class RecordType(NamedTuple):
+    """How records of a key type are encoded and decoded. A key is the type (int16), the group id, and further fields.
+
+    ``name``: the kind of record for users of ``callboard log``. ``decode`` gets the key after its type, and the value.
+    ``encode_key`` returns the key after its type; it may raise struct.error or UnicodeEncodeError. Neither function for
+    values is called for a tombstone, whose value is None.
+    """
+
+    name: str
+    decode: Callable[[Reader, bytes | None], DecodedRecord]
+    encode_key: Callable[[Any], bytes]
+    encode_value: Callable[[Any], bytes]
+
+
+def encode(record: OffsetsTopicRecord) -> tuple[bytes, bytes | None]:
     """A record's key and value; a value of None is a tombstone. UnwritableRecord when a field does not fit."""
     try:
         return encode_key(record), encode_value(record)
@@ -61,7 +76,7 @@ def encode(record: KeyedRecord) -> tuple[bytes, bytes | None]:
         raise UnwritableRecord(f"{record!r}: {error}") from error
 
 
-def decode(key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord | UnknownRecord:
+def decode(key: bytes | None, value: bytes | None) -> DecodedRecord:
     """The record of a key and a value. DamagedRecord tells which of the two is malformed, where and why."""
     if key is None:
         raise DamagedRecord("key", 0, "it is null, expected a key")
@@ -95,34 +110,44 @@ def _decode_usual_offset(key: bytes, value: bytes | None) -> OffsetRecord | None
     )
 
 
-def _decode_any(key: bytes, value: bytes | None) -> OffsetRecord | GroupRecord | UnknownRecord:
+def _decode_any(key: bytes, value: bytes | None) -> DecodedRecord:
     reader = Reader("key", key)
     key_type = reader.number(I16)
-    if key_type in OFFSET_KEY_TYPES:
-        group, topic, partition = reader.string(), reader.string(), reader.number(I32)
-        return OffsetRecord(group, topic, partition, None if value is None else _decode_offset(value))
-    if key_type == GROUP_KEY_TYPE:
-        return GroupRecord(reader.string(), None if value is None else _decode_group(value))
-    return UnknownRecord(key_type, key, value)
+    record_type = RECORD_TYPES.get(key_type)
+    return UnknownRecord(key_type, key, value) if record_type is None else record_type.decode(reader, value)
 
 
-def encode_key(record: KeyedRecord) -> bytes:
+def _decode_offset_record(key: Reader, value: bytes | None) -> OffsetRecord:
+    group, topic, partition = key.string(), key.string(), key.number(I32)
+    return OffsetRecord(group, topic, partition, None if value is None else _decode_offset(value))
+
+
+def _decode_group_record(key: Reader, value: bytes | None) -> GroupRecord:
+    return GroupRecord(key.string(), None if value is None else _decode_group(value))
+
+
+def encode_key(record: OffsetsTopicRecord) -> bytes:
     """The key's bytes; errors of fields that do not fit are turned into UnwritableRecord by ``encode``."""
-    if isinstance(record, OffsetRecord | PendingOffsetRecord):
-        return b"\0\1" + string(record.group_id) + string(record.topic) + I32.pack(record.partition)
-    if isinstance(record, GroupRecord):
-        return b"\0\2" + string(record.group_id)
-    return record.key
+    if isinstance(record, UnknownRecord):
+        return record.key
+    return I16.pack(record.key_type) + RECORD_TYPES[record.key_type].encode_key(record)
 
 
-def encode_value(record: KeyedRecord) -> bytes | None:
+def encode_value(record: OffsetsTopicRecord) -> bytes | None:
     """The value's bytes, None for a tombstone; errors as in ``encode_key``."""
-    value = record.value
-    if isinstance(value, OffsetValue):
-        return _encode_offset(value)
-    if isinstance(value, GroupValue):
-        return _encode_group(value)
-    return value
+    if isinstance(record, UnknownRecord):
+        return record.value
+    if record.value is None:
+        return None
+    return RECORD_TYPES[record.key_type].encode_value(record.value)
+
+
+def _offset_key(record: OffsetRecord | PendingOffsetRecord) -> bytes:
+    return string(record.group_id) + string(record.topic) + I32.pack(record.partition)
+
+
+def _group_key(record: GroupRecord) -> bytes:
+    return string(record.group_id)
 
 
 def _encode_offset(value: OffsetValue) -> bytes:
@@ -200,3 +225,13 @@ def _decode_member(reader: Reader, version: int) -> MemberValue:
     )
     reader.tags()
     return member
+
+
+_OFFSET = RecordType("offset", _decode_offset_record, _offset_key, _encode_offset)
+
+RECORD_TYPES: dict[int, RecordType] = {
+    0: _OFFSET,  # an old version of 1
+    1: _OFFSET,
+    2: RecordType("group", _decode_group_record, _group_key, _encode_group),
+}
+"""By key type. Records of all other types are ``UnknownRecord``: they stay in the log, and loading skips them."""

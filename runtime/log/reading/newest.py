@@ -22,13 +22,23 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from ....actors.group.kinds import KINDS
 from ....actors.group.offsets import GroupData, PackedOffset, pack
-from ....actors.records import GroupRecord, GroupValue, MarkerRecord, OffsetRecord, OffsetValue, UnknownRecord
+from ....actors.records import (
+    CLASSIC,
+    GroupRecord,
+    GroupStateRecord,
+    GroupValue,
+    MarkerRecord,
+    OffsetRecord,
+    OffsetValue,
+    UnknownRecord,
+)
 from ...disk.disk import Disk
 from ..format.batch import CONTROL_BIT, TRANSACTIONAL_BIT, inflate_buffer, offsets_of, read_batch, read_size
 from ..format.errors import Damage, DamagedBatch, DamagedRecord, UnsupportedCompression
 from ..format.fields import I16, Reader
-from ..format.records import GROUP_KEY_TYPE, OFFSET_KEY_TYPES, decode, encode_key, encode_value
+from ..format.records import RECORD_TYPES, DecodedRecord, decode, encode_key, encode_value
 from ..format.transaction_records import decode_record
 from ..format.varint import decode_signed
 from ..manifest import log_files, refuse_replaced
@@ -44,6 +54,7 @@ BULK_MIN_RECORDS = 1000  # from here on one lookup of all keys is faster than on
 MAX_ATTEMPTS = 10  # a listed file is gone if it was compacted since, which is rare
 COMMITTED_END_MAX = 2**62  # a client may commit any offset; no log can reach a larger one
 
+_CLASSIC_KIND = KINDS[CLASSIC]
 _TRANSACTION_BITS = TRANSACTIONAL_BIT | CONTROL_BIT
 _OFFSET_KEY = b"\0\1"
 _GROUP_KEY = b"\0\2"
@@ -118,14 +129,33 @@ class _PartitionEnd:
 
 
 class _GroupRecords:
-    """The current records of one group. ``rows``: a topic and a packed offset each."""
+    """The current records of one group. ``rows``: a topic and a packed offset each.
 
-    __slots__ = ("name", "rows", "value")
+    ``value``: of its record if it is a classic group. ``states``: the records of a group of another kind, newest first.
+    """
+
+    __slots__ = ("name", "rows", "states", "value")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.value: GroupValue | None = None
+        self.states: tuple[()] | list[GroupStateRecord] = ()
         self.rows: list[tuple[str, PackedOffset]] = []
+
+    def add_state(self, record: GroupStateRecord) -> None:
+        if isinstance(record, GroupRecord) and not self.states:
+            self.value = record.value
+            return
+        newer = () if self.value is None else (GroupRecord(self.name, self.value),)
+        self.states, self.value = [*self.states, *newer, record], None
+
+    def data(self) -> GroupData:
+        """The group without its offsets."""
+        data = GroupData()
+        data.value = self.value
+        for record in reversed(self.states):
+            data.replay(record)
+        return data
 
     def topics(self) -> list[tuple[str, list[PackedOffset]]]:
         if len(self.rows) == 1:
@@ -328,6 +358,8 @@ class NewestFirstLoader:
         group = self._groups.get(key[2:]) or self._new_group(key[2:])
         if group is None:
             return False
+        if group.states:
+            return False
         group.value = GroupValue(protocol_type, generation, None, None, timestamp_ms, ())
         return True
 
@@ -371,17 +403,19 @@ class NewestFirstLoader:
         self._seen.add(canonical_key)
         return True
 
-    def _store_record(self, record: OffsetRecord | GroupRecord | UnknownRecord, key: bytes) -> None:
+    def _store_record(self, record: DecodedRecord, key: bytes) -> None:
         if isinstance(record, UnknownRecord) or record.value is None:
             return
         topic_at = 4 + int.from_bytes(key[2:4])
         group = self._groups.get(key[2:topic_at])
         if group is None:
             group = self._groups[key[2:topic_at]] = _GroupRecords(record.group_id)
+        if not isinstance(record, OffsetRecord):
+            group.add_state(record)
         if isinstance(record, GroupRecord):
-            group.value = record.value
             empty = encode_value(record._replace(value=record.value._replace(protocol=None, leader=None, members=())))
             self._protocol_types[(empty or b"")[: -_EMPTY_GROUP.size]] = record.value.protocol_type
+        if not isinstance(record, OffsetRecord):
             return
         partition_end = self._partition_ends.get(key[topic_at:])
         if partition_end is None:
@@ -474,15 +508,18 @@ class NewestFirstLoader:
     ) -> None:
         if group.name in self._quarantined:
             return
-        if not pending and (group.value is None or not group.value.members):
+        if not group.states and not pending and (group.value is None or not group.value.members):
             if group.value is not None or group.rows:
-                packed_groups[group.name] = pack(group.value, group.topics())
+                packed_groups[group.name] = pack(_CLASSIC_KIND, group.value, group.topics())
             return
-        data = unpacked_groups[group.name] = GroupData()
-        data.value = group.value
+        data = group.data()
         for topic, rows in group.topics():
             data.offsets.restore(topic, {row[0]: OffsetValue(*row[1:]) for row in rows})
         data.pending.by_partition = {key: dict(reversed(producers.items())) for key, producers in pending.items()}
+        if data.is_packable():
+            packed_groups[group.name] = data.pack()
+        else:
+            unpacked_groups[group.name] = data
 
 
 def _offsets_and_size(chunk: BatchChunk, start: int) -> tuple[int, int, int]:
@@ -495,6 +532,6 @@ def _group_id_of(key: bytes) -> str | None:
     """The group id in a key, if that much of it is readable."""
     reader = Reader("key", key)
     try:
-        return reader.string() if reader.number(I16) in (*OFFSET_KEY_TYPES, GROUP_KEY_TYPE) else None
+        return reader.string() if reader.number(I16) in RECORD_TYPES else None
     except DamagedRecord:
         return None

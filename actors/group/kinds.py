@@ -1,0 +1,9 @@
+"""The kinds of groups, by their type. A new kind is a row here."""
+
+from __future__ import annotations
+
+from ..records import GroupType
+from .classic_kind import ClassicKind
+from .kind import GroupKind
+
+KINDS: dict[GroupType, GroupKind] = {kind.type: kind for kind in (ClassicKind(),)}
