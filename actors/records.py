@@ -38,7 +38,10 @@ class OffsetRecord(NamedTuple):
 
 
 class GroupStateRecord(Protocol):
-    """A record of one kind of group: its state apart from offsets. A kind may have several classes of them."""
+    """A record of one kind of group: its state apart from offsets. A kind may have several classes of them.
+
+    The value is a NamedTuple, or None for a tombstone.
+    """
 
     @property
     def key_type(self) -> int: ...
@@ -150,3 +153,10 @@ OffsetsTopicRecord = OffsetRecord | GroupRecord | GroupStateRecord | PendingOffs
 """A record of ``__consumer_offsets`` with a key and a value."""
 
 Record = OffsetsTopicRecord | MarkerRecord | TransactionRecord
+
+
+def group_id_of(record: Record | None) -> str | None:
+    """The group of a record; None if it has none."""
+    if record is None or isinstance(record, MarkerRecord | TransactionRecord | UnknownRecord):
+        return None
+    return record.group_id

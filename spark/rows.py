@@ -13,6 +13,7 @@ from ..runtime.log.reading.partition_reader import (
     OffsetRecord,
     PendingOffsetRecord,
     Record,
+    group_id_of,
 )
 from .columns import timestamp_us
 from .protocol import CONSUMER, parse_assignment, parse_subscription
@@ -31,7 +32,7 @@ def record_row(
     record: Record | None,
 ) -> Row:
     """The row of one record. ``raw``: its key and value, used if ``record`` is None (a record of unknown type)."""
-    row = {
+    row: Row = {
         "log_partition": log_partition,
         "log_offset": offset,
         "timestamp": timestamp_us(time_ms),
@@ -48,8 +49,15 @@ def record_row(
     if isinstance(record, MarkerRecord):
         return row | {"kind": "marker", "committed": record.committed}
     key, value = raw
-    key_type = int.from_bytes(key[:_KEY_TYPE_BYTES], "big", signed=True) if key else None
-    return row | {"kind": "unknown", "key_type": key_type, "key": key, "value": value}
+    row = {**row, "key_type": _key_type(key), "key": key, "value": value}
+    group_id = group_id_of(record)
+    if group_id is None:
+        return row | {"kind": "unknown"}
+    return row | {"kind": "group", "group": group_id}  # a kind of group that has no columns of its own
+
+
+def _key_type(key: bytes | None) -> int | None:
+    return int.from_bytes(key[:_KEY_TYPE_BYTES], "big", signed=True) if key else None
 
 
 def damage_row(log_partition: int, offset: int, notice: str) -> Row:

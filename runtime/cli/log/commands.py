@@ -16,6 +16,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from ....actors.records import group_id_of
 from ...common.errors import StartError
 from ...common.printing import print_error, print_json, print_line
 from ...disk.disk import Disk, read_file
@@ -82,7 +83,7 @@ class RecordFilter(NamedTuple):
             return False
         if self.until_ms is not None and stats.timestamp_ms >= self.until_ms:
             return False
-        return not self.groups or dump.group_id_of(stats.record) in self.groups
+        return not self.groups or group_id_of(stats.record) in self.groups
 
 
 def choose_partitions(data: Path, log: str | None, numbers: Sequence[int] | None) -> list[LogPartition]:

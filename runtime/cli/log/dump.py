@@ -15,6 +15,7 @@ from typing import Any
 from ....actors.group.subscription import CONSUMER, subscribed_topics
 from ....actors.records import (
     GroupRecord,
+    GroupStateRecord,
     GroupValue,
     MarkerRecord,
     MemberValue,
@@ -26,25 +27,27 @@ from ....actors.records import (
 )
 from ....actors.transactions.rules import TransactionState
 from ...client.assignment import read_assignment
+from ...log.format.records import RECORD_TYPES
 from ...log.partition import TOPIC
 from .scan import LoggedRecord
 
-KINDS: Mapping[type, str] = {
-    OffsetRecord: "offset",
-    PendingOffsetRecord: "pending offset",
-    GroupRecord: "group",
-    MarkerRecord: "marker",
-    TransactionRecord: "transaction",
-    UnknownRecord: "unknown",
-}
 HEADER = ("time", "log", "partition", "offset", "kind", "what")
 
 
-def group_id_of(record: Record | None) -> str | None:
-    """The group of a record; None if it has none."""
-    if isinstance(record, OffsetRecord | PendingOffsetRecord | GroupRecord):
-        return record.group_id
-    return None
+def kind_of(record: Record | None) -> str:
+    """The name of the kind of record."""
+    match record:
+        case None:
+            return "control"
+        case MarkerRecord():
+            return "marker"
+        case TransactionRecord():
+            return "transaction"
+        case UnknownRecord():
+            return "unknown"
+        case PendingOffsetRecord():
+            return "pending offset"
+    return RECORD_TYPES[record.key_type].name
 
 
 def as_json(item: LoggedRecord) -> dict[str, Any]:
@@ -60,14 +63,16 @@ def as_json(item: LoggedRecord) -> dict[str, Any]:
     if record is None:
         return {**location, "kind": "control", "tombstone": False}
     is_tombstone = not isinstance(record, MarkerRecord) and record.value is None
-    return {**location, "kind": KINDS[type(record)], "tombstone": is_tombstone, **_FIELDS[type(record)](record)}
+    make_fields: Callable[[Any], dict[str, Any]] = _FIELDS.get(type(record), _state_fields)
+    return {**location, "kind": kind_of(record), "tombstone": is_tombstone, **make_fields(record)}
 
 
 def format_line(item: LoggedRecord) -> str:
     """A line of text, in columns."""
     record = item.record
-    kind = "control" if record is None else KINDS[type(record)]
-    text = "" if record is None else _FORMATTERS[type(record)](record)
+    kind = kind_of(record)
+    make_text: Callable[[Any], str] = _FORMATTERS.get(type(record), _format_state)
+    text = "" if record is None else make_text(record)
     log = "offsets" if item.partition.topic == TOPIC else "transactions"
     return format_columns(format_time(item.timestamp_ms) or "-", log, item.partition.number, item.offset, kind, text)
 
@@ -95,6 +100,12 @@ def _offset_fields(record: OffsetRecord | PendingOffsetRecord) -> dict[str, Any]
     if isinstance(record, PendingOffsetRecord):
         fields |= {"producer_id": record.producer_id, "producer_epoch": record.producer_epoch}
     return fields
+
+
+def _state_fields(record: GroupStateRecord) -> dict[str, Any]:
+    """The fields of a record of a kind of group that has no columns of its own here."""
+    fields: dict[str, Any] = {"group": record.group_id}
+    return fields if record.value is None else fields | record.value._asdict()
 
 
 def _group_fields(record: GroupRecord) -> dict[str, Any]:
@@ -169,6 +180,10 @@ def _format_offset(record: OffsetRecord | PendingOffsetRecord) -> str:
     if isinstance(record, PendingOffsetRecord):
         text += f" (producer {record.producer_id}, epoch {record.producer_epoch})"
     return text
+
+
+def _format_state(record: GroupStateRecord) -> str:
+    return f"{record.group_id} {'deleted' if record.value is None else record.value}"
 
 
 def _format_group(record: GroupRecord) -> str:

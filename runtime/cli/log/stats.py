@@ -10,11 +10,11 @@ from collections import Counter
 from heapq import nlargest
 from typing import NamedTuple
 
-from ....actors.records import GroupRecord, OffsetRecord, TransactionRecord
+from ....actors.records import OffsetRecord, TransactionRecord, UnknownRecord
 from ...disk.disk import Disk, file_size
 from ...log.format.batch import CODEC_BITS, CONTROL_BIT, Batch, inflate_buffer
 from ...log.format.errors import Damage, DamagedBatch, DamagedRecord, UnsupportedCompression
-from ...log.format.records import decode
+from ...log.format.records import RECORD_TYPES, decode
 from ...log.format.transaction_records import decode_transaction
 from ...log.partition import TRANSACTIONS_TOPIC
 from ...log.reading.columns import as_list
@@ -191,8 +191,8 @@ def describe_key(topic: str, key: bytes) -> tuple[str, str]:
         return "unreadable", str(damage)
     if isinstance(record, OffsetRecord):
         return "offset", f"{record.group_id} {record.topic}-{record.partition}"
-    if isinstance(record, GroupRecord):
-        return "group", record.group_id
     if isinstance(record, TransactionRecord):
         return "transaction", record.transactional_id
-    return "unknown", key.hex()
+    if isinstance(record, UnknownRecord):
+        return "unknown", key.hex()
+    return RECORD_TYPES[record.key_type].name, record.group_id

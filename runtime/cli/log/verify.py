@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ....actors.group.offsets import GroupData
-from ....actors.records import GroupRecord, MarkerRecord, OffsetRecord, PendingOffsetRecord, Record, TransactionRecord
+from ....actors.records import MarkerRecord, PendingOffsetRecord, Record, TransactionRecord, group_id_of
 from ...disk.disk import Disk, file_size, read_at
 from ...engine.clock import wall_clock_ms
 from ...log.compaction.swap import CompactionSettings, compact
@@ -82,10 +82,10 @@ class LogReplay:
                 self._groups[group_id].replay(record)
         elif isinstance(record, TransactionRecord):
             self._transactions[record.transactional_id] = record.value
-        elif isinstance(record, OffsetRecord | PendingOffsetRecord | GroupRecord):
-            self._groups.setdefault(record.group_id, GroupData()).replay(record)
+        elif record is not None and (owner := group_id_of(record)) is not None:
+            self._groups.setdefault(owner, GroupData()).replay(record)
             if isinstance(record, PendingOffsetRecord):
-                self._open.setdefault(record.producer_id, set()).add(record.group_id)
+                self._open.setdefault(record.producer_id, set()).add(owner)
 
     def state(self) -> dict[str, object]:
         groups = {group_id: comparable_state(data) for group_id, data in self._groups.items() if not data.is_empty()}
@@ -93,10 +93,10 @@ class LogReplay:
 
 
 def comparable_state(data: GroupData) -> object:
-    """A group's value, offsets and pending offsets, independent of their order in the log."""
+    """A group's type, value, offsets and pending offsets, independent of their order in the log."""
     offsets = {(topic, partition): value for topic, partition, value in data.offsets}
     pending = {topic_partition: dict(producers) for topic_partition, producers in data.pending.by_partition.items()}
-    return data.value, offsets, pending
+    return data.type, data.value, offsets, pending
 
 
 def verify(partition: LogPartition, scratch: Path, disk: Disk) -> PartitionCheck:

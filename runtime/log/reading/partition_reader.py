@@ -25,6 +25,7 @@ from ....actors.records import (
     PendingOffsetRecord,
     Record,
     UnknownRecord,
+    group_id_of,
 )
 from ...disk.disk import Disk
 from ..folder import INFO_NAME
@@ -50,6 +51,7 @@ __all__ = [
     "PendingOffsetRecord",
     "Record",
     "UnknownRecord",
+    "group_id_of",
     "is_unfinished_tail",
     "live_groups",
     "live_offsets",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ....actors.javahash import offsets_partition
-from ....actors.records import GroupRecord, OffsetRecord, PendingOffsetRecord, Record, TransactionRecord
+from ....actors.records import Record, TransactionRecord, group_id_of
 from ...common.errors import StartError
 from ...disk.disk import Disk, read_file
 from ..format.batch import read_batches
@@ -77,9 +77,7 @@ def _all_belong_to(names: Collection[str], number: int, partitions: int) -> bool
 
 def name_of(record: Record | None) -> str | None:
     """The group or transactional id that determines a record's partition; None if it has none."""
-    if isinstance(record, OffsetRecord | PendingOffsetRecord | GroupRecord):
-        return record.group_id
-    return record.transactional_id if isinstance(record, TransactionRecord) else None
+    return record.transactional_id if isinstance(record, TransactionRecord) else group_id_of(record)
 
 
 # Checks before a folder is opened ------------------------------------------------------------------------------------
