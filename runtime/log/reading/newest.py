@@ -23,11 +23,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ....actors.group.kinds import KINDS
-from ....actors.group.offsets import GroupData, PackedOffset, pack
+from ....actors.group.offsets import GroupData, pack
 from ....actors.records import (
     CLASSIC,
     GroupRecord,
-    GroupStateRecord,
     GroupValue,
     MarkerRecord,
     OffsetRecord,
@@ -44,6 +43,7 @@ from ..format.varint import decode_signed
 from ..manifest import log_files, refuse_replaced
 from .backwards import BatchChunk, chunks_newest_first
 from .columns import Column, RecordSpans, as_list, has_numpy
+from .group_records import GroupRecords, PartitionEnd
 from .segment import CHUNK_BYTES
 from .spans import read_spans
 
@@ -117,56 +117,6 @@ def _new_known_keys() -> KnownKeys:
     return KnownKeys()
 
 
-class _PartitionEnd:
-    """The largest committed offset of a topic's partition."""
-
-    __slots__ = ("end", "partition", "topic")
-
-    def __init__(self, topic: str, partition: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.end = -1
-
-
-class _GroupRecords:
-    """The current records of one group. ``rows``: a topic and a packed offset each.
-
-    ``value``: of its record if it is a classic group. ``states``: the records of a group of another kind, newest first.
-    """
-
-    __slots__ = ("name", "rows", "states", "value")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.value: GroupValue | None = None
-        self.states: tuple[()] | list[GroupStateRecord] = ()
-        self.rows: list[tuple[str, PackedOffset]] = []
-
-    def add_state(self, record: GroupStateRecord) -> None:
-        if isinstance(record, GroupRecord) and not self.states:
-            self.value = record.value
-            return
-        newer = () if self.value is None else (GroupRecord(self.name, self.value),)
-        self.states, self.value = [*self.states, *newer, record], None
-
-    def data(self) -> GroupData:
-        """The group without its offsets."""
-        data = GroupData()
-        data.value = self.value
-        for record in reversed(self.states):
-            data.replay(record)
-        return data
-
-    def topics(self) -> list[tuple[str, list[PackedOffset]]]:
-        if len(self.rows) == 1:
-            [(topic, row)] = self.rows
-            return [(topic, [row])]
-        topics: dict[str, list[PackedOffset]] = {}
-        for topic, row in reversed(self.rows):
-            topics.setdefault(topic, []).append(row)
-        return list(topics.items())
-
-
 class _ChunkColumns(NamedTuple):
     """A chunk with the bounds of its keys, as lists, and the ends of its records."""
 
@@ -195,9 +145,9 @@ class NewestFirstLoader:
         self._fast = fast
         self._seen: set[bytes] = set()
         self._known_keys = _new_known_keys() if (has_numpy() if fast is None else fast) else None
-        self._groups: dict[bytes, _GroupRecords] = {}  # by the group's part of the record key
+        self._groups: dict[bytes, GroupRecords] = {}  # by the group's part of the record key
         self._protocol_types: dict[bytes, str] = {}  # by the first bytes of a group's value
-        self._partition_ends: dict[bytes, _PartitionEnd] = {}  # by the rest of an offset's key
+        self._partition_ends: dict[bytes, PartitionEnd] = {}  # by the rest of an offset's key
         self._outcomes: dict[int, bool] = {}  # by producer id: whether the transaction before here was committed
         self._pending: dict[str, dict[tuple[str, int], dict[int, OffsetValue | None]]] = {}
         self._unresolved: dict[bytes, list[_UnresolvedOffset]] = {}
@@ -363,11 +313,11 @@ class NewestFirstLoader:
         group.value = GroupValue(protocol_type, generation, None, None, timestamp_ms, ())
         return True
 
-    def _new_group(self, group_key: bytes) -> _GroupRecords | None:
+    def _new_group(self, group_key: bytes) -> GroupRecords | None:
         if group_key[0] > 0x7F:  # negative length
             return None
         try:
-            group = self._groups[group_key] = _GroupRecords(group_key[2:].decode())
+            group = self._groups[group_key] = GroupRecords(group_key[2:].decode())
         except UnicodeDecodeError:
             return None
         return group
@@ -409,7 +359,7 @@ class NewestFirstLoader:
         topic_at = 4 + int.from_bytes(key[2:4])
         group = self._groups.get(key[2:topic_at])
         if group is None:
-            group = self._groups[key[2:topic_at]] = _GroupRecords(record.group_id)
+            group = self._groups[key[2:topic_at]] = GroupRecords(record.group_id)
         if not isinstance(record, OffsetRecord):
             group.add_state(record)
         if isinstance(record, GroupRecord):
@@ -419,7 +369,7 @@ class NewestFirstLoader:
             return
         partition_end = self._partition_ends.get(key[topic_at:])
         if partition_end is None:
-            partition_end = self._partition_ends[key[topic_at:]] = _PartitionEnd(record.topic, record.partition)
+            partition_end = self._partition_ends[key[topic_at:]] = PartitionEnd(record.topic, record.partition)
         if partition_end.end < record.value.offset <= COMMITTED_END_MAX:
             partition_end.end = record.value.offset
         group.rows.append((partition_end.topic, (partition_end.partition, *record.value)))
@@ -493,7 +443,7 @@ class NewestFirstLoader:
             _, group = self._groups.popitem()
             self._finish_group(group, pending.pop(group.name, {}), packed_groups, unpacked_groups)
         for group_id, offsets in pending.items():
-            self._finish_group(_GroupRecords(group_id), offsets, packed_groups, unpacked_groups)
+            self._finish_group(GroupRecords(group_id), offsets, packed_groups, unpacked_groups)
         ends = {(row.topic, row.partition): row.end for row in self._partition_ends.values() if row.end >= 0}
         counts = self._records, self._log_bytes, self._unknown_keys
         problems = self.damages, self._problems
@@ -501,7 +451,7 @@ class NewestFirstLoader:
 
     def _finish_group(
         self,
-        group: _GroupRecords,
+        group: GroupRecords,
         pending: dict[tuple[str, int], dict[int, OffsetValue | None]],
         packed_groups: dict[str, bytes],
         unpacked_groups: dict[str, GroupData],

@@ -1,0 +1,56 @@
+"""What loading collects of one group, and of one partition of a topic, newest record first."""
+
+from __future__ import annotations
+
+from ....actors.group.offsets import GroupData, PackedOffset
+from ....actors.records import GroupRecord, GroupStateRecord, GroupValue
+
+
+class PartitionEnd:
+    """The largest committed offset of a topic's partition."""
+
+    __slots__ = ("end", "partition", "topic")
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.end = -1
+
+
+class GroupRecords:
+    """The current records of one group. ``rows``: a topic and a packed offset each.
+
+    ``value``: of its record if it is a classic group. ``states``: the records of a group of another kind, newest first.
+    """
+
+    __slots__ = ("name", "rows", "states", "value")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.value: GroupValue | None = None
+        self.states: tuple[()] | list[GroupStateRecord] = ()
+        self.rows: list[tuple[str, PackedOffset]] = []
+
+    def add_state(self, record: GroupStateRecord) -> None:
+        if isinstance(record, GroupRecord) and not self.states:
+            self.value = record.value
+            return
+        newer = () if self.value is None else (GroupRecord(self.name, self.value),)
+        self.states, self.value = [*self.states, *newer, record], None
+
+    def data(self) -> GroupData:
+        """The group without its offsets."""
+        data = GroupData()
+        data.value = self.value
+        for record in reversed(self.states):
+            data.replay(record)
+        return data
+
+    def topics(self) -> list[tuple[str, list[PackedOffset]]]:
+        if len(self.rows) == 1:
+            [(topic, row)] = self.rows
+            return [(topic, [row])]
+        topics: dict[str, list[PackedOffset]] = {}
+        for topic, row in reversed(self.rows):
+            topics.setdefault(topic, []).append(row)
+        return list(topics.items())
