@@ -98,13 +98,12 @@ class GroupActor(Actor):
         self.partition = partition
         self.data = data
         self._environment = environment
-        self._history = GroupHistory(group_id, environment.event_log)
-        self._effects = Effects(environment.counters, self._history.events)
+        self._effects = Effects(environment.counters, GroupHistory(group_id, environment.event_log))
         self._in_flight = InFlight()
         self._listed: GroupChanged | None = None
         self._idle = Deadline(IDLE)
         self._appends_before_idle = 0
-        self._group = self._make_group()
+        self.group = self._make_group()
 
     def __str__(self) -> str:
         return f"group {self.group_id!r}"
@@ -114,7 +113,7 @@ class GroupActor(Actor):
 
     def on_start(self) -> None:
         if self.data.value is not None:
-            self._group.load(self.data.value, self._effects)
+            self.group.load(self.data.value, self._effects)
         self._apply_effects()
         self._resume_in_flight()
 
@@ -139,23 +138,23 @@ class GroupActor(Actor):
     def heartbeat(self, request: Heartbeat) -> object:
         """The hot path: a heartbeat without effects has changed nothing."""
         effects = self._effects
-        answer = self._group.handle(request, None, effects)
+        answer = self.group.handle(request, None, effects)
         if effects.alarms:
             self._apply_effects()
         return answer
 
     def handle_request(self, request: GroupRequest) -> object:
         """A request that the group handles by itself."""
-        reply = self._group.handle(request, self.reply_to, self._effects)
+        reply = self.group.handle(request, self.reply_to, self._effects)
         self._apply_effects()
         return reply
 
     def create_or_handle(self, request: GroupRequest) -> object:
         """The same for a request that may create the group."""
         effects = self._effects
-        reply = self._group.handle(request, self.reply_to, effects)
+        reply = self.group.handle(request, self.reply_to, effects)
         if self.data.is_empty() and self._in_flight.is_all_appended and not effects.records:
-            record = self._group.creation_record(request)
+            record = self.group.creation_record(request)
             if record is not None:
                 effects.append_record(record, NewGroupContext())
         self._apply_effects()
@@ -170,7 +169,7 @@ class GroupActor(Actor):
     def _commit(self, request: Any, make_records: Callable[[Any, int, int], CommitRecords]) -> object:
         if self._in_flight.deletion is not None:
             return self._wait_for_deletion(self._in_flight.deletion, request)
-        error = self._group.handle(request, None, self._effects)
+        error = self.group.handle(request, None, self._effects)
         if self._effects.alarms:
             self._apply_effects()
         if error is not NO_ERROR:
@@ -190,7 +189,7 @@ class GroupActor(Actor):
         self._apply_effects()
 
     def fetch(self, request: OffsetFetch) -> object:
-        error = self._group.handle(request, None, self._effects)
+        error = self.group.handle(request, None, self._effects)
         if error is not NO_ERROR:
             return error_reply(request, error)
         if request.require_stable and self._in_flight.appends_done < self._in_flight.appends_sent:
@@ -199,7 +198,7 @@ class GroupActor(Actor):
         return self.data.fetch(request)
 
     def delete_offsets(self, request: OffsetDelete) -> object:
-        group = self._group
+        group = self.group
         error = group.handle(request, None, self._effects)
         if error is not NO_ERROR:
             return error_reply(request, error)
@@ -223,11 +222,11 @@ class GroupActor(Actor):
         )
 
     def delete(self, request: DeleteGroup) -> object:
-        error = self._group.handle(request, None, self._effects)
+        error = self.group.handle(request, None, self._effects)
         return self._begin_deletion(request) if error is NO_ERROR else error
 
     def describe_events(self, _request: DescribeEvents) -> DescribedEvents:
-        return DescribedEvents(ErrorCode.NONE, tuple(self._history.events))
+        return DescribedEvents(ErrorCode.NONE, self._effects.kept_events)
 
     def shut_down(self, _message: Shutdown) -> None:
         """NOT_COORDINATOR makes clients look up the coordinator again, and find it after the restart."""
@@ -244,7 +243,7 @@ class GroupActor(Actor):
     def handle_expired(self, message: Expired) -> None:
         for name in message.names:
             if name != IDLE:
-                self._group.expired(name, self._effects)
+                self.group.expired(name, self._effects)
         self._apply_effects()
         if IDLE in message.names:
             self._handle_idle_deadline()
@@ -266,7 +265,7 @@ class GroupActor(Actor):
             self._handle_group_record_written(context, APPEND_ERRORS.get(error, error))
         if in_flight.fetches or in_flight.deletion is not None:
             self._resume_in_flight()
-        if self._idle.due_ms is None and in_flight.is_idle and self._group.may_be_passivated:
+        if self._idle.due_ms is None and in_flight.is_idle and self.group.may_be_passivated:
             self._apply_effects()
 
     def _handle_group_record_written(self, context: Any, error: ErrorCode) -> None:
@@ -279,9 +278,9 @@ class GroupActor(Actor):
             self._reload(error)
         elif error is not ErrorCode.NONE:
             log.warning("a record of group %r could not be written: %s", self.group_id, error.name)
-            self._group.append_failed(context, error, effects)
+            self.group.append_failed(context, error, effects)
         elif value is not None:
-            self._group.appended(value, context, effects)
+            self.group.appended(value, context, effects)
         self._apply_effects()
 
     # Effects ---------------------------------------------------------------------------------------------------------
@@ -293,8 +292,7 @@ class GroupActor(Actor):
     def _apply_effects(self) -> None:
         effects = self._effects
         if effects.events:
-            events, effects.events = effects.events, []
-            self._history.add(events)
+            effects.report_events()
         if effects.records:
             self._append(effects.records, effects.context)
             effects.records, effects.context = (), None
@@ -319,7 +317,7 @@ class GroupActor(Actor):
 
     def _report_state(self) -> None:
         """Tell the coordinator each change, so that it can list groups without asking them."""
-        group, listed = self._group, self._listed
+        group, listed = self.group, self._listed
         if listed is not None and listed[1:3] == (group.state_name, group.protocol_type or ""):
             return
         self._listed = GroupChanged(self.group_id, group.state_name, group.protocol_type or "", group.type)
@@ -404,12 +402,12 @@ class GroupActor(Actor):
 
     def _find_expired(self) -> TombstoneBatch:
         retention_ms = self._environment.settings.offsets_retention_minutes * MINUTE_MS
-        return find_expired(self._group, self.data, self._environment.clock.wall_ms(), retention_ms)
+        return find_expired(self.group, self.data, self._environment.clock.wall_ms(), retention_ms)
 
     # Passivation and restart -----------------------------------------------------------------------------------------
 
     def _may_be_passivated(self) -> bool:
-        return self._group.may_be_passivated and self._in_flight.is_idle and not self.data.pending
+        return self.group.may_be_passivated and self._in_flight.is_idle and not self.data.pending
 
     def _schedule_idle_deadline(self) -> None:
         if self._idle.due_ms is None and self._may_be_passivated():
@@ -427,11 +425,8 @@ class GroupActor(Actor):
     def save_state(self, error: Exception | None) -> GroupSnapshot:
         if error is not None:
             self._reply_to_all(error)
-        self._history.clear()
+        self._effects.forget_events()
         return GroupSnapshot(self.group_id, self.data, self._in_flight, error)
-
-    def on_stop(self) -> None:
-        self._history.clear()
 
     def restore_state(self, snapshot: GroupSnapshot) -> None:
         self._in_flight = snapshot.in_flight
@@ -443,7 +438,7 @@ class GroupActor(Actor):
         The sender of the current message has got its reply already, but may also be among them.
         """
         done: set[int] = {id(self.reply_to)}
-        effects, self._effects = self._effects, Effects(self._environment.counters, self._history.events)
+        effects, self._effects = self._effects, Effects(self._environment.counters, self._effects.history)
         self._effects.events = effects.events
         for answer in effects.answers:
             if id(answer.reply) not in done:
@@ -451,7 +446,7 @@ class GroupActor(Actor):
                 deliver_error(answer.reply, bug)
         self._idle.cancel(self._effects)
         try:
-            self._group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE, Reason.RESTARTED, self._effects)
+            self.group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE, Reason.RESTARTED, self._effects)
         except Exception:
             log.exception("group %r could not reply to all parked requests", self.group_id)
         self._effects.answers = [answer for answer in self._effects.answers if id(answer.reply) not in done]
@@ -474,12 +469,12 @@ class GroupActor(Actor):
     def _close(self, error: ErrorCode, reason: Reason) -> None:
         """Reply to all parked requests with ``error``."""
         self._idle.cancel(self._effects)
-        self._group.close(error, reason, self._effects)
+        self.group.close(error, reason, self._effects)
         self._apply_effects()
 
     def _reload(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
         """Restart from the durable state."""
         self._close(error, Reason.RESTARTED)
         self._in_flight.stale_appends = self._in_flight.appends_sent
-        self._group = self._make_group()
+        self.group = self._make_group()
         self.on_start()

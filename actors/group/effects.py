@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from ..engine_ports import ReplyTo
 from ..records import Record
+from .event_log import GroupHistory
 from .events import GroupEvent
 
 
@@ -45,12 +46,12 @@ class Answer(NamedTuple):
 class Effects:
     """Filled by one decision. ``records`` are appended together; ``context`` is returned with their outcome."""
 
-    __slots__ = ("_earlier_events", "alarms", "answers", "context", "counters", "events", "records")
+    __slots__ = ("alarms", "answers", "context", "counters", "events", "history", "records")
 
-    def __init__(self, counters: GroupCounters | None = None, earlier_events: Sequence[GroupEvent] = ()) -> None:
-        """``earlier_events``: those of earlier turns, for the text of an error."""
+    def __init__(self, counters: GroupCounters | None = None, history: GroupHistory | None = None) -> None:
+        """``history``: where the events go."""
         self.counters = counters or GroupCounters()
-        self._earlier_events = earlier_events
+        self.history = history
         self.records: tuple[Record, ...] = ()
         self.context: Any = None
         self.answers: list[Answer] = []
@@ -64,7 +65,22 @@ class Effects:
 
     def last_events(self) -> str:
         """The last events of the group, to explain an error."""
-        return "; ".join(map(str, (*self._earlier_events, *self.events))) or "none"
+        return "; ".join(map(str, (*self.kept_events, *self.events))) or "none"
+
+    @property
+    def kept_events(self) -> tuple[GroupEvent, ...]:
+        """The last events of earlier turns."""
+        return () if self.history is None else tuple(self.history.events)
+
+    def report_events(self) -> None:
+        events, self.events = self.events, []
+        if self.history is not None:
+            self.history.add(events)
+
+    def forget_events(self) -> None:
+        """Drop the events when the group leaves memory."""
+        if self.history is not None:
+            self.history.clear()
 
     def append_record(self, record: Record, context: Any = None) -> None:
         self.records = (*self.records, record)

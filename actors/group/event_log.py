@@ -161,7 +161,10 @@ class EventLog:
 
 
 class GroupHistory:
-    """The last events of one group, and the rebalance in progress. ``release`` it when the group leaves memory."""
+    """The last events of one group, and the rebalance in progress.
+
+    It is cleared when the group is Dead. Call ``clear`` when the group leaves memory in another state.
+    """
 
     __slots__ = ("_bytes", "_event_log", "_group_id", "_tally", "events")
 
@@ -183,6 +186,8 @@ class GroupHistory:
             summary = self._tally.add(event)
             if summary is not None:
                 event_log.log_rebalance(self._group_id, summary)
+        if events[-1].state == State.DEAD:
+            self.clear()
 
     def _keep(self, events: Sequence[GroupEvent]) -> None:
         before_bytes = self._bytes
@@ -200,9 +205,6 @@ class GroupHistory:
         self.events.clear()
         self._event_log.forget(self, self._bytes)
         self._bytes = 0
-
-    def __str__(self) -> str:
-        return "; ".join(map(str, self.events)) or "none"
 
 
 def size_of(event: GroupEvent) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...actors.engine_ports import Clock
+from ...actors.group.event_log import GroupObserver
 from ...actors.ports import Random
 from ..disk.disk import Disk
 from ..disk.threads import InlineThreads, OwnThreads, Threads
@@ -37,7 +38,8 @@ class Environment:
     ``log_clock``: monotonic seconds, for the log's intervals. ``allows_workers``: whether the node may use other
     threads and processes, for blocking work, to load large logs and to compact; else all work is done on the loop, and
     nothing is compacted. ``load``: loads the log in the background, instead of subprocesses. A checkpoint is made when
-    the journal has ``checkpoint_bytes``, or after ``checkpoint_interval_ms``.
+    the journal has ``checkpoint_bytes``, or after ``checkpoint_interval_ms``. ``group_observer`` is notified
+    of the events of all groups.
     """
 
     disk: Disk = field(default_factory=Disk)
@@ -50,6 +52,7 @@ class Environment:
     load: Callable[[Sequence[LoadJob], PieceHandler], Awaitable[None]] | None = None
     checkpoint_bytes: int = 64 * 1024 * 1024
     checkpoint_interval_ms: int = 60_000
+    group_observer: GroupObserver | None = None
 
     @property
     def may_use_subprocesses(self) -> bool:

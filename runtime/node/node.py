@@ -126,6 +126,7 @@ class Node:
             on_error.callback(system.halt)
             groups = Directory(configs.settings, data.folder.offsets_partitions)
             groups.on_offsets_expired = partial(log_expiry, configs)
+            groups.event_log.observer = environment.group_observer
             actors = start_actors(system, groups, data, environment)
             loading = LogLoading(data, actors, environment)
             services = _make_services(options, data, actors, loading, environment, listening_socket, interceptor)

@@ -171,5 +171,5 @@ class CoordinatorSimulation:
 
 
 def classic_group(actor: GroupActor) -> ClassicGroup:
-    assert isinstance(actor._group, ClassicGroup)
-    return actor._group
+    assert isinstance(actor.group, ClassicGroup)
+    return actor.group

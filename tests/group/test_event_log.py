@@ -295,6 +295,8 @@ def test_passivated_group_releases_its_events() -> None:
 def test_illegal_transition_has_the_last_events() -> None:
     group = SimulatedGroup()
     group.form_group({}, {"client": "second"})
-    effects = Effects(earlier_events=group.events)
+    history = GroupHistory("g", EventLog())
+    history.add(group.events)
+    effects = Effects(history=history)
     with pytest.raises(IllegalTransition, match=r"last events: .*member added second-.*assignment is stored"):
         group.group.apply(Event.ASSIGNMENT_DURABLE, Cause(Reason.ASSIGNMENT_STORED), effects)

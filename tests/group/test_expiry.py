@@ -435,5 +435,5 @@ def test_packed_may_have_expired_agrees_with_find_expired(
     number = simulation.directory.partitions.number_of(GROUP)
     group = instance(simulation.coordinator)._spawn_group(GROUP, number, GroupData.unpack(data.pack()))
     simulation.run()
-    expired_offsets = expiry.find_expired(instance(group)._group, data, now_ms, retention_ms)
+    expired_offsets = expiry.find_expired(instance(group).group, data, now_ms, retention_ms)
     assert bool(expired_offsets.records) is packed_may_have_expired(data.pack(), now_ms, retention_ms)

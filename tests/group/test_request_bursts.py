@@ -89,7 +89,7 @@ async def parked_burst(harness: NodeHarness) -> tuple[list[MemoryClient], list[b
     await clients[0].answered(2)
     for client, join in list(zip(clients, joins, strict=True))[1:]:
         client.feed(join)
-    while instance(harness.node.groups.groups[BURST_GROUP])._group.members.joining < MEMBERS - 1:
+    while instance(harness.node.groups.groups[BURST_GROUP]).group.members.joining < MEMBERS - 1:
         await asyncio.sleep(0)
     return clients, joins
 

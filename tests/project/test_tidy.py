@@ -147,6 +147,38 @@ def test_io_in_actors_is_reported(line: str) -> None:
     assert outside_calls(line)
 
 
+# Of asyncio: an event loop and its handles have no public names for them.
+PRIVATE_OF_ASYNCIO = {"_set_running_loop", "_run", "_log_destroy_pending"}
+PUBLIC_OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
+
+
+def private_attributes(source: str) -> list[str]:
+    """Private attributes of other objects than ``self``, ``cls`` and ``super()``."""
+    return [
+        node.attr
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.endswith("__")
+        and node.attr not in PRIVATE_OF_ASYNCIO | PUBLIC_OF_TUPLES
+        and ast.unparse(node.value) not in ("self", "cls", "super()")
+    ]
+
+
+def test_testing_tools_use_no_private_attributes() -> None:
+    """Timeline, clock and checkers read events and public attributes of actors and groups."""
+    assert offenders(private_attributes, sorted((ROOT / "runtime" / "testing").rglob("*.py"))) == []
+
+
+@pytest.mark.parametrize("line", ["actor._group", "self.actor._group.members", "f(x)._y", "del a._b", "a._b = 1"])
+def test_private_attribute_is_reported(line: str) -> None:
+    assert private_attributes(line)
+
+
+def test_own_and_public_attributes_are_not_reported() -> None:
+    assert private_attributes("self._a, cls._b, super()._c(), a._replace(c=1), a.__class__, a.group, loop._run()") == []
+
+
 def paths_outside(source: str, path: Path) -> list[str]:
     """Folders of somebody's machine, and paths from ``path`` that lead out of the repository or to nothing."""
     upward = UPWARD.findall(source)

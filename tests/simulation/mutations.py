@@ -20,7 +20,8 @@ from callboard.actors.group.actor import GroupActor
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.contexts import CommitContext
 from callboard.actors.group.effects import Deadline, Effects
-from callboard.actors.group.events import Cause
+from callboard.actors.group.event_log import GroupHistory
+from callboard.actors.group.events import Cause, GroupEvent, Kind
 from callboard.actors.group.members import GroupMember, Members
 from callboard.actors.group.offsets import GroupData, Offsets
 from callboard.actors.group.replies import answer_parked_sync, synced
@@ -199,6 +200,16 @@ def who_leaves_stays(patch: pytest.MonkeyPatch) -> None:
         return Left(ErrorCode.NONE, tuple(response(leaving) for leaving in request.members))
 
     patch_function(patch, "leave", lambda original: leave)
+
+
+def removals_are_no_events(patch: pytest.MonkeyPatch) -> None:
+    """The event log is not told that a member was removed."""
+    add = GroupHistory.add
+
+    def add_others(self: GroupHistory, events: Sequence[GroupEvent]) -> None:
+        add(self, [event for event in events if event.kind is not Kind.MEMBER_REMOVED])
+
+    patch.setattr(GroupHistory, "add", add_others)
 
 
 def a_generation_is_used_twice(patch: pytest.MonkeyPatch) -> None:
@@ -381,6 +392,7 @@ MUTATIONS: dict[str, Mutant] = {
     "old generations are not fenced": Mutant(old_generations_are_not_fenced, "invalid_requests"),
     "instance ids are not fenced": Mutant(instance_ids_are_not_fenced, "invalid_requests"),
     "who leaves stays": Mutant(who_leaves_stays, "invalid_requests"),
+    "removals are no events": Mutant(removals_are_no_events, "members"),
     "a generation is used twice": Mutant(a_generation_is_used_twice, "members"),
     "one gets another's assignment": Mutant(one_gets_anothers_assignment, "members"),
     "an assignment is told before it is written": Mutant(synced_before_it_is_written, "crashes"),

@@ -213,16 +213,20 @@ async def test_timeline_has_events_of_group() -> None:
     lines = [" ".join(line.split()[1:]) for line in text.splitlines()]
     expected = [
         "g wire JoinGroup v9, m1",
-        "g wire member: m1 is a member",
+        "g wire member: m1 is a member: member joined",
+        "g state: PreparingRebalance, generation 0: member joined, m1",
+        "g timer: the initial rebalance delay has ended",
+        "g state: CompletingRebalance, generation 1: the initial delay ended",
         "g wire JoinGroup v9 -> NONE, generation 1, leads 1",
         "g wire SyncGroup v5, m1, generation 1, assigns 1",
-        "g state: Stable, generation 1",
+        "g state: Stable, generation 1: the assignment is stored",
         "g wire fault: fail Heartbeat with NOT_COORDINATOR",
         "g wire Heartbeat v4 -> NOT_COORDINATOR",
         "g wire OffsetCommit v9, m1, generation 1, t-0@42 -> NONE",
         "g timer: the session of m1 has ended",
-        "g member: m1 is no longer a member",
-        "g state: Empty, generation 2",
+        "g wire member: m1 is no longer a member: session expired",
+        "g state: PreparingRebalance, generation 1: session expired, m1",
+        "g state: Empty, generation 2: no member is left",
         "clock: moved by 31 s, silent: wire",
     ]
     assert [line for line in lines if line in expected] == expected

@@ -78,7 +78,7 @@ def test_failed_test_shows_timeline(tmp_path: Path) -> None:
     printed = run(tmp_path, dedented(FAILING))
     assert "1 failed, 1 passed" in printed
     assert printed.count("Callboard timeline") == 1
-    assert re.search(r"workers +callboard-admin +OffsetCommit, jobs-0@42$", printed, re.MULTILINE)
+    assert re.search(r"workers +callboard-admin +OffsetCommit, jobs-0@42 -> NONE$", printed, re.MULTILINE)
     assert "clock: moved by 45 s" in printed
 
 

@@ -184,7 +184,7 @@ class Faults(Generic[R]):
         self._planned: list[RequestFault] = []
         self._all: list[Fault] = []
         self._disks: list[FaultyDisk] = []  # of the running node; shared by all views, like the other lists
-        self._restart: Callable[[EndMode], R]
+        self.restart_node: Callable[[EndMode], R]
 
     def fail(self, api: str, *, error: str, after: bool = False, **which: Unpack[FaultFilter]) -> Fault:
         """Answer with this error of Kafka, by name ("REBALANCE_IN_PROGRESS")."""
@@ -238,7 +238,7 @@ class Faults(Generic[R]):
         ``power_loss``: unsynced data may be lost too; ValueError when the data is not in memory. All connections are
         closed. Members that reconnect within their session stay in their group.
         """
-        return self._restart("power lost" if power_loss else "killed" if crash else "stopped")
+        return self.restart_node("power lost" if power_loss else "killed" if crash else "stopped")
 
     def clear(self) -> None:
         """Remove all faults. Delayed requests still continue when their delay ends."""
@@ -255,7 +255,7 @@ class Faults(Generic[R]):
         """The same faults with another function for restarts."""
         own: Any = self
         view: Faults[Q] = copy(own)
-        view._restart = restart
+        view.restart_node = restart
         return view
 
     def set_disk(self, disk: object) -> None:

@@ -29,33 +29,33 @@ class Harness:
         self.faults: Faults[Any] = Faults(self._note_fault)
         self.interceptor = FaultInterceptor(self.clock, self.timeline, self.faults, self.presence)
         self.node: Node
-        self._recorder: TimelineRecorder | None = None
+        self._recorder = TimelineRecorder(self.timeline)
 
     def environment(self, environment: Environment) -> Environment:
-        """A copy of the environment with the movable clock."""
-        return replace(environment, clock=self.clock, dispatcher=MovableDispatcher)
+        """A copy of the environment with the movable clock, which reports the events of groups to the timeline."""
+        return replace(environment, clock=self.clock, dispatcher=MovableDispatcher, group_observer=self._recorder)
 
     def attach(self, node: Node) -> None:
         """Use a node that has just started."""
         self.node = node
         node.services.interceptor = self.interceptor
         self.faults.set_disk(node.environment.disk)
-        self._recorder = TimelineRecorder(node, self.timeline)
+        self._recorder.attach(node)
         port = node.services.advertised_port
         self.timeline.note("node", f"the coordinator listens on port {port}" if port else "the coordinator begins")
 
     def detach(self) -> None:
         """Stop using the node, which is about to end. May be called twice."""
-        if self._recorder is not None:
+        if self._recorder.is_attached:
             self.timeline.note("node", "the coordinator ends")
             self._recorder.end()
-            self._recorder = None
 
     def reset(self) -> None:
-        """Remove the state of the ended node: disk faults, alarms, connections."""
+        """Remove the state of the ended node: disk faults, alarms, connections. Call it before the next one starts."""
         self.faults.clear_disk_faults()
         self.clock.clear_alarms()
         self.presence.clear_connections()
+        self._recorder.begin()
 
     def note_move(self, moved_ms: int, silent: Iterable[str]) -> None:
         names = ", ".join(sorted(silent))

@@ -47,7 +47,6 @@ class Timeline:
     """Events are added on the coordinator's loop, and may be read on any thread."""
 
     def __init__(self, now_ms: Callable[[], int], events_max: int = EVENTS_MAX) -> None:
-        self.before_event: Callable[[], None] = lambda: None  # records state changes before the next event is added
         self._now_ms = now_ms
         self._events: deque[Event] = deque(maxlen=events_max)
         self._forgotten = 0
@@ -58,7 +57,6 @@ class Timeline:
 
     def request(self, facts: RequestFacts, details: str) -> int:
         """Add a request. Returns its number, which its answer must use."""
-        self.before_event()
         self._numbers += 1
         words = [api_with_version(facts), *map(self.short, facts.members), *facts.instances, details]
         self._add(facts, "request", ", ".join(filter(None, words)), self._numbers)
@@ -66,13 +64,11 @@ class Timeline:
 
     def answer(self, number: int, facts: RequestFacts, errors: Sequence[str], outcome: str) -> None:
         """Add the answer of a request."""
-        self.before_event()
         text = ", ".join(errors) if errors else ", ".join(filter(None, ("NONE", outcome)))
         self._add(facts, "answer", f"{api_with_version(facts)} -> {text}", number, bool(errors))
 
     def note(self, kind: str, what: str, group: str = "", who: str = "") -> None:
         """Add another event."""
-        self.before_event()
         self._append(Event(self._now_ms(), kind, group, who, what))
 
     def note_test(self, test: str) -> None:

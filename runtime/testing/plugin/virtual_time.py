@@ -213,8 +213,8 @@ def active_groups(node: Node) -> Iterator[ClassicGroup]:
     """The active classic groups. They do not change during the call, since the caller runs on the loop's thread."""
     for ref in node.groups.groups.values():
         actor = ref.actor_inbox.actor
-        if isinstance(actor, GroupActor) and isinstance(actor._group, ClassicGroup):
-            yield actor._group
+        if isinstance(actor, GroupActor) and isinstance(actor.group, ClassicGroup):
+            yield actor.group
 
 
 def member_names(group: ClassicGroup) -> set[str]:

@@ -7,10 +7,11 @@ at the coordinator. Lost messages lack the later events.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any
 
+from ....actors.group.events import GroupEvent
 from .loop import Process, VirtualLoop
 
 LINES_KEPT = 20_000  # of the timeline
@@ -50,7 +51,7 @@ class Exchange:
 
 
 class Listener:
-    """Notified of each exchange. All methods do nothing by default."""
+    """Notified of each exchange, and of each event of a group. All methods do nothing by default."""
 
     def sent(self, exchange: Exchange) -> None: ...
 
@@ -62,9 +63,17 @@ class Listener:
 
     def lost(self, exchange: Exchange) -> None: ...
 
+    def group_changed(self, group_id: str, event: GroupEvent) -> None: ...
+
+    def coordinator_starts(self) -> None:
+        """The next process of the coordinator starts; the events of its groups begin with those that it loads."""
+
 
 class History:
-    """The exchanges of one run. ``exchanges``: their number. ``events``: arrivals and answers at the coordinator."""
+    """The exchanges of one run. ``exchanges``: their number. ``events``: arrivals and answers at the coordinator.
+
+    It is also the ``actors.group.event_log.GroupObserver`` of the coordinator.
+    """
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.exchanges = 0
@@ -112,6 +121,17 @@ class History:
         self._add_line("loses", exchange)
         for listener in self.listeners:
             listener.lost(exchange)
+
+    def observe(self, group_id: str, events: Sequence[GroupEvent]) -> None:
+        for event in events:
+            self.tell(f"group {group_id!r}: {event}")
+            for listener in self.listeners:
+                listener.group_changed(group_id, event)
+
+    def coordinator_starts(self, name: str) -> None:
+        self.tell(f"{name} starts")
+        for listener in self.listeners:
+            listener.coordinator_starts()
 
     def _add_line(self, description: str, exchange: Exchange) -> None:
         self._lines.append((self._loop.time(), description, exchange))

@@ -23,6 +23,7 @@ from ...member.shards import Shard
 from ...settings.table import Settings, Sync
 from .checkers import AnswerChecker, GenerationChecker, Violation
 from .fault_draw import FaultDraw
+from .group_events import GroupEventChecker
 from .history import History
 from .holders import Hold, HolderChecker, Resource
 from .loop import Process, VirtualLoop, current_process
@@ -76,6 +77,7 @@ class Sim:
         self.losses = LossChecker(self.fail)
         self.holders = HolderChecker(self.fail, self.history.tell)
         self.history.listeners += [self.generations, self.answers, self.registers, self.losses]
+        self.history.listeners.append(GroupEventChecker(self.fail))
         self.coordinator = SimulatedCoordinator(
             loop,
             seed,

@@ -222,7 +222,7 @@ class SimulatedCoordinator:
         opening = Node.open(self.settings, options, self._environment(process))
         self._process = process
         self.down.clear()
-        self._history.tell(f"coordinator-{self.count} starts")
+        self._history.coordinator_starts(f"coordinator-{self.count}")
         starting = process.start(opening)
         if not await self._finished_before_end(starting):
             return False
@@ -253,6 +253,7 @@ class SimulatedCoordinator:
             else None,
             checkpoint_bytes=self._draw.choice(CHECKPOINT_BYTES),
             checkpoint_interval_ms=self._draw.choice(CHECKPOINT_INTERVAL_MS),
+            group_observer=self._history,
         )
 
     async def _load_in_background(self, jobs: Sequence[LoadJob], apply: PieceHandler) -> None:

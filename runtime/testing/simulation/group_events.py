@@ -1,0 +1,92 @@
+"""Checks the events of groups (``actors/group/events.py``), against each other and against the answers.
+
+Members are added once and removed once. A generation begins when the join phase ends, and is one higher than that
+before. Only a group with members is CompletingRebalance or Stable, only one without is Empty. A member that has left
+with an answer without an error was removed, and an answered generation has begun.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from ....actors.errors import ErrorCode
+from ....actors.group.events import GroupEvent, Kind
+from ....actors.messages import Joined, JoinGroup, LeaveGroup
+from .history import Exchange, Listener
+
+PREPARING, COMPLETING, STABLE, EMPTY, DEAD = (
+    *("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead"),
+)
+NEXT_STATES = {
+    "": {PREPARING, DEAD},  # of a new group, or one that was loaded
+    PREPARING: {COMPLETING, EMPTY, DEAD},
+    COMPLETING: {PREPARING, STABLE, DEAD},
+    STABLE: {PREPARING, DEAD},
+    EMPTY: {PREPARING, DEAD},
+}
+BEGIN_A_GENERATION = frozenset({COMPLETING, EMPTY})
+
+
+class EventGroup:
+    """A group according to its events. ``generation`` None: not known yet. ``state`` "": not changed yet."""
+
+    def __init__(self) -> None:
+        self.state = ""
+        self.generation: int | None = None
+        self.members: set[str] = set()
+
+
+class GroupEventChecker(Listener):
+    """``fail`` is called with a text for each violation."""
+
+    def __init__(self, fail: Callable[[str], None]) -> None:
+        self.checked = 0
+        self._fail = fail
+        self._groups: defaultdict[str, EventGroup] = defaultdict(EventGroup)
+
+    def coordinator_starts(self) -> None:
+        self._groups.clear()
+
+    def group_changed(self, group_id: str, event: GroupEvent) -> None:
+        self.checked += 1
+        group = self._groups[group_id]
+        expected = group.generation
+        if event.kind is Kind.STATE_CHANGED:
+            if event.state not in NEXT_STATES[group.state]:
+                self._fail(f"{group_id!r}: {event} after {group.state or 'the start'}")
+            expected = None if expected is None else expected + (event.state in BEGIN_A_GENERATION)
+            group.state = event.state
+        elif (event.member_id in group.members) is (event.kind is Kind.MEMBER_ADDED):
+            self._fail(f"{group_id!r}: {event}, with members {sorted(group.members)}")
+        if expected is not None and event.generation != expected:
+            self._fail(f"{group_id!r}: {event}, expected generation {expected}")
+        self._apply(group_id, event)
+
+    def _apply(self, group_id: str, event: GroupEvent) -> None:
+        group = self._groups[group_id]
+        group.generation = event.generation
+        if event.kind is Kind.MEMBER_ADDED:
+            group.members.add(event.member_id)
+        elif event.kind is Kind.MEMBER_REMOVED:
+            group.members.discard(event.member_id)
+        elif event.state == DEAD:
+            del self._groups[group_id]
+        elif event.state != PREPARING and bool(group.members) is (event.state == EMPTY):
+            self._fail(f"{group_id!r}: {event}, with members {sorted(group.members)}")
+
+    def answered(self, exchange: Exchange) -> None:
+        message, answer = exchange.message, exchange.answer
+        if isinstance(message, LeaveGroup):
+            self._check_left(exchange, message, answer)
+        elif isinstance(message, JoinGroup) and isinstance(answer, Joined) and answer.error is ErrorCode.NONE:
+            generation = self._groups[message.group_id].generation
+            if generation is not None and answer.generation_id > generation:
+                self._fail(f"{exchange} was answered generation {answer.generation_id}, which has not begun")
+
+    def _check_left(self, exchange: Exchange, message: LeaveGroup, answer: Any) -> None:
+        members = self._groups[message.group_id].members
+        for leaving, left in zip(message.members, answer.members, strict=False):
+            if left.error is ErrorCode.NONE and leaving.member_id in members:
+                self._fail(f"{exchange} was answered NONE, but no event has removed {leaving.member_id}")
