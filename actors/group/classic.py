@@ -56,7 +56,8 @@ class ClassicGroup(GroupCore):
         """Restore the group from its record. The sessions of its members start again."""
         replay(self, value)
         if value.members:
-            self.machine.apply(Event.LOADED_WITH_MEMBERS, value.current_state_timestamp_ms)
+            act = self.machine.apply(Event.LOADED_WITH_MEMBERS, value.current_state_timestamp_ms)
+            assert act is None, "loading is no rebalance"
         self.machine.since_ms = value.current_state_timestamp_ms
         self.subscriptions.store(self.protocol_type, self.protocol_name, self.members)
         for member in self.members:

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 from ..engine_ports import Clock, ReplyTo
 from ..errors import NO_ERROR, IllegalTransition
 from ..ports import GroupSettings, Random
+from . import requests
 from .deadlines import Deadlines
 from .effects import Deadline, Effects
 from .events import Cause, Kind, event_of
 from .machine import StateMachine, Tables
 from .members import GroupMember, Members
 from .phases import JoinPhase, SyncPhase
-from .requests import refuse
 from .states import Event, Request, State
 from .subscription import Subscriptions
 
@@ -54,13 +54,14 @@ class GroupCore:
 
         ``kind``: of an admitted JoinGroup. All other kinds have a class of their own.
         """
-        cell = self.machine.row.get(kind or type(request))
-        if cell is None:
-            return refuse(request)
-        error = cell.check(self, request)
+        try:
+            check, act, refuse = self.machine.row[kind or type(request)]
+        except KeyError:
+            return requests.refuse(request)
+        error = check(self, request)
         if error is not NO_ERROR:
-            return cell.refuse(request, reply, effects, error)
-        return cell.handle(self, request, reply, effects)
+            return refuse(request, reply, effects, error)
+        return act(self, request, reply, effects)
 
     def apply(self, event: Event, cause: Cause, effects: Effects) -> None:
         """Enter the next state of the table, and do what the table says. Raises IllegalTransition, which is a bug."""

@@ -12,19 +12,15 @@ from .core import GroupCore
 from .deadlines import Deadlines
 from .effects import Deadline, Effects
 from .machine import Dispatch, Handler, Refusal, Step, Tables
-from .states import CELLS, COLUMNS, KINDS, TRANSITIONS, Cell, Column, Event, Request, State, Transition
+from .states import CELLS, CHECKS, KINDS, TRANSITIONS, Cell, Event, Request, State, Transition
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        identity.check_nothing,
         identity.check_identity,
         identity.check_generation,
         identity.check_protocol,
         identity.check_producer,
-        replies.refuse_later,
-        replies.refuse_with_reply,
-        replies.refuse_with_code,
         joining.join,
         joining.join_new,
         joining.join_pending,
@@ -55,21 +51,30 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 }
 """The functions that the tables may name."""
 
+REFUSALS: Mapping[Request, Refusal] = {
+    Request.JOIN: replies.refuse_later,
+    Request.JOIN_KNOWN: replies.refuse_later,
+    Request.SYNC: replies.refuse_later,
+    Request.LEAVE: replies.refuse_with_reply,
+}
+"""The form of an error. Other kinds get the code: it is their reply, or the actor makes the reply."""
+
 CLASSES: Mapping[Request, type] = {kind: request_class for request_class, kind in KINDS.items()}
 
 
 def build_tables(
     cells: Mapping[State, Mapping[Request, Cell]] = CELLS,
-    columns: Mapping[Request, Column] = COLUMNS,
+    checks: Mapping[Request, str] = CHECKS,
     transitions: Mapping[State, Mapping[Event, Transition]] = TRANSITIONS,
     functions: Mapping[str, Callable[..., Any]] = FUNCTIONS,
 ) -> Tables:
     """Replace names by functions. Raises KeyError for a name that has no function."""
 
     def dispatch(state: State, kind: Request, cell: Cell) -> Dispatch:
-        check, refuse = columns[kind]
-        handle = _refusing(functions[refuse], cell) if isinstance(cell, ErrorCode) else functions[cell]
-        return Dispatch(functions[check if state.may_have_members else "check_nothing"], handle, functions[refuse])
+        refuse = REFUSALS.get(kind, replies.refuse_with_code)
+        handle = _refusing(refuse, cell) if isinstance(cell, ErrorCode) else functions[cell]
+        is_checked = kind in checks and state.may_have_members
+        return Dispatch(functions[checks[kind]] if is_checked else identity.check_nothing, handle, refuse)
 
     return Tables(
         {

@@ -1,6 +1,6 @@
 """The checks of a request's sender, in Kafka's order: unknown member, fenced instance, generation, protocol. Pure.
 
-``states.COLUMNS`` names the check of each kind of request.
+``states.CHECKS`` names the check of each kind of request.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from .states import Event
 
 
 def start_initial_delay(group: GroupCore, _cause: Cause, effects: Effects) -> None:
+    assert group.state.is_join_phase
     phase, delay_ms = group.join_phase, group.settings.group_initial_rebalance_delay_ms
     delay_ms = phase.begin_initial(delay_ms, group.members.max_rebalance_timeout_ms())
     group.set_deadline(phase.deadline, delay_ms, effects)
@@ -27,12 +28,14 @@ def start_initial_delay(group: GroupCore, _cause: Cause, effects: Effects) -> No
 
 def abandon_generation(group: GroupCore, cause: Cause, effects: Effects) -> None:
     """A rebalance begins before all members have got their assignment."""
+    assert group.state.is_join_phase
     drop_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS, effects)
     group.sync_phase.awaited = None
     start_join_phase(group, cause, effects)
 
 
 def start_join_phase(group: GroupCore, _cause: Cause, effects: Effects) -> None:
+    assert group.state.is_join_phase
     group.sync_phase.pending.clear()
     group.sync_phase.deadline.cancel(effects)
     if group.members.all_joined():
@@ -43,6 +46,7 @@ def start_join_phase(group: GroupCore, _cause: Cause, effects: Effects) -> None:
 
 def check_join_phase(group: GroupCore, cause: Cause, effects: Effects) -> None:
     """The members have changed: end the phase if all have joined. Nothing ends the initial delay early."""
+    assert group.state.is_join_phase
     phase = group.join_phase
     if not phase.is_initial:
         check_join_phase_early(group, cause, effects)
@@ -52,6 +56,7 @@ def check_join_phase(group: GroupCore, cause: Cause, effects: Effects) -> None:
 
 def check_join_phase_early(group: GroupCore, _cause: Cause, effects: Effects) -> None:
     """After an expiry Kafka only checks whether all have joined. This may end the initial delay."""
+    assert group.state.is_join_phase
     if group.members.all_joined():
         _end_join_phase(group, Reason.ALL_JOINED, effects)
 
@@ -63,6 +68,7 @@ def join_deadline_passed(group: GroupCore, effects: Effects) -> None:
 
 
 def extend_or_end_join_phase(group: GroupCore, cause: Cause, effects: Effects) -> None:
+    assert group.state.is_join_phase
     phase = group.join_phase
     delay_ms = phase.extend(group.settings.group_initial_rebalance_delay_ms)
     if delay_ms is None:
@@ -105,12 +111,14 @@ def _elect_leader(group: GroupCore) -> bool:
 
 
 def become_empty(group: GroupCore, _cause: Cause, effects: Effects) -> None:
+    assert group.state.is_empty
     group.protocol_name = None
     group.subscriptions.store(group.protocol_type, group.protocol_name, group.members)
     effects.append_record(record_of(group, ()))
 
 
 def begin_generation(group: GroupCore, _cause: Cause, effects: Effects) -> None:
+    assert group.state.is_sync_phase
     members, phase = group.members, group.sync_phase
     group.protocol_name = members.vote()
     effects.counters.rebalances += 1

@@ -1,8 +1,8 @@
 """The state machine of a classic group, as data. ``dispatch.py`` turns the tables into functions that run.
 
 - ``CELLS``: for each state and kind of request the error code for the client, or the name of the function that
-  handles it. ``COLUMNS`` has what is the same for all states: the check of the sender, in Kafka's order of checks, and
-  the form of an error. Empty and Dead have no members, so nothing is checked there before the cell applies.
+  handles it. ``CHECKS`` has the check of the sender, which comes first and is the same for all states. Empty and Dead
+  have no members, so nothing is checked there.
 - ``TRANSITIONS``: for each state and event the next state, and the name of the function that runs then. A pair that is
   not in the table is a bug.
 
@@ -83,7 +83,7 @@ LISTED_NAMES = tuple(state.value for state in State if state is not State.DEAD)
 class Request(IntEnum):
     """A kind of request."""
 
-    JOIN = auto()  # any JoinGroup; if the group admits it, it is one of the next four
+    JOIN = auto()  # any JoinGroup; if the group admits it, it is handled as one of the next four
     JOIN_NEW = auto()  # without a member id
     JOIN_REPLACING = auto()  # without a member id, with the instance id of a static member (KIP-345)
     JOIN_PENDING = auto()  # with a member id that was assigned, but has not joined yet (KIP-394)
@@ -136,29 +136,14 @@ Cell = ErrorCode | str
 """An error code, or the name of a function."""
 
 
-class Column(NamedTuple):
-    """What is the same in all states: the names of the check of a member's request, and of the form of an error."""
-
-    check: str
-    refuse: str
-
-
-COLUMNS: Mapping[Request, Column] = {
-    Request.JOIN: Column("check_nothing", "refuse_later"),
-    Request.JOIN_NEW: Column("check_nothing", "refuse_later"),
-    Request.JOIN_REPLACING: Column("check_nothing", "refuse_later"),
-    Request.JOIN_PENDING: Column("check_nothing", "refuse_later"),
-    Request.JOIN_KNOWN: Column("check_identity", "refuse_later"),
-    Request.SYNC: Column("check_protocol", "refuse_later"),
-    Request.HEARTBEAT: Column("check_generation", "refuse_with_code"),
-    Request.LEAVE: Column("check_nothing", "refuse_with_reply"),  # each member in the request is checked on its own
-    Request.COMMIT: Column("check_generation", "refuse_with_code"),
-    Request.TXN_COMMIT: Column("check_producer", "refuse_with_code"),
-    Request.FETCH: Column("check_nothing", "refuse_with_code"),
-    Request.DELETE_OFFSETS: Column("check_nothing", "refuse_with_code"),
-    Request.DELETE: Column("check_nothing", "refuse_with_code"),
-    Request.DESCRIBE: Column("check_nothing", "refuse_with_reply"),
+CHECKS: Mapping[Request, str] = {
+    Request.JOIN_KNOWN: "check_identity",
+    Request.SYNC: "check_protocol",
+    Request.HEARTBEAT: "check_generation",
+    Request.COMMIT: "check_generation",
+    Request.TXN_COMMIT: "check_producer",
 }
+"""The function that checks the sender. Other kinds have none; in LeaveGroup each member is checked on its own."""
 
 CELLS: Mapping[State, Mapping[Request, Cell]] = {
     State.EMPTY: {

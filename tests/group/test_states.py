@@ -15,7 +15,7 @@ from callboard.actors.group.events import Cause, Reason
 from callboard.actors.group.requests import REQUESTS
 from callboard.actors.group.states import (
     CELLS,
-    COLUMNS,
+    CHECKS,
     KINDS,
     LISTED_NAMES,
     TRANSITIONS,
@@ -35,7 +35,6 @@ def test_each_state_has_cell_for_each_request() -> None:
     for state, row in CELLS.items():
         assert set(row) == set(Request) - IMPOSSIBLE.get(state, set()), state
     assert set(CELLS) == set(TRANSITIONS) == set(State)
-    assert set(COLUMNS) == set(Request)
 
 
 def test_each_class_of_request_has_kind() -> None:
@@ -47,8 +46,7 @@ def test_tables_name_all_functions() -> None:
     """A function that no cell names is not used."""
     cells = {cell for row in CELLS.values() for cell in row.values() if isinstance(cell, str)}
     acts = {act for row in TRANSITIONS.values() for _, act in row.values() if act is not None}
-    columns = {name for column in COLUMNS.values() for name in column}
-    assert cells | acts | columns == set(FUNCTIONS)
+    assert cells | acts | set(CHECKS.values()) == set(FUNCTIONS)
 
 
 def test_each_event_occurs_in_table() -> None:
