@@ -21,7 +21,10 @@ import uvloop
 from kio.serial import _introspect as introspect
 from peers.wire import FRAME_SIZE, Hangup, Plain, decode, encode
 
+from callboard.runtime.disk.disk import Disk
 from callboard.runtime.kafka.api import APIS
+from callboard.runtime.kafka.authorizer import AllowAll, Authorizer
+from callboard.runtime.node.environment import Environment
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
 
@@ -93,10 +96,17 @@ class Client:
 class NodeHarness:
     """A running node. ``restart`` replaces it by another one on the same folder, with another port."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, Any],
+        options: Mapping[str, Any],
+        authorizer: Authorizer | None = None,
+    ) -> None:
         defaults = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 4}
         self._settings = Settings(**{**defaults, **settings})
         self._options = Options(data=folder, **{"topics": TOPICS, **options})
+        self._authorizer = authorizer or AllowAll()
         self._clients: list[Client] = []
         self.node: Node
         self.port = 0
@@ -105,7 +115,8 @@ class NodeHarness:
         listener = socket.create_server(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
         try:
-            self.node = await Node.open(self._settings, self._options, listening_socket=listener)
+            environment = Environment(disk=Disk(self._options.file_mode), authorizer=self._authorizer)
+            self.node = await Node.open(self._settings, self._options, environment, listening_socket=listener)
         except BaseException:
             listener.close()
             raise
@@ -126,10 +137,10 @@ class NodeHarness:
 
 @asynccontextmanager
 async def running_node(
-    folder: Path, options: Mapping[str, Any] | None = None, **settings: Any
+    folder: Path, options: Mapping[str, Any] | None = None, authorizer: Any = None, **settings: Any
 ) -> AsyncIterator[NodeHarness]:
     """A node with the topics t (3 partitions) and u (1), stopped at the end."""
-    harness = NodeHarness(folder, settings, options or {})
+    harness = NodeHarness(folder, settings, options or {}, authorizer)
     await harness.start()
     try:
         yield harness

@@ -14,9 +14,12 @@ import pytest
 from kio.serial import entity_reader, entity_writer
 
 from callboard.runtime.engine.clock import SystemClock, SystemRandom
-from callboard.runtime.kafka.api import APIS, Api, find_route
+from callboard.runtime.kafka.api import APIS, Api, Routes
+from callboard.runtime.kafka.authorizer import AllowAll, Authorizer
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.kafka.principal import ANONYMOUS
+from callboard.runtime.kafka.services import ClusterIdentity
 from callboard.runtime.settings.dynamic import DynamicSettings
 from callboard.runtime.settings.table import Settings
 from callboard.runtime.topics.admin import TopicAdmin
@@ -41,11 +44,9 @@ class Timer:
 class FakeServices:
     """The services that the topic APIs need. Tests fire the timers."""
 
-    node_id = 1
-    cluster_id = "callboard-test-cluster"
-    advertised_host = "stage.example"
-    advertised_port = 9092
+    cluster = ClusterIdentity(1, "callboard-test-cluster", "stage.example", 9092)
     is_loading = False
+    authorizer: Authorizer = AllowAll()
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.settings = Settings(num_partitions=2, offsets_topic_num_partitions=3, **settings)
@@ -67,6 +68,7 @@ class FakeConnection:
 
     client_id = "tester"
     client_host = "/127.0.0.1"
+    principal = ANONYMOUS
 
     def __init__(self, services: FakeServices) -> None:
         self.services = services
@@ -88,7 +90,7 @@ class ApiRequest:
         buffer = io.BytesIO()
         entity_writer(type(request))(buffer, request)
         api = next(api for api in APIS if api.name == name)
-        route = find_route(api.key, version)
+        route = Routes(node.authorizer).find(api.key, version)
         assert route is not None
         self.connection = FakeConnection(node)
         self._schema = schema(name, version)

@@ -240,7 +240,7 @@ class Coordinator(AsyncCoordinator):
         if self._node is None:
             raise RuntimeError(self._not_running_message())
         services = self._node.services
-        return Address(services.advertised_host, services.advertised_port)
+        return Address(services.cluster.advertised_host, services.cluster.advertised_port)
 
     async def loaded(self) -> None:
         """Wait until the log is loaded. Groups that are loaded are served meanwhile."""

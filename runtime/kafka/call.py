@@ -14,6 +14,7 @@ from ...actors.transactions.messages import TransactionRequest
 from ..engine.reply import Reply
 from .codec.codes import kafka_error
 from .codec.schemas import Schema
+from .principal import Principal
 from .services import Services
 
 log = logging.getLogger("callboard.kafka")
@@ -29,6 +30,9 @@ class ResponseChannel(Protocol):
 
     client_id: str
     client_host: str
+    """The address in Kafka's notation, "/127.0.0.1"."""
+
+    principal: Principal
     peer: str
     """Host and port, for the log."""
 
@@ -79,13 +83,9 @@ class Call:
         return self.schema.version
 
     @property
-    def client_id(self) -> str:
-        return self.connection.client_id
-
-    @property
-    def client_host(self) -> str:
-        """The address of the client in Kafka's notation, "/127.0.0.1"."""
-        return self.connection.client_host
+    def principal(self) -> Principal:
+        """In whose name the request is sent."""
+        return self.connection.principal
 
     def make(self, type_name: str, **values: Any) -> Any:
         return self.schema.make(type_name, **values)
@@ -155,12 +155,15 @@ class Call:
         log.exception("%s version %s cannot be answered", self.schema.name, self.schema.version)
         self.respond_with_error()
 
-    def respond_with_error(self) -> None:
-        """Answer UNKNOWN_SERVER_ERROR. Close the connection if the response has no error field in this version."""
+    def respond_with_error(self, code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR) -> None:
+        """Answer that the whole request has failed, in each entry if the response has entries.
+
+        Close the connection if the response has no error field in this version.
+        """
         from .error_response import encode_error_response  # rarely needed
 
         try:
-            body = encode_error_response(self.schema, self.request, kafka_error(ErrorCode.UNKNOWN_SERVER_ERROR))
+            body = encode_error_response(self.schema, self.request, kafka_error(code))
         except Exception:
             log.exception("no error response can be made for %s version %s", self.schema.name, self.schema.version)
             body = None

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from ..engine.reply import Reply
 from .addresses import host_and_port, is_loopback, java_address
-from .api import Route, loaded_routes
+from .api import Route, Routes
 from .call import Call
 from .connection_phase import Event, Phase, next_phase
 from .framing import HEADER_BYTES, BadRequest, FrameSplitter
 from .holds import Hold, Holds
 from .interceptor import Interceptor
 from .pending_requests import MAX_CALLS_OPEN, PendingRequests, QueuedRequest
+from .principal import ANONYMOUS
 from .request_decoding import decode_client_id, decode_request, open_route
 from .services import Services
 
@@ -32,6 +33,9 @@ class Server(Services, Protocol):
     """The server of a connection."""
 
     interceptor: Interceptor | None
+
+    @property
+    def routes(self) -> Routes: ...
 
 
 class Pool(Protocol):
@@ -61,11 +65,13 @@ class Connection(asyncio.Protocol):
         self.phase = Phase.HANDSHAKE
         self.client_id = ""
         self.client_host = ""
+        self.principal = ANONYMOUS
         self.peer = "an unknown peer"  # for the log
         self.transport: asyncio.Transport
         self.splitter = FrameSplitter()
         self.requests = PendingRequests()
         self._pool = pool
+        self._routes = pool.server.routes.loaded
         self._raw_client_id = b""
         self._holds = Holds()
         self._is_send_scheduled = False  # the pool sends the responses at the end of this iteration
@@ -126,7 +132,7 @@ class Connection(asyncio.Protocol):
         requests = self.requests
         try:
             for buffer, route_key, correlation_id, start, body_start, end in self.splitter.feed(data, max_bytes):
-                route = loaded_routes.get(route_key) or open_route(route_key)
+                route = self._routes.get(route_key) or open_route(self.services.routes, route_key)
                 if requests.queue or requests.has_exclusive_call or (requests.calls and not route.overlaps):
                     self._queue(QueuedRequest(route, correlation_id, buffer[start:end], body_start - start))
                 elif route.comes_in_bursts:

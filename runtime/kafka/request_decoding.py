@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from .api import Route, find_route
+from .api import Route, Routes
 from .codec.tags import is_refused_by_kio_only, skip_tagged_fields, without_unknown_tags
 from .codec.validation import describe_decode_error
 from .framing import BadRequest
@@ -13,10 +13,10 @@ from .framing import BadRequest
 _ROUTE_KEY = struct.Struct(">hh")  # API key, version
 
 
-def open_route(route_key: int) -> Route:
+def open_route(routes: Routes, route_key: int) -> Route:
     """Load the route of an API key (upper 16 bits) and version. Raises BadRequest if it is not served."""
     key, version = _ROUTE_KEY.unpack(route_key.to_bytes(4, "big", signed=True))
-    route = find_route(key, version)
+    route = routes.find(key, version)
     if route is None:
         raise BadRequest(f"API key {key} version {version} is not served")
     return route

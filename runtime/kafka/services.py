@@ -17,6 +17,8 @@ from ..settings.dynamic import SettingValues, Synonym
 from ..settings.table import Options, Setting, Settings
 from ..topics.admin import TopicAdmin
 from ..topics.topic import Topic
+from .authorizer import Authorizer
+from .principal import IN_PROCESS, Principal
 from .response_queue import ResponseQueue
 
 
@@ -29,23 +31,16 @@ class Origin(NamedTuple):
     client_id: str
     client_host: str
     id: int
+    principal: Principal = IN_PROCESS
 
 
-class ClusterIdentity(Protocol):
-    """What clients learn about the cluster of this one broker."""
+class ClusterIdentity(NamedTuple):
+    """What clients learn about the cluster of this one broker: also the address that they connect to."""
 
-    @property
-    def node_id(self) -> int: ...
-
-    @property
-    def cluster_id(self) -> str: ...
-
-    @property
-    def advertised_host(self) -> str:
-        """The host that Metadata and FindCoordinator return, with ``advertised_port``."""
-
-    @property
-    def advertised_port(self) -> int: ...
+    node_id: int
+    cluster_id: str
+    advertised_host: str
+    advertised_port: int
 
 
 class MessageRouter(Protocol):
@@ -99,8 +94,15 @@ class SettingsReader(Protocol):
         """Return all values of a setting, the one in effect first."""
 
 
-class Services(ClusterIdentity, Protocol):
+class Services(Protocol):
     """The services of one broker for its API handlers."""
+
+    @property
+    def cluster(self) -> ClusterIdentity: ...
+
+    @property
+    def authorizer(self) -> Authorizer:
+        """Only ``authorize.py`` asks it."""
 
     @property
     def clock(self) -> Clock: ...

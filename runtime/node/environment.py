@@ -21,6 +21,7 @@ from ..disk.disk import Disk
 from ..disk.threads import InlineThreads, OwnThreads, Threads
 from ..engine.clock import SystemClock, SystemRandom
 from ..engine.dispatcher import Dispatcher, LoopDispatcher
+from ..kafka.authorizer import AllowAll, Authorizer
 
 if TYPE_CHECKING:
     from ..loading.loader import PieceHandler
@@ -39,7 +40,7 @@ class Environment:
     threads and processes, for blocking work, to load large logs and to compact; else all work is done on the loop, and
     nothing is compacted. ``load``: loads the log in the background, instead of subprocesses. A checkpoint is made when
     the journal has ``checkpoint_bytes``, or after ``checkpoint_interval_ms``. ``group_observer`` is notified
-    of the events of all groups.
+    of the events of all groups. ``authorizer`` decides what clients may do.
     """
 
     disk: Disk = field(default_factory=Disk)
@@ -53,6 +54,7 @@ class Environment:
     checkpoint_bytes: int = 64 * 1024 * 1024
     checkpoint_interval_ms: int = 60_000
     group_observer: GroupObserver | None = None
+    authorizer: Authorizer = field(default_factory=AllowAll)
 
     @property
     def may_use_subprocesses(self) -> bool:

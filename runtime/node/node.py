@@ -21,8 +21,10 @@ from ...actors.coordinator.directory import Directory
 from ..common.logs import get_logger
 from ..disk.disk import Disk
 from ..engine.system import System
+from ..kafka.api import Routes
 from ..kafka.connection_pool import ConnectionPool
 from ..kafka.response_queue import ResponseQueue
+from ..kafka.services import ClusterIdentity
 from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import DynamicSettings
 from ..settings.table import LISTEN_BACKLOG
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 log = get_logger("callboard.runtime")
 
 TOPICS_SYNC_INTERVAL_S = 1.0  # end offsets of topics survive a crash of the process at once, a power cut after this
+NODE_ID = 1
 STOP_TIMEOUT_S = 5.0  # for answers and the last sync; then the connections are closed
 
 
@@ -279,13 +282,10 @@ def _make_services(
     host, port = _advertised_address(options, listening_socket)
     loop = asyncio.get_running_loop()
     return NodeServices(
-        cluster_id=data.folder.cluster_id,
-        advertised_host=host,
-        advertised_port=port,
+        cluster=ClusterIdentity(NODE_ID, data.folder.cluster_id, host, port),
         clock=environment.clock,
         settings=data.configs.settings,
         options=options,
-        configs=data.configs,
         settings_admin=SettingsAdmin(data.configs, actors.groups.notify_of_settings),
         groups=actors.groups,
         transactions=actors.transactions,
@@ -295,6 +295,7 @@ def _make_services(
         load_sink=loading.sink,
         response_queue=ResponseQueue(loop.call_soon),
         loop=loop,
+        routes=Routes(environment.authorizer),
         interceptor=interceptor,
     )
 

@@ -11,8 +11,11 @@ from ...actors.base import ActorRef
 from ...actors.coordinator.directory import Directory
 from ...actors.engine_ports import Clock
 from ...actors.transactions.table import TransactionTable
+from ..kafka.api import Routes
+from ..kafka.authorizer import Authorizer
 from ..kafka.interceptor import Interceptor
 from ..kafka.response_queue import ResponseQueue
+from ..kafka.services import ClusterIdentity
 from ..loading.sink import LoadSink
 from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import DynamicSettings
@@ -23,20 +26,15 @@ from ..topics.producer_ids import ProducerIds
 if TYPE_CHECKING:
     from ..settings.table import Options, Settings
 
-NODE_ID = 1
-
 
 @dataclass(slots=True)
 class NodeServices:
     """See ``Services``. Only ``interceptor`` changes, in tests."""
 
-    cluster_id: str
-    advertised_host: str
-    advertised_port: int
+    cluster: ClusterIdentity
     clock: Clock
     settings: Settings
     options: Options
-    configs: DynamicSettings
     settings_admin: SettingsAdmin
     groups: Directory
     transactions: ActorRef
@@ -46,11 +44,16 @@ class NodeServices:
     load_sink: LoadSink
     response_queue: ResponseQueue
     loop: asyncio.AbstractEventLoop
+    routes: Routes
     interceptor: Interceptor | None
 
     @property
-    def node_id(self) -> int:
-        return NODE_ID
+    def authorizer(self) -> Authorizer:
+        return self.routes.authorizer
+
+    @property
+    def configs(self) -> DynamicSettings:
+        return self.settings_admin.configs
 
     @property
     def producer_ids(self) -> ProducerIds:

@@ -17,12 +17,12 @@ class SettingsAdmin:
     """
 
     def __init__(self, configs: DynamicSettings, on_changed: Callable[[], None]) -> None:
-        self._configs = configs
+        self.configs = configs
         self._on_changed = on_changed
 
     def check(self, make: Change) -> None:
         """Raise InvalidSetting, or what ``make`` raises, if ``change`` would refuse this change now."""
-        self._configs.check(*make(self._configs.broker, self._configs.all_brokers))
+        self.configs.check(*make(self.configs.broker, self.configs.all_brokers))
 
     def change(self, make: Change, done: Callable[[Exception | None], None], *, changed_by: str = OURSELVES) -> None:
         """Replace the changed settings durably by the result of ``make``, then call ``done``.
@@ -30,7 +30,7 @@ class SettingsAdmin:
         ``done`` gets None or an error: that of ``make``, InvalidSetting, or OSError if the file cannot be written.
         After an error nothing has changed. ``changed_by``: the author, for the log.
         """
-        self._configs.change(make, partial(self._finish, done), changed_by=changed_by)
+        self.configs.change(make, partial(self._finish, done), changed_by=changed_by)
 
     def _finish(self, done: Callable[[Exception | None], None], failure: Exception | None) -> None:
         if failure is None:

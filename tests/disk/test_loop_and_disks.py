@@ -155,7 +155,7 @@ async def test_no_sync_or_rename_runs_on_the_loop_while_it_serves(
         while not ((tmp_path / "topics.ends").exists() and (tmp_path / "topics.json").exists()):
             await asyncio.sleep(0.01)
 
-        await ask_at_random(node.services.advertised_port, clients[2], Random(7))
+        await ask_at_random(node.services.cluster.advertised_port, clients[2], Random(7))
         disk_calls.loop_thread = 0
     assert disk_calls.on_loop == []
     for expected in ("topics.json", "topics.ends", "settings.json"):

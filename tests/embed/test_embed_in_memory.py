@@ -89,7 +89,7 @@ def test_acknowledged_commits_survive_repeated_crashes(end: str) -> None:
             node = await start_node(environment)
             topic = node.topics.get("jobs")
             assert topic is not None
-            ids = node.services.cluster_id, topic.topic_id
+            ids = node.services.cluster.cluster_id, topic.topic_id
             assert before in (None, ids)
             before = ids
             if incarnation:
@@ -169,7 +169,7 @@ def test_same_random_seed_gives_the_same_ids() -> None:
         join = JoinGroup("g", "", None, "c", "/h", 10_000, 10_000, "consumer", (Protocol("range", b""),), False, False)
         joined = await node.local.ask(join, HERE)
         await node.stop()
-        return [node.services.cluster_id, topic.topic_id, joined.member_id]
+        return [node.services.cluster.cluster_id, topic.topic_id, joined.member_id]
 
     first, again, other = (asyncio.run(ids_of_node(seed)) for seed in (1, 1, 2))
     assert first == again

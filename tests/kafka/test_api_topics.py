@@ -21,7 +21,8 @@ from topic_api_helpers import (
 from topics_helpers import producer_batch
 
 from callboard.actors.errors import ErrorCode
-from callboard.runtime.kafka.api import find_route
+from callboard.runtime.kafka.api import Routes
+from callboard.runtime.kafka.authorizer import AllowAll
 
 __all__ = ["node"]  # the fixture
 
@@ -109,11 +110,11 @@ def test_init_producer_id_in_every_version(node: FakeServices, name: str, versio
 @versions("describe_cluster")
 def test_describe_cluster_in_every_version(node: FakeServices, name: str, version: int) -> None:
     answer = describe_cluster(node, version=version)
-    assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, node.cluster_id, 1)
+    assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, node.cluster.cluster_id, 1)
     assert [(broker.broker_id, broker.host, broker.port) for broker in answer.brokers] == [(1, "stage.example", 9092)]
 
 
 def test_unserved_versions_have_no_route() -> None:
     """Kafka advertises Produce from 0 on and closes the connection on v0-v2."""
     for key, version in [(0, 2), (0, 14), (1, 3), (2, 0), (19, 1), (20, 0)]:
-        assert find_route(key, version) is None
+        assert Routes(AllowAll()).find(key, version) is None

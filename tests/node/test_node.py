@@ -68,14 +68,14 @@ async def test_restart_restores_groups_members_offsets_and_topics(tmp_path: Path
         await client.ask("offset_commit", 9, **commit_values("deleted"))
         await client.ask("delete_groups", groups_names=["deleted"])
         before, ids = await describe_all_groups(client), [topic_id(harness, name) for name in "tu"]
-        cluster_id = harness.node.services.cluster_id
+        cluster_id = harness.node.services.cluster.cluster_id
         assert set(before) == {"members", "simple"}
         for _ in range(2):  # the second restart restores the same
             await harness.restart()
             client = await harness.connect()
             assert await describe_all_groups(client) == before
             assert [topic_id(harness, name) for name in "tu"] == ids
-            assert harness.node.services.cluster_id == cluster_id
+            assert harness.node.services.cluster.cluster_id == cluster_id
             assert await fetch_end_offset(client, "t", 0) == 1000  # a topic ends at or above every committed offset
             heartbeat = {**heartbeat_values("members", member), "group_instance_id": "i"}
             assert (await client.ask("heartbeat", **heartbeat))["error_code"] == "NONE"
@@ -244,7 +244,7 @@ async def test_stop_closes_log_if_loading_cannot_be_finished(tmp_path: Path, mon
 
 
 def advertised_address(node: Node) -> tuple[str, int]:
-    return node.services.advertised_host, node.services.advertised_port
+    return node.services.cluster.advertised_host, node.services.cluster.advertised_port
 
 
 @async_test

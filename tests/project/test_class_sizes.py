@@ -34,7 +34,6 @@ KNOWN: dict[str, Size] = {
     "runtime/member/membership.py:Membership": Size(33, 23, 4),
     "runtime/node/metrics.py:NodeSample": Size(0, 16, 0),
     "runtime/testing/plugin/clock.py:MovableDispatcher": Size(27, 15, 1),
-    "runtime/testing/plugin/fault_interceptor.py:InterceptedCall": Size(26, 11, 0),
     "runtime/testing/plugin/harness_coordinator.py:HarnessCoordinator": Size(42, 12, 0),
     "runtime/testing/plugin/harness_coordinator.py:HarnessThread": Size(30, 9, 0),
     "runtime/testing/simulation/scenario.py:Sim": Size(42, 14, 0),

@@ -1,24 +1,34 @@
 """The table of served APIs: key, versions and the module that handles each. ApiVersions answers with it.
 
 The versions are those of Kafka 4.3, except the last one of ListTransactions, which filters names by RE2 patterns. A
-module has one function ``handle(call)``. Modules and schemas are loaded with the first request of their API.
+module has a function ``handle(call)``, which also authorizes the request (see ``authorize``). A module of very frequent
+requests may have a second one, ``handle_unchecked(call)``, which is called if the authorizer allows everything. Modules
+and schemas are loaded with the first request of their API.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
+from .. import checks
+from ..authorizer import Authorizer
 from ..call import Call
+from ..checks import Check
 from ..codec.schemas import Schema, schema
 
 
 class Api(NamedTuple):
+    """``whole`` and ``items``: the checks of the whole request and of each of its items."""
+
     key: int
     name: str  # kio's name for its schemas, and the module's here
     min_version: int
     max_version: int
+    whole: tuple[Check, ...] = ()
+    items: tuple[Check, ...] = ()
     advertised_min_version: int | None = None  # what ApiVersions says, if it differs
     overlaps: bool = False  # a connection may have several unanswered ones
     comes_in_bursts: bool = False  # all members of a group send it at about the same time
@@ -26,37 +36,88 @@ class Api(NamedTuple):
 
 APIS: tuple[Api, ...] = (
     # librdkafka needs Produce from version 0 on to detect a modern broker; Kafka advertises the same (KIP-896).
-    Api(0, "produce", 3, 13, advertised_min_version=0),
-    Api(1, "fetch", 4, 18),
-    Api(2, "list_offsets", 1, 11),
-    Api(3, "metadata", 0, 13),
-    Api(8, "offset_commit", 2, 10, overlaps=True),
-    Api(9, "offset_fetch", 1, 10),
-    Api(10, "find_coordinator", 0, 6),
-    Api(11, "join_group", 0, 9, comes_in_bursts=True),
-    Api(12, "heartbeat", 0, 4, overlaps=True),
-    Api(13, "leave_group", 0, 5),
-    Api(14, "sync_group", 0, 5, comes_in_bursts=True),
-    Api(15, "describe_groups", 0, 6),
-    Api(16, "list_groups", 0, 5),
+    Api(
+        0,
+        "produce",
+        3,
+        13,
+        whole=(checks.WRITE_TRANSACTIONAL_ID,),
+        items=(checks.WRITE_TOPIC,),
+        advertised_min_version=0,
+    ),
+    Api(1, "fetch", 4, 18, items=(checks.READ_TOPIC,)),
+    Api(2, "list_offsets", 1, 11, items=(checks.DESCRIBE_TOPIC,)),
+    Api(
+        3,
+        "metadata",
+        0,
+        13,
+        items=(checks.DESCRIBE_TOPIC, checks.LISTED_TOPIC, checks.CREATE_TOPIC, checks.DESCRIBE_CLUSTER),
+    ),
+    Api(8, "offset_commit", 2, 10, whole=(checks.READ_GROUP,), items=(checks.READ_TOPIC,), overlaps=True),
+    Api(9, "offset_fetch", 1, 10, items=(checks.DESCRIBE_GROUP, checks.DESCRIBE_TOPIC, checks.FILTERED_TOPIC)),
+    Api(10, "find_coordinator", 0, 6, items=(checks.DESCRIBE_GROUP, checks.DESCRIBE_TRANSACTIONAL_ID)),
+    Api(11, "join_group", 0, 9, whole=(checks.READ_GROUP,), comes_in_bursts=True),
+    Api(12, "heartbeat", 0, 4, whole=(checks.READ_GROUP,), overlaps=True),
+    Api(13, "leave_group", 0, 5, whole=(checks.READ_GROUP,)),
+    Api(14, "sync_group", 0, 5, whole=(checks.READ_GROUP,), comes_in_bursts=True),
+    Api(15, "describe_groups", 0, 6, items=(checks.DESCRIBE_GROUP,)),
+    Api(16, "list_groups", 0, 5, items=(checks.LISTED_GROUP,)),
     Api(18, "api_versions", 0, 4),
-    Api(19, "create_topics", 2, 7),
-    Api(20, "delete_topics", 1, 6),
-    Api(21, "delete_records", 0, 2),
-    Api(22, "init_producer_id", 0, 5),
-    Api(24, "add_partitions_to_txn", 0, 5),
-    Api(25, "add_offsets_to_txn", 0, 4),
-    Api(26, "end_txn", 0, 5),
-    Api(28, "txn_offset_commit", 0, 5),
-    Api(32, "describe_configs", 1, 4),
-    Api(33, "alter_configs", 0, 2),
-    Api(37, "create_partitions", 0, 3),
-    Api(42, "delete_groups", 0, 2),
-    Api(44, "incremental_alter_configs", 0, 1),
-    Api(47, "offset_delete", 0, 0),
-    Api(60, "describe_cluster", 0, 2),
-    Api(65, "describe_transactions", 0, 0),
-    Api(66, "list_transactions", 0, 1),
+    Api(19, "create_topics", 2, 7, items=(checks.CREATE_TOPIC, checks.DESCRIBE_NEW_TOPIC_CONFIGS)),
+    Api(20, "delete_topics", 1, 6, items=(checks.DESCRIBE_TO_DELETE, checks.DELETE_TOPIC)),
+    Api(21, "delete_records", 0, 2, items=(checks.DELETE_RECORDS,)),
+    Api(22, "init_producer_id", 0, 5, whole=(checks.WRITE_TRANSACTIONAL_ID, checks.WRITE_IDEMPOTENTLY)),
+    Api(
+        24,
+        "add_partitions_to_txn",
+        0,
+        5,
+        whole=(checks.WRITE_TRANSACTIONAL_ID, checks.ACT_AS_BROKER),
+        items=(checks.WRITE_TOPIC,),
+    ),
+    Api(25, "add_offsets_to_txn", 0, 4, whole=(checks.WRITE_TRANSACTIONAL_ID, checks.READ_GROUP)),
+    Api(26, "end_txn", 0, 5, whole=(checks.WRITE_TRANSACTIONAL_ID,)),
+    Api(
+        28,
+        "txn_offset_commit",
+        0,
+        5,
+        whole=(checks.WRITE_TRANSACTIONAL_ID, checks.READ_GROUP),
+        items=(checks.READ_TOPIC,),
+    ),
+    Api(
+        32,
+        "describe_configs",
+        1,
+        4,
+        items=(checks.DESCRIBE_BROKER_CONFIGS, checks.DESCRIBE_TOPIC_CONFIGS, checks.DESCRIBE_GROUP_CONFIGS),
+    ),
+    Api(
+        33,
+        "alter_configs",
+        0,
+        2,
+        items=(checks.ALTER_BROKER_CONFIGS, checks.ALTER_TOPIC_CONFIGS, checks.ALTER_GROUP_CONFIGS),
+    ),
+    Api(37, "create_partitions", 0, 3, items=(checks.ALTER_TOPIC,)),
+    Api(42, "delete_groups", 0, 2, items=(checks.DELETE_GROUP,)),
+    Api(
+        44,
+        "incremental_alter_configs",
+        0,
+        1,
+        items=(
+            checks.ALTER_BROKER_CONFIGS,
+            checks.ALTER_TOPIC_CONFIGS,
+            checks.ALTER_GROUP_CONFIGS,
+            checks.ACT_AS_BROKER,
+        ),
+    ),
+    Api(47, "offset_delete", 0, 0, whole=(checks.DELETE_GROUP,), items=(checks.READ_TOPIC,)),
+    Api(60, "describe_cluster", 0, 2, items=(checks.DESCRIBE_CLUSTER,)),
+    Api(65, "describe_transactions", 0, 0, items=(checks.DESCRIBE_TRANSACTIONAL_ID, checks.FILTERED_TOPIC)),
+    Api(66, "list_transactions", 0, 1, items=(checks.LISTED_TRANSACTIONAL_ID,)),
 )
 
 API_VERSIONS_KEY = 18
@@ -71,29 +132,44 @@ class Route(NamedTuple):
     comes_in_bursts: bool = False
 
 
-_BY_KEY = {api.key: api for api in APIS}
-loaded_routes: dict[int, Route] = {}
-"""The routes of API versions that have been requested, by key << 16 | version."""
+class Routes:
+    """The routes of one server, for its authorizer.
 
+    ``loaded``: the routes of API versions that have been requested, by key << 16 | version.
+    """
 
-def find_route(key: int, version: int) -> Route | None:
-    """Return the route of an API version; None if it is not served."""
-    return loaded_routes.get(key << 16 | version) or _open_route(key, version)
+    def __init__(self, authorizer: Authorizer, apis: Sequence[Api] | None = None) -> None:
+        """``apis``: the served APIs; None: those of ``APIS``."""
+        self.loaded: dict[int, Route] = {}
+        self.authorizer = authorizer
+        self._apis = {api.key: api for api in (APIS if apis is None else apis)}
 
+    def find(self, key: int, version: int) -> Route | None:
+        """Return the route of an API version; None if it is not served."""
+        return self.loaded.get(key << 16 | version) or self._open(key, version)
 
-def _open_route(key: int, version: int) -> Route | None:
-    api = _BY_KEY.get(key)
-    if api is None:
-        return None
-    if not api.min_version <= version <= api.max_version:
-        return _unsupported_api_versions() if key == API_VERSIONS_KEY else None
-    module = import_module(f".{api.name}", __name__)
-    route = Route(schema(api.name, version), module.handle, api.overlaps, api.comes_in_bursts)
-    loaded_routes[key << 16 | version] = route
-    return route
+    def _open(self, key: int, version: int) -> Route | None:
+        api = self._apis.get(key)
+        if api is None:
+            return None
+        if not api.min_version <= version <= api.max_version:
+            return _unsupported_api_versions() if key == API_VERSIONS_KEY else None
+        module = import_module(f".{api.name}", __name__)
+        handle = module.handle
+        if self.authorizer.allows_everything:
+            handle = getattr(module, "handle_unchecked", handle)
+        route = Route(schema(api.name, version), handle, api.overlaps, api.comes_in_bursts)
+        self.loaded[key << 16 | version] = route
+        return route
 
 
 def _unsupported_api_versions() -> Route:
     """For newer versions of ApiVersions: the response has version 0, which every client can read."""
     module = import_module(".api_versions", __name__)
     return Route(schema("api_versions", 0), module.handle_unsupported, False)
+
+
+@cache
+def find_row(name: str) -> Api:
+    """Return the row of an API by kio's name for it ("join_group")."""
+    return next(api for api in APIS if api.name == name)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ....actors.errors import ErrorCode
 from ....actors.transactions.messages import AddOffsets
+from ..authorize import authorize
 from ..call import Call
+from ..checks import READ_GROUP, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, producer_error
 
 FENCED_FROM = 2
@@ -12,6 +14,11 @@ FENCED_FROM = 2
 
 def handle(call: Call) -> None:
     request = call.request
+    denial = authorize(call, WRITE_TRANSACTIONAL_ID, (request.transactional_id,)).error
+    denial = denial or authorize(call, READ_GROUP, (request.group_id,)).error
+    if denial:
+        call.respond_with_bytes(encode(call, denial))
+        return
     message = AddOffsets(
         request.transactional_id, int(request.producer_id), request.producer_epoch, str(request.group_id)
     )

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 from ....actors.errors import ErrorCode
 from ....actors.transactions.messages import AddPartitions, VerifyPartitions
 from ....actors.transactions.rules import NEW_PROTOCOL
+from ..authorize import ALL_ALLOWED, Verdicts, authorize
 from ..call import Call
+from ..checks import ACT_AS_BROKER, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, producer_error
 from ..scatter_gather import ScatterGather
 
@@ -28,7 +30,29 @@ class TransactionEntry(NamedTuple):
 
 
 def handle(call: Call) -> None:
-    requests = [check_transaction(call, *entry) for entry in transaction_entries(call)]
+    if call.version >= TRANSACTIONS_FROM:
+        handle_broker_request(call)
+        return
+    request = call.request
+    denial = authorize(call, WRITE_TRANSACTIONAL_ID, (request.v3_and_below_transactional_id,)).error
+    if denial:
+        call.respond_with_error(denial)
+    else:
+        add(call, authorize(call, WRITE_TOPIC, (topic.name for topic in request.v3_and_below_topics)))
+
+
+def handle_broker_request(call: Call) -> None:
+    """As in Kafka, the broker has authorized its client, and a denial has no entries."""
+    denial = authorize(call, ACT_AS_BROKER).error
+    if denial:
+        fields = {"throttle_time": NO_THROTTLE, "error_code": denial, "results_by_transaction": ()}
+        call.respond(call.make("AddPartitionsToTxnResponse", **fields))
+    else:
+        add(call, ALL_ALLOWED)
+
+
+def add(call: Call, verdicts: Verdicts) -> None:
+    requests = [check_transaction(call, verdicts, *entry) for entry in transaction_entries(call)]
     messages = [request.message for request in requests if request.errors is None]
     post = call.services.transactions.post
     ScatterGather(call, messages, lambda replies: encode(call, requests, replies), post).send_next_batch()
@@ -46,11 +70,11 @@ def transaction_entries(call: Call) -> Iterable[tuple[str, int, int, bool, Any]]
 
 
 def check_transaction(
-    call: Call, name: str, producer_id: int, epoch: int, verify_only: bool, topics: Any
+    call: Call, verdicts: Verdicts, name: str, producer_id: int, epoch: int, verify_only: bool, topics: Any
 ) -> TransactionEntry:
     partitions = tuple((str(topic.name), int(index)) for topic in topics for index in topic.partitions)
     names = tuple(str(topic.name) for topic in topics)
-    errors = tuple(partition_error(call, *partition) for partition in partitions)
+    errors = tuple(verdicts.error_of(partition[0]) or partition_error(call, *partition) for partition in partitions)
     producer = int(producer_id), int(epoch)
     if verify_only:
         message: AddPartitions | VerifyPartitions = VerifyPartitions(name, *producer, partitions)

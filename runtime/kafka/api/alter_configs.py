@@ -8,11 +8,11 @@ from typing import Any
 from ...settings.admin import parse_change
 from ...settings.dynamic import SettingValues
 from ..call import Call
-from .incremental_alter_configs import alter
+from .incremental_alter_configs import ALTER_CHECKS, alter
 
 
 def handle(call: Call) -> None:
-    alter(call, replace_values, "AlterConfigsResponse")
+    alter(call, replace_values, ALTER_CHECKS, "AlterConfigsResponse")
 
 
 def replace_values(_table: SettingValues, configs: Sequence[Any]) -> dict[str, float | bool]:

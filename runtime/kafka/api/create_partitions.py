@@ -8,7 +8,9 @@ from functools import partial
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
+from ..authorize import Verdicts, authorize
 from ..call import Call
+from ..checks import ALTER_TOPIC
 from ..codec.codes import NO_THROTTLE, kafka_error
 
 
@@ -16,6 +18,7 @@ def handle(call: Call) -> None:
     """Grow each topic separately. A name that occurs twice in the request is refused, with one result."""
     occurrences = Counter(topic.name for topic in call.request.topics)
     requests = {topic.name: topic for topic in call.request.topics}
+    verdicts = authorize(call, ALTER_TOPIC, requests)
     outcomes: dict[str, CoordinatorError | None] = {}
 
     def done(name: str, refusal: CoordinatorError | None) -> None:
@@ -27,7 +30,8 @@ def handle(call: Call) -> None:
         call.respond_with_bytes(encode(call, []))
     for name, topic in requests.items():
         try:
-            grow(call, topic, occurrences[name], partial(done, name))
+            check_request(name, occurrences[name], verdicts)
+            grow(call, topic, partial(done, name))
         except CoordinatorError as refusal:
             done(name, refusal)
 
@@ -46,10 +50,16 @@ def result(call: Call, name: str, refusal: CoordinatorError | None) -> Any:
     )
 
 
-def grow(call: Call, request: Any, occurrences: int, done: Callable[[CoordinatorError | None], None]) -> None:
-    """Call ``done`` with the outcome. Raises CoordinatorError if the request is invalid."""
+def check_request(name: str, occurrences: int, verdicts: Verdicts) -> None:
+    """Raise CoordinatorError if a topic occurs more than once, or is denied."""
     if occurrences > 1:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    if not verdicts.allows(name):
+        raise CoordinatorError(verdicts.code, "")
+
+
+def grow(call: Call, request: Any, done: Callable[[CoordinatorError | None], None]) -> None:
+    """Call ``done`` with the outcome. Raises CoordinatorError if the request is invalid."""
     topic = call.services.topics.get(request.name)
     if topic is None:
         raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
@@ -62,7 +72,7 @@ def grow(call: Call, request: Any, occurrences: int, done: Callable[[Coordinator
             f"The topic {request.name} currently has {count} partition(s); {request.count} would not be an increase.",
         )
     if request.assignments is not None:
-        check_assignments(request.assignments, request.count - count, call.services.node_id)
+        check_assignments(request.assignments, request.count - count, call.services.cluster.node_id)
     call.services.topic_admin.check_growable(topic, request.count)
     if call.request.validate_only:
         done(None)

@@ -16,7 +16,9 @@ from ...settings.table import PARTITIONS_MAX
 from ...topics.settings import NAMES as TOPIC_NAMES
 from ...topics.settings import TOPIC_SETTINGS
 from ...topics.topic import Topic
+from ..authorize import Verdicts, authorize
 from ..call import Call
+from ..checks import CREATE_TOPIC, DESCRIBE_NEW_TOPIC_CONFIGS
 from ..codec.codes import NO_THROTTLE, kafka_error
 from .describe_configs import topic_config
 
@@ -46,13 +48,18 @@ def finish(call: Call, outcomes: dict[str, CreateOutcome], created: Sequence[Top
 
 def encode(call: Call, outcomes: Mapping[str, CreateOutcome]) -> bytes:
     settings = described_settings(call) if call.version >= SETTINGS_FROM else ()
-    topics = tuple(answer(call, name, outcome, settings) for name, outcome in outcomes.items())
+    verdicts = authorize(call, DESCRIBE_NEW_TOPIC_CONFIGS, outcomes)
+    topics = tuple(
+        answer(call, name, outcome, settings if verdicts.allows(name) else (), verdicts.error_of(name))
+        for name, outcome in outcomes.items()
+    )
     return call.schema.write(call.make("CreateTopicsResponse", throttle_time=NO_THROTTLE, topics=topics))
 
 
 def check_all(call: Call, requests: dict[str, Any]) -> dict[str, CreateOutcome]:
     """Return for each name the number of partitions to create, or the refusal."""
     occurrences = Counter(topic.name for topic in call.request.topics)
+    verdicts = authorize(call, CREATE_TOPIC, requests)
     default = call.services.settings.num_partitions
     total = sum(max(partitions_of(topic, default), 0) for topic in requests.values())
     outcomes: dict[str, CreateOutcome] = {}
@@ -60,7 +67,8 @@ def check_all(call: Call, requests: dict[str, Any]) -> dict[str, CreateOutcome]:
     for name, topic in requests.items():
         try:
             check_total(total)
-            outcomes[name] = check(call, topic, occurrences[name], partitions_of(topic, default), already_requested)
+            check_request(name, occurrences[name], verdicts)
+            outcomes[name] = check(call, topic, partitions_of(topic, default), already_requested)
             already_requested += partitions_of(topic, default)
         except CoordinatorError as refusal:
             outcomes[name] = refusal
@@ -80,17 +88,23 @@ def check_total(partitions: int) -> None:
         )
 
 
-def check(call: Call, topic: Any, occurrences: int, partitions: int, already_requested: int) -> int:
+def check_request(name: str, occurrences: int, verdicts: Verdicts) -> None:
+    """Raise CoordinatorError if a topic occurs more than once, or is denied."""
+    if occurrences > 1:
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"topic {name!r} occurs twice in the request")
+    if not verdicts.allows(name):
+        raise CoordinatorError(verdicts.code, "Authorization failed.")
+
+
+def check(call: Call, topic: Any, partitions: int, already_requested: int) -> int:
     """Return the number of partitions. Raises CoordinatorError if the topic cannot be created.
 
     ``already_requested``: partitions of other topics of this request.
     """
-    if occurrences > 1:
-        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} occurs twice in the request")
     call.services.topic_admin.check_new(topic.name, partitions, already_requested)
     check_settings(topic.configs)
     if topic.assignments:
-        check_assignments(topic, call.services.node_id)
+        check_assignments(topic, call.services.cluster.node_id)
     elif topic.replication_factor not in (REPLICAS, USE_DEFAULT):
         raise CoordinatorError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -140,7 +154,8 @@ def described_settings(call: Call) -> tuple[Any, ...]:
     )
 
 
-def answer(call: Call, name: str, outcome: CreateOutcome, settings: tuple[Any, ...]) -> Any:
+def answer(call: Call, name: str, outcome: CreateOutcome, settings: tuple[Any, ...], settings_error: ErrorCode) -> Any:
+    """Return the result of a topic. ``settings_error``: why its settings are not described."""
     refusal = outcome if isinstance(outcome, CoordinatorError) else None
     partitions = len(outcome.partitions) if isinstance(outcome, Topic) else outcome
     return call.make(
@@ -152,4 +167,5 @@ def answer(call: Call, name: str, outcome: CreateOutcome, settings: tuple[Any, .
         num_partitions=-1 if refusal else partitions,
         replication_factor=-1 if refusal else REPLICAS,
         configs=() if refusal else settings,
+        topic_config_error_code=0 if refusal else int(settings_error),
     )

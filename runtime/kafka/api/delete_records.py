@@ -9,7 +9,9 @@ from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ...topics.topic import Topic
+from ..authorize import Verdicts, authorize
 from ..call import Call
+from ..checks import DELETE_RECORDS
 from ..codec.codes import NO_THROTTLE, kafka_error
 
 NO_LOW_WATERMARK = -1
@@ -18,22 +20,26 @@ NO_LOW_WATERMARK = -1
 def handle(call: Call) -> None:
     """Delete from each partition separately. If a topic or partition occurs twice, the last one counts, as in Kafka."""
     requests = {topic.name: topic for topic in call.request.topics}
+    verdicts = authorize(call, DELETE_RECORDS, requests)
     topics = tuple(
-        call.make("DeleteRecordsTopicResult", name=name, partitions=tuple(results(call, topic)))
+        call.make("DeleteRecordsTopicResult", name=name, partitions=tuple(results(call, verdicts, topic)))
         for name, topic in requests.items()
     )
     call.respond(call.make("DeleteRecordsResponse", throttle_time=NO_THROTTLE, topics=topics))
 
 
-def results(call: Call, request: Any) -> list[Any]:
+def results(call: Call, verdicts: Verdicts, request: Any) -> list[Any]:
     topic = call.services.topics.get(request.name)
     offsets = {partition.partition_index: partition.offset for partition in request.partitions}
-    return [result(call, topic, index, offset) for index, offset in offsets.items()]
+    denial = verdicts.error_of(request.name)
+    return [result(call, topic, index, offset, denial) for index, offset in offsets.items()]
 
 
-def result(call: Call, topic: Topic | None, index: int, offset: int) -> Any:
+def result(call: Call, topic: Topic | None, index: int, offset: int, denial: ErrorCode) -> Any:
     low_watermark, error = NO_LOW_WATERMARK, ErrorCode.NONE
     try:
+        if denial:
+            raise CoordinatorError(denial, "")
         if topic is None:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
         low_watermark = call.services.topic_admin.delete_records(topic, index, offset)

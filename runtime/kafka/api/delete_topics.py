@@ -13,7 +13,9 @@ from uuid import UUID
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ...topics.topic import Topic
+from ..authorize import Verdicts, authorize
 from ..call import Call
+from ..checks import DELETE_TOPIC, DESCRIBE_TO_DELETE
 from ..codec.codes import NO_THROTTLE, kafka_error
 
 
@@ -26,8 +28,18 @@ class DeleteOutcome(NamedTuple):
     refusal: CoordinatorError | None = None
 
 
+class Access(NamedTuple):
+    """Which topics the client may describe, and which it may delete."""
+
+    describe: Verdicts
+    delete: Verdicts
+
+
 def handle(call: Call) -> None:
-    delete(call, [check(call, *key, count) for key, count in requested_topics(call).items()])
+    requested = requested_topics(call)
+    names = [name for key in requested if (name := resolve_name(call, *key)) is not None]
+    access = Access(authorize(call, DESCRIBE_TO_DELETE, names), authorize(call, DELETE_TOPIC, names))
+    delete(call, [check(call, access, *key, count) for key, count in requested.items()])
 
 
 def encode(call: Call, outcomes: Iterable[DeleteOutcome]) -> bytes:
@@ -42,12 +54,24 @@ def requested_topics(call: Call) -> Counter[tuple[str | None, UUID | None]]:
     return Counter((name, None) for name in call.request.topic_names)
 
 
-def check(call: Call, name: str | None, topic_id: UUID | None, count: int) -> DeleteOutcome:
+def resolve_name(call: Call, name: str | None, topic_id: UUID | None) -> str | None:
+    """Return the name of a requested topic, None for an unknown id."""
+    if name is not None:
+        return name
+    topic = call.services.topics.by_id(topic_id)
+    return None if topic is None else topic.name
+
+
+def check(call: Call, access: Access, name: str | None, topic_id: UUID | None, count: int) -> DeleteOutcome:
     try:
         if count > 1:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"topic {name or topic_id} occurs twice in the request")
         if call.services.is_loading:
             raise CoordinatorError(ErrorCode.REQUEST_TIMED_OUT, "the log is still being loaded; try again")
+        check_key(name, topic_id)
+        denied = check_access(call, access, name, topic_id)
+        if denied is not None:
+            return denied
         topic = find(call, name, topic_id)
         call.services.topic_admin.check_deletable(topic)
         return DeleteOutcome(topic.name, topic.topic_id, topic)
@@ -55,10 +79,30 @@ def check(call: Call, name: str | None, topic_id: UUID | None, count: int) -> De
         return DeleteOutcome(name, topic_id, refusal=refusal)
 
 
-def find(call: Call, name: str | None, topic_id: UUID | None) -> Topic:
-    """Return the requested topic. Raises CoordinatorError."""
+def check_key(name: str | None, topic_id: UUID | None) -> None:
     if (name is None) == (topic_id is None):
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, "expected a topic's name or its id, not both")
+
+
+def check_access(call: Call, access: Access, name: str | None, topic_id: UUID | None) -> DeleteOutcome | None:
+    """Return the outcome of a topic that is denied, None if it is not.
+
+    A client that may not describe it learns neither whether the name exists, nor the name that belongs to the id.
+    """
+    resolved = resolve_name(call, name, topic_id)
+    refusal = CoordinatorError(*DELETE_TOPIC.denial)
+    if resolved is None:
+        return None
+    if not access.describe.allows(resolved):
+        return DeleteOutcome(name, topic_id, refusal=refusal)
+    if not access.delete.allows(resolved):
+        topic = call.services.topics.get(resolved)
+        return DeleteOutcome(resolved, topic.topic_id if topic else topic_id, refusal=refusal)
+    return None
+
+
+def find(call: Call, name: str | None, topic_id: UUID | None) -> Topic:
+    """Return the requested topic. Raises CoordinatorError."""
     topics = call.services.topics
     topic: Topic | None = topics.by_id(topic_id) if name is None else topics.get(name)
     if topic is None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ....actors.errors import ErrorCode
+from ..authorize import authorize, authorized_operations
 from ..call import Call
+from ..checks import CLUSTER_NAME, DESCRIBE_CLUSTER, ResourceType
 from ..codec.codes import NO_THROTTLE, kafka_error
 
 BROKERS = 1  # endpoint types (KIP-919)
 CONTROLLERS = 2
-ALL_CLUSTER_OPERATIONS = 8096  # bit set of all operations: there is no authorization
 NOT_REQUESTED = -(2**31)
 
 
@@ -28,20 +29,27 @@ def answer(call: Call) -> None:
     services = call.services
     broker = call.make(
         "DescribeClusterBroker",
-        broker_id=services.node_id,
-        host=services.advertised_host,
-        port=services.advertised_port,
+        broker_id=services.cluster.node_id,
+        host=services.cluster.advertised_host,
+        port=services.cluster.advertised_port,
         rack=None,
         is_fenced=False,
     )
-    operations = ALL_CLUSTER_OPERATIONS if call.request.include_cluster_authorized_operations else NOT_REQUESTED
+    is_requested = call.request.include_cluster_authorized_operations
     respond(
         call,
-        cluster_id=services.cluster_id,
-        controller_id=services.node_id,
+        cluster_id=services.cluster.cluster_id,
+        controller_id=services.cluster.node_id,
         brokers=(broker,),
-        cluster_authorized_operations=operations,
+        cluster_authorized_operations=cluster_operations(call) if is_requested else NOT_REQUESTED,
     )
+
+
+def cluster_operations(call: Call) -> int:
+    """Return the operations that the client may carry out on the cluster; 0 if it may not describe it."""
+    if authorize(call, DESCRIBE_CLUSTER).error:
+        return 0
+    return authorized_operations(call, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def refuse(call: Call, error: ErrorCode, message: str) -> None:

@@ -7,7 +7,7 @@ There are no loggers whose levels could be read or changed (KIP-412).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ....actors.errors import CoordinatorError, ErrorCode
@@ -15,10 +15,27 @@ from ...settings.dynamic import ConfigSource, ConfigType, Synonym, config_type_o
 from ...settings.table import BY_NAME, SETTINGS, Address, Setting
 from ...topics.names import check_name
 from ...topics.settings import INTERNAL_TOPIC_SETTINGS, TOPIC_SETTINGS, TopicSetting
+from ..authorize import CLUSTER, Verdicts, authorize
 from ..call import Call
+from ..checks import (
+    CLUSTER_NAME,
+    DESCRIBE_BROKER_CONFIGS,
+    DESCRIBE_GROUP_CONFIGS,
+    DESCRIBE_TOPIC_CONFIGS,
+    Check,
+)
 from ..codec.codes import NO_THROTTLE, kafka_error
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32  # resource types
+BROKERS = (BROKER, BROKER_LOGGER)  # checked as the cluster
+
+CHECKS: Mapping[int, Check] = {
+    TOPIC: DESCRIBE_TOPIC_CONFIGS,
+    BROKER: DESCRIBE_BROKER_CONFIGS,
+    BROKER_LOGGER: DESCRIBE_BROKER_CONFIGS,
+    GROUP: DESCRIBE_GROUP_CONFIGS,
+}
+"""The check of each type of resource."""
 
 
 class Config(NamedTuple):
@@ -33,16 +50,41 @@ class Config(NamedTuple):
     doc: str
 
 
+class ResourceAccess:
+    """Which of the requested resources the client may access."""
+
+    def __init__(self, call: Call, checks: Mapping[int, Check]) -> None:
+        self._checks = checks
+        self._verdicts: dict[int, Verdicts] = {}
+        for resource_type in dict.fromkeys(resource.resource_type for resource in call.request.resources):
+            if resource_type in checks:
+                names = (each.resource_name for each in call.request.resources if each.resource_type == resource_type)
+                items = CLUSTER if resource_type in BROKERS else names
+                self._verdicts[resource_type] = authorize(call, checks[resource_type], items)
+
+    def refusal(self, resource: Any) -> CoordinatorError | None:
+        """Return the error of a denied resource; None if it is allowed, or has a type that is not known."""
+        verdicts = self._verdicts.get(resource.resource_type)
+        name = CLUSTER_NAME if resource.resource_type in BROKERS else resource.resource_name
+        if verdicts is None or verdicts.allows(name):
+            return None
+        return CoordinatorError(*self._checks[resource.resource_type].denial)
+
+
 def handle(call: Call) -> None:
-    results = tuple(result(call, resource) for resource in call.request.resources)
+    """Answer. As in Kafka, the denied resources follow the others."""
+    access = ResourceAccess(call, CHECKS)
+    refusals = [access.refusal(resource) for resource in call.request.resources]
+    resources = sorted(zip(call.request.resources, refusals, strict=True), key=lambda each: each[1] is not None)
+    results = tuple(result(call, resource, refusal) for resource, refusal in resources)
     call.respond(call.make("DescribeConfigsResponse", throttle_time=NO_THROTTLE, results=results))
 
 
-def result(call: Call, resource: Any) -> Any:
-    refusal: CoordinatorError | None = None
+def result(call: Call, resource: Any, refusal: CoordinatorError | None) -> Any:
     configs: Iterable[Config] = ()
     try:
-        configs = find(call, resource.resource_type, resource.resource_name)
+        if refusal is None:
+            configs = find(call, resource.resource_type, resource.resource_name)
     except CoordinatorError as error:
         refusal = error
     keys = resource.configuration_keys
@@ -88,9 +130,10 @@ def check_broker(call: Call, name: str) -> None:
         node_id = int(name)
     except ValueError:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
-    if node_id != call.services.node_id:
+    if node_id != call.services.cluster.node_id:
         raise CoordinatorError(
-            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {call.services.node_id}, but received {name}"
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {call.services.cluster.node_id}, but received {name}",
         )
 
 
@@ -114,13 +157,13 @@ def config_of(setting: Setting, synonyms: tuple[Synonym, ...]) -> Config:
 
 def node_id(call: Call) -> Config:
     """Return the id of this broker, which is not a setting here; clients need it to distinguish brokers."""
-    only = Synonym("node.id", str(call.services.node_id), ConfigSource.STATIC)
+    only = Synonym("node.id", str(call.services.cluster.node_id), ConfigSource.STATIC)
     return Config(*only, ConfigType.INT, False, (only,), "The id of this broker.")
 
 
 def advertised_listeners(call: Call) -> Config:
     """Return the advertised listener, which is not a setting here; clients' tools show it."""
-    address = Address(call.services.advertised_host, call.services.advertised_port)
+    address = Address(call.services.cluster.advertised_host, call.services.cluster.advertised_port)
     only = Synonym("advertised.listeners", f"PLAINTEXT://{address}", ConfigSource.STATIC)
     return Config(*only, ConfigType.LIST, False, (only,), "The address that clients connect to.")
 

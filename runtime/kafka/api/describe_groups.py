@@ -9,7 +9,9 @@ from typing import Any
 from ....actors.errors import ErrorCode
 from ....actors.group.kind import ABSENT_NAME
 from ....actors.messages import Described, DescribedMember, DescribeGroup
+from ..authorize import authorize, authorized_operations
 from ..call import Call
+from ..checks import DESCRIBE_GROUP, ResourceType
 from ..codec.codes import NO_THROTTLE
 from ..codec.rows import Row, encode_rows, without_column
 from ..scatter_gather import ScatterGather
@@ -20,15 +22,19 @@ INSTANCE_ID_FROM = 4  # KIP-345
 INSTANCE_ID = DescribedMember._fields.index("group_instance_id")
 NOT_FOUND_FROM = 6  # KIP-1043
 OPERATIONS_UNKNOWN = -(1 << 31)  # if they were not requested
-ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11  # read, delete, describe, describe and alter configs
 
 
 def handle(call: Call) -> None:
-    messages = [DescribeGroup(group_id) for group_id in call.request.groups]
-    ScatterGather(call, messages, partial(_encode, call), convert=partial(_encode_batch, call)).send_next_batch()
+    """Ask the groups. As in Kafka, the entries of denied groups come first."""
+    verdicts = authorize(call, DESCRIBE_GROUP, call.request.groups)
+    messages = [DescribeGroup(group_id) for group_id in call.request.groups if verdicts.allows(group_id)]
+    refused = [Described(verdicts.code, group_id) for group_id in call.request.groups if not verdicts.allows(group_id)]
+    encode = partial(_encode, call, _encode_batch(call, refused))
+    ScatterGather(call, messages, encode, convert=partial(_encode_batch, call)).send_next_batch()
 
 
-def _encode(call: Call, groups: list[bytes]) -> bytes:
+def _encode(call: Call, denied: list[bytes], described: list[bytes]) -> bytes:
+    groups = denied + described
     return call.schema.write_array(call.make("DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=()), groups)
 
 
@@ -59,5 +65,7 @@ def _group(call: Call, answer: Described) -> Any:
         protocol_type=answer.protocol_type,
         protocol_data=answer.protocol,
         members=(),
-        authorized_operations=ALL_OPERATIONS if include_operations else OPERATIONS_UNKNOWN,
+        authorized_operations=authorized_operations(call, ResourceType.GROUP, answer.group_id)
+        if include_operations
+        else OPERATIONS_UNKNOWN,
     )

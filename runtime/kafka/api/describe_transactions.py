@@ -8,7 +8,9 @@ from typing import Any
 
 from ....actors.errors import ErrorCode
 from ....actors.transactions.rules import Transaction, TransactionState
+from ..authorize import Verdicts, authorize
 from ..call import Call
+from ..checks import DESCRIBE_TRANSACTIONAL_ID, FILTERED_TOPIC
 from ..codec.codes import NO_THROTTLE, ONE_MILLISECOND, kafka_error
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -17,13 +19,16 @@ BYTES_AFTER_START = 8 + 2 + 1 + 1  # producer id, epoch, no topics, no tagged fi
 
 
 def handle(call: Call) -> None:
-    items = [encoded(call, name) for name in call.request.transactional_ids]
+    verdicts = authorize(call, DESCRIBE_TRANSACTIONAL_ID, call.request.transactional_ids)
+    items = [encoded(call, verdicts, name) for name in call.request.transactional_ids]
     response = call.make("DescribeTransactionsResponse", throttle_time=NO_THROTTLE, transaction_states=())
     call.respond_with_bytes(call.schema.write_array(response, items))
 
 
-def encoded(call: Call, name: str) -> bytes:
+def encoded(call: Call, verdicts: Verdicts, name: str) -> bytes:
     """Encode a state. If no transaction has begun, the start time is -1 in Kafka, which kio cannot encode."""
+    if not verdicts.allows(name):
+        return call.schema.write_item(error_state(call, name, verdicts.code))
     item = call.schema.write_item(transaction_state(call, name))
     transaction = call.services.transaction_table.get(name)
     if transaction is None or transaction.value.start_timestamp_ms >= 0:
@@ -37,7 +42,10 @@ def transaction_state(call: Call, name: str) -> Any:
     if transaction is not None:
         return described(call, transaction)
     unknown = call.services.transaction_table.error_for(name) or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-    error = unknown if name else ErrorCode.INVALID_REQUEST
+    return error_state(call, name, unknown if name else ErrorCode.INVALID_REQUEST)
+
+
+def error_state(call: Call, name: str, error: ErrorCode) -> Any:
     return call.make(
         "TransactionState",
         error_code=kafka_error(error),
@@ -53,7 +61,9 @@ def transaction_state(call: Call, name: str) -> Any:
 
 def described(call: Call, transaction: Transaction) -> Any:
     value = transaction.value
-    topics = groupby(sorted(value.partitions), key=lambda partition: partition[0])
+    verdicts = authorize(call, FILTERED_TOPIC, (name for name, _ in value.partitions))
+    shown = (partition for partition in sorted(value.partitions) if verdicts.allows(partition[0]))
+    topics = groupby(shown, key=lambda partition: partition[0])
     return call.make(
         "TransactionState",
         error_code=kafka_error(ErrorCode.NONE),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ....actors.transactions.messages import EndTransaction, ProducerIdAssigned
+from ..authorize import authorize
 from ..call import Call
+from ..checks import WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, producer_error
 
 FENCED_FROM = 2
@@ -12,6 +14,10 @@ NEXT_EPOCH_FROM = 5
 
 def handle(call: Call) -> None:
     request = call.request
+    denial = authorize(call, WRITE_TRANSACTIONAL_ID, (request.transactional_id,)).error
+    if denial:
+        call.respond_with_bytes(encode(call, ProducerIdAssigned(denial)))
+        return
     message = EndTransaction(
         request.transactional_id,
         int(request.producer_id),

@@ -7,13 +7,16 @@ With isolation level read_committed, a response ends at the first open transacti
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ...log.format.batch import offsets_of, read_size
 from ...topics.partition_log import PartitionLog
-from ...topics.topic import TOPIC_DELETED
+from ...topics.topic import TOPIC_DELETED, Topic
+from ..authorize import authorize
 from ..call import Call
+from ..checks import READ_TOPIC
 from ..codec.codes import NO_THROTTLE, kafka_error
 from .list_offsets import NO_EPOCH, READ_COMMITTED, epoch_error
 
@@ -64,13 +67,27 @@ class FetchBudget:
 class Fetch:
     """A request until it is answered."""
 
-    __slots__ = ("_call", "_logs", "_missing_bytes", "_timer")
+    __slots__ = ("_call", "_logs", "_missing_bytes", "_timer", "_verdicts")
 
     def __init__(self, call: Call) -> None:
         self._call = call
         self._logs: list[PartitionLog] = []
         self._missing_bytes = 0
         self._timer: Any = None
+        self._verdicts = authorize(call, READ_TOPIC, self._topic_names())
+
+    def _topic_names(self) -> Iterator[str]:
+        """Yield the names of the requested topics, except those with an unknown id."""
+        for request in self._call.request.topics:
+            topic = self._find(request)
+            if topic is not None:
+                yield topic.name
+            elif self._call.version < TOPIC_ID_FROM:
+                yield request.topic
+
+    def _find(self, request: Any) -> Topic | None:
+        topics = self._call.services.topics
+        return topics.by_id(request.topic_id) if self._call.version >= TOPIC_ID_FROM else topics.get(request.topic)
 
     def start(self) -> None:
         """Answer at once if there are enough bytes, an error, no partitions or no time to wait; else wait."""
@@ -118,9 +135,11 @@ class Fetch:
         return [(topic, self.read_topic(topic, budget)) for topic in request.topics]
 
     def read_topic(self, request: Any, budget: FetchBudget) -> list[PartitionRead]:
-        topics = self._call.services.topics
+        topic = self._find(request)
+        denial = self._verdicts.error_of(topic.name if topic else getattr(request, "topic", ""))
+        if denial:
+            return [PartitionRead(partition.partition, denial) for partition in request.partitions]
         by_id = self._call.version >= TOPIC_ID_FROM
-        topic = topics.by_id(request.topic_id) if by_id else topics.get(request.topic)
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id and not topic else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         parts = []
         for partition in request.partitions:

@@ -5,49 +5,58 @@ from __future__ import annotations
 from typing import Any
 
 from ....actors.errors import ErrorCode
+from ..authorize import ALL_ALLOWED, authorize
 from ..call import Call
+from ..checks import DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE
 
 GROUP, TRANSACTION = 0, 1  # key types of KIP-98
 SHARE = 2  # KIP-932: recognized, not served
 
 
+CHECKS = {GROUP: DESCRIBE_GROUP, TRANSACTION: DESCRIBE_TRANSACTIONAL_ID}
+KEYS_FROM = 4  # KIP-699: several keys
+
+
 def handle(call: Call) -> None:
-    key_type = getattr(call.request, "key_type", GROUP)
-    error = ErrorCode.NONE if key_type in (GROUP, TRANSACTION) else ErrorCode.INVALID_REQUEST
-    if call.version >= 4:  # as in Kafka, share groups get no message
-        message = "" if key_type in (GROUP, TRANSACTION, SHARE) else _message(error)
+    request = call.request
+    key_type = getattr(request, "key_type", GROUP)
+    keys = request.coordinator_keys if call.version >= KEYS_FROM else (request.key,)
+    check = CHECKS.get(key_type)
+    verdicts = ALL_ALLOWED if check is None else authorize(call, check, keys)
+    found = {"throttle_time": NO_THROTTLE}
+    if call.version >= KEYS_FROM:
         coordinators = tuple(
-            call.make("Coordinator", key=key, **_coordinator_fields(call, error, message))
-            for key in call.request.coordinator_keys
+            call.make("Coordinator", key=key, **_coordinator_fields(call, key_type, verdicts.error_of(key)))
+            for key in keys
         )
-        call.respond(call.make("FindCoordinatorResponse", throttle_time=NO_THROTTLE, coordinators=coordinators))
+        call.respond(call.make("FindCoordinatorResponse", **found, coordinators=coordinators))
     else:
-        call.respond(
-            call.make(
-                "FindCoordinatorResponse",
-                throttle_time=NO_THROTTLE,
-                **_coordinator_fields(call, error, _message(error)),
-            )
-        )
+        fields = _coordinator_fields(call, key_type, verdicts.error_of(request.key))
+        call.respond(call.make("FindCoordinatorResponse", **found, **fields))
 
 
-def _coordinator_fields(call: Call, error: ErrorCode, message: str) -> dict[str, Any]:
+def _coordinator_fields(call: Call, key_type: int, denial: ErrorCode) -> dict[str, Any]:
     services = call.services
+    error = denial if key_type in CHECKS else ErrorCode.INVALID_REQUEST
     is_ok = error is ErrorCode.NONE
     return {
         "error_code": error,
-        "error_message": message,
-        "node_id": services.node_id if is_ok else -1,
-        "host": services.advertised_host if is_ok else "",
-        "port": services.advertised_port if is_ok else -1,
+        "error_message": _message(call.version, key_type, error),
+        "node_id": services.cluster.node_id if is_ok else -1,
+        "host": services.cluster.advertised_host if is_ok else "",
+        "port": services.cluster.advertised_port if is_ok else -1,
     }
 
 
-def _message(error: ErrorCode) -> str:
-    """Return Kafka's error message. In v1-v3 it is "NONE" for success."""
+def _message(version: int, key_type: int, error: ErrorCode) -> str:
+    """Return Kafka's error message: before v4 always one, "NONE" for success; later only for unknown key types."""
+    if version >= KEYS_FROM and key_type in (*CHECKS, SHARE):
+        return ""
     if error is ErrorCode.NONE:
         return "NONE"
+    if key_type in CHECKS:
+        return CHECKS[key_type].denial.message
     return (
         "This most likely occurs because of a request being malformed by the client library or the message was sent to "
         "an incompatible broker. See the broker logs for more details."

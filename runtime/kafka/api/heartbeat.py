@@ -6,7 +6,9 @@ from functools import cache
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import Heartbeat
+from ..authorize import authorize
 from ..call import Call
+from ..checks import READ_GROUP
 from ..codec.codes import NO_THROTTLE
 from ..codec.schemas import Schema
 
@@ -14,6 +16,14 @@ INSTANCE_ID_FROM = 3  # KIP-345
 
 
 def handle(call: Call) -> None:
+    error = authorize(call, READ_GROUP, (call.request.group_id,)).error
+    if error:
+        call.respond_with_bytes(body(call.schema, error))
+    else:
+        handle_unchecked(call)
+
+
+def handle_unchecked(call: Call) -> None:
     request = call.request
     instance_id = request.group_instance_id if call.schema.version >= INSTANCE_ID_FROM else None
     call.ask_group(Heartbeat(request.group_id, request.member_id, instance_id, request.generation_id), encode)

@@ -4,13 +4,13 @@ Only settings that groups read at each use can be changed (``config.DYNAMIC``). 
 for a setting that cannot be changed while the server runs. Kafka ignores unknown names; this server refuses them, so
 that a misspelt name is noticed. Topics have the settings of the server.
 
-``--dynamic-settings`` says which clients may change settings, because there is no authorizer.
+``--dynamic-settings`` limits the clients that may change settings, whatever the authorizer allows.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,8 +20,9 @@ from ...settings.admin import dynamic_setting, parse_change
 from ...settings.dynamic import InvalidSetting, SettingValues
 from ...topics.settings import NAMES as TOPIC_NAMES
 from ..call import Call
+from ..checks import ACT_AS_BROKER, ALTER_BROKER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS, Check
 from ..codec.codes import NO_THROTTLE, kafka_error
-from .describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC
+from .describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC, ResourceAccess
 
 log = get_logger("callboard.runtime")
 
@@ -30,6 +31,13 @@ CLIENT_ID_CHARS_MAX = 100  # in a log line
 SET, DELETE, APPEND, SUBTRACT = range(4)
 OPERATIONS = ("set", "delete", "append", "subtract")
 
+ALTER_CHECKS: Mapping[int, Check] = {
+    TOPIC: ALTER_TOPIC_CONFIGS,
+    BROKER: ALTER_BROKER_CONFIGS,
+    GROUP: ALTER_GROUP_CONFIGS,
+}
+"""The check of each type of resource. Loggers can be altered by IncrementalAlterConfigs only."""
+
 Done = Callable[[Exception | None], None]
 
 Change = Callable[[SettingValues, Sequence[Any]], dict[str, float | bool]]
@@ -37,14 +45,15 @@ Change = Callable[[SettingValues, Sequence[Any]], dict[str, float | bool]]
 
 
 def handle(call: Call) -> None:
-    alter(call, apply_operations, "IncrementalAlterConfigsResponse")
+    alter(call, apply_operations, {**ALTER_CHECKS, BROKER_LOGGER: ACT_AS_BROKER}, "IncrementalAlterConfigsResponse")
 
 
-def alter(call: Call, change: Change, response: str) -> None:
+def alter(call: Call, change: Change, checks: Mapping[int, Check], response: str) -> None:
     """Alter each resource separately. Also used by AlterConfigs (33)."""
     resources = call.request.resources
     occurrences = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     outcomes: dict[int, CoordinatorError | None] = {}
+    access = ResourceAccess(call, checks)
 
     def done(number: int, failure: Exception | None) -> None:
         outcomes[number] = None if failure is None else as_refusal(failure)
@@ -59,6 +68,9 @@ def alter(call: Call, change: Change, response: str) -> None:
         try:
             if occurrences[resource.resource_type, resource.resource_name] > 1:
                 raise CoordinatorError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            denial = access.refusal(resource)
+            if denial is not None:
+                raise denial
             alter_resource(call, resource, change, partial(done, number))
         except CoordinatorError as refusal:
             done(number, refusal)
@@ -175,7 +187,7 @@ def log_unauthorized(call: Call, refusals: Sequence[CoordinatorError | None]) ->
 
 def author(call: Call) -> str:
     """Describe the client, for the log."""
-    client_id = call.client_id
+    client_id = call.connection.client_id
     if len(client_id) > CLIENT_ID_CHARS_MAX:
         client_id = f"{client_id[:CLIENT_ID_CHARS_MAX]}..."
     return f"{call.connection.peer}, client id {client_id!r}"
@@ -206,9 +218,10 @@ def check_node(call: Call, name: str) -> None:
         node_id = int(name)
     except ValueError:
         raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}") from None
-    if node_id != call.services.node_id:
+    if node_id != call.services.cluster.node_id:
         raise CoordinatorError(
-            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {call.services.node_id}, but received {name}"
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {call.services.cluster.node_id}, but received {name}",
         )
 
 

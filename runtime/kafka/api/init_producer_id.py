@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.transactions.messages import InitProducerId, ProducerIdAssigned
+from ..authorize import authorize
 from ..call import Call
+from ..checks import WRITE_IDEMPOTENTLY, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, milliseconds, producer_error
 
 NO_PRODUCER = -1
@@ -15,17 +17,21 @@ def handle(call: Call) -> None:
     request = call.request
     producer_id = int(getattr(request, "producer_id", NO_PRODUCER))
     epoch = getattr(request, "producer_epoch", NO_PRODUCER)
-    if request.transactional_id == "" or (producer_id == NO_PRODUCER) != (epoch == NO_PRODUCER):
+    name = request.transactional_id
+    verdicts = authorize(call, WRITE_IDEMPOTENTLY) if name is None else authorize(call, WRITE_TRANSACTIONAL_ID, (name,))
+    if verdicts.error:
+        call.respond_with_bytes(encode(call, ProducerIdAssigned(verdicts.error)))
+    elif name == "" or (producer_id == NO_PRODUCER) != (epoch == NO_PRODUCER):
         call.respond_with_bytes(encode(call, ProducerIdAssigned(ErrorCode.INVALID_REQUEST)))
     elif call.services.is_loading:  # the ids in use are not known yet
         call.respond_with_bytes(encode(call, ProducerIdAssigned(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)))
-    elif request.transactional_id is None:
+    elif name is None:
         call.services.producer_ids.call_when_available(
             lambda: call.encode_and_respond(lambda: encode(call, new_producer(call)))
         )
     else:
         timeout_ms = milliseconds(request.transaction_timeout)
-        message = InitProducerId(request.transactional_id, timeout_ms, producer_id, epoch)
+        message = InitProducerId(name, timeout_ms, producer_id, epoch)
         # Sent even if no id could be reserved: most transactional ids already have one.
         call.services.producer_ids.call_when_available(lambda: call.ask_transactions(message, encode))
 

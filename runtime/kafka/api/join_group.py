@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ....actors.messages import Joined, JoinedMember, JoinGroup, Protocol
+from ..authorize import authorize
 from ..call import Call
+from ..checks import READ_GROUP
 from ..codec.codes import NO_THROTTLE, milliseconds
 from ..codec.rows import Row, encode_rows, without_column
 
@@ -19,14 +21,18 @@ INSTANCE_ID = JoinedMember._fields.index("group_instance_id")
 
 def handle(call: Call) -> None:
     request = call.request
+    error = authorize(call, READ_GROUP, (request.group_id,)).error
+    if error:
+        call.respond_with_bytes(encode(call, Joined(error)))
+        return
     session_timeout_ms = milliseconds(request.session_timeout)
     rebalance_timeout = getattr(request, "rebalance_timeout", None)  # v0 has none: the session timeout is used
     message = JoinGroup(
         group_id=request.group_id,
         member_id=request.member_id,
         group_instance_id=getattr(request, "group_instance_id", None),
-        client_id=call.client_id,
-        client_host=call.client_host,
+        client_id=call.connection.client_id,
+        client_host=call.connection.client_host,
         session_timeout_ms=session_timeout_ms,
         rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else milliseconds(rebalance_timeout),
         protocol_type=request.protocol_type,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import LeaveGroup, LeavingMember, Left
+from ..authorize import authorize
 from ..call import Call
+from ..checks import READ_GROUP
 from ..codec.codes import NO_THROTTLE
 
 BATCH_FROM = 3
@@ -12,6 +14,10 @@ BATCH_FROM = 3
 
 def handle(call: Call) -> None:
     request = call.request
+    error = authorize(call, READ_GROUP, (request.group_id,)).error
+    if error:
+        call.respond_with_bytes(encode(call, Left(error)))
+        return
     if call.version >= BATCH_FROM:
         leaving = tuple(
             LeavingMember(member.member_id, member.group_instance_id, getattr(member, "reason", None))

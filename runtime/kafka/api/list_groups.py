@@ -6,7 +6,9 @@ from typing import Any
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import ListedGroup, ListGroups
+from ..authorize import authorize
 from ..call import Call
+from ..checks import LISTED_GROUP
 from ..codec.codes import NO_THROTTLE
 
 
@@ -26,7 +28,8 @@ def _lowercase_filter(call: Call, name: str) -> frozenset[str]:
 
 def _encode(call: Call, reply: tuple[ListedGroup, ...] | ErrorCode) -> bytes:
     error, groups = (reply, ()) if isinstance(reply, ErrorCode) else (ErrorCode.NONE, reply)
-    listed = tuple(_group(call, group) for group in groups)
+    verdicts = authorize(call, LISTED_GROUP, (group.group_id for group in groups))
+    listed = tuple(_group(call, group) for group in groups if verdicts.allows(group.group_id))
     response = call.make("ListGroupsResponse", throttle_time=NO_THROTTLE, error_code=error, groups=listed)
     return call.schema.write(response)
 

@@ -13,7 +13,9 @@ from typing import Any
 from ....actors.errors import ErrorCode
 from ...log.format.batch import LEADER_EPOCH
 from ...topics.partition_log import PartitionLog, TimestampAndOffset
+from ..authorize import authorize
 from ..call import Call
+from ..checks import DESCRIBE_TOPIC
 from ..codec.codes import NO_THROTTLE, kafka_error
 
 LATEST = -1
@@ -27,13 +29,17 @@ READ_COMMITTED = 1
 
 
 def handle(call: Call) -> None:
-    topics = tuple(
-        call.make(
-            "ListOffsetsTopicResponse",
-            name=topic.name,
-            partitions=tuple(answers(call, topic)),
-        )
+    """Answer. As in Kafka, the denied topics follow the others."""
+    verdicts = authorize(call, DESCRIBE_TOPIC, (topic.name for topic in call.request.topics))
+    allowed = ((topic, answers(call, topic)) for topic in call.request.topics if verdicts.allows(topic.name))
+    denied = (
+        (topic, [answer(call, each.partition_index, verdicts.code, None) for each in topic.partitions])
         for topic in call.request.topics
+        if not verdicts.allows(topic.name)
+    )
+    topics = tuple(
+        call.make("ListOffsetsTopicResponse", name=topic.name, partitions=tuple(partitions))
+        for topic, partitions in (*allowed, *denied)
     )
     call.respond(call.make("ListOffsetsResponse", throttle_time=NO_THROTTLE, topics=topics))
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....actors.transactions.rules import Transaction, TransactionState
+from ..authorize import authorize
 from ..call import Call
+from ..checks import LISTED_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, kafka_error
 from .describe_transactions import state_name
 
@@ -24,21 +26,23 @@ def handle(call: Call) -> None:
     producers, age_ms = set(request.producer_id_filters), getattr(request, "duration_filter", ANY_AGE)
     now_ms = call.services.clock.wall_ms()
     matches_none = bool(unknown) and not states
-    matching = (
-        listed(call, transaction)
+    matching = [
+        transaction
         for transaction in call.services.transaction_table.values()
         if not matches_none
         and (not states or transaction.state in states)
         and (not producers or transaction.value.producer_id in producers)
         and (age_ms < 0 or now_ms - transaction.value.start_timestamp_ms > age_ms)
-    )
+    ]
+    verdicts = authorize(call, LISTED_TRANSACTIONAL_ID, (transaction.transactional_id for transaction in matching))
+    shown = (transaction for transaction in matching if verdicts.allows(transaction.transactional_id))
     call.respond(
         call.make(
             "ListTransactionsResponse",
             throttle_time=NO_THROTTLE,
             error_code=kafka_error(call.services.transaction_table.listing_error),
             unknown_state_filters=unknown,
-            transaction_states=tuple(matching),
+            transaction_states=tuple(listed(call, transaction) for transaction in shown),
         )
     )
 

@@ -6,13 +6,16 @@ encoded responses are cached.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 from uuid import UUID
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import Commit, Committed, OffsetCommit
+from ..authorize import Verdicts, authorize
 from ..call import Call
+from ..checks import READ_GROUP, READ_TOPIC
 from ..codec.codes import NO_THROTTLE, milliseconds
 from ..codec.schemas import Schema
 from ..partition_results import (
@@ -34,13 +37,31 @@ CACHED_PARTITIONS_MAX = 64  # larger responses, and those with unknown topics, a
 CommitTarget = tuple[str, UUID | None, int]
 """The name and id of a topic, as in the request, and a partition."""
 
+FoundTopic = tuple[str, int, ErrorCode]
+"""The name of a topic, its number of partitions, and the error of partitions that do not exist."""
+
+FindTopic = Callable[[Call, Any, dict[str, UUID]], FoundTopic]
+
 Refused = tuple[tuple[CommitTarget, ErrorCode], ...]
-"""Partitions that do not exist, with their errors. They are not sent to the group."""
+"""Partitions that do not exist or are denied, with their errors. They are not sent to the group."""
 
 
 def handle(call: Call) -> None:
+    error = authorize(call, READ_GROUP, (call.request.group_id,)).error
+    if error:
+        call.respond_with_error(error)
+        return
+    names = [_find_topic(call, topic, {})[0] for topic in call.request.topics]
+    _commit(call, partial(_find_allowed_topic, authorize(call, READ_TOPIC, filter(None, names))))
+
+
+def handle_unchecked(call: Call) -> None:
+    _commit(call, _find_topic)
+
+
+def _commit(call: Call, find_topic: FindTopic) -> None:
     request = call.request
-    commits, ids, refused = _split_commits(call)
+    commits, ids, refused = _split_commits(call, find_topic)
     if not commits:
         call.respond_with_bytes(_body(call.schema, refused, (), ()))
         return
@@ -65,7 +86,7 @@ def handle(call: Call) -> None:
     call.ask_group(message, encode)
 
 
-def _split_commits(call: Call) -> tuple[tuple[Commit, ...], dict[str, UUID], Refused]:
+def _split_commits(call: Call, find_topic: FindTopic) -> tuple[tuple[Commit, ...], dict[str, UUID], Refused]:
     """Return the commits to partitions that exist, the ids of topics by name, and the refused partitions."""
     version = call.schema.version
     has_epoch = version >= LEADER_EPOCH_FROM
@@ -73,7 +94,7 @@ def _split_commits(call: Call) -> tuple[tuple[Commit, ...], dict[str, UUID], Ref
     commits: list[Commit] = []
     refused: list[tuple[CommitTarget, ErrorCode]] = []
     for topic in call.request.topics:
-        name, count, error = _find_topic(call, topic, ids)
+        name, count, error = find_topic(call, topic, ids)
         for partition in topic.partitions:
             index = partition.partition_index
             if 0 <= index < count:
@@ -87,8 +108,13 @@ def _split_commits(call: Call) -> tuple[tuple[Commit, ...], dict[str, UUID], Ref
     return tuple(commits), ids, tuple(refused)
 
 
-def _find_topic(call: Call, request: Any, ids: dict[str, UUID]) -> tuple[str, int, ErrorCode]:
-    """Return the name of a topic, its number of partitions, and the error of partitions that do not exist."""
+def _find_allowed_topic(verdicts: Verdicts, call: Call, request: Any, ids: dict[str, UUID]) -> FoundTopic:
+    """Find a topic. One that is denied has no partitions, whether it exists or not."""
+    found = _find_topic(call, request, ids)
+    return found if verdicts.allows(found[0]) else (found[0], 0, verdicts.code)
+
+
+def _find_topic(call: Call, request: Any, ids: dict[str, UUID]) -> FoundTopic:
     if call.schema.version < TOPIC_IDS_FROM:
         topic = call.services.topics.get(request.name)
         return request.name, len(topic.partitions) if topic is not None else 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -7,7 +7,9 @@ from functools import partial
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import OffsetDelete, OffsetsDeleted
+from ..authorize import authorize
 from ..call import Call
+from ..checks import DELETE_GROUP, READ_TOPIC
 from ..codec.codes import NO_THROTTLE
 from ..partition_results import PartitionError
 
@@ -17,16 +19,22 @@ ResultsByTopic = dict[str, list[PartitionError]]
 
 def handle(call: Call) -> None:
     request, refused, existing = call.request, ResultsByTopic(), []
+    denial = authorize(call, DELETE_GROUP, (request.group_id,)).error
+    if denial:
+        call.respond_with_bytes(_body(call, denial, ()))
+        return
     if not request.group_id:
         call.respond_with_bytes(_body(call, ErrorCode.INVALID_GROUP_ID, ()))
         return
+    verdicts = authorize(call, READ_TOPIC, (topic.name for topic in request.topics))
     for requested in request.topics:
         topic = call.services.topics.get(requested.name)
-        count = len(topic.partitions) if topic is not None else 0
+        error = verdicts.error_of(requested.name)
+        count = len(topic.partitions) if topic is not None and not error else 0
         indexes = [partition.partition_index for partition in requested.partitions]
         for index in indexes:
             if not 0 <= index < count:
-                refused.setdefault(requested.name, []).append((index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                refused.setdefault(requested.name, []).append((index, error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if not (count or indexes):
             refused.setdefault(requested.name, [])
         existing_indexes = tuple(index for index in indexes if 0 <= index < count)

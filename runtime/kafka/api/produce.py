@@ -6,6 +6,8 @@ whatever acks says. As in Kafka, v0-v2 are advertised for librdkafka, but are no
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
@@ -13,7 +15,9 @@ from ....actors.transactions.messages import AddPartitions
 from ....actors.transactions.rules import NEW_PROTOCOL
 from ...topics.batch import transactional_producer
 from ...topics.topic import Topic
+from ..authorize import ALL_ALLOWED, Verdicts, authorize
 from ..call import Call
+from ..checks import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, kafka_error
 
 NO_ACKS = 0
@@ -25,13 +29,39 @@ IMPLICIT_ADD_FROM = 12  # KIP-890: without AddPartitionsToTxn
 
 
 def handle(call: Call) -> None:
-    added_partitions = (
-        partitions_to_add(call) if call.version >= IMPLICIT_ADD_FROM and call.request.transactional_id else None
-    )
-    if added_partitions is not None:
-        call.ask_transactions(added_partitions, store_after_add)
+    if authorize(call, WRITE_TRANSACTIONAL_ID, transactional_ids(call)).error:
+        refusal = CoordinatorError(*WRITE_TRANSACTIONAL_ID.denial)
+        respond(call, tuple(store(call, ALL_ALLOWED, request, refusal) for request in call.request.topic_data))
         return
-    responses = tuple(store(call, request) for request in call.request.topic_data)
+    verdicts = authorize(call, WRITE_TOPIC, topic_names(call))
+    added_partitions = None
+    if call.version >= IMPLICIT_ADD_FROM and call.request.transactional_id:
+        added_partitions = partitions_to_add(call, verdicts)
+    if added_partitions is None:
+        respond(call, tuple(store(call, verdicts, request) for request in call.request.topic_data))
+    else:
+        call.ask_transactions(added_partitions, partial(store_after_add, verdicts))
+
+
+def transactional_ids(call: Call) -> Iterable[str]:
+    """Yield the transactional id if the request has one and transactional batches."""
+    name = call.request.transactional_id
+    batches = (partition.records for topic in call.request.topic_data for partition in topic.partition_data)
+    if name is not None and any(transactional_producer(records) is not None for records in batches):
+        yield name
+
+
+def topic_names(call: Call) -> Iterable[str]:
+    """Yield the names of the topics, except those with an unknown id."""
+    for request in call.request.topic_data:
+        topic = find(call, request)
+        if topic is not None:
+            yield topic.name
+        elif call.version < TOPIC_ID_FROM:
+            yield request.name
+
+
+def respond(call: Call, responses: tuple[Any, ...]) -> None:
     if call.request.acks != NO_ACKS:
         call.respond(call.make("ProduceResponse", responses=responses, throttle_time=NO_THROTTLE))
         return
@@ -41,11 +71,13 @@ def handle(call: Call) -> None:
     call.respond_with_nothing()
 
 
-def partitions_to_add(call: Call) -> AddPartitions | None:
+def partitions_to_add(call: Call, verdicts: Verdicts) -> AddPartitions | None:
     """Return the partitions that this request adds to its transaction; None if there are none."""
     producers: dict[tuple[int, int], set[tuple[str, int]]] = {}
     for request in call.request.topic_data:
         topic = find(call, request)
+        if topic is not None and not verdicts.allows(topic.name):
+            continue
         for partition in request.partition_data:
             producer = transactional_producer(partition.records)
             if producer is not None and topic is not None and topic.has_partition(partition.index):
@@ -56,12 +88,12 @@ def partitions_to_add(call: Call) -> AddPartitions | None:
     return AddPartitions(call.request.transactional_id, producer_id, epoch, frozenset(partitions), NEW_PROTOCOL)
 
 
-def store_after_add(call: Call, error: ErrorCode) -> bytes:
+def store_after_add(verdicts: Verdicts, call: Call, error: ErrorCode) -> bytes:
     """Store the batches if the partitions were added to the transaction, and encode the response."""
     if error is ErrorCode.PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     refusal = CoordinatorError(error, "this partition cannot be added to the transaction") if error else None
-    responses = tuple(store(call, request, refusal) for request in call.request.topic_data)
+    responses = tuple(store(call, verdicts, request, refusal) for request in call.request.topic_data)
     return call.schema.write(call.make("ProduceResponse", responses=responses, throttle_time=NO_THROTTLE))
 
 
@@ -71,9 +103,11 @@ def find(call: Call, request: Any) -> Topic | None:
     return topic
 
 
-def store(call: Call, request: Any, refusal: CoordinatorError | None = None) -> Any:
-    """Append the batches of one topic, each partition separately; none if ``refusal`` is given."""
+def store(call: Call, verdicts: Verdicts, request: Any, refusal: CoordinatorError | None = None) -> Any:
+    """Append the batches of one topic, each partition separately; none if it is denied or ``refusal`` is given."""
     topic = find(call, request)
+    if not verdicts.allows(topic.name if topic else getattr(request, "name", "")):
+        refusal = CoordinatorError(verdicts.code, "")  # as in Kafka, without a text
     return call.make(
         "TopicProduceResponse",
         name=getattr(request, "name", None),
@@ -92,7 +126,7 @@ def append(call: Call, topic: Topic | None, request: Any, known_refusal: Coordin
         start_offset = writable.partitions[request.index].start_offset
         return answer(call, request.index, base_offset=base_offset, log_start_offset=start_offset)
     except CoordinatorError as refusal:
-        return answer(call, request.index, refusal.code, error_message=str(refusal))
+        return answer(call, request.index, refusal.code, error_message=str(refusal) or None)
 
 
 def check(call: Call, topic: Topic | None, index: int) -> Topic:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import Synced, SyncGroup
+from ..authorize import authorize
 from ..call import Call
+from ..checks import READ_GROUP
 from ..codec.codes import NO_THROTTLE
 
 PROTOCOL_REQUIRED_FROM = 5  # KIP-559
@@ -16,6 +18,10 @@ def handle(call: Call) -> None:
     protocol_name = getattr(request, "protocol_name", None)
     if call.version >= PROTOCOL_REQUIRED_FROM and (protocol_type is None or protocol_name is None):
         call.respond_with_bytes(encode(call, Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
+        return
+    error = authorize(call, READ_GROUP, (request.group_id,)).error
+    if error:
+        call.respond_with_bytes(encode(call, Synced(error)))
         return
     message = SyncGroup(
         group_id=request.group_id,

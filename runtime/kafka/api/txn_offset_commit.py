@@ -6,7 +6,9 @@ from functools import partial
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import Commit, Committed, TxnOffsetCommit
+from ..authorize import authorize
 from ..call import Call
+from ..checks import READ_GROUP, READ_TOPIC, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE
 from ..partition_results import NO_PARTITION, counts_if_topic_repeated, group_by_topic, split_by_counts
 
@@ -18,11 +20,17 @@ IMPLICIT_ADD_FROM = 5  # KIP-890: without AddOffsetsToTxn
 NO_LEADER_EPOCH = -1
 NO_GENERATION = -1
 
+RefusedPartition = tuple[str, int, ErrorCode]
 TopicPartition = tuple[str, int]
 
 
 def handle(call: Call) -> None:
     request, version = call.request, call.version
+    denial = authorize(call, WRITE_TRANSACTIONAL_ID, (request.transactional_id,)).error
+    denial = denial or authorize(call, READ_GROUP, (request.group_id,)).error
+    if denial:
+        call.respond_with_error(denial)
+        return
     commits, refused = split_commits(call)
     if not commits:
         call.respond_with_bytes(encode(refused, (), call, Committed(())))
@@ -43,21 +51,24 @@ def handle(call: Call) -> None:
     call.ask_transactions(message, partial(encode, refused, partitions))
 
 
-def split_commits(call: Call) -> tuple[tuple[Commit, ...], tuple[TopicPartition, ...]]:
-    """Return the commits to partitions that exist, and the partitions that do not exist."""
+def split_commits(call: Call) -> tuple[tuple[Commit, ...], tuple[RefusedPartition, ...]]:
+    """Return the commits to partitions that exist, and the partitions that do not exist or are denied."""
     commits: list[Commit] = []
-    refused: list[TopicPartition] = []
+    refused: list[RefusedPartition] = []
+    verdicts = authorize(call, READ_TOPIC, (topic.name for topic in call.request.topics))
     for requested in call.request.topics:
-        topic = call.services.topics.get(requested.name)
+        denial = verdicts.error_of(requested.name)
+        error = denial or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topic = None if denial else call.services.topics.get(requested.name)
         for partition in requested.partitions:
             if topic is None or not topic.has_partition(partition.partition_index):
-                refused.append((str(requested.name), partition.partition_index))
+                refused.append((str(requested.name), partition.partition_index, error))
                 continue
             epoch = partition.committed_leader_epoch if call.version >= LEADER_EPOCH_FROM else NO_LEADER_EPOCH
             offset, metadata = partition.committed_offset, partition.committed_metadata or ""
             commits.append(Commit(topic.name, partition.partition_index, offset, epoch, metadata))
         if topic is None and not requested.partitions:
-            refused.append((str(requested.name), NO_PARTITION))
+            refused.append((str(requested.name), NO_PARTITION, error))
     return tuple(commits), tuple(refused)
 
 
@@ -68,9 +79,8 @@ def _error_for_version(call: Call, error: ErrorCode) -> ErrorCode:
 
 
 def encode(
-    refused: tuple[TopicPartition, ...], partitions: tuple[TopicPartition, ...], call: Call, answer: Committed
+    refused: tuple[RefusedPartition, ...], partitions: tuple[TopicPartition, ...], call: Call, answer: Committed
 ) -> bytes:
-    refusals = [(name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for name, index in refused]
     answers = [
         (name, index, _error_for_version(call, error))
         for (name, index), error in zip(partitions, answer.errors, strict=True)
@@ -86,6 +96,6 @@ def encode(
                 for index, error in errors
             ),
         )
-        for name, errors in (split_by_counts(answers, counts) if counts else group_by_topic([*refusals, *answers]))
+        for name, errors in (split_by_counts(answers, counts) if counts else group_by_topic([*refused, *answers]))
     )
     return call.schema.write(call.make("TxnOffsetCommitResponse", throttle_time=NO_THROTTLE, topics=topics))

@@ -41,7 +41,7 @@ class Harness:
         node.services.interceptor = self.interceptor
         self.faults.set_disk(node.environment.disk)
         self._recorder.attach(node)
-        port = node.services.advertised_port
+        port = node.services.cluster.advertised_port
         self.timeline.note("node", f"the coordinator listens on port {port}" if port else "the coordinator begins")
 
     def detach(self) -> None:

@@ -1,0 +1,89 @@
+"""``authorize``: the only way of API modules to the authorizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from ...actors.errors import ErrorCode
+from .api import find_row
+from .authorizer import Action, Authorizer, RequestContext
+from .call import Call
+from .checks import CLUSTER_NAME, Check, Operation, ResourceType
+
+CLUSTER: Final = (CLUSTER_NAME,)
+"""The items of a check of the cluster."""
+
+OPERATIONS: Final = {
+    ResourceType.GROUP: (3, 6, 8, 10, 11),
+    ResourceType.TOPIC: (3, 4, 5, 6, 7, 8, 10, 11),
+    ResourceType.CLUSTER: (5, 7, 8, 9, 10, 11, 12),
+}
+"""The operations of each type of resource (AclEntry.supportedOperations)."""
+
+
+class Verdicts(NamedTuple):
+    """The verdicts on items. ``denied``: the names of those that are denied. ``code``: their error."""
+
+    denied: frozenset[str]
+    code: ErrorCode
+
+    @property
+    def error(self) -> ErrorCode:
+        """The error of the whole request: ``code`` if any item is denied, else NONE."""
+        return self.code if self.denied else ErrorCode.NONE
+
+    def error_of(self, name: str) -> ErrorCode:
+        return self.code if name in self.denied else ErrorCode.NONE
+
+    def allows(self, name: str) -> bool:
+        return name not in self.denied
+
+
+ALL_ALLOWED: Final = Verdicts(frozenset(), ErrorCode.NONE)
+
+
+def authorize(call: Call, check: Check, names: Iterable[str] = CLUSTER) -> Verdicts:
+    """Check the items of a request, by the names of their resources. The row of the API must name the check.
+
+    The names are not read if everything is allowed.
+    """
+    authorizer = call.services.authorizer
+    if authorizer.allows_everything:
+        return ALL_ALLOWED
+    row = find_row(call.schema.name)
+    if check not in row.whole and check not in row.items:
+        raise AssertionError(f"the row of {row.name} does not name the check {check}")
+    context, items = _context(call), tuple(dict.fromkeys(names))
+    if not items or _is_allowed_by_other(authorizer, context, check):
+        return ALL_ALLOWED
+    actions = [Action(check.operation, check.resource_type, name, check.logs_denials) for name in items]
+    verdicts = authorizer.authorize(context, actions)
+    denied = frozenset(name for name, is_allowed in zip(items, verdicts, strict=True) if not is_allowed)
+    return Verdicts(denied, check.denial.code) if denied else ALL_ALLOWED
+
+
+def _is_allowed_by_other(authorizer: Authorizer, context: RequestContext, check: Check) -> bool:
+    """Whether the operation ``unless`` of the check allows all items. As in Kafka, its denial is not logged."""
+    if check.unless is None:
+        return False
+    operation, resource_type = check.unless
+    if resource_type is ResourceType.CLUSTER:
+        return authorizer.authorize(context, [Action(operation, resource_type, CLUSTER_NAME, False)])[0]
+    return authorizer.authorize_any(context, operation, resource_type)
+
+
+def authorized_operations(call: Call, resource_type: ResourceType, name: str) -> int:
+    """Return the operations that the client may carry out on a resource: bit n is operation n (KIP-430)."""
+    authorizer, operations = call.services.authorizer, OPERATIONS[resource_type]
+    if not authorizer.allows_everything:
+        actions = [Action(Operation(number), resource_type, name, False) for number in operations]
+        verdicts = authorizer.authorize(_context(call), actions)
+        operations = tuple(number for number, allowed in zip(operations, verdicts, strict=True) if allowed)
+    return sum(1 << number for number in operations)
+
+
+def _context(call: Call) -> RequestContext:
+    connection = call.connection
+    host = connection.client_host.removeprefix("/")
+    return RequestContext(call.principal, host, connection.client_id, call.schema.name, call.version)
