@@ -8,20 +8,24 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 MADE_FROM := setup.cfg pyproject.toml constraints.txt
 # The build backend comes from constraints.txt too, so that what is tested does not change from one day to the next.
 INSTALL := $(PIP) install --quiet --no-build-isolation --constraint constraints.txt --editable
-# Tests that start servers and clients keep their time by the wall clock, so they get the machine for themselves.
-ALONE := $(wildcard tests/peers tests/real_kafka tests/suites)
+# Tests with real clients use real time, so they get the machine for themselves, unless `make --jobs=2 test` is asked for.
+REAL_TIME := $(wildcard tests/peers tests/real_kafka tests/suites)
 
 PURE := $(wildcard tests/common tests/coordinator tests/group tests/settings tests/timer tests/topics tests/transactions \
   tests/log/test_log_batch.py tests/log/test_log_codecs.py tests/log/test_log_records.py tests/log/test_log_spans.py)
 
-.PHONY: run test quick check golden suites soak bench clean
+.PHONY: run test test-real-time test-others quick check golden suites soak bench clean
 
 run: $(VENV)/.installed
 	$(BIN)/callboard serve --listen 127.0.0.1:9092 --data ./data
 
-test: check
-	$(BIN)/python -m pytest -q $(ALONE)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(addprefix --ignore=,$(ALONE))
+test: test-real-time test-others
+
+test-real-time: check
+	$(BIN)/python -m pytest -q $(REAL_TIME)
+
+test-others: check
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(REAL_TIME))
 
 # A quick look, about 90 s when mypy's cache is warm: the code's rules, the pure tests, and 50 seeds of each simulation.
 quick: check

@@ -1,4 +1,4 @@
-"""Fixtures and settings of all tests: the links to the package, and one Spark session."""
+"""Fixtures and settings of all tests: the links to the package, one Spark session, and the order of parallel runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import links
 import pytest
@@ -21,12 +21,37 @@ if TYPE_CHECKING:
 settings.register_profile("callboard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("callboard")
 
+# Sessions of Spark are short here: Java's optimizing compiler would use more CPU than it saves.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+SPARK = "tests/spark/"
+LONGEST_FIRST = ("spark", "simulation", "crashes", "node", "log", "bench")
+
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
     if not hasattr(config, "workerinput"):  # once per run, not in every worker
         links.create_links()
     if not config.pluginmanager.has_plugin("callboard"):  # a checkout that is not installed has no entry points
         config.pluginmanager.register(import_module("callboard.runtime.testing.plugin.plugin"), "callboard")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several processes, begin with the folders that take longest, so that all processes end together."""
+    if config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
+        rank = {folder: number for number, folder in enumerate(LONGEST_FIRST)}
+        items.sort(key=lambda item: rank.get(item.path.parent.name, len(rank)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """As ``--dist loadfile``, but one process runs all tests with Spark: each Java process has to warm up."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    scheduler: Any = import_module("xdist.scheduler").LoadFileScheduling(config, log)
+    file_of = scheduler._split_scope
+    scheduler._split_scope = lambda nodeid: SPARK if nodeid.startswith(SPARK) else file_of(nodeid)
+    return scheduler
 
 
 @pytest.fixture(autouse=True)

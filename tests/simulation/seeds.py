@@ -15,7 +15,7 @@ from callboard.runtime.testing.simulation.simulate import describe_failure, run_
 
 from .scenarios import SCENARIOS
 
-RUNS = int(os.environ.get("CALLBOARD_SIMULATION_RUNS", "1000"))
+RUNS = int(os.environ.get("CALLBOARD_SIMULATION_RUNS", "500"))
 FIRST_SEED = int(os.environ.get("CALLBOARD_SIMULATION_SEED", "0"))
 SEEDS_PER_SCENARIO = -(-RUNS // len(SCENARIOS))
 

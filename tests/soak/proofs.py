@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUT_TAIL_CHARS = 2000
+KILL_ROUNDS = "CALLBOARD_KILL_ROUNDS=20"
+WHEEL_STEPS = "CALLBOARD_WHEEL_STEPS=5000000"
 
 
 class Proof(NamedTuple):
@@ -52,15 +54,22 @@ def run_hostile_bytes(seed: int) -> str | None:
 
 def run_kills(seed: int) -> str | None:
     """A real server under load, ended by ``kill -9`` again and again."""
-    return run_pytest("tests/node/test_crash.py", {"CALLBOARD_TEST_SEED": str(seed)})
+    return run_pytest("tests/node/test_crash.py", f"CALLBOARD_TEST_SEED={seed}", KILL_ROUNDS)
+
+
+def run_wheel(seed: int) -> str | None:
+    """Five million random steps of timing wheels of all sizes, compared with a sorted list."""
+    return run_pytest("tests/timer/test_wheel.py", f"CALLBOARD_WHEEL_SEED={seed}", WHEEL_STEPS)
 
 
 def run_fuzz(seed: int) -> str | None:
     """100,000 damaged frames for a server."""
-    return run_pytest("tests/kafka/test_fuzz.py", {"CALLBOARD_FUZZ_SEED": str(seed)})
+    return run_pytest("tests/kafka/test_fuzz.py", f"CALLBOARD_FUZZ_SEED={seed}")
 
 
-def run_pytest(path: str, environment: Mapping[str, str]) -> str | None:
+def run_pytest(path: str, *variables: str) -> str | None:
+    """Run a test file. ``variables``: NAME=VALUE for its environment."""
+    environment = dict(variable.split("=", 1) for variable in variables)
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", path]
     result = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
@@ -72,6 +81,7 @@ PROOFS: Mapping[str, Proof] = {
     "simulation": Proof(run_simulation, 1_000_000, 500, "PYTHONPATH=tests python -m simulation {seed}"),
     "power-cuts": Proof(run_power_cuts, 200_000, 200, "PYTHONPATH=tests python -m crashes {seed}"),
     "hostile-bytes": Proof(run_hostile_bytes, 100_000, 200, "PYTHONPATH=tests python -m crashes.hostile_run {seed}"),
-    "kills": Proof(run_kills, 50, 1, "CALLBOARD_TEST_SEED={seed} python -m pytest tests/node/test_crash.py"),
-    "fuzz": Proof(run_fuzz, 100, 1, "CALLBOARD_FUZZ_SEED={seed} python -m pytest tests/kafka/test_fuzz.py"),
+    "kills": Proof(run_kills, 50, 1, f"{KILL_ROUNDS} CALLBOARD_TEST_SEED={{seed}} pytest tests/node/test_crash.py"),
+    "wheel": Proof(run_wheel, 100, 1, f"{WHEEL_STEPS} CALLBOARD_WHEEL_SEED={{seed}} pytest tests/timer/test_wheel.py"),
+    "fuzz": Proof(run_fuzz, 100, 1, "CALLBOARD_FUZZ_SEED={seed} pytest tests/kafka/test_fuzz.py"),
 }
