@@ -36,6 +36,9 @@ class Appended(NamedTuple):
     durability: str = ""
 
 
+NO_EPOCH = -1
+"""The epoch of a partition that this node never owned, or does not own now."""
+
 NO_EPOCHS: Mapping[int, int] = MappingProxyType({})
 
 

@@ -20,7 +20,7 @@ from .base import DEFERRED, ResilientActor
 from .engine_ports import Clock, ReplyTo
 from .errors import ErrorCode
 from .messages import Append, Drain, Flush, PartitionClosed, PartitionOpened, RoundDone, Written
-from .ports import NO_EPOCHS, Appended, Log
+from .ports import NO_EPOCH, NO_EPOCHS, Appended, Log
 
 log = logging.getLogger("callboard.actors")
 
@@ -35,14 +35,14 @@ FENCED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 """The log's error for an old epoch. A name of its own because reading an attribute of an enum is slow."""
 
 
-def ignore_partition(_partition: int) -> None:
+def ignore_partition(_partition: int, _epoch: int) -> None:
     """The default of ``on_fenced``: a log that no other node writes to refuses no epoch."""
 
 
 class OffsetWriterActor(ResilientActor):
     """The only actor that appends to the log.
 
-    ``on_fenced`` is called in a turn of this actor when the log has refused the epoch of a partition.
+    ``on_fenced`` is called in a turn of this actor with a partition and its epoch when the log has refused that epoch.
     """
 
     handlers = {
@@ -54,12 +54,13 @@ class OffsetWriterActor(ResilientActor):
         PartitionClosed: "close_partition",
     }
 
-    def __init__(self, log: Log, clock: Clock, on_fenced: Callable[[int], None] = ignore_partition) -> None:
+    def __init__(self, log: Log, clock: Clock, on_fenced: Callable[[int, int], None] = ignore_partition) -> None:
         super().__init__()
         self._log = log
         self._clock = clock
         self._on_fenced = on_fenced
         self._epochs: Mapping[int, int] = NO_EPOCHS  # replaced, never changed: the log may keep it
+        self._round_epochs = self._epochs  # of the round in flight
         self._waiting: list[Append] = []
         self._in_flight: list[Append] = []
         self._is_flush_scheduled = False
@@ -81,13 +82,14 @@ class OffsetWriterActor(ResilientActor):
             self.tell_self_after_turn(Flush(entry_count, message.turns + 1))
         else:
             self._is_flush_scheduled = False
-            self._start_round()
+            if self._waiting:  # else ``close_partition`` has refused them all
+                self._start_round()
 
     def handle_round_done(self, message: RoundDone) -> None:
         appends, self._in_flight = self._in_flight, []
         for append, outcome in zip(appends, message.outcomes, strict=True):
             if outcome.error is FENCED:
-                self._on_fenced(append.entry.partition)
+                self._on_fenced(append.entry.partition, self._round_epochs.get(append.entry.partition, NO_EPOCH))
             self._notify_owner(append, outcome)
         if self._waiting:
             self._schedule_flush()
@@ -104,6 +106,7 @@ class OffsetWriterActor(ResilientActor):
         self._waiting = [append for append in self._waiting if append.entry.partition != closed]
         for append in refused:
             self._notify_owner(append, Appended(ErrorCode.NOT_COORDINATOR, -1))
+        self._reply_to_drain()
 
     def drain(self, _message: Drain) -> object:
         """Reply when no entry waits and no round is in flight."""
@@ -118,7 +121,7 @@ class OffsetWriterActor(ResilientActor):
 
     def _start_round(self) -> None:
         self._in_flight, self._waiting = self._waiting[:ROUND_MAX], self._waiting[ROUND_MAX:]
-        entries = [append.entry for append in self._in_flight]
+        entries, self._round_epochs = [append.entry for append in self._in_flight], self._epochs
         try:
             self._log.append(entries, self._clock.wall_ms(), self._done, self._epochs)
         except Exception:  # a bug in the log: these entries fail, and the next round is tried

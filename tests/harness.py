@@ -102,11 +102,13 @@ class NodeHarness:
         settings: Mapping[str, Any],
         options: Mapping[str, Any],
         authorizer: Authorizer | None = None,
+        environment: Environment | None = None,
     ) -> None:
         defaults = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 4}
         self._settings = Settings(**{**defaults, **settings})
         self._options = Options(data=folder, **{"topics": TOPICS, **options})
-        self._authorizer = authorizer or AllowAll()
+        disk = Disk(self._options.file_mode)
+        self._environment = environment or Environment(disk=disk, authorizer=authorizer or AllowAll())
         self._clients: list[Client] = []
         self.node: Node
         self.port = 0
@@ -115,8 +117,7 @@ class NodeHarness:
         listener = socket.create_server(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
         try:
-            environment = Environment(disk=Disk(self._options.file_mode), authorizer=self._authorizer)
-            self.node = await Node.open(self._settings, self._options, environment, listening_socket=listener)
+            self.node = await Node.open(self._settings, self._options, self._environment, listening_socket=listener)
         except BaseException:
             listener.close()
             raise
@@ -137,10 +138,14 @@ class NodeHarness:
 
 @asynccontextmanager
 async def running_node(
-    folder: Path, options: Mapping[str, Any] | None = None, authorizer: Any = None, **settings: Any
+    folder: Path,
+    options: Mapping[str, Any] | None = None,
+    authorizer: Any = None,
+    environment: Any = None,
+    **settings: Any,
 ) -> AsyncIterator[NodeHarness]:
     """A node with the topics t (3 partitions) and u (1), stopped at the end."""
-    harness = NodeHarness(folder, settings, options or {}, authorizer)
+    harness = NodeHarness(folder, settings, options or {}, authorizer, environment)
     await harness.start()
     try:
         yield harness

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from ..errors import ErrorCode
+from ..ports import NO_EPOCH
 
 
 class PartitionState(Enum):
@@ -71,9 +72,6 @@ ANSWERS: Mapping[PartitionState, Answers] = {
     CLOSED: Answers(_ELSEWHERE, _NONE, _ELSEWHERE),
     FAILED: Answers(_ELSEWHERE, _NONE, _NONE),
 }
-
-NO_EPOCH = -1
-"""The epoch of a partition that was never owned."""
 
 
 class PartitionLife:

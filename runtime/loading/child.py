@@ -16,10 +16,7 @@ from ..common.errors import StartError
 from ..disk.disk import Disk
 from ..log.format.errors import UnsupportedCompression
 from ..log.partition import PARTITION_FOLDER
-from ..log.reading.newest import load_partition
-from ..log.reading.newest_transactions import load_transactions_partition
-from ..log.recovery.misplaced import find_misplaced
-from .pieces import (
+from ..log.pieces import (
     CommittedEnds,
     LoadJob,
     LoadPiece,
@@ -28,6 +25,9 @@ from .pieces import (
     TransactionalIds,
     UnpackedGroups,
 )
+from ..log.reading.newest import load_partition
+from ..log.reading.newest_transactions import load_transactions_partition
+from ..log.recovery.misplaced import find_misplaced
 
 PIECE_GROUPS = 2000  # unpickling them takes a millisecond
 

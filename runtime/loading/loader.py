@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ from ..common.logs import get_logger
 from ..disk.disk import Disk, file_size
 from ..log.manifest import log_files
 from ..log.partition import TRANSACTIONS_TOPIC, folder_name
-from .pieces import LoadJob, LoadPiece
+from ..log.pieces import LoadJob, LoadPiece, PieceHandler
 
 if TYPE_CHECKING:
     from ..log.offsets_log import OffsetsLog
@@ -42,8 +42,6 @@ FAST_BYTES = 128 * 1024 * 1024
 """From so many bytes of log per process on, numpy saves a third of the CPU, although each process imports it."""
 
 CHILD_FUNCTION = f"{__package__}.child:run_in_child"
-
-PieceHandler = Callable[[LoadJob, LoadPiece], None]
 
 log = get_logger("callboard.runtime")
 

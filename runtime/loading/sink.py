@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...actors.base import ActorRef
 from ...actors.coordinator.directory import Directory
-from ...actors.messages import AllLoaded, GroupsLoaded, PartitionGained, PartitionLoaded
+from ...actors.messages import AllLoaded, GroupsLoaded, PartitionGained, PartitionLoaded, PartitionLost
 from ...actors.transactions.messages import PendingLoaded, TransactionsLoaded
 from ..common.logs import get_logger
+from ..log.pieces import CommittedEnds, LoadJob, LoadPiece, LoadReport, PackedGroups, TransactionalIds, UnpackedGroups
 from ..log.recovery.misplaced import MisplacedError, advice
 from .loader import newest_producer_id, open_transactions
-from .pieces import CommittedEnds, LoadJob, LoadPiece, LoadReport, PackedGroups, TransactionalIds, UnpackedGroups
 
 if TYPE_CHECKING:
     from ...actors.engine_ports import Clock
-    from ..log.offsets_log import OffsetsLog
+    from ..log.store import LogStore
     from ..topics.catalogue import TopicCatalogue
 
 log = get_logger("callboard.runtime")
-
-EPOCH = 0
-"""The epoch of partitions in local files, which no other node can own."""
 
 
 class LoadSink:
@@ -32,38 +30,52 @@ class LoadSink:
     """
 
     def __init__(
-        self,
-        directory: Directory,
-        transactions: ActorRef,
-        topics: TopicCatalogue,
-        offsets_log: OffsetsLog,
-        clock: Clock,
+        self, directory: Directory, transactions: ActorRef, topics: TopicCatalogue, store: LogStore, clock: Clock
     ) -> None:
         self.is_finished = False
         self.records = 0
         self.seconds = 0.0
         self.failure = ""  # set for a misplaced group: partitions that were not loaded before it are not served
+        self.epochs: dict[int, int] = {}  # by partition that is owned
         self._directory = directory
         self._transactions = transactions
         self._topics = topics
-        self._log = offsets_log
+        self._store = store
         self._clock = clock
         self._began_ms = clock.monotonic_ms()
         self._newest_producer_id = -1
-        self._loading: set[int] = set()
-        self._finished_transactions: list[PartitionLoaded] = []
+        self._loading: set[int] = set()  # at the start
+        self._waiting_transactions: list[PartitionLoaded] | None = []  # None after ``finish``
 
-    async def start(self) -> None:
-        """Tell the actors that all partitions are loading. Those without data are loaded at once."""
-        log, coordinator = self._log, self._directory.coordinator
-        with_data = {*log.offsets_partitions_with_data(), *log.transactions_partitions_with_data()}
-        for partition in range(sum(log.counts)):
-            owner = coordinator if partition < log.first_transactions_partition else self._transactions
-            is_applied = owner.ask(PartitionGained(partition, EPOCH), block=False)
-            self._loading.add(partition)
-            if partition not in with_data:
-                self._finish_partition(partition, PartitionLoaded(partition, EPOCH))
-        await is_applied
+    def _owner_of(self, partition: int) -> ActorRef:
+        """The actor that serves a partition."""
+        return self._directory.coordinator if partition < self._store.counts.offsets else self._transactions
+
+    async def start(self, epochs: Mapping[int, int], with_records: Set[int]) -> None:
+        """Tell the actors which partitions are loading. Those without records are loaded at once."""
+        self._loading.update(epochs)
+        gains = [self._ask_to_gain(partition, epoch) for partition, epoch in epochs.items()]
+        for partition in epochs.keys() - with_records:
+            self.finish_empty(partition)
+        for gain in gains:
+            await gain
+
+    async def gain(self, partition: int, epoch: int) -> None:
+        """The node owns a partition. Waits until all actors of an earlier period of ownership have stopped."""
+        await self._ask_to_gain(partition, epoch)
+
+    def _ask_to_gain(self, partition: int, epoch: int) -> Any:
+        self.epochs[partition] = epoch
+        return self._owner_of(partition).ask(PartitionGained(partition, epoch), block=False)
+
+    def finish_empty(self, partition: int) -> None:
+        """A partition that was gained has no records."""
+        self._finish_partition(PartitionLoaded(partition, self.epochs[partition]))
+
+    async def lose(self, partition: int) -> None:
+        """The node does not own a partition any more. Waits until its actors have stopped. KeyError: it never did."""
+        lost = PartitionLost(partition, self.epochs.pop(partition))
+        await self._owner_of(partition).ask(lost, block=False)
 
     def accept(self, job: LoadJob, piece: LoadPiece) -> None:
         """Pass a piece on at once. The ends of topics come first, before any client can fetch an offset."""
@@ -72,41 +84,47 @@ class LoadSink:
                 for (topic, partition), offset in offsets.items():
                     self._topics.raise_end(topic, partition, offset)
             case PackedGroups(groups):
-                self._directory.coordinator.tell(GroupsLoaded(job.partition, EPOCH, groups, {}))
+                self._directory.coordinator.tell(GroupsLoaded(job.partition, job.epoch, groups, {}))
             case UnpackedGroups(groups):
                 self._transactions.tell(PendingLoaded(open_transactions(groups)))
-                self._directory.coordinator.tell(GroupsLoaded(job.partition, EPOCH, {}, groups))
+                self._directory.coordinator.tell(GroupsLoaded(job.partition, job.epoch, {}, groups))
             case TransactionalIds(values):
                 self._newest_producer_id = max(self._newest_producer_id, newest_producer_id(values))
-                self._transactions.tell(TransactionsLoaded(job.partition, EPOCH, values))
+                self._transactions.tell(TransactionsLoaded(job.partition, job.epoch, values))
             case LoadReport():
                 self._accept_report(job, piece)
 
     def _accept_report(self, job: LoadJob, report: LoadReport) -> None:
         if report.misplaced:
             root = Path(job.folder).parent
-            self.failure = f"{report.misplaced}; {advice(root, self._log.counts)}"
+            self.failure = f"{report.misplaced}; {advice(root, self._store.counts)}"
             log.error("the log is not served", reason=self.failure)
             raise MisplacedError(self.failure)
         self.records += report.records
         self._log_problems(job, report)
         for damage in report.damages:
-            self._log.add_damage(damage)
-        loaded = PartitionLoaded(job.partition, EPOCH, report.quarantined, report.failure)
-        self._finish_partition(job.partition, loaded)
+            self._store.add_damage(damage)
+        self._finish_partition(PartitionLoaded(job.partition, job.epoch, report.quarantined, report.failure))
 
-    def _finish_partition(self, partition: int, loaded: PartitionLoaded) -> None:
-        """Transactional ids wait for all partitions: their markers belong to groups."""
-        self._loading.discard(partition)
-        if partition < self._log.first_transactions_partition:
+    def _finish_partition(self, loaded: PartitionLoaded) -> None:
+        """At the start transactional ids wait for all partitions: their markers belong to groups."""
+        self._loading.discard(loaded.partition)
+        if loaded.partition < self._store.counts.offsets:
             self._directory.coordinator.tell(loaded)
+        elif self._waiting_transactions is None:
+            self._topics.producer_ids.mark_used_up_to(self._newest_producer_id)
+            self._transactions.tell(loaded)
         else:
-            self._finished_transactions.append(loaded)
+            self._waiting_transactions.append(loaded)
+
+    def fail(self, partition: int, failure: str) -> None:
+        """A partition cannot be loaded."""
+        self._finish_partition(PartitionLoaded(partition, self.epochs[partition], {}, failure))
 
     def fail_rest(self, failure: str) -> None:
-        """Refuse all partitions that are still loading."""
-        for partition in sorted(self._loading):
-            self._finish_partition(partition, PartitionLoaded(partition, EPOCH, {}, failure))
+        """Refuse all partitions that are still loading at the start."""
+        for partition in sorted(self._loading & self.epochs.keys()):
+            self.fail(partition, failure)
 
     def _log_problems(self, job: LoadJob, report: LoadReport) -> None:
         if report.failure:
@@ -122,7 +140,8 @@ class LoadSink:
         """All pieces were accepted: start the tasks that need all partitions."""
         self._topics.producer_ids.mark_used_up_to(self._newest_producer_id)
         await self._directory.coordinator.ask(AllLoaded(), block=False)
-        for loaded in self._finished_transactions:
+        waiting, self._waiting_transactions = self._waiting_transactions, None
+        for loaded in waiting or ():
             self._transactions.tell(loaded)
         await self._transactions.ask(AllLoaded(), block=False)
         self.is_finished = True

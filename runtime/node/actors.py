@@ -76,7 +76,7 @@ def start_actors(system: System, groups: Directory, data: NodeData, environment:
     """Start the actors. No partition is served until it is loaded."""
     settings, clock = data.configs.settings, environment.clock
     timer = system.start_timer()
-    writer = system.spawn(OffsetWriterActor, data.log, clock)
+    writer = system.spawn(OffsetWriterActor, data.log, clock, data.ownership.refused)
     system.spawn(CoordinatorActor, groups, clock, environment.random, settings, timer, writer)
     transaction_environment = TransactionEnvironment(settings, clock, timer, writer, groups, data.topics)
     table = TransactionTable(data.folder.transactions_partitions)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ..disk.file_work import FileThread, FileWork, InlineFileWork
+from ..loading.local_store import LocalStore
 from ..log.folder import DataFolder, random_cluster_id
 from ..log.journal import random_salt
-from ..log.offsets_log import OffsetsLog
+from ..log.store import LogStore, Ownership, OwnsAll
 from ..settings.dynamic import DynamicSettings
 from ..topics.catalogue import TopicCatalogue
 from .connection_limit import connections_max
@@ -34,7 +35,8 @@ class NodeData:
         folder: DataFolder,
         configs: DynamicSettings,
         topics: TopicCatalogue,
-        log: OffsetsLog,
+        log: LogStore,
+        ownership: Ownership,
         files: FileWork,
         connections_max: int,
     ) -> None:
@@ -42,6 +44,7 @@ class NodeData:
         self.configs = configs
         self.topics = topics
         self.log = log
+        self.ownership = ownership
         self.files = files
         self.connections_max = connections_max
 
@@ -75,7 +78,7 @@ def lock_fds(folder: DataFolder) -> Iterable[int]:
     return () if folder.lock is None else folder.lock.fds
 
 
-def close_topics(topics: TopicCatalogue, log: OffsetsLog) -> None:
+def close_topics(topics: TopicCatalogue, log: LogStore) -> None:
     """Write nothing if the data folder was moved or deleted, or another server may use it."""
     if log.may_write_folder():
         topics.close()
@@ -108,7 +111,7 @@ def open_data(
         on_locked(folder)
         limit = _connections_max(options, folder, environment)
         configs.load(options.data, environment.disk, ignore=options.ignore_saved_settings)
-        log = _make_log(options, configs, environment, folder, report_lost)
+        log, ownership = _make_store(options, configs, environment, folder, report_lost)
         on_error.callback(log.close)
         counts = folder.offsets_partitions, folder.transactions_partitions
         topics = TopicCatalogue(options.data, configs.settings, environment.random, counts, environment.disk)
@@ -118,7 +121,7 @@ def open_data(
             topics.ensure(name, partitions)
         files = FileThread(loop) if environment.allows_workers else InlineFileWork()
         on_error.pop_all()
-    return NodeData(folder, configs, topics, log, files, limit)
+    return NodeData(folder, configs, topics, log, ownership, files, limit)
 
 
 def _open_folder(options: Options, configs: DynamicSettings, environment: Environment) -> DataFolder:
@@ -140,15 +143,17 @@ def _connections_max(options: Options, folder: DataFolder, environment: Environm
     return connections_max(partitions, has_http=options.metrics is not None)
 
 
-def _make_log(
+def _make_store(
     options: Options,
     configs: DynamicSettings,
     environment: Environment,
     folder: DataFolder,
     on_lost: Callable[[], None],
-) -> OffsetsLog:
+) -> tuple[LogStore, Ownership]:
+    if environment.store is not None:
+        return environment.store(folder)
     settings = configs.settings
-    return OffsetsLog(
+    store = LocalStore(
         options.data,
         folder.offsets_partitions,
         transactions_partitions=folder.transactions_partitions,
@@ -165,4 +170,7 @@ def _make_log(
         new_salt=lambda: random_salt(lambda: UUID(environment.random.uuid())),
         lock=folder.lock if environment.disk.is_real else None,
         on_lost=on_lost,
+        in_background=environment.load,
+        allows_workers=environment.allows_workers,
     )
+    return store, OwnsAll(store.counts)

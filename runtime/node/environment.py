@@ -24,8 +24,9 @@ from ..engine.dispatcher import Dispatcher, LoopDispatcher
 from ..kafka.authorizer import AllowAll, Authorizer
 
 if TYPE_CHECKING:
-    from ..loading.loader import PieceHandler
-    from ..loading.pieces import LoadJob
+    from ..log.folder import DataFolder
+    from ..log.pieces import LoadJob, PieceHandler
+    from ..log.store import LogStore, Ownership
 
 MEMORY = Path("/memory")
 """The data folder of a node whose disk is in memory."""
@@ -38,9 +39,10 @@ class Environment:
     ``threads``: creates the threads of the log. ``dispatcher``: creates the dispatcher of the actors, for a loop.
     ``log_clock``: monotonic seconds, for the log's intervals. ``allows_workers``: whether the node may use other
     threads and processes, for blocking work, to load large logs and to compact; else all work is done on the loop, and
-    nothing is compacted. ``load``: loads the log in the background, instead of subprocesses. A checkpoint is made when
-    the journal has ``checkpoint_bytes``, or after ``checkpoint_interval_ms``. ``group_observer`` is notified
-    of the events of all groups. ``authorizer`` decides what clients may do.
+    nothing is compacted. ``load``: loads the log in the background, instead of subprocesses. ``store``: creates a store
+    of the log instead of local files, and the ownership of its partitions. A checkpoint is made when the journal has
+    ``checkpoint_bytes``, or after ``checkpoint_interval_ms``. ``group_observer`` is notified of the events of all
+    groups. ``authorizer`` decides what clients may do.
     """
 
     disk: Disk = field(default_factory=Disk)
@@ -51,6 +53,7 @@ class Environment:
     dispatcher: Callable[[AbstractEventLoop], Dispatcher] = LoopDispatcher
     allows_workers: bool = True
     load: Callable[[Sequence[LoadJob], PieceHandler], Awaitable[None]] | None = None
+    store: Callable[[DataFolder], tuple[LogStore, Ownership]] | None = None
     checkpoint_bytes: int = 64 * 1024 * 1024
     checkpoint_interval_ms: int = 60_000
     group_observer: GroupObserver | None = None

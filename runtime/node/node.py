@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..kafka.interceptor import Interceptor
     from ..loading.sink import LoadSink
     from ..log.folder import DataFolder
-    from ..log.offsets_log import OffsetsLog
+    from ..log.store import LogStore
     from ..settings.table import Options, Settings
     from ..topics.catalogue import TopicCatalogue
 
@@ -158,7 +158,7 @@ class Node:
         """Start the log cleaner after loading, which has checked that all groups are in the right partitions."""
         if self.loading.is_in_background:
             await self.loading.load_in_background()
-        if self.environment.may_use_subprocesses and not self.loading.sink.failure:
+        if self.data.log.has_local_files and self.environment.may_use_subprocesses and not self.loading.sink.failure:
             self._cleaner.start()
 
     async def _check_topics(self) -> None:
@@ -191,6 +191,7 @@ class Node:
         loading = self._tasks[0]
         loading.cancel()
         await asyncio.wait({loading})  # its errors were logged, and must not prevent the stop
+        await self.loading.stop()
         self.connections.stop_reading()
 
     def _close_listener(self) -> None:
@@ -212,6 +213,7 @@ class Node:
         self.connections.abort()
         self.services.response_queue.drop()
         self._cancel_tasks()
+        self.loading.halt()
         self._cleaner.halt()
         with ExitStack() as callbacks:  # runs all of them in reverse order, even if one raises
             callbacks.callback(self.local.close)
@@ -245,7 +247,7 @@ class Node:
         return self.data.topics
 
     @property
-    def offsets_log(self) -> OffsetsLog:
+    def offsets_log(self) -> LogStore:
         return self.data.log
 
     @property

@@ -219,7 +219,7 @@ def test_log_in_memory_is_loaded_in_this_process_at_any_size(monkeypatch: pytest
     """A child process could not read a disk in memory."""
 
     async def scenario() -> None:
-        monkeypatch.setattr("callboard.runtime.node.loading.AT_ONCE_BYTES", -1)
+        monkeypatch.setattr("callboard.runtime.loading.local_store.AT_ONCE_BYTES", -1)
         environment = in_memory()
         node = await start_node(environment)
         for number in range(50):

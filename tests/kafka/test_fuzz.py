@@ -334,7 +334,7 @@ def test_damaged_requests_close_only_their_connections(tmp_path: Path, caplog: p
 
 async def fuzz(folder: Path) -> None:
     random = Random(SEED)
-    quiet = {"auto_create_topics_enable": False, "socket_request_max_bytes": REQUEST_BYTES_MAX}
+    quiet: dict[str, Any] = {"auto_create_topics_enable": False, "socket_request_max_bytes": REQUEST_BYTES_MAX}
     async with running_node(folder, {"sync": "none"}, **quiet) as harness:
         client = await harness.connect()
         members = await reference_groups(client)

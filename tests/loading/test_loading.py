@@ -34,14 +34,14 @@ from callboard.runtime.common import child_process
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.loading import child as load_child
 from callboard.runtime.loading import loader as loading
-from callboard.runtime.loading.loader import PieceHandler, load_inline
-from callboard.runtime.loading.pieces import LoadJob
+from callboard.runtime.loading import local_store as loading_module
+from callboard.runtime.loading.loader import load_inline
 from callboard.runtime.log.format.batch import encode_batch, frame_record
 from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.partition import folder_name
+from callboard.runtime.log.pieces import LoadJob, PieceHandler
 from callboard.runtime.log.reading.newest import LoadedPartition, load_partition
 from callboard.runtime.log.reading.segment import segment_name
-from callboard.runtime.node import loading as loading_module
 
 PARTITIONS = 4
 GROUPS = [f"g{number}" for number in range(8)]

@@ -24,13 +24,13 @@ from callboard.runtime.disk.checksum import with_checksum
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.loading import loader as loading
+from callboard.runtime.loading import local_store as loading_module
 from callboard.runtime.log.folder import FORMAT, INFO_NAME, DataFolder, parse_info
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import folder_name
 from callboard.runtime.log.partition_counts import PartitionCounts
 from callboard.runtime.log.recovery.clean_stop import EMPTY_NOTE, NOTE_NAME, CleanStopNote, read_note, write_note
 from callboard.runtime.log.recovery.misplaced import MisplacedError, find_misplaced, fitting_count
-from callboard.runtime.node import loading as loading_module
 
 PARTITIONS, TRANSACTION_PARTITIONS = 7, 5
 GROUPS = [f"group-{number}" for number in range(40)]

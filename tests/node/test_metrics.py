@@ -17,6 +17,7 @@ from project_paths import DOCS
 from prometheus_client.parser import text_string_to_metric_families
 
 from callboard.actors.coordinator.partition_states import PartitionState
+from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.stats import LogStats
 from callboard.runtime.node.health import LOOP_TIMEOUT_S, Pages
 from callboard.runtime.node.metrics import metrics, pages
@@ -91,6 +92,7 @@ async def test_metrics_of_the_log(tmp_path: Path) -> None:
         await create_group(harness)
         after = await scrape(port)
         log = harness.node.offsets_log
+        assert isinstance(log, OffsetsLog)
         list(log.read(log.offsets_partitions_with_data()[0]))  # this flushes the journal to the partition files
         flushed = await scrape(port)
     assert after["callboard_log_records_total"] >= before["callboard_log_records_total"] + 3, "a group and two commits"

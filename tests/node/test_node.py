@@ -26,10 +26,9 @@ from harness import (
 )
 from peers.wire import Hangup, decode
 
-from callboard.actors.base import ActorRef
 from callboard.runtime.common.errors import StartError
+from callboard.runtime.loading import local_store as loading_module
 from callboard.runtime.loading.sink import LoadSink
-from callboard.runtime.node import loading as loading_module
 from callboard.runtime.node import node as node_module
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
@@ -225,7 +224,7 @@ async def test_stop_closes_log_if_topics_cannot_be_synced(tmp_path: Path) -> Non
 
 @async_test
 async def test_stop_closes_log_if_loading_cannot_be_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fail(_load_sink: LoadSink, _transactions: ActorRef) -> None:
+    async def fail(_load_sink: LoadSink) -> None:
         raise ValueError("a bug")
 
     async with running_node(tmp_path) as harness:

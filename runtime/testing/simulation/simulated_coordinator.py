@@ -34,13 +34,14 @@ from ...disk.faulty import FaultyDisk, PowerLoss
 from ...disk.group_commit import immediate_outcome
 from ...engine.reply import Reply
 from ...kafka.services import Origin
-from ...loading.loader import PieceHandler, load_inline
-from ...loading.pieces import LoadJob
+from ...loading.loader import load_inline
 from ...log.compaction.garbage import publish_and_collect
 from ...log.compaction.swap import CompactionSettings as CompactSettings
 from ...log.compaction.swap import compact
 from ...log.format.errors import DamagedBatch
+from ...log.offsets_log import OffsetsLog
 from ...log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
+from ...log.pieces import LoadJob, PieceHandler
 from ...member.channel import ChannelLost
 from ...node.environment import Environment
 from ...node.node import Node
@@ -421,6 +422,7 @@ class SimulatedCoordinator:
         """The state replayed from the log record by record. Call it only when no write is pending."""
         assert self.current is not None, "the coordinator is down"
         log = self.current.node.offsets_log
+        assert isinstance(log, OffsetsLog)
         state: dict[str, object] = {}
         for number in (*log.offsets_partitions_with_data(), *log.transactions_partitions_with_data()):
             replay = LogReplay()

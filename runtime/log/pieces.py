@@ -1,19 +1,23 @@
-"""The messages between a server and the subprocesses that load its log: jobs, and pieces of their results.
+"""The content of a partition in pieces, as a store of the log hands it to the coordinator.
 
-Separate from ``child``, so that a server with an empty log does not import the code that loads.
+The pieces are small, because the server handles each of them between two requests. The local files are loaded by
+subprocesses, which get jobs and return pieces.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ...actors.group.offsets import GroupData
 from ...actors.records import TransactionValue
-from ..log.format.errors import Damage
+from .format.errors import Damage
 
 
 class LoadJob(NamedTuple):
-    """A partition to load. ``fast``: use numpy if it is installed; its import pays only for large logs.
+    """A partition to load in a period of ownership (``epoch``). ``folder``: where it is, for log lines.
+
+    ``fast``: use numpy if it is installed; its import pays only for large logs.
 
     ``topic_partitions``: the number of partitions of its topic, to check that each name belongs to this partition; 0 if
     it is unknown, then nothing is checked.
@@ -25,6 +29,7 @@ class LoadJob(NamedTuple):
     log_bytes: int
     fast: bool = False
     topic_partitions: int = 0
+    epoch: int = 0
 
 
 class PackedGroups(NamedTuple):
@@ -65,5 +70,8 @@ class LoadReport(NamedTuple):
     failure: str = ""
     misplaced: str = ""
 
+
+PieceHandler = Callable[[LoadJob, "LoadPiece"], None]
+"""Called on the node's loop with each piece of a job. Raises MisplacedError if the log must not be served at all."""
 
 LoadPiece = PackedGroups | UnpackedGroups | CommittedEnds | TransactionalIds | LoadReport
