@@ -110,7 +110,7 @@ class GroupEvent(NamedTuple):
     def __str__(self) -> str:
         """One line for an error or a report."""
         who = f" by {printable(self.member_id)}" if self.kind is Kind.STATE_CHANGED else f" {printable(self.member_id)}"
-        words = f"{self.client_reason!r}" if self.client_reason else ""
+        words = f"'{self.client_reason}'" if self.client_reason else ""
         change = f"{self.kind}: {self.state}" if self.kind is Kind.STATE_CHANGED else self.kind.value
         parts = (f"{self.wall_ms} {change}{who if self.member_id else ''}", self.reason.value, words)
         return ", ".join(filter(None, (*parts, f"generation {self.generation}")))

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.group.events import ADMIN_REASON
 from ...actors.group.kind import ABSENT_NAME
 from ...actors.group.offsets import GroupData
 from ...actors.group.states import LISTED_NAMES
@@ -152,6 +153,7 @@ class Admin:
         """
         members = (await self.describe(group)).members
         ids = {member.instance_id: member.member_id for member in members if member.instance_id is not None}
+        reason = f"{ADMIN_REASON}: {reason}" if reason else ADMIN_REASON  # as Kafka's admin client
         leaving = [LeavingMember(member_id, None, reason) for member_id in member_ids]
         leaving += [LeavingMember("", instance_id, reason) for instance_id in instance_ids]
         if not leaving:

@@ -234,6 +234,22 @@ async def test_timeline_has_events_of_group() -> None:
 
 
 @async_test
+async def test_timeline_has_reasons_of_clients() -> None:
+    """KIP-800: JoinGroup from version 8 and LeaveGroup from version 5 on."""
+    async with running() as (coordinator, client):
+        member = await join_and_sync(client, "g", reason="rebalance\nenforced")
+        leaving = {"member_id": member.member_id, "group_instance_id": None, "reason": "x" * 300}
+        await client.ask("leave_group", 5, group_id="g", members=[leaving])
+        await join_and_sync(client, "g")
+        await coordinator.remove_members("g", reason="maintenance")
+        lines = coordinator.timeline.text().splitlines()
+    assert any(line.endswith(r"m1 is a member: member joined, 'rebalance\nenforced'") for line in lines)
+    assert any(line.endswith(f"m1 is no longer a member: member left, '{'x' * 255}'") for line in lines)
+    admin_reason = "removed by an admin, 'member was removed by an admin: maintenance'"
+    assert any(line.endswith(f"m2 is no longer a member: {admin_reason}") for line in lines)
+
+
+@async_test
 async def test_timeline_text_omits_routine_requests() -> None:
     async with running() as (coordinator, client):
         member = await join_and_sync(client, "g")

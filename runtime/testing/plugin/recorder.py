@@ -60,7 +60,7 @@ class TimelineRecorder:
 
     def _record(self, group_id: str, event: GroupEvent) -> None:
         member = self._timeline.short(event.member_id) if event.member_id else ""
-        reason = f"{event.client_reason!r}" if event.client_reason else ""
+        reason = f"'{event.client_reason}'" if event.client_reason else ""
         if event.kind is Kind.STATE_CHANGED:
             change, cause = f"{event.state}, generation {event.generation}", (event.reason.value, member, reason)
         else:
