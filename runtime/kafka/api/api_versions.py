@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from ....actors.errors import ErrorCode
+from .. import api
 from ..call import Call
 from ..codec.codes import NO_THROTTLE
-from . import API_VERSIONS_KEY, APIS, Api
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Valid client software names and versions (KIP-511)."""
@@ -18,26 +18,26 @@ def handle(call: Call) -> None:
     name = getattr(call.request, "client_software_name", "unknown")
     version = getattr(call.request, "client_software_version", "unknown")
     if SOFTWARE.fullmatch(name) and SOFTWARE.fullmatch(version):
-        _answer(call, ErrorCode.NONE, APIS)
+        _answer(call, ErrorCode.NONE, api.APIS)
     else:
         _answer(call, ErrorCode.INVALID_REQUEST, ())
 
 
 def handle_unsupported(call: Call) -> None:
     """Answer an unsupported version of ApiVersions with the supported ones of this API."""
-    _answer(call, ErrorCode.UNSUPPORTED_VERSION, tuple(api for api in APIS if api.key == API_VERSIONS_KEY))
+    _answer(call, ErrorCode.UNSUPPORTED_VERSION, (api.find_row("api_versions"),))
 
 
-def _answer(call: Call, error: ErrorCode, apis: tuple[Api, ...]) -> None:
+def _answer(call: Call, error: ErrorCode, rows: tuple[api.Api, ...]) -> None:
     response = call.make(
         "ApiVersionsResponse",
         error_code=error,
-        api_keys=tuple(_api_version(call, api) for api in apis),
+        api_keys=tuple(_api_version(call, row) for row in rows),
         throttle_time=NO_THROTTLE,
     )
     call.respond(response)
 
 
-def _api_version(call: Call, api: Api) -> Any:
-    min_version = api.min_version if api.advertised_min_version is None else api.advertised_min_version
-    return call.make("ApiVersion", api_key=api.key, min_version=min_version, max_version=api.max_version)
+def _api_version(call: Call, row: api.Api) -> Any:
+    min_version = row.min_version if row.advertised_min_version is None else row.advertised_min_version
+    return call.make("ApiVersion", api_key=row.key, min_version=min_version, max_version=row.max_version)
