@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -206,7 +207,7 @@ def _turn_until(
 
 def _waiter(connections: Sequence[LoadConnection]) -> Callable[[], list[tuple[int, int]]]:
     """epoll, or poll if there is none; ``selectors`` would create an object for each event."""
-    if hasattr(select, "epoll"):
+    if sys.platform == "linux":
         epoll = select.epoll()
         for connection in connections:
             epoll.register(connection.fileno(), select.EPOLLIN)

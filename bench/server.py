@@ -64,6 +64,11 @@ COLUMNS = (
 )
 
 
+class Latency(NamedTuple):
+    p50: float
+    p99: float
+
+
 class Row(NamedTuple):
     """One line of the table: medians over the rounds. Ratios are medians of each round's ratio."""
 
@@ -75,8 +80,7 @@ class Row(NamedTuple):
     spread: float | None
     of_bare: float | None
     of_heartbeats: float | None
-    latency_p50_ms: float
-    latency_p99_ms: float
+    latency_ms: Latency
     server_cpu_us: float | None
     load_cpu_us: float
     server_cpu_share: float | None
@@ -240,8 +244,10 @@ def _row(rounds: Rounds, key: tuple[str, str, int], connections: int) -> Row:
         None
         if requests == HEARTBEATS or server == BARE
         else _ratio(key_rounds, rounds[server, HEARTBEATS, in_flight]).median,
-        1e3 * summarise([outcome.latency_p50_s for outcome in outcomes]).median,
-        1e3 * summarise([outcome.latency_p99_s for outcome in outcomes]).median,
+        Latency(
+            1e3 * summarise([outcome.latency_p50_s for outcome in outcomes]).median,
+            1e3 * summarise([outcome.latency_p99_s for outcome in outcomes]).median,
+        ),
         median_or_none([_each_us(outcome.server_cpu_s, outcome.answers) for outcome in outcomes]),
         summarise([1e6 * outcome.load_cpu_s / outcome.answers for outcome in outcomes]).median,
         median_or_none([_share(outcome.server_cpu_s, outcome.elapsed_s) for outcome in outcomes]),
@@ -319,8 +325,8 @@ def _cells(row: Row) -> list[str]:
         _percent(row.spread),
         _percent(row.of_bare),
         _percent(row.of_heartbeats),
-        f"{row.latency_p50_ms:.2f}",
-        f"{row.latency_p99_ms:.2f}",
+        f"{row.latency_ms.p50:.2f}",
+        f"{row.latency_ms.p99:.2f}",
         _figure(row.server_cpu_us, ".2f"),
         f"{row.load_cpu_us:.2f}",
         _percent(row.server_cpu_share),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,8 +51,11 @@ class ClassSource(NamedTuple):
         return not any(base in NOT_COUNTED for base in self.bases)
 
 
-def class_sizes(sources: Mapping[str, str]) -> dict[str, Size]:
-    """The size of each class, by "path:name". ``sources``: texts by path. Bases of other packages are not counted."""
+def class_sizes(sources: Mapping[str, str], exceptions: Collection[str] = ()) -> dict[str, Size]:
+    """The size of each class, by "path:name". ``sources``: texts by path.
+
+    What it inherits from another package, or from one of the ``exceptions``, is not counted.
+    """
     classes = [
         ClassSource(path, node)
         for path, text in sources.items()
@@ -61,6 +64,8 @@ def class_sizes(sources: Mapping[str, str]) -> dict[str, Size]:
     ]
     by_name: dict[str, list[ClassSource]] = {}
     for source in classes:
+        if f"{source.path}:{source.node.name}" in exceptions:
+            continue
         by_name.setdefault(source.node.name, []).append(source)
     return {
         f"{source.path}:{source.node.name}": Size(*map(len, _all_members(source, by_name).without_overridden()))

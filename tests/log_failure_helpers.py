@@ -54,7 +54,7 @@ class LogHarness:
         """Advance the clock and do all work that is due."""
         self.now_s += seconds
         while self.threads.step():
-            pass
+            self.log.check()
 
     def offsets(self) -> dict[int, list[int]]:
         return {number: offsets_in(self.log, number) for number in range(PARTITIONS)}

@@ -124,7 +124,7 @@ class ApiRequest:
 def node(tmp_path: Path) -> Iterator[FakeServices]:
     services = FakeServices(tmp_path)
     yield services
-    services.topics.close()
+    services.topics.files.close()
 
 
 def known_fields(cls: Any, **values: Any) -> Any:

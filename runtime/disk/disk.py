@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import stat
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ Kind = Literal["file", "folder", "broken link", "nothing"]
 
 def _sync_data_call() -> Callable[[int], object]:
     """The cheapest call after which a file's content survives a power loss."""
-    if hasattr(os, "fdatasync"):
+    if sys.platform == "linux":
         return os.fdatasync
     full_sync = getattr(fcntl, "F_FULLFSYNC", None)
     if full_sync is not None:  # on macOS fsync does not flush the drive's cache
@@ -186,9 +187,9 @@ class Disk:
         """Drop the clean pages of a file from the page cache, so that the next read comes from the disk.
 
         After a failed sync Linux marks the pages that it could not write as clean: they can still be read, and are lost
-        in a power loss. Does nothing on systems without ``posix_fadvise``.
+        in a power loss. Does nothing on other systems.
         """
-        if hasattr(os, "posix_fadvise"):
+        if sys.platform == "linux":
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 

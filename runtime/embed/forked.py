@@ -34,5 +34,4 @@ def _close_inherited_files() -> None:
     _of_nodes.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_inherited_files)
+os.register_at_fork(after_in_child=_close_inherited_files)

@@ -14,6 +14,7 @@ import uuid
 import weakref
 from asyncio import AbstractEventLoop, CancelledError, _get_running_loop
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any
@@ -53,7 +54,7 @@ class Dispatcher:
         self.restarts = 0
         self.late_replies = 0  # answers that came after the timeout of their ask
         self.ask_timeout_s = ASK_TIMEOUT_S
-        self._serials = itertools.count(1)
+        self.serials: Iterator[int] = itertools.count(1)
 
     def ready(self, mailbox: Mailbox) -> None:
         """Queue a mailbox that has turned from empty to non-empty. May be called from any thread."""
@@ -95,9 +96,6 @@ class Dispatcher:
     def new_urn(self) -> str:
         return uuid.uuid4().urn
 
-    def new_serial(self) -> int:
-        return next(self._serials)
-
     def new_turn_counters(self) -> TurnCounters:
         """Counters for one worker."""
         counters = TurnCounters()
@@ -132,10 +130,6 @@ class Dispatcher:
         """Drop all actors: nothing runs them any more, so pending and later asks fail at once."""
         for ref in self.registry.engine_refs():
             mailbox_of(ref).abandon()
-
-    def current_cause(self) -> Context | None:
-        """The context that a delayed message is sent in, for the tracer; None without one."""
-        return None if self.tracer is None else copy_context()
 
     def dead_letter(self, mailbox: Mailbox, envelope: Envelope[Any]) -> None:
         """Record a message that no actor will handle."""
@@ -260,6 +254,11 @@ class _LoopCloseDetector:
         dispatcher = self._dispatcher()
         if dispatcher is not None and dispatcher.loop.is_closed():
             dispatcher.abandon_all()
+
+
+def current_cause(tracer: Tracer | None) -> Context | None:
+    """The context that a delayed message is sent in, for the tracer; None without one."""
+    return None if tracer is None else copy_context()
 
 
 def tell_with_cause(cause: Context | None, ref: pykka.ActorRef[Any], message: Any) -> None:

@@ -11,7 +11,7 @@ import logging
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any, Protocol, cast
 
@@ -50,6 +50,8 @@ class MailboxHost(Dispatcher, Protocol):
 
     tracer: Tracer | None
     restarts: int
+    serials: Iterator[int]
+    """The numbers of the next actors."""
 
     def ready(self, mailbox: Mailbox) -> None:
         """Queue a mailbox that has turned from empty to non-empty. May be called from any thread."""
@@ -57,8 +59,6 @@ class MailboxHost(Dispatcher, Protocol):
     def monotonic_ms(self) -> int: ...
 
     def new_reply(self) -> Reply: ...
-
-    def new_serial(self) -> int: ...
 
     def new_urn(self) -> str: ...
 
@@ -146,7 +146,7 @@ class Mailbox:
         """Start to deliver to ``actor``, including the messages that were put before."""
         self.actor = actor
         self.actor_class = type(actor)
-        self.serial = self.dispatcher.new_serial()
+        self.serial = next(self.dispatcher.serials)
         self.admission_threshold = self.dispatcher.admission_threshold_of(type(actor))
         self.dispatcher.ready(self)
 
@@ -168,7 +168,7 @@ class Mailbox:
         actor.reply_to = None  # an idle actor must not keep a reply alive
         counters.handled[type(actor)] += budget - left
         if self.room_waiters and len(queue) <= self.actor_class.high_water // 2:
-            self._settle_room_waiters()
+            _settle_room_waiters(self.room_waiters)
         if self.actor is not None:  # the usual case, without the cost of a call
             return self._release()
         return self._end_turn()
@@ -280,7 +280,7 @@ class Mailbox:
         self.closed = True
         self.actor = None  # breaks the cycle of actor and inbox
         self._reject_all()
-        self._settle_room_waiters()
+        _settle_room_waiters(self.room_waiters)
 
     def _reject_all(self) -> None:
         while True:
@@ -290,18 +290,12 @@ class Mailbox:
                 return
             if isinstance(envelope.message, messages._ActorStop):  # the actor has stopped already
                 if envelope.reply_to is not None:
-                    self._settle(envelope.reply_to.set, None)
+                    _settle(envelope.reply_to.set, None)
                 continue
             self.dispatcher.dead_letter(self, envelope)
             if envelope.reply_to is not None:
                 dead_error = self.dead_error()
-                self._settle(envelope.reply_to.set_exception, (type(dead_error), dead_error, None))
-
-    def _settle(self, settle: Callable[[Any], object], answer: Any) -> None:
-        try:
-            settle(answer)
-        except Exception:
-            log.exception("a rejected message could not be answered")
+                _settle(envelope.reply_to.set_exception, (type(dead_error), dead_error, None))
 
     # Above the admission threshold -----------------------------------------------------------------------------------
 
@@ -345,16 +339,24 @@ class Mailbox:
                 self.room_waiters = deque()
         self.room_waiters.append(room)
         if not self.queue:  # another thread has emptied it meanwhile
-            self._settle_room_waiters()
+            _settle_room_waiters(self.room_waiters)
         return room
 
-    def _settle_room_waiters(self) -> None:
-        while self.room_waiters:
-            try:
-                room = self.room_waiters.popleft()
-            except IndexError:  # another thread has settled the last one
-                return
-            room.set()
+
+def _settle(settle: Callable[[Any], object], answer: Any) -> None:
+    try:
+        settle(answer)
+    except Exception:
+        log.exception("a rejected message could not be answered")
+
+
+def _settle_room_waiters(waiters: deque[Reply] | None) -> None:
+    while waiters:
+        try:
+            room = waiters.popleft()
+        except IndexError:  # another thread has settled the last one
+            return
+        room.set()
 
 
 def mailbox_of(ref: ActorRef) -> Mailbox:

@@ -22,7 +22,7 @@ import pykka
 from ...actors.base import running_on
 from ...actors.engine_ports import Clock
 from .alarm import Alarm
-from .dispatcher import Dispatcher, tell_with_cause
+from .dispatcher import Dispatcher, current_cause, tell_with_cause
 from .mailbox import Mailbox
 from .reply import Reply, WouldDeadlock
 
@@ -66,7 +66,7 @@ class Simulation(Dispatcher):
         self._ready.append(mailbox)
 
     def tell_after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
-        self._after_turn.append((self.current_cause(), ref, message))
+        self._after_turn.append((current_cause(self.tracer), ref, message))
 
     def new_alarm(self, clock: Clock) -> Alarm:
         return SimulatedAlarm(self)

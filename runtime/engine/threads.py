@@ -19,7 +19,7 @@ import pykka
 from ...actors.base import set_current_dispatcher
 from ...actors.engine_ports import Clock
 from .alarm import Alarm, ThreadAlarm
-from .dispatcher import MESSAGES_A_TURN, Dispatcher, tell_with_cause
+from .dispatcher import MESSAGES_A_TURN, Dispatcher, current_cause, tell_with_cause
 from .mailbox import Mailbox, SharedMailbox
 from .stats import TurnCounters
 
@@ -59,7 +59,7 @@ class ThreadsDispatcher(Dispatcher):
             mailbox.abandon()
 
     def tell_after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
-        self._queue.put(_AfterTurnMessage(self.current_cause(), ref, message))
+        self._queue.put(_AfterTurnMessage(current_cause(self.tracer), ref, message))
 
     def new_mailbox(self) -> Mailbox:
         return self._mailbox_class(self)

@@ -41,13 +41,14 @@ class IdleConnectionCloser:
         self._check_interval_ms = min(-(-max_idle_ms // CHECKS_PER_TIMEOUT), CHECK_INTERVAL_MAX_MS)
         self._max_idle_checks = -(-max_idle_ms // self._check_interval_ms)
         self._schedule = schedule
-        self._timer: asyncio.TimerHandle
+        self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         self._timer = self._schedule(self._check_interval_ms, self._check)
 
     def stop(self) -> None:
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _check(self) -> None:
         self.start()

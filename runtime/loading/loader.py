@@ -142,7 +142,7 @@ async def _run_in_thread(job: LoadJob) -> list[LoadPiece]:
 
 def _processors() -> int:
     """The number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 class _LoadWorker:

@@ -265,7 +265,7 @@ class Journal:
         """
         self.path = folder / journal_name(number, salt)
         self.number = number
-        self.position = 0
+        self.position = self._rounds_at = 0
         self._disk = disk
         self._frames = TaggedFrames(salt)
         self._allocated = 0
@@ -298,6 +298,15 @@ class Journal:
         while end > self._allocated:
             self._allocate()
         self._write(frame)
+        assert self.position <= self._allocated, "a frame ends in the allocated bytes: zeros mark the end of the file"
+
+    def check(self) -> None:
+        """Assert what holds between two calls. Does not touch the file."""
+        assert 0 <= self._rounds_at <= self.position <= self._allocated, (
+            self._rounds_at,
+            self.position,
+            self._allocated,
+        )
 
     def probe(self) -> None:
         """Check whether there is room again. Raises as ``write`` does."""

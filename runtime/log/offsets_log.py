@@ -186,6 +186,11 @@ class OffsetsLog:
         """The damage found since the log was opened, by file and position. From any thread."""
         return self._partitions.damage_registry.damages()
 
+    def check(self) -> None:
+        """Assert the invariants of an open log, while no work runs: for tests. Does not touch the files."""
+        if self._is_open:
+            self._work.check()
+
     def close(self) -> None:
         """Finish all appended rounds and make them durable in the partition files. A second call does nothing."""
         if self._is_open:

@@ -58,6 +58,13 @@ WRITE_BYTES = 1024 * 1024
 """The size of a write. A write without room is undone, so a disk fills up to about so many bytes."""
 
 
+class SegmentLimits(NamedTuple):
+    """A batch that exceeds one of these starts a new segment. ``age_ms``: since the segment's first batch."""
+
+    size_bytes: int
+    age_ms: int
+
+
 class SyncJob(NamedTuple):
     """The file, then the folders, to sync so that a partition is durable as it is now.
 
@@ -99,8 +106,7 @@ class Partition:
         self.damage_registry = DamageRegistry()  # the log replaces it by its own
         self.clean_end: CleanEnd | None = None  # from the clean-stop note; set before ``open``
         self._disk = disk
-        self._segment_bytes = segment_bytes
-        self._segment_ms = segment_ms
+        self._limits = SegmentLimits(segment_bytes, segment_ms)
         self._first_timestamp_ms: int | None = None  # of the open segment, if known
         self._base: int | None = None  # of the open segment
         self._fd = -1
@@ -166,8 +172,8 @@ class Partition:
         if self._size == 0 or self._first_timestamp_ms is None or not batches:
             return False
         size = sum(map(len, batches))
-        fits = size <= WRITE_BYTES and self._size + size <= self._segment_bytes
-        return fits and timestamp_of(batches[-1]) - self._first_timestamp_ms <= self._segment_ms
+        fits = size <= WRITE_BYTES and self._size + size <= self._limits.size_bytes
+        return fits and timestamp_of(batches[-1]) - self._first_timestamp_ms <= self._limits.age_ms
 
     def _append_each(self, batches: Sequence[bytes]) -> None:
         pending: list[bytes] = []
@@ -188,14 +194,14 @@ class Partition:
 
     def _must_roll(self, size: int, batch: bytes) -> bool:
         """Whether the batch starts a new segment, as in Kafka: the open one is too large or too old."""
-        if size + len(batch) > self._segment_bytes:
+        if size + len(batch) > self._limits.size_bytes:
             return True
         if self._first_timestamp_ms is None:  # it existed when the log was opened
             header = read_at(self._disk, self._open_fd(), HEADER_BYTES, 0)
             if len(header) < HEADER_BYTES:
                 raise OSError(errno.EIO, "it was truncated while the log was open", str(self.folder))
             self._first_timestamp_ms = timestamp_of(header)
-        return timestamp_of(batch) - self._first_timestamp_ms > self._segment_ms
+        return timestamp_of(batch) - self._first_timestamp_ms > self._limits.age_ms
 
     def segment_end(self) -> CleanEnd | None:
         """The end of the open segment; None when there is none, or when the partition has failed."""
@@ -247,6 +253,16 @@ class Partition:
         malformed content of a batch with a correct checksum, end the iteration.
         """
         return self._read(self._base, self._size)
+
+    def check(self) -> None:
+        """Assert what holds between two calls. Does not touch the files."""
+        if self._base is None:
+            assert self._fd == -1 and self._size == 0, "without a segment nothing is open"
+        else:
+            assert 0 <= self._base <= self.end_offset, (self._base, self.end_offset)
+            assert (self._size == 0) <= (self._base == self.end_offset), "an empty segment begins at the end"
+        if self.failure:
+            assert self._fd == -1 and not self.needs_sync, "a failed partition is neither written nor synced"
 
     def stats(self) -> PartitionStats:
         return PartitionStats(self.folder.name, self.end_offset, self._size, self.failure)
@@ -305,6 +321,7 @@ class Partition:
             raise
 
     def _create(self, base_offset: int) -> None:
+        assert self._base is None or base_offset > self._base, "the base offsets of segments ascend"
         self._fd = self._disk.open(self._path(base_offset), os.O_RDWR | os.O_CREAT | os.O_EXCL)
         self._base = base_offset
         self._size = 0
@@ -312,6 +329,10 @@ class Partition:
 
     def _write(self, batches: Sequence[bytes]) -> None:
         if batches:
+            first = offsets_of(batches[0])[0]
+            assert first >= self.end_offset, (
+                f"{self.folder.name} ends at {self.end_offset}, and gets offset {first} again"
+            )
             data = b"".join(batches)
             fd = self._open_fd()
             try:

@@ -116,6 +116,14 @@ class Partitions(list[Partition]):
             raise OSError(f"{partition.folder}: there is no room to write all of its records; make room on the disk")
         return partition.read()
 
+    def check(self) -> None:
+        """Assert what holds between two calls."""
+        for partition in self:
+            partition.check()
+        for number, batches in self._waiting.items():
+            firsts = [offsets_of(batch)[0] for batch in batches]
+            assert firsts == sorted(set(firsts)), f"waiting batches of partition {number} are not in order: {firsts}"
+
     def stats(self) -> tuple[PartitionStats, ...]:
         """From any thread."""
         return tuple(partition.stats() for partition in self if partition.end_offset or partition.failure)

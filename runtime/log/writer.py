@@ -167,6 +167,15 @@ class RoundWriter:
             partitions=self._partitions.stats(),
         )
 
+    def check(self) -> None:
+        """Assert what holds while no work runs. Does not touch the files."""
+        self._partitions.check()
+        if isinstance(self._journal, Journal):
+            self._journal.check()
+        for partition in self._partitions:
+            acknowledged = self._ends.get(partition.number, 0)
+            assert partition.end_offset <= acknowledged, f"{partition.folder.name} has more than was acknowledged"
+
     def close(self) -> None:
         """Finish all rounds, make them durable in the partition files, remove the journal."""
         self._threads.put(self._close)

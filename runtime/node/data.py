@@ -50,13 +50,13 @@ class NodeData:
 
     def use_file_thread(self) -> None:
         """Write the files of topics and settings with ``files`` from now on. Before, the caller's thread does it."""
-        self.topics.run_on(self.files)
+        self.topics.files.run_on(self.files)
         self.configs.run_on(self.files)
 
     def check_topics(self) -> None:
         """Sync the end offsets of topics. Call it regularly; does not block."""
         if self.log.may_write_folder():
-            self.topics.check_files()
+            self.topics.files.check()
 
     def close(self) -> None:
         """Make everything durable and close it. All parts are closed even if one raises. Blocks."""
@@ -69,7 +69,7 @@ class NodeData:
         """Close everything as at the death of the process: write nothing."""
         with ExitStack() as callbacks:
             callbacks.callback(self.folder.close)
-            callbacks.callback(self.topics.halt)
+            callbacks.callback(self.topics.files.halt)
             callbacks.callback(self.files.halt)
             callbacks.callback(self.log.halt)
 
@@ -81,9 +81,9 @@ def lock_fds(folder: DataFolder) -> Iterable[int]:
 def close_topics(topics: TopicCatalogue, log: LogStore) -> None:
     """Write nothing if the data folder was moved or deleted, or another server may use it."""
     if log.may_write_folder():
-        topics.close()
+        topics.files.close()
     else:
-        topics.halt()
+        topics.files.halt()
 
 
 def open_data(

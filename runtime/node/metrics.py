@@ -39,6 +39,14 @@ if TYPE_CHECKING:
 MICROSECONDS = 1e6
 
 
+class Unserved(NamedTuple):
+    """Numbers of partitions that are not loaded yet or could not be read, and of groups with invalid records."""
+
+    loading_partitions: int
+    failed_partitions: int
+    quarantined_groups: int
+
+
 class NodeSample(NamedTuple):
     """The figures of a node at one moment."""
 
@@ -50,9 +58,7 @@ class NodeSample(NamedTuple):
     expired_offsets: int
     connections: int
     transactional_ids: int
-    loading: int  # partitions
-    failed: int
-    quarantined: int  # groups
+    unserved: Unserved
     stats: Stats
     log: LogStats
     damages: int
@@ -121,9 +127,11 @@ def _sample(node: Node, stats: Stats, sizes: Sizes) -> NodeSample:
         counters.expired.offsets,
         len(node.connections),
         len(node.actors.transaction_table),
-        groups.partitions.count_in(PartitionState.LOADING),
-        groups.partitions.count_in(PartitionState.FAILED),
-        len(groups.partitions.quarantined),
+        Unserved(
+            groups.partitions.count_in(PartitionState.LOADING),
+            groups.partitions.count_in(PartitionState.FAILED),
+            len(groups.partitions.quarantined),
+        ),
         stats,
         node.offsets_log.stats(),
         len(node.offsets_log.damages()),
@@ -139,7 +147,7 @@ class _Collector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from _of_groups(self._node_sample)
         yield from _of_actors(self._node_sample.stats)
-        yield from _of_loading(self._node_sample)
+        yield from _of_loading(self._node_sample.unserved)
         yield from _of_rounds(self._node_sample.log)
         yield from _of_log(self._node_sample)
 
@@ -175,12 +183,11 @@ def _of_actors(stats: Stats) -> Iterator[Metric]:
     )
 
 
-def _of_loading(sample: NodeSample) -> Iterator[Metric]:
-    yield _gauge("callboard_loading_partitions", "Partitions of the log that are not loaded yet.", sample.loading)
-    yield _gauge("callboard_failed_partitions", "Partitions of the log that could not be read.", sample.failed)
-    yield _gauge(
-        "callboard_quarantined_groups", "Groups that are refused because of an invalid record.", sample.quarantined
-    )
+def _of_loading(unserved: Unserved) -> Iterator[Metric]:
+    loading, failed, quarantined = unserved
+    yield _gauge("callboard_loading_partitions", "Partitions of the log that are not loaded yet.", loading)
+    yield _gauge("callboard_failed_partitions", "Partitions of the log that could not be read.", failed)
+    yield _gauge("callboard_quarantined_groups", "Groups that are refused because of an invalid record.", quarantined)
 
 
 def _of_rounds(log: LogStats) -> Iterator[Metric]:

@@ -75,7 +75,7 @@ class Node:
         descriptors: ExclusiveDescriptors,
     ) -> None:
         """Use ``open``, which starts these parts."""
-        settings, loop = services.settings, services.loop
+        self._loop = loop = asyncio.get_running_loop()
         self.environment = environment
         self.services = services
         self.data = data
@@ -83,10 +83,10 @@ class Node:
         self.loading = loading
         self.connection_limit = DescriptorLimit(data.connections_max, environment.clock.monotonic_ms)
         self.connections = ConnectionPool(
-            services, self.connection_limit, settings.connections_max_idle_ms, services.later, loop.call_soon
+            services, self.connection_limit, services.settings.connections_max_idle_ms, services.later, loop.call_soon
         )
         self.local = LocalRequests(actors, services, actors.system.dispatcher)
-        self._cleaner = Cleaner(data.folder.path, settings)
+        self._cleaner = Cleaner(data.folder.path, services.settings)
         self._descriptors = descriptors
         self._server: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []  # the first one loads the log
@@ -144,7 +144,7 @@ class Node:
             await self.loading.load_now()
         self.data.use_file_thread()
         if listening_socket is not None:
-            self._server = await self.services.loop.create_server(
+            self._server = await self._loop.create_server(
                 self.connections.new_connection, sock=listening_socket, backlog=LISTEN_BACKLOG
             )
         self.connections.start_idle_checks()
@@ -152,7 +152,7 @@ class Node:
         self._start_task(self._check_topics())
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(self.services.loop.create_task(work))
+        self._tasks.append(self._loop.create_task(work))
 
     async def _load_and_clean(self) -> None:
         """Start the log cleaner after loading, which has checked that all groups are in the right partitions."""
@@ -282,7 +282,6 @@ def _make_services(
     interceptor: Interceptor | None,
 ) -> NodeServices:
     host, port = _advertised_address(options, listening_socket)
-    loop = asyncio.get_running_loop()
     return NodeServices(
         cluster=ClusterIdentity(NODE_ID, data.folder.cluster_id, host, port),
         clock=environment.clock,
@@ -295,8 +294,7 @@ def _make_services(
         topics=data.topics,
         topic_admin=TopicAdmin(data.topics, actors.groups.delete_topic_offsets),
         load_sink=loading.sink,
-        response_queue=ResponseQueue(loop.call_soon),
-        loop=loop,
+        response_queue=ResponseQueue(asyncio.get_running_loop().call_soon),
         routes=Routes(environment.authorizer),
         interceptor=interceptor,
     )

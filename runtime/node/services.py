@@ -43,7 +43,6 @@ class NodeServices:
     topic_admin: TopicAdmin
     load_sink: LoadSink
     response_queue: ResponseQueue
-    loop: asyncio.AbstractEventLoop
     routes: Routes
     interceptor: Interceptor | None
 
@@ -65,4 +64,4 @@ class NodeServices:
 
     def later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
         """Call ``callback`` on the loop after ``delay_ms``, unless the handle is cancelled."""
-        return self.loop.call_later(delay_ms / 1000, callback)
+        return asyncio.get_running_loop().call_later(delay_ms / 1000, callback)

@@ -10,7 +10,6 @@ for the file share its next write.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,17 +21,18 @@ from ...actors.ports import Random
 from ...actors.records import MarkerRecord
 from ..common.errors import StartError
 from ..common.logs import get_logger
-from ..disk.disk import Disk, file_size, replace_file
-from ..disk.file_work import FileWork, InlineFileWork
-from ..disk.group_commit import GroupCommit, immediate_outcome
+from ..disk.disk import Disk
+from ..disk.group_commit import immediate_outcome
+from ..log.folder import TOPICS_NAME
 from ..settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from .draft import TopicsDraft
 from .ends import InternalTopicEnds, TopicEnds
 from .failures import storage_error, to_coordinator_error
+from .files import TopicFiles
 from .ids import new_topic_id, transactions_topic_id
-from .opening import UNKNOWN_SIZE, open_files
+from .opening import open_files
 from .producer_ids import ProducerIds
-from .store import TopicRow, TopicsFile, encode_table
+from .store import TopicRow, TopicsFile
 from .table import TopicTable
 from .topic import EndOffsets, Topic
 
@@ -64,7 +64,7 @@ class TopicLimits(Protocol):
 
 
 class TopicCatalogue:
-    """The topics by name and by id. All methods but ``write`` must be called on the event loop's thread."""
+    """The topics by name and by id. All methods must be called on the event loop's thread."""
 
     def __init__(
         self,
@@ -79,29 +79,23 @@ class TopicCatalogue:
         ``internal_partition_counts``: partitions of the offsets and the transactions topic, if not those of
         the settings.
         """
-        self._path = folder / "topics.json"
-        self._disk = disk or Disk()
         self._settings = settings
         self._random = random
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
-        table, self._ends, self._saved_bytes = open_files(folder, self._disk, lambda: new_topic_id(random))
-        self._offsets_topic_id = table.offsets_topic_id
+        disk = disk or Disk()
+        opened = open_files(folder, disk, lambda: new_topic_id(random))
+        table, self._ends = opened.table, opened.ends
         self._publish_internal_topics(
             table,
             *(internal_partition_counts or (settings.offsets_topic_num_partitions, _transactions_partitions(settings))),
         )
-        self._table = TopicTable(frozenset(self._topics), table.next_producer_id)
+        topic_table = TopicTable(frozenset(self._topics), table.next_producer_id)
         for row in table.topics:
-            self._table.add(row)
+            topic_table.add(row)
             self._publish_topic(self._topic_of_row(row))
-        self._is_checking = False
-        self._changes: GroupCommit[TopicsDraft] = GroupCommit(self, InlineFileWork())
-        self.producer_ids = ProducerIds(table.next_producer_id, self._changes)
-
-    def run_on(self, files: FileWork) -> None:
-        """Write files with ``files`` from now on; before, they are written on the caller's thread."""
-        self._changes.files = files
+        self.files = TopicFiles(folder / TOPICS_NAME, disk, opened, topic_table)
+        self.producer_ids = ProducerIds(table.next_producer_id, self.files.changes)
 
     def names(self) -> list[str]:
         """All topics, the coordinator's own included."""
@@ -121,7 +115,7 @@ class TopicCatalogue:
 
         ``other_partitions``: partitions of other topics that are about to be created too.
         """
-        self._table.check_new(name, partitions, self._settings.max_partitions, other_partitions)
+        self.files.table.check_new(name, partitions, self._settings.max_partitions, other_partitions)
 
     def create_many(self, requests: Sequence[tuple[str, int]], done: Callable[[list[CreateOutcome]], None]) -> None:
         """Create topics with one durable change; ``done`` gets the outcome of each."""
@@ -135,7 +129,7 @@ class TopicCatalogue:
             refusal = None if failure is None else to_coordinator_error(failure)
             done([refusal if refusal and isinstance(outcome, Topic) else outcome for outcome in outcomes])
 
-        self._changes.submit(create, finish)
+        self.files.changes.submit(create, finish)
 
     def _create(self, draft: TopicsDraft, name: str, partitions: int) -> CreateOutcome:
         try:
@@ -162,7 +156,7 @@ class TopicCatalogue:
             refusal = None if failure is None else to_coordinator_error(failure)
             done([refusal if outcome is None else outcome for outcome in outcomes])
 
-        self._changes.submit(delete, finish)
+        self.files.changes.submit(delete, finish)
 
     def _delete(self, draft: TopicsDraft, topic: Topic) -> DeleteOutcome:
         try:
@@ -174,11 +168,11 @@ class TopicCatalogue:
 
     def check_deletable(self, topic: Topic) -> None:
         """Raise CoordinatorError for the coordinator's own topics, which cannot be deleted."""
-        self._table.find(topic.name, topic.topic_id)
+        self.files.table.find(topic.name, topic.topic_id)
 
     def check_growable(self, topic: Topic, partitions: int) -> None:
         """Raise CoordinatorError unless a topic may have so many partitions."""
-        _check_growable(self._table, topic, partitions, self._settings.max_partitions)
+        _check_growable(self.files.table, topic, partitions, self._settings.max_partitions)
 
     def grow(self, topic: Topic, partitions: int, done: Callable[[CoordinatorError | None], None]) -> None:
         """Give a topic more partitions with one durable change; ``done`` gets the error, or None.
@@ -189,7 +183,7 @@ class TopicCatalogue:
         def finish(failure: Exception | None) -> None:
             done(None if failure is None else to_coordinator_error(failure))
 
-        self._changes.submit(partial(self._grow, topic, partitions), finish)
+        self.files.changes.submit(partial(self._grow, topic, partitions), finish)
 
     def _grow(self, topic: Topic, partitions: int, draft: TopicsDraft) -> bool:
         _check_growable(draft.table, topic, partitions, self._settings.max_partitions)
@@ -223,31 +217,6 @@ class TopicCatalogue:
         elif len(topic.partitions) != partitions:
             log.warning("the topic exists with another number of partitions", topic=name, has=len(topic.partitions))
 
-    # Group commit ----------------------------------------------------------------------------------------------------
-
-    def draft(self) -> TopicsDraft:
-        """A copy of the table. This and the next three methods are the file protocol of ``GroupCommit``."""
-        return TopicsDraft(self._table, self._offsets_topic_id)
-
-    def write(self, draft: TopicsDraft) -> None:
-        """Sync the end offsets first: the slots of a new row may still have those of a deleted topic on disk."""
-        problem = self._ends.sync()
-        if problem:
-            raise OSError(errno.EIO, f"topics.ends is being rewritten: {problem}")
-        content = encode_table(draft.content())
-        self._saved_bytes = UNKNOWN_SIZE  # after a failure either content may be there
-        replace_file(self._disk, self._path, content)
-        self._saved_bytes = len(content)
-
-    def publish(self, draft: TopicsDraft) -> None:
-        self._table = draft.table
-        for callback in draft.to_publish:
-            callback()
-
-    def discard(self, draft: TopicsDraft) -> None:
-        for callback in draft.to_discard:
-            callback()
-
     # End offsets -----------------------------------------------------------------------------------------------------
 
     def raise_end(self, name: str, partition: int, offset: int) -> None:
@@ -277,66 +246,6 @@ class TopicCatalogue:
     def new_producer_id(self) -> int:
         """See ``actors.ports.TransactionTopics``."""
         return self.producer_ids.allocate()
-
-    # The files -------------------------------------------------------------------------------------------------------
-
-    def check_files(self) -> None:
-        """Sync the end offsets, and rewrite files that were removed or truncated. Call it regularly; does not block."""
-        if self._is_checking:
-            return  # the last check is still running
-        self._is_checking = True
-        problems: list[str] = []
-        self._changes.files.submit(
-            lambda: problems.extend(self._check_both_files()), lambda error: self._finish_check(problems, error)
-        )
-
-    def _check_both_files(self) -> tuple[str, str]:
-        """The problems of both files; "" for a file without one. Blocks. Raises OSError."""
-        return self._ends.sync(), self._table_problem()
-
-    def _table_problem(self) -> str:
-        try:
-            size = file_size(self._disk, self._path)
-        except FileNotFoundError:
-            return "it was removed"
-        expected = self._saved_bytes
-        if expected == UNKNOWN_SIZE:
-            return "it could not be written before"
-        return "" if size == expected else f"it has {size} bytes, expected {expected}"
-
-    def _finish_check(self, problems: Sequence[str], error: OSError | None) -> None:
-        self._is_checking = False
-        if error is not None:
-            log.error("the topics could not be synced", reason=str(error))
-            return
-        ends_problem, table_problem = problems
-        if ends_problem:
-            self._rewrite_ends(ends_problem)
-        if table_problem:
-            log.error("topics.json is rewritten", reason=table_problem)
-            self._changes.submit(lambda draft: True, partial(_log_rewrite, "topics.json"))
-
-    def _rewrite_ends(self, problem: str) -> None:
-        log.error("topics.ends is rewritten from memory", reason=problem)
-        try:
-            self._ends.rewrite()
-        except OSError as error:
-            _log_rewrite("topics.ends", error)
-        else:
-            self._changes.files.submit(self._ends.put_in_place, partial(_log_rewrite, "topics.ends"))
-
-    def close(self) -> None:
-        """Sync and close the files. They are closed even if the sync fails, which raises OSError."""
-        try:
-            if self._ends.sync():
-                self._ends.rewrite()
-                self._ends.put_in_place()
-        finally:
-            self._ends.close()
-
-    def halt(self) -> None:
-        """Close the files without a sync, as at the death of the process."""
-        self._ends.close()
 
     # What is visible -------------------------------------------------------------------------------------------------
 
@@ -391,10 +300,3 @@ def _finish_move(topic: Topic, first_slot: int, partitions: int) -> None:
     assert isinstance(topic.ends, TopicEnds)
     topic.ends.finish_move(first_slot, partitions)
     topic.partitions.refresh_count()
-
-
-def _log_rewrite(name: str, failure: Exception | None) -> None:
-    if failure is None:
-        log.info("a file was rewritten", file=name)
-    else:
-        log.error("a file could not be rewritten; this will be retried", file=name, reason=str(failure))

@@ -171,7 +171,10 @@ async def open_server(folder: Path, settings: Mapping[str, Any]) -> AsyncIterato
     listening = socket.create_server(("127.0.0.1", 0))
     with patch.object(LoopDispatcher, "new_alarm", lambda _dispatcher, _clock: time):
         node = await Node.open(Settings(**settings), options, environment, listening)
-        for files in (node.topics, node.configs):  # a response that waits for a thread would belong to a later step
+        for files in (
+            node.topics.files,
+            node.configs,
+        ):  # a response that waits for a thread would belong to a later step
             files.run_on(InlineFileWork())
     try:
         yield CallboardServer(node, time)

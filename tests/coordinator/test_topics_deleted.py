@@ -203,4 +203,4 @@ def test_delete_topics_request_deletes_offsets(tmp_path: Path) -> None:
     assert node.deleted_topics == [frozenset({"plays", "u"})]
     delete_topics(node, "nobody")
     assert len(node.deleted_topics) == 1
-    node.topics.close()
+    node.topics.files.close()

@@ -168,6 +168,7 @@ class CrashRun:
         )
         with power_loss_when_off(self._disk):
             action()
+        self._log.check()
 
     def _append(self) -> None:
         self._timestamp_ms = max(self._timestamp_ms + 1, self._wall_ms())

@@ -150,7 +150,7 @@ async def test_no_sync_or_rename_runs_on_the_loop_while_it_serves(
             await clients[1].ask("offset_commit", 9, **commit_values(f"g{number % 7}", offset=number))
         (tmp_path / "topics.ends").unlink()
         (tmp_path / "topics.json").unlink()
-        node.topics.check_files()
+        node.topics.files.check()
         assert await create(clients[0], "after-deletion") in (["NONE"], ["KAFKA_STORAGE_ERROR"])
         while not ((tmp_path / "topics.ends").exists() and (tmp_path / "topics.json").exists()):
             await asyncio.sleep(0.01)

@@ -48,7 +48,7 @@ def strict_node(tmp_path: Path) -> Iterator[FakeServices]:
     folder.mkdir()
     strict = FakeServices(folder, auto_create_topics_enable=False)
     yield strict
-    strict.topics.close()
+    strict.topics.files.close()
 
 
 # Metadata ------------------------------------------------------------------------------------------------------------
@@ -452,7 +452,7 @@ def test_fetch_of_dropped_records_returns_offset_out_of_range(tmp_path: Path) ->
     [partition] = fetch(services, ("plays", 0, 3))
     assert (len(partition.records), partition.log_start_offset, partition.high_watermark) == (2 * BATCH_BYTES, 3, 5)
     assert list_offsets(services, "plays", EARLIEST).offset == 3
-    services.topics.close()
+    services.topics.files.close()
 
 
 # ListOffsets ---------------------------------------------------------------------------------------------------------

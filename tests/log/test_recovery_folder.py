@@ -64,21 +64,21 @@ def test_start_without_topics_json_keeps_topics_ends(tmp_path: Path) -> None:
     topics = open_catalogue(tmp_path)
     topics.create("t", 1)
     topics.raise_end("t", 0, 7)
-    topics.close()
+    topics.files.close()
     (tmp_path / "topics.json").unlink()
     ends_before = (tmp_path / "topics.ends").read_bytes()
     with pytest.raises(StartError, match=r"topics.ends.* and no .*topics.json.*put it back, or put {}"):
         open_catalogue(tmp_path)
     assert (tmp_path / "topics.ends").read_bytes() == ends_before
     (tmp_path / "topics.ends").unlink()
-    open_catalogue(tmp_path).close()
+    open_catalogue(tmp_path).files.close()
 
 
 def test_start_with_empty_topics_ends_and_no_topics_succeeds(tmp_path: Path) -> None:
     """Older versions created this file first, and a crash may have prevented the write of ``topics.json``."""
-    open_catalogue(tmp_path).close()
+    open_catalogue(tmp_path).files.close()
     (tmp_path / "topics.json").unlink()
-    open_catalogue(tmp_path).close()
+    open_catalogue(tmp_path).files.close()
 
 
 def test_quarantined_bytes_get_an_unused_name(tmp_path: Path) -> None:

@@ -208,13 +208,13 @@ async def test_sync_of_topic_ends_is_retried_after_error(tmp_path: Path, monkeyp
 async def test_stop_closes_log_if_topics_cannot_be_synced(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
         await (await harness.connect()).ask("offset_commit", 9, **commit_values("g", offset=7))
-        close = harness.node.topics.close
+        close = harness.node.topics.files.close
 
         def close_and_fail() -> None:
             close()
             raise OSError(5, "the disk is gone")
 
-        harness.node.topics.close = close_and_fail  # type: ignore[method-assign]
+        harness.node.topics.files.close = close_and_fail  # type: ignore[method-assign]
         with pytest.raises(OSError, match="the disk is gone"):
             await harness.node.stop()
         assert (tmp_path / ".clean_shutdown").exists()

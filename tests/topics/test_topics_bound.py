@@ -111,7 +111,7 @@ def test_unused_partition_takes_at_most_32_bytes(tmp_path: Path) -> None:
         for number in range(5):
             topics.create(f"t{number}", 10_000)
         assert traced_bytes() - before < 50_000 * UNUSED_PARTITION_MAX_BYTES
-        topics.close()
+        topics.files.close()
         del topics
         before = traced_bytes()
         again = TopicCatalogue(tmp_path, Settings(), SystemRandom())
@@ -125,4 +125,4 @@ def test_unused_partition_takes_at_most_32_bytes(tmp_path: Path) -> None:
     assert [topic.partitions.peek(5000).start_offset, len(list(topic.partitions.active()))] == [3, before_use]
     assert topic.append(5000, producer_batch(2)) == 3
     assert len(list(topic.partitions.active())) == 1
-    again.close()
+    again.files.close()

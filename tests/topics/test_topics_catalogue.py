@@ -33,7 +33,7 @@ from callboard.runtime.disk.disk import Disk
 from callboard.runtime.disk.group_commit import immediate_outcome
 from callboard.runtime.engine.clock import SystemRandom
 from callboard.runtime.settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from callboard.runtime.topics import catalogue as catalogue_module
+from callboard.runtime.topics import files as files_module
 from callboard.runtime.topics.catalogue import RAISED_END_MAX, TopicCatalogue
 from callboard.runtime.topics.ends import GROW_SLOTS, FreeSlots
 from callboard.runtime.topics.ids import transactions_topic_id
@@ -45,7 +45,7 @@ from callboard.runtime.topics.store import TopicRow, TopicsFile, id_text, save_t
 def topics(tmp_path: Path) -> Iterator[TopicCatalogue]:
     catalogue = open_catalogue(tmp_path)
     yield catalogue
-    catalogue.close()
+    catalogue.files.close()
 
 
 # Names ---------------------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_new_topic_id_never_begins_with_dash(tmp_path: Path) -> None:
     catalogue = TopicCatalogue(tmp_path, SETTINGS, Drawn())
     assert catalogue.create("plays", 1).topic_id == UUID(int=6)
     assert id_text(UUID(int=0xFB << 120)).startswith("-")
-    catalogue.close()
+    catalogue.files.close()
 
 
 @pytest.mark.parametrize(("name", "partitions"), [(OFFSETS_TOPIC, 3), (TRANSACTIONS_TOPIC, 50)])
@@ -131,7 +131,7 @@ def test_internal_topics_keep_ids_after_restart(tmp_path: Path) -> None:
     def ids() -> list[UUID]:
         catalogue = open_catalogue(tmp_path)
         internal_topics = [catalogue.get(name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)]
-        catalogue.close()
+        catalogue.files.close()
         return [topic.topic_id for topic in internal_topics if topic is not None]
 
     first = ids()
@@ -147,20 +147,20 @@ def test_internal_topics_have_partition_counts_of_data_folder(tmp_path: Path) ->
         topic = catalogue.get(name)
         assert topic is not None
         assert len(topic.partitions) == partitions
-    catalogue.close()
+    catalogue.files.close()
 
 
 def test_client_topic_named_transaction_state_is_kept_after_upgrade(tmp_path: Path) -> None:
     """Older versions allowed clients to create it."""
     row = TopicRow(TRANSACTIONS_TOPIC, UUID(int=5), 2, 1)
-    open_catalogue(tmp_path).close()
+    open_catalogue(tmp_path).files.close()
     save_table(tmp_path / "topics.json", TopicsFile(UUID(int=1), 0, (row,)), Disk())
     catalogue = open_catalogue(tmp_path)
     topic = catalogue.get(TRANSACTIONS_TOPIC)
     assert topic is not None
     assert (topic.topic_id, len(topic.partitions)) == (UUID(int=5), 2)
     delete(catalogue, TRANSACTIONS_TOPIC)
-    catalogue.close()
+    catalogue.files.close()
 
 
 def test_create_many_returns_outcome_for_each_topic(topics: TopicCatalogue) -> None:
@@ -181,17 +181,17 @@ def test_restart_after_stop_keeps_topics_and_ends_without_records(tmp_path: Path
     create_topics_with_records(catalogue)
     delete(catalogue, "props")
     before = topic_snapshots(catalogue)
-    catalogue.close()
+    catalogue.files.close()
     again = open_catalogue(tmp_path)
     assert topic_snapshots(again) == before
     plays = again.get("plays")
     assert plays is not None
     assert [(log.start_offset, log.size_bytes) for log in plays.partitions] == [(0, 0), (5, 0)]
     assert plays.append(1, producer_batch()) == 5
-    again.close()
+    again.files.close()
     last = open_catalogue(tmp_path)
     assert topic_snapshots(last)["plays"].ends == [0, 6]
-    last.close()
+    last.files.close()
 
 
 def test_restart_after_kill_keeps_topics_and_ends(tmp_path: Path, topics: TopicCatalogue) -> None:
@@ -200,7 +200,7 @@ def test_restart_after_kill_keeps_topics_and_ends(tmp_path: Path, topics: TopicC
     create_topics_with_records(topics)
     again = open_copy(tmp_path, copy)
     assert topic_snapshots(again) == topic_snapshots(topics)
-    again.close()
+    again.files.close()
 
 
 APPENDS = """
@@ -228,7 +228,7 @@ def test_restart_after_sigkill_has_every_acknowledged_end(tmp_path: Path) -> Non
         acknowledged_end = int(lines[-1])
     again = open_catalogue(tmp_path)
     [end] = topic_snapshots(again)["plays"].ends
-    again.close()
+    again.files.close()
     assert end in (acknowledged_end + 3, acknowledged_end + 6)
 
 
@@ -241,7 +241,7 @@ def test_create_in_slots_of_deleted_topic_begins_at_zero(tmp_path: Path, topics:
     again = open_copy(tmp_path, copy)
     assert topic_snapshots(again)["masks"].ends == [0, 0]
     assert topic_snapshots(again)["props"].ends == [2]
-    again.close()
+    again.files.close()
 
 
 def test_ends_file_growth_keeps_stored_ends(tmp_path: Path, topics: TopicCatalogue) -> None:
@@ -255,7 +255,7 @@ def test_ends_file_growth_keeps_stored_ends(tmp_path: Path, topics: TopicCatalog
     again = open_copy(tmp_path, copy)
     assert topic_snapshots(again)["first"].ends == [5]
     assert topic_snapshots(again)["wide"].ends[-1] == 2
-    again.close()
+    again.files.close()
 
 
 @given(st.lists(st.integers(1, 5)), st.sets(st.integers(0, 20)), st.integers(1, 6))
@@ -283,7 +283,7 @@ def test_raise_end_at_start_raises_ends_to_committed_offsets(tmp_path: Path) -> 
     """A power loss may lose an end offset that a consumer has already committed."""
     before = open_catalogue(tmp_path)
     create_topics_with_records(before)
-    before.close()
+    before.files.close()
     again = open_catalogue(tmp_path)
     again.raise_end("plays", 0, 12)
     again.raise_end("plays", 1, 3)
@@ -293,12 +293,12 @@ def test_raise_end_at_start_raises_ends_to_committed_offsets(tmp_path: Path) -> 
     again.raise_end("empty", 0, RAISED_END_MAX + 1)
     assert topic_snapshots(again)["plays"].ends == [12, 5]
     assert topic_snapshots(again)["empty"].ends == [0, 0, 0]
-    again.close()
+    again.files.close()
     last = open_catalogue(tmp_path)
     plays = last.get("plays")
     assert plays is not None
     assert plays.append(0, producer_batch()) == 12
-    last.close()
+    last.files.close()
 
 
 def test_close_waits_for_sync_of_ends_in_another_thread(tmp_path: Path) -> None:
@@ -317,14 +317,14 @@ def test_close_waits_for_sync_of_ends_in_another_thread(tmp_path: Path) -> None:
     for _ in range(200):
         topic.append(0, producer_batch())
     catalogue.create("wide", GROW_SLOTS)
-    catalogue.close()
+    catalogue.files.close()
     stop.set()
     thread.join()
     problems.add(ends.sync())
     assert problems == {""}
     again = open_catalogue(tmp_path)
     assert topic_snapshots(again)["plays"].ends == [200]
-    again.close()
+    again.files.close()
 
 
 # Producer ids --------------------------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ def test_producer_ids_are_unique_across_kills_and_restarts(tmp_path: Path, topic
     copy.mkdir()
     again = open_copy(tmp_path, copy)
     given_out += [again.new_producer_id() for _ in range(3)]
-    again.close()
+    again.files.close()
     assert given_out[: PRODUCER_ID_BLOCK + 1] == list(range(PRODUCER_ID_BLOCK + 1))
     assert len(set(given_out)) == len(given_out)
 
@@ -354,7 +354,7 @@ def test_create_and_delete_with_full_disk_change_nothing(
     create_topics_with_records(topics)
     before = topic_snapshots(topics)
     with monkeypatch.context() as patch:
-        patch.setattr(catalogue_module, "replace_file", full_disk)
+        patch.setattr(files_module, "replace_file", full_disk)
         assert error_code_of(lambda: topics.create("more", 1)) == ErrorCode.KAFKA_STORAGE_ERROR
         assert error_code_of(lambda: delete(topics, "plays")) == ErrorCode.KAFKA_STORAGE_ERROR
         assert error_code_of(topics.new_producer_id) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -367,14 +367,14 @@ def test_new_producer_id_before_block_is_durable_is_refused(
     tmp_path: Path, topics: TopicCatalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(catalogue_module, "replace_file", full_disk)
+        patch.setattr(files_module, "replace_file", full_disk)
         assert error_code_of(topics.new_producer_id) == ErrorCode.KAFKA_STORAGE_ERROR
     first = topics.new_producer_id()
     copy = tmp_path / "copy"
     copy.mkdir()
     again = open_copy(tmp_path, copy)
     assert again.new_producer_id() > first
-    again.close()
+    again.files.close()
 
 
 def test_topics_json_is_replaced_not_overwritten(tmp_path: Path, topics: TopicCatalogue) -> None:

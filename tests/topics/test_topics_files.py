@@ -79,7 +79,7 @@ def test_start_with_damaged_topics_is_refused_with_one_line_message(
 ) -> None:
     catalogue = open_catalogue(tmp_path)
     create_topics_with_records(catalogue)
-    catalogue.close()
+    catalogue.files.close()
     damage(tmp_path)
     before = contents(tmp_path)
     with pytest.raises(StartError) as caught:
@@ -100,7 +100,7 @@ def test_start_with_any_flipped_bit_is_refused_or_loses_nothing(tmp_path: Path, 
     catalogue = open_catalogue(tmp_path)
     create_topics_with_records(catalogue)
     before = topic_snapshots(catalogue)
-    catalogue.close()
+    catalogue.files.close()
     content_before = (tmp_path / name).read_bytes()
     used = len(content_before) if name == "topics.json" else 8 * SLOT_BYTES
     for bit in range(used * 8):
@@ -114,13 +114,13 @@ def snapshots_or_none_if_refused(folder: Path) -> dict[str, TopicSnapshot] | Non
         catalogue = open_catalogue(folder)
     except StartError:
         return None
-    catalogue.close()
+    catalogue.files.close()
     return topic_snapshots(catalogue)
 
 
 def test_start_with_journal_and_without_topics_files_is_refused(tmp_path: Path) -> None:
     """A folder that was served has a journal; one copied from Kafka, or imported, has none."""
-    open_catalogue(tmp_path).close()
+    open_catalogue(tmp_path).files.close()
     (tmp_path / "journal").mkdir()
     (tmp_path / "topics.json").unlink()
     (tmp_path / "topics.ends").unlink()
@@ -131,34 +131,34 @@ def test_start_with_journal_and_without_topics_files_is_refused(tmp_path: Path) 
     (tmp_path / "topics.json").write_text("{}")
     catalogue = open_catalogue(tmp_path)
     catalogue.create("plays", 1)
-    catalogue.close()
+    catalogue.files.close()
     again = open_catalogue(tmp_path)
     assert "plays" in again.names()
-    again.close()
+    again.files.close()
 
 
 def test_start_with_braces_in_topics_json_drops_all_topics(tmp_path: Path) -> None:
     catalogue = open_catalogue(tmp_path)
     create_topics_with_records(catalogue)
-    catalogue.close()
+    catalogue.files.close()
     (tmp_path / "topics.json").write_text("{}\n")
     again = open_catalogue(tmp_path)
     assert "plays" not in again.names()
     assert again.create("plays", 2).append(1, producer_batch(1)) == 0
-    again.close()
+    again.files.close()
 
 
 def test_start_after_interrupted_first_start_succeeds(tmp_path: Path) -> None:
     """``topics.json`` is written first, and has no topics yet."""
-    open_catalogue(tmp_path).close()
+    open_catalogue(tmp_path).files.close()
     (tmp_path / "topics.ends").unlink()
     (tmp_path / "topics.ends.new").write_bytes(b"half")
     catalogue = open_catalogue(tmp_path)
     catalogue.create("plays", 1)
-    catalogue.close()
+    catalogue.files.close()
     again = open_catalogue(tmp_path)
     assert "plays" in again.names()
-    again.close()
+    again.files.close()
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -173,7 +173,7 @@ def test_start_after_power_cut_in_first_start_succeeds(seed: int) -> None:
         assert type(error).__name__ == "PowerLoss"
     catalogue = TopicCatalogue(MEMORY, Settings(), SystemRandom(), disk=disk.crash())
     catalogue.create("plays", 1)
-    catalogue.close()
+    catalogue.files.close()
 
 
 @async_test
@@ -196,7 +196,7 @@ async def test_start_of_used_folder_without_topics_files_is_refused(tmp_path: Pa
 def test_start_with_ends_file_renamed_to_damaged_keeps_valid_slots(tmp_path: Path) -> None:
     catalogue = open_catalogue(tmp_path)
     create_topics_with_records(catalogue)
-    catalogue.close()
+    catalogue.files.close()
     overwrite(tmp_path / "topics.ends", 2 * SLOT_BYTES, b"\x40")  # the end of plays-1
     (tmp_path / "topics.ends").rename(tmp_path / "topics.ends.damaged")
     again = open_catalogue(tmp_path)
@@ -208,23 +208,23 @@ def test_start_with_ends_file_renamed_to_damaged_keeps_valid_slots(tmp_path: Pat
         "empty": [0, 0, 0],
     }
     again.raise_end("plays", 1, 4)  # as loading does for each committed offset
-    again.close()
+    again.files.close()
     assert (tmp_path / "topics.ends.salvaged").exists()
     assert not (tmp_path / "topics.ends.damaged").exists()
     last = open_catalogue(tmp_path)
     assert topic_snapshots(last)["plays"].ends == [0, 4]
-    last.close()
+    last.files.close()
 
 
 def test_start_without_ends_and_with_empty_damaged_file_begins_at_zero(tmp_path: Path) -> None:
     catalogue = open_catalogue(tmp_path)
     create_topics_with_records(catalogue)
-    catalogue.close()
+    catalogue.files.close()
     (tmp_path / "topics.ends").rename(tmp_path / "elsewhere")
     (tmp_path / "topics.ends.damaged").write_bytes(b"")
     again = open_catalogue(tmp_path)
     assert topic_snapshots(again)["plays"].ends == [0, 0]
-    again.close()
+    again.files.close()
 
 
 # Format 1 ------------------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def test_start_with_files_of_format_1_converts_them(tmp_path: Path) -> None:
     first_slots = {
         row["name"]: row["first_slot"] for row in json.loads((tmp_path / "topics.json").read_text())["topics"]
     }
-    catalogue.close()
+    catalogue.files.close()
     edit(tmp_path)
     slots = [0] * 511
     for name, first in first_slots.items():
@@ -247,7 +247,7 @@ def test_start_with_files_of_format_1_converts_them(tmp_path: Path) -> None:
     for _ in range(2):
         again = open_catalogue(tmp_path)
         assert topic_snapshots(again) == before
-        again.close()
+        again.files.close()
     assert json.loads((tmp_path / "topics.json").read_text())["version"] == 2
     assert (tmp_path / "topics.ends").read_bytes().startswith(b"CBENDS02")
 
@@ -255,7 +255,7 @@ def test_start_with_files_of_format_1_converts_them(tmp_path: Path) -> None:
 def test_start_with_negative_end_in_format_1_is_refused(tmp_path: Path) -> None:
     catalogue = open_catalogue(tmp_path)
     create_topics_with_records(catalogue)
-    catalogue.close()
+    catalogue.files.close()
     (tmp_path / "topics.ends").write_bytes(OLD_HEADER + b"\xff" * 4088)
     with pytest.raises(StartError, match="plays-0"):
         open_catalogue(tmp_path)
@@ -291,7 +291,7 @@ def test_truncated_or_removed_file_is_rewritten_while_serving(
     plays = catalogue.get("plays")
     assert plays is not None
     assert plays.append(1, producer_batch(3)) == 5  # nothing is killed
-    catalogue.check_files()
+    catalogue.files.check()
     assert "is rewritten" in caplog.text
     plays.append(0, producer_batch(1))
     copy = tmp_path / "copy"
@@ -299,11 +299,11 @@ def test_truncated_or_removed_file_is_rewritten_while_serving(
     again = open_copy(tmp_path, copy)
     assert topic_snapshots(again) == topic_snapshots(catalogue)
     assert topic_snapshots(again)["plays"].ends == [1, 8]
-    again.close()
+    again.files.close()
     caplog.clear()
-    catalogue.check_files()
+    catalogue.files.check()
     assert not caplog.records
-    catalogue.close()
+    catalogue.files.close()
 
 
 def test_truncated_ends_with_new_topic_are_rewritten(tmp_path: Path) -> None:
@@ -314,14 +314,14 @@ def test_truncated_ends_with_new_topic_are_rewritten(tmp_path: Path) -> None:
     with pytest.raises(CoordinatorError) as caught:
         catalogue.create("wide", 1000)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    catalogue.check_files()
+    catalogue.files.check()
     catalogue.create("wide", 1000)
     copy = tmp_path / "copy"
     copy.mkdir()
     again = open_copy(tmp_path, copy)
     assert topic_snapshots(again) == topic_snapshots(catalogue)
-    again.close()
-    catalogue.close()
+    again.files.close()
+    catalogue.files.close()
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
@@ -338,12 +338,12 @@ def test_ends_are_rewritten_after_failed_write(operation: str) -> None:
         assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     else:
         topic.append(0, producer_batch(1))
-        catalogue.check_files()
+        catalogue.files.check()
     disk.sync_folder(Path("/"))
-    catalogue.check_files()
+    catalogue.files.check()
     again = TopicCatalogue(MEMORY, Settings(), SystemRandom(), disk=disk.crash())
     assert topic_snapshots(again)["plays"].ends == [2]
-    again.close()
+    again.files.close()
 
 
 def test_grow_moves_ends_of_topic(tmp_path: Path) -> None:
@@ -360,9 +360,9 @@ def test_grow_moves_ends_of_topic(tmp_path: Path) -> None:
     copy.mkdir()
     again = open_copy(tmp_path, copy)
     assert topic_snapshots(again)["plays"].ends == [1, 5, *[0] * 297, 7]
-    again.close()
+    again.files.close()
     delete(catalogue, "plays")
-    catalogue.close()
+    catalogue.files.close()
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -379,7 +379,7 @@ def test_power_cut_at_any_change_leaves_valid_files(seed: int) -> None:
             topic = catalogue.create(f"t{number % 5}-{number}", 1 + number * 20)
             durable[topic.name] = 0
             topic.append(number, producer_batch(number + 1))
-            catalogue.check_files()
+            catalogue.files.check()
             durable[topic.name] = number + 1
             if number % 3 == 2:
                 durable.pop(f"t{(number - 1) % 5}-{number - 1}")
@@ -389,4 +389,4 @@ def test_power_cut_at_any_change_leaves_valid_files(seed: int) -> None:
     again = TopicCatalogue(MEMORY, Settings(), SystemRandom(), disk=disk.crash())
     for name, end in durable.items():
         assert max(topic_snapshots(again)[name].ends) >= end
-    again.close()
+    again.files.close()

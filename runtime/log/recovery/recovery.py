@@ -142,6 +142,7 @@ class Recovery:
             self._report_damaged_ranges()
             self._replay()
             self._make_durable()
+        self._partitions.check()
         return self._next_number
 
     def _refuse_other_counts(self) -> None:
@@ -270,12 +271,15 @@ class Recovery:
         return (file for file in self._files if file not in others)
 
     def _replay_batches(self, by_partition: Mapping[int, list[_JournalBatch]]) -> None:
+        ends: dict[int, int] = {}
         for number, batches in by_partition.items():
             if not batches:
                 continue
             batches.sort(key=lambda batch: batch.first)  # salvaged batches are between others
             missing = list(self._missing(self._partition(number, batches[0].file), batches))
             self._partitions.queue_batches((number, bytes(batch.data)) for batch in missing)
+            if missing:
+                ends[number] = missing[-1].last + 1
             self._replayed += len(missing)
             self._skipped += len(batches) - len(missing)
         no_room = self._partitions.flush()
@@ -283,6 +287,8 @@ class Recovery:
             self._trim_journal_files()
             no_room = self._partitions.flush()
         self._refuse_failure(no_room)
+        for number, end in ends.items():
+            assert self._partitions[number].end_offset == end, "the partition has every batch of the journal"
 
     def _trim_journal_files(self) -> None:
         """Free the zeros at the end of journal files. Files are removed only when the partitions have all batches."""

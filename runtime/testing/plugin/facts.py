@@ -66,7 +66,7 @@ def _ids(request: Any, name: str) -> Iterator[str]:
 
 
 def _entities(items: Iterable[Any]) -> list[Any]:
-    return [entry for entry in items if is_dataclass(entry) or hasattr(entry, "_fields")]
+    return [entry for entry in items if is_dataclass(entry) or isinstance(entry, tuple)]
 
 
 def describe_request(request: Any) -> str:
@@ -89,9 +89,10 @@ def _committed_offsets(request: Any) -> Iterator[str]:
         yield f"{commit.topic}-{commit.partition}@{commit.offset}"
     for topic in getattr(request, "topics", None) or ():
         for entry in getattr(topic, "partitions", ()):
-            if hasattr(entry, "committed_offset"):
+            committed = getattr(entry, "committed_offset", None)
+            if committed is not None:
                 name = getattr(topic, "name", None) or getattr(topic, "topic_id", "?")
-                yield f"{name}-{entry.partition_index}@{entry.committed_offset}"
+                yield f"{name}-{entry.partition_index}@{committed}"
 
 
 def describe_answer(answer: Any) -> str:

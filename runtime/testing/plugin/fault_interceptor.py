@@ -51,7 +51,7 @@ class FaultInterceptor:
 
     def handle(self, call: Call, handle: Callable[[Call], None]) -> None:
         assert isinstance(call, InterceptedCall), "it was made by ``call``"
-        self.presence.note_request(call.facts, call.connection)
+        self.presence.note_request(call.interception.facts, call.connection)
         call.begin(handle)
 
     def ask(self, router: MessageRouter, message: GroupRequest, origin: Origin, reply: ReplyTo) -> None:
@@ -105,7 +105,7 @@ class Interception:
 class InterceptedCall(Call):
     """A call whose answer goes through the interceptor."""
 
-    __slots__ = ("_body", "_handle", "_interception", "_interceptor")
+    __slots__ = ("_body", "_handle", "_interceptor", "interception")
 
     def __init__(
         self,
@@ -119,27 +119,23 @@ class InterceptedCall(Call):
         self._interceptor = interceptor
         self._body = b""
         facts = facts_of(api_name(schema.name), schema.version, connection.client_id, request)
-        self._interception = Interception(interceptor, facts, request)
-
-    @property
-    def facts(self) -> RequestFacts:
-        return self._interception.facts
+        self.interception = Interception(interceptor, facts, request)
 
     def begin(self, handle: Callable[[Call], None]) -> None:
         self._handle = handle
-        if not self._interception.before(self):
+        if not self.interception.before(self):
             handle(self)
 
     def respond_with_bytes(self, body: bytes) -> None:
         self._body = body
         answer = self._read(body)
-        self._interception.note_joined(answer, self.connection)
-        if not self._interception.after(self):
+        self.interception.note_joined(answer, self.connection)
+        if not self.interception.after(self):
             self.send_answer()
 
     def respond_with_nothing(self) -> None:
-        if not self._interception.after(self):
-            self._interceptor.timeline.answer(self._interception.number, self.facts, [], NO_ANSWER)
+        if not self.interception.after(self):
+            self._interceptor.timeline.answer(self.interception.number, self.interception.facts, [], NO_ANSWER)
             super().respond_with_nothing()
 
     def proceed(self) -> None:
@@ -150,13 +146,13 @@ class InterceptedCall(Call):
 
     def send_answer(self) -> None:
         if self.connection.is_open:  # otherwise the coordinator was killed, or the client has disconnected
-            self._interception.answered(self._read(self._body))
+            self.interception.answered(self._read(self._body))
         super().respond_with_bytes(self._body)
 
     def refuse(self, code: Any) -> None:
         body = encode_error_response(self.schema, self.request, code)
         if body is None:
-            raise ValueError(f"{self.facts.api} version {self.version} has no place for an error")
+            raise ValueError(f"{self.interception.facts.api} version {self.version} has no place for an error")
         self._body = body
         self.send_answer()
 

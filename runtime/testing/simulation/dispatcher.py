@@ -21,7 +21,7 @@ from ....actors.engine_ports import Clock
 from ...disk.faulty import PowerLoss
 from ...disk.threads import Call, InlineThreads, LogWork
 from ...engine.alarm import Alarm
-from ...engine.dispatcher import Dispatcher, tell_with_cause
+from ...engine.dispatcher import Dispatcher, current_cause, tell_with_cause
 from ...engine.mailbox import Mailbox
 from .loop import VirtualLoop
 
@@ -75,7 +75,7 @@ class SeededDispatcher(Dispatcher):
             self.loop.call_soon(self._pump, context=self._context)
 
     def tell_after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
-        self.loop.call_soon(tell_with_cause, self.current_cause(), ref, message, context=self._context)
+        self.loop.call_soon(tell_with_cause, current_cause(self.tracer), ref, message, context=self._context)
 
     def new_alarm(self, clock: Clock) -> Alarm:
         return VirtualAlarm(self.loop, clock)

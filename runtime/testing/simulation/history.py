@@ -160,9 +160,9 @@ def _short(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    if hasattr(value, "_asdict"):
-        return _short(value)
-    if isinstance(value, tuple) and not isinstance(value, str):
+    if isinstance(value, tuple):
+        if getattr(value, "_fields", None) is not None:
+            return _short(value)
         return f"({', '.join(_shown(item) for item in value)})"
     return getattr(value, "name", None) or repr(value)
 
