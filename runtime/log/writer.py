@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ...actors.errors import ErrorCode
 from ...actors.ports import Appended
@@ -36,13 +36,11 @@ from .journal import FOLDER, FileHeader, Journal, random_salt
 from .journal_files import JournalSettings, UnavailableJournal, first_journal, journal_loss, restore_journal
 from .partition_file_task import PartitionFileTask
 from .partitions import Partitions
+from .room import Room, Store
 from .rounds import DoneCallback, Round, failed_outcomes
 from .stats import Counters, LogStats
 
 T = TypeVar("T")
-Store = Literal["journal", "next journal", "partition files", "memory"]
-"""The parts that can be full."""
-
 FLUSH_BYTES = 1024 * 1024  # batches in memory that start a job
 FLUSH_INTERVAL_S = 0.25  # a few writes per second and partition instead of thousands
 WAITING_BYTES = 64 * 1024 * 1024
@@ -96,8 +94,7 @@ class RoundWriter:
         self.failure = ""
         self.is_closed = False
         self._is_job_running = self._is_closing = self._is_ending = self._is_lost = False
-        self._full: set[Store] = set()
-        self._full_since = 0.0
+        self._room = Room(clock)
         self._waiting: list[Sequence[tuple[int, bytes]]] = []
         self._waiting_bytes = self._job_bytes = 0
         self._tasks: list[Call] = []
@@ -121,7 +118,7 @@ class RoundWriter:
             if not is_full(error):
                 raise
             self._journal = UnavailableJournal(self._folder, journal_number - 1)
-            self._set_full("journal", no_space_reason(error))
+            self._room.set_full("journal", no_space_reason(error))
             self._probe_due = self._clock() + PROBE_INTERVAL_S
 
     def start(self) -> None:
@@ -163,7 +160,7 @@ class RoundWriter:
             journal_bytes=journal.position + sum(old.size for old in self._old_journals),
             waiting_bytes=self._waiting_bytes + self._job_bytes,
             failure=self.failure,
-            full=tuple(sorted(self._full)),
+            full=tuple(sorted(self._room.full)),
             partitions=self._partitions.stats(),
         )
 
@@ -224,8 +221,8 @@ class RoundWriter:
         if self.failure or self._is_ending:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if self._waiting_bytes + self._job_bytes >= WAITING_BYTES:
-            self._set_full("memory", f"{WAITING_BYTES} bytes wait for the partition files")
-        elif "journal" not in self._full and round_.reset == self.reset.number:
+            self._room.set_full("memory", f"{WAITING_BYTES} bytes wait for the partition files")
+        elif "journal" not in self._room.full and round_.reset == self.reset.number:
             return None
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -248,7 +245,7 @@ class RoundWriter:
                 self._journal.sync()
                 self._counters.count_sync(self._clock() - started_s)
         except NoSpace as error:
-            self._set_full("journal", no_space_reason(error))
+            self._room.set_full("journal", no_space_reason(error))
             self._probe_due = self._clock() + PROBE_INTERVAL_S
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         except Exception as error:
@@ -259,13 +256,13 @@ class RoundWriter:
     def _schedule_work(self) -> None:
         """A round was written: set when the flush, the sync and the checkpoint that follow from it are due."""
         now, settings = self._clock(), self._settings
-        if self._waiting_bytes >= FLUSH_BYTES and "partition files" not in self._full:
+        if self._waiting_bytes >= FLUSH_BYTES and "partition files" not in self._room.full:
             self._flush_due = now
         elif self._flush_due == inf:
             self._flush_due = now + FLUSH_INTERVAL_S
         if settings.sync == "interval" and self._sync_due == inf:
             self._sync_due = now + settings.flush_interval_s
-        if self._journal.position >= settings.checkpoint_bytes and "next journal" not in self._full:
+        if self._journal.position >= settings.checkpoint_bytes and "next journal" not in self._room.full:
             self._checkpoint_due = now
         elif self._checkpoint_due == inf:
             self._checkpoint_due = now + settings.checkpoint_interval_s
@@ -288,7 +285,7 @@ class RoundWriter:
             self._probe(now)
         if not self._is_job_running and min(self._checkpoint_due, self._flush_due) <= now:
             self._check_journal()
-            must_wait = self._full & FLUSH_FIRST and self._waiting_bytes + self._job_bytes
+            must_wait = self._room.full & FLUSH_FIRST and self._waiting_bytes + self._job_bytes
             if must_wait or self._checkpoint_due > now:
                 self._start_job()
             else:
@@ -329,10 +326,10 @@ class RoundWriter:
                 self._fail(str(error))
                 return
             self._checkpoint_due = now + PROBE_INTERVAL_S
-            self._set_full("next journal", no_space_reason(error))
+            self._room.set_full("next journal", no_space_reason(error))
             self._start_job()
             return
-        self._clear_full("next journal")
+        self._room.clear_full("next journal")
         old.close()
         self._sync_due = inf
         self._start_job(old)
@@ -341,7 +338,7 @@ class RoundWriter:
         try:
             return self._new_journal(old.number + 1)
         except OSError as error:
-            if not is_full(error) or "journal" not in self._full:
+            if not is_full(error) or "journal" not in self._room.full:
                 raise
         old.trim()  # it accepts no round anyway, and the partition files have all of its rounds
         return self._new_journal(old.number + 1)
@@ -417,13 +414,13 @@ class RoundWriter:
     def _update_room(self, no_room: str) -> None:
         """Update the parts that are full, after a job. ``no_room``: the error text of a full disk, or empty."""
         if no_room:
-            self._set_full("partition files", no_room)
+            self._room.set_full("partition files", no_room)
             self._flush_due = self._clock() + PROBE_INTERVAL_S
             self._checkpoint_due = max(self._checkpoint_due, self._flush_due)
         else:
-            self._clear_full("partition files")
+            self._room.clear_full("partition files")
         if self._waiting_bytes + self._job_bytes < WAITING_BYTES:
-            self._clear_full("memory")
+            self._room.clear_full("memory")
 
     def _probe(self, now: float) -> None:
         """Check whether the journal has room again. If not, a checkpoint may make room: it removes the old journal."""
@@ -438,28 +435,11 @@ class RoundWriter:
                 self._fail(str(error))
                 return
             self._probe_due = now + PROBE_INTERVAL_S
-            if self._journal.has_rounds and "partition files" not in self._full:
+            if self._journal.has_rounds and "partition files" not in self._room.full:
                 self._checkpoint_due = min(self._checkpoint_due, now)
         else:
             self._probe_due = inf
-            self._clear_full("journal")
-
-    def _set_full(self, store: Store, reason: str) -> None:
-        if not self._full:
-            self._full_since = self._clock()
-            log.error(
-                "the log has no room",
-                where=store,
-                reason=reason,
-                consequence="commits that cannot be stored are refused, and clients retry them",
-            )
-        self._full.add(store)
-
-    def _clear_full(self, store: Store) -> None:
-        if store in self._full:
-            self._full.remove(store)
-            if not self._full:
-                log.warning("the log has room again", after_s=round(self._clock() - self._full_since, 1))
+            self._room.clear_full("journal")
 
     def _check_lock(self) -> None:
         """Fail if the lock was lost: another process may own the folder, or it was moved."""

@@ -20,7 +20,7 @@ from callboard.runtime.log.journal import Journal
 from callboard.runtime.log.journal_frames import TaggedFrames
 from callboard.runtime.log.partition import Partition
 from callboard.runtime.log.partitions import Partitions
-from callboard.runtime.log.recovery import recovery
+from callboard.runtime.log.recovery import journal_file, recovery
 from callboard.runtime.log.recovery.recovery import Recovery
 from callboard.runtime.log.recovery.tail import Tail
 
@@ -124,7 +124,7 @@ def batch_in_record_is_salvaged(patch: pytest.MonkeyPatch) -> None:
 
 def unsynced_holes_are_damage(patch: pytest.MonkeyPatch) -> None:
     """With a policy that syncs after acknowledging, a hole before valid rounds is recovered as damage."""
-    patch.setattr(recovery, "scan_journal", lambda data, salt, is_newest: journal.scan_journal(data, salt))
+    patch.setattr(journal_file, "scan_journal", lambda data, salt, is_newest: journal.scan_journal(data, salt))
 
 
 def start_takes_files_for_synced(patch: pytest.MonkeyPatch) -> None:

@@ -15,14 +15,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
 
 from ...common.errors import StartError
 from ...common.logs import get_logger
-from ...disk.disk import Disk, is_full, read_file
+from ...disk.disk import Disk, is_full
 from ...disk.threads import Threads
 from ..checkpoint import remove_journals, sync_partitions
-from ..format.batch import CRC_FROM, LOG_OFFSET_MAX, offsets_of
+from ..format.batch import CRC_FROM
 from ..format.errors import UNKNOWN_OFFSET, Damage
 from ..journal import (
     FOLDER,
@@ -31,11 +30,8 @@ from ..journal import (
     JournalScan,
     journal_names,
     journal_number,
-    journal_salt,
     lacks_salt,
     random_salt,
-    read_rounds,
-    scan_journal,
 )
 from ..journal_frames import encode_frame
 from ..manifest import log_files
@@ -44,12 +40,12 @@ from ..partition_counts import refuse_different_counts, repair_command
 from ..partitions import Partitions
 from ..reading.segment import segment_name
 from .clean_stop import NOTE_NAME, write_note
+from .journal_file import JournalBatch, JournalFile, OutOfOrderBatches, group_by_partition, journal_batches, spans_of
 from .quarantine import DAMAGED, free_name, quarantine_bytes
 from .tail import Tail
 from .unrecognized import audit_folders
 
 CRC_BYTES = 4
-BEGINNING_BYTES = 64  # of a file: the head of its first frame, and the magic
 
 CACHED_BYTES_MAX = 144 * 1024 * 1024
 """Up to this size the journal's content stays in memory during recovery: the two files of a checkpoint.
@@ -58,48 +54,6 @@ There are more files if a partition has failed for long. Then each step reads th
 """
 
 log = get_logger("callboard.log")
-
-
-class _JournalContent(NamedTuple):
-    data: bytes
-    scan: JournalScan
-
-
-class _JournalFile:
-    """A journal file. ``scan`` has only the first round, to save memory; that of ``content`` has all."""
-
-    def __init__(self, disk: Disk, path: Path, is_newest: bool) -> None:
-        self.path = path
-        self._disk = disk
-        self._is_newest = is_newest
-        self.too_large: dict[int, Damage] = {}  # by position: batches with offsets beyond LOG_OFFSET_MAX
-        self.cached: _JournalContent | None = None
-        self.cached = self.content()
-        self.size = len(self.cached.data)
-        self.beginning = self.cached.data[:BEGINNING_BYTES]
-        self.scan = self.cached.scan._replace(rounds=self.cached.scan.rounds[:1])
-
-    def content(self) -> _JournalContent:
-        if self.cached is not None:
-            return self.cached
-        data = read_file(self._disk, self.path)
-        return _JournalContent(
-            data, _drop_impossible_starts(scan_journal(data, journal_salt(self.path.name), self._is_newest))
-        )
-
-    @property
-    def is_damaged(self) -> bool:
-        return bool(self.scan.damaged or self.too_large)
-
-
-class _JournalBatch(NamedTuple):
-    """A batch in a journal file; ``position``: that of its round."""
-
-    first: int
-    last: int
-    data: memoryview
-    file: Path
-    position: int
 
 
 class Recovery:
@@ -118,7 +72,7 @@ class Recovery:
         self._threads = threads
         self._folder = root / FOLDER
         self._partitions = partitions
-        self._files: list[_JournalFile] = []
+        self._files: list[JournalFile] = []
         self._journal_start: dict[int, int] = {}
         self._next_number = 0
         self._salvage_journal: Journal | None = None
@@ -154,7 +108,7 @@ class Recovery:
             if counts is not None:
                 refuse_different_counts(self._folder.parent, self._partitions.counts, file.path, counts)
 
-    def _refuse_lacking_salt(self, file: _JournalFile) -> None:
+    def _refuse_lacking_salt(self, file: JournalFile) -> None:
         if lacks_salt(file.beginning, file.path.name):
             raise StartError(
                 f"{file.path}: found a journal file without the salt in its name, expected"
@@ -163,7 +117,7 @@ class Recovery:
             )
 
     def _add_file(self, path: Path, is_newest: bool = False) -> None:
-        self._files.append(_JournalFile(self._disk, path, is_newest))
+        self._files.append(JournalFile(self._disk, path, is_newest))
         if not self._is_cached:
             for file in self._files:
                 file.cached = None
@@ -183,7 +137,7 @@ class Recovery:
                 partition.number: oldest.scan.start_offsets.get(partition.number, 0) for partition in self._partitions
             }
         first_offsets: dict[int, int] = {}
-        for number, batch in _journal_batches(oldest):
+        for number, batch in journal_batches(oldest):
             first_offsets[number] = min(batch.first, first_offsets.get(number, batch.first))
         return first_offsets
 
@@ -197,7 +151,7 @@ class Recovery:
 
         If the newest journal file may be unsynced, nothing is salvaged: no batch may survive that follows a lost one.
         """
-        pairs = (pair for file in self._files for pair in _journal_batches(file))
+        pairs = (pair for file in self._files for pair in journal_batches(file))
         in_journal = [batch for partition, batch in pairs if partition == number]
         journaled = {_identity(batch.data) for batch in in_journal}
         journaled_bytes = _journaled_bytes(tail, in_journal)
@@ -241,12 +195,12 @@ class Recovery:
 
     def _replay(self) -> None:
         """Replay file by file, unless all are in memory."""
-        out_of_order = _OutOfOrderBatches()
+        out_of_order = OutOfOrderBatches()
         if self._is_cached:
-            self._replay_batches(_group_by_partition(self._files))
+            self._replay_batches(group_by_partition(self._files))
         else:
             for file in self._in_order(out_of_order):
-                by_partition = _group_by_partition([file])
+                by_partition = group_by_partition([file])
                 for number, batches in by_partition.items():
                     batches += out_of_order.pop_through(number, batches[-1].last)
                 self._replay_batches(by_partition)
@@ -257,12 +211,12 @@ class Recovery:
         for partition in self._partitions:
             self._report_lost_end(partition)
 
-    def _in_order(self, out_of_order: _OutOfOrderBatches) -> Iterator[_JournalFile]:
+    def _in_order(self, out_of_order: OutOfOrderBatches) -> Iterator[JournalFile]:
         """The files whose batches are in order; the batches of the others, salvaged ones, go to ``out_of_order``."""
         ends: dict[int, int] = {}
         others = set()
         for file in self._files:
-            spans = _spans(file)
+            spans = spans_of(file)
             if any(first < ends.get(number, 0) for number, (first, _) in spans.items()):
                 others.add(file)
                 out_of_order.add(file)
@@ -270,7 +224,7 @@ class Recovery:
                 ends |= {number: end for number, (_, end) in spans.items()}
         return (file for file in self._files if file not in others)
 
-    def _replay_batches(self, by_partition: Mapping[int, list[_JournalBatch]]) -> None:
+    def _replay_batches(self, by_partition: Mapping[int, list[JournalBatch]]) -> None:
         ends: dict[int, int] = {}
         for number, batches in by_partition.items():
             if not batches:
@@ -309,7 +263,7 @@ class Recovery:
             )
         return self._partitions[number]
 
-    def _missing(self, partition: Partition, batches: list[_JournalBatch]) -> Iterator[_JournalBatch]:
+    def _missing(self, partition: Partition, batches: list[JournalBatch]) -> Iterator[JournalBatch]:
         """The batches after the partition's end, in order."""
         end = partition.end_offset
         for batch in batches:
@@ -321,7 +275,7 @@ class Recovery:
                 yield batch
                 end = batch.last + 1
 
-    def _report_gap(self, partition: Partition, batch: _JournalBatch, end: int) -> None:
+    def _report_gap(self, partition: Partition, batch: JournalBatch, end: int) -> None:
         reason = f"{partition.folder.name} ends at offset {end}, the next offsets are {batch.first} to {batch.last}"
         after = max(batch.first, end)
         self._report_damage(Damage(batch.file, batch.position, 0, reason, end, after))
@@ -353,7 +307,7 @@ class Recovery:
             write_note(self._disk, self._folder.parent, note)  # the removed journal files have made room
         self._report()
 
-    def _keep_damaged_bytes(self, file: _JournalFile) -> None:
+    def _keep_damaged_bytes(self, file: JournalFile) -> None:
         """Keep the bytes of a journal file that are not in the partitions: all of a damaged file, or its torn end."""
         scan = file.scan
         if file.is_damaged:
@@ -411,7 +365,7 @@ def _identity(batch: memoryview) -> bytes:
     return blake2b(batch[CRC_FROM - CRC_BYTES :], digest_size=16).digest()
 
 
-def _journaled_bytes(tail: Tail, batches: Iterable[_JournalBatch]) -> int:
+def _journaled_bytes(tail: Tail, batches: Iterable[JournalBatch]) -> int:
     """The position in a segment up to which the journal has the content after the cut, batch by batch."""
     if tail.new_segment_base is not None:
         return 0  # the position of the first one is unknown
@@ -446,61 +400,3 @@ def _lost_files_error(partition: Partition, end: int, expected: int, source: Pat
         " the partition's files as they were, or, to go on without the lost records, create the empty file"
         f" {partition.folder / segment_name(expected)}"
     )
-
-
-def _drop_impossible_starts(scan: JournalScan) -> JournalScan:
-    """The scan without impossible start offsets."""
-    if scan.start_offsets is None:
-        return scan
-    start_offsets = {number: end for number, end in scan.start_offsets.items() if 0 <= end <= LOG_OFFSET_MAX + 1}
-    return scan._replace(start_offsets=start_offsets)
-
-
-def _journal_batches(file: _JournalFile) -> Iterator[tuple[int, _JournalBatch]]:
-    """The batches of a journal file with their partitions. Impossible offsets are noted in ``too_large`` instead."""
-    data, scan = file.content()
-    for (start, _), batches in zip(scan.rounds, read_rounds(data, scan), strict=True):
-        for number, batch in batches:
-            first, last = offsets_of(batch)
-            if 0 <= first <= last <= LOG_OFFSET_MAX:
-                yield number, _JournalBatch(first, last, batch, file.path, start)
-            else:
-                reason = f"a batch of partition {number} with offsets {first} to {last}, expected 0 to {LOG_OFFSET_MAX}"
-                file.too_large[start] = Damage(file.path, start, len(batch), reason, UNKNOWN_OFFSET, None)
-
-
-def _group_by_partition(files: Iterable[_JournalFile]) -> dict[int, list[_JournalBatch]]:
-    by_partition: dict[int, list[_JournalBatch]] = {}
-    for file in files:
-        for number, batch in _journal_batches(file):
-            by_partition.setdefault(number, []).append(batch)
-    return by_partition
-
-
-def _spans(file: _JournalFile) -> dict[int, tuple[int, int]]:
-    """The first and end offset of a journal file's batches, by partition."""
-    spans: dict[int, tuple[int, int]] = {}
-    for number, batch in _journal_batches(file):
-        first, end = spans.get(number, (batch.first, 0))
-        spans[number] = min(first, batch.first), max(end, batch.last + 1)
-    return spans
-
-
-class _OutOfOrderBatches:
-    """Batches that precede batches of earlier journal files, in order. They are few, so they stay in memory."""
-
-    def __init__(self) -> None:
-        self.by_partition: dict[int, list[_JournalBatch]] = {}
-
-    def add(self, file: _JournalFile) -> None:
-        for number, batches in _group_by_partition([file]).items():
-            merged = self.by_partition.setdefault(number, [])
-            merged += batches
-            merged.sort(key=lambda batch: batch.first)
-
-    def pop_through(self, number: int, last: int) -> list[_JournalBatch]:
-        """Remove and return the batches up to an offset."""
-        batches = self.by_partition.get(number, [])
-        count = sum(batch.first <= last for batch in batches)
-        removed, batches[:count] = batches[:count], []
-        return removed
