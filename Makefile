@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 MADE_FROM := setup.cfg pyproject.toml constraints.txt
 # The build backend comes from constraints.txt too, so that what is tested does not change from one day to the next.
 INSTALL := $(PIP) install --quiet --no-build-isolation --constraint constraints.txt --editable
-# Tests with real clients use real time, so they get the machine for themselves, unless `make --jobs=2 test` is asked for.
+# Tests with real clients use real time, so they run first and alone; with `make --jobs=2 test` beside the others.
 REAL_TIME := $(wildcard tests/peers tests/real_kafka tests/suites)
 
 PURE := $(wildcard tests/common tests/coordinator tests/group tests/settings tests/timer tests/topics tests/transactions \
@@ -50,8 +50,9 @@ golden: $(VENV)/.installed-test
 suites: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q tests/suites
 
-# The long proofs: a million seeds of the simulation, power cuts, hostile bytes, kills, damaged frames. It can be interrupted and resumes;
-# its progress is tests/soak/progress.json. `make soak PROOFS="simulation kills" MINUTES=30` runs some of it.
+# The long proofs: a million seeds of the simulation, power cuts, hostile bytes, kills, timing wheels, damaged frames.
+# It can be interrupted and resumes; its progress is tests/soak/progress.json.
+# `make soak PROOFS="simulation kills" MINUTES=30` runs some of it.
 soak: $(VENV)/.installed-test
 	PYTHONPATH=tests $(BIN)/python -m soak $(PROOFS) $(if $(MINUTES),--minutes $(MINUTES))
 
