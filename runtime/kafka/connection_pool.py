@@ -77,9 +77,9 @@ class ConnectionPool:
 
     def schedule_request(self, connection: Connection) -> None:
         """Let a connection handle its next request in one of the next turns of the loop."""
-        self._deferred.append(connection)
-        if len(self._deferred) == 1:
+        if not self._deferred:
             self._call_soon(self._handle_deferred)
+        self._deferred.append(connection)
 
     def _handle_deferred(self) -> None:
         _send([self._deferred.popleft() for _ in range(min(BURST_REQUESTS_A_TURN, len(self._deferred)))])
@@ -88,9 +88,9 @@ class ConnectionPool:
 
     def schedule_responses(self, connection: Connection) -> None:
         """Send a connection's responses at the end of this turn of the loop."""
-        self._unsent.append(connection)
-        if len(self._unsent) == 1:
+        if not self._unsent:
             self._call_soon(self.send_responses)
+        self._unsent.append(connection)
 
     def send_responses(self) -> None:
         """Send all scheduled responses now."""
