@@ -98,7 +98,7 @@ class AnyWorld(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.fuse = Fuse()
-        self.patch = patch("callboard.actors.group.actor.ClassicGroup", fused(self.fuse))
+        self.patch = patch("callboard.actors.group.classic_kind.ClassicGroup", fused(self.fuse))
         self.patch.start()
         self.simulation = CoordinatorSimulation(holds_appends=True)
         self.restarts = 0
@@ -287,6 +287,7 @@ class AnyWorld(RuleBasedStateMachine):
     @invariant()
     def collect_member_ids(self) -> None:
         if self.actor is not None:
+            classic_group(self.actor).check()
             members = classic_group(self.actor).members
             self.ids += [member_id for member_id in (*members.by_id, *members.pending) if member_id not in self.ids]
 

@@ -8,10 +8,13 @@ with an answer without an error was removed, and an answered generation has begu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from ....actors.base import ActorRef
 from ....actors.errors import ErrorCode
+from ....actors.group.actor import GroupActor
+from ....actors.group.classic import ClassicGroup
 from ....actors.group.events import GroupEvent, Kind
 from ....actors.messages import Joined, JoinGroup, LeaveGroup
 from .history import Exchange, Listener
@@ -90,3 +93,14 @@ class GroupEventChecker(Listener):
         for leaving, left in zip(message.members, answer.members, strict=False):
             if left.error is ErrorCode.NONE and leaving.member_id in members:
                 self._fail(f"{exchange} was answered NONE, but no event has removed {leaving.member_id}")
+
+
+def check_groups(groups: Iterable[ActorRef], fail: Callable[[str], None]) -> None:
+    """Check the invariants of the classic groups in memory."""
+    for ref in groups:
+        actor = ref.actor_inbox.actor
+        if isinstance(actor, GroupActor) and isinstance(actor.group, ClassicGroup):
+            try:
+                actor.group.check()
+            except AssertionError as error:
+                fail(f"{actor}: {error}")

@@ -23,7 +23,7 @@ from ...member.shards import Shard
 from ...settings.table import Settings, Sync
 from .checkers import AnswerChecker, GenerationChecker, Violation
 from .fault_draw import FaultDraw
-from .group_events import GroupEventChecker
+from .group_events import GroupEventChecker, check_groups
 from .history import History
 from .holders import Hold, HolderChecker, Resource
 from .loop import Process, VirtualLoop, current_process
@@ -321,6 +321,8 @@ class Sim:
         while True:
             await asyncio.sleep(OVERDUE_CHECK_INTERVAL_S)
             self.answers.check_overdue()
+            if self.coordinator.current is not None:
+                check_groups(self.coordinator.current.node.groups.groups.values(), self.fail)
 
     async def check_final_state(self) -> None:
         """Check that the running, the replayed and the recovered state are equal, and that all offsets are possible."""
