@@ -29,6 +29,7 @@ from peers.wire import build, message_type
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Committed, OffsetCommit
 from callboard.runtime.kafka.api import heartbeat, offset_commit
+from callboard.runtime.kafka.authorizer import AllowAll
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codec.codes import kafka_error
 from callboard.runtime.kafka.codec.durations import MAX_DURATION_MS
@@ -367,7 +368,7 @@ class StandInGroups:
 def test_cached_offset_commit_response_equals_kio_encoding(version: int) -> None:
     """A cached response is never returned for another request, whatever the order of errors and shapes."""
     groups = StandInGroups()
-    services = SimpleNamespace(topics=StandInTopics(), groups=groups)
+    services = SimpleNamespace(topics=StandInTopics(), groups=groups, authorizer=AllowAll())
     connection: Any = SimpleNamespace(services=services, on_response_ready=lambda: None)
     shapes: tuple[tuple[int, ...], ...] = ((0,), (1,), (0, 1), (1, 0))
     for code in [*ErrorCode, *reversed(ErrorCode)]:
