@@ -1,0 +1,81 @@
+"""Partitions of local files that are unloaded and loaded again while the server runs, and the table of their states."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import NodeHarness, async_test, commit_values, fetch_values, offsets, running_node
+
+from callboard.actors.coordinator.partition_states import PartitionEvent, PartitionLife, PartitionState
+from callboard.actors.javahash import offsets_partition
+
+PARTITIONS = 4
+GROUP = "g"
+HOME = offsets_partition(GROUP, PARTITIONS)
+LOAD, LOADED, FAIL, UNLOAD = PartitionEvent
+
+
+async def until(harness: NodeHarness, state: PartitionState) -> None:
+    while harness.node.groups.partitions[HOME].state is not state:
+        await asyncio.sleep(0.001)
+
+
+@async_test
+async def test_reloaded_partition_of_local_files_has_all_acknowledged_commits(tmp_path: Path) -> None:
+    """They are in the journal only when the partition is unloaded."""
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        for epoch in range(1, 4):
+            await client.ask("offset_commit", 9, **commit_values(GROUP, offset=epoch))
+            harness.node.loading.lost([HOME])
+            await until(harness, PartitionState.CLOSED)
+            fetched: Any = await client.ask("offset_fetch", 9, **fetch_values(GROUP))
+            assert fetched["groups"][0]["error_code"] == "NOT_COORDINATOR"
+            harness.node.loading.gained({HOME: epoch})
+            await until(harness, PartitionState.ACTIVE)
+            assert await offsets(client, GROUP) == {("t", 0): epoch}
+        await harness.restart()
+        assert await offsets(await harness.connect(), GROUP) == {("t", 0): 3}
+
+
+def life_in(*events: PartitionEvent) -> PartitionLife:
+    life = PartitionLife()
+    for event in events:
+        life.apply(event, life.epoch + (event is LOAD))
+    return life
+
+
+@pytest.mark.parametrize(
+    ("events", "state"),
+    [
+        ((), PartitionState.INITIAL),
+        ((LOAD,), PartitionState.LOADING),
+        ((LOAD, LOADED), PartitionState.ACTIVE),
+        ((LOAD, FAIL), PartitionState.FAILED),
+        ((LOAD, LOADED, FAIL), PartitionState.FAILED),
+        ((LOAD, LOADED, UNLOAD), PartitionState.CLOSED),
+        ((LOAD, UNLOAD, LOADED), PartitionState.CLOSED),
+        ((LOAD, FAIL, LOAD), PartitionState.LOADING),
+        ((LOAD, LOADED, LOAD), PartitionState.ACTIVE),
+        ((LOAD, LOADED, UNLOAD, LOAD, LOADED), PartitionState.ACTIVE),
+        ((UNLOAD, LOADED, FAIL), PartitionState.INITIAL),
+    ],
+)
+def test_events_lead_to_the_states_of_kafka(events: tuple[PartitionEvent, ...], state: PartitionState) -> None:
+    assert life_in(*events).state is state
+
+
+@pytest.mark.parametrize("event", [LOADED, FAIL, UNLOAD])
+def test_event_of_an_earlier_epoch_is_ignored(event: PartitionEvent) -> None:
+    life = life_in(LOAD, UNLOAD, LOAD)
+    assert not life.apply(event, life.epoch - 1)
+    assert life.is_loading
+
+
+def test_load_needs_a_higher_epoch() -> None:
+    life = life_in(LOAD, LOADED, UNLOAD)
+    assert not life.apply(LOAD, life.epoch)
+    assert life.apply(LOAD, life.epoch + 1)
