@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -62,6 +62,21 @@ class Log(Protocol):
         with other nodes, it refuses an entry whose partition has a higher epoch, or is not in ``epochs``, with
         NOT_LEADER_OR_FOLLOWER. The content of that partition is then unloaded.
         """
+
+
+class TopicsView(Protocol):
+    """The topics that exist, for kinds of groups whose coordinator assigns partitions."""
+
+    @property
+    def version(self) -> int:
+        """Grows with each change of names, ids or partition counts."""
+
+    def names(self) -> Iterable[str]: ...
+
+    def topic_id(self, name: str) -> bytes | None:
+        """16 bytes; None if there is no such topic. A topic that is created again has another id."""
+
+    def partition_count(self, name: str) -> int | None: ...
 
 
 class TransactionTopics(Protocol):

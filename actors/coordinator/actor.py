@@ -31,7 +31,7 @@ from ..messages import (
     Shutdown,
     TopicsDeleted,
 )
-from ..ports import GroupSettings, Random
+from ..ports import GroupSettings, Random, TopicsView
 from ..timer.messages import Expired
 from .directory import Directory
 from .group_scan import GroupScan
@@ -68,13 +68,14 @@ class CoordinatorActor(ResilientActor):
         settings: GroupSettings,
         timer: ActorRef,
         writer: ActorRef,
+        topics: TopicsView,
     ) -> None:
         super().__init__()
         self._directory = directory
         self._partitions = directory.partitions
         self._ownership = PartitionOwnership(directory, writer, self._actor_ref, self._add_group)
         self._environment = GroupEnvironment(
-            settings, clock, random, self._actor_ref, timer, writer, directory.counters, directory.event_log
+            settings, clock, random, self._actor_ref, timer, writer, directory.counters, directory.event_log, topics
         )
         self._retention_scan = RetentionScan(settings, clock, timer, self._actor_ref, directory.counters)
         self._cleanups: list[TopicCleanup] = []

@@ -7,12 +7,14 @@ from typing import Any
 from ..records import CLASSIC, GroupRecord, GroupStateRecord, GroupValue
 from .classic import ClassicGroup
 from .environment import GroupEnvironment
+from .states import LISTED_NAMES
 
 
 class ClassicKind:
     """The value is the ``GroupValue`` of the last record."""
 
     type = CLASSIC
+    state_names = LISTED_NAMES
 
     def new_group(self, group_id: str, environment: GroupEnvironment) -> ClassicGroup:
         return ClassicGroup(group_id, environment.settings, environment.clock, environment.random)

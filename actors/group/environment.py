@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from ..base import ActorRef
 from ..engine_ports import Clock
-from ..ports import GroupSettings, Random
+from ..ports import GroupSettings, Random, TopicsView
 from .effects import GroupCounters
 from .event_log import EventLog
 
 
 class GroupEnvironment(NamedTuple):
-    """Settings, clock, source of member ids, and the actors that a group sends messages to."""
+    """Settings, clock, source of member ids, topics, and the actors that a group sends messages to."""
 
     settings: GroupSettings
     clock: Clock
@@ -22,3 +22,4 @@ class GroupEnvironment(NamedTuple):
     writer: ActorRef
     counters: GroupCounters
     event_log: EventLog
+    topics: TopicsView

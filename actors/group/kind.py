@@ -108,6 +108,10 @@ class GroupKind(Protocol):
     @property
     def type(self) -> GroupType: ...
 
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The states of groups that exist, as in listings. One is "Empty"."""
+
     def new_group(self, group_id: str, environment: GroupEnvironment) -> Group:
         """A group without members."""
 

@@ -17,6 +17,7 @@ from ...actors.transactions.environment import TransactionEnvironment
 from ...actors.transactions.table import TransactionTable
 from ...actors.writer import OffsetWriterActor
 from ..engine.system import System
+from ..topics.view import CatalogueView
 from .data import NodeData
 from .environment import Environment
 
@@ -77,7 +78,8 @@ def start_actors(system: System, groups: Directory, data: NodeData, environment:
     settings, clock = data.configs.settings, environment.clock
     timer = system.start_timer()
     writer = system.spawn(OffsetWriterActor, data.log, clock, data.ownership.refused)
-    system.spawn(CoordinatorActor, groups, clock, environment.random, settings, timer, writer)
+    topics = CatalogueView(data.topics)
+    system.spawn(CoordinatorActor, groups, clock, environment.random, settings, timer, writer, topics)
     transaction_environment = TransactionEnvironment(settings, clock, timer, writer, groups, data.topics)
     table = TransactionTable(data.folder.transactions_partitions)
     transactions = system.spawn(TransactionsActor, transaction_environment, table)

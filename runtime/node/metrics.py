@@ -21,7 +21,8 @@ from prometheus_client.registry import Collector
 
 from ...actors.coordinator.partition_states import PartitionState
 from ...actors.group.kind import PASSIVATED_NAME
-from ...actors.group.states import LISTED_NAMES
+from ...actors.group.kinds import KINDS
+from ...actors.group.offsets import packed_types
 from ..common.errors import StartError
 from ..disk.disk import Disk, file_size
 from ..log.manifest import log_files
@@ -50,7 +51,7 @@ class Unserved(NamedTuple):
 class NodeSample(NamedTuple):
     """The figures of a node at one moment."""
 
-    groups: Mapping[str, int]  # by state
+    groups: Mapping[tuple[str, str], int]  # by type and state
     passivated: int
     commits: int
     rebalances: int
@@ -116,8 +117,9 @@ def _sample_in_thread(node: Node) -> tuple[Stats, Sizes]:
 
 def _sample(node: Node, stats: Stats, sizes: Sizes) -> NodeSample:
     groups, counters = node.groups, node.groups.counters
-    states = Counter(listed.state for listed in groups.listed.values())
-    states[PASSIVATED_NAME] += len(groups.passivated)
+    states = Counter[tuple[str, str]]((listed.group_type, listed.state) for listed in groups.listed.values())
+    for group_type, count in _count_by_type(groups.passivated).items():
+        states[group_type, PASSIVATED_NAME] += count
     return NodeSample(
         states,
         len(groups.passivated),
@@ -140,6 +142,13 @@ def _sample(node: Node, stats: Stats, sizes: Sizes) -> NodeSample:
     )
 
 
+def _count_by_type(passivated: Mapping[str, bytes]) -> Mapping[str, int]:
+    """With one kind of group there is nothing to read in a million packed groups."""
+    if len(KINDS) == 1:
+        return {group_type: len(passivated) for group_type in KINDS}
+    return Counter(packed_types(packed)[0] for packed in passivated.values())
+
+
 class _Collector(Collector):
     def __init__(self, sample: NodeSample) -> None:
         self._node_sample = sample
@@ -153,8 +162,10 @@ class _Collector(Collector):
 
 
 def _of_groups(sample: NodeSample) -> Iterator[Metric]:
-    states = {name: sample.groups.get(name, 0) for name in LISTED_NAMES}
-    yield _gauges("callboard_groups", "Groups by state; passivated groups are Empty.", "state", states)
+    keys = [(kind.type, name) for kind in KINDS.values() for name in kind.state_names]
+    states = [(key, sample.groups.get(key, 0)) for key in keys]
+    doc = "Groups by type and state; passivated groups are Empty."
+    yield _labelled(GaugeMetricFamily("callboard_groups", doc, labels=("type", "state")), states)
     yield _gauge("callboard_groups_passivated", "Groups without members that are packed in memory.", sample.passivated)
     yield _counter("callboard_commits", "Requests whose offsets were committed.", sample.commits)
     yield _counter("callboard_rebalances", "Generations with members that were started.", sample.rebalances)
@@ -227,16 +238,20 @@ def _counter(name: str, doc: str, value: float) -> Metric:
 
 
 def _gauges(name: str, doc: str, label: str, values: Mapping[str, float]) -> Metric:
-    return _labelled(GaugeMetricFamily(name, doc, labels=(label,)), values.items())
+    return _labelled(GaugeMetricFamily(name, doc, labels=(label,)), _single(values))
 
 
 def _counters(name: str, doc: str, label: str, values: Mapping[str, float]) -> Metric:
-    return _labelled(CounterMetricFamily(name, doc, labels=(label,)), values.items())
+    return _labelled(CounterMetricFamily(name, doc, labels=(label,)), _single(values))
+
+
+def _single(values: Mapping[str, float]) -> list[tuple[tuple[str, ...], float]]:
+    return [((value,), number) for value, number in values.items()]
 
 
 def _labelled(
-    family: GaugeMetricFamily | CounterMetricFamily, values: Iterable[tuple[str, float]]
+    family: GaugeMetricFamily | CounterMetricFamily, values: Iterable[tuple[tuple[str, ...], float]]
 ) -> GaugeMetricFamily | CounterMetricFamily:
-    for value, number in values:
-        family.add_metric((value,), number)
+    for labels, number in values:
+        family.add_metric(labels, number)
     return family

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from callboard.actors.errors import ErrorCode
@@ -54,6 +54,23 @@ class FakeGroupSettings:
         self.offsets_topic_num_partitions = 50
         self.offsets_retention_minutes = 10_080
         self.offsets_retention_check_interval_ms = 600_000
+
+
+class FakeTopicsView:
+    """``TopicsView`` of two topics, which a test may change."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.counts = {"jobs": 3, "t": 3}
+
+    def names(self) -> Iterable[str]:
+        return self.counts
+
+    def topic_id(self, name: str) -> bytes | None:
+        return uuid.uuid5(uuid.NAMESPACE_URL, name).bytes if name in self.counts else None
+
+    def partition_count(self, name: str) -> int | None:
+        return self.counts.get(name)
 
 
 class RecordedReply:

@@ -19,7 +19,7 @@ from callboard.runtime.engine.simulation import Simulation
 from callboard.runtime.engine.system import System
 
 from . import requests
-from .ports import FakeGroupSettings, ManualAlarm, ManualLog, RecordedReply, SeededRandom
+from .ports import FakeGroupSettings, FakeTopicsView, ManualAlarm, ManualLog, RecordedReply, SeededRandom
 
 EPOCH = 0
 """The epoch of all partitions at the start."""
@@ -37,6 +37,7 @@ class CoordinatorSimulation:
         log: ManualLog | None = None,
     ) -> None:
         self.settings = FakeGroupSettings()
+        self.topics_view = FakeTopicsView()
         self.log = log or ManualLog()
         self.alarm = ManualAlarm()
         self.holds_appends = holds_appends
@@ -56,6 +57,7 @@ class CoordinatorSimulation:
             self.settings,
             self.timer,
             self.writer,
+            self.topics_view,
         )
         for partition in range(self.settings.offsets_topic_num_partitions):
             self.coordinator.tell(PartitionGained(partition, EPOCH))

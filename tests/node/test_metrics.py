@@ -53,7 +53,10 @@ async def test_metrics_count_group_events(tmp_path: Path) -> None:
     assert before["callboard_commits_total"] == 0
     assert after["callboard_commits_total"] == 2
     assert after["callboard_rebalances_total"] == before["callboard_rebalances_total"] + 1
-    assert (before["callboard_groups{state=Stable}"], after["callboard_groups{state=Stable}"]) == (0, 1)
+    assert (
+        before["callboard_groups{state=Stable}{type=classic}"],
+        after["callboard_groups{state=Stable}{type=classic}"],
+    ) == (0, 1)
     assert after["callboard_connections"] == 1
     assert after["callboard_actors{class=GroupActor}"] == 1
     assert after["process_resident_memory_bytes"] > 0
@@ -69,7 +72,7 @@ async def test_metrics_count_expired_sessions(tmp_path: Path) -> None:
         while not (samples := await scrape(port))["callboard_expired_sessions_total"]:
             pass
     assert samples["callboard_expired_sessions_total"] == 1
-    assert samples["callboard_groups{state=Empty}"] == 1
+    assert samples["callboard_groups{state=Empty}{type=classic}"] == 1
 
 
 @async_test
@@ -82,7 +85,7 @@ async def test_labels_do_not_depend_on_groups(tmp_path: Path) -> None:
             await join_and_sync(client, f"group-{number}")
         after = await scrape(port)
     assert after.keys() == before.keys()
-    assert after["callboard_groups{state=Stable}"] == 21
+    assert after["callboard_groups{state=Stable}{type=classic}"] == 21
 
 
 @async_test

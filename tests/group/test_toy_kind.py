@@ -1,0 +1,296 @@
+"""A second kind of group works everywhere, although nothing but rows was added: see ``toy_kind``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from actor_system.requests import commit, fetch, heartbeat, join, leave, sync
+from actor_system.simulation import CoordinatorSimulation
+from harness import async_test, running_node
+from partition_helpers import TIME_MS, plain
+from project_paths import ROOT
+from toy_kind.kind import ROWS
+from toy_kind.records import QUEUE, EpochRecord, EpochValue, MemberRecord, QueueMember
+from toy_kind.requests import (
+    DescribeQueue,
+    JoinQueue,
+    LeaveQueue,
+    QueueDescribed,
+    QueueHeartbeat,
+    QueueJoined,
+)
+from toy_kind.value import QueueValue
+
+from callboard.actors.errors import ErrorCode
+from callboard.actors.group.offsets import GroupData
+from callboard.actors.messages import (
+    DeleteGroup,
+    DescribeGroup,
+    ListedGroup,
+    ListGroups,
+    OffsetDelete,
+    OffsetsDeleted,
+)
+from callboard.actors.records import CLASSIC, OffsetRecord, OffsetValue, Record
+from callboard.runtime.cli.log.dump import as_json, format_line
+from callboard.runtime.cli.log.scan import LoggedRecord, LogPartition
+from callboard.runtime.cli.log.stats import describe_key
+from callboard.runtime.cli.log.verify import verify
+from callboard.runtime.disk.disk import Disk
+from callboard.runtime.kafka.services import Origin
+from callboard.runtime.log.format.batch import read_batches
+from callboard.runtime.log.format.records import decode, encode
+from callboard.runtime.log.partition import TOPIC
+from callboard.runtime.log.reading.newest import load_partition
+from callboard.spark.rows import record_row
+
+Q = "q"
+DISPATCH = "actors/group/dispatch.py"  # names the functions of requests, not their classes
+RECORDS: tuple[Record, ...] = (
+    EpochRecord(Q, EpochValue(1)),
+    MemberRecord(Q, "a", QueueMember(10_000, ("jobs",))),
+    EpochRecord(Q, EpochValue(2)),
+    MemberRecord(Q, "b", QueueMember(10_000, ("mail", "jobs"))),
+    OffsetRecord(Q, "jobs", 0, OffsetValue(7, -1, "", TIME_MS)),
+    EpochRecord(Q, EpochValue(3)),
+    MemberRecord(Q, "a", None),
+)
+"""What a queue writes when two members join and one of them leaves."""
+
+
+@pytest.fixture(autouse=True)
+def _rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adds the toy's rows to the tables of the product."""
+    for place, rows in ROWS.items():
+        file, name = place.split(":")
+        module = import_module("callboard." + file.removesuffix(".py").replace("/", "."))
+        for key, row in rows.items():
+            assert key not in getattr(module, name)
+            monkeypatch.setitem(getattr(module, name), key, row)
+
+
+@pytest.fixture
+def simulation() -> CoordinatorSimulation:
+    return CoordinatorSimulation()
+
+
+def joined(simulation: CoordinatorSimulation, member_id: str = "a", **options: Any) -> QueueJoined:
+    reply: QueueJoined = simulation.post(JoinQueue(Q, member_id, **options)).value
+    return reply
+
+
+# Requests ------------------------------------------------------------------------------------------------------------
+
+
+def test_own_request_creates_group_and_is_answered_when_durable(simulation: CoordinatorSimulation) -> None:
+    simulation.holds_appends = True
+    reply = simulation.post(JoinQueue(Q, "a"))
+    assert reply.is_waiting
+    assert simulation.ask(ListGroups()).value == (ListedGroup(Q, "queue", "Empty", QUEUE),)
+    simulation.complete_append()
+    assert reply.value == QueueJoined(ErrorCode.NONE, 1, (("jobs", 3),))
+    assert simulation.post(QueueHeartbeat(Q, "a", 1)).value is ErrorCode.NONE
+    assert simulation.post(QueueHeartbeat(Q, "b", 1)).value is ErrorCode.UNKNOWN_MEMBER_ID
+    assert simulation.post(DescribeQueue(Q)).value == QueueDescribed(ErrorCode.NONE, "Active", 1, ("a",))
+
+
+def test_failed_append_is_reply_and_changes_nothing(simulation: CoordinatorSimulation) -> None:
+    simulation.holds_appends = True
+    reply = simulation.post(JoinQueue(Q, "a"))
+    simulation.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert reply.value == QueueJoined(ErrorCode.NOT_COORDINATOR)
+    assert simulation.post(DescribeQueue(Q)).value.members == ()
+
+
+def test_requests_of_classic_members_are_refused(simulation: CoordinatorSimulation) -> None:
+    joined(simulation)
+    assert simulation.post(join(group_id=Q)).value.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert simulation.post(sync("a", 1, group_id=Q)).value.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert simulation.post(heartbeat("a", 1, group_id=Q)).value is ErrorCode.UNKNOWN_MEMBER_ID
+    assert simulation.post(leave("a", group_id=Q)).value.members[0].error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert simulation.post(DescribeGroup(Q)).value.message == f"Group {Q} is not a classic group."
+
+
+def test_classic_group_refuses_requests_of_a_queue(simulation: CoordinatorSimulation) -> None:
+    simulation.post(join(group_id=Q))
+    assert joined(simulation).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert simulation.post(QueueHeartbeat(Q, "a", 1)).value is ErrorCode.UNKNOWN_MEMBER_ID
+    assert simulation.post(DescribeQueue(Q)).value.error is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_absent_queue_and_empty_group_id_get_errors_of_their_rows(simulation: CoordinatorSimulation) -> None:
+    assert simulation.post(QueueHeartbeat(Q, "a", 1)).value is ErrorCode.UNKNOWN_MEMBER_ID
+    assert simulation.post(DescribeQueue(Q)).value == QueueDescribed(ErrorCode.GROUP_ID_NOT_FOUND)
+    assert simulation.post(JoinQueue("", "a")).value == QueueJoined(ErrorCode.INVALID_GROUP_ID)
+
+
+def test_heartbeat_tells_a_new_epoch_and_session_ends(simulation: CoordinatorSimulation) -> None:
+    joined(simulation, "a")
+    joined(simulation, "b", session_timeout_ms=20_000)
+    assert simulation.post(QueueHeartbeat(Q, "a", 1)).value is ErrorCode.REBALANCE_IN_PROGRESS
+    simulation.advance(10_000)
+    assert simulation.post(DescribeQueue(Q)).value == QueueDescribed(ErrorCode.NONE, "Active", 3, ("b",))
+    assert simulation.directory.counters.expired_sessions == 1
+
+
+def test_topics_of_the_view_are_assigned(simulation: CoordinatorSimulation) -> None:
+    assert joined(simulation, topics=("jobs", "none")).partitions == (("jobs", 3),)
+
+
+# Offsets, deletion, expiry -------------------------------------------------------------------------------------------
+
+
+def test_offsets_of_a_queue_are_committed_fetched_and_deleted(simulation: CoordinatorSimulation) -> None:
+    joined(simulation, topics=("t",))
+    simulation.post(commit(5, group_id=Q))
+    assert simulation.post(fetch(group_id=Q)).value.topics[0][1][0].offset == 5
+    subscribed = OffsetsDeleted(ErrorCode.NONE, (ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,))
+    assert simulation.post(OffsetDelete(Q, (("t", (0,)),))).value == subscribed
+    assert simulation.post(DeleteGroup(Q)).value is ErrorCode.NON_EMPTY_GROUP
+    assert simulation.post(LeaveQueue(Q, "a")).value is ErrorCode.NONE
+    assert simulation.post(DeleteGroup(Q)).value is ErrorCode.NONE
+    assert simulation.log.groups().get(Q, GroupData()).is_empty()
+    assert simulation.ask(ListGroups()).value == ()
+
+
+def test_offsets_expire_and_the_empty_queue_is_deleted(simulation: CoordinatorSimulation) -> None:
+    simulation.settings.offsets_retention_minutes = 60
+    joined(simulation, topics=("t",), session_timeout_ms=10_000_000)
+    simulation.post(commit(5, group_id=Q))
+    simulation.advance(2 * 60 * 60_000)
+    assert simulation.post(fetch(group_id=Q)).value.topics[0][1][0].offset == 5, "a member is subscribed"
+    simulation.post(LeaveQueue(Q, "a"))
+    simulation.advance(2 * simulation.settings.offsets_retention_check_interval_ms)
+    assert simulation.ask(ListGroups()).value == ()
+
+
+# Restart, passivation, listing ---------------------------------------------------------------------------------------
+
+
+def test_queue_with_members_survives_a_restart(simulation: CoordinatorSimulation) -> None:
+    joined(simulation, "a")
+    restarted = CoordinatorSimulation(simulation.log.groups())
+    assert restarted.ask(ListGroups()).value == (ListedGroup(Q, "queue", "Active", QUEUE),)
+    assert restarted.post(QueueHeartbeat(Q, "a", 1)).value is ErrorCode.NONE
+    assert joined(restarted, "b").epoch == 2
+
+
+def test_queue_without_members_is_passivated_and_listed_with_its_type(simulation: CoordinatorSimulation) -> None:
+    joined(simulation)
+    simulation.post(LeaveQueue(Q, "a"))
+    simulation.advance(180_000)
+    assert list(simulation.directory.passivated) == [Q]
+    simulation.post(commit(group_id="simple"))
+    listed = ListedGroup(Q, "queue", "Empty", QUEUE)
+    assert simulation.ask(ListGroups(types=frozenset({"queue"}))).value == (listed,)
+    assert simulation.ask(ListGroups(types=frozenset({"classic"}))).value[0].group_type == CLASSIC
+    assert simulation.post(DescribeQueue(Q)).value == QueueDescribed(ErrorCode.NONE, "Empty", 2, ())
+
+
+@async_test
+async def test_server_loads_a_queue_from_its_log(tmp_path: Path) -> None:
+    origin = Origin("client", "/127.0.0.1", 1)
+    async with running_node(tmp_path) as harness:
+        assert (await harness.node.local.ask(JoinQueue(Q, "a", ("t",), 100_000), origin)).partitions == (("t", 3),)
+        await harness.node.local.ask(JoinQueue("left", "a"), origin)
+        await harness.node.local.ask(LeaveQueue("left", "a"), origin)
+        await harness.restart()
+        described = QueueDescribed(ErrorCode.NONE, "Active", 1, ("a",))
+        assert await harness.node.local.ask(DescribeQueue(Q), origin) == described
+        client = await harness.connect()
+        groups = (await client.ask("list_groups", states_filter=[], types_filter=[]))["groups"]
+        assert {(group["group_id"], group["group_state"], group["group_type"]) for group in groups} == {
+            (Q, "Active", "queue"),
+            ("left", "Empty", "queue"),
+        }
+
+
+# The log -------------------------------------------------------------------------------------------------------------
+
+
+def write_partition(root: Path) -> Path:
+    folder = root / "__consumer_offsets-0"
+    folder.mkdir()
+    (folder / f"{0:020d}.log").write_bytes(b"".join(plain(base, record) for base, record in enumerate(RECORDS)))
+    return folder
+
+
+def test_newest_first_loading_equals_replay(tmp_path: Path) -> None:
+    data = load_partition(write_partition(tmp_path)).unpacked_groups[Q]
+    assert (data.type, data.value) == (QUEUE, QueueValue(3, {"b": QueueMember(10_000, ("mail", "jobs"))}))
+    replayed = GroupData()
+    for record in RECORDS:
+        replayed.replay(record)
+    assert (replayed.type, replayed.value, list(replayed.offsets)) == (data.type, data.value, list(data.offsets))
+
+
+def test_records_are_decoded_as_they_were_encoded() -> None:
+    for record in (
+        EpochRecord(Q, EpochValue(1)),
+        MemberRecord(Q, "a", QueueMember(1, ("t",))),
+        MemberRecord(Q, "a", None),
+    ):
+        assert decode(*encode(record)) == record
+
+
+def test_dump_shows_the_records(tmp_path: Path) -> None:
+    partition = LogPartition(TOPIC, 0, tmp_path)
+    items = [LoggedRecord(partition, index, TIME_MS, record) for index, record in enumerate(RECORDS)]
+    assert [as_json(item)["kind"] for item in items[:2]] == ["queue epoch", "queue member"]
+    member = as_json(items[1])
+    assert (member["group"], member["topics"], member["tombstone"]) == (Q, ("jobs",), False)
+    assert "queue epoch" in format_line(items[0])
+    assert "deleted" in format_line(items[-1])
+    assert describe_key(TOPIC, encode(MemberRecord(Q, "a", None))[0]) == ("queue member", Q)
+
+
+def test_verify_compares_the_readers(tmp_path: Path) -> None:
+    folder, scratch = write_partition(tmp_path), tmp_path / "scratch"
+    scratch.mkdir()
+    checked = verify(LogPartition(TOPIC, 0, folder), scratch, Disk())
+    assert (checked.is_valid, checked.records, checked.keys) == (True, len(RECORDS), 1)
+
+
+def test_spark_shows_the_records() -> None:
+    rows = list(spark_rows())
+    assert [(row["kind"], row["group"]) for row in rows[:2]] == [("group", Q), ("group", Q)]
+    assert (rows[1]["key_type"], rows[1]["tombstone"], rows[-1]["tombstone"]) == (1002, False, True)
+
+
+def spark_rows() -> Iterator[dict[str, Any]]:
+    for base, record in enumerate(RECORDS):
+        [batch] = read_batches(plain(base, record))
+        for offset, time_ms, key, value in batch.records():
+            yield record_row(0, batch, offset, time_ms, (key, value), decode(key, value))
+
+
+# The recipe ----------------------------------------------------------------------------------------------------------
+
+
+def recipe(title: str) -> str:
+    page = (ROOT / "docs" / "contributing.md").read_text()
+    return page.split(f"### {title}\n")[1].split("\n##")[0]
+
+
+def test_recipe_names_all_tables_in_which_the_toy_has_rows() -> None:
+    """The files of the recipe are those with a table of ``ROWS``, and each of them has one."""
+    files = set(re.findall(r"`((?:actors|runtime)/[\w/]+\.py)`", recipe("A kind of group")))
+    assert files == {place.split(":")[0] for place in ROWS}
+
+
+def test_recipe_of_a_request_names_all_files_of_an_example() -> None:
+    """SyncGroup is a request that its group handles by itself; no file but those of the recipe names its class."""
+    text = recipe("A request to a group")
+    files = set(re.findall(r"`((?:actors|runtime)/[\w/]+\.py)`", text))
+    own_modules = {"actors/group/syncing.py", "actors/group/identity.py", "runtime/kafka/api/sync_group.py"}
+    bursts = {"runtime/kafka/call.py"}  # requests that all members of a group send at once are queued
+    folders = ("actors", "runtime/kafka", "runtime/node", "runtime/loading")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    names = re.compile(r"^(?:from .*|class |    )SyncGroup(?:,|\(|:|$)|^from .*\bSyncGroup\b", re.MULTILINE)
+    users = {str(path.relative_to(ROOT)) for path in paths if names.search(path.read_text())}
+    assert users - own_modules - bursts == {file for file in files if file.startswith("actors/")} - {DISPATCH}
