@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from callboard.runtime.member.assignors.base import (
+from callboard.actors.assignors.base import (
     Assignor,
     GroupAssignment,
     MemberState,
     MemberSubscription,
     TopicPartition,
 )
-from callboard.runtime.member.assignors.user_data import read_weight
+from callboard.actors.assignors.user_data import read_weight
 
 
 def member(

@@ -71,7 +71,7 @@ PACKAGES: dict[str, Package] = {
     "runtime/embed": Package(
         ("runtime/embed",),
         (
-            *("actors", "runtime/client", "runtime/common", "runtime/disk", "runtime/engine", "runtime/kafka"),
+            *("actors", "runtime/common", "runtime/disk", "runtime/engine", "runtime/kafka"),
             *("runtime/member", "runtime/node", "runtime/settings", "runtime/topics"),
         ),
     ),

@@ -9,9 +9,9 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
+from ...actors.assignors.assignment import read_assignment
 from ...actors.errors import ErrorCode
 from ..settings.table import Address
-from .assignment import read_assignment
 from .blocking import BlockingConnection
 from .errors import RETRIABLE_ERRORS, ClientError, RefusedError
 

@@ -13,6 +13,7 @@ from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from ...actors.assignors.assignment import read_assignment
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.group.events import ADMIN_REASON
 from ...actors.group.kind import ABSENT_NAME
@@ -37,7 +38,6 @@ from ...actors.messages import (
     OffsetFetch,
     OffsetsDeleted,
 )
-from ..client.assignment import read_assignment
 from ..common.errors import StartError
 from ..disk.group_commit import outcome_of
 from ..kafka.services import Origin

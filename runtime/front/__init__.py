@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from callboard.actors.assignors.base import Assignor as Assignor
+    from callboard.actors.assignors.custom import FunctionAssignor as FunctionAssignor
     from callboard.actors.errors import CoordinatorError as CoordinatorError
     from callboard.actors.errors import ErrorCode as ErrorCode
     from callboard.runtime.common.errors import StartError as StartError
     from callboard.runtime.embed.coordinator import Coordinator as Coordinator
     from callboard.runtime.embed.thread import ThreadCoordinator as ThreadCoordinator
-    from callboard.runtime.member.assignors.base import Assignor as Assignor
-    from callboard.runtime.member.assignors.custom import FunctionAssignor as FunctionAssignor
     from callboard.runtime.member.blocking import BlockingAssignment as BlockingAssignment
     from callboard.runtime.member.blocking import BlockingMember as BlockingMember
     from callboard.runtime.member.blocking import BlockingShard as BlockingShard
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from callboard.runtime.member.shards import Shard as Shard
 
 _HOMES = {
-    "Assignor": "callboard.runtime.member.assignors.base",
+    "Assignor": "callboard.actors.assignors.base",
     "BlockingMember": "callboard.runtime.member.blocking",
     "BlockingShard": "callboard.runtime.member.blocking",
     "BlockingAssignment": "callboard.runtime.member.blocking",
@@ -45,7 +45,7 @@ _HOMES = {
     "CoordinatorError": "callboard.actors.errors",
     "ErrorCode": "callboard.actors.errors",
     "Fenced": "callboard.runtime.member.errors",
-    "FunctionAssignor": "callboard.runtime.member.assignors.custom",
+    "FunctionAssignor": "callboard.actors.assignors.custom",
     "Member": "callboard.runtime.member.member",
     "MemberError": "callboard.runtime.member.errors",
     "CommitResult": "callboard.runtime.member.shards",

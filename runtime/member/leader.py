@@ -8,16 +8,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...actors.messages import JoinedMember, Protocol
-from .assignors.base import Assignor, MemberState
-from .assignors.consumer_protocol import (
+from ...actors.assignors.base import Assignor, MemberState
+from ...actors.assignors.consumer_protocol import (
     MemberAssignment,
     Subscription,
     read_subscription,
     write_assignment,
     write_subscription,
 )
-from .assignors.fallback import assign_with_fallback, to_member_subscription
+from ...actors.assignors.fallback import assign_with_fallback, to_member_subscription
+from ...actors.messages import JoinedMember, Protocol
 from .resources import PROTOCOL_PREFIX, ResourceNames, ResourceSet, named_topics, pack_names, unpack_names
 
 log = logging.getLogger("callboard.member")

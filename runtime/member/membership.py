@@ -14,10 +14,10 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from ...actors.assignors.base import MemberState
+from ...actors.assignors.consumer_protocol import read_assignment
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import Heartbeat, Joined, JoinGroup, LeaveGroup, LeavingMember, Protocol, Synced, SyncGroup
-from .assignors.base import MemberState
-from .assignors.consumer_protocol import read_assignment
 from .channel import ChannelLost, Connector
 from .errors import Fenced, HasLeft, MemberError, refusal_message
 from .leader import GroupSubscriptions, make_protocol, protocol_name

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Required, TypedDict
 
+from ...actors.assignors.base import Assignor
+from ...actors.assignors.table import find_assignor
+from ...actors.assignors.user_data import write_weight
 from ..settings.table import INT_MAX
-from .assignors.base import Assignor
-from .assignors.table import find_assignor
-from .assignors.user_data import write_weight
 from .lease import LeaseTimeouts
 from .resources import Resource, check_resources, check_text
 

@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from peers.server import ServerProcess
 
+from callboard.actors.assignors.assignment import read_assignment
 from callboard.runtime.cli.groups.report import format_partitions
-from callboard.runtime.client.assignment import read_assignment
 from callboard.runtime.client.cluster import Cluster, GroupListing
 from callboard.runtime.client.versions import APIS
 from callboard.runtime.kafka.api import APIS as SERVED

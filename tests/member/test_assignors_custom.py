@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import pytest
 from assignor_helpers import AssignorGroup, assigned_partitions, member, partitions_of
 
-from callboard.runtime.member.assignors.base import Assignor, MemberState, MemberSubscription, TopicPartition
-from callboard.runtime.member.assignors.custom import FunctionAssignor, InvalidAssignment
-from callboard.runtime.member.assignors.fallback import assign_with_fallback
-from callboard.runtime.member.assignors.range_ import Range
-from callboard.runtime.member.assignors.round_robin import RoundRobin
-from callboard.runtime.member.assignors.user_data import read_weight
+from callboard.actors.assignors.base import Assignor, MemberState, MemberSubscription, TopicPartition
+from callboard.actors.assignors.custom import FunctionAssignor, InvalidAssignment
+from callboard.actors.assignors.fallback import assign_with_fallback
+from callboard.actors.assignors.range_ import Range
+from callboard.actors.assignors.round_robin import RoundRobin
+from callboard.actors.assignors.user_data import read_weight
 
 PARTITIONS = {"t": 3, "u": 1}
 MEMBERS = [member("a", ["t", "u"]), member("b", ["t"])]

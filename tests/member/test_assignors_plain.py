@@ -18,11 +18,11 @@ from client_assignors import (
 from hypothesis import given as given_examples
 from hypothesis import strategies as st
 
-from callboard.runtime.member.assignors.base import Assignor, GroupAssignment, MemberSubscription, TopicPartition
-from callboard.runtime.member.assignors.custom import FunctionAssignor
-from callboard.runtime.member.assignors.range_ import Range
-from callboard.runtime.member.assignors.round_robin import RoundRobin
-from callboard.runtime.member.assignors.table import ASSIGNORS, find_assignor
+from callboard.actors.assignors.base import Assignor, GroupAssignment, MemberSubscription, TopicPartition
+from callboard.actors.assignors.custom import FunctionAssignor
+from callboard.actors.assignors.range_ import Range
+from callboard.actors.assignors.round_robin import RoundRobin
+from callboard.actors.assignors.table import ASSIGNORS, find_assignor
 
 
 class Case(NamedTuple):

@@ -13,17 +13,17 @@ from hypothesis import given as given_examples
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from callboard.runtime.member.assignors.base import (
+from callboard.actors.assignors.base import (
     Assignor,
     GroupAssignment,
     MemberState,
     MemberSubscription,
     TopicPartition,
 )
-from callboard.runtime.member.assignors.cooperative import CooperativeSticky
-from callboard.runtime.member.assignors.sticky import Sticky
-from callboard.runtime.member.assignors.user_data import OwnedPartitions, write_generation, write_owned_partitions
-from callboard.runtime.member.assignors.weighted import Weighted
+from callboard.actors.assignors.cooperative import CooperativeSticky
+from callboard.actors.assignors.sticky import Sticky
+from callboard.actors.assignors.user_data import OwnedPartitions, write_generation, write_owned_partitions
+from callboard.actors.assignors.weighted import Weighted
 
 EACH = [Sticky(), CooperativeSticky(), Weighted()]
 COOPERATIVE = [CooperativeSticky(), Weighted()]

@@ -17,10 +17,9 @@ from client_assignors import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.messages import JoinedMember
-from callboard.runtime.client.assignment import read_assignment as read_sorted
-from callboard.runtime.member.assignors.base import MemberState, TopicPartition
-from callboard.runtime.member.assignors.consumer_protocol import (
+from callboard.actors.assignors.assignment import read_assignment as read_sorted
+from callboard.actors.assignors.base import MemberState, TopicPartition
+from callboard.actors.assignors.consumer_protocol import (
     VERSION_MAX,
     MemberAssignment,
     Subscription,
@@ -29,10 +28,10 @@ from callboard.runtime.member.assignors.consumer_protocol import (
     write_assignment,
     write_subscription,
 )
-from callboard.runtime.member.assignors.cooperative import CooperativeSticky
-from callboard.runtime.member.assignors.fallback import to_member_subscription
-from callboard.runtime.member.assignors.sticky import Sticky
-from callboard.runtime.member.assignors.user_data import (
+from callboard.actors.assignors.cooperative import CooperativeSticky
+from callboard.actors.assignors.fallback import to_member_subscription
+from callboard.actors.assignors.sticky import Sticky
+from callboard.actors.assignors.user_data import (
     OwnedPartitions,
     read_generation,
     read_owned_partitions,
@@ -41,7 +40,8 @@ from callboard.runtime.member.assignors.user_data import (
     write_owned_partitions,
     write_weight,
 )
-from callboard.runtime.member.assignors.weighted import Weighted
+from callboard.actors.assignors.weighted import Weighted
+from callboard.actors.messages import JoinedMember
 
 # Written by Java's own classes.
 JAVA = {

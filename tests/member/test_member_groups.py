@@ -18,8 +18,8 @@ from member_helpers import (
     wait_until,
 )
 
-from callboard.runtime.member.assignors.custom import FunctionAssignor
-from callboard.runtime.member.assignors.table import ASSIGNORS
+from callboard.actors.assignors.custom import FunctionAssignor
+from callboard.actors.assignors.table import ASSIGNORS
 from callboard.runtime.member.errors import Fenced, MemberError, ShardLost
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callboard.actors.assignors.base import MemberState
+from callboard.actors.assignors.consumer_protocol import read_assignment, read_subscription
+from callboard.actors.assignors.table import find_assignor
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import JoinedMember
-from callboard.runtime.member.assignors.base import MemberState
-from callboard.runtime.member.assignors.consumer_protocol import read_assignment, read_subscription
-from callboard.runtime.member.assignors.table import find_assignor
 from callboard.runtime.member.leader import GroupSubscriptions, make_protocol
 from callboard.runtime.member.lease import Lease, LeaseTimeouts
 from callboard.runtime.member.options import MemberOptions, make_options

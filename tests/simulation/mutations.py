@@ -13,6 +13,7 @@ import pytest
 from actor_system.table_patches import patch_deadline_handler, patch_function
 from crashes.mutations import journal_is_not_synced
 
+from callboard.actors.assignors import cooperative
 from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.errors import NO_ERROR, ErrorCode
 from callboard.actors.group import group_value, identity, syncing
@@ -34,7 +35,6 @@ from callboard.runtime.log.compaction.seen import SeenKeys
 from callboard.runtime.log.reading import backwards, newest
 from callboard.runtime.log.reading.newest import LoadedPartition
 from callboard.runtime.log.recovery.recovery import Recovery
-from callboard.runtime.member.assignors import cooperative
 from callboard.runtime.member.lease import Lease
 from callboard.runtime.member.membership import Membership
 from callboard.runtime.member.owned_shards import OwnedShards

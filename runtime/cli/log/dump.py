@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from ....actors.assignors.assignment import read_assignment
 from ....actors.group.subscription import CONSUMER, subscribed_topics
 from ....actors.records import (
     GroupRecord,
@@ -26,7 +27,6 @@ from ....actors.records import (
     UnknownRecord,
 )
 from ....actors.transactions.rules import TransactionState
-from ...client.assignment import read_assignment
 from ...log.format.records import RECORD_TYPES
 from ...log.partition import TOPIC
 from .scan import LoggedRecord

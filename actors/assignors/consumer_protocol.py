@@ -13,8 +13,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from ....actors.group.subscription import read_beginning
-from ...client.assignment import read_topic_partitions
+from ..group.subscription import read_beginning
+from .assignment import read_topic_partitions
 from .base import NO_GENERATION, TopicPartition
 
 VERSION_MAX = 3

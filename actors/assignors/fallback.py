@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ....actors.messages import JoinedMember
+from ..messages import JoinedMember
 from .base import Assignor, GroupAssignment, MemberSubscription
 from .consumer_protocol import Subscription
 from .cooperative import current_owners, withhold_owned

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from ...client.assignment import read_topic_partitions
+from .assignment import read_topic_partitions
 from .base import NO_GENERATION, NO_WEIGHT, TopicPartition
 from .consumer_protocol import write_topic_partitions
 
