@@ -17,6 +17,7 @@ class TopicTable:
         """``internal_names``: the coordinator's own topics, which have no rows."""
         self.rows: dict[str, TopicRow] = {}
         self.partitions = 0
+        self.version = 0  # grows with each change of the topics
         self.next_producer_id = next_producer_id
         self._internal_names = internal_names
         self._metric_names = {metric_name(name): name for name in internal_names}
@@ -24,21 +25,24 @@ class TopicTable:
     def copy(self) -> TopicTable:
         copy = TopicTable(self._internal_names, self.next_producer_id)
         copy.rows = dict(self.rows)
-        copy.partitions = self.partitions
+        copy.partitions, copy.version = self.partitions, self.version
         copy._metric_names = dict(self._metric_names)
         return copy
 
     def add(self, row: TopicRow) -> None:
         self.rows[row.name] = row
+        self.version += 1
         self.partitions += row.partitions
         self._metric_names[metric_name(row.name)] = row.name
 
     def remove(self, name: str) -> None:
+        self.version += 1
         self.partitions -= self.rows.pop(name).partitions
         del self._metric_names[metric_name(name)]
 
     def replace(self, row: TopicRow) -> None:
         """Change the number of partitions or the slots of a topic."""
+        self.version += 1
         self.partitions += row.partitions - self.rows[row.name].partitions
         self.rows[row.name] = row
 

@@ -15,7 +15,7 @@ class CatalogueView:
 
     @property
     def version(self) -> int:
-        return self._catalogue.version
+        return self._catalogue.files.table.version
 
     def names(self) -> Iterable[str]:
         return self._catalogue.names()
