@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MICROSECONDS = 1e6
 
 
-class Unserved(NamedTuple):
+class RefusedCounts(NamedTuple):
     """Numbers of partitions that are not loaded yet or could not be read, and of groups with invalid records."""
 
     loading_partitions: int
@@ -59,7 +59,7 @@ class NodeSample(NamedTuple):
     expired_offsets: int
     connections: int
     transactional_ids: int
-    unserved: Unserved
+    refused: RefusedCounts
     stats: Stats
     log: LogStats
     damages: int
@@ -129,7 +129,7 @@ def _sample(node: Node, stats: Stats, sizes: Sizes) -> NodeSample:
         counters.expired.offsets,
         len(node.connections),
         len(node.actors.transaction_table),
-        Unserved(
+        RefusedCounts(
             groups.partitions.count_in(PartitionState.LOADING),
             groups.partitions.count_in(PartitionState.FAILED),
             len(groups.partitions.quarantined),
@@ -156,7 +156,7 @@ class _Collector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from _of_groups(self._node_sample)
         yield from _of_actors(self._node_sample.stats)
-        yield from _of_loading(self._node_sample.unserved)
+        yield from _of_loading(self._node_sample.refused)
         yield from _of_rounds(self._node_sample.log)
         yield from _of_log(self._node_sample)
 
@@ -194,8 +194,8 @@ def _of_actors(stats: Stats) -> Iterator[Metric]:
     )
 
 
-def _of_loading(unserved: Unserved) -> Iterator[Metric]:
-    loading, failed, quarantined = unserved
+def _of_loading(refused: RefusedCounts) -> Iterator[Metric]:
+    loading, failed, quarantined = refused
     yield _gauge("callboard_loading_partitions", "Partitions of the log that are not loaded yet.", loading)
     yield _gauge("callboard_failed_partitions", "Partitions of the log that could not be read.", failed)
     yield _gauge("callboard_quarantined_groups", "Groups that are refused because of an invalid record.", quarantined)
