@@ -40,7 +40,7 @@ from ...log.recovery.clean_stop import write_note
 from ...log.recovery.misplaced import MisplacedError, find_misplaced
 from ..groups.tables import format_count, format_number
 from ..log.scan import LoggedRecord, LogPartition, is_torn_tail, scan_partition
-from ..log.verify import LogReplay, comparable_state, describe_differences
+from ..log.verify import GroupContent, LogReplay, comparable_state, describe_differences
 from .kafka_folder import COUNT_SETTINGS, partition_folders, require_stopped_kafka
 
 IMPORTING = ".importing"
@@ -231,12 +231,10 @@ class _ImportCounters:
             if isinstance(value, TransactionValue):
                 self.transactional_ids += 1
                 self.open_transactions += value.state in _OPEN
-            else:
-                assert isinstance(value, tuple)
-                _, offsets, pending = value
+            elif isinstance(value, GroupContent):
                 self.groups += 1
-                self.offsets += len(offsets)
-                self.open_offsets += sum(len(producers) for producers in pending.values())
+                self.offsets += len(value.offsets)
+                self.open_offsets += sum(len(producers) for producers in value.pending.values())
 
 
 def _build_folder(
@@ -332,7 +330,7 @@ def _read_back(
     return list(describe_differences(expected, "in Kafka's folder", state, "in the copy")) if is_complete else []
 
 
-def _newest_first(partition: LogPartition, disk: Disk) -> tuple[dict[str, object], list[object]]:
+def _newest_first(partition: LogPartition, disk: Disk) -> tuple[Mapping[str, object], list[object]]:
     """The groups or transactional ids of a Kafka partition, and its unreadable parts."""
     if partition.topic == TRANSACTIONS_TOPIC:
         transactions = load_transactions_partition(partition.folder, disk)

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ....actors.group.offsets import GroupData
-from ....actors.records import MarkerRecord, PendingOffsetRecord, Record, TransactionRecord, group_id_of
+from ....actors.records import (
+    GroupType,
+    MarkerRecord,
+    OffsetValue,
+    PendingOffsetRecord,
+    Record,
+    TransactionRecord,
+    group_id_of,
+)
 from ...disk.disk import Disk, file_size, read_at
 from ...engine.clock import wall_clock_ms
 from ...log.compaction.swap import CompactionSettings, compact
@@ -92,11 +100,20 @@ class LogReplay:
         return groups | {name: value for name, value in self._transactions.items() if value is not None}
 
 
-def comparable_state(data: GroupData) -> object:
-    """A group's type, value, offsets and pending offsets, independent of their order in the log."""
+class GroupContent(NamedTuple):
+    """What the log has of a group, in a form that does not depend on the order of its records."""
+
+    type: GroupType
+    value: object
+    offsets: dict[tuple[str, int], OffsetValue]
+    pending: dict[tuple[str, int], dict[int, OffsetValue | None]]
+    """Offsets of open transactions by topic and partition, then by producer id."""
+
+
+def comparable_state(data: GroupData) -> GroupContent:
     offsets = {(topic, partition): value for topic, partition, value in data.offsets}
     pending = {topic_partition: dict(producers) for topic_partition, producers in data.pending.by_partition.items()}
-    return data.type, data.value, offsets, pending
+    return GroupContent(data.type, data.value, offsets, pending)
 
 
 def verify(partition: LogPartition, scratch: Path, disk: Disk) -> PartitionCheck:
@@ -164,7 +181,7 @@ def describe_differences(state: State, description: str, other_state: State, oth
             yield f"{key!r} is {state.get(key)!r} {description}, and {other_state.get(key)!r} {other_description}"
 
 
-def _newest_first(snapshot: LogPartition, disk: Disk) -> dict[str, object]:
+def _newest_first(snapshot: LogPartition, disk: Disk) -> State:
     loaded = load_partition(snapshot.folder, disk)
     packed_groups = {
         group_id: comparable_state(GroupData.unpack(packed)) for group_id, packed in loaded.packed_groups.items()
