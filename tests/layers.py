@@ -31,7 +31,7 @@ PACKAGES: dict[str, Package] = {
     # The engine that runs actors. Independent of Kafka.
     "runtime/engine": Package(("runtime/__init__", "runtime/engine"), ("actors/base",)),
     "actors": Package(("actors",), ("actors/base",)),
-    "runtime/disk": Package(("runtime/disk",), ("runtime/common", "runtime/engine/clock.py")),
+    "runtime/disk": Package(("runtime/disk",), ("runtime/common",)),
     "runtime/settings": Package(("runtime/settings",), ("runtime/common", "runtime/disk")),
     "runtime/log": Package(("runtime/log",), ("actors", "runtime/common", "runtime/disk")),
     "runtime/log/compaction": Package(

@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 from callboard.actors.errors import ErrorCode
 from callboard.actors.ports import Appended, Entry
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.testing.disk.faulty import FaultyDisk
 
 ROOT = Path("/data")
 PARTITIONS = 3

@@ -28,6 +28,7 @@ from callboard.actors.messages import (
     Synced,
     SyncGroup,
 )
+from callboard.runtime.disk.memory import MemoryDisk
 from callboard.runtime.kafka.services import Origin
 from callboard.runtime.member.channel import Channel, ChannelLost
 from callboard.runtime.member.local import LocalConnector
@@ -277,10 +278,11 @@ async def restart_node(connector: LocalConnector) -> None:
     old = connector.node
     assert old is not None
     connector.node = None
-    disk: Any = old.environment.disk
+    disk = old.environment.disk
+    assert isinstance(disk, MemoryDisk)
     old.halt()
     await asyncio.sleep(1)
-    connector.node = await start_node(old.settings, disk=disk.kill())
+    connector.node = await start_node(old.settings, disk=disk.for_next_process())
 
 
 async def group_state(connector: LocalConnector) -> str:

@@ -1,1 +1,1 @@
-"""Access to files: the real disk, a disk in memory with fault injection, and threads for blocking work."""
+"""Access to files: the real disk, a disk in memory, and threads for blocking work."""

@@ -49,6 +49,9 @@ class Disk:
     is_real = True
     """Whether other processes can open the files."""
 
+    simulates_power_loss = False
+    """Whether ``Coordinator.restart`` may lose the changes that are not synced."""
+
     file_mode = FILE_MODE
     follows_links = False
 
@@ -63,26 +66,11 @@ class Disk:
         """A file descriptor; ``flags`` are those of ``os.open``."""
         flags |= os.O_CLOEXEC | (0 if self.follows_links else os.O_NOFOLLOW)
         try:
-            return self._open_or_create(path, flags) if flags & os.O_CREAT else os.open(path, flags)
+            return _open_or_create(self, path, flags) if flags & os.O_CREAT else os.open(path, flags)
         except OSError as error:
             if error.errno == errno.ELOOP and path.is_symlink():
                 raise _symlink_error(path) from None
             raise
-
-    def _open_or_create(self, path: Path, flags: int) -> int:
-        """Create a new file exclusively, so that the mode of an existing file is never changed."""
-        if flags & os.O_EXCL:
-            return self._create_file(path, flags)
-        with suppress(FileNotFoundError):
-            return os.open(path, flags & ~os.O_CREAT)
-        with suppress(FileExistsError):  # another process has created it
-            return self._create_file(path, flags)
-        return os.open(path, flags & ~os.O_CREAT)
-
-    def _create_file(self, path: Path, flags: int) -> int:
-        fd = os.open(path, flags | os.O_EXCL, self.file_mode)
-        self.set_mode(fd)
-        return fd
 
     def set_mode(self, fd: int) -> None:
         """Give an open file the mode of new files.
@@ -136,20 +124,7 @@ class Disk:
         while missing and not os.path.lexists(missing[-1].parent):
             missing.append(missing[-1].parent)
         for folder in reversed(missing):
-            self._make_one_folder(folder)
-
-    def _make_one_folder(self, path: Path) -> None:
-        mode = folder_mode(self.file_mode)
-        try:
-            os.mkdir(path, mode)
-        except FileExistsError:
-            if not path.is_dir():
-                raise
-            return
-        actual = stat.S_IMODE(os.stat(path).st_mode)
-        if actual & 0o777 != mode:
-            with suppress(PermissionError):
-                os.chmod(path, mode | actual & ~0o777)  # keeps setgid, which is inherited from the parent
+            _make_one_folder(folder, folder_mode(self.file_mode))
 
     def names(self, path: Path) -> list[str]:
         """The names in a folder, sorted; empty if there is no such folder."""
@@ -191,6 +166,36 @@ class Disk:
         """
         if sys.platform == "linux":
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _open_or_create(disk: Disk, path: Path, flags: int) -> int:
+    """Create a new file exclusively, so that the mode of an existing file is never changed."""
+    if flags & os.O_EXCL:
+        return _create_file(disk, path, flags)
+    with suppress(FileNotFoundError):
+        return os.open(path, flags & ~os.O_CREAT)
+    with suppress(FileExistsError):  # another process has created it
+        return _create_file(disk, path, flags)
+    return os.open(path, flags & ~os.O_CREAT)
+
+
+def _create_file(disk: Disk, path: Path, flags: int) -> int:
+    fd = os.open(path, flags | os.O_EXCL, disk.file_mode)
+    disk.set_mode(fd)
+    return fd
+
+
+def _make_one_folder(path: Path, mode: int) -> None:
+    try:
+        os.mkdir(path, mode)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+        return
+    actual = stat.S_IMODE(os.stat(path).st_mode)
+    if actual & 0o777 != mode:
+        with suppress(PermissionError):
+            os.chmod(path, mode | actual & ~0o777)  # keeps setgid, which is inherited from the parent
 
 
 class NoSpace(OSError):

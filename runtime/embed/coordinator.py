@@ -32,7 +32,6 @@ from .thread import ThreadCoordinator
 if TYPE_CHECKING:
     from socket import socket
 
-    from ..disk.faulty import FaultyDisk
     from ..kafka.interceptor import Interceptor
     from ..member.local import LocalConnector
     from ..member.member import Member
@@ -159,21 +158,21 @@ class Coordinator(AsyncCoordinator):
     async def restart(self, end: EndMode = "stopped") -> None:
         """End the coordinator and start another one on the same data and address, for tests.
 
-        ``killed``: as by ``kill -9``; pending requests are not answered. ``power lost``, in memory only: writes that
-        were not synced may be lost.
+        ``killed``: as by ``kill -9``; pending requests are not answered. ``power lost``: writes that were not synced
+        may be lost; ValueError unless the disk simulates it, as that of ``callboard.testing`` in memory.
         """
         node = self._running_node()
         if end not in get_args(EndMode):
             raise ValueError(f"end {end!r}: expected one of {', '.join(map(repr, get_args(EndMode)))}")
-        if end == "power lost" and self._environment.disk.is_real:
-            raise ValueError("power lost: expected a Coordinator in memory (data=None), not on a real disk")
+        if end == "power lost" and not self._environment.disk.simulates_power_loss:
+            raise ValueError("power lost: expected a Coordinator of callboard.testing in memory (data=None)")
         if end == "stopped":
             await self._run_to_completion(self._stop_node())
         else:
             self._node = None
             node.halt()
             self._connect_members_to(None)
-            self._environment = replace(self._environment, disk=_disk_after_end(self._environment, end))
+            self._environment = replace(self._environment, disk=_disk_after_end(self._environment.disk, end))
         await self._start_node()
 
     async def _start_node(self) -> None:
@@ -324,10 +323,11 @@ def _check_text(name: str, value: object, expected: str) -> None:
         raise StartError(f"bad {name} {value!r}: expected {expected}")
 
 
-def _disk_after_end(environment: Environment, end: EndMode) -> Any:
+def _disk_after_end(disk: Disk, end: EndMode) -> Disk:
     """The disk as a process that ended this way leaves it."""
-    disk: Any = environment.disk
     if disk.is_real:
         return disk
-    disk_after_end: FaultyDisk = disk.kill() if end == "killed" else disk.crash()
-    return disk_after_end
+    from ..disk.memory import MemoryDisk
+
+    assert isinstance(disk, MemoryDisk)
+    return disk.for_next_process(is_power_lost=end == "power lost")

@@ -74,6 +74,6 @@ class Environment:
 
 def in_memory(disk: Disk | None = None) -> Environment:
     """An environment in memory and on one thread. Use it with ``Options(data=MEMORY)``."""
-    from ..disk.faulty import FaultyDisk
+    from ..disk.memory import MemoryDisk
 
-    return Environment(disk=disk or FaultyDisk(), threads=InlineThreads, allows_workers=False)
+    return Environment(disk=disk or MemoryDisk(), threads=InlineThreads, allows_workers=False)

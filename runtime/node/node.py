@@ -207,7 +207,7 @@ class Node:
     def halt(self) -> None:
         """Stop like a killed process: answer nothing, write nothing.
 
-        Another node on the same disk, or on the disk of ``FaultyDisk.kill`` or ``crash``, acts as the next process.
+        Another node on the same disk, or on that of ``MemoryDisk.for_next_process``, acts as the next process.
         """
         self._close_listener()
         self.connections.abort()

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log.compaction.garbage import publish_and_collect
 from callboard.runtime.log.compaction.plan import make_plan
 from callboard.runtime.log.compaction.swap import CompactionDraft, CompactionSettings, commit_draft, write_draft
 from callboard.runtime.log.manifest import manifest_folder
 from callboard.runtime.log.partition import DECODERS
 from callboard.runtime.log.reading.segment import scan, segment_base
+from callboard.runtime.testing.disk.faulty import FaultyDisk
 
 from .model import LogRecord, PartitionModel
 

@@ -17,13 +17,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from callboard.actors.ports import Appended, Entry
-from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
 from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log import journal
 from callboard.runtime.log.journal import SyncPolicy
 from callboard.runtime.log.journal_frames import SALT_BYTES
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import TRANSACTIONS_TOPIC, folder_name
+from callboard.runtime.testing.disk.faulty import FaultyDisk, PowerLoss
 
 from .compacting import Compaction, read_plain_names
 from .disk_faults import DiskFaults
@@ -90,8 +90,8 @@ class CrashRun:
         self._models = [PartitionModel(number) for number in range(plan.offsets + plan.transactions)]
         self._folders = [ROOT / folder_name(number) for number in range(plan.offsets)]
         self._folders += [ROOT / folder_name(number, TRANSACTIONS_TOPIC) for number in range(plan.transactions)]
-        self._disk = FaultyDisk(seed, sector_bytes=plan.sector_bytes, wall_ms=self._wall_ms)
-        self._disk.on_change = lambda operation, path: self.story.append(f"    {operation} {path}")
+        self._disk = FaultyDisk(seed, sector_bytes=plan.sector_bytes)
+        self._disk.faults.on_change = lambda operation, path: self.story.append(f"    {operation} {path}")
         self._disk.make_folder(ROOT)
         self._disk.sync_folder(ROOT.parent)  # as DataFolder does
         self._is_intact = True  # no power loss since the models' entries were appended
@@ -115,7 +115,7 @@ class CrashRun:
 
     def _run_life(self) -> None:
         if self._random.random() < CRASH_SHARE:
-            self._disk.crash_at(self._random.randint(1, self._random.choice((EARLY_CRASH_MAX, LATE_CRASH_MAX))))
+            self._disk.faults.crash_at(self._random.randint(1, self._random.choice((EARLY_CRASH_MAX, LATE_CRASH_MAX))))
         self._compaction = Compaction(self._random, self._disk, self._models, self._folders)
         self._faults = DiskFaults(self._random, self._disk, FAULT_SHARE)
         try:
@@ -193,7 +193,7 @@ class CrashRun:
 
     def _handle_outcomes(self, sent: Sequence[tuple[PartitionModel, SentEntry]], outcomes: Sequence[Appended]) -> None:
         """Outcomes after a power loss are ignored, because they reach no client."""
-        if self._disk.is_off:
+        if self._disk.faults.is_off:
             return
         results = [(outcome.error.name, outcome.base_offset) for outcome in outcomes]
         self._add_to_story(f"acknowledged {sent[0][1].timestamp_ms}: {results}")
@@ -222,7 +222,7 @@ class CrashRun:
                 if self._faults.has_occurred:
                     continue
                 raise
-            if not self._disk.is_off:
+            if not self._disk.faults.is_off:
                 model.check_read(records)
 
     def _close(self) -> None:
@@ -282,8 +282,8 @@ def power_loss_when_off(disk: FaultyDisk) -> Iterator[None]:
     try:
         yield
     except Exception:
-        if disk.is_off:
+        if disk.faults.is_off:
             raise PowerLoss from None
         raise
-    if disk.is_off:
+    if disk.faults.is_off:
         raise PowerLoss

@@ -6,7 +6,7 @@ import errno
 from math import inf
 from random import Random
 
-from callboard.runtime.disk.faulty import Fault, FaultyDisk
+from callboard.runtime.testing.disk.faulty import Fault, FaultyDisk
 
 JOURNALS, PARTITIONS, ANY = "*.journal", "*/__*", "*"
 ROOM_BYTES_MAX = 3000
@@ -39,7 +39,7 @@ class DiskFaults:
         self.has_occurred = False
         if random.random() < probability:
             for harmless in HARMLESS:
-                disk.fail(Fault(*harmless, times=inf, chance=0.2))
+                disk.faults.fail(Fault(*harmless, times=inf, chance=0.2))
 
     def inject(self) -> str:
         """Inject or end a random fault; return a line for the events, or ""."""
@@ -56,5 +56,5 @@ class DiskFaults:
             self._disk.capacity_bytes = self._disk.used_bytes() + free_bytes
             return f"room for {free_bytes} bytes"
         fault = Fault(*self._random.choice(FAULTS), skip=self._random.randrange(SKIP_MAX))
-        self._disk.fail(fault)
+        self._disk.faults.fail(fault)
         return str(fault)

@@ -12,11 +12,11 @@ from random import Random
 
 from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.runtime.disk.disk import read_file
-from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log.format.batch import encode_batch
 from callboard.runtime.log.format.encoder import RecordEncoder
 from callboard.runtime.log.journal import journal_names, journal_salt, scan_journal
 from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES, encode_frame
+from callboard.runtime.testing.disk.faulty import FaultyDisk
 
 FORGED = "forged"
 AHEAD_MAX = 3

@@ -17,11 +17,11 @@ from structlog.testing import capture_logs
 
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import GroupRecord, GroupValue, MemberValue, OffsetRecord, Record
-from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
 from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log import journal
 from callboard.runtime.log.journal_frames import SALT_BYTES
 from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.testing.disk.faulty import FaultyDisk, PowerLoss
 
 from .hostile import FORGED, HostilePayloads
 
@@ -65,7 +65,7 @@ class HostileRun:
             self._append()
             if self._random.random() < 0.3:
                 self._now_s += self._random.choice((FLUSH_S, FLUSH_S, CHECKPOINT_S))
-        self._disk.crash_at(self._random.randint(1, 3))
+        self._disk.faults.crash_at(self._random.randint(1, 3))
         try:
             while True:
                 self._append()
@@ -93,12 +93,12 @@ class HostileRun:
             self._sent[entry.partition] += entry.records
 
         def done(outcomes: Sequence[Appended]) -> None:
-            if not self._disk.is_off:
+            if not self._disk.faults.is_off:
                 for entry in entries:
                     self._answered[entry.partition] += entry.records
 
         self._log.append(entries, 1, done)
-        if self._disk.is_off:
+        if self._disk.faults.is_off:
             raise PowerLoss
 
     def _entry(self, partition: int) -> Entry:

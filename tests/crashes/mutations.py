@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from callboard.runtime.disk.crc import crc32c
-from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log import checkpoint, journal, journal_frames, partition, writer
 from callboard.runtime.log.compaction import garbage, publish
 from callboard.runtime.log.journal import Journal
@@ -23,6 +22,7 @@ from callboard.runtime.log.partitions import Partitions
 from callboard.runtime.log.recovery import journal_file, recovery
 from callboard.runtime.log.recovery.recovery import Recovery
 from callboard.runtime.log.recovery.tail import Tail
+from callboard.runtime.testing.disk.faulty import FaultyDisk
 
 PlantMistake = Callable[[pytest.MonkeyPatch], None]
 
@@ -34,7 +34,7 @@ def skip_call(operation: str, inside: str, path: str = "") -> PlantMistake:
         original = getattr(FaultyDisk, operation)
 
         def call(disk: FaultyDisk, target: Any, *rest: Any) -> Any:
-            name = disk.path_of(target) if isinstance(target, int) else str(target)
+            name = disk.open_files[target].path if isinstance(target, int) else str(target)
             if path in name and called_from(inside):
                 return None
             return original(disk, target, *rest)

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callboard.runtime.disk.disk import Disk, read_at, read_file, write_all
-from callboard.runtime.disk.faulty import Fault, FaultyDisk, PowerLoss
+from callboard.runtime.disk.memory import MemoryDisk
+from callboard.runtime.testing.disk.faulty import Fault, FaultyDisk, PowerLoss
 
 ROOT = Path("/data")
 FILE = ROOT / "file"
@@ -203,8 +204,8 @@ def test_crash_with_same_seed_is_reproducible() -> None:
 def test_crash_at_raises_power_loss_at_that_change() -> None:
     done: list[tuple[str, str]] = []
     disk = disk_with_root()
-    disk.on_change = lambda operation, path: done.append((operation, path))
-    disk.crash_at(4)
+    disk.faults.on_change = lambda operation, path: done.append((operation, path))
+    disk.faults.crash_at(4)
     fd = disk.open(FILE, NEW)
     disk.write(fd, b"x", 0)
     disk.sync(fd)
@@ -214,14 +215,14 @@ def test_crash_at_raises_power_loss_at_that_change() -> None:
         disk.read(fd, 1, 0)
     disk.close(fd)  # a caller that got PowerLoss may still close its files
     assert done == [("open", str(FILE)), ("write", str(FILE)), ("sync", str(FILE))]
-    assert disk.crash().changes == 0
+    assert disk.crash().faults.changes == 0
 
 
 def test_crash_at_write_tears_it() -> None:
     def content_after_kill(seed: int) -> bytes:
         disk = disk_with_root(seed)
         fd = disk.open(FILE, NEW)
-        disk.crash_at(1)
+        disk.faults.crash_at(1)
         for _ in range(2):
             with pytest.raises(PowerLoss):
                 disk.write(fd, b"abc", 0)
@@ -236,7 +237,7 @@ def test_crash_at_write_tears_it() -> None:
 def test_fault_applies_to_matching_operation_and_path() -> None:
     disk = disk_with_root()
     fd = disk.open(FILE, NEW)
-    disk.fail(Fault("write", errno.EIO, "*/file", skip=1, times=2))
+    disk.faults.fail(Fault("write", errno.EIO, "*/file", skip=1, times=2))
     on_fault = []
     for number in range(5):
         try:
@@ -244,14 +245,14 @@ def test_fault_applies_to_matching_operation_and_path() -> None:
         except OSError as error:
             on_fault.append((number, error.errno, error.filename))
     assert on_fault == [(1, errno.EIO, str(FILE)), (2, errno.EIO, str(FILE))]
-    disk.fail(Fault("*", errno.EIO, times=99))
-    disk.clear_faults()
+    disk.faults.fail(Fault("*", errno.EIO, times=99))
+    disk.faults.clear()
     assert disk.write(fd, b"x", 0) == 1
 
 
 def test_fault_with_chance_applies_sometimes() -> None:
     disk = disk_with_root(3)
-    disk.fail(Fault("names", errno.EIO, times=1000, chance=0.5))
+    disk.faults.fail(Fault("names", errno.EIO, times=1000, chance=0.5))
     on_fault = 0
     for _ in range(200):
         try:
@@ -264,10 +265,10 @@ def test_fault_with_chance_applies_sometimes() -> None:
 def test_fault_without_errno_shortens_reads_and_writes() -> None:
     disk = disk_with_root()
     fd = disk.open(FILE, NEW)
-    disk.fail(Fault("write", 0, times=3))
+    disk.faults.fail(Fault("write", 0, times=3))
     sizes = [disk.write(fd, b"x" * 100, 0) for _ in range(4)]
     assert sizes[3] == 100 and all(0 < size < 100 for size in sizes[:3])
-    disk.fail(Fault("read", 0, times=1))
+    disk.faults.fail(Fault("read", 0, times=1))
     assert 0 < len(disk.read(fd, 100, 0)) < 100
     assert len(read_at(disk, fd, 100, 0)) == 100
 
@@ -280,7 +281,7 @@ def test_failed_sync_loses_data_and_next_sync_succeeds() -> None:
         put(disk, FILE, b"old")
         fd = disk.open(FILE, os.O_RDWR)
         disk.write(fd, b"new", 0)
-        disk.fail(Fault("sync", errno.EIO))
+        disk.faults.fail(Fault("sync", errno.EIO))
         with pytest.raises(OSError, match="Input/output error"):
             disk.sync(fd)
         disk.sync(fd)
@@ -296,7 +297,7 @@ def test_failed_sync_keeps_file_size() -> None:
         put(disk, FILE, b"a")
         fd = disk.open(FILE, os.O_RDWR)
         disk.write(fd, b"b", 1)
-        disk.fail(Fault("sync", errno.EIO))
+        disk.faults.fail(Fault("sync", errno.EIO))
         with pytest.raises(OSError, match="Input/output error"):
             disk.sync(fd)
         disk.sync(fd)
@@ -322,10 +323,32 @@ def test_write_on_full_disk_is_short_then_raises_enospc() -> None:
 # Comparison with Disk ------------------------------------------------------------------------------------------------
 
 
-def test_faulty_disk_overrides_every_method_of_disk() -> None:
-    """A method that is not overridden would use the real disk, with a descriptor or path of the faulty one."""
-    public = {name for name, value in vars(Disk).items() if callable(value) and not name.startswith("_")}
-    assert public - vars(FaultyDisk).keys() == set()
+def test_memory_disk_overrides_every_method_of_disk() -> None:
+    """A method that is not overridden would use the real disk, with a descriptor or path of the one in memory."""
+    assert public_methods(Disk) - public_methods(MemoryDisk) == set()
+
+
+def test_faulty_disk_has_faults_in_every_method_but_close_and_set_mode() -> None:
+    assert public_methods(MemoryDisk) - public_methods(FaultyDisk) == {"close", "set_mode"}
+
+
+def public_methods(disk: type[Disk]) -> set[str]:
+    return {name for name, value in vars(disk).items() if callable(value) and not name.startswith("_")}
+
+
+def test_memory_disk_for_next_process_has_files_without_locks() -> None:
+    disk = MemoryDisk()
+    disk.make_folder(ROOT)
+    put(disk, FILE, b"unsynced", sync=False)
+    fd = disk.open(FILE, os.O_RDWR)
+    disk.lock(fd)
+    with pytest.raises(BlockingIOError):
+        disk.lock(disk.open(FILE, os.O_RDWR))
+    following = disk.for_next_process()
+    assert contents(following) == {"file": b"unsynced"}
+    with pytest.raises(OSError, match="is not open"):
+        following.read(fd, 1, 0)
+    following.lock(following.open(FILE, os.O_RDWR))
 
 
 def test_lock_is_held_until_file_is_closed() -> None:
@@ -341,15 +364,6 @@ def test_lock_is_held_until_file_is_closed() -> None:
     disk.lock(second)
     after = disk.kill()
     after.lock(after.open(FILE, os.O_RDWR))
-
-
-def test_modification_time_comes_from_given_clock() -> None:
-    times = iter(range(10, 20))
-    disk = disk_with_root(wall_ms=lambda: next(times))
-    put(disk, FILE, b"x")
-    before = disk.modified_ms(FILE)
-    write_all(disk, disk.open(FILE, os.O_RDWR), b"y", 0)
-    assert disk.modified_ms(FILE) == before + 1 == disk.crash().modified_ms(FILE)
 
 
 NAMES = st.sampled_from(["a", "b", "in/a", "in", "nowhere/a"])

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,10 @@ from confluent_kafka.admin import AdminClient
 
 import callboard
 from callboard import Coordinator, StartError
+from callboard.runtime.disk.memory import MemoryDisk
+from callboard.runtime.node.environment import in_memory
 from callboard.runtime.settings.table import load
+from callboard.runtime.testing.disk.faulty import FaultyDisk
 
 DEADLINE_S = 120.0
 
@@ -91,16 +95,21 @@ def test_coordinator_without_folder_keeps_nothing(tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("disk", [MemoryDisk, FaultyDisk])
 @pytest.mark.parametrize("end", ["stopped", "killed", "power lost"])
-def test_restart_in_memory_keeps_address_and_acknowledged_offsets(end: Any) -> None:
-    """Connected clients connect again."""
+def test_restart_in_memory_keeps_address_and_acknowledged_offsets(end: Any, disk: type[MemoryDisk]) -> None:
+    """Connected clients connect again. A disk that does not simulate a power loss refuses it, and goes on."""
 
     async def scenario() -> None:
-        async with Coordinator(listen="127.0.0.1:0", topics={"jobs": 1}) as coordinator:
+        is_refused = end == "power lost" and disk is MemoryDisk
+        refusal = pytest.raises(ValueError, match=r"expected a Coordinator of callboard\.testing")
+        environment, topics = in_memory(disk()), {"jobs": 1}
+        async with Coordinator(listen="127.0.0.1:0", topics=topics, environment=environment) as coordinator:
             bootstrap = coordinator.bootstrap
             await coordinator.reset("g", {"jobs": 7})
             assert "jobs" in await asyncio.to_thread(topics_seen_by_client, bootstrap)
-            await coordinator.restart(end)
+            with refusal if is_refused else nullcontext():
+                await coordinator.restart(end)
             assert coordinator.bootstrap == bootstrap
             assert (await coordinator.offsets("g"))["jobs", 0].offset == 7
             assert "jobs" in await asyncio.to_thread(topics_seen_by_client, bootstrap)
@@ -114,7 +123,7 @@ def test_restart_after_kill_on_a_real_folder_keeps_acknowledged_offsets(tmp_path
             await coordinator.reset("g", {"jobs": 7})
             await coordinator.restart("killed")
             assert (await coordinator.offsets("g"))["jobs", 0].offset == 7
-            with pytest.raises(ValueError, match="not on a real disk"):
+            with pytest.raises(ValueError, match=r"expected a Coordinator of callboard\.testing in memory"):
                 await coordinator.restart("power lost")
 
     asyncio.run(scenario())

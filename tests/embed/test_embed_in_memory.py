@@ -20,8 +20,8 @@ from callboard import Coordinator
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Commit, Fetched, JoinGroup, OffsetCommit, OffsetFetch, Protocol
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.disk.group_commit import immediate_outcome
+from callboard.runtime.disk.memory import MemoryDisk
 from callboard.runtime.disk.threads import InlineThreads, OwnThreads, Threads
 from callboard.runtime.engine.dispatcher import LoopDispatcher
 from callboard.runtime.kafka.services import Origin
@@ -30,6 +30,7 @@ from callboard.runtime.node.environment import MEMORY, Environment, in_memory
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.dynamic import SettingValues
 from callboard.runtime.settings.table import Options, Settings
+from callboard.runtime.testing.disk.faulty import FaultyDisk
 
 HERE = Origin("test", "/127.0.0.1", 1)
 SETTINGS = Settings(group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=4)
@@ -196,19 +197,19 @@ def test_halted_node_does_nothing_more() -> None:
     """No timer fires, no request is answered, and nothing is written to the disk."""
 
     async def scenario() -> None:
-        environment = in_memory()
+        environment = in_memory(FaultyDisk())
         node = await start_node(environment)
         join = JoinGroup("g", "", None, "c", "/h", 6_000, 10_000, "consumer", (Protocol("range", b""),), True, False)
         await node.local.ask(join, HERE)  # starts a session timer
         request = node.local.ask(OffsetCommit("g", "", None, -1, (Commit("jobs", 0, 1, -1, ""),)), HERE)
         disk: Any = environment.disk
         node.halt()
-        changes = disk.changes
+        changes = disk.faults.changes
         with pytest.raises(pykka.ActorDeadError):
             await request
         for _ in range(10):
             await asyncio.sleep(0)
-        assert disk.changes == changes
+        assert disk.faults.changes == changes
         assert node.actors.system.actors() == []
         assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
@@ -225,7 +226,7 @@ def test_log_in_memory_is_loaded_in_this_process_at_any_size(monkeypatch: pytest
         for number in range(50):
             await commit(node, number, f"g{number}")
         node.halt()
-        node = await start_node(replace(environment, disk=disk_of(environment).kill()))
+        node = await start_node(replace(environment, disk=disk_of(environment).for_next_process()))
         assert not node.is_loading
         assert [await committed(node, f"g{number}") for number in range(50)] == list(range(50))
         await node.stop()
@@ -233,8 +234,8 @@ def test_log_in_memory_is_loaded_in_this_process_at_any_size(monkeypatch: pytest
     asyncio.run(scenario())
 
 
-def disk_of(environment: Environment) -> FaultyDisk:
-    assert isinstance(environment.disk, FaultyDisk)
+def disk_of(environment: Environment) -> MemoryDisk:
+    assert isinstance(environment.disk, MemoryDisk)
     return environment.disk
 
 
@@ -243,7 +244,7 @@ def disk_of(environment: Environment) -> FaultyDisk:
 
 @pytest.mark.parametrize("is_real", [True, False], ids=["real", "memory"])
 def test_disk_kind_of_file_folder_link_and_missing_path(tmp_path: Path, is_real: bool) -> None:
-    disk, folder = (Disk(), tmp_path) if is_real else (FaultyDisk(), MEMORY)
+    disk, folder = (Disk(), tmp_path) if is_real else (MemoryDisk(), MEMORY)
     disk.make_folder(folder)
     path = folder / "file"
     disk.close(disk.open(path, os.O_RDWR | os.O_CREAT))

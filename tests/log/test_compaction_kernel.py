@@ -33,7 +33,6 @@ from hypothesis import strategies as st
 from log_helpers import kafka_python_batches, with_attributes
 
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log.compaction.plan import make_plan
 from callboard.runtime.log.compaction.rewrite import DELETE_HORIZON_BIT
 from callboard.runtime.log.compaction.swap import CompactionSettings, compact
@@ -41,6 +40,7 @@ from callboard.runtime.log.format.batch import HEADER_BYTES, read_batches
 from callboard.runtime.log.format.errors import DamagedBatch, UnsupportedCompression
 from callboard.runtime.log.manifest import log_files, manifest_folder, segments_folder, write_file
 from callboard.runtime.log.reading.segment import scan
+from callboard.runtime.testing.disk.faulty import FaultyDisk
 
 
 def compact_log(disk: FaultyDisk, compaction_settings: CompactionSettings = ALWAYS) -> Any:

@@ -30,7 +30,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log.compaction import runs as runs_module
 from callboard.runtime.log.compaction.garbage import publish_and_collect
 from callboard.runtime.log.compaction.runs import HASH_BYTES, HashRun, HashRuns
@@ -39,6 +38,7 @@ from callboard.runtime.log.format.errors import DamagedBatch
 from callboard.runtime.log.manifest import segments_folder, write_file
 from callboard.runtime.log.reading.columns import has_numpy
 from callboard.runtime.log.reading.segment import scan
+from callboard.runtime.testing.disk.faulty import FaultyDisk
 
 NUMPY_OPTIONS = [False, True] if has_numpy() else [False]
 NO_KEYS_BYTES = 0  # no key fits

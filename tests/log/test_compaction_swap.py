@@ -24,7 +24,6 @@ from compaction_helpers import (
 )
 
 from callboard.runtime.disk.disk import Disk, read_file, replace_file
-from callboard.runtime.disk.faulty import Fault, FaultyDisk, PowerLoss
 from callboard.runtime.log.compaction.garbage import ORPHAN_MS, publish_and_collect
 from callboard.runtime.log.compaction.plan import make_plan
 from callboard.runtime.log.compaction.publish import published_generation, try_lock
@@ -44,6 +43,7 @@ from callboard.runtime.log.manifest import (
     segments_folder,
     write_file,
 )
+from callboard.runtime.testing.disk.faulty import Fault, FaultyDisk, PowerLoss
 
 NOW_MS = START_MS + 1_000_000
 GRACE_MS = 3_600_000
@@ -113,7 +113,7 @@ def disks_after_every_kill(make: Callable[[], FaultyDisk], action: Callable[[Dis
     """The disk after a kill at each of the changes of the run."""
     for change in count(1):
         disk = make()
-        disk.crash_at(change)
+        disk.faults.crash_at(change)
         try:
             action(disk)
         except PowerLoss:
@@ -169,10 +169,10 @@ def assert_no_leftover_files(disk: Disk) -> None:
 @pytest.mark.parametrize("skip", [0, 1, 2, 5])
 def test_single_disk_error_leaves_log_unchanged(disk: FaultyDisk, operation: str, skip: int) -> None:
     state_before = by_manifest(disk)
-    disk.fail(Fault(operation, 5, "*.compaction*" if operation == "read" else "*", skip=skip))
+    disk.faults.fail(Fault(operation, 5, "*.compaction*" if operation == "read" else "*", skip=skip))
     with suppress(OSError):
         compact_and_publish_twice(disk)
-    disk.clear_faults()
+    disk.faults.clear()
     assert by_manifest(disk) == by_plain_names(disk) == state_before
     compact_and_publish_twice(disk)
     assert by_manifest(disk) == by_plain_names(disk) == state_before

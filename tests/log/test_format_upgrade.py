@@ -25,11 +25,11 @@ from callboard.actors.records import Record
 from callboard.runtime.cli.exchange import export
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk, read_file, write_all
-from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
 from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.folder import FORMAT, INFO_NAME, DataFolder, parse_info
 from callboard.runtime.log.journal import journal_names, journal_salt
 from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.testing.disk.faulty import FaultyDisk, PowerLoss
 
 STORED_FOLDER = TESTS_FOLDER / "folders" / "format-2"
 ROOT = Path("/data")
@@ -160,7 +160,7 @@ def crashed_upgrades(data: Path) -> Iterator[FaultyDisk]:
     """The folder after a start with a power loss at its first change, its second, and so on, until it completes."""
     for change in range(1, 10_000):
         disk = on_faulty_disk(data, change)
-        disk.crash_at(change)
+        disk.faults.crash_at(change)
         try:
             _, log = open_folder_and_log(disk, ROOT)
         except PowerLoss:

@@ -11,11 +11,11 @@ from structlog.testing import capture_logs
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.faulty import Fault, FaultyDisk
 from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.recovery.clean_stop import NOTE_NAME
+from callboard.runtime.testing.disk.faulty import Fault, FaultyDisk
 
 FIRST_SEGMENT = "00000000000000000000.log"
 
@@ -157,7 +157,7 @@ def test_stop_after_a_failure_writes_no_note(operation: str) -> None:
     for pattern in ("*.journal", "*.log"):
         disk = FaultyDisk(1)
         log = open_log(root, disk)
-        disk.fail(Fault(operation, errno.EIO, pattern))
+        disk.faults.fail(Fault(operation, errno.EIO, pattern))
         with capture_logs():
             append(log, [entry(0, 1)])
             log.close()
@@ -185,7 +185,7 @@ def test_crash_in_any_step_of_stop_and_start_loses_nothing() -> None:
         disk.make_folder(root)
         disk.sync_folder(root.parent)
         acknowledged_count = 0
-        disk.crash_at(disk.changes + change)
+        disk.faults.crash_at(disk.faults.changes + change)
         try:
             for number in range(3):
                 log = open_log(root, disk)

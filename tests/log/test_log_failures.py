@@ -31,10 +31,10 @@ from log_helpers import SALT, journal_file_name, offsets_in
 from structlog.testing import capture_logs
 
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.disk.faulty import Fault, FaultyDisk
 from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log import journal
 from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.testing.disk.faulty import Fault, FaultyDisk
 
 
 @pytest.fixture(autouse=True)
@@ -80,10 +80,10 @@ def test_full_disk_is_probed_once_a_second() -> None:
     disk, harness = harness_on_full_disk()
     fill_journal(harness)
     disk.capacity_bytes += 100_000
-    changes_before = disk.changes
+    changes_before = disk.faults.changes
     for _ in range(100):
         harness.commit(0)
-    assert (disk.changes, set(harness.errors[-100:])) == (changes_before, {RETRIABLE})
+    assert (disk.faults.changes, set(harness.errors[-100:])) == (changes_before, {RETRIABLE})
 
 
 def test_rounds_after_a_refused_one_leave_no_offset_gap() -> None:
@@ -92,7 +92,7 @@ def test_rounds_after_a_refused_one_leave_no_offset_gap() -> None:
     harness = LogHarness(disk, InlineThreads(lambda _count: 0))
     for _ in range(3):
         harness.commit(0, 1)
-    disk.fail(Fault("write", errno.ENOSPC, "*.journal", times=1))
+    disk.faults.fail(Fault("write", errno.ENOSPC, "*.journal", times=1))
     harness.commit(0, 1, 2)
     while harness.threads.step():
         pass
@@ -144,14 +144,14 @@ def test_commits_are_refused_when_waiting_batches_reach_the_limit(monkeypatch: p
     monkeypatch.setattr("callboard.runtime.log.writer.WAITING_BYTES", 1000)
     disk = new_faulty_disk()
     harness = LogHarness(disk)
-    disk.fail(Fault("write", errno.ENOSPC, "*.log", times=math.inf))
+    disk.faults.fail(Fault("write", errno.ENOSPC, "*.log", times=math.inf))
     with capture_logs() as lines:
         for _ in range(40):
             harness.commit(0)
             harness.advance(2.0)
         assert 0 < harness.errors.count(STORED) < 15 and harness.errors[-1] is RETRIABLE
         assert harness.log.stats().waiting_bytes < 1500
-        disk.clear_faults()
+        disk.faults.clear()
         harness.advance()
         harness.commit(0)
     assert harness.errors[-1] is STORED
@@ -162,7 +162,7 @@ def test_commits_are_refused_when_waiting_batches_reach_the_limit(monkeypatch: p
 def test_checkpoint_without_room_keeps_the_old_journal() -> None:
     disk = new_faulty_disk()
     harness = LogHarness(disk, checkpoint_bytes=300)
-    disk.fail(Fault("write", errno.ENOSPC, "*1-*.journal", times=math.inf))
+    disk.faults.fail(Fault("write", errno.ENOSPC, "*1-*.journal", times=math.inf))
     with capture_logs() as lines:
         for _ in range(10):
             harness.commit(0)
@@ -176,7 +176,7 @@ def test_checkpoint_without_room_keeps_the_old_journal() -> None:
 def test_checkpoints_resume_when_the_disk_has_room() -> None:
     disk = new_faulty_disk()
     harness = LogHarness(disk, checkpoint_bytes=300)
-    disk.fail(Fault("write", errno.ENOSPC, "*1-*.journal", times=2))
+    disk.faults.fail(Fault("write", errno.ENOSPC, "*1-*.journal", times=2))
     with capture_logs() as lines:
         for _ in range(10):
             harness.commit(0)
@@ -219,12 +219,12 @@ def test_roll_without_room_keeps_the_old_segment() -> None:
     harness = LogHarness(disk, segment_bytes=200)
     harness.commit(0)
     harness.advance()
-    disk.fail(Fault("open", errno.ENOSPC, "*/__consumer_offsets-0/*", times=math.inf))
+    disk.faults.fail(Fault("open", errno.ENOSPC, "*/__consumer_offsets-0/*", times=math.inf))
     for _ in range(5):
         harness.commit(0)
         harness.advance()
     assert disk.names(ROOT / "__consumer_offsets-0") == ["00000000000000000000.log"]
-    disk.clear_faults()
+    disk.faults.clear()
     harness.commit(0)
     assert harness.offsets() == harness.stored
     assert len(disk.names(ROOT / "__consumer_offsets-0")) == 2
@@ -242,7 +242,7 @@ def test_start_without_room_for_a_segment_after_damage_is_refused() -> None:
     fd = disk.open(path, os.O_RDWR)
     disk.truncate(fd, disk.size(fd) // 2)
     disk.close(fd)
-    disk.fail(Fault("open", errno.ENOSPC, "*/00000000000000000003.log"))
+    disk.faults.fail(Fault("open", errno.ENOSPC, "*/00000000000000000003.log"))
     with capture_logs(), pytest.raises(StartError, match=r"No space left on device.*0003\.log"):
         LogHarness(disk)
     with capture_logs() as lines:
@@ -261,7 +261,7 @@ def test_failed_journal_refuses_all_further_commits(operation: str, error: int) 
     disk = new_faulty_disk(3)
     harness = LogHarness(disk)
     harness.commit(0, 1)
-    disk.fail(Fault(operation, error, "*.journal", times=1))
+    disk.faults.fail(Fault(operation, error, "*.journal", times=1))
     with capture_logs() as lines:
         for _ in range(3):
             harness.commit(0)
@@ -282,7 +282,7 @@ def test_start_after_failed_journal_replays_it() -> None:
         disk = new_faulty_disk(seed)
         harness = LogHarness(disk)
         harness.commit(0)
-        disk.fail(Fault("sync", errno.EIO, "*.journal", times=1))
+        disk.faults.fail(Fault("sync", errno.EIO, "*.journal", times=1))
         with capture_logs():
             harness.commit(0)
             harness.log.close()
@@ -301,7 +301,7 @@ def log_with_failing_partition(seed: int, operation: str = "sync") -> tuple[Faul
     harness = LogHarness(disk, checkpoint_bytes=1)
     harness.commit(0, 1)
     harness.advance()
-    disk.fail(Fault(operation, errno.EIO, "*/__consumer_offsets-1/*"))
+    disk.faults.fail(Fault(operation, errno.EIO, "*/__consumer_offsets-1/*"))
     harness.commit(0, 1)
     harness.advance()
     return disk, harness
@@ -311,7 +311,7 @@ def log_with_failing_partition(seed: int, operation: str = "sync") -> tuple[Faul
 def test_failed_partition_file_keeps_its_journal_and_others_go_on(operation: str) -> None:
     with capture_logs() as lines:
         disk, harness = log_with_failing_partition(3, operation)
-        disk.clear_faults()
+        disk.faults.clear()
         for _ in range(4):
             harness.commit(0, 2)
             harness.advance()
@@ -346,7 +346,7 @@ def test_start_after_failed_sync_rewrites_unsynced_batches(seed: int) -> None:
     with capture_logs():
         disk, harness = log_with_failing_partition(seed)
         second_disk = disk.kill()
-        second_disk.clear_faults()
+        second_disk.faults.clear()
         restarted = LogHarness(second_disk)
         assert restarted.offsets() == harness.stored
     assert offsets_after_crash(second_disk) == harness.stored
@@ -357,7 +357,7 @@ def test_failed_folder_sync_fails_its_new_partitions() -> None:
     harness = LogHarness(disk, checkpoint_bytes=1)
     harness.commit(0)
     harness.advance()
-    disk.fail(Fault("sync_folder", errno.EIO, str(ROOT), times=1))
+    disk.faults.fail(Fault("sync_folder", errno.EIO, str(ROOT), times=1))
     harness.commit(1, 2)
     with capture_logs():
         harness.advance()
@@ -380,7 +380,7 @@ def test_any_failing_operation_loses_no_acknowledged_round(seed: int) -> None:
             disk.capacity_bytes = disk.used_bytes() + rng.choice((0, 50, 500, 10**6, 10**6))
             if rng.random() < 0.02:
                 pattern = rng.choice(("*.journal", "*.log"))
-                disk.fail(Fault(rng.choice(("sync", "write")), errno.EIO, pattern, times=1))
+                disk.faults.fail(Fault(rng.choice(("sync", "write")), errno.EIO, pattern, times=1))
             for _ in range(rng.randint(0, 4)):
                 harness.threads.step()
             harness.now_s += rng.choice((0.0, 0.1, 2.0))

@@ -23,9 +23,9 @@ from log_helpers import offsets_in
 from structlog.testing import capture_logs
 
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.disk.faulty import Fault, FaultyDisk
 from callboard.runtime.log import journal
 from callboard.runtime.log.recovery.clean_stop import NOTE_NAME
+from callboard.runtime.testing.disk.faulty import Fault, FaultyDisk
 
 MISSING_BYTES = re.compile(r"(\d+) bytes are missing")
 
@@ -86,7 +86,7 @@ def test_stop_after_start_on_full_disk_loses_nothing(end: str) -> None:
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
 def test_start_without_room_for_the_journal_recovers_later(operation: str, error: int) -> None:
     disk = new_faulty_disk()
-    disk.fail(Fault(operation, error, "*journal*", times=3))
+    disk.faults.fail(Fault(operation, error, "*journal*", times=3))
     with capture_logs() as lines:
         harness = LogHarness(disk)
         harness.commit(0)
@@ -100,7 +100,7 @@ def test_start_without_room_for_the_journal_recovers_later(operation: str, error
 
 def test_start_with_other_error_of_the_journal_is_refused() -> None:
     disk = new_faulty_disk()
-    disk.fail(Fault("open", errno.EIO, "*.journal"))
+    disk.faults.fail(Fault("open", errno.EIO, "*.journal"))
     with pytest.raises(StartError, match="Input/output error"):
         LogHarness(disk)
 

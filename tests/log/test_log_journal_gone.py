@@ -27,9 +27,9 @@ from peers.wire import Wire
 from structlog.testing import capture_logs
 
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.disk.faulty import Fault, FaultyDisk
 from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.testing.disk.faulty import Fault, FaultyDisk
 
 JOURNAL = ROOT / "journal"
 
@@ -104,7 +104,7 @@ def test_partitions_have_all_commits_when_the_journal_cannot_be_restored() -> No
     harness = LogHarness(disk)
     harness.commit(0, 1)
     delete_journal(disk)
-    disk.fail(Fault("open", errno.EIO, "*.journal.new", times=inf))
+    disk.faults.fail(Fault("open", errno.EIO, "*.journal.new", times=inf))
     with capture_logs() as lines:
         harness.advance()
         harness.log.close()
@@ -117,7 +117,7 @@ def test_deleted_journal_is_restored_for_a_failed_partition(fault: Fault) -> Non
     disk = new_faulty_disk(4)
     harness = LogHarness(disk, checkpoint_bytes=10**6)
     harness.commit(0, 1)
-    disk.fail(fault)
+    disk.faults.fail(fault)
     with capture_logs():
         harness.advance(0.5)
         harness.commit(0, 1)
@@ -133,7 +133,7 @@ def test_partitions_are_synced_at_once_when_the_journal_fails() -> None:
     disk = new_faulty_disk(5)
     harness = LogHarness(disk, sync="none")
     harness.commit(0, 1)
-    disk.fail(Fault("write", errno.EIO, "*.journal"))
+    disk.faults.fail(Fault("write", errno.EIO, "*.journal"))
     with capture_logs():
         harness.commit(0)
         harness.advance(0.1)
@@ -145,11 +145,11 @@ def test_flush_on_full_disk_after_failure_is_retried() -> None:
     harness = LogHarness(disk)
     harness.commit(0, 1)
     delete_journal(disk)
-    disk.fail(Fault("open", errno.ENOSPC, "*.journal.new", times=inf))
-    disk.fail(Fault("write", errno.ENOSPC, "*.log", times=inf))
+    disk.faults.fail(Fault("open", errno.ENOSPC, "*.journal.new", times=inf))
+    disk.faults.fail(Fault("write", errno.ENOSPC, "*.log", times=inf))
     with capture_logs():
         harness.advance(1)
-        disk.clear_faults()
+        disk.faults.clear()
         harness.advance(2)
         assert offsets_after_crash(disk) == harness.stored
 

@@ -30,7 +30,6 @@ from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import MarkerRecord
 from callboard.runtime.cli.exchange import imports
 from callboard.runtime.disk.checksum import with_checksum
-from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log import rounds
 from callboard.runtime.log.format import batch as batches
@@ -44,6 +43,7 @@ from callboard.runtime.log.partition_counts import PartitionCounts
 from callboard.runtime.log.reading.backwards import chunks_newest_first
 from callboard.runtime.log.reading.spans import whole_batches
 from callboard.runtime.log.rounds import RoundEncoder
+from callboard.runtime.testing.disk.faulty import FaultyDisk
 
 LARGE = [2**62, 2**63 - 1]
 SEGMENT = ROOT / "__consumer_offsets-0" / "00000000000000000000.log"

@@ -19,16 +19,16 @@ from structlog.testing import capture_logs
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import file_size
-from callboard.runtime.disk.faulty import Fault, FaultyDisk
 from callboard.runtime.log.folder import FolderLock, lock_folder
 from callboard.runtime.log.journal import journal_number
+from callboard.runtime.testing.disk.faulty import Fault, FaultyDisk
 
 LOCK = ROOT / ".lock"
 
 
 def disk_without_folder_lock(error: int = errno.EBADF) -> FaultyDisk:
     disk = new_faulty_disk()
-    disk.fail(Fault("lock", error, str(ROOT), times=inf))
+    disk.faults.fail(Fault("lock", error, str(ROOT), times=inf))
     return disk
 
 
@@ -175,7 +175,7 @@ def test_error_of_the_lock_check_counts_as_loss() -> None:
     disk = new_faulty_disk()
     _, harness, reports = locked_log(disk)
     harness.commit(0)
-    disk.fail(Fault("is_named", errno.EIO, str(LOCK), times=1))
+    disk.faults.fail(Fault("is_named", errno.EIO, str(LOCK), times=1))
     with capture_logs():
         harness.advance(1.5)
     assert (reports, harness.errors) == (["lost"], [STORED])

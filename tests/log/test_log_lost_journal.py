@@ -12,13 +12,13 @@ from structlog.testing import capture_logs
 
 from callboard.runtime.cli.log import commands
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.faulty import Fault, FaultyDisk
 from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.journal import journal_names
 from callboard.runtime.log.lost_journal import find_lost_journal
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.recovery.clean_stop import NOTE_NAME, has_note
+from callboard.runtime.testing.disk.faulty import Fault, FaultyDisk
 
 ROOT = Path("/data")
 
@@ -125,7 +125,7 @@ def test_stop_that_cannot_write_the_note_keeps_the_journal() -> None:
     disk = FaultyDisk()
     log = open_log(ROOT, disk)
     append(log, [entry(0, 0)])
-    disk.fail(Fault("rename", errno.EIO, f"*{NOTE_NAME}*"))
+    disk.faults.fail(Fault("rename", errno.EIO, f"*{NOTE_NAME}*"))
     with capture_logs() as lines:
         log.close()
     assert [line["event"] for line in lines] == ["clean-stop note cannot be written"]

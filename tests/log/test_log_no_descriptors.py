@@ -28,7 +28,7 @@ from project_paths import TESTS_FOLDER
 from structlog.testing import capture_logs
 
 from callboard.runtime.disk.disk import is_full, no_space_reason
-from callboard.runtime.disk.faulty import Fault
+from callboard.runtime.testing.disk.faulty import Fault
 
 ERRORS = [errno.EMFILE, errno.ENFILE]
 TIMEOUT_S = 240
@@ -49,7 +49,7 @@ def test_log_without_descriptors_fails_nothing_and_recovers(error: int, operatio
     harness = LogHarness(disk, checkpoint_bytes=1, segment_bytes=200)
     harness.commit(0)
     harness.advance()
-    disk.fail(Fault(operation, error, path, times=inf))
+    disk.faults.fail(Fault(operation, error, path, times=inf))
     with capture_logs() as lines:
         for _ in range(5):
             harness.commit(0, 1, 2)
@@ -65,13 +65,13 @@ def test_log_without_descriptors_fails_nothing_and_recovers(error: int, operatio
 def test_log_with_descriptors_again_has_all_records(seed: int) -> None:
     disk = new_faulty_disk(seed)
     harness = LogHarness(disk, checkpoint_bytes=1, segment_bytes=200)
-    disk.fail(Fault("open", errno.EMFILE, "*", times=inf, chance=0.8))
-    disk.fail(Fault("sync_folder", errno.EMFILE, "*", times=inf, chance=0.8))
+    disk.faults.fail(Fault("open", errno.EMFILE, "*", times=inf, chance=0.8))
+    disk.faults.fail(Fault("sync_folder", errno.EMFILE, "*", times=inf, chance=0.8))
     with capture_logs() as lines:
         for _ in range(8):
             harness.commit(0, 1, 2)
             harness.advance(2.0)
-        disk.clear_faults()
+        disk.faults.clear()
         for _ in range(3):
             harness.advance()
         harness.commit(0, 1)
@@ -86,13 +86,13 @@ def test_full_memory_refuses_commits_until_a_descriptor_is_free(monkeypatch: pyt
     monkeypatch.setattr("callboard.runtime.log.writer.WAITING_BYTES", 1000)
     disk = new_faulty_disk()
     harness = LogHarness(disk)
-    disk.fail(Fault("open", errno.EMFILE, "*.log", times=inf))
+    disk.faults.fail(Fault("open", errno.EMFILE, "*.log", times=inf))
     with capture_logs():
         for _ in range(30):
             harness.commit(0)
             harness.advance(2.0)
         assert harness.errors[-1] is RETRIABLE
-        disk.clear_faults()
+        disk.faults.clear()
         harness.advance()
         harness.commit(0)
     assert harness.errors[-1] is STORED

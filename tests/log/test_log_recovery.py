@@ -26,7 +26,6 @@ from structlog.testing import capture_logs
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk, read_file
-from callboard.runtime.disk.faulty import Fault, FaultyDisk
 from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log import journal
 from callboard.runtime.log.format.batch import encode_batch
@@ -36,6 +35,7 @@ from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES, encode_frame
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition_counts import PartitionCounts
 from callboard.runtime.log.recovery import recovery
+from callboard.runtime.testing.disk.faulty import Fault, FaultyDisk
 
 FIRST_SEGMENT = "00000000000000000000.log"
 FIRST_JOURNAL = journal_file_name(0)
@@ -305,7 +305,7 @@ def test_replay_memory_is_bounded_by_one_journal_file(tmp_path: Path, monkeypatc
     """This holds however long a partition had failed before."""
     monkeypatch.setattr(recovery, "CACHED_BYTES_MAX", FILE_BYTES)
     disk = FaultyDisk(1)
-    disk.fail(Fault("write", errno.EIO, "*/__consumer_offsets-0/*"))
+    disk.faults.fail(Fault("write", errno.EIO, "*/__consumer_offsets-0/*"))
     log = OffsetsLog(
         Path("/data"), 1, disk=disk, threads=InlineThreads(), checkpoint_bytes=FILE_BYTES, clock=lambda: 0.0
     )

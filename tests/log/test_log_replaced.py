@@ -15,7 +15,6 @@ from compaction_helpers import FOLDER, START_MS, BatchSpec, RecordSpec, write_fi
 
 from callboard.actors.records import OffsetRecord, OffsetValue
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log.compaction import publish as publishing
 from callboard.runtime.log.compaction.publish import publish
 from callboard.runtime.log.compaction.swap import CompactionSettings, compact
@@ -26,6 +25,7 @@ from callboard.runtime.log.reading import newest, newest_transactions
 from callboard.runtime.log.reading import partition_reader as reading
 from callboard.runtime.log.reading.newest import load_partition
 from callboard.runtime.log.reading.newest_transactions import load_transactions_partition
+from callboard.runtime.testing.disk.faulty import FaultyDisk
 
 NOW_MS = START_MS + 1_000_000
 SETTINGS = CompactionSettings(NOW_MS, "test", -1.0, delete_retention_ms=0)

@@ -33,7 +33,6 @@ from callboard.actors.transactions.messages import AddOffsets, EndTransaction, I
 from callboard.runtime.cli.log.scan import LoggedRecord, LogPartition, scan_partition
 from callboard.runtime.cli.log.verify import LogReplay, comparable_state, describe_differences
 from callboard.runtime.disk.disk import read_file
-from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
 from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.compaction.garbage import publish_and_collect
 from callboard.runtime.log.compaction.swap import CompactionSettings, compact
@@ -42,6 +41,7 @@ from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
 from callboard.runtime.log.reading.newest import load_partition
 from callboard.runtime.log.reading.segment import segment_name
+from callboard.runtime.testing.disk.faulty import FaultyDisk, PowerLoss
 
 ROOT = Path("/data")
 OFFSETS_PARTITIONS = 50
@@ -244,7 +244,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     @rule(change=st.integers(0, 60), number=st.integers(0, 20))
     def lose_power_while_compacting(self, change: int, number: int) -> None:
-        self.disk.crash_at(change)
+        self.disk.faults.crash_at(change)
         with suppress(PowerLoss):
             self.compact(number, 0, 0)
         self.lose_power()

@@ -21,7 +21,6 @@ KNOWN: dict[str, Size] = {
     "actors/coordinator/actor.py:CoordinatorActor": Size(35, 10, 0),
     "actors/group/actor.py:GroupActor": Size(54, 14, 0),
     "actors/transactions/actor.py:TransactionsActor": Size(27, 8, 0),
-    "runtime/disk/faulty.py:FaultyDisk": Size(41, 17, 2),
     "runtime/engine/simulation.py:Simulation": Size(29, 21, 1),
     "runtime/log/reading/newest.py:NewestFirstLoader": Size(24, 18, 0),
     "runtime/log/writer.py:RoundWriter": Size(33, 32, 5),

@@ -29,7 +29,6 @@ from callboard.actors.group.replies import answer_parked_sync, synced
 from callboard.actors.messages import Heartbeat, LeaveGroup, LeavingMember, Left, LeftMember, OffsetCommit, SyncGroup
 from callboard.actors.records import GroupRecord, MarkerRecord, OffsetRecord
 from callboard.actors.transactions.completion import Completion, marker_of
-from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.loading import child as load_child
 from callboard.runtime.log.compaction.seen import SeenKeys
 from callboard.runtime.log.reading import backwards, newest
@@ -39,6 +38,7 @@ from callboard.runtime.member.lease import Lease
 from callboard.runtime.member.membership import Membership
 from callboard.runtime.member.owned_shards import OwnedShards
 from callboard.runtime.member.shards import Shard, TopicPartition
+from callboard.runtime.testing.disk.faulty import FaultyDisk
 
 from .mutations_log import HOUSEKEEPING, Plant
 

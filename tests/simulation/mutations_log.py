@@ -17,13 +17,13 @@ from callboard.actors.group.actor import GroupActor
 from callboard.actors.group.contexts import DeleteContext
 from callboard.actors.group.in_flight import Deletion
 from callboard.actors.group.offsets import GroupData
-from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.log import checkpoint
 from callboard.runtime.log.compaction import garbage, swap
 from callboard.runtime.log.partitions import Partitions
 from callboard.runtime.log.rounds import Round
 from callboard.runtime.log.writer import RoundWriter
 from callboard.runtime.settings.dynamic import DynamicSettings
+from callboard.runtime.testing.disk.faulty import FaultyDisk
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -130,7 +130,7 @@ def not_synced(part: str) -> Plant:
         sync, sync_folder = FaultyDisk.sync, FaultyDisk.sync_folder
 
         def sync_others(self: FaultyDisk, fd: int) -> None:
-            if part not in self.path_of(fd):
+            if part not in self.open_files[fd].path:
                 sync(self, fd)
 
         def sync_other_folders(self: FaultyDisk, path: Path) -> None:

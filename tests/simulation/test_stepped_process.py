@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from callboard.runtime.disk.disk import Disk, read_file, replace_file
-from callboard.runtime.disk.faulty import FaultyDisk, PowerLoss
+from callboard.runtime.testing.disk.faulty import FaultyDisk, PowerLoss
 from callboard.runtime.testing.simulation.stepped_process import SteppedProcess
 
 FOLDER = Path("/data")
@@ -58,9 +58,9 @@ def test_killed_process_releases_locks_and_stops() -> None:
     with pytest.raises(BlockingIOError):
         lock_here(disk)
     process.kill()
-    changes = disk.changes
+    changes = disk.faults.changes
     lock_here(disk)
-    assert process.has_ended and disk.changes == changes
+    assert process.has_ended and disk.faults.changes == changes
 
 
 def test_process_keeps_files_and_locks_when_coordinator_is_killed() -> None:

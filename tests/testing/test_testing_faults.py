@@ -194,7 +194,7 @@ async def test_lose_disk_after_with_real_folder_is_refused(tmp_path: Path) -> No
     async with Coordinator(tmp_path) as coordinator:
         with pytest.raises(ValueError, match="in a real folder: expected one in memory"):
             coordinator.faults.lose_disk_after(1)
-        with pytest.raises(ValueError, match="expected a Coordinator in memory"):
+        with pytest.raises(ValueError, match=r"expected a Coordinator of callboard\.testing in memory"):
             await coordinator.faults.restart(power_loss=True)
 
 

@@ -15,12 +15,12 @@ from topics_helpers import error_code_of, producer_batch
 import callboard
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.disk.faulty import FaultyDisk
 from callboard.runtime.disk.group_commit import immediate_outcome
 from callboard.runtime.engine.clock import SystemRandom
 from callboard.runtime.node.environment import MEMORY
 from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
+from callboard.runtime.testing.disk.faulty import FaultyDisk
 from callboard.runtime.topics.catalogue import TopicCatalogue
 
 UNUSED_PARTITION_MAX_BYTES = 32  # 8 of them for the end offset; a used partition takes some 750

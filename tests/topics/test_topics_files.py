@@ -25,10 +25,10 @@ from topics_helpers import (
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.disk.faulty import Fault, FaultyDisk
 from callboard.runtime.engine.clock import SystemRandom
 from callboard.runtime.node.environment import MEMORY
 from callboard.runtime.settings.table import Settings
+from callboard.runtime.testing.disk.faulty import Fault, FaultyDisk
 from callboard.runtime.topics.catalogue import TopicCatalogue
 from callboard.runtime.topics.end_slots import OLD_HEADER, SLOT_BYTES
 
@@ -166,7 +166,7 @@ def test_start_after_power_cut_in_first_start_succeeds(seed: int) -> None:
     disk = FaultyDisk(seed)
     disk.make_folder(MEMORY)
     disk.sync_folder(Path("/"))
-    disk.crash_at(1 + seed % 12)
+    disk.faults.crash_at(1 + seed % 12)
     try:
         TopicCatalogue(MEMORY, Settings(), SystemRandom(), disk=disk)
     except BaseException as error:
@@ -331,7 +331,7 @@ def test_ends_are_rewritten_after_failed_write(operation: str) -> None:
     catalogue = TopicCatalogue(MEMORY, Settings(), SystemRandom(), disk=disk)
     topic = catalogue.create("plays", 1)
     topic.append(0, producer_batch(1))
-    disk.fail(Fault(operation, errno.EIO, "*/topics.ends"))
+    disk.faults.fail(Fault(operation, errno.EIO, "*/topics.ends"))
     if operation == "write":
         with pytest.raises(CoordinatorError) as caught:
             topic.append(0, producer_batch(1))
@@ -372,7 +372,7 @@ def test_power_cut_at_any_change_leaves_valid_files(seed: int) -> None:
     disk.make_folder(MEMORY)
     disk.sync_folder(Path("/"))
     catalogue = TopicCatalogue(MEMORY, Settings(), SystemRandom(), disk=disk)
-    disk.crash_at(random.Random(seed).randint(1, 120))
+    disk.faults.crash_at(random.Random(seed).randint(1, 120))
     durable: dict[str, int] = {}
     try:
         for number in range(12):

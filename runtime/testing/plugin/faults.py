@@ -14,10 +14,10 @@ from copy import copy
 from difflib import get_close_matches
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
-from ...disk.faulty import Fault as DiskFault
-from ...disk.faulty import FaultyDisk
 from ...embed.lifecycle import EndMode
 from ...kafka.error_response import error_code_by_name
+from ..disk.faulty import Fault as DiskFault
+from ..disk.faulty import FaultyDisk
 from .facts import RequestFacts, api_names
 
 WAIT_S = 10.0
@@ -227,8 +227,10 @@ class Faults(Generic[R]):
         fault = Fault(f"lose the disk after {writes} writes")
         self._all.append(fault)
         [disk] = self._disks
-        disk.on_fault = lambda operation, path: self._record_hit(fault, f"{fault.description}: {operation} {path}")
-        disk.fail(DiskFault("write", errno.EIO, skip=writes, times=math.inf))
+        disk.faults.on_fault = lambda operation, path: self._record_hit(
+            fault, f"{fault.description}: {operation} {path}"
+        )
+        disk.faults.fail(DiskFault("write", errno.EIO, skip=writes, times=math.inf))
         return fault
 
     def restart(self, *, crash: bool = False, power_loss: bool = False) -> R:
@@ -264,7 +266,7 @@ class Faults(Generic[R]):
 
     def clear_disk_faults(self) -> None:
         for disk in self._disks:
-            disk.clear_faults()
+            disk.faults.clear()
 
     def find(self, facts: RequestFacts) -> RequestFault | None:
         """The first matching fault of a request, or None. Later faults do not count the request."""

@@ -10,6 +10,7 @@ from ...embed.coordinator import Coordinator
 from ...embed.lifecycle import EndMode
 from ...embed.thread import ThreadCoordinator
 from ...node.environment import Environment, in_memory
+from ..disk.faulty import FaultyDisk
 from .faults import Faults
 from .harness import Harness
 from .timeline import Timeline
@@ -47,7 +48,9 @@ class HarnessCoordinator(Coordinator):
         **settings: float | bool,
     ) -> None:
         self._harness = Harness()
-        environment = self._harness.environment(environment or (in_memory() if data is None else Environment()))
+        environment = self._harness.environment(
+            environment or (in_memory(FaultyDisk()) if data is None else Environment())
+        )
         other_settings: Any = settings  # includes file_mode
         super().__init__(
             data,

@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ...disk.faulty import Fault
+from ..disk.faulty import Fault
 
 if TYPE_CHECKING:
     from .scenario import Sim

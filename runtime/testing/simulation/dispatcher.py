@@ -18,11 +18,11 @@ import pykka
 
 from ....actors.base import set_current_dispatcher
 from ....actors.engine_ports import Clock
-from ...disk.faulty import PowerLoss
 from ...disk.threads import Call, InlineThreads, LogWork
 from ...engine.alarm import Alarm
 from ...engine.dispatcher import Dispatcher, current_cause, tell_with_cause
 from ...engine.mailbox import Mailbox
+from ..disk.faulty import PowerLoss
 from .loop import VirtualLoop
 
 DISK_MS = (0.0, 0.1, 1.0, 8.0)

@@ -15,12 +15,12 @@ from typing import Any, TypeVar, Unpack
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import OffsetFetch
-from ...disk.faulty import Fault
 from ...member.channel import ChannelLost
 from ...member.member import Member
 from ...member.options import MemberArguments
 from ...member.shards import Shard
 from ...settings.table import Settings, Sync
+from ..disk.faulty import Fault
 from .checkers import AnswerChecker, GenerationChecker, Violation
 from .fault_draw import FaultDraw
 from .group_events import GroupEventChecker, check_groups
@@ -147,15 +147,15 @@ class Sim:
             self.coordinator.power_cut()
         else:
             self.coordinator.mark_disk_faulty()
-            self.coordinator.disk.crash_at(changes)
+            self.coordinator.disk.faults.crash_at(changes)
 
     def fail_disk(self, fault: Fault) -> None:
         """Make the coordinator's disk fail, until ``mend_disk``."""
         self.coordinator.mark_disk_faulty()
-        self.coordinator.disk.fail(fault)
+        self.coordinator.disk.faults.fail(fault)
 
     def mend_disk(self) -> None:
-        self.coordinator.disk.clear_faults()
+        self.coordinator.disk.faults.clear()
 
     def compact(self) -> int:
         """Compact the log in one step. Returns the number of compacted partitions."""

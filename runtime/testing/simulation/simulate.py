@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from ...disk.faulty import PowerLoss
 from ...settings.table import Settings
+from ..disk.faulty import PowerLoss
 from .checkers import Violation
 from .history import last_lines
 from .loop import VirtualLoop

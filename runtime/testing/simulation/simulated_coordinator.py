@@ -30,7 +30,6 @@ from ....actors.transactions.messages import (
 )
 from ...cli.log.verify import LogReplay, comparable_state, describe_differences
 from ...disk.disk import Disk
-from ...disk.faulty import FaultyDisk, PowerLoss
 from ...disk.group_commit import immediate_outcome
 from ...engine.reply import Reply
 from ...kafka.services import Origin
@@ -46,6 +45,7 @@ from ...member.channel import ChannelLost
 from ...node.environment import Environment
 from ...node.node import Node
 from ...settings.table import Options, Settings, Sync
+from ..disk.faulty import FaultyDisk, PowerLoss
 from .dispatcher import LoopThreads, SeededDispatcher
 from .history import History
 from .loop import LoopClock, Process, VirtualLoop
@@ -196,7 +196,7 @@ class SimulatedCoordinator:
 
     def new_disk(self) -> None:
         """Use a new, empty disk. The coordinator must be down."""
-        self.disk = FaultyDisk(integer_seed_of(self._seed), wall_ms=self.clock.wall_ms)
+        self.disk = FaultyDisk(integer_seed_of(self._seed))
         self.disk.make_folder(DATA_FOLDER)
         self.disk.sync_folder(DATA_FOLDER.parent)
         self.power_lost_s = None
@@ -230,7 +230,7 @@ class SimulatedCoordinator:
         try:
             node = starting.result()
         except (PowerLoss, Exception):
-            if not (self.disk.is_off or self.has_disk_faults):
+            if not (self.disk.faults.is_off or self.has_disk_faults):
                 raise
             self._end("could not start")
             return False
@@ -284,7 +284,7 @@ class SimulatedCoordinator:
             try:
                 stopping.result()
             except (PowerLoss, Exception):
-                if not (self.disk.is_off or self.has_disk_faults):
+                if not (self.disk.faults.is_off or self.has_disk_faults):
                     raise
             self._end("has stopped")
 
@@ -305,7 +305,7 @@ class SimulatedCoordinator:
 
     def _end(self, reason: str, loses_power: bool = False) -> None:
         """End the current process, if any, and reopen the disk in the state after it."""
-        loses_power = loses_power or self.disk.is_off
+        loses_power = loses_power or self.disk.faults.is_off
         process, self._process, self.current = self._process, None, None
         if process is not None:
             self._history.tell(f"{process.name} {reason}")

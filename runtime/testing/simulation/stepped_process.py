@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...disk.disk import Disk, Kind
-from ...disk.faulty import FaultyDisk
+from ..disk.faulty import FaultyDisk
 
 
 class Killed(BaseException):

@@ -7,14 +7,23 @@ but a change that depends on another one only together with it.
 
 from __future__ import annotations
 
-import errno
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from random import Random
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-FileCopy: TypeAlias = "Callable[[CachedFile], CachedFile]"
+from ...disk.memory_files import (
+    FolderEntry,
+    MemoryFile,
+    MemoryFolder,
+    MemoryNames,
+    MemoryNode,
+    NameChange,
+    put_name,
+    resize,
+    write_at,
+)
+
+FileCopy = Callable[[MemoryFile], MemoryFile]
 
 
 class _Change(NamedTuple):
@@ -27,33 +36,32 @@ class _Change(NamedTuple):
         return self.position if self.data is None else max(size, self.position + len(self.data))
 
 
-class CachedFile:
+class CachedFile(MemoryFile):
     """``visible`` is the content for reads and writes. Only ``sync`` makes it durable."""
 
-    __slots__ = ("_durable", "_unsynced", "modified_ms", "visible")
+    __slots__ = ("_durable", "_unsynced")
 
-    def __init__(self, durable: bytes | bytearray = b"", modified_ms: int = 0) -> None:
-        self.visible = bytearray(durable)
-        self.modified_ms = modified_ms
+    def __init__(self, durable: bytes | bytearray = b"") -> None:
+        super().__init__(durable)
         self._durable = bytearray(durable)
         self._unsynced: list[_Change] = []
 
-    def write(self, position: int, data: bytes) -> None:
+    def write(self, position: int, data: bytes | memoryview) -> None:
+        super().write(position, data)
         if data:
-            _write(self.visible, position, data)
-            self._unsynced.append(_Change(position, data))
+            self._unsynced.append(_Change(position, bytes(data)))
 
     def truncate(self, size: int) -> None:
-        _resize(self.visible, size)
+        super().truncate(size)
         self._unsynced.append(_Change(size, None))
 
     def sync(self) -> None:
         """Make all changes durable, except for those that a failed sync has lost."""
         for position, data in self._unsynced:
             if data is None:
-                _resize(self._durable, position)
+                resize(self._durable, position)
             else:
-                _write(self._durable, position, data)
+                write_at(self._durable, position, data)
         self._unsynced.clear()
 
     def fail_sync(self, random: Random, chance: float, sector_bytes: int) -> None:
@@ -68,13 +76,13 @@ class CachedFile:
         self.visible = bytearray(self._durable)
         for position, data in self._unsynced:
             if data is None:
-                _resize(self.visible, position)
+                resize(self.visible, position)
             else:
-                _write(self.visible, position, data)
+                write_at(self.visible, position, data)
 
     def after_power_loss(self, random: Random, chance: float, sector_bytes: int) -> CachedFile:
         """The file after a power loss. ``chance``: the probability that a change survives."""
-        return CachedFile(self._surviving_content(random, chance, sector_bytes), self.modified_ms)
+        return CachedFile(self._surviving_content(random, chance, sector_bytes))
 
     def _surviving_content(self, random: Random, chance: float, sector_bytes: int) -> bytearray:
         content = bytearray(self._durable)
@@ -86,11 +94,11 @@ class CachedFile:
             if data is not None:
                 _write_some(content, position, data, stopped, random, chance, sector_bytes)
             elif number < reached:
-                _resize(content, position)
+                resize(content, position)
                 stopped = {sector for sector in stopped if sector * sector_bytes < position}
             else:  # a lost truncation has not freed its blocks, so later writes behind it do not survive either
                 stopped.update(range(-(-position // sector_bytes), len(content) // sector_bytes + 1))
-        _resize(content, size)
+        resize(content, size)
         return content
 
     def _surviving_size(self, random: Random, chance: float, sector_bytes: int) -> tuple[int, int]:
@@ -106,19 +114,6 @@ class CachedFile:
         return reached, size
 
 
-def _write(content: bytearray, position: int, data: bytes) -> None:
-    if position > len(content):
-        content.extend(bytes(position - len(content)))
-    content[position : position + len(data)] = data
-
-
-def _resize(content: bytearray, size: int) -> None:
-    if size < len(content):
-        del content[size:]
-    else:
-        content.extend(bytes(size - len(content)))
-
-
 def _write_some(
     content: bytearray, position: int, data: bytes, stopped: set[int], random: Random, chance: float, sector_bytes: int
 ) -> None:
@@ -129,63 +124,42 @@ def _write_some(
             stopped.add(sector)
             continue
         start, stop = max(position, sector * sector_bytes), min(end, (sector + 1) * sector_bytes)
-        _write(content, start, data[start - position : stop - position])
+        write_at(content, start, data[start - position : stop - position])
 
 
-class CachedFolder:
-    """The names in a folder: the visible ones and the durable ones."""
-
-    __slots__ = ("durable", "visible")
-
-    def __init__(self) -> None:
-        self.visible: dict[str, CachedNode] = {}
-        self.durable: dict[str, CachedNode] = {}
+DurableNames = dict[MemoryFolder, dict[str, MemoryNode]]
+"""The durable names of each folder that has any."""
 
 
-CachedNode = CachedFile | CachedFolder
-FolderEntry = tuple[CachedFolder, str]
-"""A folder, and a name in it that need not exist."""
+class _AtomicChange(NamedTuple):
+    """Changes of names that are done together."""
 
-
-class _NameChange(NamedTuple):
-    """An atomic change of one or more names: folder, name, and the new node, or None for no node."""
-
-    names: tuple[tuple[CachedFolder, str, CachedNode | None], ...]
+    names: tuple[NameChange, ...]
 
     def entries(self) -> set[FolderEntry]:
         return {(folder, name) for folder, name, _ in self.names}
 
 
-class CachedNames:
-    """The tree of all folders, below a root that always exists. Errors are those of the operating system."""
+class CachedNames(MemoryNames):
+    """The names that are seen, and the durable ones. Only ``sync`` makes a name durable."""
 
-    def __init__(self, root: CachedFolder | None = None) -> None:
-        self.root = root or CachedFolder()
-        self._unsynced: list[_NameChange] = []
+    def __init__(self, root: MemoryFolder | None = None, durable: DurableNames | None = None) -> None:
+        super().__init__(root)
+        self._durable: DurableNames = durable or {}
+        self._unsynced: list[_AtomicChange] = []
 
-    def locate(self, path: Path) -> FolderEntry:
-        """The folder of a path's last name, and that name."""
-        *parents, name = parts_of(path)
-        return self._walk(parents, path), name
+    def new_file(self) -> CachedFile:
+        return CachedFile()
 
-    def folder(self, path: Path) -> CachedFolder:
-        return self._walk(parts_of(path), path)
+    def change(self, *changes: NameChange) -> None:
+        super().change(*changes)
+        self._unsynced.append(_AtomicChange(changes))
 
-    def node(self, path: Path) -> CachedNode:
-        folder, name = self.locate(path)
-        return _existing(folder, name, path)
-
-    def change(self, *names: tuple[CachedFolder, str, CachedNode | None]) -> None:
-        """Change names atomically; not durable yet."""
-        for folder, name, node in names:
-            _put(folder.visible, name, node)
-        self._unsynced.append(_NameChange(names))
-
-    def sync(self, folder: CachedFolder) -> None:
+    def sync(self, folder: MemoryFolder) -> None:
         """Make the names in a folder durable, and all earlier changes that they depend on."""
         required: set[FolderEntry] = set()
-        unsynced: list[_NameChange] = []
-        synced: list[_NameChange] = []
+        unsynced: list[_AtomicChange] = []
+        synced: list[_AtomicChange] = []
         for change in reversed(self._unsynced):
             entries = change.entries()
             if required & entries or any(parent is folder for parent, _ in entries):
@@ -195,84 +169,44 @@ class CachedNames:
                 unsynced.append(change)
         for change in reversed(synced):
             for parent, name, node in change.names:
-                _put(parent.durable, name, node)
+                put_name(self._durable.setdefault(parent, {}), name, node)
         self._unsynced = unsynced[::-1]
 
     def after_power_loss(self, random: Random, chance: float, copy: FileCopy) -> CachedNames:
         """The folders after a power loss. ``copy``: makes the file after the power loss; called once for each file."""
-        return CachedNames(_Copier(self._surviving_names(random, chance), copy).folder(self.root))
+        copier = _Copier({**self._durable, **self._surviving_names(random, chance)}, copy)
+        return CachedNames(copier.folder(self.root), copier.durable)
 
-    def files(self) -> Iterator[CachedFile]:
-        """The files with a name. A file with two names is yielded twice."""
-        return _files(self.root)
-
-    def _walk(self, names: list[str], path: Path) -> CachedFolder:
-        folder = self.root
-        for name in names:
-            node = _existing(folder, name, path)
-            if not isinstance(node, CachedFolder):
-                raise system_error(errno.ENOTDIR, path)
-            folder = node
-        return folder
-
-    def _surviving_names(self, random: Random, chance: float) -> dict[CachedFolder, dict[str, CachedNode]]:
+    def _surviving_names(self, random: Random, chance: float) -> DurableNames:
         """The names in all folders with unsynced changes after a power loss."""
-        surviving: dict[CachedFolder, dict[str, CachedNode]] = {}
+        surviving: DurableNames = {}
         lost: set[FolderEntry] = set()
         for change in self._unsynced:
             if lost & change.entries() or random.random() >= chance:
                 lost |= change.entries()
                 continue
             for folder, name, node in change.names:
-                _put(surviving.setdefault(folder, dict(folder.durable)), name, node)
+                put_name(surviving.setdefault(folder, dict(self._durable.get(folder, {}))), name, node)
         return surviving
 
 
 class _Copier:
-    """Builds the folders after a power loss. A file with two names stays one file."""
+    """Builds the folders after a power loss, and their durable names. A file with two names stays one file."""
 
-    def __init__(self, surviving: dict[CachedFolder, dict[str, CachedNode]], copy: FileCopy) -> None:
+    def __init__(self, surviving: Mapping[MemoryFolder, Mapping[str, MemoryNode]], copy: FileCopy) -> None:
+        self.durable: DurableNames = {}
         self._surviving = surviving
         self._copy = copy
-        self._files: dict[CachedFile, CachedFile] = {}
+        self._files: dict[MemoryFile, MemoryFile] = {}
 
-    def folder(self, old: CachedFolder) -> CachedFolder:
-        new = CachedFolder()
-        for name, node in self._surviving.get(old, old.durable).items():
-            copied = self.folder(node) if isinstance(node, CachedFolder) else self._file(node)
-            new.visible[name] = new.durable[name] = copied
+    def folder(self, old: MemoryFolder) -> MemoryFolder:
+        new = MemoryFolder()
+        for name, node in self._surviving.get(old, {}).items():
+            new.visible[name] = self.folder(node) if isinstance(node, MemoryFolder) else self._file(node)
+        self.durable[new] = dict(new.visible)
         return new
 
-    def _file(self, old: CachedFile) -> CachedFile:
+    def _file(self, old: MemoryFile) -> MemoryFile:
         if old not in self._files:
             self._files[old] = self._copy(old)
         return self._files[old]
-
-
-def system_error(number: int, path: Path | str) -> OSError:
-    return OSError(number, os.strerror(number), str(path))
-
-
-def parts_of(path: Path) -> list[str]:
-    return [part for part in str(path).split(os.sep) if part]
-
-
-def _put(names: dict[str, CachedNode], name: str, node: CachedNode | None) -> None:
-    if node is None:
-        names.pop(name, None)
-    else:
-        names[name] = node
-
-
-def _existing(folder: CachedFolder, name: str, path: Path) -> CachedNode:
-    if name not in folder.visible:
-        raise system_error(errno.ENOENT, path)
-    return folder.visible[name]
-
-
-def _files(folder: CachedFolder) -> Iterator[CachedFile]:
-    for node in folder.visible.values():
-        if isinstance(node, CachedFolder):
-            yield from _files(node)
-        else:
-            yield node
