@@ -11,7 +11,7 @@ import os
 import pytest
 
 from .crash_run import CrashRun
-from .mutations import MUTATIONS
+from .mutations import MUTATIONS, replay_of_unsynced_journal
 
 RUNS = int(os.environ.get("CALLBOARD_CRASH_RUNS", "1500"))
 FIRST_SEED = int(os.environ.get("CALLBOARD_CRASH_SEED", "0"))
@@ -49,6 +49,16 @@ def test_planted_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) ->
     """A few seeds are enough for most of them."""
     MUTATIONS[name](monkeypatch)
     assert any(failure(seed) for seed in range(MUTANT_SEEDS_MAX))
+
+
+@pytest.mark.parametrize(("seed", "symptom"), [(90061, "never appended"), (92652, "must not cause damage")])
+def test_power_loss_while_a_round_of_a_killed_process_is_replayed(
+    seed: int, symptom: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start syncs the journal first. Otherwise bytes of a client become a record, or damage is reported."""
+    assert failure(seed) is None
+    replay_of_unsynced_journal(monkeypatch)
+    assert symptom in (failure(seed) or "")
 
 
 def story(seed: int) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import shutil
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from callboard.runtime.log.journal_frames import FRAME_HEAD_BYTES, encode_frame
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.partition_counts import PartitionCounts
 from callboard.runtime.log.recovery import recovery
-from callboard.runtime.testing.disk.faulty import Fault, FaultyDisk
+from callboard.runtime.testing.disk.faulty import Fault, FaultyDisk, PowerLoss
 
 FIRST_SEGMENT = "00000000000000000000.log"
 FIRST_JOURNAL = journal_file_name(0)
@@ -326,3 +327,38 @@ def test_replay_memory_is_bounded_by_one_journal_file(tmp_path: Path, monkeypatc
     assert log.end_offset(0) > 50 * FILES
     log.close()
     assert peak_bytes < FILES / 2 * FILE_BYTES
+
+
+def test_power_loss_during_replay_keeps_the_round_that_a_killed_process_did_not_sync(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise parts of the round remain in a partition file only, where bytes of a client may look like a batch."""
+    monkeypatch.setattr(journal, "ZEROS", bytes(4096))
+    outcomes = [
+        outcome for seed in range(10) for change in range(1, 12) for outcome in outcomes_of_replay(seed, change)
+    ]
+    assert any(is_replayed for is_replayed, _ in outcomes)
+    assert all(read == [0] for is_replayed, read in outcomes if is_replayed)
+
+
+def outcomes_of_replay(seed: int, change: int) -> Iterator[tuple[bool, list[int]]]:
+    """Whether bytes of the round are in the partition's file, and the offsets that the next start reads.
+
+    A process is killed before the sync of its only round. The power is lost at a change of the disk by the next start.
+    """
+    disk = FaultyDisk(seed, sector_bytes=16)
+    disk.make_folder(Path("/data"))
+    disk.sync_folder(Path("/"))
+    log = open_log(Path("/data"), 1, disk, threads=InlineThreads())
+    disk.faults.crash_at(2)  # the sync of the journal; the write was the first change
+    with suppress(PowerLoss):
+        append(log, [entry(0, 0)])
+    disk = disk.kill()
+    disk.faults.crash_at(change)
+    with suppress(PowerLoss):
+        open_log(Path("/data"), 1, disk, threads=InlineThreads())
+    for _ in range(3):
+        image = disk.crash()
+        path = segment(Path("/data"), 0)
+        is_replayed = image.kind(path) == "file" and any(read_file(image, path))
+        yield is_replayed, offsets_in(open_log(Path("/data"), 1, image, threads=InlineThreads()), 0)

@@ -85,6 +85,7 @@ class Recovery:
         names = journal_names(self._disk.names(self._folder))
         self._next_number = 1 + (journal_number(names[-1]) or 0) if names else 0
         for name in names:
+            _sync_journal_file(self._disk, self._folder / name)
             self._add_file(self._folder / name, name == names[-1])
         self._refuse_other_counts()
         audit_folders(self._disk, self._folder, self._partitions, any(file.scan.is_used for file in self._files))
@@ -400,3 +401,17 @@ def _lost_files_error(partition: Partition, end: int, expected: int, source: Pat
         " the partition's files as they were, or, to go on without the lost records, create the empty file"
         f" {partition.folder / segment_name(expected)}"
     )
+
+
+def _sync_journal_file(disk: Disk, path: Path) -> None:
+    """Make the content of a journal file durable before it is replayed. Raises OSError.
+
+    A killed process may have left its last round in the page cache only. If that was replayed as it is, a power
+    failure could lose the round here, and leave parts of its batches in a partition file.
+    """
+    fd = disk.open(path, os.O_RDWR)
+    try:
+        disk.sync(fd)
+        disk.drop_cached(fd)  # pages of a failed sync count as written, so this sync does not write them
+    finally:
+        disk.close(fd)
