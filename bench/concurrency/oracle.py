@@ -150,8 +150,8 @@ def _check_cells(
 def _check_cell(
     cell: Cell, loaded: GroupValue | None, expected_group: ExpectedGroup, expiring_members: frozenset[str]
 ) -> Iterator[str]:
+    yield from _check_turns(cell, expected_group)  # first: overlapping turns cause most other findings
     yield from cell.bugs
-    yield from _check_turns(cell, expected_group)
     yield from _check_offsets(cell, expected_group)
     yield from _check_members(cell, loaded, expected_group, expiring_members)
     yield from _check_generation(cell, loaded, expected_group)

@@ -390,4 +390,4 @@ def test_verify_reports_differences_between_readers(
         )
     result = log("verify", full, "--log", "offsets")
     assert result.code == 3
-    assert "'g' is ('classic', GroupValue(" in result.out and f"and None {way}" in result.out
+    assert "'g' is GroupContent(type='classic', value=GroupValue(" in result.out and f"and None {way}" in result.out
