@@ -24,7 +24,7 @@ from ..common import logs
 from ..common.printing import print_error, print_line
 from ..node.connection_limit import raise_limit
 from ..node.listening import bind, bind_health
-from ..settings import table as config
+from ..settings.load import load
 from ..settings.table import Address, Options, Settings
 from .main import make_app
 
@@ -123,7 +123,7 @@ def serve(
     requests for groups that are not loaded are refused. Log lines go to standard error. SIGTERM and Ctrl-C stop it
     cleanly; SIGUSR1 prints statistics of its actors.
     """
-    settings, options = config.load(
+    settings, options = load(
         *(listen, advertised, data, sync, topic or (), set_ or (), config_file, metrics),
         dynamic_settings=dynamic_settings,
         unsafe_settings=unsafe_settings,

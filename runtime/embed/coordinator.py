@@ -295,7 +295,7 @@ def _options(
     topics: Mapping[str, int],
     file_mode: int,
 ) -> Options:
-    """The options, as ``config.load`` creates them from a command line. Raises StartError."""
+    """The options, as ``settings.load.load`` creates them from a command line. Raises StartError."""
     if data == "":
         raise StartError("bad data '': expected the path of a folder, '.' for this one, or None to keep all in memory")
     if not isinstance(topics, Mapping):

@@ -24,7 +24,7 @@ from callboard.runtime.log.compaction.job import CompactionJob, run
 from callboard.runtime.log.compaction.swap import CompactionSettings
 from callboard.runtime.node.environment import Environment
 from callboard.runtime.settings.file_mode import parse_file_mode
-from callboard.runtime.settings.table import load
+from callboard.runtime.settings.load import load
 
 VICTIM = b"not ours"
 LINK_FOUND = "found a symbolic link, expected a file; remove the link, then try again"

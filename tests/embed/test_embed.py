@@ -24,7 +24,7 @@ import callboard
 from callboard import Coordinator, StartError
 from callboard.runtime.disk.memory import MemoryDisk
 from callboard.runtime.node.environment import in_memory
-from callboard.runtime.settings.table import load
+from callboard.runtime.settings.load import load
 from callboard.runtime.testing.disk.faulty import FaultyDisk
 
 DEADLINE_S = 120.0

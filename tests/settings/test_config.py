@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.settings import table as config
-from callboard.runtime.settings.table import SETTINGS, Address, Options, Setting, Settings, load, load_settings
+from callboard.runtime.settings.load import load
+from callboard.runtime.settings.table import SETTINGS, Address, Options, Setting, Settings, load_settings
 
 each_setting = pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 each_number = pytest.mark.parametrize(

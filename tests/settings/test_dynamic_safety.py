@@ -22,7 +22,8 @@ from callboard.runtime.embed.coordinator import Coordinator
 from callboard.runtime.kafka.addresses import is_loopback
 from callboard.runtime.kafka.connection import Connection
 from callboard.runtime.settings.dynamic import FILE_NAME, DynamicSettings, InvalidSetting, kafka_name, parse
-from callboard.runtime.settings.table import BY_NAME, DYNAMIC, SETTINGS, Settings, load, load_settings
+from callboard.runtime.settings.load import load
+from callboard.runtime.settings.table import BY_NAME, DYNAMIC, SETTINGS, Settings, load_settings
 
 BROKER, SET, DELETE = 4, 0, 1
 RATIO = BY_NAME["log_cleaner_min_cleanable_ratio"]
