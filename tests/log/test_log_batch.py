@@ -178,6 +178,11 @@ def test_arbitrary_record_bytes_decode_or_are_damaged(records: bytes, count: int
         assert error.position == 0
 
 
+def test_lengths_in_the_table_are_encoded_like_any_number() -> None:
+    numbers = range(8200)
+    assert [encode_length(number) for number in numbers] == [encode_signed(number) for number in numbers]
+
+
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_varints_are_decoded_unchanged(number: int) -> None:
     data = encode_signed(number)

@@ -24,8 +24,11 @@ def encode_signed(number: int) -> bytes:
     return encode_unsigned(number * 2 if number >= 0 else -number * 2 - 1)
 
 
-SMALL = tuple(encode_signed(number) for number in range(8192))
-"""The encodings of 0..8191: at most two bytes each."""
+SMALL = (
+    *(bytes((zigzag,)) for zigzag in range(0, 0x80, 2)),
+    *(bytes((zigzag & 0x7F | 0x80, zigzag >> 7)) for zigzag in range(0x80, 0x4000, 2)),
+)
+"""The encodings of 0..8191 by ``encode_signed``: at most two bytes each. A faster way to make them: each start does."""
 
 
 def encode_length(number: int) -> bytes:
