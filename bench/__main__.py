@@ -17,6 +17,7 @@ BENCHES = {
     "start": "time until a coordinator is ready on an empty folder, as a process and embedded",
     "groups": "memory of many groups, passivated and active",
     "members": "time that a group of many members takes to join, sync and rebalance",
+    "hostile": "how long heartbeats wait while another client sends very large requests",
     "load": "loading one partition of the log, with and without numpy, compared with reading its file",
     "compact": "compaction of the log by one process, two, and Spark, compared with copying its files",
     "embed": "durable commits in process compared with TCP; thousands of members on one event loop",

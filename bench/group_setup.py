@@ -48,13 +48,18 @@ def create_topic(client: Client, partitions: int) -> str:
     The name contains the number of partitions, so that a topic of an earlier, smaller run is not reused.
     """
     topic = f"load-{partitions}"
+    create_named_topic(client, topic, partitions)
+    return topic
+
+
+def create_named_topic(client: Client, topic: str, partitions: int) -> None:
+    """Create a topic if it does not exist."""
     create = api("create_topics", 7)
     new_topic = create.types.CreatableTopic(
         name=topic, num_partitions=partitions, replication_factor=1, assignments=(), configs=()
     )
     answer = client.ask(create, topics=(new_topic,))
     _check(answer.topics[0].error_code, f"CreateTopics {topic!r}", allowed=(TOPIC_EXISTS,))
-    return topic
 
 
 def find_coordinator(client: Client, group_id: str) -> None:

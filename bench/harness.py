@@ -182,6 +182,12 @@ def resident_bytes(pid: int | None) -> int | None:
     return None if statm is None else int(statm.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def peak_resident_bytes(pid: int | None) -> int | None:
+    """The highest resident memory of a process so far in bytes; None without ``/proc`` or without a process."""
+    match = re.search(r"^VmHWM:\s+(\d+) kB$", _proc(pid, "status") or "", re.MULTILINE)
+    return None if match is None else int(match[1]) * 1024
+
+
 def _proc(pid: int | None, name: str) -> str | None:
     try:
         return None if pid is None else Path(f"/proc/{pid}/{name}").read_text()
