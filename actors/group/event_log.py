@@ -186,7 +186,7 @@ class GroupHistory:
             summary = self._tally.add(event)
             if summary is not None:
                 event_log.log_rebalance(self._group_id, summary)
-        if events[-1].state == State.DEAD:
+        if State(events[-1].state).is_dead:
             self.clear()
 
     def _keep(self, events: Sequence[GroupEvent]) -> None:

@@ -71,6 +71,11 @@ class State(StrEnum):
         return self is State.STABLE
 
     @property
+    def is_dead(self) -> bool:
+        """Whether the group is deleted, or has left memory."""
+        return self is State.DEAD
+
+    @property
     def may_have_members(self) -> bool:
         """Whether requests may come from members, so that their sender is checked."""
         return self not in (State.EMPTY, State.DEAD)

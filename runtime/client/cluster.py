@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ...actors.assignors.assignment import read_assignment
 from ...actors.errors import ErrorCode
+from ...actors.records import CLASSIC
 from ..settings.table import Address
 from .blocking import BlockingConnection
 from .errors import RETRIABLE_ERRORS, ClientError, RefusedError
@@ -20,7 +21,6 @@ NO_OFFSET = -1
 CLIENT_REPLICA_ID = -1  # ListOffsets: the replica id of clients
 RETRY_DELAY_S = 0.2
 CONSUMER = "consumer"  # the protocol type whose assignments can be read
-CLASSIC = "classic"
 
 TopicPartition = tuple[str, int]
 """A topic and a partition."""

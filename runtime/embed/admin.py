@@ -38,6 +38,7 @@ from ...actors.messages import (
     OffsetFetch,
     OffsetsDeleted,
 )
+from ...actors.records import CLASSIC
 from ..common.errors import StartError
 from ..disk.group_commit import outcome_of
 from ..kafka.services import Origin
@@ -67,7 +68,7 @@ CONCURRENT_GROUPS_MAX = 100
 
 NO_LEADER_EPOCH = -1  # for a commit without a leader epoch
 
-TYPES = ("classic", "consumer", "share", "streams")  # Kafka's group types; all groups here are classic
+TYPES = (CLASSIC, "consumer", "share", "streams")  # Kafka's group types; all groups here are classic
 
 ADVICE = {
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",

@@ -47,6 +47,8 @@ from callboard.runtime.log.format.batch import read_batches
 from callboard.runtime.log.format.records import decode, encode
 from callboard.runtime.log.partition import TOPIC
 from callboard.runtime.log.reading.newest import load_partition
+from callboard.runtime.testing.plugin.recorder import TimelineRecorder
+from callboard.runtime.testing.plugin.timeline import Timeline
 from callboard.spark.rows import record_row
 
 Q = "q"
@@ -167,6 +169,18 @@ def test_offsets_expire_and_the_empty_queue_is_deleted(simulation: CoordinatorSi
     simulation.post(LeaveQueue(Q, "a"))
     simulation.advance(2 * simulation.settings.offsets_retention_check_interval_ms)
     assert simulation.ask(ListGroups()).value == ()
+
+
+@async_test
+async def test_timeline_notes_the_deletion_of_a_queue(tmp_path: Path) -> None:
+    timeline, origin = Timeline(lambda: 0), Origin("client", "/127.0.0.1", 1)
+    recorder = TimelineRecorder(timeline)
+    async with running_node(tmp_path) as harness:
+        recorder.attach(harness.node)
+        for request in (JoinQueue(Q, "a"), LeaveQueue(Q, "a"), DeleteGroup(Q)):
+            await harness.node.local.ask(request, origin)
+        recorder.end()
+    assert [(event.group, event.what) for event in timeline.events] == [(Q, "the group is deleted")]
 
 
 # Restart, passivation, listing ---------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from callboard.runtime.kafka import checks
 from callboard.runtime.kafka.api import APIS, Api
 from callboard.runtime.kafka.checks import Check, Denied, Operation, ResourceType
 from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.log.format.batch import Producer, encode_batch, frame_record
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32  # resource types of configs
 
@@ -49,7 +50,10 @@ class Case(NamedTuple):
     last: int = 99
 
 
+TRANSACTIONAL_BATCH = encode_batch(0, 0, 0, [frame_record(0, 0, b"k", b"v")], Producer(1, 0))
+
 CASES: Mapping[tuple[str, Check], Case] = {
+    ("produce", checks.WRITE_TRANSACTIONAL_ID): Case({"records": TRANSACTIONAL_BATCH}),
     ("find_coordinator", checks.DESCRIBE_TRANSACTIONAL_ID): Case({"key_type": 1}, first=1),
     ("init_producer_id", checks.WRITE_IDEMPOTENTLY): Case({"transactional_id": None}),
     ("add_partitions_to_txn", checks.WRITE_TRANSACTIONAL_ID): Case(last=3),
@@ -66,10 +70,7 @@ CASES: Mapping[tuple[str, Check], Case] = {
     ("create_topics", checks.CREATE_TOPIC): Case({"name": "missing-{version}", "replication_factor": 1, "configs": ()}),
 }
 
-TESTED_ELSEWHERE = {
-    ("produce", checks.WRITE_TRANSACTIONAL_ID),
-    ("create_topics", checks.DESCRIBE_NEW_TOPIC_CONFIGS),
-}
+TESTED_ELSEWHERE = {("create_topics", checks.DESCRIBE_NEW_TOPIC_CONFIGS)}
 """Checks of which the denial is not an error of the whole request or of an item: see ``test_authorization``."""
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from authorizers import DenyingAuthorizer, Rule
 from harness import Client, MemoryTransport, async_test, commit_values, frame, offsets, running_node
 from peers.wire import FRAME_SIZE, encode
 from program_helpers import refusal
@@ -20,6 +21,7 @@ from settings_helpers import change
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.embed.coordinator import Coordinator
 from callboard.runtime.kafka.addresses import is_loopback
+from callboard.runtime.kafka.checks import Operation, ResourceType
 from callboard.runtime.kafka.connection import Connection
 from callboard.runtime.settings.dynamic import FILE_NAME, DynamicSettings, InvalidSetting, kafka_name, parse
 from callboard.runtime.settings.load import load
@@ -250,6 +252,18 @@ async def test_refused_request_with_many_resources_is_one_short_line_in_the_log(
         assert {result["error_code"] for result in response["responses"]} == {"CLUSTER_AUTHORIZATION_FAILED"}
         [line] = [line for line in caplog.messages if "refused" in line]
         assert "resources=2000" in line and len(line) < 500
+
+
+@pytest.mark.parametrize("api", ["incremental_alter_configs", "alter_configs"])
+@async_test
+async def test_denial_by_the_authorizer_is_not_logged_as_one_by_dynamic_settings(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, api: str
+) -> None:
+    authorizer = DenyingAuthorizer(Rule(Operation.ALTER_CONFIGS, ResourceType.CLUSTER))
+    async with running_node(tmp_path, authorizer=authorizer) as harness:
+        code, _ = await alter_configs(await harness.connect(), ("group.max.size", "9"), api=api)
+    assert code == "CLUSTER_AUTHORIZATION_FAILED"
+    assert not [line for line in caplog.messages if "refused" in line]
 
 
 @async_test

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from ....actors.errors import ErrorCode
+from ....actors.records import CLASSIC
 from ...client.cluster import EARLIEST, LATEST, Cluster, GroupDescription, OffsetAndMetadata, TopicPartition
 from ...client.errors import ClientError, RefusedError, describe_error_code
 from ...common.errors import StartError
@@ -35,7 +36,6 @@ from .tables import Column, Table, format_count, format_number, print_facts, pri
 
 REFUSED_EXIT_CODE = 1
 STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead", "Assigning", "Reconciling")
-CLASSIC = "classic"  # the only type on servers that are too old to report types
 TYPES = (CLASSIC, "consumer", "share", "streams")
 COLUMNS = (
     Column("group", "group"),
@@ -74,7 +74,7 @@ def list_groups(
     states = {parse_name("state", text, STATES) for text in state or ()}
     types = {parse_name("type", text, TYPES) for text in type_ or ()}
     with connect(bootstrap_server, timeout) as cluster:
-        groups = [
+        groups = [  # servers that are too old to report types have classic groups only
             group
             for group in cluster.groups()
             if (not states or group.state in states) and (not types or (group.group_type or CLASSIC).lower() in types)

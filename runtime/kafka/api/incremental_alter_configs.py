@@ -40,6 +40,11 @@ ALTER_CHECKS: Mapping[int, Check] = {
 
 Done = Callable[[Exception | None], None]
 
+
+class NotAllowedHere(CoordinatorError):
+    """``--dynamic-settings`` does not let the client change settings."""
+
+
 Change = Callable[[SettingValues, Sequence[Any]], dict[str, float | bool]]
 """Computes the new values of a resource from the old ones and the request."""
 
@@ -59,7 +64,7 @@ def alter(call: Call, change: Change, checks: Mapping[int, Check], response: str
         outcomes[number] = None if failure is None else as_refusal(failure)
         if len(outcomes) == len(resources):
             refusals = [outcomes[each] for each in range(len(resources))]
-            log_unauthorized(call, refusals)
+            log_not_allowed(call, refusals)
             call.encode_and_respond(lambda: encode(call, refusals, response))
 
     if not resources:
@@ -162,25 +167,28 @@ def refuse_logger(call: Call, resource: Any) -> None:
 
 
 def check_may_change(call: Call) -> None:
-    """Raise CoordinatorError if the client may not change settings of the broker."""
+    """Raise NotAllowedHere if the client may not change settings of the broker."""
     allowed = call.services.options.dynamic_settings
     if allowed == "all" or (allowed == "local" and call.connection.is_local):
         return
-    raise CoordinatorError(
+    raise NotAllowedHere(
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         f"this server was started with --dynamic-settings {allowed}: "
         + ("nobody may change its settings" if allowed == "none" else "clients on its own machine may change settings"),
     )
 
 
-def log_unauthorized(call: Call, refusals: Sequence[CoordinatorError | None]) -> None:
-    """Log one line per request, so that a request with many resources cannot fill the disk."""
-    codes = [refusal.code for refusal in refusals if refusal is not None]
-    if ErrorCode.CLUSTER_AUTHORIZATION_FAILED in codes:
+def log_not_allowed(call: Call, refusals: Sequence[CoordinatorError | None]) -> None:
+    """Log one line per request, so that a request with many resources cannot fill the disk.
+
+    A denial by the authorizer is the authorizer's to log.
+    """
+    refused = sum(isinstance(refusal, NotAllowedHere) for refusal in refusals)
+    if refused:
         log.warning(
             "a change of settings was refused",
             asked_by=author(call),
-            resources=codes.count(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+            resources=refused,
             dynamic_settings=call.services.options.dynamic_settings,
         )
 

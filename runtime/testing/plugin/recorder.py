@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ....actors.group.contexts import DeleteContext
 from ....actors.group.events import GroupEvent, Kind, Reason
 from ....actors.messages import Append
-from ....actors.records import GroupRecord, OffsetRecord, TransactionRecord, TransactionValue
+from ....actors.records import OffsetRecord, TransactionRecord, TransactionValue, group_id_of
 from ....actors.transactions.rules import TransactionState
 from ...engine.trace import Traced
 from ...node.node import Node
@@ -93,9 +94,9 @@ class TimelineRecorder:
             partitions = [f"{record.topic}-{record.partition}" for record in deleted[:PARTITIONS_SHOWN]]
             omitted = [f"and {len(deleted) - PARTITIONS_SHOWN} more"] if len(deleted) > PARTITIONS_SHOWN else []
             self._timeline.note("offsets", f"deletes {', '.join((*partitions, *omitted))}", deleted[0].group_id)
+        if isinstance(message.context, DeleteContext) and message.context.ends_group:
+            self._timeline.note("state", "the group is deleted", group_id_of(message.entry.records[0]) or "")
         for record in message.entry.records:
-            if isinstance(record, GroupRecord) and record.value is None:
-                self._timeline.note("state", "the group is deleted", record.group_id)
             if isinstance(record, TransactionRecord) and record.value is not None:
                 self._timeline.note("state", f"transaction {record.transactional_id}: {_state_of(record.value)}")
 
