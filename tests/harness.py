@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import wraps
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple, ParamSpec, cast
 from uuid import UUID
 
 import uvloop
@@ -375,3 +375,26 @@ def random_item(field: Any, item_type: Any, rng: Random) -> Any:
         case kafka_type:
             limit = 2 ** (INTEGERS[kafka_type] - 1)
             return rng.choice((0, 1, -1, limit - 1, -limit, rng.randrange(-limit, limit)))
+
+
+class HandTimer:
+    """Replaces ``Node.later``; the test advances the time."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.due: tuple[int, Callable[[], None]] | None = None
+
+    def later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        assert self.due is None, "two checks are scheduled"
+        self.due = (self.now_ms + delay_ms, callback)
+        return cast("asyncio.TimerHandle", self)
+
+    def cancel(self) -> None:
+        self.due = None
+
+    def advance(self, ms: int) -> None:
+        until_ms = self.now_ms + ms
+        while self.due is not None and self.due[0] <= until_ms:
+            (self.now_ms, callback), self.due = self.due, None
+            callback()
+        self.now_ms = until_ms

@@ -89,7 +89,7 @@ PACKAGES: dict[str, Package] = {
     "runtime/testing": Package(
         ("runtime/testing",),
         (
-            *(*ACTORS, "runtime/cli", "runtime/disk", "runtime/embed", "runtime/engine"),
+            *(*ACTORS, "runtime/cli", "runtime/common", "runtime/disk", "runtime/embed", "runtime/engine"),
             *("runtime/kafka", "runtime/kafka/codec", "runtime/loading", "runtime/log", "runtime/log/compaction"),
             *("runtime/member", "runtime/node", "runtime/settings"),
         ),

@@ -107,8 +107,8 @@ class ApiRequest:
     @property
     def answer(self) -> Any:
         assert self.is_answered
-        payload = self._call.payload
-        assert payload
+        assert self._call.payload
+        payload = bytes(self._call.payload)
         head = 9 if self._schema.flexible_header else 8
         assert int.from_bytes(payload[:4], "big") == len(payload) - 4
         response, size = entity_reader(self._schema.response_type)(payload[head:], 0)

@@ -11,6 +11,7 @@ from ...actors.error_reply import error_reply
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest, JoinGroup, SyncGroup, TxnOffsetCommit
 from ...actors.transactions.messages import TransactionRequest
+from ..common.shared_bytes import SharedBytes
 from ..engine.reply import Reply
 from .codec.codes import kafka_error
 from .codec.schemas import Schema
@@ -70,7 +71,7 @@ class Call:
         self.schema = schema
         self.correlation_id = correlation_id
         self.request = request
-        self.payload: bytes | None = None
+        self.payload: bytes | SharedBytes | None = None
         self._encode: Encoder
         self._message: GroupRequest | TransactionRequest
 
@@ -94,8 +95,8 @@ class Call:
         """Answer with an entity of kio's response class."""
         self.respond_with_bytes(self.schema.write(response))
 
-    def respond_with_bytes(self, body: bytes) -> None:
-        """Answer with an encoded body."""
+    def respond_with_bytes(self, body: bytes | SharedBytes) -> None:
+        """Answer with an encoded body. A request whose body is ``SharedBytes`` must not overlap with others."""
         try:
             if self.schema.flexible_header:
                 self.payload = _FLEXIBLE_HEADER.pack(len(body) + 5, self.correlation_id, 0) + body

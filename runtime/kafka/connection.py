@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 from ..engine.reply import Reply
 from .addresses import host_and_port, is_loopback, java_address
@@ -16,17 +16,19 @@ from .api import Route, Routes
 from .call import Call
 from .connection_phase import Event, Phase, next_phase
 from .framing import HEADER_BYTES, BadRequest, FrameSplitter
+from .held_bytes import HeldBytes
 from .holds import Hold, Holds
 from .interceptor import Interceptor
+from .output import WRITE_BYTES, Output
 from .pending_requests import MAX_CALLS_OPEN, PendingRequests, QueuedRequest
 from .principal import ANONYMOUS
 from .request_decoding import decode_client_id, decode_request, open_route
 from .services import Services
 
-if TYPE_CHECKING:
-    from socket import socket
-
 log = logging.getLogger("callboard.kafka")
+
+UNCOUNTED_BYTES = 16 * 1024
+"""Incomplete and queued requests of one connection that are not worth counting."""
 
 
 class Server(Services, Protocol):
@@ -43,6 +45,14 @@ class Pool(Protocol):
 
     @property
     def server(self) -> Server: ...
+
+    @property
+    def unsent(self) -> HeldBytes[Connection]:
+        """The responses that clients have not read."""
+
+    @property
+    def unread(self) -> HeldBytes[Connection]:
+        """The requests that are incomplete or queued."""
 
     def add(self, connection: Connection) -> bool:
         """Add an open connection. False if there are too many."""
@@ -70,17 +80,12 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport
         self.splitter = FrameSplitter()
         self.requests = PendingRequests()
+        self.output = Output()
         self._pool = pool
         self._routes = pool.server.routes.loaded
         self._raw_client_id = b""
-        self._holds = Holds()
-        self._is_send_scheduled = False  # the pool sends the responses at the end of this iteration
-        self._idle_checks = 0  # since bytes arrived, or a request was unanswered
-
-    def fileno(self) -> int:
-        """The file descriptor of the socket, -1 if it is closed."""
-        own: socket | None = self.transport.get_extra_info("socket")
-        return -1 if own is None else own.fileno()
+        self._holds = Holds(self._update_reading)
+        self._idle_checks = 0  # since bytes arrived or were sent, or a request was unanswered
 
     @property
     def is_local(self) -> bool:
@@ -117,6 +122,10 @@ class Connection(asyncio.Protocol):
         LeaveGroup after its pending JoinGroup and disconnects. The connection stays in the pool until all requests are
         handled.
         """
+        self.output.clear()
+        self._pool.unsent.set(self, 0)
+        self.splitter = FrameSplitter()
+        self._count_unread()
         self._advance(Event.LOST)
 
     def data_received(self, data: bytes) -> None:
@@ -142,27 +151,39 @@ class Connection(asyncio.Protocol):
                     self._handle(route, correlation_id, buffer, start, body_start, end)
                     if not self.phase.takes_requests:
                         return  # the handler has closed the connection
+            if self.splitter.partial_bytes or requests.queue or requests.counted_bytes:
+                self._count_unread()
         except BadRequest as error:
             if requests.queue and not requests.calls:
                 self._handle_queued()  # an earlier request waits only for its iteration
             if self.phase.takes_requests:  # otherwise that one was bad too
                 self._reject(error)
 
+    def _count_unread(self) -> None:
+        """Report the bytes of requests that are not handled, unless they are few."""
+        requests = self.requests
+        size_bytes = self.splitter.partial_bytes + requests.queued_bytes
+        if requests.counted_bytes or size_bytes > UNCOUNTED_BYTES:
+            requests.counted_bytes = size_bytes if size_bytes > UNCOUNTED_BYTES else 0
+            self._pool.unread.set(self, requests.counted_bytes)
+
     def pause_writing(self) -> None:
         """The client does not read its responses: read no more requests."""
-        self._hold(Hold.PEER_SLOW)
+        self.output.is_paused = True
+        self._pool.unsent.set(self, self.output.unsent_bytes)
+        self._holds.add(Hold.PEER_SLOW)
 
     def resume_writing(self) -> None:
-        self._release(Hold.PEER_SLOW)
-        if self.requests.queue:
-            self.on_response_ready()  # handles the queued requests
+        self.output.is_paused = False
+        self._idle_checks = 0
+        self._write_waiting()
 
     # Requests --------------------------------------------------------------------------------------------------------
 
     def _queue(self, request: QueuedRequest) -> None:
         self.requests.add_queued(request)
         if self.requests.is_full:
-            self._hold(Hold.TOO_MANY_REQUESTS)
+            self._holds.add(Hold.TOO_MANY_REQUESTS)
 
     def _handle(self, route: Route, correlation_id: int, data: bytes, start: int, body_start: int, end: int) -> None:
         """Decode and handle a request. Raises BadRequest. The positions are those of ``framing.Frame``."""
@@ -178,7 +199,7 @@ class Connection(asyncio.Protocol):
         if not route.overlaps:
             requests.has_exclusive_call = True
         elif len(requests.calls) >= MAX_CALLS_OPEN:
-            self._hold(Hold.TOO_MANY_REQUESTS)
+            self._holds.add(Hold.TOO_MANY_REQUESTS)
         try:
             if interceptor is None:
                 route.handle(call)
@@ -195,6 +216,8 @@ class Connection(asyncio.Protocol):
             while Hold.PEER_SLOW not in self._holds.reasons and (request := self.requests.take_queued()) is not None:
                 route, correlation_id, frame, body_start = request
                 self._handle(route, correlation_id, frame, 0, body_start, len(frame))
+            if self.requests.counted_bytes:
+                self._count_unread()
         except BadRequest as error:
             self._reject(error)
 
@@ -202,20 +225,46 @@ class Connection(asyncio.Protocol):
 
     def on_response_ready(self) -> None:
         """Schedule the responses: those of one iteration of the loop are sent in one write."""
-        if not self._is_send_scheduled:
-            self._is_send_scheduled = True
+        if not self.output.is_scheduled:
+            self.output.is_scheduled = True
             self._pool.schedule_responses(self)
 
     def send_responses(self) -> None:
         """Send the responses that are ready, in the order of the requests; then handle queued requests."""
-        self._is_send_scheduled = False
+        output = self.output
+        output.is_scheduled = False
         payloads = self.requests.take_answered()
         if payloads and self.phase.is_open:
-            self.transport.write(payloads[0] if len(payloads) == 1 else b"".join(payloads))
+            data = payloads[0] if len(payloads) == 1 else b"".join(payloads)
+            if len(data) <= WRITE_BYTES and not output.waiting_bytes and isinstance(data, bytes):
+                self.transport.write(data)
+            else:
+                output.add(data)
+        if output.waiting_bytes:
+            self._write_waiting()
         if self.requests.queue:
             self._handle_queued()
         if self._holds.reasons and Hold.TOO_MANY_REQUESTS in self._holds.reasons and self.requests.has_room:
-            self._release(Hold.TOO_MANY_REQUESTS)
+            self._holds.remove(Hold.TOO_MANY_REQUESTS)
+        if self.phase.is_ending:
+            self._end_if_answered()
+
+    def _write_waiting(self) -> None:
+        """Write the next bytes of a large response if the transport takes them; handle no requests before the last."""
+        output = self.output
+        if output.waiting_bytes and not output.is_paused:
+            self.transport.write(output.take())  # may call ``pause_writing``
+            self._pool.unsent.renew(self, output.unsent_bytes)
+        else:
+            self._pool.unsent.set(self, output.unsent_bytes)
+        if output.is_blocked:
+            self._holds.add(Hold.PEER_SLOW)
+            if not output.is_paused:
+                self.on_response_ready()  # the next bytes, after the other connections
+            return
+        self._holds.remove(Hold.PEER_SLOW)
+        if self.requests.queue:
+            self.on_response_ready()  # handles the queued requests
         if self.phase.is_ending:
             self._end_if_answered()
 
@@ -223,16 +272,8 @@ class Connection(asyncio.Protocol):
 
     def pause_until(self, room: Reply) -> None:
         """Stop reading requests until ``room`` is settled."""
-        self._hold(Hold.GROUP_FULL)
-        room.on_done(lambda _room: self._release(Hold.GROUP_FULL))
-
-    def _hold(self, hold: Hold) -> None:
-        self._holds.add(hold)
-        self._update_reading()
-
-    def _release(self, hold: Hold) -> None:
-        self._holds.remove(hold)
-        self._update_reading()
+        self._holds.add(Hold.GROUP_FULL)
+        room.on_done(lambda _room: self._holds.remove(Hold.GROUP_FULL))
 
     def _update_reading(self) -> None:
         """Read the socket if it is open and nothing holds it."""
@@ -244,7 +285,7 @@ class Connection(asyncio.Protocol):
 
     def count_idle_checks(self) -> int:
         """Check for activity; return how many checks in a row, with this one, found none (see ``idle.py``)."""
-        if self.requests.calls:
+        if self.requests.calls and not self.output.is_blocked:
             self._idle_checks = 0  # its response will count as activity
             return 0
         self._idle_checks += 1
@@ -256,22 +297,32 @@ class Connection(asyncio.Protocol):
         """Close the connection after the responses to earlier requests, as in Kafka."""
         log.warning("connection from %s closed: %s", self.peer, error)
         self.requests.drop_queued()
-        self._release(Hold.TOO_MANY_REQUESTS)
+        self._holds.remove(Hold.TOO_MANY_REQUESTS)
         self._advance(Event.BAD_REQUEST)
 
     def stop_reading(self) -> None:
         """Read no more requests, because the server is stopping. Close the socket after the last response."""
         self.requests.drop_queued()
-        self._hold(Hold.STOPPING)
+        self._holds.add(Hold.STOPPING)
         self._advance(Event.STOP)
 
     def close(self) -> None:
-        """Close the socket after the responses that are already written."""
+        """Close the socket after the responses that are already answered."""
+        if self.output.waiting_bytes:
+            self.transport.write(self.output.take_all())
         self.requests.drop_queued()
         self._advance(Event.CLOSE)
 
+    def close_idle(self) -> None:
+        """Close an idle connection. What a client has not read in all this time is dropped."""
+        if self.output.is_blocked or not self.phase.is_open:
+            self.abort()
+        else:
+            self.close()
+
     def abort(self) -> None:
-        """Close at once, without sending what is buffered: for a simulated crash."""
+        """Close at once, without sending what is buffered."""
+        self.output.clear()
         self.close()
         self.transport.abort()
 
@@ -289,5 +340,9 @@ class Connection(asyncio.Protocol):
     def _end_if_answered(self) -> None:
         """The queue of a client that did not read its responses, and is gone, is not handled."""
         requests = self.requests
-        if not requests.calls and (not requests.queue or Hold.PEER_SLOW in self._holds.reasons):
+        if (
+            not requests.calls
+            and not self.output.waiting_bytes
+            and (not requests.queue or Hold.PEER_SLOW in self._holds.reasons)
+        ):
             self._advance(Event.ALL_ANSWERED)

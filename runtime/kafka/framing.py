@@ -34,16 +34,18 @@ class BadRequest(Exception):
 class FrameSplitter:
     """Splits a stream of bytes. The bytes of complete frames are not copied."""
 
-    __slots__ = ("_bytes_needed", "_partial_frame")
+    __slots__ = ("_bytes_needed", "_partial_frame", "partial_bytes")
 
     def __init__(self) -> None:
         self._partial_frame = bytearray()
         self._bytes_needed = 0  # length of ``_partial_frame`` at which it is parsed again
+        self.partial_bytes = 0
+        """The bytes of the incomplete frame."""
 
     @property
     def is_in_frame(self) -> bool:
         """Whether the last frame is incomplete."""
-        return bool(self._partial_frame)
+        return self.partial_bytes > 0
 
     def feed(self, data: bytes, max_bytes: int) -> Iterable[Frame]:
         """Return the frames that ``data`` completes.
@@ -53,10 +55,12 @@ class FrameSplitter:
         """
         if self._partial_frame:
             self._partial_frame += data
-            if len(self._partial_frame) < self._bytes_needed:
+            self.partial_bytes += len(data)
+            if self.partial_bytes < self._bytes_needed:
                 return ()
             data = bytes(self._partial_frame)
             self._partial_frame.clear()
+            self.partial_bytes = 0
         if len(data) >= HEADER_BYTES:  # the fast path: nothing but one complete frame
             size, route_key, correlation_id, id_length = _HEADER.unpack_from(data)
             if size + _SIZE_BYTES == len(data) and size <= max_bytes:
@@ -89,3 +93,4 @@ class FrameSplitter:
                 )
             self._bytes_needed = _SIZE_BYTES + size
         self._partial_frame += rest
+        self.partial_bytes = len(rest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, auto
 
 
@@ -15,21 +16,27 @@ class Hold(Enum):
 
 
 class Holds:
-    """A set of holds. Several groups may be full at the same time: their hold is counted."""
+    """A set of holds. Several groups may be full at the same time: their hold is counted.
 
-    __slots__ = ("_full_groups", "reasons")
+    ``on_change`` is called after each change.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_full_groups", "_on_change", "reasons")
+
+    def __init__(self, on_change: Callable[[], None]) -> None:
         self.reasons: set[Hold] = set()
+        self._on_change = on_change
         self._full_groups = 0
 
     def add(self, hold: Hold) -> None:
         """Add a hold. Each GROUP_FULL needs a ``remove`` of its own, another hold only one."""
         self._full_groups += hold is Hold.GROUP_FULL
         self.reasons.add(hold)
+        self._on_change()
 
     def remove(self, hold: Hold) -> None:
         """Remove a hold if it is there."""
         self._full_groups -= hold is Hold.GROUP_FULL
         if hold is not Hold.GROUP_FULL or not self._full_groups:
             self.reasons.discard(hold)
+        self._on_change()

@@ -3,7 +3,7 @@
 All connections share one timer, so a request only sets a flag. Four times per ``connections_max_idle_ms``, a check
 visits all connections and counts for each how many checks in a row found no activity. A connection is
 therefore closed between 1 and 1.25 times ``connections_max_idle_ms`` after its last byte, never earlier. A connection
-with an unanswered request is not idle.
+with an unanswered request is not idle, unless its client does not read: then it is idle while nothing can be sent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class IdleCheckable(Protocol):
     def count_idle_checks(self) -> int:
         """Check for activity; return how many checks in a row, with this one, found none."""
 
-    def close(self) -> None: ...
+    def close_idle(self) -> None: ...
 
 
 class IdleConnectionCloser:
@@ -57,4 +57,4 @@ class IdleConnectionCloser:
         ]
         for connection in idle:
             log.info("connection from %s closed: idle for %d ms", connection.peer, self._max_idle_ms)
-            connection.close()
+            connection.close_idle()

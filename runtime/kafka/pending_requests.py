@@ -9,7 +9,7 @@ pipelined commits share one sync.
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .api import Route
 from .call import Call
@@ -36,24 +36,29 @@ class QueuedRequest(NamedTuple):
 class PendingRequests:
     """Handled requests in ``calls``, then queued ones in ``queue``, both in the order in which they arrived.
 
-    The connection adds to ``calls`` itself, because it does so for each request.
+    The connection adds to ``calls`` itself, because it does so for each request. ``counted_bytes``: what it has last
+    reported to ``Pool.unread``.
     """
 
-    __slots__ = ("_queued_bytes", "calls", "has_exclusive_call", "queue")
+    __slots__ = ("calls", "counted_bytes", "has_exclusive_call", "queue", "queued_bytes")
 
     def __init__(self) -> None:
         self.calls: deque[Call] = deque()  # unanswered, or answered after an unanswered one
         self.has_exclusive_call = False  # the last of ``calls`` does not overlap with a later one
         self.queue: deque[QueuedRequest] = deque()
-        self._queued_bytes = 0
+        self.queued_bytes = 0
+        self.counted_bytes = 0
 
     def remove_last_call(self) -> None:
         """Remove a request that could not be handled."""
         self.calls.pop()
         self.has_exclusive_call = False
 
-    def take_answered(self) -> list[bytes]:
-        """Remove the requests that are answered, up to the first unanswered one. Returns their responses."""
+    def take_answered(self) -> list[Any]:
+        """Remove the requests that are answered, up to the first unanswered one. Returns their responses.
+
+        A ``SharedBytes`` is the only one, because a request with such a response does not overlap with others.
+        """
         calls, payloads = self.calls, []
         while calls and (payload := calls[0].payload) is not None:
             payloads.append(payload)
@@ -64,20 +69,20 @@ class PendingRequests:
 
     def add_queued(self, request: QueuedRequest) -> None:
         self.queue.append(request)
-        self._queued_bytes += len(request.frame)
+        self.queued_bytes += len(request.frame)
 
     def take_queued(self) -> QueuedRequest | None:
         """Remove and return the first queued request, if it may be handled now."""
         if not self.queue or self.has_exclusive_call or (self.calls and not self.queue[0].route.overlaps):
             return None
         request = self.queue.popleft()
-        self._queued_bytes -= len(request.frame)
+        self.queued_bytes -= len(request.frame)
         return request
 
     def drop_queued(self) -> None:
         """Forget the queued requests. Those in ``calls`` are still answered."""
         self.queue.clear()
-        self._queued_bytes = 0
+        self.queued_bytes = 0
 
     @property
     def is_full(self) -> bool:
@@ -85,7 +90,7 @@ class PendingRequests:
         return (
             len(self.calls) >= MAX_CALLS_OPEN
             or len(self.queue) >= MAX_FRAMES_WAITING
-            or self._queued_bytes >= MAX_BYTES_WAITING
+            or self.queued_bytes >= MAX_BYTES_WAITING
         )
 
     @property
@@ -94,5 +99,5 @@ class PendingRequests:
         return (
             len(self.calls) < MAX_CALLS_OPEN // 2
             and len(self.queue) < MAX_FRAMES_WAITING // 2
-            and self._queued_bytes < MAX_BYTES_WAITING // 2
+            and self.queued_bytes < MAX_BYTES_WAITING // 2
         )

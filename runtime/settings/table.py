@@ -178,8 +178,26 @@ class Settings:
     socket_request_max_bytes: int = row(
         104_857_600, "The largest request; a connection that announces a larger one is closed.", 1, INT_MAX
     )
+    queued_max_request_bytes: int = row(
+        268_435_456,
+        "Bytes of requests of all connections that are incomplete or wait for their turn; above it the connection that"
+        " has waited longest is closed. Kafka has no limit by default, and reads nothing above it.",
+        1,
+        LONG_MAX,
+    )
+    queued_max_response_bytes: int = row(
+        268_435_456,
+        "Bytes of responses that clients have not read; above it the connection that has read nothing for longest is"
+        " closed. Not in Kafka.",
+        1,
+        LONG_MAX,
+    )
     connections_max_idle_ms: int = row(
-        600_000, "A connection without requests for this time, and without a pending response, is closed.", 1, LONG_MAX
+        600_000,
+        "A connection without requests for this time, and without a pending response, is closed; one whose client does"
+        " not read its responses, too.",
+        1,
+        LONG_MAX,
     )
 
     def __post_init__(self) -> None:

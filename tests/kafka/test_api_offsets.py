@@ -383,4 +383,4 @@ def test_cached_offset_commit_response_equals_kio_encoding(version: int) -> None
             body = by_kio("offset_commit", version, throttle_time=0, topics=[{**topic, "partitions": errors}])
             header_size = 9 if schema("offset_commit", version).flexible_header else 8
             assert call.payload is not None
-            assert call.payload[header_size:] == body
+            assert bytes(call.payload)[header_size:] == body

@@ -65,7 +65,7 @@ def test_only_open_phases_take_requests_and_closed_is_final() -> None:
 
 
 def test_hold_is_counted_for_full_groups_only() -> None:
-    holds = Holds()
+    holds = Holds(lambda: None)
     for _ in range(2):
         holds.add(Hold.GROUP_FULL)
         holds.add(Hold.TOO_MANY_REQUESTS)

@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from harness import MemoryClient, NodeHarness, async_test, frame, join_and_sync, join_values, running_node
+from harness import HandTimer, MemoryClient, NodeHarness, async_test, frame, join_and_sync, join_values, running_node
 
 from callboard.runtime.kafka.idle import CHECK_INTERVAL_MAX_MS, CHECKS_PER_TIMEOUT, IdleConnectionCloser
 
 IDLE_MS = 600_000
 BEAT = frame("heartbeat", 4, group_id="g", generation_id=1, member_id="m", group_instance_id=None)
-
-
-class HandTimer:
-    """Replaces ``Node.later``; the test advances the time."""
-
-    def __init__(self) -> None:
-        self.now_ms = 0
-        self.due: tuple[int, Callable[[], None]] | None = None
-
-    def later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        assert self.due is None, "two checks are scheduled"
-        self.due = (self.now_ms + delay_ms, callback)
-        return cast("asyncio.TimerHandle", self)
-
-    def cancel(self) -> None:
-        self.due = None
-
-    def advance(self, ms: int) -> None:
-        until_ms = self.now_ms + ms
-        while self.due is not None and self.due[0] <= until_ms:
-            (self.now_ms, callback), self.due = self.due, None
-            callback()
-        self.now_ms = until_ms
 
 
 class Watched:

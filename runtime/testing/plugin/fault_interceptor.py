@@ -14,6 +14,7 @@ from ....actors.engine_ports import ReplyTo
 from ....actors.error_reply import error_reply
 from ....actors.errors import ErrorCode
 from ....actors.messages import GroupRequest
+from ...common.shared_bytes import SharedBytes
 from ...kafka.call import Call, ResponseChannel
 from ...kafka.codec.schemas import Schema
 from ...kafka.error_response import decode_response, encode_error_response, error_names_in
@@ -126,8 +127,8 @@ class InterceptedCall(Call):
         if not self.interception.before(self):
             handle(self)
 
-    def respond_with_bytes(self, body: bytes) -> None:
-        self._body = body
+    def respond_with_bytes(self, body: bytes | SharedBytes) -> None:
+        self._body = body = bytes(body)
         answer = self._read(body)
         self.interception.note_joined(answer, self.connection)
         if not self.interception.after(self):
