@@ -1,18 +1,22 @@
 """The metrics of /metrics, for Prometheus. See docs/metrics.md.
 
-Each scrape reads counters that exist anyway. Labels are states, classes of actors and the like, never names of groups
-or clients, so clients cannot increase the number of time series.
+A page is made of counters that exist anyway, at most once a second, and for the most part in a thread. Labels are
+states, classes of actors and the like, never names of groups or clients, so clients cannot increase the number of time
+series.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -20,6 +24,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from ...actors.coordinator.partition_states import PartitionState
+from ...actors.coordinator.partitions import GroupPartition
 from ...actors.group.kind import PASSIVATED_NAME
 from ...actors.group.kinds import KINDS
 from ...actors.group.offsets import packed_types
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
 
 
 MICROSECONDS = 1e6
+PAGE_KEPT_S = 1.0
 
 
 class RefusedCounts(NamedTuple):
@@ -49,9 +55,8 @@ class RefusedCounts(NamedTuple):
 
 
 class NodeSample(NamedTuple):
-    """The figures of a node at one moment."""
+    """The figures of a node that are read on its loop, at one moment."""
 
-    groups: Mapping[tuple[str, str], int]  # by type and state
     passivated: int
     commits: int
     rebalances: int
@@ -60,19 +65,58 @@ class NodeSample(NamedTuple):
     connections: int
     transactional_ids: int
     refused: RefusedCounts
-    stats: Stats
     log: LogStats
     damages: int
-    sizes: Sizes
     compactions: int
+
+
+class ThreadSample(NamedTuple):
+    """The figures that take longer, with the number of groups and partitions, and are read in a thread.
+
+    ``groups``: their numbers by type and state.
+    """
+
+    groups: Mapping[tuple[str, str], int]
+    stats: Stats
+    sizes: Sizes
 
 
 NodeSource = Callable[[], "Node | None"]
 """Returns the node; None while it is being opened."""
 
 
-def pages(source: NodeSource) -> Pages:
-    return Pages(partial(metrics, source), partial(not_ready, source))
+def pages(source: NodeSource, clock_s: Callable[[], float] = time.monotonic) -> Pages:
+    """``clock_s``: seconds, for the age of the page of metrics."""
+    return Pages(KeptPage(partial(metrics, source), clock_s).get, partial(not_ready, source))
+
+
+class KeptPage:
+    """A page that is made once for all who ask for it at the same time, or within ``PAGE_KEPT_S`` afterwards.
+
+    So the cost of scrapes does not depend on their number. All methods are called on one loop.
+    """
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, bytes]], clock_s: Callable[[], float]) -> None:
+        self._make = make
+        self._clock_s = clock_s
+        self._making: asyncio.Task[bytes] | None = None
+        self._page = b""
+        self._kept_until_s = -inf
+
+    async def get(self) -> bytes:
+        if self._clock_s() < self._kept_until_s:
+            return self._page
+        if self._making is None:
+            self._making = asyncio.get_running_loop().create_task(self._remake())
+        return await asyncio.shield(self._making)  # one who stops waiting must not cancel it for the others
+
+    async def _remake(self) -> bytes:
+        try:
+            self._page = await self._make()
+            self._kept_until_s = self._clock_s() + PAGE_KEPT_S
+            return self._page
+        finally:
+            self._making = None
 
 
 def not_ready(source: NodeSource) -> str | None:
@@ -87,11 +131,15 @@ def not_ready(source: NodeSource) -> str | None:
 
 
 async def metrics(source: NodeSource) -> bytes:
-    """The page. The slow parts (all actors, the log's folders) are read in a thread."""
-    registry, node = CollectorRegistry(), source()
-    if node is not None:
-        stats, sizes = await asyncio.to_thread(_sample_in_thread, node)
-        registry.register(_Collector(_sample(node, stats, sizes)))
+    """The page. Counters are read on the loop; the rest is read, and the page is written, in a thread."""
+    node = source()
+    return await asyncio.to_thread(_make_page, node, None if node is None else _sample(node))
+
+
+def _make_page(node: Node | None, sample: NodeSample | None) -> bytes:
+    registry = CollectorRegistry()
+    if node is not None and sample is not None:
+        registry.register(_Collector(sample, _sample_in_thread(node)))
     ProcessCollector(registry=registry)  # memory, CPU, files and start of the process, under their usual names
     return generate_latest(registry)
 
@@ -103,25 +151,33 @@ class Sizes(NamedTuple):
     dirty_bytes: int
 
 
-def _sample_in_thread(node: Node) -> tuple[Stats, Sizes]:
+def _sample_in_thread(node: Node) -> ThreadSample:
+    return ThreadSample(_count_groups(node), node.actors.system.stats(), _sizes(node.services.options.data))
+
+
+def _count_groups(node: Node) -> Counter[tuple[str, str]]:
+    listed = tuple(node.groups.listed.values())  # a copy in one step: the loop changes it meanwhile
+    states = Counter[tuple[str, str]]((entry.group_type, entry.state) for entry in listed)
+    for group_type, count in _count_passivated(node.groups.partitions).items():
+        states[group_type, PASSIVATED_NAME] += count
+    return states
+
+
+def _sizes(data: Path) -> Sizes:
     clean = dirty = 0
-    disk, data = Disk(), node.services.options.data
+    disk = Disk()
     for name in disk.names(data):
         if PARTITION_FOLDER.fullmatch(name):
             with suppress(OSError, StartError):  # a file was compacted meanwhile; damage is reported elsewhere
                 manifest, files = log_files(disk, data / name)
                 clean += sum(segment.size for segment in manifest.segments)
                 dirty += sum(file_size(disk, file.path) for file in files if not file.is_compacted)
-    return node.actors.system.stats(), Sizes(clean + dirty, dirty)
+    return Sizes(clean + dirty, dirty)
 
 
-def _sample(node: Node, stats: Stats, sizes: Sizes) -> NodeSample:
+def _sample(node: Node) -> NodeSample:
     groups, counters = node.groups, node.groups.counters
-    states = Counter[tuple[str, str]]((listed.group_type, listed.state) for listed in groups.listed.values())
-    for group_type, count in _count_by_type(groups.passivated).items():
-        states[group_type, PASSIVATED_NAME] += count
     return NodeSample(
-        states,
         len(groups.passivated),
         counters.commits,
         counters.rebalances,
@@ -134,36 +190,37 @@ def _sample(node: Node, stats: Stats, sizes: Sizes) -> NodeSample:
             groups.partitions.count_in(PartitionState.FAILED),
             len(groups.partitions.quarantined),
         ),
-        stats,
         node.offsets_log.stats(),
         len(node.offsets_log.damages()),
-        sizes,
         node.compactions,
     )
 
 
-def _count_by_type(passivated: Mapping[str, bytes]) -> Mapping[str, int]:
-    """With one kind of group there is nothing to read in a million packed groups."""
+def _count_passivated(partitions: Iterable[GroupPartition]) -> Mapping[str, int]:
+    """By type. With one kind of group there is nothing to read in a million packed groups."""
     if len(KINDS) == 1:
-        return {group_type: len(passivated) for group_type in KINDS}
-    return Counter(packed_types(packed)[0] for packed in passivated.values())
+        return {group_type: sum(len(partition.passivated) for partition in partitions) for group_type in KINDS}
+    copies = (tuple(partition.passivated.values()) for partition in partitions)
+    return Counter(packed_types(packed)[0] for copy in copies for packed in copy)
 
 
 class _Collector(Collector):
-    def __init__(self, sample: NodeSample) -> None:
+    def __init__(self, sample: NodeSample, thread_sample: ThreadSample) -> None:
         self._node_sample = sample
+        self._thread_sample = thread_sample
 
     def collect(self) -> Iterator[Metric]:
-        yield from _of_groups(self._node_sample)
-        yield from _of_actors(self._node_sample.stats)
+        groups, stats, sizes = self._thread_sample
+        yield from _of_groups(self._node_sample, groups)
+        yield from _of_actors(stats)
         yield from _of_loading(self._node_sample.refused)
         yield from _of_rounds(self._node_sample.log)
-        yield from _of_log(self._node_sample)
+        yield from _of_log(self._node_sample, sizes)
 
 
-def _of_groups(sample: NodeSample) -> Iterator[Metric]:
+def _of_groups(sample: NodeSample, groups: Mapping[tuple[str, str], int]) -> Iterator[Metric]:
     keys = [(kind.type, name) for kind in KINDS.values() for name in kind.state_names]
-    states = [(key, sample.groups.get(key, 0)) for key in keys]
+    states = [(key, groups.get(key, 0)) for key in keys]
     doc = "Groups by type and state; passivated groups are Empty."
     yield _labelled(GaugeMetricFamily("callboard_groups", doc, labels=("type", "state")), states)
     yield _gauge("callboard_groups_passivated", "Groups without members that are packed in memory.", sample.passivated)
@@ -214,8 +271,8 @@ def _of_rounds(log: LogStats) -> Iterator[Metric]:
     yield _counter("callboard_log_checkpoint_seconds", "Total duration of checkpoints.", log.checkpoint_seconds)
 
 
-def _of_log(sample: NodeSample) -> Iterator[Metric]:
-    log, sizes = sample.log, sample.sizes
+def _of_log(sample: NodeSample, sizes: Sizes) -> Iterator[Metric]:
+    log = sample.log
     yield _gauge("callboard_log_bytes", "Size of all partitions of the log.", sizes.log_bytes)
     yield _gauge("callboard_log_dirty_bytes", "The part of it that was never compacted.", sizes.dirty_bytes)
     yield _counter("callboard_compactions", "Compactions that this server has started.", sample.compactions)

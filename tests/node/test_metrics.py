@@ -7,6 +7,8 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from callboard.actors.coordinator.partition_states import PartitionState
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.stats import LogStats
+from callboard.runtime.node import metrics as metrics_module
 from callboard.runtime.node.health import LOOP_TIMEOUT_S, Pages
-from callboard.runtime.node.metrics import metrics, pages
+from callboard.runtime.node.metrics import PAGE_KEPT_S, KeptPage, metrics, pages
 from callboard.runtime.node.node import Node
+
+
+def new_pages(harness: NodeHarness) -> Pages:
+    """Pages of a node. The page of metrics is a new one for each scrape: two seconds pass at each look at the clock."""
+    return pages(lambda: harness.node, count(step=2).__next__)
 
 
 async def scrape(port: int) -> dict[str, float]:
@@ -46,7 +54,7 @@ async def create_group(harness: NodeHarness) -> None:
 
 @async_test
 async def test_metrics_count_group_events(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, serving(pages(lambda: harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(new_pages(harness)) as port:
         before = await scrape(port)
         await create_group(harness)
         after = await scrape(port)
@@ -66,7 +74,7 @@ async def test_metrics_count_group_events(tmp_path: Path) -> None:
 async def test_metrics_count_expired_sessions(tmp_path: Path) -> None:
     async with (
         running_node(tmp_path, group_min_session_timeout_ms=1) as harness,
-        serving(pages(lambda: harness.node)) as port,
+        serving(new_pages(harness)) as port,
     ):
         await join_and_sync(await harness.connect(), "short", session_timeout=50)
         while not (samples := await scrape(port))["callboard_expired_sessions_total"]:
@@ -77,7 +85,7 @@ async def test_metrics_count_expired_sessions(tmp_path: Path) -> None:
 
 @async_test
 async def test_labels_do_not_depend_on_groups(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, serving(pages(lambda: harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(new_pages(harness)) as port:
         client = await harness.connect()
         await join_and_sync(client, "first")
         before = await scrape(port)
@@ -90,7 +98,7 @@ async def test_labels_do_not_depend_on_groups(tmp_path: Path) -> None:
 
 @async_test
 async def test_metrics_of_the_log(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, serving(pages(lambda: harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(new_pages(harness)) as port:
         before = await scrape(port)
         await create_group(harness)
         after = await scrape(port)
@@ -107,9 +115,107 @@ async def test_metrics_of_the_log(tmp_path: Path) -> None:
     assert (after["callboard_log_failed"], after["callboard_log_full"], after["callboard_log_damages"]) == (0, 0, 0)
 
 
+# The page of metrics is made rarely, and off the loop ----------------------------------------------------------------
+
+
+class PageMaker:
+    """Makes numbered pages. A page is complete when ``gate`` is open; ``error`` is raised instead of it."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.gate = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def __call__(self) -> bytes:
+        self.made += 1
+        number = self.made
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return b"%d" % number
+
+
+class SetClock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@async_test
+async def test_scrapes_at_the_same_time_share_one_page() -> None:
+    maker = PageMaker()
+    page = KeptPage(maker, SetClock())
+    scrapes = [asyncio.create_task(page.get()) for _ in range(20)]
+    await asyncio.sleep(0)
+    maker.gate.set()
+    assert set(await asyncio.gather(*scrapes)) == {b"1"}
+    assert maker.made == 1
+
+
+@async_test
+async def test_page_is_kept_for_a_second_after_it_was_made() -> None:
+    maker, clock = PageMaker(), SetClock()
+    maker.gate.set()
+    page = KeptPage(maker, clock)
+    assert await page.get() == b"1"
+    clock.now_s = PAGE_KEPT_S - 0.001
+    assert await page.get() == b"1"
+    clock.now_s = PAGE_KEPT_S
+    assert await page.get() == b"2"
+
+
+@async_test
+async def test_scrape_that_is_given_up_does_not_cancel_the_page_of_others() -> None:
+    maker = PageMaker()
+    page = KeptPage(maker, SetClock())
+    first, second = (asyncio.create_task(page.get()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    maker.gate.set()
+    assert await second == b"1"
+    assert maker.made == 1
+
+
+@async_test
+async def test_page_that_failed_is_not_kept() -> None:
+    maker = PageMaker()
+    maker.gate.set()
+    page = KeptPage(maker, SetClock())
+    maker.error = OSError("the disk is gone")
+    with pytest.raises(OSError, match="the disk is gone"):
+        await page.get()
+    maker.error = None
+    assert await page.get() == b"2"
+
+
+@pytest.mark.parametrize("name", ["generate_latest", "_count_groups", "_sizes"])
+@async_test
+async def test_slow_parts_of_the_page_are_made_off_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    threads: list[threading.Thread] = []
+    original: Callable[..., object] = getattr(metrics_module, name)
+
+    def recorded(*arguments: object) -> object:
+        threads.append(threading.current_thread())
+        return original(*arguments)
+
+    monkeypatch.setattr(metrics_module, name, recorded)
+    async with running_node(tmp_path) as harness:
+        await metrics(lambda: harness.node)
+    assert len(threads) == 1
+    assert threads[0] is not threading.current_thread()
+
+
+# Other pages ---------------------------------------------------------------------------------------------------------
+
+
 @async_test
 async def test_readyz_with_failed_log_returns_503_with_reason(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, serving(pages(lambda: harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(new_pages(harness)) as port:
         log = harness.node.offsets_log
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(log, "stats", lambda: LogStats(failure="fdatasync: Input/output error"))
@@ -122,7 +228,7 @@ async def test_readyz_with_failed_log_returns_503_with_reason(tmp_path: Path) ->
 
 @async_test
 async def test_readyz_during_loading_returns_503(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, serving(pages(lambda: harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(new_pages(harness)) as port:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Node, "is_loading", True)
             for number in (1, 2):
@@ -140,7 +246,7 @@ def test_metrics_while_the_node_is_opened_has_a_page() -> None:
 
 @async_test
 async def test_healthz_and_readyz_of_running_node_return_200(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as harness, serving(pages(lambda: harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(new_pages(harness)) as port:
         assert await asyncio.to_thread(get, port, "/healthz") == (200, "text/plain; charset=utf-8", "healthy\n")
         assert await asyncio.to_thread(get, port, "/readyz") == (200, "text/plain; charset=utf-8", "ready\n")
 
@@ -202,7 +308,7 @@ def test_serve_with_invalid_metrics_address_is_refused(tmp_path: Path, address: 
 @async_test
 async def test_every_metric_is_documented(tmp_path: Path) -> None:
     document = (DOCS / "metrics.md").read_text()
-    async with running_node(tmp_path) as harness, serving(pages(lambda: harness.node)) as port:
+    async with running_node(tmp_path) as harness, serving(new_pages(harness)) as port:
         response = await asyncio.to_thread(get, port, "/metrics")
     names = {family.name for family in text_string_to_metric_families(response.text)}
     documented = set(re.findall(r"`(callboard_\w+)", document.partition("## Worth an alarm")[0]))
