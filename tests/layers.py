@@ -40,7 +40,7 @@ PACKAGES: dict[str, Package] = {
     "runtime/topics": Package(
         ("runtime/topics",), ("actors", "runtime/common", "runtime/disk", "runtime/log", "runtime/settings")
     ),
-    "runtime/kafka/codec": Package(("runtime/kafka/codec",), ("actors", "runtime/log")),
+    "runtime/kafka/codec": Package(("runtime/kafka/codec",), ("actors", "runtime/common", "runtime/log")),
     # Uses the server only through the protocols in services.py and connection.py.
     "runtime/kafka": Package(
         ("runtime/kafka",),

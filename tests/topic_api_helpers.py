@@ -13,10 +13,12 @@ from uuid import UUID
 import pytest
 from kio.serial import entity_reader, entity_writer
 
+from callboard.runtime.common.shared_bytes import SharedBytes
 from callboard.runtime.engine.clock import SystemClock, SystemRandom
 from callboard.runtime.kafka.api import APIS, Api, Routes
 from callboard.runtime.kafka.authorizer import AllowAll, Authorizer
 from callboard.runtime.kafka.call import Call
+from callboard.runtime.kafka.client_buffers import ClientBuffers
 from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.kafka.principal import ANONYMOUS
 from callboard.runtime.kafka.services import ClusterIdentity
@@ -51,6 +53,7 @@ class FakeServices:
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.settings = Settings(num_partitions=2, offsets_topic_num_partitions=3, **settings)
         self.configs = DynamicSettings(self.settings)
+        self.buffers = ClientBuffers(lambda: self.settings)
         self.clock = SystemClock()
         self.topics = TopicCatalogue(folder, self.settings, SystemRandom())
         self.timers: list[Timer] = []
@@ -67,6 +70,7 @@ class FakeConnection:
     """A connection that counts responses."""
 
     client_id = "tester"
+    peer = "tester:1"
     client_host = "/127.0.0.1"
     principal = ANONYMOUS
 
@@ -80,6 +84,8 @@ class FakeConnection:
 
     def close(self) -> None:
         self.is_closed = True
+
+    abort = close
 
 
 class ApiRequest:
@@ -114,6 +120,12 @@ class ApiRequest:
         response, size = entity_reader(self._schema.response_type)(payload[head:], 0)
         assert size == len(payload) - head
         return response
+
+    @property
+    def parts(self) -> tuple[bytes, ...]:
+        """The parts of a response that shares memory."""
+        assert isinstance(self._call.payload, SharedBytes)
+        return self._call.payload.parts
 
     @property
     def is_silent(self) -> bool:

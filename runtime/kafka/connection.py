@@ -16,7 +16,6 @@ from .api import Route, Routes
 from .call import Call
 from .connection_phase import Event, Phase, next_phase
 from .framing import HEADER_BYTES, BadRequest, FrameSplitter
-from .held_bytes import HeldBytes
 from .holds import Hold, Holds
 from .interceptor import Interceptor
 from .output import WRITE_BYTES, Output
@@ -45,14 +44,6 @@ class Pool(Protocol):
 
     @property
     def server(self) -> Server: ...
-
-    @property
-    def unsent(self) -> HeldBytes[Connection]:
-        """The responses that clients have not read."""
-
-    @property
-    def unread(self) -> HeldBytes[Connection]:
-        """The requests that are incomplete or queued."""
 
     def add(self, connection: Connection) -> bool:
         """Add an open connection. False if there are too many."""
@@ -123,7 +114,7 @@ class Connection(asyncio.Protocol):
         handled.
         """
         self.output.clear()
-        self._pool.unsent.set(self, 0)
+        self.services.buffers.unsent.set(self, 0)
         self.splitter = FrameSplitter()
         self._count_unread()
         self._advance(Event.LOST)
@@ -165,12 +156,12 @@ class Connection(asyncio.Protocol):
         size_bytes = self.splitter.partial_bytes + requests.queued_bytes
         if requests.counted_bytes or size_bytes > UNCOUNTED_BYTES:
             requests.counted_bytes = size_bytes if size_bytes > UNCOUNTED_BYTES else 0
-            self._pool.unread.set(self, requests.counted_bytes)
+            self.services.buffers.unread.set(self, requests.counted_bytes)
 
     def pause_writing(self) -> None:
         """The client does not read its responses: read no more requests."""
         self.output.is_paused = True
-        self._pool.unsent.set(self, self.output.unsent_bytes)
+        self.services.buffers.unsent.set(self, self.output.unsent_bytes)
         self._holds.add(Hold.PEER_SLOW)
 
     def resume_writing(self) -> None:
@@ -236,8 +227,8 @@ class Connection(asyncio.Protocol):
         payloads = self.requests.take_answered()
         if payloads and self.phase.is_open:
             data = payloads[0] if len(payloads) == 1 else b"".join(payloads)
-            if len(data) <= WRITE_BYTES and not output.waiting_bytes and isinstance(data, bytes):
-                self.transport.write(data)
+            if len(data) <= WRITE_BYTES and not output.waiting_bytes:
+                self.transport.write(data if isinstance(data, bytes) else bytes(data))
             else:
                 output.add(data)
         if output.waiting_bytes:
@@ -254,9 +245,9 @@ class Connection(asyncio.Protocol):
         output = self.output
         if output.waiting_bytes and not output.is_paused:
             self.transport.write(output.take())  # may call ``pause_writing``
-            self._pool.unsent.renew(self, output.unsent_bytes)
+            self.services.buffers.unsent.renew(self, output.unsent_bytes)
         else:
-            self._pool.unsent.set(self, output.unsent_bytes)
+            self.services.buffers.unsent.set(self, output.unsent_bytes)
         if output.is_blocked:
             self._holds.add(Hold.PEER_SLOW)
             if not output.is_paused:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from .connection import Connection, Server
-from .held_bytes import HeldBytes
 from .idle import IdleConnectionCloser, Schedule
 
 log = logging.getLogger("callboard.kafka")
@@ -45,8 +44,6 @@ class ConnectionPool:
         self._call_soon = call_soon
         self._unsent: list[Connection] = []
         self._deferred: deque[Connection] = deque()
-        self.unsent = HeldBytes[Connection](lambda: server.settings.queued_max_response_bytes, _close_unsent)
-        self.unread = HeldBytes[Connection](lambda: server.settings.queued_max_request_bytes, _close_unread)
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -71,8 +68,9 @@ class ConnectionPool:
     def discard(self, connection: Connection) -> None:
         """Remove a connection that has ended. All its requests are handled."""
         self._connections.discard(connection)
-        self.unsent.set(connection, 0)
-        self.unread.set(connection, 0)
+        buffers = self.server.buffers
+        buffers.unsent.set(connection, 0)
+        buffers.unread.set(connection, 0)
 
     def filenos(self) -> list[int]:
         """The file descriptors of the sockets; -1 for a closed one."""
@@ -126,26 +124,6 @@ class ConnectionPool:
         """Close all connections at once: for a simulated crash."""
         for connection in tuple(self._connections):
             connection.abort()
-
-
-def _close_unsent(connection: Connection, size_bytes: int) -> None:
-    _abort(connection, "does not read its responses", size_bytes, "queued_max_response_bytes")
-
-
-def _close_unread(connection: Connection, size_bytes: int) -> None:
-    _abort(connection, "does not complete its request, or sends too many", size_bytes, "queued_max_request_bytes")
-
-
-def _abort(connection: Connection, reason: str, size_bytes: int, limit: str) -> None:
-    log.warning(
-        "connection from %s (client id %s) closed: it %s, %d bytes; all connections together are above %s",
-        connection.peer,
-        connection.client_id,
-        reason,
-        size_bytes,
-        limit,
-    )
-    connection.abort()
 
 
 def _send(connections: Iterable[Connection]) -> None:

@@ -8,10 +8,10 @@ longest is closed instead: a client that reads and writes at all is never the on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
-Holder = TypeVar("Holder", bound=Hashable)
+Holder = TypeVar("Holder")
 
 
 class HeldBytes(Generic[Holder]):

@@ -37,7 +37,7 @@ class PendingRequests:
     """Handled requests in ``calls``, then queued ones in ``queue``, both in the order in which they arrived.
 
     The connection adds to ``calls`` itself, because it does so for each request. ``counted_bytes``: what it has last
-    reported to ``Pool.unread``.
+    reported to ``ClientBuffers.unread``.
     """
 
     __slots__ = ("calls", "counted_bytes", "has_exclusive_call", "queue", "queued_bytes")

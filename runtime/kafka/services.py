@@ -18,6 +18,7 @@ from ..settings.table import Options, Setting, Settings
 from ..topics.admin import TopicAdmin
 from ..topics.topic import Topic
 from .authorizer import Authorizer
+from .client_buffers import ClientBuffers
 from .principal import IN_PROCESS, Principal
 from .response_queue import ResponseQueue
 
@@ -103,6 +104,9 @@ class Services(Protocol):
     @property
     def authorizer(self) -> Authorizer:
         """Only ``authorize.py`` asks it."""
+
+    @property
+    def buffers(self) -> ClientBuffers: ...
 
     @property
     def clock(self) -> Clock: ...

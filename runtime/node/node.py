@@ -22,6 +22,7 @@ from ..common.logs import get_logger
 from ..disk.disk import Disk
 from ..engine.system import System
 from ..kafka.api import Routes
+from ..kafka.client_buffers import ClientBuffers
 from ..kafka.connection_pool import ConnectionPool
 from ..kafka.response_queue import ResponseQueue
 from ..kafka.services import ClusterIdentity
@@ -284,6 +285,7 @@ def _make_services(
     host, port = _advertised_address(options, listening_socket)
     return NodeServices(
         cluster=ClusterIdentity(NODE_ID, data.folder.cluster_id, host, port),
+        buffers=ClientBuffers(lambda: data.configs.settings),
         clock=environment.clock,
         settings=data.configs.settings,
         options=options,

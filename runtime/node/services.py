@@ -13,6 +13,7 @@ from ...actors.engine_ports import Clock
 from ...actors.transactions.table import TransactionTable
 from ..kafka.api import Routes
 from ..kafka.authorizer import Authorizer
+from ..kafka.client_buffers import ClientBuffers
 from ..kafka.interceptor import Interceptor
 from ..kafka.response_queue import ResponseQueue
 from ..kafka.services import ClusterIdentity
@@ -32,6 +33,7 @@ class NodeServices:
     """See ``Services``. Only ``interceptor`` changes, in tests."""
 
     cluster: ClusterIdentity
+    buffers: ClientBuffers
     clock: Clock
     settings: Settings
     options: Options

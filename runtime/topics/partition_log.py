@@ -12,12 +12,15 @@ from typing import NamedTuple
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.records import MarkerRecord
+from ..common.shared_bytes import SharedBytes
 from ..log.format.batch import Producer, encode_batch, frame_record, read_batch
 from ..log.format.errors import DamagedBatch
 from ..log.format.transaction_records import encode_marker
 from .batch import check_batch, read_batch_info
 from .producers import ProducerStates
 from .transactions import PartitionTransactions
+
+NO_RECORDS = SharedBytes(())
 
 Waiter = Callable[[int], None]
 """Called with the size in bytes of each batch that is appended. It may remove itself."""
@@ -91,8 +94,10 @@ class PartitionLog:
         """Kafka's last stable offset: the start of the oldest open transaction, or the end. At least the start."""
         return max(self.transactions.last_stable_offset(self.end_offset), self.start_offset)
 
-    def read(self, offset: int, max_bytes: int, allow_oversized: bool = True, *, committed_only: bool = False) -> bytes:
-        """Whole batches of at most ``max_bytes`` in total, beginning with the batch that contains ``offset``.
+    def read(
+        self, offset: int, max_bytes: int, allow_oversized: bool = True, *, committed_only: bool = False
+    ) -> SharedBytes:
+        """The stored batches, at most ``max_bytes`` in total, beginning with the batch that contains ``offset``.
 
         ``committed_only``: stop before the first open transaction. ``allow_oversized``: return the first batch even if
         it is larger (KIP-74: a consumer must make progress). Empty at the end of the log.
@@ -104,7 +109,7 @@ class PartitionLog:
             )
         end_offset = self.last_stable_offset if committed_only else self.end_offset
         if offset >= end_offset:
-            return b""
+            return NO_RECORDS
         first = last = bisect_right(self._base_offsets, offset, lo=self._head) - 1
         remaining_bytes = max_bytes
         while last < len(self._base_offsets) and self._base_offsets[last] < end_offset:
@@ -113,7 +118,7 @@ class PartitionLog:
                 break
             remaining_bytes -= size
             last += 1
-        return b"".join(self._batches[first:last])
+        return SharedBytes(self._batches[first:last])
 
     def drop_oldest(self) -> int:
         """Drop the oldest batch and return its size in bytes. The log must not be empty."""

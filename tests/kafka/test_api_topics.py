@@ -5,11 +5,13 @@ from __future__ import annotations
 from topic_api_helpers import (
     EARLIEST,
     LATEST,
+    FakeConnection,
     FakeServices,
     create_topics,
     delete_topics,
     describe_cluster,
     fetch,
+    fetch_request,
     init_producer_id,
     list_offsets,
     made,
@@ -84,6 +86,32 @@ def test_fetch_in_every_version(node: FakeServices, name: str, version: int) -> 
     assert (empty.error_code, empty.records) == (0, b"")
     [unknown] = fetch(node, ("plays", 9, 0), version=version)
     assert (unknown.error_code, unknown.records) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, b"")
+
+
+@versions("fetch")
+def test_fetch_response_shares_memory_of_records(node: FakeServices, name: str, version: int) -> None:
+    topic = made(node)
+    for _ in range(3):
+        topic.append(0, producer_batch(2))
+    key = topic.topic_id if version >= 13 else "plays"
+    response = fetch_request(node, (key, 0, 2), version=version)
+    batches = topic.partitions[0].read(2, 1000).parts
+    assert len(batches) == 2
+    assert all(any(part is batch for part in response.parts) for batch in batches)
+
+
+def test_fetch_while_clients_read_slowly_returns_part_of_free_bytes(node: FakeServices) -> None:
+    topic = made(node)
+    batch = producer_batch(2)
+    for _ in range(8):
+        topic.append(0, batch)
+    unsent = node.buffers.unsent
+    for free_batches, expected in ((20, 8), (16, 8), (10, 5), (1, 1), (0, 1)):
+        holder = FakeConnection(node)
+        unsent.set(holder, unsent.free_bytes - free_batches * len(batch))
+        [part] = fetch(node, ("plays", 0, 0))
+        assert len(part.records) == expected * len(batch)
+        unsent.set(holder, 0)
 
 
 @versions("list_offsets")

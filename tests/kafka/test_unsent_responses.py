@@ -54,14 +54,14 @@ async def test_large_response_is_written_in_pieces(tmp_path: Path, is_shared: bo
         [first, second] = await client.answered(2)
         assert (first[4:], second[:4]) == (body, bytes((0, 0, 0, 8)))
         assert not client.is_paused
-        assert harness.node.connections.unsent.total_bytes == 0
+        assert harness.node.services.buffers.unsent.total_bytes == 0
         client.close()
 
 
 @async_test
 async def test_response_of_paused_transport_waits_and_is_counted(tmp_path: Path) -> None:
     async with running_node(tmp_path, group_initial_rebalance_delay_ms=60_000) as harness:
-        client, unsent = MemoryClient(harness.node), harness.node.connections.unsent
+        client, unsent = MemoryClient(harness.node), harness.node.services.buffers.unsent
         await parked(client)
         client.connection.pause_writing()
         answer(client, bytes(LARGE))
@@ -114,10 +114,10 @@ async def test_client_that_reads_nothing_for_longest_is_closed_above_limit(tmp_p
         for client in clients:
             answer(client, bytes(LARGE))
         assert [client.is_closed for client in clients] == [False, True, False]
-        assert harness.node.connections.unsent.total_bytes <= MAX_BYTES
+        assert harness.node.services.buffers.unsent.total_bytes <= MAX_BYTES
         for client in clients:
             client.close()
-        assert harness.node.connections.unsent.total_bytes == 0
+        assert harness.node.services.buffers.unsent.total_bytes == 0
 
 
 @async_test
@@ -144,7 +144,7 @@ async def test_client_that_does_not_read_is_aborted_after_idle_time(tmp_path: Pa
 async def test_oldest_half_frame_is_closed_above_limit(tmp_path: Path) -> None:
     size_bytes = 400 * KILOBYTES
     async with running_node(tmp_path, queued_max_request_bytes=1000 * KILOBYTES) as harness:
-        clients, unread = [MemoryClient(harness.node) for _ in range(3)], harness.node.connections.unread
+        clients, unread = [MemoryClient(harness.node) for _ in range(3)], harness.node.services.buffers.unread
         for client in clients:
             client.feed(half_frame(size_bytes))
         assert [client.is_closed for client in clients] == [True, False, False]
@@ -161,7 +161,7 @@ async def test_oldest_half_frame_is_closed_above_limit(tmp_path: Path) -> None:
 async def test_queued_requests_are_counted_until_they_are_handled(tmp_path: Path) -> None:
     size_bytes = 100 * KILOBYTES
     async with running_node(tmp_path, group_initial_rebalance_delay_ms=60_000) as harness:
-        client, unread = MemoryClient(harness.node), harness.node.connections.unread
+        client, unread = MemoryClient(harness.node), harness.node.services.buffers.unread
         await parked(client)
         client.feed(half_frame(size_bytes) + b"\0")
         assert size_bytes <= unread.total_bytes <= size_bytes + 100
@@ -185,5 +185,5 @@ async def test_client_that_does_not_read_over_tcp_holds_bounded_bytes(tmp_path: 
                 except BlockingIOError:
                     break
                 await asyncio.sleep(0.001)
-            assert harness.node.connections.unsent.total_bytes <= 4 * WRITE_BYTES
+            assert harness.node.services.buffers.unsent.total_bytes <= 4 * WRITE_BYTES
             assert await (await harness.connect()).ask("api_versions", 0)

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from topics_helpers import MESSAGE_MAX_BYTES, producer_batch
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
+from callboard.runtime.common.shared_bytes import SharedBytes
 from callboard.runtime.log.format.batch import read_batches
 from callboard.runtime.topics.partition_log import PartitionLog
 from callboard.runtime.topics.producers import PRODUCERS_MAX
@@ -24,8 +25,8 @@ def log_of(*batches: bytes, end_offset: int = 0) -> PartitionLog:
     return log
 
 
-def offsets(records: bytes) -> list[int]:
-    return [offset for batch in read_batches(records) for offset, *_ in batch.records()]
+def offsets(records: SharedBytes) -> list[int]:
+    return [offset for batch in read_batches(bytes(records)) for offset, *_ in batch.records()]
 
 
 def error_code_of(log: PartitionLog, records: bytes) -> ErrorCode:

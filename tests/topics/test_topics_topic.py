@@ -91,7 +91,7 @@ def test_held_bytes_stay_within_retention_or_newest_batch(retention: int, batche
         assert topic.append(partition, records) == ends[partition]
         ends[partition] += count
         log = topic.partitions[partition]
-        assert log.read(ends[partition] - 1, len(records))[16:] == records[16:]
+        assert bytes(log.read(ends[partition] - 1, len(records)))[16:] == records[16:]
         assert topic.held_bytes == sum(log.size_bytes for log in topic.partitions)
         assert topic.held_bytes <= max(retention, len(records))
     assert [stored_ends.get(partition, 0) for partition in range(3)] == ends

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ...log.format.batch import offsets_of, read_size
-from ...topics.partition_log import PartitionLog
+from ...common.shared_bytes import SharedBytes
+from ...log.format.batch import offsets_of
+from ...topics.partition_log import NO_RECORDS, PartitionLog
 from ...topics.topic import TOPIC_DELETED, Topic
 from ..authorize import authorize
 from ..call import Call
@@ -21,6 +22,7 @@ from ..codec.codes import NO_THROTTLE, kafka_error
 from .list_offsets import NO_EPOCH, READ_COMMITTED, epoch_error
 
 MAX_BYTES = 57_671_680  # Kafka's default of fetch.max.bytes: the limit of a response, whatever is requested
+FREE_PART = 2  # a response takes at most this part of the bytes that unsent responses may still have
 TOPIC_ID_FROM = 13
 NO_SESSION = 0
 FULL_FETCH_EPOCHS = (0, -1)  # open a session, or use none
@@ -41,21 +43,24 @@ class PartitionRead(NamedTuple):
     partition: int
     error: ErrorCode
     log: PartitionLog | None = None
-    records: bytes = b""
+    records: SharedBytes = NO_RECORDS
     offset: int = NO_OFFSET
 
 
 class FetchBudget:
-    """The bytes that may still be added to a response. The first batch may exceed the limits (KIP-74)."""
+    """The bytes that may still be added to a response. The first batch may exceed the limits (KIP-74).
+
+    ``free_bytes``: how many bytes unsent responses may still have. While clients read slowly, responses are small.
+    """
 
     __slots__ = ("_is_empty", "_left_bytes", "_only_stable")
 
-    def __init__(self, max_bytes: int, committed_only: bool) -> None:
-        self._left_bytes = min(max(max_bytes, 0), MAX_BYTES)
+    def __init__(self, max_bytes: int, free_bytes: int, committed_only: bool) -> None:
+        self._left_bytes = min(max(max_bytes, 0), MAX_BYTES, free_bytes // FREE_PART)
         self._only_stable = committed_only
         self._is_empty = True
 
-    def fill(self, log: PartitionLog, offset: int, max_bytes: int) -> bytes:
+    def fill(self, log: PartitionLog, offset: int, max_bytes: int) -> SharedBytes:
         """Read a partition. Raises CoordinatorError as ``PartitionLog.read`` does."""
         limit = min(max(max_bytes, 0), self._left_bytes)
         records = log.read(offset, limit, allow_oversized=self._is_empty, committed_only=self._only_stable)
@@ -131,7 +136,8 @@ class Fetch:
     def read(self) -> list[tuple[Any, list[PartitionRead]]]:
         """Read the partitions of each topic of the request, up to the limits."""
         request = self._call.request
-        budget = FetchBudget(request.max_bytes, committed_only=request.isolation_level == READ_COMMITTED)
+        free_bytes = self._call.services.buffers.unsent.free_bytes
+        budget = FetchBudget(request.max_bytes, free_bytes, committed_only=request.isolation_level == READ_COMMITTED)
         return [(topic, self.read_topic(topic, budget)) for topic in request.topics]
 
     def read_topic(self, request: Any, budget: FetchBudget) -> list[PartitionRead]:
@@ -184,13 +190,9 @@ def aborted_transactions(call: Call, part: PartitionRead) -> tuple[Any, ...] | N
     )
 
 
-def end_offset_of(records: bytes) -> int:
+def end_offset_of(records: SharedBytes) -> int:
     """Return the offset after the last of complete batches."""
-    position = end_offset = 0
-    while position < len(records):
-        end_offset = offsets_of(memoryview(records)[position:])[1] + 1
-        position += read_size(records, position) or len(records)
-    return end_offset
+    return offsets_of(memoryview(records.parts[-1]))[1] + 1
 
 
 def partition_data(call: Call, part: PartitionRead) -> Any:
@@ -208,12 +210,11 @@ def partition_data(call: Call, part: PartitionRead) -> Any:
 
 
 def respond(call: Call, error: ErrorCode, responses: tuple[Any, ...]) -> None:
-    call.respond(
-        call.make(
-            "FetchResponse",
-            throttle_time=NO_THROTTLE,
-            error_code=kafka_error(error),
-            session_id=NO_SESSION,
-            responses=responses,
-        )
+    response = call.make(
+        "FetchResponse",
+        throttle_time=NO_THROTTLE,
+        error_code=kafka_error(error),
+        session_id=NO_SESSION,
+        responses=responses,
     )
+    call.respond_with_bytes(call.schema.write_shared(response))

@@ -13,6 +13,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
+from ...common.shared_bytes import SharedBytes
 from ...log.format.varint import encode_unsigned
 from .durations import duration_reader
 from .frames import message_type
@@ -57,6 +58,12 @@ class Schema:
         self._write(buffer, response)
         return buffer.getvalue()
 
+    def write_shared(self, response: Any) -> SharedBytes:
+        """The same for a response with ``SharedBytes`` in fields of bytes or records, whose parts are not copied."""
+        buffer = SharedBuffer()
+        self._write(buffer, response)
+        return buffer.value()
+
     def write_item(self, entity: Any, items: Sequence[bytes] | None = None, bytes_after: int = 0) -> bytes:
         """One item of an array for ``write_array``. ``items``: the items of the array inside of it, if it has one."""
         buffer = io.BytesIO()
@@ -78,6 +85,29 @@ class Schema:
         end = len(body) - bytes_after
         start = end - (1 if flexible else 4)  # the count of an empty one
         return b"".join((body[:start], count, *items, body[end:]))
+
+
+class SharedBuffer:
+    """A file for kio's writers that does not copy the parts of ``SharedBytes``."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._own = io.BytesIO()  # what was written since the last part
+
+    def write(self, data: bytes | SharedBytes) -> None:
+        if isinstance(data, SharedBytes):
+            self._add_own()
+            self._parts.extend(data.parts)
+        else:
+            self._own.write(data)
+
+    def value(self) -> SharedBytes:
+        self._add_own()
+        return SharedBytes(self._parts)
+
+    def _add_own(self) -> None:
+        self._parts.append(self._own.getvalue())
+        self._own = io.BytesIO()
 
 
 def _short(message: str | None) -> str | None:
