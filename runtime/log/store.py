@@ -74,7 +74,10 @@ class OwnershipListener(Protocol):
     """Gets the changes of ownership, on the node's loop."""
 
     def gained(self, epochs: Mapping[int, int]) -> None:
-        """This node owns partitions from now on. ``epochs``: by partition, higher than in any earlier period."""
+        """This node owns partitions from now on. ``epochs``: by partition, higher than in any earlier period.
+
+        A partition that it owned already was lost in between, and is loaded again.
+        """
 
     def lost(self, partitions: Collection[int]) -> None:
         """This node does not own these partitions any more."""

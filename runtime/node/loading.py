@@ -77,6 +77,7 @@ class LogLoading:
     # OwnershipListener -----------------------------------------------------------------------------------------------
 
     def gained(self, epochs: Mapping[int, int]) -> None:
+        self.lost([partition for partition in epochs if partition in self._owned])
         self._owned.update(epochs)
         if self._is_started:
             for partition, epoch in epochs.items():

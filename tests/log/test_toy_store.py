@@ -237,6 +237,17 @@ async def test_refused_append_gets_not_coordinator_and_unloads_the_partition(tmp
 
 
 @async_test
+async def test_partition_gained_back_before_its_loss_was_noticed_is_loaded_again(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        assert await served.commit(5) == OK
+        served.ownership.steal(HOME)
+        await served.gain()
+        assert await offsets(served.client, GROUP) == {("t", 0): 5}
+        assert await served.commit(6) == OK
+        assert served.store.unloaded == [HOME]
+
+
+@async_test
 async def test_fenced_store_unloads_all_partitions(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         assert await served.commit(5) == OK

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from callboard.actors.coordinator.ownership import PartitionOwnership
 from callboard.actors.coordinator.partitions import GroupPartition
 from callboard.actors.coordinator.retention import RetentionScan
 from callboard.actors.errors import ErrorCode
@@ -22,6 +23,7 @@ from callboard.runtime.log.compaction import garbage, swap
 from callboard.runtime.log.partitions import Partitions
 from callboard.runtime.log.rounds import Round
 from callboard.runtime.log.writer import RoundWriter
+from callboard.runtime.node.loading import LogLoading
 from callboard.runtime.settings.dynamic import DynamicSettings
 from callboard.runtime.testing.disk.faulty import FaultyDisk
 
@@ -154,6 +156,22 @@ def compactors_do_not_lock(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(garbage, "try_lock", unlocked)
 
 
+def gained_again_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    """A partition that was lost unnoticed and comes back is not loaded again."""
+
+    def gained(self: LogLoading, epochs: Mapping[int, int]) -> None:
+        new = {partition: epoch for partition, epoch in epochs.items() if partition not in self._owned}
+        gain(self, new)
+
+    gain = LogLoading.gained
+    patch.setattr(LogLoading, "gained", gained)
+
+
+def lost_groups_are_kept(patch: pytest.MonkeyPatch) -> None:
+    """The groups of a lost partition keep their state until it comes back."""
+    patch.setattr(PartitionOwnership, "_stop_groups", lambda self, number: None)
+
+
 HOUSEKEEPING: dict[str, tuple[Plant, str]] = {
     "a checkpoint does not sync": (a_checkpoint_does_not_sync, "crashes"),
     "a checkpoint drops too much": (a_checkpoint_drops_too_much, "crashes"),
@@ -169,4 +187,6 @@ HOUSEKEEPING: dict[str, tuple[Plant, str]] = {
     "compaction's files are not synced": (not_synced(".compaction/segments"), "crashes"),
     "compaction's manifest is not synced": (not_synced(".compaction"), "crashes"),
     "compactors do not lock": (compactors_do_not_lock, "crashes"),
+    "a partition gained again is not loaded": (gained_again_is_ignored, "moving_partitions"),
+    "the groups of a lost partition are kept": (lost_groups_are_kept, "moving_partitions"),
 }

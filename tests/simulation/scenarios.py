@@ -14,6 +14,7 @@ from callboard.runtime.testing.simulation.chaos import Action, Chaos
 from callboard.runtime.testing.simulation.scenario import Sim
 
 from .players import TOPIC, Committer, Deleter, ExpiryRacer, InvalidClient, Producer, Worker
+from .shared_log import AWAY_S, MovingPartitions
 
 GROUP = "work"
 ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
@@ -444,6 +445,25 @@ async def shared_partition(sim: Sim) -> None:
         await workers_group.settle()
 
 
+async def moving_partitions(sim: Sim) -> None:
+    """A shared store, whose partitions other nodes take and give back while clients commit."""
+    partitions = MovingPartitions(sim)
+    sim.coordinator.store = partitions.make
+    await sim.begin(group_generation_from_clock=sim.random.random() < 0.5)
+    workers_group = WorkerGroup(sim, 3)
+    workers_group.join()
+    Committer(sim, "c1", "simple", stable=1.0)
+    Committer(sim, "c2", "other", repeats=0)
+    Producer(sim, "tx1", ("simple", "third"))
+    actions: dict[str, Action] = {f"partition moves, {number}": partitions.move for number in range(5)}
+    actions |= workers_group.actions()
+    action_names = (*actions, "power cut", "crash", "clean restart", "hang up")
+    await Chaos(sim, actions).run(12, action_names, pause_s=1.5)
+    await sim.calm()
+    await sim.until(partitions.are_complete, 2 * max(AWAY_S), "all partitions are back")
+    await workers_group.settle()
+
+
 def delete_topic(sim: Sim) -> None:
     """Delete the topic of all commits. Its workers create it again."""
     sim.delete_topic(TOPIC)
@@ -485,6 +505,7 @@ SCENARIOS = {
         passivated_groups,
         shared_partition,
         growing_resource,
+        moving_partitions,
     )
 }
 

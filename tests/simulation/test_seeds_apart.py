@@ -6,7 +6,7 @@ import pytest
 
 from .seeds import run_all
 
-NAMES = ("transactions", "passivated_groups", "embedded_members", "named_resources")
+NAMES = ("transactions", "passivated_groups", "embedded_members", "named_resources", "moving_partitions")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
 import pykka
@@ -37,10 +37,11 @@ from ...loading.loader import load_inline
 from ...log.compaction.garbage import publish_and_collect
 from ...log.compaction.swap import CompactionSettings as CompactSettings
 from ...log.compaction.swap import compact
+from ...log.folder import DataFolder
 from ...log.format.errors import DamagedBatch
-from ...log.offsets_log import OffsetsLog
 from ...log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
 from ...log.pieces import LoadJob, PieceHandler
+from ...log.store import LogStore, Ownership
 from ...member.channel import ChannelLost
 from ...node.environment import Environment
 from ...node.node import Node
@@ -66,6 +67,18 @@ CHECKPOINT_INTERVAL_MS = (300, 4000, 60_000)
 BACKGROUND_LOADING_CHANCE = 0.4
 LOAD_PIECE_MAX_S = 0.5
 """The longest pause before the next piece of the log is loaded while the coordinator already serves."""
+
+
+@runtime_checkable
+class ReadableLog(Protocol):
+    """A log whose records can be read one by one: ``OffsetsLog``, or the shared store of a scenario."""
+
+    def offsets_partitions_with_data(self) -> Iterable[int]: ...
+
+    def transactions_partitions_with_data(self) -> Iterable[int]: ...
+
+    def read(self, partition: int) -> Iterator[tuple[Any, Any, Any]]:
+        """Yield log offset, timestamp and record of each record of a partition."""
 
 
 class DrawnIds:
@@ -179,6 +192,8 @@ class SimulatedCoordinator:
         """Whether a process may serve before all of its log is loaded."""
         self.power_lost_s: float | None = None
         """The time of the first power loss since the last start."""
+        self.store: Callable[[DataFolder], tuple[LogStore, Ownership]] | None = None
+        """Makes the store of each process; None: files on the simulated disk."""
         self.clock = LoopClock(loop)
         self._seed = seed
         self._subprocesses: list[SteppedProcess] = []
@@ -255,6 +270,7 @@ class SimulatedCoordinator:
             checkpoint_bytes=self._draw.choice(CHECKPOINT_BYTES),
             checkpoint_interval_ms=self._draw.choice(CHECKPOINT_INTERVAL_MS),
             group_observer=self._history,
+            store=self.store,
         )
 
     async def _load_in_background(self, jobs: Sequence[LoadJob], apply: PieceHandler) -> None:
@@ -422,7 +438,7 @@ class SimulatedCoordinator:
         """The state replayed from the log record by record. Call it only when no write is pending."""
         assert self.current is not None, "the coordinator is down"
         log = self.current.node.offsets_log
-        assert isinstance(log, OffsetsLog)
+        assert isinstance(log, ReadableLog)
         state: dict[str, object] = {}
         for number in (*log.offsets_partitions_with_data(), *log.transactions_partitions_with_data()):
             replay = LogReplay()
