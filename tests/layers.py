@@ -24,7 +24,10 @@ ACTORS = ("actors/base", "actors")
 PACKAGES: dict[str, Package] = {
     # The base class of actors, and the timer. Independent of Kafka.
     "actors/base": Package(
-        ("actors/__init__", "actors/base", "actors/engine_ports", "actors/text", "actors/timer", "actors/turn")
+        (
+            *("actors/__init__", "actors/base", "actors/engine_ports", "actors/steps", "actors/text", "actors/timer"),
+            "actors/turn",
+        )
     ),
     # Errors, log lines, and printed text, in which text from clients is escaped.
     "runtime/common": Package(("runtime/common",), ("actors/text.py",)),

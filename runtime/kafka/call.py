@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from ...actors.error_reply import error_reply
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.messages import GroupRequest, JoinGroup, SyncGroup, TxnOffsetCommit
+from ...actors.steps import Steps
 from ...actors.transactions.messages import TransactionRequest
 from ..common.shared_bytes import SharedBytes
 from ..engine.reply import Reply
@@ -23,7 +24,10 @@ log = logging.getLogger("callboard.kafka")
 _HEADER = struct.Struct(">ii")  # size of the rest, correlation id
 _FLEXIBLE_HEADER = struct.Struct(">iib")  # the same, and an empty section of tagged fields
 
-Encoder = Callable[["Call", Any], bytes]
+Body = bytes | Steps[bytes]
+"""The body of a response, or the work that makes it."""
+
+Encoder = Callable[["Call", Any], Body]
 
 
 class ResponseChannel(Protocol):
@@ -61,7 +65,7 @@ class Call:
     """A request that an ``api`` module handles. It must be answered exactly once, now or later.
 
     ``request`` is kio's entity of ``schema.version``. A call is also an ``actors.engine_ports.ReplyTo``: ``ask_group``
-    sends a message to an actor and sets the encoder of its reply.
+    sends a message to an actor and sets the encoder of its reply. An encoder that takes long returns ``Steps``.
     """
 
     __slots__ = ("_encode", "_message", "connection", "correlation_id", "payload", "request", "schema")
@@ -140,16 +144,15 @@ class Call:
         except Exception:
             self.fail()
         else:
-            self.respond_with_bytes(body)
+            if isinstance(body, bytes):
+                self.respond_with_bytes(body)
+            else:
+                self.services.slices.run(EncodingJob(self, body))
 
-    def encode_and_respond(self, encode: Callable[[], bytes]) -> None:
-        """Answer with the body that ``encode`` returns, or UNKNOWN_SERVER_ERROR if it raises."""
-        try:
-            body = encode()
-        except Exception:
-            self.fail()
-        else:
-            self.respond_with_bytes(body)
+    def encode_and_respond(self, encode: Callable[[], Body]) -> None:
+        """Answer with the body that ``encode`` makes, or UNKNOWN_SERVER_ERROR if it raises."""
+        self._encode = lambda _call, _value: encode()
+        self.set()
 
     def fail(self) -> None:
         """Log the current exception and answer UNKNOWN_SERVER_ERROR, so that it does not reach the actor."""
@@ -184,6 +187,29 @@ class Call:
     def wait_for_room(self, room: Reply) -> None:
         """Read no more requests of this client until ``room`` is settled: the mailbox is full."""
         self.connection.pause_until(room)
+
+
+class EncodingJob:
+    """Makes the body of a response in slices. Implements ``slices.Job``."""
+
+    __slots__ = ("_call", "steps")
+
+    def __init__(self, call: Call, steps: Steps[bytes]) -> None:
+        self._call = call
+        self.steps = steps
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._call.connection.is_open
+
+    def finish(self, result: bytes) -> None:
+        self._call.respond_with_bytes(result)
+
+    def fail(self, error: Exception) -> None:
+        self._call.fail()
+
+    def drop(self) -> None:
+        self._call.respond_with_nothing()
 
 
 class QueuedReplySlot:

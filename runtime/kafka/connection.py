@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Protocol, cast
 
 from ..engine.reply import Reply
@@ -16,6 +17,7 @@ from .api import Route, Routes
 from .call import Call
 from .connection_phase import Event, Phase, next_phase
 from .framing import HEADER_BYTES, BadRequest, FrameSplitter
+from .handling_job import as_bad_request, run_handler, run_in_slices
 from .holds import Hold, Holds
 from .interceptor import Interceptor
 from .output import WRITE_BYTES, Output
@@ -148,7 +150,7 @@ class Connection(asyncio.Protocol):
             if requests.queue and not requests.calls:
                 self._handle_queued()  # an earlier request waits only for its iteration
             if self.phase.takes_requests:  # otherwise that one was bad too
-                self._reject(error)
+                self.reject(error)
 
     def _count_unread(self) -> None:
         """Report the bytes of requests that are not handled, unless they are few."""
@@ -192,14 +194,13 @@ class Connection(asyncio.Protocol):
         elif len(requests.calls) >= MAX_CALLS_OPEN:
             self._holds.add(Hold.TOO_MANY_REQUESTS)
         try:
-            if interceptor is None:
-                route.handle(call)
-            else:
-                interceptor.handle(call, route.handle)
+            if interceptor is not None:
+                interceptor.handle(call, partial(run_handler, self, route))
+            elif (steps := route.handle(call)) is not None:
+                run_in_slices(self, route, call, steps)
         except Exception as error:
-            requests.remove_last_call()
-            log.exception("internal error in %s version %s", route.schema.name, route.schema.version)
-            raise BadRequest(f"{route.schema.name} version {route.schema.version} could not be handled") from error
+            requests.remove_call(call)
+            raise as_bad_request(error, route) from error
 
     def _handle_queued(self) -> None:
         """Handle queued requests up to one that has to wait."""
@@ -210,7 +211,7 @@ class Connection(asyncio.Protocol):
             if self.requests.counted_bytes:
                 self._count_unread()
         except BadRequest as error:
-            self._reject(error)
+            self.reject(error)
 
     # Responses -------------------------------------------------------------------------------------------------------
 
@@ -284,7 +285,7 @@ class Connection(asyncio.Protocol):
 
     # Closing ---------------------------------------------------------------------------------------------------------
 
-    def _reject(self, error: BadRequest) -> None:
+    def reject(self, error: BadRequest) -> None:
         """Close the connection after the responses to earlier requests, as in Kafka."""
         log.warning("connection from %s closed: %s", self.peer, error)
         self.requests.drop_queued()

@@ -65,6 +65,7 @@ NEXT_PHASE: Mapping[tuple[Phase, Event], Phase] = {
     (Phase.SERVING, Event.STOP): Phase.DRAINING,
     (Phase.SERVING, Event.CLOSE): Phase.CLOSING,
     (Phase.SERVING, Event.LOST): Phase.DETACHED,
+    (Phase.DRAINING, Event.BAD_REQUEST): Phase.DRAINING,
     (Phase.DRAINING, Event.STOP): Phase.DRAINING,
     (Phase.DRAINING, Event.CLOSE): Phase.CLOSING,
     (Phase.DRAINING, Event.LOST): Phase.DETACHED,

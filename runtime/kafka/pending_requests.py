@@ -49,9 +49,9 @@ class PendingRequests:
         self.queued_bytes = 0
         self.counted_bytes = 0
 
-    def remove_last_call(self) -> None:
+    def remove_call(self, call: Call) -> None:
         """Remove a request that could not be handled."""
-        self.calls.pop()
+        self.calls.remove(call)
         self.has_exclusive_call = False
 
     def take_answered(self) -> list[Any]:

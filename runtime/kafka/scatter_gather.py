@@ -11,7 +11,7 @@ from ...actors.error_reply import error_reply
 from ...actors.errors import ErrorCode
 from ...actors.messages import GroupRequest
 from ...actors.transactions.messages import TransactionRequest
-from .call import Call
+from .call import Body, Call
 
 Message = GroupRequest | TransactionRequest
 
@@ -53,7 +53,7 @@ class ScatterGather:
         self,
         call: Call,
         messages: Sequence[Message],
-        encode: Callable[[list[Any]], bytes],
+        encode: Callable[[list[Any]], Body],
         post: Callable[[Any, ReplyTo], None] | None = None,
         convert: Callable[[list[Any]], list[Any]] = list,
     ) -> None:

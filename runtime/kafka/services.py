@@ -21,6 +21,7 @@ from .authorizer import Authorizer
 from .client_buffers import ClientBuffers
 from .principal import IN_PROCESS, Principal
 from .response_queue import ResponseQueue
+from .slices import Slices
 
 
 class Origin(NamedTuple):
@@ -151,6 +152,10 @@ class Services(Protocol):
     @property
     def response_queue(self) -> ResponseQueue:
         """Sends the responses to all members of a group, a few in each iteration of the event loop."""
+
+    @property
+    def slices(self) -> Slices:
+        """Runs long work in slices, between the requests of other clients."""
 
     def later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
         """Call back on the event loop after ``delay_ms``, unless the handle is cancelled."""

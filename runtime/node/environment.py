@@ -37,12 +37,13 @@ class Environment:
     """The node's connections to the outside.
 
     ``threads``: creates the threads of the log. ``dispatcher``: creates the dispatcher of the actors, for a loop.
-    ``log_clock``: monotonic seconds, for the log's intervals. ``allows_workers``: whether the node may use other
-    threads and processes, for blocking work, to load large logs and to compact; else all work is done on the loop, and
-    nothing is compacted. ``load``: loads the log in the background, instead of subprocesses. ``store``: creates a store
-    of the log instead of local files, and the ownership of its partitions. A checkpoint is made when the journal has
-    ``checkpoint_bytes``, or after ``checkpoint_interval_ms``. ``group_observer`` is notified of the events of all
-    groups. ``authorizer`` decides what clients may do.
+    ``log_clock``: monotonic seconds, for the log's intervals. ``slice_clock_ns``: measures how long a request has held
+    the event loop. ``allows_workers``: whether the node may use other threads and processes, for blocking work, to load
+    large logs and to compact; else all work is done on the loop, and nothing is compacted. ``load``: loads the log in
+    the background, instead of subprocesses. ``store``: creates a store of the log instead of local files, and the
+    ownership of its partitions. A checkpoint is made when the journal has ``checkpoint_bytes``, or after
+    ``checkpoint_interval_ms``. ``group_observer`` is notified of the events of all groups. ``authorizer`` decides what
+    clients may do.
     """
 
     disk: Disk = field(default_factory=Disk)
@@ -50,6 +51,7 @@ class Environment:
     random: Random = field(default_factory=SystemRandom)
     threads: Callable[[], Threads] = OwnThreads
     log_clock: Callable[[], float] = time.monotonic
+    slice_clock_ns: Callable[[], int] = time.perf_counter_ns
     dispatcher: Callable[[AbstractEventLoop], Dispatcher] = LoopDispatcher
     allows_workers: bool = True
     load: Callable[[Sequence[LoadJob], PieceHandler], Awaitable[None]] | None = None

@@ -26,6 +26,7 @@ from ..kafka.client_buffers import ClientBuffers
 from ..kafka.connection_pool import ConnectionPool
 from ..kafka.response_queue import ResponseQueue
 from ..kafka.services import ClusterIdentity
+from ..kafka.slices import Slices
 from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import DynamicSettings
 from ..settings.table import LISTEN_BACKLOG
@@ -178,6 +179,7 @@ class Node:
         except (TimeoutError, pykka.ActorDeadError) as error:
             log.error("not everything could be written in time", timeout_s=STOP_TIMEOUT_S, reason=repr(error))
         self.services.response_queue.deliver_all()
+        self.services.slices.finish_active()
         self.connections.send_responses()
         self.connections.close()
         self._cancel_tasks()
@@ -213,6 +215,7 @@ class Node:
         self._close_listener()
         self.connections.abort()
         self.services.response_queue.drop()
+        self.services.slices.drop_all()
         self._cancel_tasks()
         self.loading.halt()
         self._cleaner.halt()
@@ -283,6 +286,7 @@ def _make_services(
     interceptor: Interceptor | None,
 ) -> NodeServices:
     host, port = _advertised_address(options, listening_socket)
+    call_soon = asyncio.get_running_loop().call_soon
     return NodeServices(
         cluster=ClusterIdentity(NODE_ID, data.folder.cluster_id, host, port),
         buffers=ClientBuffers(lambda: data.configs.settings),
@@ -296,7 +300,8 @@ def _make_services(
         topics=data.topics,
         topic_admin=TopicAdmin(data.topics, actors.groups.delete_topic_offsets),
         load_sink=loading.sink,
-        response_queue=ResponseQueue(asyncio.get_running_loop().call_soon),
+        response_queue=ResponseQueue(call_soon),
+        slices=Slices(call_soon, environment.slice_clock_ns, data.configs.settings.max_sliced_requests),
         routes=Routes(environment.authorizer),
         interceptor=interceptor,
     )

@@ -17,6 +17,7 @@ from ..kafka.client_buffers import ClientBuffers
 from ..kafka.interceptor import Interceptor
 from ..kafka.response_queue import ResponseQueue
 from ..kafka.services import ClusterIdentity
+from ..kafka.slices import Slices
 from ..loading.sink import LoadSink
 from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import DynamicSettings
@@ -45,6 +46,7 @@ class NodeServices:
     topic_admin: TopicAdmin
     load_sink: LoadSink
     response_queue: ResponseQueue
+    slices: Slices
     routes: Routes
     interceptor: Interceptor | None
 

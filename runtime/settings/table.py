@@ -192,6 +192,12 @@ class Settings:
         1,
         LONG_MAX,
     )
+    max_sliced_requests: int = row(
+        4,
+        "Long requests of all clients that are handled at the same time, in slices; others wait. Not in Kafka.",
+        1,
+        INT_MAX,
+    )
     connections_max_idle_ms: int = row(
         600_000,
         "A connection without requests for this time, and without a pending response, is closed; one whose client does"

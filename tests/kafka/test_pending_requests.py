@@ -69,7 +69,7 @@ def test_queued_request_waits_for_exclusive_call() -> None:
     requests.has_exclusive_call = True
     requests.add_queued(queued(1, overlaps=True))
     assert requests.take_queued() is None
-    requests.remove_last_call()
+    requests.remove_call(requests.calls[-1])
     assert taken(requests) == [1]
 
 

@@ -1,9 +1,10 @@
 """The table of served APIs: key, versions and the module that handles each. ApiVersions answers with it.
 
 The versions are those of Kafka 4.3, except the last one of ListTransactions, which filters names by RE2 patterns. A
-module has a function ``handle(call)``, which also authorizes the request (see ``authorize``). A module of very frequent
-requests may have a second one, ``handle_unchecked(call)``, which is called if the authorizer allows everything. Modules
-and schemas are loaded with the first request of their API.
+module has a function ``handle(call)``, which also authorizes the request (see ``authorize``). If it takes long it
+returns ``Steps``, which run in slices (see ``slices.py``). A module of very frequent requests may have a second one,
+``handle_unchecked(call)``, which is called if the authorizer allows everything. Modules and schemas are loaded with the
+first request of their API.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
+from ....actors.steps import Steps
 from .. import checks
 from ..authorizer import Authorizer
 from ..call import Call
@@ -32,6 +34,7 @@ class Api(NamedTuple):
     advertised_min_version: int | None = None  # what ApiVersions says, if it differs
     overlaps: bool = False  # a connection may have several unanswered ones
     comes_in_bursts: bool = False  # all members of a group send it at about the same time
+    reads_only: bool = False  # its work stops when the client is gone
 
 
 APIS: tuple[Api, ...] = (
@@ -45,24 +48,32 @@ APIS: tuple[Api, ...] = (
         items=(checks.WRITE_TOPIC,),
         advertised_min_version=0,
     ),
-    Api(1, "fetch", 4, 18, items=(checks.READ_TOPIC,)),
-    Api(2, "list_offsets", 1, 11, items=(checks.DESCRIBE_TOPIC,)),
+    Api(1, "fetch", 4, 18, items=(checks.READ_TOPIC,), reads_only=True),
+    Api(2, "list_offsets", 1, 11, items=(checks.DESCRIBE_TOPIC,), reads_only=True),
     Api(
         3,
         "metadata",
         0,
         13,
         items=(checks.DESCRIBE_TOPIC, checks.LISTED_TOPIC, checks.CREATE_TOPIC, checks.DESCRIBE_CLUSTER),
+        reads_only=True,
     ),
     Api(8, "offset_commit", 2, 10, whole=(checks.READ_GROUP,), items=(checks.READ_TOPIC,), overlaps=True),
-    Api(9, "offset_fetch", 1, 10, items=(checks.DESCRIBE_GROUP, checks.DESCRIBE_TOPIC, checks.FILTERED_TOPIC)),
-    Api(10, "find_coordinator", 0, 6, items=(checks.DESCRIBE_GROUP, checks.DESCRIBE_TRANSACTIONAL_ID)),
+    Api(
+        9,
+        "offset_fetch",
+        1,
+        10,
+        items=(checks.DESCRIBE_GROUP, checks.DESCRIBE_TOPIC, checks.FILTERED_TOPIC),
+        reads_only=True,
+    ),
+    Api(10, "find_coordinator", 0, 6, items=(checks.DESCRIBE_GROUP, checks.DESCRIBE_TRANSACTIONAL_ID), reads_only=True),
     Api(11, "join_group", 0, 9, whole=(checks.READ_GROUP,), comes_in_bursts=True),
     Api(12, "heartbeat", 0, 4, whole=(checks.READ_GROUP,), overlaps=True),
     Api(13, "leave_group", 0, 5, whole=(checks.READ_GROUP,)),
     Api(14, "sync_group", 0, 5, whole=(checks.READ_GROUP,), comes_in_bursts=True),
-    Api(15, "describe_groups", 0, 6, items=(checks.DESCRIBE_GROUP,)),
-    Api(16, "list_groups", 0, 5, items=(checks.LISTED_GROUP,)),
+    Api(15, "describe_groups", 0, 6, items=(checks.DESCRIBE_GROUP,), reads_only=True),
+    Api(16, "list_groups", 0, 5, items=(checks.LISTED_GROUP,), reads_only=True),
     Api(18, "api_versions", 0, 4),
     Api(19, "create_topics", 2, 7, items=(checks.CREATE_TOPIC, checks.DESCRIBE_NEW_TOPIC_CONFIGS)),
     Api(20, "delete_topics", 1, 6, items=(checks.DESCRIBE_TO_DELETE, checks.DELETE_TOPIC)),
@@ -92,6 +103,7 @@ APIS: tuple[Api, ...] = (
         1,
         4,
         items=(checks.DESCRIBE_BROKER_CONFIGS, checks.DESCRIBE_TOPIC_CONFIGS, checks.DESCRIBE_GROUP_CONFIGS),
+        reads_only=True,
     ),
     Api(
         33,
@@ -115,9 +127,16 @@ APIS: tuple[Api, ...] = (
         ),
     ),
     Api(47, "offset_delete", 0, 0, whole=(checks.DELETE_GROUP,), items=(checks.READ_TOPIC,)),
-    Api(60, "describe_cluster", 0, 2, items=(checks.DESCRIBE_CLUSTER,)),
-    Api(65, "describe_transactions", 0, 0, items=(checks.DESCRIBE_TRANSACTIONAL_ID, checks.FILTERED_TOPIC)),
-    Api(66, "list_transactions", 0, 1, items=(checks.LISTED_TRANSACTIONAL_ID,)),
+    Api(60, "describe_cluster", 0, 2, items=(checks.DESCRIBE_CLUSTER,), reads_only=True),
+    Api(
+        65,
+        "describe_transactions",
+        0,
+        0,
+        items=(checks.DESCRIBE_TRANSACTIONAL_ID, checks.FILTERED_TOPIC),
+        reads_only=True,
+    ),
+    Api(66, "list_transactions", 0, 1, items=(checks.LISTED_TRANSACTIONAL_ID,), reads_only=True),
 )
 
 API_VERSIONS_KEY = 18
@@ -127,9 +146,10 @@ class Route(NamedTuple):
     """The schema and the handler of one API version."""
 
     schema: Schema
-    handle: Callable[[Call], None]
+    handle: Callable[[Call], Steps[None] | None]
     overlaps: bool
     comes_in_bursts: bool = False
+    reads_only: bool = False
 
 
 class Routes:
@@ -158,7 +178,7 @@ class Routes:
         handle = module.handle
         if self.authorizer.allows_everything:
             handle = getattr(module, "handle_unchecked", handle)
-        route = Route(schema(api.name, version), handle, api.overlaps, api.comes_in_bursts)
+        route = Route(schema(api.name, version), handle, api.overlaps, api.comes_in_bursts, api.reads_only)
         self.loaded[key << 16 | version] = route
         return route
 

@@ -7,6 +7,7 @@ a write. None of its code runs afterwards. The next process starts with the rema
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -33,6 +34,7 @@ from ...disk.disk import Disk
 from ...disk.group_commit import immediate_outcome
 from ...engine.reply import Reply
 from ...kafka.services import Origin
+from ...kafka.slices import SLICE_NS
 from ...loading.loader import load_inline
 from ...log.compaction.garbage import publish_and_collect
 from ...log.compaction.swap import CompactionSettings as CompactSettings
@@ -65,6 +67,9 @@ CHECKPOINT_INTERVAL_MS = (300, 4000, 60_000)
 """Checkpoint limits, drawn for each process: several checkpoints a second, or none."""
 
 BACKGROUND_LOADING_CHANCE = 0.4
+SLICE_CLOCK_STEP_NS = SLICE_NS // 8
+"""Each reading of the clock of slices is later by this, so that a slice has eight steps."""
+
 LOAD_PIECE_MAX_S = 0.5
 """The longest pause before the next piece of the log is loaded while the coordinator already serves."""
 
@@ -262,6 +267,7 @@ class SimulatedCoordinator:
             random=DrawnIds(random.Random(self._draw.random())),
             threads=lambda: LoopThreads(self._loop, random.Random(self._draw.random()), on_power_loss),
             log_clock=self._loop.time,
+            slice_clock_ns=itertools.count(step=SLICE_CLOCK_STEP_NS).__next__,
             dispatcher=lambda _loop: SeededDispatcher(self._loop, random.Random(self._draw.random()), on_power_loss),
             allows_workers=False,
             load=self._load_in_background

@@ -1,0 +1,138 @@
+"""Long work of the connections in slices: the event loop serves the other connections in between.
+
+Each turn of the loop runs one slice. The jobs take turns, and only a few have begun at any time, because a job that has
+begun holds memory. The others wait in the order in which they came.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ...actors.steps import Steps, run_steps
+
+SLICE_NS = 2_000_000
+"""Work per turn of the loop."""
+
+SHORT_NS = 200_000
+"""Work that takes less than this leaves time for other work in the same turn."""
+
+log = logging.getLogger("callboard.kafka")
+
+
+class Job(Protocol):
+    """Work in steps for one request. Exactly one of ``finish``, ``fail`` and ``drop`` is called, once."""
+
+    steps: Steps[Any]
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether to go on: False if the client is gone and the work only serves its response."""
+
+    def finish(self, result: Any) -> None:
+        """The work is done."""
+
+    def fail(self, error: Exception) -> None:
+        """The work has raised ``error``, which is being handled."""
+
+    def drop(self) -> None:
+        """The work was given up."""
+
+
+class Slices:
+    """Runs jobs.
+
+    ``call_soon`` calls back in the next turn of the event loop. ``clock_ns`` measures how long the work has taken.
+    ``jobs_max``: how many jobs take turns.
+    """
+
+    def __init__(
+        self, call_soon: Callable[[Callable[[], None]], object], clock_ns: Callable[[], int], jobs_max: int
+    ) -> None:
+        self._call_soon = call_soon
+        self._clock_ns = clock_ns
+        self._jobs_max = jobs_max
+        self._active: deque[Job] = deque()
+        self._waiting: deque[Job] = deque()
+        self._is_busy = False  # in this turn of the loop, or scheduled for the next one
+
+    def __len__(self) -> int:
+        return len(self._active) + len(self._waiting)
+
+    def run(self, job: Job) -> None:
+        """Run a job: its first slice now, unless other jobs have used this turn of the loop."""
+        self._waiting.append(job)
+        if not self._is_busy:
+            self._run_slice()
+
+    def finish_active(self) -> None:
+        """Run the jobs that have begun to their end, and give up the others: at a stop."""
+        self._drop(self._waiting)
+        while self._active:
+            self._finish_now(self._active.popleft())
+
+    def drop_all(self) -> None:
+        """Give up all jobs: at a simulated crash."""
+        self._drop(self._active)
+        self._drop(self._waiting)
+
+    def _run_slice(self) -> None:
+        self._is_busy = True
+        began_ns = now_ns = self._clock_ns()
+        while now_ns - began_ns < SLICE_NS and (job := self._next()) is not None:
+            if not self._advance(job, began_ns + SLICE_NS):
+                self._active.append(job)
+            now_ns = self._clock_ns()
+        self._is_busy = bool(self) or now_ns - began_ns > SHORT_NS
+        if self._is_busy:
+            self._call_soon(self._run_slice)
+
+    def _next(self) -> Job | None:
+        if self._waiting and len(self._active) < self._jobs_max:
+            return self._waiting.popleft()
+        return self._active.popleft() if self._active else None
+
+    def _advance(self, job: Job, deadline_ns: int) -> bool:
+        """Run a slice of a job. Returns whether the job has ended."""
+        if not job.is_wanted:
+            _give_up(job)
+            return True
+        steps, clock_ns = job.steps, self._clock_ns
+        try:
+            next(steps)
+            while clock_ns() < deadline_ns:
+                next(steps)
+        except StopIteration as end:
+            _end(job.finish, end.value)
+            return True
+        except Exception as error:
+            _end(job.fail, error)
+            return True
+        return False
+
+    def _finish_now(self, job: Job) -> None:
+        try:
+            result = run_steps(job.steps)
+        except Exception as error:
+            _end(job.fail, error)
+        else:
+            _end(job.finish, result)
+
+    def _drop(self, jobs: deque[Job]) -> None:
+        while jobs:
+            _give_up(jobs.popleft())
+
+
+def _give_up(job: Job) -> None:
+    job.steps.close()
+    job.drop()
+
+
+def _end(end: Callable[[Any], None], outcome: Any) -> None:
+    """Report the end of a job. A bug in it must not stop the other jobs."""
+    try:
+        end(outcome)
+    except Exception:
+        log.exception("the end of a job was not handled")
