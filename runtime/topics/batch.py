@@ -34,6 +34,7 @@ class ProducerBatch(NamedTuple):
     producer_id: int  # -1: the producer is not idempotent
     producer_epoch: int
     base_sequence: int
+    max_timestamp_ms: int
 
     @property
     def is_transactional(self) -> bool:
@@ -59,8 +60,8 @@ def check_batch(records: bytes | None, max_bytes: int) -> ProducerBatch:
     """Accept exactly one whole batch of at most ``max_bytes``, or raise CoordinatorError with Kafka's error code."""
     if records is None or len(records) < HEADER_BYTES:
         raise _invalid(f"{len(records or b'')} bytes of records: expected one batch of at least {HEADER_BYTES}")
-    _, length, _, magic, crc, attributes, last_delta, _, _, producer_id, epoch, sequence, count = _HEADER.unpack_from(
-        records
+    _, length, _, magic, crc, attributes, last_delta, _, max_ms, producer_id, epoch, sequence, count = (
+        _HEADER.unpack_from(records)
     )
     _check_magic(magic)
     _check_size(len(records), PREFIX_BYTES + length, max_bytes)
@@ -73,7 +74,7 @@ def check_batch(records: bytes | None, max_bytes: int) -> ProducerBatch:
         raise _invalid("a base offset other than 0: the log gives the offsets")
     if producer_id >= 0 and sequence < 0:
         raise _invalid(f"sequence {sequence} of producer {producer_id}: expected 0 or more")
-    return ProducerBatch(records, attributes, count, producer_id, epoch, sequence)
+    return ProducerBatch(records, attributes, count, producer_id, epoch, sequence, max_ms)
 
 
 def transactional_producer(records: bytes | None) -> tuple[int, int] | None:

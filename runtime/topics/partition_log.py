@@ -6,6 +6,7 @@ end offset.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -17,10 +18,13 @@ from ..log.format.batch import Producer, encode_batch, frame_record, read_batch
 from ..log.format.errors import DamagedBatch
 from ..log.format.transaction_records import encode_marker
 from .batch import check_batch, read_batch_info
+from .batch_times import BatchTimes
 from .producers import ProducerStates
 from .transactions import PartitionTransactions
 
 NO_RECORDS = SharedBytes(())
+
+_NO_TIMESTAMP = -(2**63)
 
 Waiter = Callable[[int], None]
 """Called with the size in bytes of each batch that is appended. It may remove itself."""
@@ -40,7 +44,7 @@ class PartitionLog:
     """
 
     __slots__ = (
-        *("_base_offsets", "_batches", "_deleted_before", "_head", "_max_bytes", "_producers"),
+        *("_base_offsets", "_batches", "_deleted_before", "_head", "_max_bytes", "_producers", "_times"),
         *("end_offset", "size_bytes", "transactions", "waiters"),
     )
 
@@ -48,8 +52,9 @@ class PartitionLog:
         self._max_bytes = message_max_bytes
         self._producers = ProducerStates()
         self.transactions = PartitionTransactions()
-        self._base_offsets: list[int] = []
+        self._base_offsets = array("q")
         self._batches: list[bytes] = []
+        self._times = BatchTimes()
         self._head = 0  # entries before it are dropped; the lists are shortened when half of them is
         self._deleted_before = 0  # records before it are deleted, even if their batch is retained
         self.end_offset = end_offset
@@ -73,7 +78,7 @@ class PartitionLog:
         self._producers.add_batch(batch, base_offset)
         if batch.is_transactional:
             self.transactions.add_batch(batch.producer_id, base_offset)
-        self._store(batch.with_base_offset(base_offset), batch.record_count)
+        self._store(batch.with_base_offset(base_offset), batch.record_count, batch.max_timestamp_ms)
         return base_offset
 
     def end_transaction(self, marker: MarkerRecord, timestamp_ms: int) -> None:
@@ -81,11 +86,12 @@ class PartitionLog:
         record = frame_record(0, 0, *encode_marker(marker))
         producer = Producer(marker.producer_id, marker.producer_epoch, is_control=True)
         self.transactions.end(marker.producer_id, marker.committed, self.end_offset)
-        self._store(encode_batch(self.end_offset, timestamp_ms, timestamp_ms, [record], producer), 1)
+        self._store(encode_batch(self.end_offset, timestamp_ms, timestamp_ms, [record], producer), 1, timestamp_ms)
 
-    def _store(self, data: bytes, record_count: int) -> None:
+    def _store(self, data: bytes, record_count: int, max_timestamp_ms: int) -> None:
         self._base_offsets.append(self.end_offset)
         self._batches.append(data)
+        self._times.append(max_timestamp_ms)
         self.size_bytes += len(data)
         self.end_offset += record_count
 
@@ -130,6 +136,7 @@ class PartitionLog:
         if self._head * 2 > len(self._base_offsets):
             del self._base_offsets[: self._head], self._batches[: self._head]
             self._head = 0
+            self._times.drop_before(self._first_number)
         return size
 
     def delete_before(self, offset: int) -> int:
@@ -158,35 +165,54 @@ class PartitionLog:
             raise ValueError(f"cannot raise the end to {offset}: the log holds records up to {self.end_offset}")
         self.end_offset = max(self.end_offset, offset)
 
+    @property
+    def _first_number(self) -> int:
+        """The number of the oldest batch in ``_times``."""
+        return self._times.end - len(self._batches) + self._head
+
+    def _batch(self, number: int) -> bytes:
+        return self._batches[number - self._times.end]
+
     def find_first_since(self, timestamp_ms: int) -> TimestampAndOffset | None:
-        """The first record with this timestamp or a later one. A compressed batch counts as its first record."""
-        start = self.start_offset
-        for batch in self._retained_batches():
-            info = read_batch_info(batch)
-            if info.max_timestamp_ms < timestamp_ms:
-                continue
-            records = list(record_timestamps(batch)) or [
-                TimestampAndOffset(info.max_timestamp_ms, max(info.base_offset, start))
-            ]
-            matching = (record for record in records if record.timestamp_ms >= timestamp_ms and record.offset >= start)
-            first = next(matching, None)
-            if first is not None:
-                return first
+        """The first record with this timestamp or a later one. A compressed batch counts as its first record.
+
+        The header of a batch may claim a later timestamp than its records have. It is corrected in the index, so that
+        its records are read once only.
+        """
+        number = self._times.find_first_since(self._first_number, timestamp_ms)
+        while number is not None:
+            newest_ms = _NO_TIMESTAMP
+            for record in _records_or_header(self._batch(number), self.start_offset):
+                if record.timestamp_ms >= timestamp_ms and record.offset >= self.start_offset:
+                    return record
+                newest_ms = max(newest_ms, record.timestamp_ms)
+            if newest_ms < self._times[number]:
+                self._times.lower(number, newest_ms)
+            number = self._times.find_first_since(number + 1, timestamp_ms)
         return None
 
     def find_newest(self) -> TimestampAndOffset | None:
         """The first record with the highest timestamp. A compressed batch counts as its last record."""
-        batch = max(
-            self._retained_batches(), key=lambda retained: read_batch_info(retained).max_timestamp_ms, default=None
-        )
-        if batch is None:
+        highest_ms = self._times.highest(self._first_number)
+        if highest_ms is None:
             return None
+        number = self._times.find_first_since(self._first_number, highest_ms)
+        assert number is not None
+        batch = self._batch(number)
+        records = (record for record in record_timestamps(batch) if record.timestamp_ms == highest_ms)
         info = read_batch_info(batch)
-        records = (record for record in record_timestamps(batch) if record.timestamp_ms == info.max_timestamp_ms)
-        return next(records, TimestampAndOffset(info.max_timestamp_ms, info.base_offset + info.record_count - 1))
+        return next(records, TimestampAndOffset(highest_ms, info.base_offset + info.record_count - 1))
 
-    def _retained_batches(self) -> Iterator[bytes]:
-        return (self._batches[index] for index in range(self._head, len(self._batches)))
+
+def _records_or_header(batch: bytes, start_offset: int) -> Iterator[TimestampAndOffset]:
+    """The readable records of a batch; if there are none, a record with the timestamp of the header."""
+    is_readable = False
+    for record in record_timestamps(batch):
+        is_readable = True
+        yield record
+    if not is_readable:
+        info = read_batch_info(batch)
+        yield TimestampAndOffset(info.max_timestamp_ms, max(info.base_offset, start_offset))
 
 
 def record_timestamps(batch: bytes) -> Iterator[TimestampAndOffset]:
