@@ -45,6 +45,13 @@ class DiscardingConnection:
         self._discard(size)
         return size
 
+    def discard_all(self) -> int:
+        """Receive until the server closes the connection, and return the number of bytes."""
+        total = 0
+        while received := self.socket.recv_into(self._buffer):
+            total += received
+        return total
+
     def _discard(self, missing: int) -> None:
         while missing:
             received = self.socket.recv_into(self._buffer, min(missing, BUFFER_BYTES))

@@ -8,6 +8,7 @@ Each row has a server of its own. The first row has no such client.
 from __future__ import annotations
 
 import argparse
+import socket
 import sys
 import tempfile
 import time
@@ -42,7 +43,7 @@ QUIET = "none"
 
 COLUMNS = (
     *("hostile request", "items", "kB", "answered", "closed", "answer\nkB"),
-    *("heartbeats", "p50\nms", "p99\nms", "longest\nms", "server\nCPU", "server\npeak MB"),
+    *("p50\nms", "p99\nms", "longest\nms", "server\nCPU", "peak\nMB"),
 )
 
 
@@ -62,8 +63,8 @@ class Row(NamedTuple):
     """One line of the table. ``server_cpu_share``: of one core. None without ``/proc``."""
 
     name: str
-    what: str
-    items: int
+    title: str
+    items: str
     attack: AttackResult
     heartbeats: OpenLoopResult
     server_cpu_share: float | None
@@ -87,7 +88,6 @@ class HostileClient:
         self._address = address
         self._request = request
         self._clock_s = clock_s
-        self._frame_answers = request.items if request.has_answer_per_item else 1
         self._turn = 0
 
     def run(self, seconds: float) -> AttackResult:
@@ -110,14 +110,22 @@ class HostileClient:
             while (left_s := end_s - self._clock_s()) > 0:
                 connection.socket.settimeout(left_s)
                 self.ask(connection)
+                if self._request.answer == "http":  # the server closes the connection after its answer
+                    break
 
     def ask(self, connection: DiscardingConnection) -> None:
         """Send the next request and read its answers. Raises OSError."""
         self._turn += 1
         connection.send(self._request.make(self._request.items, self._turn))
-        answer_bytes = sum(connection.discard_answer() for _ in range(self._frame_answers))
+        answer_bytes = self._discard_answer(connection)
         result = self.result
         self.result = result._replace(answered=result.answered + 1, answer_bytes=result.answer_bytes + answer_bytes)
+
+    def _discard_answer(self, connection: DiscardingConnection) -> int:
+        if self._request.answer == "http":
+            return connection.discard_all()
+        frames = self._request.items if self._request.answer == "frame per item" else 1
+        return sum(connection.discard_answer() for _ in range(frames))
 
 
 # Measuring -----------------------------------------------------------------------------------------------------------
@@ -142,33 +150,43 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measure(request: HostileRequest | None, seconds: float) -> Row:
     """Heartbeats for ``seconds`` while ``request`` is sent. None: without a hostile client. Raises BenchError."""
+    metrics_address = f"127.0.0.1:{_free_port()}"
     with (
-        _server(request) as server,
+        _server(request, metrics_address) as server,
         OpenLoopProcess(server.address, CONNECTIONS, HEARTBEATS_PER_S, seconds) as heartbeats,
     ):
         if request is not None and request.prepare is not None:
             request.prepare(server.address, request.items)
         cpu_s, started_s = process_cpu_s(server.pid), time.perf_counter()
         heartbeats.begin()
-        attack = HostileClient(server.address, request).run(seconds) if request is not None else AttackResult()
+        attack = AttackResult()
+        if request is not None:
+            address = metrics_address if request.answer == "http" else server.address
+            attack = HostileClient(address, request).run(seconds)
         result = heartbeats.result()
         elapsed_s, cpu_after_s = time.perf_counter() - started_s, process_cpu_s(server.pid)
         share = None if cpu_s is None or cpu_after_s is None else (cpu_after_s - cpu_s) / elapsed_s
         peak_bytes = peak_resident_bytes(server.pid)
     if request is None:
-        return Row(QUIET, QUIET, 0, attack, result, share, peak_bytes)
-    return Row(request.name, request.what, request.items, attack, result, share, peak_bytes)
+        return Row(QUIET, QUIET, "", attack, result, share, peak_bytes)
+    items = f"{request.items:,} {request.item_name}"
+    return Row(request.name, request.title, items, attack, result, share, peak_bytes)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 @contextmanager
-def _server(request: HostileRequest | None) -> Iterator[Server]:
+def _server(request: HostileRequest | None, metrics_address: str) -> Iterator[Server]:
     """``callboard serve`` on a folder in the current folder: that of temporary files may be in memory."""
     with tempfile.TemporaryDirectory(prefix="bench-hostile-", dir=Path.cwd()) as folder:
         data = Path(folder) / "data"
         if request is not None and request.fill_folder is not None:
             request.fill_folder(data)
         arguments = ["serve", "--listen", "127.0.0.1:0", "--data", str(data), "--sync", "always"]
-        arguments += ["--set", "group_initial_rebalance_delay_ms=0"]
+        arguments += ["--set", "group_initial_rebalance_delay_ms=0", "--metrics", metrics_address]
         with Server(["-m", "callboard", *arguments], "callboard serve") as server:
             yield server
 
@@ -182,7 +200,7 @@ def _show(rows: Sequence[Row], seconds: float) -> None:
         "from another process; times from the intended time of each",
         "each hostile request is sent again as soon as it is answered or its connection is closed; a row without "
         "either was not answered in the whole time",
-        "answer: the mean size; server CPU: of one core",
+        "answer kB: the mean size; CPU: of one core; peak MB: resident memory of the server",
         f"accepted: p99 at most {ACCEPTED_P99_MS:.0f} ms, the longest at most {ACCEPTED_LONGEST_MS:.0f} ms",
     ]
     above = [row.name for row in rows if not row.is_accepted]
@@ -193,13 +211,12 @@ def _show(rows: Sequence[Row], seconds: float) -> None:
 def _cells(row: Row) -> tuple[str, ...]:
     attack, heartbeats = row.attack, row.heartbeats
     return (
-        row.what,
-        f"{row.items:,}",
+        row.title,
+        row.items,
         f"{attack.request_bytes / 1e3:,.1f}",
         f"{attack.answered:,}",
         f"{attack.closed:,}",
         f"{attack.answer_bytes / attack.answered / 1e3:,.1f}" if attack.answered else "",
-        f"{heartbeats.answered:,}",
         *(
             f"{latency_s * 1e3:,.1f}"
             for latency_s in (heartbeats.latency_p50_s, heartbeats.latency_p99_s, heartbeats.latency_max_s)

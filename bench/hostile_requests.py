@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from callboard.bench.discarding_connection import DiscardingConnection
 from callboard.bench.group_setup import Member, commit, create_named_topic
@@ -32,6 +32,8 @@ BROKER_RESOURCE = 4
 NEWEST = -1
 GROUPS = 30_000
 
+AnswerForm = Literal["one frame", "frame per item", "http"]
+
 MakeRequest = Callable[[int, int], bytes]
 """Called with the number of items and the number of the turn, which is different for each request of a run."""
 
@@ -39,17 +41,18 @@ MakeRequest = Callable[[int, int], bytes]
 class HostileRequest(NamedTuple):
     """A row: one kind of request, with ``items`` items.
 
-    ``prepare`` is called with the address and the number of items when the server is ready; ``fill_folder`` writes the
-    data folder before the server is started. ``has_answer_per_item``: each item is a request of its own.
+    ``title``, ``item_name``: for the table. ``prepare`` is called with the address and the number of items when the
+    server is ready; ``fill_folder`` writes the data folder before the server is started.
     """
 
     name: str
-    what: str
+    title: str
     items: int
+    item_name: str
     make: MakeRequest
     prepare: Callable[[str, int], None] | None = None
     fill_folder: Callable[[Path], None] | None = None
-    has_answer_per_item: bool = False
+    answer: AnswerForm = "one frame"
 
 
 # The bytes of requests -----------------------------------------------------------------------------------------------
@@ -155,6 +158,11 @@ def list_groups(count: int, _turn: int) -> bytes:
     return _frame(16, 0, b"", False) * count
 
 
+def scrape(_count: int, _turn: int) -> bytes:
+    """A request for the page of metrics."""
+    return b"GET /metrics HTTP/1.1\r\n\r\n"
+
+
 # What the server has before ------------------------------------------------------------------------------------------
 
 
@@ -203,20 +211,20 @@ def fill_groups(folder: Path) -> None:
 
 
 REQUESTS = (
-    HostileRequest("describe-configs", "DescribeConfigs, resources", 100_000, describe_configs),
-    HostileRequest("metadata", "Metadata, topics to create", 10_000, metadata),
-    HostileRequest("offset-fetch", "OffsetFetch, partitions", 1_000_000, offset_fetch, prepare_group),
-    HostileRequest("find-coordinator", "FindCoordinator, keys", 300_000, find_coordinator),
-    HostileRequest("fetch", "Fetch, partitions", 50_000, fetch, prepare_topic),
-    HostileRequest("leave-group", "LeaveGroup, members", 100_000, leave_group, prepare_group),
-    HostileRequest("offset-commit", "OffsetCommit, partitions", 60_000, offset_commit, prepare_group),
-    HostileRequest("list-offsets", "ListOffsets by time, batches", 800_000, list_offsets, prepare_batches),
+    HostileRequest("describe-configs", "DescribeConfigs", 100_000, "resources", describe_configs),
+    HostileRequest("metadata", "Metadata that creates topics", 10_000, "topics", metadata),
+    HostileRequest("offset-fetch", "OffsetFetch", 1_000_000, "partitions", offset_fetch, prepare_group),
+    HostileRequest("find-coordinator", "FindCoordinator", 300_000, "keys", find_coordinator),
+    HostileRequest("fetch", "Fetch", 50_000, "partitions", fetch, prepare_topic),
+    HostileRequest("leave-group", "LeaveGroup", 100_000, "members", leave_group, prepare_group),
+    HostileRequest("offset-commit", "OffsetCommit", 60_000, "partitions", offset_commit, prepare_group),
+    HostileRequest("list-offsets", "ListOffsets by time", 800_000, "batches", list_offsets, prepare_batches),
     HostileRequest(
-        "list-groups",
-        f"ListGroups of {GROUPS:,} groups, requests",
-        180,
-        list_groups,
+        *("list-groups", f"ListGroups, {GROUPS:,} groups", 180, "requests", list_groups),
         fill_folder=fill_groups,
-        has_answer_per_item=True,
+        answer="frame per item",
+    ),
+    HostileRequest(
+        *("metrics", f"GET /metrics, {GROUPS:,} groups", 1, "page", scrape), fill_folder=fill_groups, answer="http"
     ),
 )

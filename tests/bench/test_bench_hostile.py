@@ -65,7 +65,7 @@ def test_request_is_one_of_the_schema(name: str) -> None:
 
 
 def test_every_request_has_a_schema_here() -> None:
-    assert {*SCHEMAS, "list-groups"} == set(BY_NAME)
+    assert {*SCHEMAS, "list-groups", "metrics"} == set(BY_NAME)
 
 
 def test_metadata_names_new_topics_in_each_turn() -> None:
@@ -96,13 +96,13 @@ def test_prepare_batches_appends_a_batch_for_each_record(server: Server) -> None
 
 def test_bench_hostile_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     json_path = tmp_path / "figures.json"
-    arguments = ["--quick", "--seconds", "0.3", "--only", "offset-commit", "--json", str(json_path)]
+    arguments = ["--quick", "--only", "offset-commit", "metrics", "--json", str(json_path)]
     assert bench_main(["hostile", *arguments]) == 0
     rows = json.loads(json_path.read_text())["rows"]
-    assert [row["name"] for row in rows] == [QUIET, "offset-commit"]
+    assert [row["name"] for row in rows] == [QUIET, "offset-commit", "metrics"]
     assert all(row["heartbeats"]["answered"] == row["heartbeats"]["sent"] > 0 for row in rows)
-    assert rows[0]["attack"]["answered"] == 0 < rows[1]["attack"]["answered"]
-    assert rows[1]["items"] == 600
+    assert [row["attack"]["answered"] > 0 for row in rows] == [False, True, True]
+    assert [row["items"] for row in rows] == ["", "600 partitions", "1 page"]
     assert "Heartbeats beside a hostile client" in capsys.readouterr().out
 
 
@@ -121,7 +121,7 @@ def test_client_counts_closed_connections_and_connects_again() -> None:
         thread = threading.Thread(target=_close_three_then_answer, args=(listener, is_over))
         thread.start()
         host, port = listener.getsockname()
-        request = HostileRequest("x", "x", 1, _one_frame)
+        request = HostileRequest("x", "x", 1, "x", _one_frame)
         result = HostileClient(f"{host}:{port}", request, lambda: 31.0 if is_over.is_set() else 0.0).run(30.0)
         thread.join()
     assert (result.closed, result.answered) == (3, 1)
@@ -143,7 +143,7 @@ def _close_three_then_answer(listener: socket.socket, is_over: threading.Event) 
 
 
 def test_client_reads_an_answer_for_each_frame(server: Server) -> None:
-    request = HostileRequest("list-groups", "", 7, list_groups, has_answer_per_item=True)
+    request = HostileRequest("list-groups", "", 7, "", list_groups, answer="frame per item")
     client = HostileClient(server.address, request)
     with DiscardingConnection(server.address) as connection:
         client.ask(connection)
@@ -158,7 +158,7 @@ def test_client_without_server_raises() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     with pytest.raises(BenchError, match="cannot connect to"):
-        HostileClient(address, HostileRequest("x", "x", 1, _one_frame)).run(30.0)
+        HostileClient(address, HostileRequest("x", "x", 1, "x", _one_frame)).run(30.0)
 
 
 # Heartbeats in an open loop ------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def test_unknown_member_is_a_wrong_answer(server: Server) -> None:
     ],
 )
 def test_row_is_accepted_within_both_limits(heartbeats: OpenLoopResult, is_accepted: bool) -> None:
-    row = Row("x", "x", 1, AttackResult(), heartbeats, None, None)
+    row = Row("x", "x", "1 x", AttackResult(), heartbeats, None, None)
     assert row.is_accepted == is_accepted
 
 
