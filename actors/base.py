@@ -6,6 +6,7 @@ thousand actors fit on one thread. This module adds:
 
 - ``ActorRef.post(message, reply_to)``: a tell whose reply goes to an object that the sender supplies. Connections use
   it: the slot that a connection reserves for a response costs less than a future, and keeps the order.
+- A handler may work in steps, so that a long turn does not hold up the other actors: see ``Actor.may_pause``.
 - A handler may return ``DEFERRED`` and reply later through ``self.reply_to``, which it has to store. For example, a
   JoinGroup request waits in this way for the other members.
 - An instance may be dropped from memory while its reference and its messages stay: after a bug (``Supervision``) or by
@@ -84,6 +85,9 @@ class Inbox(ActorInbox, Protocol):
     def mark_stopped(self, ref: ActorRef) -> None:
         """Deliver no more messages."""
 
+    def pause(self, rest: Envelope[Any]) -> None:
+        """End the turn. The next one begins with ``rest``, before all messages that wait."""
+
     def passivate_after_turn(self) -> None:
         """Drop the instance from memory after its turn, if no message waits."""
 
@@ -107,6 +111,9 @@ class Dispatcher(Protocol):
 
     def check_blocking_wait(self) -> None:
         """Raises WouldDeadlock if a blocking wait on this thread would prevent the reply."""
+
+    def clock_ns(self) -> int:
+        """The time by which long turns are divided into slices."""
 
     def tell_after_turn(self, ref: pykka.ActorRef[Any], message: Any) -> None:
         """Send ``message`` to ``ref`` after all actors and sockets that are ready now have had their turn."""
@@ -315,6 +322,10 @@ class Actor(pykka.Actor):
     """Class of the actor that replaces this one after too many bugs; it gets the result of ``save_state``. When the
     placeholder passivates itself, the next message activates the original class. None: the reference is dead, and its
     error names the reason."""
+
+    may_pause: ClassVar[bool] = False
+    """Whether a handler that returns a generator works in steps (see ``actors.steps``): its result is the reply.
+    Between the slices of such a turn other actors run, and the mailbox of this one waits."""
 
     may_passivate: ClassVar[bool] = False
     """Whether ``passivate`` is allowed. If so, the arguments of the constructor are stored."""

@@ -7,17 +7,29 @@ Nothing here raises, because a worker runs many actors. The rules for errors are
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pykka
 from pykka import messages
 
 from .base import DEFERRED, Actor, Envelope
+from .steps import Steps
 
 if TYPE_CHECKING:
     from .engine_ports import ReplyTo
 
 log = logging.getLogger("pykka")
+
+SLICE_NS = 2_000_000
+"""How long an actor works in one turn on a message that it handles in steps."""
+
+
+class Rest(NamedTuple):
+    """The rest of the work on ``message``, which continues in the next turn."""
+
+    message: Any
+    steps: Steps[Any]
 
 
 def run_turn(actor: Actor, envelope: Envelope[Any]) -> None:
@@ -26,6 +38,8 @@ def run_turn(actor: Actor, envelope: Envelope[Any]) -> None:
     try:
         method = actor._methods.get(type(envelope.message))
         reply = method(actor, envelope.message) if method else _handle_other(actor, envelope.message)
+        if type(reply) is GeneratorType and actor.may_pause:
+            reply = _run_slice(actor, envelope, reply)
     except Exception as error:
         _handle_exception(actor, error, reply_to)
         del envelope, reply_to  # avoids a reference cycle: the error references this frame
@@ -52,7 +66,25 @@ def _handle_other(actor: Actor, message: Any) -> Any:
     """Handle a message of pykka's proxies and stops, or one without a row in ``handlers``."""
     if isinstance(message, messages._ActorStop):
         return _stop(actor)
+    if isinstance(message, Rest):
+        return message.steps
     return actor._handle_receive(message)
+
+
+def _run_slice(actor: Actor, envelope: Envelope[Any], steps: Steps[Any]) -> Any:
+    """Work for one slice. Returns the reply, or DEFERRED if the work is not finished."""
+    clock_ns, message = actor.actor_inbox.dispatcher.clock_ns, envelope.message
+    deadline_ns = clock_ns() + SLICE_NS
+    try:
+        next(steps)
+        while clock_ns() < deadline_ns:
+            next(steps)
+    except StopIteration as end:
+        return end.value
+    if not isinstance(message, Rest):
+        envelope.message = Rest(message, steps)
+    actor.actor_inbox.pause(envelope)
+    return DEFERRED
 
 
 def _handle_exception(actor: Actor, error: Exception, reply_to: ReplyTo | None) -> None:

@@ -87,6 +87,10 @@ class Dispatcher:
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
 
+    def clock_ns(self) -> int:
+        """See ``actors.base.Dispatcher``."""
+        return time.perf_counter_ns()
+
     def new_mailbox(self) -> Mailbox:
         return Mailbox(self)
 

@@ -76,6 +76,7 @@ class TurnInterrupt(IntEnum):
     STOPPED = 1
     BUG = 2
     PASSIVATE = 3
+    PAUSED = 4
 
 
 class Mailbox:
@@ -227,14 +228,23 @@ class Mailbox:
             self.incarnations.bug = error
             self.interrupt = TurnInterrupt.BUG
 
+    def pause(self, rest: Envelope[Any]) -> None:
+        """End the turn. ``rest`` is in front of the messages that the actor has put back itself."""
+        self.queue.appendleft(rest)
+        if self.interrupt is TurnInterrupt.NONE:
+            self.interrupt = TurnInterrupt.PAUSED
+
     def passivate_after_turn(self) -> None:
         """Passivate the actor when its turn ends."""
         if self.interrupt is TurnInterrupt.NONE:
             self.interrupt = TurnInterrupt.PASSIVATE
 
     def _handle_interrupt(self, actor: Actor) -> Actor | None:
-        """The instance that handles the next message; None if there is none now."""
+        """The instance that handles the next message in this turn; None if there is none, or the turn is over."""
         reason = self.interrupt
+        if reason is TurnInterrupt.PAUSED:
+            self.interrupt = TurnInterrupt.NONE
+            return None
         if reason is TurnInterrupt.PASSIVATE:
             self.interrupt = TurnInterrupt.NONE
             if self.queue or self.incarnations is None:

@@ -21,6 +21,7 @@ import pykka
 
 from ...actors.base import running_on
 from ...actors.engine_ports import Clock
+from ...actors.turn import SLICE_NS
 from .alarm import Alarm
 from .dispatcher import Dispatcher, current_cause, tell_with_cause
 from .mailbox import Mailbox
@@ -45,6 +46,8 @@ class VirtualClock:
 
 class Simulation(Dispatcher):
     """A dispatcher without threads, event loop or real time. A blocking ``get`` runs it until the answer is there."""
+
+    clock_ns = staticmethod(itertools.count(step=SLICE_NS // 2).__next__)  # two pieces of a long turn are a slice
 
     def __init__(self, seed: int | None = None, messages_a_turn: int = 1) -> None:
         self.seed = seed

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from ...actors.base import Actor, Envelope
-from ...actors.turn import run_turn
+from ...actors.turn import Rest, run_turn
 
 
 class Traced(NamedTuple):
@@ -91,7 +91,8 @@ class Tracer:
         if not isinstance(envelope, TracedEnvelope):  # it was sent before tracing began
             run_turn(actor, envelope)
             return
-        self._call(envelope, "handled")
+        if not isinstance(envelope.message, Rest):
+            self._call(envelope, "handled")
         token = _current_envelope.set(envelope)
         try:
             run_turn(actor, envelope)

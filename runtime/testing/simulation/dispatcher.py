@@ -31,6 +31,8 @@ DISK_MS = (0.0, 0.1, 1.0, 8.0)
 SLOW_DISK_MS = 700.0  # a disk that hangs for a moment
 SLOW_DISK_CHANCE = 0.002
 
+STEP_NS = 2_000_000  # the longest time between two looks at the clock in a long turn
+
 
 class SeededDispatcher(Dispatcher):
     """Runs one message per callback of the loop, from a mailbox that the seed chooses.
@@ -45,6 +47,7 @@ class SeededDispatcher(Dispatcher):
         self._on_power_loss = on_power_loss
         self._ready: list[Mailbox] = []
         self._is_pumping = False
+        self._worked_ns = 0
         self._tally = self.new_turn_counters()
         self._context = copy_context()
         self._context.run(set_current_dispatcher, self)
@@ -85,6 +88,11 @@ class SeededDispatcher(Dispatcher):
 
     def monotonic_ms(self) -> int:
         return self.loop.now_ms()
+
+    def clock_ns(self) -> int:
+        """A time that advances between any two pieces of work, so that long turns pause after a few of them."""
+        self._worked_ns += int(STEP_NS * self._order.random())
+        return self._worked_ns
 
     def is_own_thread(self) -> bool:
         return True
