@@ -20,6 +20,7 @@ from callboard.runtime.kafka.authorizer import AllowAll, Authorizer
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.client_buffers import ClientBuffers
 from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.kafka.over_limit import OverLimitReports
 from callboard.runtime.kafka.principal import ANONYMOUS
 from callboard.runtime.kafka.services import ClusterIdentity
 from callboard.runtime.settings.dynamic import DynamicSettings
@@ -53,7 +54,8 @@ class FakeServices:
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.settings = Settings(num_partitions=2, offsets_topic_num_partitions=3, **settings)
         self.configs = DynamicSettings(self.settings)
-        self.buffers = ClientBuffers(lambda: self.settings)
+        self.over_limit = OverLimitReports()
+        self.buffers = ClientBuffers(lambda: self.settings, self.over_limit)
         self.clock = SystemClock()
         self.topics = TopicCatalogue(folder, self.settings, SystemRandom())
         self.timers: list[Timer] = []

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 from ..settings.table import Settings
 from .held_bytes import HeldBytes
-
-log = logging.getLogger("callboard.kafka")
+from .over_limit import OverLimitReports
 
 
 class BufferHolder(Protocol):
     """A connection whose bytes are counted."""
 
     client_id: str
+    client_host: str
     peer: str
 
     def abort(self) -> None:
@@ -29,22 +28,15 @@ class ClientBuffers:
     ``settings`` returns the effective settings. Above a limit the connection that has waited longest is closed.
     """
 
-    def __init__(self, settings: Callable[[], Settings]) -> None:
-        close = partial(_close, reason="it does not read its responses", limit="queued_max_response_bytes")
+    def __init__(self, settings: Callable[[], Settings], over_limit: OverLimitReports) -> None:
+        close = partial(_close, over_limit, "queued_max_response_bytes", "responses that it does not read")
         self.unsent = HeldBytes[BufferHolder](lambda: settings().queued_max_response_bytes, close)
-        close = partial(
-            _close, reason="it does not complete its request or sends too many", limit="queued_max_request_bytes"
-        )
+        close = partial(_close, over_limit, "queued_max_request_bytes", "requests that are incomplete or wait")
         self.unread = HeldBytes[BufferHolder](lambda: settings().queued_max_request_bytes, close)
 
 
-def _close(holder: BufferHolder, size_bytes: int, reason: str, limit: str) -> None:
-    log.warning(
-        "connection from %s (client id %s) closed: %s (%d bytes), and all connections together are above %s",
-        holder.peer,
-        holder.client_id,
-        reason,
-        size_bytes,
-        limit,
+def _close(over_limit: OverLimitReports, limit: str, what: str, holder: BufferHolder, size_bytes: int) -> None:
+    over_limit.report(
+        holder, limit, f"{size_bytes} bytes of {what}, and more of all connections; the connection is closed"
     )
     holder.abort()

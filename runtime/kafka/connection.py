@@ -16,7 +16,7 @@ from .addresses import host_and_port, is_loopback, java_address
 from .api import Route, Routes
 from .call import Call
 from .connection_phase import Event, Phase, next_phase
-from .framing import HEADER_BYTES, BadRequest, FrameSplitter
+from .framing import HEADER_BYTES, BadRequest, FrameSplitter, OverLimit
 from .handling_job import as_bad_request, run_handler, run_in_slices
 from .holds import Hold, Holds
 from .interceptor import Interceptor
@@ -287,7 +287,10 @@ class Connection(asyncio.Protocol):
 
     def reject(self, error: BadRequest) -> None:
         """Close the connection after the responses to earlier requests, as in Kafka."""
-        log.warning("connection from %s closed: %s", self.peer, error)
+        if isinstance(error, OverLimit):
+            self.services.over_limit.report(self, error.limit, f"{error.reason}; the connection is closed")
+        else:
+            log.warning("connection from %s closed: %s", self.peer, error)
         self.requests.drop_queued()
         self._holds.remove(Hold.TOO_MANY_REQUESTS)
         self._advance(Event.BAD_REQUEST)

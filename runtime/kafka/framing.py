@@ -31,6 +31,15 @@ class BadRequest(Exception):
     """The bytes are not a valid request, or its API is not served. The connection is closed, as in Kafka."""
 
 
+class OverLimit(BadRequest):
+    """A request is over the setting ``limit``. ``reason``: by how much, without the limit's name."""
+
+    def __init__(self, limit: str, reason: str) -> None:
+        super().__init__(f"{reason} ({limit})")
+        self.limit = limit
+        self.reason = reason
+
+
 class FrameSplitter:
     """Splits a stream of bytes. The bytes of complete frames are not copied."""
 
@@ -50,8 +59,8 @@ class FrameSplitter:
     def feed(self, data: bytes, max_bytes: int) -> Iterable[Frame]:
         """Return the frames that ``data`` completes.
 
-        The iteration raises BadRequest for a size that is too small, or above ``max_bytes``. It must be finished before
-        the next call, unless it is the last one.
+        The iteration raises BadRequest for a size that is too small, OverLimit for one above ``max_bytes``. It must be
+        finished before the next call, unless it is the last one.
         """
         if self._partial_frame:
             self._partial_frame += data
@@ -83,14 +92,14 @@ class FrameSplitter:
             self._keep(data[start:], max_bytes)
 
     def _keep(self, rest: bytes, max_bytes: int) -> None:
-        """Keep an incomplete frame. Raises BadRequest if its size is out of range."""
+        """Keep an incomplete frame. Raises BadRequest or OverLimit if its size is out of range."""
         self._bytes_needed = _SIZE_BYTES
         if len(rest) >= _SIZE_BYTES:
             (size,) = _SIZE.unpack_from(rest)
-            if not MIN_FRAME_BYTES <= size <= max_bytes:
-                raise BadRequest(
-                    f"a frame of {size} bytes: expected {MIN_FRAME_BYTES} to {max_bytes} (socket_request_max_bytes)"
-                )
+            if size < MIN_FRAME_BYTES:
+                raise BadRequest(f"a frame of {size} bytes: expected at least {MIN_FRAME_BYTES}")
+            if size > max_bytes:
+                raise OverLimit("socket_request_max_bytes", f"a frame of {size} bytes: expected at most {max_bytes}")
             self._bytes_needed = _SIZE_BYTES + size
         self._partial_frame += rest
         self.partial_bytes = len(rest)

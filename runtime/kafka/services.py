@@ -19,6 +19,7 @@ from ..topics.admin import TopicAdmin
 from ..topics.topic import Topic
 from .authorizer import Authorizer
 from .client_buffers import ClientBuffers
+from .over_limit import OverLimitReports
 from .principal import IN_PROCESS, Principal
 from .response_queue import ResponseQueue
 from .slices import Slices
@@ -156,6 +157,10 @@ class Services(Protocol):
     @property
     def slices(self) -> Slices:
         """Runs long work in slices, between the requests of other clients."""
+
+    @property
+    def over_limit(self) -> OverLimitReports:
+        """Names and counts the clients that are over a limit."""
 
     def later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
         """Call back on the event loop after ``delay_ms``, unless the handle is cancelled."""

@@ -68,6 +68,7 @@ class NodeSample(NamedTuple):
     log: LogStats
     damages: int
     compactions: int
+    over_limit: Mapping[str, int]
 
 
 class ThreadSample(NamedTuple):
@@ -193,6 +194,7 @@ def _sample(node: Node) -> NodeSample:
         node.offsets_log.stats(),
         len(node.offsets_log.damages()),
         node.compactions,
+        dict(node.services.over_limit.counts),
     )
 
 
@@ -230,6 +232,8 @@ def _of_groups(sample: NodeSample, groups: Mapping[tuple[str, str], int]) -> Ite
     yield _counter("callboard_expired_offsets", "Offsets that were deleted by retention.", sample.expired_offsets)
     yield _gauge("callboard_connections", "Connections of clients.", sample.connections)
     yield _gauge("callboard_transactional_ids", "Transactional ids that have a state.", sample.transactional_ids)
+    doc = "Refusals of clients by a limit."
+    yield _counters("callboard_requests_over_limit", doc, "limit", sample.over_limit)
 
 
 def _of_actors(stats: Stats) -> Iterator[Metric]:

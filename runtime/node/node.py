@@ -24,6 +24,7 @@ from ..engine.system import System
 from ..kafka.api import Routes
 from ..kafka.client_buffers import ClientBuffers
 from ..kafka.connection_pool import ConnectionPool
+from ..kafka.over_limit import OverLimitReports
 from ..kafka.response_queue import ResponseQueue
 from ..kafka.services import ClusterIdentity
 from ..kafka.slices import Slices
@@ -287,9 +288,10 @@ def _make_services(
 ) -> NodeServices:
     host, port = _advertised_address(options, listening_socket)
     call_soon = asyncio.get_running_loop().call_soon
+    over_limit = OverLimitReports()
     return NodeServices(
         cluster=ClusterIdentity(NODE_ID, data.folder.cluster_id, host, port),
-        buffers=ClientBuffers(lambda: data.configs.settings),
+        buffers=ClientBuffers(lambda: data.configs.settings, over_limit),
         clock=environment.clock,
         settings=data.configs.settings,
         options=options,
@@ -302,6 +304,7 @@ def _make_services(
         load_sink=loading.sink,
         response_queue=ResponseQueue(call_soon),
         slices=Slices(call_soon, environment.slice_clock_ns, data.configs.settings.max_sliced_requests),
+        over_limit=over_limit,
         routes=Routes(environment.authorizer),
         interceptor=interceptor,
     )

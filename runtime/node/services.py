@@ -15,6 +15,7 @@ from ..kafka.api import Routes
 from ..kafka.authorizer import Authorizer
 from ..kafka.client_buffers import ClientBuffers
 from ..kafka.interceptor import Interceptor
+from ..kafka.over_limit import OverLimitReports
 from ..kafka.response_queue import ResponseQueue
 from ..kafka.services import ClusterIdentity
 from ..kafka.slices import Slices
@@ -47,6 +48,7 @@ class NodeServices:
     load_sink: LoadSink
     response_queue: ResponseQueue
     slices: Slices
+    over_limit: OverLimitReports
     routes: Routes
     interceptor: Interceptor | None
 

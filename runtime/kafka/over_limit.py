@@ -1,0 +1,54 @@
+"""Clients over a limit: who is named in the log, and what is counted. docs/limits.md describes the limits."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Protocol
+
+from ...actors.text import printable
+
+LIMITS = (
+    "queued_max_request_bytes",
+    "queued_max_response_bytes",
+    "socket_request_max_bytes",
+)
+"""The settings by which clients are refused, for the counts."""
+
+CLIENTS_MAX = 1000
+"""Clients that are remembered as named. The one that was named first is forgotten first."""
+
+log = logging.getLogger("callboard.kafka")
+
+
+class Client(Protocol):
+    """The connection of a client. ``client_host``: see ``call.ResponseChannel``."""
+
+    peer: str
+    client_id: str
+    client_host: str
+
+
+class OverLimitReports:
+    """Names each client in the log when it is over a limit for the first time, and counts every refusal.
+
+    ``counts``: refusals by limit. A client is a host and a client id.
+    """
+
+    def __init__(self) -> None:
+        self.counts = Counter[str](dict.fromkeys(LIMITS, 0))
+        self._named: dict[tuple[str, str, str], None] = {}
+
+    def report(self, client: Client, limit: str, what: str) -> None:
+        """``limit``: one of ``LIMITS``. ``what``: what was requested and by how much it is over, and what follows."""
+        if limit not in LIMITS:
+            raise AssertionError(f"{limit} is not in LIMITS")
+        self.counts[limit] += 1
+        key = client.client_host, client.client_id, limit
+        if key in self._named:
+            return
+        if len(self._named) >= CLIENTS_MAX:
+            del self._named[next(iter(self._named))]
+        self._named[key] = None
+        client_id = printable(client.client_id)
+        log.warning("%s (client id '%s') is over %s: %s (logged once)", client.peer, client_id, limit, what)
