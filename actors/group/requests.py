@@ -49,8 +49,9 @@ class RequestRow(NamedTuple):
     ``error_reply``: the reply that reports an error of the whole request.
     ``absent``: the reply if the group does not exist; None if the request creates a group, of the kind ``creates``.
     ``refused``: the reply of a group of a kind that does not know the request.
-    ``handler``: the method of ``GroupActor``. ``waits_for_deletion``: whether the request is held back while the group
-    or some of its offsets are being deleted, because it could add members or offsets.
+    ``handler``: the name of the function in ``handlers``.
+    ``waits_for_deletion``: whether the request is held back while the group or some of its offsets are being deleted,
+    because it could add members or offsets.
     ``needs_group_id``: whether "" is refused. ``check``: the error of a request that is invalid for any group.
     ``error_while_loading``: the error while the group's partition is being loaded; NONE is a success.
     """
@@ -177,7 +178,6 @@ REQUESTS: dict[type, RequestRow] = {
         error_code,
         absent=is_always(ErrorCode.UNKNOWN_MEMBER_ID),
         refused=is_always(ErrorCode.UNKNOWN_MEMBER_ID),
-        handler="heartbeat",
         needs_group_id=True,
         error_while_loading=ErrorCode.NONE,  # as in Kafka: an error would make the member rejoin
     ),
@@ -221,7 +221,7 @@ REQUESTS: dict[type, RequestRow] = {
         error_code,
         absent=is_always(ErrorCode.GROUP_ID_NOT_FOUND),
         refused=_never_refused,
-        handler="delete",
+        handler="delete_group",
         waits_for_deletion=True,
     ),
 }

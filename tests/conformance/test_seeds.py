@@ -49,7 +49,7 @@ def test_random_script_with_early_passivation_equals_recording(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients cannot observe that a group is passivated and activated."""
-    monkeypatch.setattr("callboard.actors.group.actor.IDLE_MS", EARLY_IDLE_MS)
+    monkeypatch.setattr("callboard.actors.group.active_group.IDLE_MS", EARLY_IDLE_MS)
     _play(kind, PLAYED[kind][::PASSIVATION_STRIDE], tmp_path)
 
 

@@ -179,10 +179,10 @@ def test_group_reports_only_changed_listings(simulation: CoordinatorSimulation) 
     simulation.post(commit(group_id="simple"))
     group = simulation.group("simple")
     pending = simulation.post(join(group_id="simple", version=4)).value.member_id
-    listed_before = group._listed
+    listed_before = group.active.listed
     simulation.send(leave(pending, group_id="simple"))
     simulation.dispatcher.step()
-    assert group._listed is listed_before
+    assert group.active.listed is listed_before
     assert simulation.coordinator.actor_inbox.empty()
 
 

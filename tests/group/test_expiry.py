@@ -291,7 +291,7 @@ def test_commits_in_flight_for_all_expired_offsets_prevent_deletion() -> None:
     assert durable_offsets(simulation) == [("t", 0)]
     simulation.advance(3000)
     assert join_reply.error is ErrorCode.NONE
-    assert simulation.group()._in_flight.is_idle
+    assert simulation.group().active.in_flight.is_idle
 
 
 def test_failed_tombstones_are_retried_by_next_retention_scan() -> None:

@@ -302,7 +302,7 @@ def test_failed_delete_keeps_group(simulation: CoordinatorSimulation) -> None:
     simulation.complete_append()
     assert later.value == COMMITTED
     assert fetch_offset(simulation) == 2
-    assert simulation.group()._in_flight.deletion is None
+    assert simulation.group().active.in_flight.deletion is None
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "Stable"])

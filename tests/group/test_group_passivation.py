@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.errors import ErrorCode
-from callboard.actors.group.actor import IDLE_MS
+from callboard.actors.group.active_group import IDLE_MS
 from callboard.actors.group.offsets import GroupData, packed_types
 from callboard.actors.messages import Committed, ListGroups
 from callboard.actors.records import CLASSIC, GroupValue, OffsetRecord, OffsetValue

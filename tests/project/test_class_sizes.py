@@ -20,7 +20,6 @@ EXCEPTIONS: dict[str, str] = {
 
 KNOWN: dict[str, Size] = {
     "actors/coordinator/actor.py:CoordinatorActor": Size(35, 10, 0),
-    "actors/group/actor.py:GroupActor": Size(54, 14, 0),
     "actors/transactions/actor.py:TransactionsActor": Size(27, 8, 0),
     "runtime/engine/simulation.py:Simulation": Size(29, 21, 1),
     "runtime/log/reading/newest.py:NewestFirstLoader": Size(24, 18, 0),

@@ -17,7 +17,7 @@ from callboard.actors.assignors import cooperative
 from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.errors import NO_ERROR, ErrorCode
 from callboard.actors.group import group_value, identity, syncing
-from callboard.actors.group.actor import GroupActor
+from callboard.actors.group.active_group import ActiveGroup
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.contexts import CommitContext
 from callboard.actors.group.effects import Deadline, Effects
@@ -55,15 +55,15 @@ class Mutant(NamedTuple):
 
 def answered_before_it_is_written(patch: pytest.MonkeyPatch) -> None:
     """A commit is answered before it is written to the log."""
-    append = GroupActor._append
+    append = ActiveGroup.append
 
-    def answer_and_append(self: GroupActor, records: Any, context: Any) -> None:
+    def answer_and_append(self: ActiveGroup, records: Any, context: Any) -> None:
         if isinstance(context, CommitContext):
             context.answer(ErrorCode.NONE, "synced")
             context = context._replace(reply=None)
         append(self, records, context)
 
-    patch.setattr(GroupActor, "_append", answer_and_append)
+    patch.setattr(ActiveGroup, "append", answer_and_append)
 
 
 def the_journal_is_not_replayed(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,9 @@ from callboard.actors.coordinator.ownership import PartitionOwnership
 from callboard.actors.coordinator.partitions import GroupPartition
 from callboard.actors.coordinator.retention import RetentionScan
 from callboard.actors.errors import ErrorCode
-from callboard.actors.group.actor import GroupActor
+from callboard.actors.group import deletion as group_deletion
+from callboard.actors.group import restart
+from callboard.actors.group.active_group import ActiveGroup
 from callboard.actors.group.contexts import DeleteContext
 from callboard.actors.group.in_flight import Deletion
 from callboard.actors.group.offsets import GroupData
@@ -68,29 +70,30 @@ def answered_before_the_write(patch: pytest.MonkeyPatch) -> None:
 def deletions_do_not_wait(patch: pytest.MonkeyPatch) -> None:
     """Old offsets are deleted without regard to pending commits."""
 
-    def at_once(self: GroupActor, deletion: Deletion) -> None:
+    def at_once(active: ActiveGroup, deletion: Deletion) -> None:
         if not deletion.is_sent:
-            batch = self._next_batch(deletion)
+            batch = group_deletion.next_batch(active, deletion)
             context = DeleteContext(deletion.reply, False, batch.is_last, len(batch.records))
             if batch.records:
-                self._append(batch.records, context)
+                active.append(batch.records, context)
                 deletion.is_sent = True
             else:
-                self._handle_tombstones_written(context, ErrorCode.NONE)
+                group_deletion.handle_tombstones_written(active, context, ErrorCode.NONE)
 
-    patch.setattr(GroupActor, "_append_tombstones_when_idle", at_once)
+    for module in (group_deletion, restart):
+        patch.setattr(module, "append_tombstones_when_idle", at_once)
 
 
 def deleted_groups_are_answered_early(patch: pytest.MonkeyPatch) -> None:
     """DeleteGroups is answered before its tombstones are durable."""
-    append = GroupActor._append
+    append = ActiveGroup.append
 
-    def answer_and_append(self: GroupActor, records: Any, context: Any) -> None:
+    def answer_and_append(self: ActiveGroup, records: Any, context: Any) -> None:
         append(self, records, context)
-        if isinstance(context, DeleteContext) and self._in_flight.deletion is not None:
-            self._in_flight.deletion.answer(ErrorCode.NONE)
+        if isinstance(context, DeleteContext) and self.in_flight.deletion is not None:
+            self.in_flight.deletion.answer(ErrorCode.NONE)
 
-    patch.setattr(GroupActor, "_append", answer_and_append)
+    patch.setattr(ActiveGroup, "append", answer_and_append)
 
 
 def sleepers_forget(patch: pytest.MonkeyPatch) -> None:
@@ -112,9 +115,7 @@ def sleepers_are_not_swept(patch: pytest.MonkeyPatch) -> None:
 
 def minutes_are_seconds(patch: pytest.MonkeyPatch) -> None:
     """Offsets expire too early."""
-    from callboard.actors.group import actor as group
-
-    patch.setattr(group, "MINUTE_MS", 1000)
+    patch.setattr(group_deletion, "MINUTE_MS", 1000)
 
 
 def served_while_it_loads(patch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,6 @@ REQUEST_ROWS = {
         error_code,
         absent=is_always(ErrorCode.UNKNOWN_MEMBER_ID),
         refused=is_always(ErrorCode.UNKNOWN_MEMBER_ID),
-        handler="heartbeat",
         needs_group_id=True,
         error_while_loading=ErrorCode.NONE,
     ),

@@ -10,7 +10,7 @@ from actor_system.requests import GROUP, fetch
 from actor_system.transactions import TIMEOUT_MS, TX, TransactionSimulation, fetched, offset, open_transaction
 
 from callboard.actors.errors import ErrorCode
-from callboard.actors.group.actor import IDLE_MS
+from callboard.actors.group.active_group import IDLE_MS
 from callboard.actors.group.offsets import GroupData
 from callboard.actors.messages import DeleteGroup, FetchedOffset
 from callboard.actors.transactions.messages import EndTransaction, InitProducerId
@@ -139,7 +139,7 @@ def test_transaction_completes_after_bug_during_commit(monkeypatch: pytest.Monke
     simulation = TransactionSimulation()
     producer = open_transaction(simulation)
     with monkeypatch.context() as patch:
-        patch.setattr("callboard.actors.group.actor.txn_commit_records", lambda *_: 1 / 0)
+        patch.setattr("callboard.actors.group.offset_requests.txn_commit_records", lambda *_: 1 / 0)
         assert simulation.commit(producer, 6).errors
     assert simulation.end(producer).error is NONE
     assert simulation.table[TX].state is COMPLETE_COMMIT

@@ -1,0 +1,129 @@
+"""ActiveGroup: a group in memory, and the effects of its decisions.
+
+The functions in ``deletion``, ``offset_requests``, ``handlers`` and ``restart`` get it as an argument.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base import ActorRef
+from ..errors import ErrorCode
+from ..messages import Append, GroupChanged
+from ..ports import Entry
+from ..records import Record
+from ..timer.messages import Cancel, Schedule
+from .contexts import deliver_reply
+from .effects import Deadline, Effects
+from .environment import GroupEnvironment
+from .event_log import GroupHistory
+from .events import Reason
+from .in_flight import InFlight
+from .kind import Group
+from .offsets import GroupData
+
+IDLE = ("idle",)
+"""The name of the deadline after which a group without members is passivated."""
+
+IDLE_MS = 60_000
+"""Groups that are used more often are not worth packing. Idle groups are passivated after one to two times this."""
+
+
+class ActiveGroup:
+    """What the messages to one instance of a ``GroupActor`` read and change.
+
+    ``actor``: its reference. ``group``: the soft state, made from ``data``, the durable state. ``in_flight`` outlives
+    the instance.
+    """
+
+    __slots__ = (
+        "actor",
+        "appends_before_idle",
+        "data",
+        "effects",
+        "environment",
+        "group",
+        "group_id",
+        "idle",
+        "in_flight",
+        "listed",
+        "partition",
+    )
+
+    def __init__(
+        self, actor: ActorRef, group_id: str, partition: int, data: GroupData, environment: GroupEnvironment
+    ) -> None:
+        self.actor = actor
+        self.group_id = group_id
+        self.partition = partition
+        self.data = data
+        self.environment = environment
+        self.effects = Effects(environment.counters, GroupHistory(group_id, environment.event_log))
+        self.in_flight = InFlight()
+        self.listed: GroupChanged | None = None
+        self.idle = Deadline(IDLE)
+        self.appends_before_idle = 0
+        self.group = self.make_group()
+
+    def make_group(self) -> Group:
+        return self.data.kind.new_group(self.group_id, self.environment)
+
+    @property
+    def may_be_passivated(self) -> bool:
+        """Whether nothing but ``data`` would be lost with the instance."""
+        return self.group.may_be_passivated and self.in_flight.is_idle and not self.data.pending
+
+    def apply_effects(self) -> None:
+        """Send what the last decisions caused, events first."""
+        effects = self.effects
+        if effects.events:
+            effects.report_events()
+        if effects.records:
+            self.append(effects.records, effects.context)
+            effects.records, effects.context = (), None
+        if self.idle.due_ms is None and self.may_be_passivated:
+            self._schedule_idle_deadline()
+        if effects.alarms:
+            self._schedule_alarms()
+        if effects.answers:
+            answers, effects.answers = effects.answers, []
+            for reply, value in answers:
+                deliver_reply(reply, value)
+        self._report_state()
+
+    def append(self, records: tuple[Record, ...], context: Any) -> None:
+        """Append records as one entry. The actor gets ``Written`` with ``context``."""
+        self.environment.writer.tell(Append(self.actor, Entry(self.partition, records), context))
+        self.in_flight.appends_sent += 1  # after tell: if it raises, no outcome will follow
+
+    def close(self, error: ErrorCode, reason: Reason) -> None:
+        """Reply to all parked requests with ``error``."""
+        self.idle.cancel(self.effects)
+        self.group.close(error, reason, self.effects)
+        self.apply_effects()
+
+    def handle_idle_deadline(self) -> bool:
+        """Whether the group had no members and no appends. Fetches do not count: they activate it again."""
+        is_due = self.idle.handle_alarm(self.environment.clock.monotonic_ms(), self.effects)
+        if is_due and self.may_be_passivated and self.appends_before_idle == self.in_flight.appends_sent:
+            return True
+        self.apply_effects()
+        return False
+
+    def _schedule_idle_deadline(self) -> None:
+        self.appends_before_idle = self.in_flight.appends_sent
+        self.idle.set(self.environment.clock.monotonic_ms() + IDLE_MS, self.effects)
+
+    def _schedule_alarms(self) -> None:
+        alarms, self.effects.alarms = self.effects.alarms, {}
+        timer, owner = self.environment.timer, self.actor
+        for name, due_ms in alarms.items():
+            timer.tell(Cancel(owner, name) if due_ms is None else Schedule(owner, name, due_ms))
+
+    def _report_state(self) -> None:
+        """Tell the coordinator each change, so that it can list groups without asking them."""
+        group, listed = self.group, self.listed
+        if listed is not None and listed[1:3] == (group.state_name, group.protocol_type or ""):
+            return
+        self.listed = GroupChanged(self.group_id, group.state_name, group.protocol_type or "", group.type)
+        self.environment.coordinator.tell(self.listed)

@@ -1,0 +1,98 @@
+"""Requests for the offsets of an active group. The group decides whether the sender may; the rest is the same for all
+kinds of groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..base import DEFERRED
+from ..engine_ports import ReplyTo
+from ..error_reply import error_reply
+from ..errors import NO_ERROR, ErrorCode
+from ..messages import Committed, OffsetCommit, OffsetDelete, OffsetFetch, OffsetsDeleted, TxnOffsetCommit
+from ..records import OffsetRecord, Record
+from .active_group import ActiveGroup
+from .contexts import CommitContext, OffsetDeleteContext, deliver_reply
+from .deletion import wait_for_deletion
+from .in_flight import WaitingFetch
+from .offsets import CommitRecords, commit_records, txn_commit_records
+
+MakeRecords = Callable[[Any, int, int], CommitRecords]
+
+
+def commit(
+    active: ActiveGroup,
+    request: OffsetCommit | TxnOffsetCommit,
+    reply: ReplyTo | None,
+    make_records: MakeRecords = commit_records,
+) -> object:
+    """Append the offsets. They are visible, and the request is answered, when they are durable."""
+    if active.in_flight.deletion is not None:
+        return wait_for_deletion(active, request, reply)
+    effects = active.effects
+    error = active.group.handle(request, None, effects)
+    if effects.alarms:
+        active.apply_effects()
+    if error is not NO_ERROR:
+        return error_reply(request, error)
+    environment = active.environment
+    errors, records = make_records(request, environment.clock.wall_ms(), environment.settings.offset_metadata_max_bytes)
+    if not records:
+        return Committed(errors)
+    active.append(records, CommitContext(reply, errors))
+    return DEFERRED
+
+
+def commit_in_transaction(active: ActiveGroup, request: TxnOffsetCommit, reply: ReplyTo | None) -> object:
+    """The same for offsets that take effect when their transaction commits."""
+    return commit(active, request, reply, txn_commit_records)
+
+
+def fetch(active: ActiveGroup, request: OffsetFetch, reply: ReplyTo | None) -> object:
+    """The committed offsets. With ``require_stable`` it waits for the commits in flight (KIP-447)."""
+    in_flight = active.in_flight
+    error = active.group.handle(request, None, active.effects)
+    if error is not NO_ERROR:
+        return error_reply(request, error)
+    if request.require_stable and not in_flight.is_all_appended:
+        in_flight.fetches.append(WaitingFetch(request, reply, in_flight.appends_sent))
+        return DEFERRED
+    return active.data.fetch(request)
+
+
+def reply_to_fetches(active: ActiveGroup) -> None:
+    """Reply to the fetches whose earlier commits are done."""
+    fetches, appends_done = active.in_flight.fetches, active.in_flight.appends_done
+    active.in_flight.fetches = [fetch for fetch in fetches if fetch.required_appends > appends_done]
+    for waiting in fetches:
+        if waiting.required_appends <= appends_done:
+            deliver_reply(waiting.reply, active.data.fetch(waiting.request))
+
+
+def delete_offsets(active: ActiveGroup, request: OffsetDelete, reply: ReplyTo | None) -> object:
+    """Delete the offsets of topics that no member reads."""
+    group = active.group
+    error = group.handle(request, None, active.effects)
+    if error is not NO_ERROR:
+        return error_reply(request, error)
+    subscribed, none = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE
+    errors = tuple(subscribed if group.is_subscribed_to(topic) else none for topic, _ in request.topics)
+    records = _offset_tombstones(active, request, errors)
+    if not records:
+        return OffsetsDeleted(ErrorCode.NONE, errors)
+    active.append(records, OffsetDeleteContext(reply, errors))
+    return DEFERRED
+
+
+def _offset_tombstones(active: ActiveGroup, request: OffsetDelete, errors: tuple[ErrorCode, ...]) -> tuple[Record, ...]:
+    """For partitions with an offset; while appends are in flight, which may contain offsets, for all of them."""
+    may_have_offset = not active.in_flight.is_all_appended
+    return tuple(
+        OffsetRecord(active.group_id, topic, partition, None)
+        for (topic, partitions), error in zip(request.topics, errors, strict=True)
+        if error is ErrorCode.NONE
+        for partition in partitions
+        if may_have_offset or active.data.has(topic, partition)
+    )

@@ -1,0 +1,82 @@
+"""Start and restart of an active group from its durable state, and the requests that wait meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ..engine_ports import ReplyTo
+from ..errors import ErrorCode
+from .active_group import ActiveGroup
+from .contexts import APPEND_ERRORS, NewGroupContext, ReplyContext, deliver_error
+from .deletion import abort_deletion, append_tombstones_when_idle
+from .effects import Effects
+from .events import Reason
+from .offset_requests import reply_to_fetches
+
+log = logging.getLogger("callboard.actors")
+
+
+def start(active: ActiveGroup) -> None:
+    """Load the durable state into the new ``group``."""
+    if active.data.value is not None:
+        active.group.load(active.data.value, active.effects)
+    active.apply_effects()
+    resume_in_flight(active)
+
+
+def resume_in_flight(active: ActiveGroup) -> None:
+    """Continue fetches and a deletion whose earlier appends are done."""
+    in_flight = active.in_flight
+    if in_flight.fetches:
+        reply_to_fetches(active)
+    if in_flight.deletion is not None:
+        append_tombstones_when_idle(active, in_flight.deletion)
+
+
+def reload(active: ActiveGroup, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
+    """Restart from the durable state. Parked requests get ``error``."""
+    active.close(error, Reason.RESTARTED)
+    active.in_flight.stale_appends = active.in_flight.appends_sent
+    active.group = active.make_group()
+    start(active)
+
+
+def handle_group_record_written(active: ActiveGroup, context: Any, log_error: ErrorCode) -> None:
+    """Records of the group itself, rather than of its offsets, are durable, or could not be appended."""
+    error, in_flight, effects = APPEND_ERRORS.get(log_error, log_error), active.in_flight, active.effects
+    if isinstance(context, ReplyContext):
+        context.answer(error)
+    if in_flight.appends_done <= in_flight.stale_appends:
+        reload(active)  # sent by an earlier instance: ``data`` contains it now
+    elif error is not ErrorCode.NONE and isinstance(context, NewGroupContext):
+        reload(active, error)
+    elif error is not ErrorCode.NONE:
+        log.warning("a record of group %r could not be written: %s", active.group_id, error.name)
+        active.group.append_failed(context, error, effects)
+    elif active.data.value is not None:
+        active.group.appended(active.data.value, context, effects)
+    active.apply_effects()
+
+
+def reply_to_all(active: ActiveGroup, current: ReplyTo | None, bug: Exception) -> None:
+    """Replies that were not sent yet become the bug; parked requests get COORDINATOR_NOT_AVAILABLE. Each only once.
+
+    ``current``: of the message whose handler had the bug. Its sender has got its reply already, but may also be among
+    them.
+    """
+    replied: set[int] = {id(current)}
+    effects, active.effects = active.effects, Effects(active.environment.counters, active.effects.history)
+    active.effects.events = effects.events
+    for answer in effects.answers:
+        if id(answer.reply) not in replied:
+            replied.add(id(answer.reply))
+            deliver_error(answer.reply, bug)
+    active.idle.cancel(active.effects)
+    try:
+        active.group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE, Reason.RESTARTED, active.effects)
+    except Exception:
+        log.exception("group %r could not reply to all parked requests", active.group_id)
+    active.effects.answers = [answer for answer in active.effects.answers if id(answer.reply) not in replied]
+    abort_deletion(active, replied)
+    active.apply_effects()
