@@ -308,16 +308,23 @@ class GroupsLoaded(NamedTuple):
     active: Mapping[str, Any]  # GroupData
 
 
+class Quarantine(NamedTuple):
+    """Why a group cannot be restored from its records, and its type as far as they tell."""
+
+    reason: str
+    group_type: GroupType
+
+
 class PartitionLoaded(NamedTuple):
     """To the coordinator or TransactionsActor, after the content of the partition: the partition was read.
 
-    ``quarantined``: groups whose records are invalid, with the reason. ``failure``: the reason why the partition could
+    ``quarantined``: groups whose records are invalid, by group id. ``failure``: the reason why the partition could
     not be read or, if it is active, why it cannot be served any more; else empty.
     """
 
     partition: int
     epoch: int
-    quarantined: Mapping[str, str] = {}
+    quarantined: Mapping[str, Quarantine] = {}
     failure: str = ""
 
 

@@ -16,8 +16,7 @@ from ..errors import ErrorCode
 from ..group.kind import ABSENT_NAME
 from ..group.requests import REQUESTS
 from ..javahash import offsets_partition
-from ..messages import Described, DescribeGroup, GroupRequest, ListedGroup
-from ..records import CLASSIC
+from ..messages import Described, DescribeGroup, GroupRequest, ListedGroup, Quarantine
 from .partition_states import PartitionEvent, PartitionLife, PartitionState
 
 
@@ -25,7 +24,7 @@ class GroupPartition(PartitionLife):
     """One partition and its groups, so that unloading it costs as much as its content.
 
     ``active``: groups with an actor. ``passivated``: all other groups, as results of ``GroupData.pack``.
-    ``quarantined``: groups with invalid records, with the reason; their records stay in the log.
+    ``quarantined``: groups with invalid records; their records stay in the log.
     """
 
     __slots__ = ("_when_stopped", "active", "passivated", "quarantined", "stopping")
@@ -34,7 +33,7 @@ class GroupPartition(PartitionLife):
         super().__init__()
         self.active: dict[str, ActorRef] = {}
         self.passivated: dict[str, bytes] = {}
-        self.quarantined: dict[str, str] = {}
+        self.quarantined: dict[str, Quarantine] = {}
         self.stopping = 0
         """Groups of the last period of ownership whose actor has not stopped yet."""
         self._when_stopped: list[Callable[[], None]] = []
@@ -71,11 +70,13 @@ class GroupPartition(PartitionLife):
         error = self.answers.request
         if error is not ErrorCode.NONE:
             return error_reply(request, error)
-        reason = self.quarantined.get(request.group_id)
-        if reason is None:
+        quarantine = self.quarantined.get(request.group_id)
+        if quarantine is None:
             return None
         if isinstance(request, DescribeGroup):
-            return Described(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.group_id, ABSENT_NAME, message=reason)
+            return Described(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, request.group_id, ABSENT_NAME, message=quarantine.reason
+            )
         return error_reply(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
@@ -114,13 +115,16 @@ class GroupPartitions(list[GroupPartition]):
         return max((partition.answers.listing for partition in self), default=ErrorCode.NONE)
 
     @property
-    def quarantined(self) -> dict[str, str]:
-        """All quarantined groups, with the reason."""
-        return {group_id: reason for partition in self for group_id, reason in partition.quarantined.items()}
+    def quarantined(self) -> dict[str, Quarantine]:
+        """All quarantined groups."""
+        return {group_id: quarantine for partition in self for group_id, quarantine in partition.quarantined.items()}
 
     def list_quarantined(self) -> Iterator[ListedGroup]:
         """The quarantined groups, for ListGroups."""
-        return (ListedGroup(group_id, "", ABSENT_NAME, CLASSIC) for group_id in self.quarantined)
+        return (
+            ListedGroup(group_id, "", ABSENT_NAME, quarantine.group_type)
+            for group_id, quarantine in self.quarantined.items()
+        )
 
 
 class PassivatedGroups(Mapping[str, bytes]):

@@ -131,8 +131,8 @@ class LoadSink:
             log.error("a partition could not be read", folder=job.folder, reason=report.failure, **_REFUSED)
         for problem in report.problems:
             log.error("a record was skipped", reason=problem)
-        for group_id, reason in report.quarantined.items():
-            log.error("a group is quarantined", group=group_id, reason=reason, **_QUARANTINED)
+        for group_id, quarantine in report.quarantined.items():
+            log.error("a group is quarantined", group=group_id, reason=quarantine.reason, **_QUARANTINED)
         if report.unknown_keys:
             log.warning("records of unknown types were skipped", folder=job.folder, keys=report.unknown_keys)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...actors.group.offsets import GroupData
+from ...actors.messages import Quarantine
 from ...actors.records import TransactionValue
 from .format.errors import Damage
 
@@ -64,7 +65,7 @@ class LoadReport(NamedTuple):
 
     records: int = 0
     unknown_keys: int = 0
-    quarantined: dict[str, str] = {}
+    quarantined: dict[str, Quarantine] = {}
     damages: tuple[Damage, ...] = ()
     problems: tuple[str, ...] = ()
     failure: str = ""

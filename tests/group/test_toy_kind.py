@@ -26,6 +26,7 @@ from toy_kind.requests import (
 )
 from toy_kind.value import QueueValue
 
+from callboard.actors.coordinator.partitions import GroupPartitions
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.offsets import GroupData
 from callboard.actors.messages import (
@@ -35,6 +36,7 @@ from callboard.actors.messages import (
     ListGroups,
     OffsetDelete,
     OffsetsDeleted,
+    Quarantine,
 )
 from callboard.actors.records import CLASSIC, OffsetRecord, OffsetValue, Record
 from callboard.runtime.cli.log.dump import as_json, format_line
@@ -43,7 +45,7 @@ from callboard.runtime.cli.log.stats import describe_key
 from callboard.runtime.cli.log.verify import verify
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.kafka.services import Origin
-from callboard.runtime.log.format.batch import read_batches
+from callboard.runtime.log.format.batch import encode_batch, frame_record, read_batches
 from callboard.runtime.log.format.records import decode, encode
 from callboard.runtime.log.partition import TOPIC
 from callboard.runtime.log.reading.newest import load_partition
@@ -261,6 +263,33 @@ def test_dump_shows_the_records(tmp_path: Path) -> None:
     assert "queue epoch" in format_line(items[0])
     assert "deleted" in format_line(items[-1])
     assert describe_key(TOPIC, encode(MemberRecord(Q, "a", None))[0]) == ("queue member", Q)
+
+
+EPOCH = EpochRecord(Q, EpochValue(1))
+OFFSET = OffsetRecord(Q, "jobs", 0, OffsetValue(7))
+INVALID_VALUE = b"\0"
+
+
+@pytest.mark.parametrize("records", [(), RECORDS[:1]])
+@pytest.mark.parametrize("unreadable", [EPOCH, OFFSET])
+def test_quarantined_queue_has_the_type_that_its_records_tell(
+    tmp_path: Path, records: tuple[Record, ...], unreadable: EpochRecord | OffsetRecord
+) -> None:
+    """An offset alone does not tell it: such a group counts as classic."""
+    folder = tmp_path / "__consumer_offsets-0"
+    folder.mkdir()
+    frame = frame_record(0, 0, encode(unreadable)[0], INVALID_VALUE)
+    invalid = encode_batch(len(records), TIME_MS, TIME_MS, [frame])
+    batches = [plain(base, record) for base, record in enumerate(records)]
+    (folder / f"{0:020d}.log").write_bytes(b"".join((*batches, invalid)))
+    expected = CLASSIC if unreadable is OFFSET and not records else QUEUE
+    assert load_partition(folder).quarantined[Q].group_type == expected
+
+
+def test_quarantined_queue_is_listed_with_its_type() -> None:
+    partitions = GroupPartitions(1)
+    partitions[0].quarantined[Q] = Quarantine("a record is invalid", QUEUE)
+    assert list(partitions.list_quarantined()) == [ListedGroup(Q, "", "Dead", QUEUE)]
 
 
 def test_verify_compares_the_readers(tmp_path: Path) -> None:

@@ -365,4 +365,4 @@ async def test_group_that_cannot_be_created_is_quarantined_alone(
         for group_id, member in members.items():
             expected = "COORDINATOR_NOT_AVAILABLE" if group_id == "g0" else "NONE"
             assert errors(await client.ask("heartbeat", **heartbeat_values(group_id, member))) == {expected}
-        assert "cannot be created" in harness.node.groups.partitions.quarantined["g0"]
+        assert "cannot be created" in harness.node.groups.partitions.quarantined["g0"].reason

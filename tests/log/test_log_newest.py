@@ -201,7 +201,7 @@ def test_malformed_record_quarantines_only_its_group(tmp_path: Path, fast: bool)
     loaded = load_partition(write_segments(tmp_path / "p", encode_log(log)), fast=fast)
     assert unpack_groups(loaded).keys() == {"good", "late"}
     assert loaded.quarantined.keys() == {"bad"}
-    message = loaded.quarantined["bad"]
+    message = loaded.quarantined["bad"].reason
     assert "at offset 2" in message and f"{0:020d}.log" in message and "bad" in message and "version 99" in message
 
 

@@ -342,7 +342,9 @@ def _newest_first(partition: LogPartition, disk: Disk) -> tuple[Mapping[str, obj
     unpacked_groups = {
         group_id: comparable_state(data) for group_id, data in loaded.unpacked_groups.items() if not data.is_empty()
     }
-    quarantined = [f"group '{group_id}' cannot be read: {why}" for group_id, why in loaded.quarantined.items()]
+    quarantined = [
+        f"group '{group_id}' cannot be read: {quarantine.reason}" for group_id, quarantine in loaded.quarantined.items()
+    ]
     return packed_groups | unpacked_groups, [*loaded.damages, *loaded.problems, *quarantined]
 
 

@@ -117,8 +117,8 @@ def _report_problems(
     for damage in loaded.damages:
         if not is_torn_tail(damage, partition, disk):
             on_problem(damage._replace(path=folder / damage.path.relative_to(partition.folder)))
-    for group, reason in loaded.quarantined.items():
-        on_problem(f"{folder}: group '{group}' cannot be read and is left out: {reason}")
+    for group, quarantine in loaded.quarantined.items():
+        on_problem(f"{folder}: group '{group}' cannot be read and is left out: {quarantine.reason}")
     for problem in loaded.problems:
         on_problem(problem)
 

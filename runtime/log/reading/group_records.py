@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from ....actors.group.offsets import GroupData, PackedOffset
-from ....actors.records import GroupRecord, GroupStateRecord, GroupValue
+from ....actors.records import CLASSIC, GroupRecord, GroupStateRecord, GroupType, GroupValue
+from ..format.errors import DamagedRecord
+from ..format.records import decode
 
 
 class PartitionEnd:
@@ -38,6 +42,13 @@ class GroupRecords:
         newer = () if self.value is None else (GroupRecord(self.name, self.value),)
         self.states, self.value = [*self.states, *newer, record], None
 
+    @property
+    def type(self) -> GroupType | None:
+        """None if the group has offsets only."""
+        if self.states:
+            return self.states[0].group_type
+        return None if self.value is None else CLASSIC
+
     def data(self) -> GroupData:
         """The group without its offsets."""
         data = GroupData()
@@ -54,3 +65,11 @@ class GroupRecords:
         for topic, row in reversed(self.rows):
             topics.setdefault(topic, []).append(row)
         return list(topics.items())
+
+
+def group_type_of(key: bytes) -> GroupType:
+    """The type of group that has a record with this key. All types have the same keys of offsets: CLASSIC."""
+    with suppress(DamagedRecord):
+        group_type: GroupType = getattr(decode(key, None), "group_type", CLASSIC)
+        return group_type
+    return CLASSIC

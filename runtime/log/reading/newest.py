@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ....actors.group.kinds import KINDS
 from ....actors.group.offsets import GroupData, pack
+from ....actors.messages import Quarantine
 from ....actors.records import (
     CLASSIC,
     GroupRecord,
@@ -43,7 +44,7 @@ from ..format.varint import decode_signed
 from ..manifest import log_files, refuse_replaced
 from .backwards import BatchChunk, chunks_newest_first
 from .columns import Column, RecordSpans, as_list, has_numpy
-from .group_records import GroupRecords, PartitionEnd
+from .group_records import GroupRecords, PartitionEnd, group_type_of
 from .segment import CHUNK_BYTES
 from .spans import read_spans
 
@@ -69,14 +70,14 @@ assert _COMMON_VALUE_BYTES == 24
 class LoadedPartition(NamedTuple):
     """The content of a partition. A group is in ``packed_groups`` (no members), ``unpacked_groups`` or ``quarantined``.
 
-    ``quarantined``: why a group cannot be restored, by group id. ``committed_ends``: the largest committed offset of
+    ``quarantined``: groups that cannot be restored, by group id. ``committed_ends``: the largest committed offset of
     each topic and partition, up to ``COMMITTED_END_MAX``. ``records`` and ``log_bytes``: the amount read. ``damages``:
     batches that were skipped. ``problems``: unreadable records whose group is unknown.
     """
 
     packed_groups: dict[str, bytes]
     unpacked_groups: dict[str, GroupData]
-    quarantined: dict[str, str]
+    quarantined: dict[str, Quarantine]
     committed_ends: dict[tuple[str, int], int]
     records: int
     log_bytes: int
@@ -152,7 +153,7 @@ class NewestFirstLoader:
         self._pending: dict[str, dict[tuple[str, int], dict[int, OffsetValue | None]]] = {}
         self._unresolved: dict[bytes, list[_UnresolvedOffset]] = {}
         self._rewritten_keys: set[bytes] = set()  # their newest record has the key in another encoding
-        self._quarantined: dict[str, str] = {}
+        self._quarantined: dict[str, Quarantine] = {}
         self.damages: list[Damage] = []
         self._problems: list[str] = []
         self._records = self._log_bytes = self._unknown_keys = 0
@@ -410,7 +411,7 @@ class NewestFirstLoader:
         if group_id is None:
             self._problems.append(f"{message}; its group is unknown")
         else:
-            self._quarantined.setdefault(group_id, message)
+            self._quarantined.setdefault(group_id, Quarantine(message, group_type_of(self._columns.key(index))))
 
     # Result ----------------------------------------------------------------------------------------------------------
 
@@ -456,7 +457,9 @@ class NewestFirstLoader:
         packed_groups: dict[str, bytes],
         unpacked_groups: dict[str, GroupData],
     ) -> None:
-        if group.name in self._quarantined:
+        quarantine = self._quarantined.get(group.name)
+        if quarantine is not None:
+            self._quarantined[group.name] = quarantine._replace(group_type=group.type or quarantine.group_type)
             return
         if not group.states and not pending and (group.value is None or not group.value.members):
             if group.value is not None or group.rows:
