@@ -166,6 +166,10 @@ class ChildFailed(NamedTuple):
     error: Exception
 
 
+class Echo(NamedTuple):
+    """Any actor answers this with None, after all messages that were in its mailbox before."""
+
+
 class ChildPassivated(NamedTuple):
     """Sent to the parent of a passivated actor, if its ``handlers`` include this. It may ``retire`` the child."""
 

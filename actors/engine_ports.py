@@ -49,6 +49,9 @@ class Alarm(Protocol):
     """One scheduled wake-up of the TimerActor. Setting it again replaces the previous one."""
 
     def set(self, due_ms: int) -> None:
-        """Send ``Wake`` to the actor at ``due_ms`` on the monotonic clock or soon after, never before."""
+        """Send ``Wake`` to the actor at ``due_ms`` on the monotonic clock or soon after, never before.
+
+        First all input is read that is there when the alarm fires.
+        """
 
     def clear(self) -> None: ...

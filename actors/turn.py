@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pykka
 from pykka import messages
 
-from .base import DEFERRED, Actor, Envelope
+from .base import DEFERRED, Actor, Echo, Envelope
 from .steps import Steps
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ def _handle_other(actor: Actor, message: Any) -> Any:
         return _stop(actor)
     if isinstance(message, Rest):
         return message.steps
+    if isinstance(message, Echo):
+        return None
     return actor._handle_receive(message)
 
 

@@ -45,14 +45,19 @@ class TimerActor(ResilientActor):
         """Does not change the alarm: an unneeded wake-up is cheaper than setting the alarm at each cancel."""
         self._timers.cancel(message.owner, message.name)
 
-    def on_wake(self, _message: Wake) -> None:
+    def on_wake(self, message: Wake) -> None:
         self._wake_ms = None
-        for owner, names in self._timers.pop_expired(self._clock.monotonic_ms(), TURN_LIMIT).items():
+        for owner, names in self._timers.pop_expired(message.until_ms, TURN_LIMIT).items():
             try:
                 owner.tell(Expired(tuple(names)))
             except pykka.ActorDeadError:
                 self._timers.remove_owner(owner)
-        self._set_alarm()
+        due_ms = self._timers.next_due_ms()
+        if due_ms is not None and due_ms <= message.until_ms:
+            self._wake_ms = message.until_ms
+            self.tell_self_after_turn(message)
+        else:
+            self._set_alarm()
 
     def on_stop(self) -> None:
         self._alarm.clear()

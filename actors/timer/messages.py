@@ -28,4 +28,9 @@ class Expired(NamedTuple):
 
 
 class Wake(NamedTuple):
-    """From the ``Alarm`` to the TimerActor."""
+    """From the ``Alarm`` to the TimerActor: the deadlines that are due at ``until_ms`` have passed.
+
+    Messages that could have moved these deadlines are in the mailboxes of their owners.
+    """
+
+    until_ms: int

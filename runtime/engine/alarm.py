@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import pykka
 
@@ -13,13 +15,27 @@ from ...actors.engine_ports import Clock
 from ...actors.timer.messages import Wake
 from .clock import CLOCK_CHECK_INTERVAL_MS, SystemClock
 
+WhenRead = Callable[[Callable[[], None]], object]
+"""Calls back once all input that was there at the call has been read and is in the mailboxes of actors."""
+
+
+def without_input(callback: Callable[[], None]) -> None:
+    """The ``WhenRead`` of a system without input."""
+    callback()
+
 
 class Alarm:
-    """``actors.engine_ports.Alarm``. ``actor`` is set once, after both are created."""
+    """``actors.engine_ports.Alarm``. ``actor`` is set once, after both are created.
+
+    When the alarm fires, the input that is there is read first, see ``when_read``. So a deadline that input would move
+    does not pass because the input was not read in time.
+    """
 
     actor: ActorRef
 
     def __init__(self, clock: Clock) -> None:
+        self.when_read: WhenRead = without_input
+        self.wakes_pending = 0  # the alarm has fired, and input is being read
         self._clock = clock
         self._system_clock = clock if isinstance(clock, SystemClock) else None
         self._is_set = False
@@ -38,8 +54,13 @@ class Alarm:
         raise NotImplementedError
 
     def fire(self) -> None:
+        self.wakes_pending += 1
+        self.when_read(partial(self._wake, self._clock.monotonic_ms()))
+
+    def _wake(self, until_ms: int) -> None:
+        self.wakes_pending -= 1
         with suppress(pykka.ActorDeadError):  # the actor has stopped
-            self.actor.tell(Wake())
+            self.actor.tell(Wake(until_ms))
 
 
 class LoopAlarm(Alarm):

@@ -17,7 +17,7 @@ from typing import Any, Self
 from ...actors.base import Actor, ActorRef, running_on
 from ...actors.engine_ports import Clock
 from ...actors.timer.actor import TimerActor
-from .alarm import Alarm
+from .alarm import Alarm, WhenRead, without_input
 from .clock import SystemClock
 from .dispatcher import Dispatcher, LoopDispatcher
 from .registry import Registry
@@ -73,12 +73,16 @@ class System:
             ref: ActorRef = actor_class.start(*args, **kwargs)
         return ref
 
-    def start_timer(self) -> ActorRef:
+    def start_timer(self, when_read: WhenRead = without_input) -> ActorRef:
         """Start a TimerActor. After ``Schedule(ref, name, due_ms)`` it sends ``Expired((name,))`` to ``ref``.
 
         ``due_ms`` is a time of ``system.clock.monotonic_ms()``, which is virtual in a simulation.
+
+        ``when_read(callback)`` calls back once all input that is there now is in the mailboxes of actors. It is called
+        before ``Expired`` is sent, so that input in time can still move a deadline, however busy the program is.
         """
         alarm = self.dispatcher.new_alarm(self.clock)
+        alarm.when_read = when_read
         self._alarms.append(alarm)
         alarm.actor = timer = self.spawn(TimerActor, self.clock, alarm)
         return timer

@@ -16,7 +16,7 @@ from .addresses import host_and_port, is_loopback, java_address
 from .api import Route, Routes
 from .call import Call
 from .connection_phase import Event, Phase, next_phase
-from .framing import HEADER_BYTES, BadRequest, FrameSplitter, OverLimit
+from .framing import FRAMES_PER_TURN, HEADER_BYTES, BadRequest, FrameSplitter, OverLimit
 from .handling_job import as_bad_request, run_handler, run_in_slices
 from .holds import Hold, Holds
 from .interceptor import Interceptor
@@ -30,6 +30,7 @@ log = logging.getLogger("callboard.kafka")
 
 UNCOUNTED_BYTES = 16 * 1024
 """Incomplete and queued requests of one connection that are not worth counting."""
+ONLY_BEHIND = {Hold.BEHIND}
 
 
 class Server(Services, Protocol):
@@ -53,8 +54,8 @@ class Pool(Protocol):
     def discard(self, connection: Connection) -> None:
         """Remove a connection that has ended and whose requests are all handled."""
 
-    def schedule_request(self, connection: Connection) -> None:
-        """Let the connection handle its next request in a later iteration of the event loop."""
+    def schedule_turn(self, connection: Connection) -> None:
+        """Let the connection handle its next requests in a later iteration of the event loop."""
 
     def schedule_responses(self, connection: Connection) -> None:
         """Send the connection's responses at the end of this iteration of the event loop."""
@@ -117,34 +118,38 @@ class Connection(asyncio.Protocol):
         """
         self.output.clear()
         self.services.buffers.unsent.set(self, 0)
-        self.splitter = FrameSplitter()
+        self.splitter.drop_partial()
         self._count_unread()
         self._advance(Event.LOST)
 
     def data_received(self, data: bytes) -> None:
         """Handle the requests that may be handled now, and queue the others.
 
-        JoinGroup and SyncGroup are deferred (``Pool.schedule_request``). If the requests of thousands of members were
-        handled in one iteration of the loop, all other clients would wait for them.
+        After ``FRAMES_PER_TURN`` of them the connection waits for its next turn, and its socket is not read meanwhile.
+        JoinGroup and SyncGroup wait for a turn too (``Pool.schedule_turn``): if the requests of thousands of members
+        were handled in one iteration of the loop, all other clients would wait for them.
         """
         self._idle_checks = 0
-        if not self.phase.takes_requests:
+        phase, splitter = self.phase, self.splitter
+        if not phase.takes_requests and not splitter.rest:
             return  # the socket is still read, so that a disconnect is noticed
         max_bytes = self.services.settings.socket_request_max_bytes
         requests = self.requests
         try:
-            for buffer, route_key, correlation_id, start, body_start, end in self.splitter.feed(data, max_bytes):
+            for buffer, route_key, correlation_id, start, body_start, end in splitter.feed(data, max_bytes):
                 route = self._routes.get(route_key) or open_route(self.services.routes, route_key)
                 if requests.queue or requests.has_exclusive_call or (requests.calls and not route.overlaps):
                     self._queue(QueuedRequest(route, correlation_id, buffer[start:end], body_start - start))
                 elif route.comes_in_bursts:
                     self._queue(QueuedRequest(route, correlation_id, buffer[start:end], body_start - start))
-                    self._pool.schedule_request(self)
+                    self._pool.schedule_turn(self)
                 else:
                     self._handle(route, correlation_id, buffer, start, body_start, end)
-                    if not self.phase.takes_requests:
+                    if self.phase is not phase:
                         return  # the handler has closed the connection
-            if self.splitter.partial_bytes or requests.queue or requests.counted_bytes:
+            if splitter.rest:
+                self._holds.add(Hold.BEHIND)
+            if splitter.partial_bytes or splitter.rest or requests.queue or requests.counted_bytes:
                 self._count_unread()
         except BadRequest as error:
             if requests.queue and not requests.calls:
@@ -154,11 +159,32 @@ class Connection(asyncio.Protocol):
 
     def _count_unread(self) -> None:
         """Report the bytes of requests that are not handled, unless they are few."""
-        requests = self.requests
-        size_bytes = self.splitter.partial_bytes + requests.queued_bytes
+        requests, splitter = self.requests, self.splitter
+        size_bytes = splitter.partial_bytes + len(splitter.rest) + requests.queued_bytes
         if requests.counted_bytes or size_bytes > UNCOUNTED_BYTES:
             requests.counted_bytes = size_bytes if size_bytes > UNCOUNTED_BYTES else 0
             self.services.buffers.unread.set(self, requests.counted_bytes)
+
+    def take_turn(self) -> int:
+        """Handle the next requests. Returns how many there may have been, for the budget of the iteration.
+
+        Queued requests come first, then the received bytes that are not split yet.
+        """
+        queued = min(len(self.requests.queue), FRAMES_PER_TURN)
+        self.send_responses()
+        if self._holds.reasons != ONLY_BEHIND:
+            return queued
+        self._take_rest()
+        return queued + FRAMES_PER_TURN
+
+    def _take_rest(self) -> None:
+        """Handle the next of the received requests that are not split yet."""
+        self.data_received(b"")
+        if not self.splitter.rest:
+            self._holds.remove(Hold.BEHIND)
+        self.services.buffers.unread.renew(self, self.requests.counted_bytes)
+        if self.phase.is_ending:
+            self._end_if_answered()
 
     def pause_writing(self) -> None:
         """The client does not read its responses: read no more requests."""
@@ -203,11 +229,16 @@ class Connection(asyncio.Protocol):
             raise as_bad_request(error, route) from error
 
     def _handle_queued(self) -> None:
-        """Handle queued requests up to one that has to wait."""
+        """Handle queued requests up to one that has to wait, at most ``FRAMES_PER_TURN``."""
         try:
-            while Hold.PEER_SLOW not in self._holds.reasons and (request := self.requests.take_queued()) is not None:
+            for _ in range(FRAMES_PER_TURN):
+                if Hold.PEER_SLOW in self._holds.reasons or (request := self.requests.take_queued()) is None:
+                    break
                 route, correlation_id, frame, body_start = request
                 self._handle(route, correlation_id, frame, 0, body_start, len(frame))
+            else:
+                if self.requests.queue:
+                    self._pool.schedule_turn(self)
             if self.requests.counted_bytes:
                 self._count_unread()
         except BadRequest as error:
@@ -268,12 +299,15 @@ class Connection(asyncio.Protocol):
         room.on_done(lambda _room: self._holds.remove(Hold.GROUP_FULL))
 
     def _update_reading(self) -> None:
-        """Read the socket if it is open and nothing holds it."""
+        """Read the socket if it is open and nothing holds it. Received requests get a turn if only they hold it."""
+        reasons = self._holds.reasons
         if self.phase.is_open:
-            if self._holds.reasons:
+            if reasons:
                 self.transport.pause_reading()
             else:
                 self.transport.resume_reading()
+        if reasons == ONLY_BEHIND:
+            self._pool.schedule_turn(self)
 
     def count_idle_checks(self) -> int:
         """Check for activity; return how many checks in a row, with this one, found none (see ``idle.py``)."""
@@ -291,13 +325,13 @@ class Connection(asyncio.Protocol):
             self.services.over_limit.report(self, error.limit, f"{error.reason}; the connection is closed")
         else:
             log.warning("connection from %s closed: %s", self.peer, error)
-        self.requests.drop_queued()
+        self._drop_requests()
         self._holds.remove(Hold.TOO_MANY_REQUESTS)
         self._advance(Event.BAD_REQUEST)
 
     def stop_reading(self) -> None:
         """Read no more requests, because the server is stopping. Close the socket after the last response."""
-        self.requests.drop_queued()
+        self._drop_requests()
         self._holds.add(Hold.STOPPING)
         self._advance(Event.STOP)
 
@@ -305,7 +339,7 @@ class Connection(asyncio.Protocol):
         """Close the socket after the responses that are already answered."""
         if self.output.waiting_bytes:
             self.transport.write(self.output.take_all())
-        self.requests.drop_queued()
+        self._drop_requests()
         self._advance(Event.CLOSE)
 
     def close_idle(self) -> None:
@@ -327,17 +361,25 @@ class Connection(asyncio.Protocol):
         if phase is Phase.CLOSING:
             self.transport.close()
         elif phase is Phase.CLOSED:
-            self.requests.drop_queued()
+            self._drop_requests()
             self._pool.discard(self)
         elif phase.is_ending:
             self._end_if_answered()
 
+    def _drop_requests(self) -> None:
+        """Forget the requests that are not handled yet."""
+        self.requests.drop_queued()
+        self.splitter.drop()
+        if Hold.BEHIND in self._holds.reasons:
+            self._holds.remove(Hold.BEHIND)
+
     def _end_if_answered(self) -> None:
-        """The queue of a client that did not read its responses, and is gone, is not handled."""
+        """The requests of a client that did not read its responses, and is gone, are not handled."""
         requests = self.requests
+        has_more = requests.queue or self.splitter.rest
         if (
             not requests.calls
             and not self.output.waiting_bytes
-            and (not requests.queue or Hold.PEER_SLOW in self._holds.reasons)
+            and (not has_more or Hold.PEER_SLOW in self._holds.reasons)
         ):
             self._advance(Event.ALL_ANSWERED)

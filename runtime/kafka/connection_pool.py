@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from .connection import Connection, Server
+from .connection_turns import ConnectionTurns
 from .idle import IdleConnectionCloser, Schedule
 
 log = logging.getLogger("callboard.kafka")
-
-BURST_REQUESTS_A_TURN = 64
-"""JoinGroup and SyncGroup requests of all connections per turn of the loop: half a millisecond."""
 
 
 class ConnectionLimit(Protocol):
@@ -36,6 +33,7 @@ class ConnectionPool:
         max_idle_ms: int,
         later: Schedule,
         call_soon: Callable[[Callable[[], None]], object],
+        turns: ConnectionTurns,
     ) -> None:
         self.server = server
         self._connections: set[Connection] = set()
@@ -43,7 +41,7 @@ class ConnectionPool:
         self._idle_closer = IdleConnectionCloser(self._connections, max_idle_ms, later)
         self._call_soon = call_soon
         self._unsent: list[Connection] = []
-        self._deferred: deque[Connection] = deque()
+        self._turns = turns
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -79,16 +77,9 @@ class ConnectionPool:
 
     # Turns of the event loop -----------------------------------------------------------------------------------------
 
-    def schedule_request(self, connection: Connection) -> None:
-        """Let a connection handle its next request in one of the next turns of the loop."""
-        if not self._deferred:
-            self._call_soon(self._handle_deferred)
-        self._deferred.append(connection)
-
-    def _handle_deferred(self) -> None:
-        _send([self._deferred.popleft() for _ in range(min(BURST_REQUESTS_A_TURN, len(self._deferred)))])
-        if self._deferred:
-            self._call_soon(self._handle_deferred)
+    def schedule_turn(self, connection: Connection) -> None:
+        """Let a connection handle its next requests in one of the next turns of the loop."""
+        self._turns.schedule(connection)
 
     def schedule_responses(self, connection: Connection) -> None:
         """Send a connection's responses at the end of this turn of the loop."""
@@ -99,7 +90,12 @@ class ConnectionPool:
     def send_responses(self) -> None:
         """Send all scheduled responses now."""
         unsent, self._unsent = self._unsent, []
-        _send(unsent)
+        for connection in unsent:
+            try:
+                connection.send_responses()
+            except Exception:  # the other connections must be served
+                log.exception("a connection is closed after an error")
+                connection.close()
 
     # Life cycle ------------------------------------------------------------------------------------------------------
 
@@ -124,12 +120,3 @@ class ConnectionPool:
         """Close all connections at once: for a simulated crash."""
         for connection in tuple(self._connections):
             connection.abort()
-
-
-def _send(connections: Iterable[Connection]) -> None:
-    for connection in connections:
-        try:
-            connection.send_responses()
-        except Exception:  # the other connections must be served
-            log.exception("a connection is closed after an error")
-            connection.close()

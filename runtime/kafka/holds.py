@@ -10,6 +10,7 @@ class Hold(Enum):
     """A reason not to read requests."""
 
     TOO_MANY_REQUESTS = auto()  # too many are queued or unanswered
+    BEHIND = auto()  # received requests wait for the next turn of the connection
     GROUP_FULL = auto()  # the mailbox of a group has too many messages
     PEER_SLOW = auto()  # the client does not read its responses
     STOPPING = auto()  # the server stops

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import pykka
 
-from ...actors.base import ActorRef
+from ...actors.base import ActorRef, Echo
 from ...actors.coordinator.actor import CoordinatorActor
 from ...actors.coordinator.directory import Directory
 from ...actors.engine_ports import ReplyTo
@@ -16,6 +18,7 @@ from ...actors.transactions.actor import TransactionsActor
 from ...actors.transactions.environment import TransactionEnvironment
 from ...actors.transactions.table import TransactionTable
 from ...actors.writer import OffsetWriterActor
+from ..engine.alarm import WhenRead
 from ..engine.system import System
 from ..topics.view import CatalogueView
 from .data import NodeData
@@ -73,10 +76,15 @@ class NodeActors(NamedTuple):
                 await reply
 
 
-def start_actors(system: System, groups: Directory, data: NodeData, environment: Environment) -> NodeActors:
-    """Start the actors. No partition is served until it is loaded."""
+def start_actors(
+    system: System, groups: Directory, data: NodeData, environment: Environment, when_read: WhenRead
+) -> NodeActors:
+    """Start the actors. No partition is served until it is loaded.
+
+    ``when_read``: calls back once all sockets that are readable now have been read.
+    """
     settings, clock = data.configs.settings, environment.clock
-    timer = system.start_timer()
+    timer = system.start_timer(lambda callback: when_read(partial(_after_requests, groups, callback)))
     writer = system.spawn(OffsetWriterActor, data.log, clock, data.ownership.refused)
     topics = CatalogueView(data.topics)
     system.spawn(CoordinatorActor, groups, clock, environment.random, settings, timer, writer, topics)
@@ -84,3 +92,11 @@ def start_actors(system: System, groups: Directory, data: NodeData, environment:
     table = TransactionTable(data.folder.transactions_partitions)
     transactions = system.spawn(TransactionsActor, transaction_environment, table)
     return NodeActors(system, writer, groups, transactions, table)
+
+
+def _after_requests(groups: Directory, callback: Callable[[], None]) -> None:
+    """Call back once all requests that have been read are in the mailboxes of their groups. See ``Directory.post``."""
+    if groups.coordinator.actor_inbox.queue:
+        groups.coordinator.ask(Echo(), block=False).on_done(lambda _reply: callback())
+    else:
+        callback()

@@ -19,6 +19,7 @@ from ...actors.group.event_log import GroupObserver
 from ...actors.ports import Random
 from ..disk.disk import Disk
 from ..disk.threads import InlineThreads, OwnThreads, Threads
+from ..engine.alarm import WhenRead
 from ..engine.clock import SystemClock, SystemRandom
 from ..engine.dispatcher import Dispatcher, LoopDispatcher
 from ..kafka.authorizer import AllowAll, Authorizer
@@ -43,7 +44,8 @@ class Environment:
     the background, instead of subprocesses. ``store``: creates a store of the log instead of local files, and the
     ownership of its partitions. A checkpoint is made when the journal has ``checkpoint_bytes``, or after
     ``checkpoint_interval_ms``. ``group_observer`` is notified of the events of all groups. ``authorizer`` decides what
-    clients may do.
+    clients may do. ``when_read``, in a simulation without sockets: calls back once all input of clients that is there
+    now has been read.
     """
 
     disk: Disk = field(default_factory=Disk)
@@ -60,6 +62,7 @@ class Environment:
     checkpoint_interval_ms: int = 60_000
     group_observer: GroupObserver | None = None
     authorizer: Authorizer = field(default_factory=AllowAll)
+    when_read: WhenRead | None = None
 
     @property
     def may_use_subprocesses(self) -> bool:

@@ -24,6 +24,7 @@ from ..engine.system import System
 from ..kafka.api import Routes
 from ..kafka.client_buffers import ClientBuffers
 from ..kafka.connection_pool import ConnectionPool
+from ..kafka.connection_turns import ConnectionTurns
 from ..kafka.over_limit import OverLimitReports
 from ..kafka.response_queue import ResponseQueue
 from ..kafka.services import ClusterIdentity
@@ -76,6 +77,7 @@ class Node:
         actors: NodeActors,
         loading: LogLoading,
         descriptors: ExclusiveDescriptors,
+        turns: ConnectionTurns,
     ) -> None:
         """Use ``open``, which starts these parts."""
         self._loop = loop = asyncio.get_running_loop()
@@ -86,7 +88,12 @@ class Node:
         self.loading = loading
         self.connection_limit = DescriptorLimit(data.connections_max, environment.clock.monotonic_ms)
         self.connections = ConnectionPool(
-            services, self.connection_limit, services.settings.connections_max_idle_ms, services.later, loop.call_soon
+            services,
+            self.connection_limit,
+            services.settings.connections_max_idle_ms,
+            services.later,
+            loop.call_soon,
+            turns,
         )
         self.local = LocalRequests(actors, services, actors.system.dispatcher)
         self._cleaner = Cleaner(data.folder.path, services.settings)
@@ -133,10 +140,11 @@ class Node:
             groups = Directory(configs.settings, data.folder.offsets_partitions)
             groups.on_offsets_expired = partial(log_expiry, configs)
             groups.event_log.observer = environment.group_observer
-            actors = start_actors(system, groups, data, environment)
+            turns = ConnectionTurns(loop.call_soon, environment.clock.monotonic_ms)
+            actors = start_actors(system, groups, data, environment, environment.when_read or turns.when_read)
             loading = LogLoading(data, actors, environment)
             services = _make_services(options, data, actors, loading, environment, listening_socket, interceptor)
-            node = cls(environment, services, data, actors, loading, descriptors)
+            node = cls(environment, services, data, actors, loading, descriptors, turns)
             await node._start(listening_socket)
             on_error.pop_all()
         return node

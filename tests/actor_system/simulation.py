@@ -139,7 +139,7 @@ class CoordinatorSimulation:
         while self.alarm.due_ms is not None and self.alarm.due_ms <= until_ms:
             self.clock.now_ms = max(self.clock.now_ms, self.alarm.due_ms)
             self.alarm.due_ms = None
-            self.timer.tell(Wake())
+            self.timer.tell(Wake(self.clock.now_ms))
             self.run()
         self.clock.now_ms = until_ms
 

@@ -40,6 +40,7 @@ class ScriptTime(Alarm):
     """The clock of the node, and the alarm of its timer."""
 
     def __init__(self) -> None:
+        super().__init__(self)
         self.now_ms = 0
         self.due_ms: int | None = None
 
@@ -111,6 +112,8 @@ class CallboardServer:
     async def wait(self, ms: int) -> None:
         end_ms = self._time.now_ms + ms
         while self._time.advance(end_ms):
+            while self._time.wakes_pending:
+                await asyncio.sleep(0)
             await self._pass_barrier()
 
     async def settle(self, expected: int, outstanding: int) -> Frames:

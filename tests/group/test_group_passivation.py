@@ -62,7 +62,7 @@ def test_request_during_passivation_keeps_group_active(simulation: CoordinatorSi
         group_id = f"g{turns}"
         simulation.post(commit(5, group_id=group_id))
         simulation.clock.now_ms += IDLE_MS
-        simulation.timer.tell(Wake())
+        simulation.timer.tell(Wake(simulation.clock.now_ms))
         for _ in range(turns):
             simulation.dispatcher.step()
         commit_reply = simulation.send(commit(6, group_id=group_id))

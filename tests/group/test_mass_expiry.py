@@ -62,7 +62,7 @@ class StepSimulation(CoordinatorSimulation):
         """Run one turn of one actor, if there is one."""
         if self.alarm.due_ms is not None and self.alarm.due_ms <= self.clock.now_ms:
             self.alarm.due_ms = None
-            self.timer.tell(Wake())
+            self.timer.tell(Wake(self.clock.now_ms))
         if not self.dispatcher.step() and self.log.in_flight:
             self.log.complete_append()
 

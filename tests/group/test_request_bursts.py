@@ -31,7 +31,7 @@ from harness import (
 from peers.wire import decode
 
 from callboard.runtime.kafka.call import Call
-from callboard.runtime.kafka.connection_pool import BURST_REQUESTS_A_TURN
+from callboard.runtime.kafka.connection_turns import REQUESTS_PER_ITERATION
 from callboard.runtime.kafka.response_queue import RESPONSES_PER_TURN, ResponseQueue
 
 MEMBERS = 640
@@ -103,7 +103,7 @@ async def test_heartbeat_behind_burst_of_joins_is_answered_before_most_joins(tmp
         for client in clients:
             client.feed(frame("join_group", 9, **join_values(BURST_GROUP)))
         await other_member.heartbeat()
-        assert interceptor.handled <= 4 * BURST_REQUESTS_A_TURN
+        assert interceptor.handled <= 4 * REQUESTS_PER_ITERATION
         responses = await last_responses(clients, "join_group", 9)
         assert len({response["member_id"] for response in responses}) == MEMBERS
         assert interceptor.handled == MEMBERS + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from harness import (
 from peers.wire import decode, encode
 
 from callboard.runtime.kafka.addresses import host_and_port, java_address
+from callboard.runtime.kafka.framing import FRAMES_PER_TURN
 from callboard.runtime.kafka.pending_requests import MAX_CALLS_OPEN, MAX_FRAMES_WAITING
 
 IDLE_TURNS = 3000  # iterations of the loop without progress until a client counts as blocked
@@ -265,13 +267,19 @@ async def test_long_pipeline_is_answered_in_order_to_slow_reader(tmp_path: Path)
         assert ids([await client.receive_frame() for _ in range(2200)]) == list(range(2200))
 
 
+def feed_in_one_iteration(client: MemoryClient, request: bytes, count: int) -> None:
+    """Feed so few requests at a time that none has to wait for a turn."""
+    for start in range(0, count, FRAMES_PER_TURN):
+        client.feed(request * min(FRAMES_PER_TURN, count - start))
+
+
 @async_test
 async def test_too_many_unanswered_calls_pause_reading(tmp_path: Path) -> None:
     async with running_node(tmp_path) as harness:
         member = await join_and_sync(await harness.connect(), "g")
         client = MemoryClient(harness.node)
         request = frame("heartbeat", 4, **heartbeat_values("g", member))
-        client.feed(request * (MAX_CALLS_OPEN - 1))
+        feed_in_one_iteration(client, request, MAX_CALLS_OPEN - 1)
         assert not client.is_paused
         client.feed(request)
         assert client.is_paused
@@ -309,7 +317,7 @@ async def test_requests_of_client_that_does_not_read_are_not_read(tmp_path: Path
     async with running_node(tmp_path) as harness:
         member = await join_and_sync(await harness.connect(), "g")
         client = MemoryClient(harness.node)
-        client.feed(frame("heartbeat", 4, **heartbeat_values("g", member)) * (2 * MAX_CALLS_OPEN))
+        feed_in_one_iteration(client, frame("heartbeat", 4, **heartbeat_values("g", member)), 2 * MAX_CALLS_OPEN)
         client.connection.pause_writing()
         await client.answered(2 * MAX_CALLS_OPEN)
         assert client.is_paused
@@ -330,21 +338,37 @@ async def test_responses_to_client_that_does_not_read_are_bounded(tmp_path: Path
         with socket.create_connection(("127.0.0.1", harness.port)) as client:
             client.setblocking(False)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            sent = await send_until_blocked(client, request * 500)
+            await limit_send_buffers(harness, connections=2)
+            sent = await send_until_blocked(client, request * 500, lambda: is_writing_paused(harness))
             transports = [connection.transport for connection in harness.node.connections]
             waiting = max(transport.get_write_buffer_size() for transport in transports)
-            assert 0 < waiting < 3_000_000 < sent
+            assert 0 < waiting < min(3_000_000, sent)
 
 
-async def send_until_blocked(sender: socket.socket, data: bytes) -> int:
-    """Send the data repeatedly, at most a thousand times; return the number of bytes that were accepted."""
+async def limit_send_buffers(harness: NodeHarness, connections: int) -> None:
+    """The system's buffers hold megabytes of small responses otherwise."""
+    while len(harness.node.connections) < connections:
+        await asyncio.sleep(0)
+    for connection in harness.node.connections:
+        connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+
+
+def is_writing_paused(harness: NodeHarness) -> bool:
+    return any(connection.transport.get_write_buffer_size() for connection in harness.node.connections)
+
+
+async def send_until_blocked(sender: socket.socket, data: bytes, may_block: Callable[[], bool]) -> int:
+    """Send the data repeatedly, at most a thousand times; return the number of bytes that were accepted.
+
+    The sender counts as blocked when nothing more is accepted after ``may_block`` has become true.
+    """
     sent, idle = 0, 0
     while idle < IDLE_TURNS and sent < 1000 * len(data):
         try:
             sent += sender.send(data[sent % len(data) :])
             idle = 0
         except BlockingIOError:
-            idle += 1
+            idle += may_block()
         await asyncio.sleep(0)
     return sent
 

@@ -118,7 +118,7 @@ GIVEN_UP = {
     "take_join": "pop_join",
     "take_next": "requeue_first",
     "take_slots": "allocate_slots",
-    "take_soon": "schedule_request",
+    "take_soon": "schedule_turn",
     "Tap": "Interceptor",
     "TappedCall": "InterceptedCall",
     "TcpDoor": "TcpConnector",

@@ -64,6 +64,11 @@ class MovableClock(SystemClock):
         """The time of the earliest alarm; None if none is set."""
         return min((alarm.due_ms for alarm in self.alarms if alarm.due_ms is not None), default=None)
 
+    @property
+    def is_waking(self) -> bool:
+        """Whether an alarm has fired, and input is read before its deadlines pass."""
+        return any(alarm.wakes_pending for alarm in self.alarms)
+
     def fire_due_alarms(self) -> None:
         now_ms = self.monotonic_ms()
         for alarm in [alarm for alarm in self.alarms if alarm.due_ms is not None and alarm.due_ms <= now_ms]:

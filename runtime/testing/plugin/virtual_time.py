@@ -127,7 +127,7 @@ class ClockMover:
         evaluate = 0
         for _ in range(SETTLE_CHECKS_MAX):
             await asyncio.sleep(0)
-            evaluate = evaluate + 1 if dispatcher.is_idle else 0
+            evaluate = evaluate + 1 if dispatcher.is_idle and not self._clock.is_waking else 0
             if evaluate == IDLE_CHECKS_MIN:
                 return
 
