@@ -18,7 +18,8 @@ from callboard.bench.discarding_connection import DiscardingConnection
 from callboard.bench.group_setup import Member
 from callboard.bench.harness import BenchError, Server, peak_resident_bytes, resident_bytes
 from callboard.bench.hostile import QUIET, AttackResult, HostileClient, Row
-from callboard.bench.hostile_requests import CLIENT_ID, REQUESTS, HostileRequest, list_groups, prepare_batches
+from callboard.bench.hostile_frames import CLIENT_ID, list_groups
+from callboard.bench.hostile_requests import REQUESTS, HostileRequest, prepare_batches
 from callboard.bench.load_connections import FrameSequence, LoadConnection
 from callboard.bench.load_generator import heartbeat_connection
 from callboard.bench.open_loop import OpenLoopConnection, OpenLoopProcess, OpenLoopResult, run_open_loop
@@ -38,6 +39,15 @@ SCHEMAS: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
     "leave-group": ("leave_group", 5, lambda request: request.members),
     "offset-commit": ("offset_commit", 8, lambda request: request.topics[0].partitions),
     "list-offsets": ("list_offsets", 1, lambda request: request.topics[0].partitions * 300),
+    "metadata-all": ("metadata", 4, lambda request: [request.topics is None] * 300),
+    "produce": ("produce", 8, lambda request: request.topic_data[0].partition_data),
+    "join-group": ("join_group", 5, lambda request: request.protocols),
+    "sync-group": ("sync_group", 5, lambda request: request.assignments),
+    "offset-delete": ("offset_delete", 0, lambda request: request.topics[0].partitions),
+    "describe-groups": ("describe_groups", 5, lambda request: request.groups),
+    "delete-groups": ("delete_groups", 2, lambda request: request.groups_names),
+    "create-topics": ("create_topics", 5, lambda request: request.topics),
+    "transactions": ("describe_transactions", 0, lambda request: request.transactional_ids),
 }
 BY_NAME = {request.name: request for request in REQUESTS}
 
