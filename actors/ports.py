@@ -93,6 +93,9 @@ class TransactionSettings(Protocol):
     """The settings that transactions use."""
 
     @property
+    def max_transactional_ids(self) -> int: ...
+
+    @property
     def transaction_max_timeout_ms(self) -> int: ...
 
     @property
@@ -116,6 +119,12 @@ class GroupSettings(Protocol):
 
     @property
     def group_max_size(self) -> int: ...
+
+    @property
+    def group_max_pending_members(self) -> int: ...
+
+    @property
+    def memory_limit_bytes(self) -> int: ...
 
     @property
     def group_generation_from_clock(self) -> bool: ...

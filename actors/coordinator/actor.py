@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from ..base import DEFERRED, ActorRef, ChildFailed, ChildPassivated, ResilientActor
 from ..engine_ports import Clock
+from ..error_reply import error_reply
 from ..errors import ErrorCode
 from ..group.actor import GroupActor
 from ..group.environment import GroupEnvironment
@@ -75,7 +76,8 @@ class CoordinatorActor(ResilientActor):
         self._partitions = directory.partitions
         self._ownership = PartitionOwnership(directory, writer, self._actor_ref, self._add_group)
         self._environment = GroupEnvironment(
-            settings, clock, random, self._actor_ref, timer, writer, directory.counters, directory.event_log, topics
+            *(settings, clock, random, self._actor_ref, timer, writer, directory.counters, directory.event_log, topics),
+            *(directory.partitions.memory, directory.memory_limit),
         )
         self._retention_scan = RetentionScan(settings, clock, timer, self._actor_ref, directory.counters)
         self._cleanups: list[TopicCleanup] = []
@@ -85,7 +87,7 @@ class CoordinatorActor(ResilientActor):
         """Add a group that has no actor. An empty group exists until the next retention scan, as in Kafka."""
         number = self._partitions.number_of(group_id)
         if data.is_packable():
-            self._partitions[number].passivated[group_id] = data.pack()
+            self._partitions[number].passivated.put(group_id, data.pack())
         else:
             self._spawn_group(group_id, number, data)
 
@@ -106,6 +108,8 @@ class CoordinatorActor(ResilientActor):
                 ref = self._activate(number, request.group_id)
             elif (reply := REQUESTS[type(request)].absent(request)) is not None:
                 return reply
+            elif self._directory.memory_limit.refuses_new():
+                return error_reply(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             else:
                 row = REQUESTS[type(request)]
                 ref = self._spawn_group(request.group_id, number, GroupData(row.creates))
@@ -235,7 +239,7 @@ class CoordinatorActor(ResilientActor):
     # Actors ----------------------------------------------------------------------------------------------------------
 
     def _activate(self, number: int, group_id: str) -> ActorRef:
-        data = GroupData.unpack(self._partitions[number].passivated.pop(group_id))
+        data = GroupData.unpack(self._partitions[number].passivated.take(group_id))
         ref = self._spawn_group(group_id, number, data)
         for cleanup in self._cleanups:
             if not cleanup.scan.is_complete:

@@ -15,6 +15,7 @@ from ..errors import ErrorCode
 from ..group.effects import ExpiredCounts, GroupCounters
 from ..group.event_log import EventLog
 from ..group.requests import REQUESTS
+from ..memory import MemoryLimit
 from ..messages import GroupChanged, GroupRequest, ListGroups, SettingsChanged, TopicsDeleted
 from ..ports import GroupSettings
 from ..strings import fits_kafka_string
@@ -28,11 +29,15 @@ class Directory:
         self.groups: dict[str, ActorRef] = {}  # active groups
         self.listed: dict[str, GroupChanged] = {}  # entries of active groups for ListGroups
         self.partitions = GroupPartitions(partition_count)
+        self.memory_limit = MemoryLimit(lambda: settings.memory_limit_bytes)
         self.counters = GroupCounters()
         self.event_log = EventLog()
         self.on_offsets_expired: Callable[[ExpiredCounts], None] = _ignore_expired  # called after each retention scan
         self.coordinator: ActorRef
         self._settings = settings
+        memory = self.partitions.memory
+        self.memory_limit.sources["active groups"] = lambda: memory.active_bytes
+        self.memory_limit.sources["passivated groups"] = lambda: memory.packed_bytes
 
     @property
     def passivated(self) -> PassivatedGroups:
@@ -42,6 +47,7 @@ class Directory:
     def add_active(self, group_id: str, partition: int, ref: ActorRef) -> None:
         """Add a group that has an actor now."""
         self.groups[group_id] = self.partitions[partition].active[group_id] = ref
+        self.partitions.memory.add_active(group_id)
 
     def remove_active(self, group_id: str) -> ActorRef | None:
         """Remove a group that has an actor. None if it has none: its partition was unloaded meanwhile."""
@@ -53,6 +59,7 @@ class Directory:
     def forget(self, group_id: str) -> ActorRef | None:
         """Remove a group from all but its partition."""
         self.listed.pop(group_id, None)
+        self.partitions.memory.remove_active(group_id)
         return self.groups.pop(group_id, None)
 
     def post(self, request: GroupRequest, reply: ReplyTo) -> None:

@@ -87,7 +87,7 @@ class PartitionOwnership:
         partition = self._partitions[message.partition]
         if not partition.is_loading or partition.epoch != message.epoch:
             return
-        partition.passivated.update(message.passivated)
+        partition.passivated.put_all(message.passivated)
         for group_id, data in message.active.items():
             try:
                 self._add_group(group_id, data)

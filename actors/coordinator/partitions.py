@@ -16,6 +16,7 @@ from ..errors import ErrorCode
 from ..group.kind import ABSENT_NAME
 from ..group.requests import REQUESTS
 from ..javahash import offsets_partition
+from ..memory import GroupMemory, PackedGroups
 from ..messages import Described, DescribeGroup, GroupRequest, ListedGroup, Quarantine
 from .partition_states import PartitionEvent, PartitionLife, PartitionState
 
@@ -29,10 +30,10 @@ class GroupPartition(PartitionLife):
 
     __slots__ = ("_when_stopped", "active", "passivated", "quarantined", "stopping")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: GroupMemory) -> None:
         super().__init__()
         self.active: dict[str, ActorRef] = {}
-        self.passivated: dict[str, bytes] = {}
+        self.passivated = PackedGroups(memory)
         self.quarantined: dict[str, Quarantine] = {}
         self.stopping = 0
         """Groups of the last period of ownership whose actor has not stopped yet."""
@@ -46,7 +47,8 @@ class GroupPartition(PartitionLife):
     def take_groups(self) -> dict[str, ActorRef]:
         """Forget all groups. Returns the actors of the active ones, which have to be stopped."""
         active, self.active = self.active, {}
-        self.passivated, self.quarantined = {}, {}
+        self.passivated.take_all()
+        self.quarantined = {}
         self.stopping += len(active)
         return active
 
@@ -81,10 +83,14 @@ class GroupPartition(PartitionLife):
 
 
 class GroupPartitions(list[GroupPartition]):
-    """All partitions by number. ``is_full``: all groups of all partitions are served; the fast path of requests."""
+    """All partitions by number. ``is_full``: all groups of all partitions are served; the fast path of requests.
+
+    ``memory``: the bytes of all groups.
+    """
 
     def __init__(self, count: int) -> None:
-        super().__init__(GroupPartition() for _ in range(count))
+        self.memory = memory = GroupMemory()
+        super().__init__(GroupPartition(memory) for _ in range(count))
         self.is_full = False
         self.passivated = PassivatedGroups(self)
 

@@ -39,6 +39,7 @@ class ActiveGroup:
     __slots__ = (
         "actor",
         "appends_before_idle",
+        "counted_offset_bytes",
         "data",
         "effects",
         "environment",
@@ -63,6 +64,8 @@ class ActiveGroup:
         self.listed: GroupChanged | None = None
         self.idle = Deadline(IDLE)
         self.appends_before_idle = 0
+        self.counted_offset_bytes = 0
+        """``data.offsets.size_bytes`` when the memory was counted last."""
         self.group = self.make_group()
 
     def make_group(self) -> Group:
@@ -89,7 +92,14 @@ class ActiveGroup:
             answers, effects.answers = effects.answers, []
             for reply, value in answers:
                 deliver_reply(reply, value)
+        self.count_memory()
         self._report_state()
+
+    def count_memory(self) -> None:
+        """Count the members and offsets. Takes constant time."""
+        data = self.data
+        self.counted_offset_bytes = data.offsets.size_bytes
+        self.environment.memory.set_content(self.group_id, data.size_bytes + self.group.content_bytes)
 
     def append(self, records: tuple[Record, ...], context: Any) -> None:
         """Append records as one entry. The actor gets ``Written`` with ``context``."""

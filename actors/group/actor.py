@@ -140,6 +140,8 @@ class GroupActor(Actor):
         if error is NO_ERROR:
             for record in message.records:
                 self.data.replay(record)
+            if self.data.offsets.size_bytes != active.counted_offset_bytes or self.data.pending.by_partition:
+                active.count_memory()
             active.effects.counters.commits += type(context) is CommitContext
         if isinstance(context, CommitContext):
             context.answer(error, message.outcome.durability)

@@ -42,6 +42,10 @@ class ClassicGroup(GroupCore):
         return self.state.value
 
     @property
+    def content_bytes(self) -> int:
+        return self.members.content_bytes
+
+    @property
     def is_empty(self) -> bool:
         return self.state.is_empty
 
@@ -59,6 +63,7 @@ class ClassicGroup(GroupCore):
             act = self.machine.apply(Event.LOADED_WITH_MEMBERS, value.current_state_timestamp_ms)
             assert act is None, "loading is no rebalance"
         self.machine.since_ms = value.current_state_timestamp_ms
+        self.members.count_assignments()
         self.subscriptions.store(self.protocol_type, self.protocol_name, self.members)
         for member in self.members:
             self.renew_session(member, effects)
@@ -77,6 +82,7 @@ class ClassicGroup(GroupCore):
             complete_replacement(self, context, effects)
         elif self.sync_phase.awaited is not None and context == self.sync_phase.awaited:
             complete_assignment(self, value, effects)
+            self.members.count_assignments()
 
     def append_failed(self, context: Any, error: ErrorCode, effects: Effects) -> None:
         """A record of this group could not be appended: revert the decision."""

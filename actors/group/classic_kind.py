@@ -17,7 +17,9 @@ class ClassicKind:
     state_names = LISTED_NAMES
 
     def new_group(self, group_id: str, environment: GroupEnvironment) -> ClassicGroup:
-        return ClassicGroup(group_id, environment.settings, environment.clock, environment.random)
+        group = ClassicGroup(group_id, environment.settings, environment.clock, environment.random)
+        group.refuses_new_members = environment.memory_limit.refuses_new
+        return group
 
     def replay(self, _value: GroupValue | None, record: GroupStateRecord) -> Any:
         return record.value

@@ -5,6 +5,7 @@ The rules are functions in modules of their own; they get the group as their fir
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ..engine_ports import Clock, ReplyTo
@@ -35,6 +36,7 @@ class GroupCore:
         self.settings = settings
         self.clock = clock
         self.random = random
+        self.refuses_new_members: Callable[[], bool] = _has_memory  # whether the limit of memory is reached
         self.machine = StateMachine(self.tables, clock.wall_ms())
         self.generation = first_generation(self.machine.since_ms) if settings.group_generation_from_clock else 0
         self.protocol_type: str | None = None
@@ -87,6 +89,11 @@ class GroupCore:
 
     def renew_session(self, member: GroupMember, effects: Effects) -> None:
         member.session.set(self.clock.monotonic_ms() + member.session_timeout_ms, effects)
+
+
+def _has_memory() -> bool:
+    """The default of ``refuses_new_members``."""
+    return False
 
 
 def first_generation(now_ms: int) -> int:

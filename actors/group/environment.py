@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ..base import ActorRef
 from ..engine_ports import Clock
+from ..memory import GroupMemory, MemoryLimit
 from ..ports import GroupSettings, Random, TopicsView
 from .effects import GroupCounters
 from .event_log import EventLog
@@ -23,3 +24,5 @@ class GroupEnvironment(NamedTuple):
     counters: GroupCounters
     event_log: EventLog
     topics: TopicsView
+    memory: GroupMemory
+    memory_limit: MemoryLimit

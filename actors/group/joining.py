@@ -65,8 +65,13 @@ def _supports(group: GroupCore, request: JoinGroup) -> bool:
 
 
 def join_new(group: GroupCore, request: JoinGroup, reply: ReplyTo | None, effects: Effects) -> object:
+    """Without memory, or with too many ids that are not used yet, clients look for the coordinator and try again."""
     member_id = new_member_id(group, request)
-    if request.group_instance_id is None and request.needs_member_id:
+    is_pending = request.group_instance_id is None and request.needs_member_id
+    has_room = not is_pending or len(group.members.pending) < group.settings.group_max_pending_members
+    if not has_room or group.refuses_new_members():
+        effects.answer(reply, Joined(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=request.member_id))
+    elif is_pending:
         _assign_member_id(group, member_id, request, reply, effects)
     else:
         _add(group, member_id, request, reply, effects)

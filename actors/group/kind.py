@@ -54,6 +54,10 @@ class Group(Protocol):
         """The protocol type in listings; None or "" for a simple group, whose offsets are committed without members."""
 
     @property
+    def content_bytes(self) -> int:
+        """About the memory of its members."""
+
+    @property
     def is_empty(self) -> bool:
         """Whether the state is Empty: the group is deleted with its last offset."""
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..errors import NO_ERROR, ErrorCode
+from ..memory import OFFSET_BYTES, TOPIC_OFFSETS_BYTES
 from ..messages import Fetched, FetchedOffset, OffsetCommit, OffsetFetch, TxnOffsetCommit, no_offset
 from ..records import (
     CLASSIC,
@@ -35,10 +36,12 @@ _NEVER = 2**63 - 1
 class Offsets:
     """Durable offsets by topic and partition. Changed only by ``replay``, both at loading and at run time."""
 
-    __slots__ = ("_topics",)
+    __slots__ = ("_topics", "size_bytes")
 
     def __init__(self) -> None:
         self._topics: dict[str, dict[int, OffsetValue]] = {}
+        self.size_bytes = 0
+        """About the memory of all offsets."""
 
     def __len__(self) -> int:
         return sum(len(partitions) for partitions in self._topics.values())
@@ -55,15 +58,32 @@ class Offsets:
     def restore(self, topic: str, partitions: dict[int, OffsetValue]) -> None:
         """Set the offsets of a topic, as returned by ``topics``."""
         self._topics[topic] = partitions
+        self.size_bytes += TOPIC_OFFSETS_BYTES + len(topic)
+        self.size_bytes += sum(OFFSET_BYTES + len(value.metadata) for value in partitions.values())
 
     def replay(self, record: OffsetRecord) -> None:
-        if record.value is not None:
-            self._topics.setdefault(record.topic, {})[record.partition] = record.value
+        value = record.value
+        if value is None:
+            self._remove(record.topic, record.partition)
             return
-        partitions = self._topics.get(record.topic, {})
-        partitions.pop(record.partition, None)
-        if not partitions:
-            self._topics.pop(record.topic, None)
+        partitions = self._topics.setdefault(record.topic, {})
+        replaced = partitions.get(record.partition)
+        partitions[record.partition] = value
+        if replaced is None:
+            self.size_bytes += OFFSET_BYTES + len(value.metadata)
+            if len(partitions) == 1:
+                self.size_bytes += TOPIC_OFFSETS_BYTES + len(record.topic)
+        elif replaced.metadata is not value.metadata:
+            self.size_bytes += len(value.metadata) - len(replaced.metadata)
+
+    def _remove(self, topic: str, partition: int) -> None:
+        partitions = self._topics.get(topic, {})
+        removed = partitions.pop(partition, None)
+        if removed is not None:
+            self.size_bytes -= OFFSET_BYTES + len(removed.metadata)
+            if not partitions:
+                del self._topics[topic]
+                self.size_bytes -= TOPIC_OFFSETS_BYTES + len(topic)
 
     def fetch(self, request: OffsetFetch) -> Fetched:
         """The requested offsets, in the order of the request. Without a commit the offset is -1, without an error."""
@@ -113,6 +133,11 @@ class GroupData:
                 self.offsets.replay(OffsetRecord("", topic, partition, value))
         elif not isinstance(record, TransactionRecord | UnknownRecord):
             self._replay_state(record)
+
+    @property
+    def size_bytes(self) -> int:
+        """About the memory of all offsets, pending ones included."""
+        return self.offsets.size_bytes + len(self.pending.by_partition) * OFFSET_BYTES
 
     @property
     def kind(self) -> GroupKind:

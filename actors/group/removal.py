@@ -32,7 +32,7 @@ def remove_and_reply(group: GroupCore, member: GroupMember, cause: Cause, effect
 
 
 def forget_pending(group: GroupCore, member_id: str, effects: Effects) -> None:
-    deadline = group.members.pending.pop(member_id, None)
+    deadline = group.members.pending.forget(member_id)
     if deadline is not None:
         deadline.cancel(effects)
 

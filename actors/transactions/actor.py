@@ -72,7 +72,11 @@ class TransactionsActor(ResilientActor):
             return ProducerIdAssigned(error)
         if not 0 < request.timeout_ms <= environment.settings.transaction_max_timeout_ms:
             return ProducerIdAssigned(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        transaction = self._table.get(name) or self._table.add(name, self._new_value(request.timeout_ms))
+        transaction = self._table.get(name)
+        if transaction is None:
+            if self._environment.refuses_new(len(self._table)):
+                return ProducerIdAssigned(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            transaction = self._table.add(name, self._new_value(request.timeout_ms))
         decision = transaction.init(request, environment.clock.wall_ms(), environment.topics.new_producer_id)
         return self._append_step(transaction, decision, partial(reply_to_init, transaction), ProducerIdAssigned)
 

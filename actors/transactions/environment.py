@@ -34,6 +34,10 @@ class TransactionEnvironment(NamedTuple):
         """The number of partitions of ``__consumer_offsets``. Those of transactions are numbered after them."""
         return len(self.directory.partitions)
 
+    def refuses_new(self, count: int) -> bool:
+        """Whether there may be no more than the ``count`` transactional ids that exist."""
+        return count >= self.settings.max_transactional_ids or self.directory.memory_limit.refuses_new()
+
     def offsets_partition_of(self, group_id: str) -> Partitions:
         """A group's offsets, as a partition of a transaction."""
         return frozenset({(OFFSETS_TOPIC, offsets_partition(group_id, self.offsets_partitions))})

@@ -42,6 +42,8 @@ class Settings(NamedTuple):
     group_min_session_timeout_ms: int = 1
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = 2**31 - 1
+    group_max_pending_members: int = 50_000
+    memory_limit_bytes: int = 2**63 - 1
     group_generation_from_clock: bool = False
     offset_metadata_max_bytes: int = 4096
     offsets_topic_num_partitions: int = 50

@@ -29,6 +29,7 @@ class ClientBuffers:
     """
 
     def __init__(self, settings: Callable[[], Settings], over_limit: OverLimitReports) -> None:
+        self.over_limit = over_limit
         close = partial(_close, over_limit, "queued_max_response_bytes", "responses that it does not read")
         self.unsent = HeldBytes[BufferHolder](lambda: settings().queued_max_response_bytes, close)
         close = partial(_close, over_limit, "queued_max_request_bytes", "requests that are incomplete or wait")

@@ -28,6 +28,7 @@ from ...actors.coordinator.partitions import GroupPartition
 from ...actors.group.kind import PASSIVATED_NAME
 from ...actors.group.kinds import KINDS
 from ...actors.group.offsets import packed_types
+from ...actors.memory import MemorySample
 from ..common.errors import StartError
 from ..disk.disk import Disk, file_size
 from ..log.manifest import log_files
@@ -64,6 +65,7 @@ class NodeSample(NamedTuple):
     expired_offsets: int
     connections: int
     transactional_ids: int
+    memory: MemorySample
     refused: RefusedCounts
     log: LogStats
     damages: int
@@ -186,6 +188,7 @@ def _sample(node: Node) -> NodeSample:
         counters.expired.offsets,
         len(node.connections),
         len(node.actors.transaction_table),
+        groups.memory_limit.sample(),
         RefusedCounts(
             groups.partitions.count_in(PartitionState.LOADING),
             groups.partitions.count_in(PartitionState.FAILED),
@@ -215,6 +218,7 @@ class _Collector(Collector):
         groups, stats, sizes = self._thread_sample
         yield from _of_groups(self._node_sample, groups)
         yield from _of_actors(stats)
+        yield from _of_memory(self._node_sample.memory)
         yield from _of_loading(self._node_sample.refused)
         yield from _of_rounds(self._node_sample.log)
         yield from _of_log(self._node_sample, sizes)
@@ -253,6 +257,14 @@ def _of_actors(stats: Stats) -> Iterator[Metric]:
         "quantile",
         {"0.5": turns.p50_us / MICROSECONDS, "0.99": turns.p99_us / MICROSECONDS, "1": turns.longest_us / MICROSECONDS},
     )
+
+
+def _of_memory(memory: MemorySample) -> Iterator[Metric]:
+    doc = "Memory for what clients store and wait for, by kind; counted, not measured."
+    yield _gauges("callboard_memory_bytes", doc, "kind", memory.bytes_by_kind)
+    yield _gauge("callboard_memory_limit_bytes", "The setting memory_limit_bytes.", memory.limit_bytes)
+    doc = "New groups, members, topics and transactional ids that were refused at that limit."
+    yield _counter("callboard_memory_refusals", doc, memory.refusals)
 
 
 def _of_loading(refused: RefusedCounts) -> Iterator[Metric]:

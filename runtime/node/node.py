@@ -42,6 +42,7 @@ from .environment import Environment
 from .expiry_log import log_expiry
 from .loading import LogLoading
 from .local_requests import LocalRequests
+from .memory import count_memory
 from .services import NodeServices
 
 if TYPE_CHECKING:
@@ -100,6 +101,9 @@ class Node:
         self._descriptors = descriptors
         self._server: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []  # the first one loads the log
+        count_memory(
+            actors.groups.memory_limit, services.buffers, self.connections, data.topics, actors.transaction_table
+        )
         descriptors.add(self.connections.filenos)
         descriptors.add(self._listener_fds)
 
@@ -296,23 +300,20 @@ def _make_services(
 ) -> NodeServices:
     host, port = _advertised_address(options, listening_socket)
     call_soon = asyncio.get_running_loop().call_soon
-    over_limit = OverLimitReports()
     return NodeServices(
         cluster=ClusterIdentity(NODE_ID, data.folder.cluster_id, host, port),
-        buffers=ClientBuffers(lambda: data.configs.settings, over_limit),
+        buffers=ClientBuffers(lambda: data.configs.settings, OverLimitReports()),
         clock=environment.clock,
         settings=data.configs.settings,
         options=options,
         settings_admin=SettingsAdmin(data.configs, actors.groups.notify_of_settings),
         groups=actors.groups,
-        transactions=actors.transactions,
-        transaction_table=actors.transaction_table,
+        actors=actors,
         topics=data.topics,
         topic_admin=TopicAdmin(data.topics, actors.groups.delete_topic_offsets),
         load_sink=loading.sink,
         response_queue=ResponseQueue(call_soon),
         slices=Slices(call_soon, environment.slice_clock_ns, data.configs.settings.max_sliced_requests),
-        over_limit=over_limit,
         routes=Routes(environment.authorizer),
         interceptor=interceptor,
     )

@@ -25,6 +25,7 @@ from ..settings.dynamic import DynamicSettings
 from ..topics.admin import TopicAdmin
 from ..topics.catalogue import TopicCatalogue
 from ..topics.producer_ids import ProducerIds
+from .actors import NodeActors
 
 if TYPE_CHECKING:
     from ..settings.table import Options, Settings
@@ -41,16 +42,26 @@ class NodeServices:
     options: Options
     settings_admin: SettingsAdmin
     groups: Directory
-    transactions: ActorRef
-    transaction_table: TransactionTable
+    actors: NodeActors
     topics: TopicCatalogue
     topic_admin: TopicAdmin
     load_sink: LoadSink
     response_queue: ResponseQueue
     slices: Slices
-    over_limit: OverLimitReports
     routes: Routes
     interceptor: Interceptor | None
+
+    @property
+    def transactions(self) -> ActorRef:
+        return self.actors.transactions
+
+    @property
+    def transaction_table(self) -> TransactionTable:
+        return self.actors.transaction_table
+
+    @property
+    def over_limit(self) -> OverLimitReports:
+        return self.buffers.over_limit
 
     @property
     def authorizer(self) -> Authorizer:

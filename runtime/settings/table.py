@@ -110,6 +110,13 @@ class Settings:
         1_800_000, "The longest session timeout that a classic member may request.", 1, INT_MAX
     )
     group_max_size: int = row(INT_MAX, "The maximum number of members of a group.", 1, INT_MAX)
+    group_max_pending_members: int = row(
+        50_000,
+        "Member ids of a group that were assigned and not used yet; above it new members are refused until some are"
+        " used or have expired. Not in Kafka.",
+        1,
+        INT_MAX,
+    )
     group_generation_from_clock: bool = row(
         False,
         "A new group starts its generations at the wall clock (seconds), so that fencing tokens keep growing when a"
@@ -145,6 +152,16 @@ class Settings:
     transaction_remove_expired_transaction_cleanup_interval_ms: int = row(
         3_600_000, "Interval of the check for unused transactional ids.", 1, INT_MAX
     )
+    max_transactional_ids: int = row(
+        1_000_000, "The maximum number of transactional ids; new ones are refused above it. Not in Kafka.", 1, INT_MAX
+    )
+    memory_limit_bytes: int = row(
+        4_294_967_296,
+        "Memory for what clients store and wait for, counted and not measured; above it new groups, members, topics and"
+        " transactional ids are refused until 5 % are free again. Not in Kafka.",
+        1,
+        LONG_MAX,
+    )
     message_max_bytes: int = row(1_048_588, "The largest record batch that is accepted.", 0, INT_MAX)
     log_flush_interval_ms: int = row(
         1000, "Interval of syncs with --sync interval. Kafka has no default for it.", 1, INT_MAX
@@ -174,6 +191,12 @@ class Settings:
     )
     topic_retention_bytes: int = row(
         67_108_864, "Record bytes that one topic may hold in memory; the oldest are dropped. Not in Kafka.", 1, LONG_MAX
+    )
+    total_retention_bytes: int = row(
+        1_073_741_824,
+        "Record bytes that all topics together may hold in memory; large topics drop their oldest. Not in Kafka.",
+        1,
+        LONG_MAX,
     )
     socket_request_max_bytes: int = row(
         104_857_600, "The largest request; a connection that announces a larger one is closed.", 1, INT_MAX

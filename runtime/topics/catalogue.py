@@ -29,6 +29,7 @@ from .draft import TopicsDraft
 from .ends import InternalTopicEnds, TopicEnds
 from .failures import storage_error, to_coordinator_error
 from .files import TopicFiles
+from .held_records import HeldRecords
 from .ids import new_topic_id, transactions_topic_id
 from .opening import open_files
 from .producer_ids import ProducerIds
@@ -39,6 +40,12 @@ from .topic import EndOffsets, Topic
 log = get_logger("callboard.runtime")
 
 RAISED_END_MAX = 2**62  # clients may commit any offset; a higher end would leave no offsets to append
+
+TOPIC_BYTES = 2500
+"""A topic without partitions and records, with its row in the file."""
+
+PARTITION_BYTES = 800
+"""A partition that is used, without records."""
 
 CreateOutcome = Topic | CoordinatorError
 DeleteOutcome = CoordinatorError | None
@@ -55,6 +62,9 @@ class TopicLimits(Protocol):
 
     @property
     def topic_retention_bytes(self) -> int: ...
+
+    @property
+    def total_retention_bytes(self) -> int: ...
 
     @property
     def message_max_bytes(self) -> int: ...
@@ -81,6 +91,9 @@ class TopicCatalogue:
         """
         self._settings = settings
         self._random = random
+        self._records = HeldRecords(lambda: settings.total_retention_bytes)
+        self.refuses_new: Callable[[], bool] = _has_memory
+        """Whether the limit of the server's memory is reached, so that no topic may be created. The node sets it."""
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         disk = disk or Disk()
@@ -96,6 +109,12 @@ class TopicCatalogue:
             self._publish_topic(self._topic_of_row(row))
         self.files = TopicFiles(folder / TOPICS_NAME, disk, opened, topic_table)
         self.producer_ids = ProducerIds(table.next_producer_id, self.files.changes)
+
+    @property
+    def memory_bytes(self) -> int:
+        """About the memory of all topics and their records."""
+        table = self.files.table
+        return self._records.memory_bytes + len(table.rows) * TOPIC_BYTES + table.partitions * PARTITION_BYTES
 
     def names(self) -> list[str]:
         """All topics, the coordinator's own included."""
@@ -116,6 +135,15 @@ class TopicCatalogue:
         ``other_partitions``: partitions of other topics that are about to be created too.
         """
         self.files.table.check_new(name, partitions, self._settings.max_partitions, other_partitions)
+        self._check_memory(name)
+
+    def _check_memory(self, name: str) -> None:
+        if self.refuses_new():
+            raise CoordinatorError(
+                ErrorCode.POLICY_VIOLATION,
+                f"topic {name!r} is not created: the server has reached its memory_limit_bytes; try again later, or"
+                f" start it with a larger memory_limit_bytes",
+            )
 
     def create_many(self, requests: Sequence[tuple[str, int]], done: Callable[[list[CreateOutcome]], None]) -> None:
         """Create topics with one durable change; ``done`` gets the outcome of each."""
@@ -134,6 +162,7 @@ class TopicCatalogue:
     def _create(self, draft: TopicsDraft, name: str, partitions: int) -> CreateOutcome:
         try:
             draft.table.check_new(name, partitions, self._settings.max_partitions)
+            self._check_memory(name)
             row = TopicRow(name, new_topic_id(self._random), partitions, draft.allocate_slots(partitions))
             self._ends.reserve(row.first_slot, [0] * partitions)
         except OSError as error:
@@ -255,7 +284,8 @@ class TopicCatalogue:
     def _build_topic(self, name: str, topic_id: UUID, ends: EndOffsets, *, is_internal: bool = False) -> Topic:
         settings = self._settings
         is_internal = is_internal or name == TRANSACTIONS_TOPIC
-        return Topic(name, topic_id, ends, settings.message_max_bytes, settings.topic_retention_bytes, is_internal)
+        sizes = settings.message_max_bytes, settings.topic_retention_bytes
+        return Topic(name, topic_id, ends, *sizes, self._records, is_internal)
 
     def _publish_internal_topics(
         self, table: TopicsFile, offsets_partitions: int, transactions_partitions: int
@@ -280,6 +310,11 @@ class TopicCatalogue:
     def _unpublish_topic(self, topic: Topic) -> None:
         del self._topics[topic.name], self._by_id[topic.topic_id]
         topic.close()
+
+
+def _has_memory() -> bool:
+    """The default of ``refuses_new``."""
+    return False
 
 
 def _transactions_partitions(settings: TopicLimits) -> int:

@@ -62,6 +62,10 @@ class PartitionLog:
         self.waiters: set[Waiter] = set()
 
     @property
+    def batch_count(self) -> int:
+        return len(self._batches) - self._head
+
+    @property
     def start_offset(self) -> int:
         return max(self._base_offsets[self._head], self._deleted_before) if self.size_bytes else self.end_offset
 

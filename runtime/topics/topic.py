@@ -8,6 +8,7 @@ from typing import Protocol, overload
 from uuid import UUID
 
 from ...actors.records import MarkerRecord
+from .held_records import HeldRecords
 from .partition_log import PartitionLog
 
 TOPIC_DELETED = sys.maxsize
@@ -77,10 +78,10 @@ class Topic:
 
     Retention: while the partitions together have more than ``retention_bytes``, the largest partition drops its oldest
     batch. So a busy partition does not displace the records of a quiet one, and the newest batch stays, whatever its
-    size.
+    size. ``records`` limits the records of all topics together in the same way.
     """
 
-    __slots__ = ("ends", "held_bytes", "is_internal", "name", "partitions", "retention_bytes", "topic_id")
+    __slots__ = ("_records", "ends", "held_bytes", "is_internal", "name", "partitions", "retention_bytes", "topic_id")
 
     def __init__(
         self,
@@ -89,8 +90,10 @@ class Topic:
         ends: EndOffsets,
         message_max_bytes: int,
         retention_bytes: int,
+        records: HeldRecords,
         is_internal: bool = False,
     ) -> None:
+        self._records = records
         self.name = name
         self.topic_id = topic_id
         self.ends = ends
@@ -140,15 +143,28 @@ class Topic:
                     waiter(added)
 
     def _enforce_retention(self, newest: PartitionLog, added: int) -> None:
-        self.held_bytes += added
+        self._count(added, 1)
         while self.held_bytes > max(self.retention_bytes, added):
             # The new batch is not counted, so the partition that is chosen has an older batch.
             largest = max(self.partitions.active(), key=lambda log: log.size_bytes - (added if log is newest else 0))
-            self.held_bytes -= largest.drop_oldest()
+            self._count(-largest.drop_oldest(), -1)
+        self._records.enforce_limit(self, added)
+
+    def drop_oldest(self) -> None:
+        """Drop the oldest batch of the largest partition. There must be a batch."""
+        largest = max(self.partitions.active(), key=lambda log: log.size_bytes)
+        self._count(-largest.drop_oldest(), -1)
+
+    def _count(self, added_bytes: int, added_batches: int) -> None:
+        self.held_bytes += added_bytes
+        self._records.change(self, added_bytes, added_batches)
 
     def delete_records(self, index: int, offset: int) -> None:
         """Delete the records of a partition before ``offset``. Raises as ``PartitionLog.delete_before`` does."""
-        self.held_bytes -= self.partitions[index].delete_before(offset)
+        log = self.partitions[index]
+        batches = log.batch_count
+        size_bytes = log.delete_before(offset)
+        self._count(-size_bytes, log.batch_count - batches)
 
     def raise_end(self, index: int, offset: int) -> None:
         """Raise the end offset of a partition without records to ``offset``, unless it is higher already.
@@ -160,7 +176,8 @@ class Topic:
             self.ends.store(index, offset)
 
     def close(self) -> None:
-        """End all waits, because the topic is deleted."""
+        """End all waits and release the records, because the topic is deleted."""
+        self._count(-self.held_bytes, -sum(log.batch_count for log in self.partitions.active()))
         for log in self.partitions.active():
             for waiter in tuple(log.waiters):
                 waiter(TOPIC_DELETED)

@@ -49,6 +49,8 @@ class FakeGroupSettings:
         self.group_min_session_timeout_ms = 6000
         self.group_max_session_timeout_ms = 1_800_000
         self.group_max_size = 2**31 - 1
+        self.group_max_pending_members = 50_000
+        self.memory_limit_bytes = 2**63 - 1
         self.group_generation_from_clock = False
         self.offset_metadata_max_bytes = 4096
         self.offsets_topic_num_partitions = 50

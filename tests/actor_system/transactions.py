@@ -58,6 +58,7 @@ class FakeTransactionSettings:
     """``TransactionSettings`` with Kafka's defaults."""
 
     def __init__(self) -> None:
+        self.max_transactional_ids = 1_000_000
         self.transaction_max_timeout_ms = 900_000
         self.transactional_id_expiration_ms = 604_800_000
         self.transaction_remove_expired_transaction_cleanup_interval_ms = 3_600_000

@@ -11,7 +11,6 @@ FOLDERS = ("actors", "runtime", "spark", "bench", "examples")
 
 EXCEPTIONS: dict[str, str] = {
     "runtime/settings/table.py:Settings": "one attribute for each setting",
-    "runtime/node/services.py:NodeServices": "one attribute for each service that the API handlers use",
     "runtime/testing/simulation/loop.py:VirtualLoop": "asyncio defines the interface of an event loop",
     "runtime/embed/lifecycle.py:AsyncCoordinator": "the public interface of a coordinator: a method for each operation",
     "runtime/embed/thread.py:ThreadCoordinator": "the same interface in a blocking form",

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from topics_helpers import MESSAGE_MAX_BYTES, producer_batch
 
 from callboard.actors.errors import CoordinatorError
+from callboard.runtime.topics.held_records import HeldRecords
 from callboard.runtime.topics.topic import TOPIC_DELETED, Topic
 
 BATCH_BYTES = len(producer_batch())
@@ -36,7 +37,12 @@ def topic_of(partitions: int, retention_bytes: int) -> tuple[Topic, dict[int, in
     """A topic, and the end offsets that it has stored."""
     stored_ends: dict[int, int] = {}
     return Topic(
-        "plays", UUID(int=7), InMemoryEnds(partitions, stored_ends), MESSAGE_MAX_BYTES, retention_bytes
+        "plays",
+        UUID(int=7),
+        InMemoryEnds(partitions, stored_ends),
+        MESSAGE_MAX_BYTES,
+        retention_bytes,
+        HeldRecords(lambda: 2**63),
     ), stored_ends
 
 

@@ -88,6 +88,10 @@ class QueueGroup:
         return "queue"
 
     @property
+    def content_bytes(self) -> int:
+        return 1000 * len(self._sessions)
+
+    @property
     def is_empty(self) -> bool:
         return self.state is State.EMPTY
 

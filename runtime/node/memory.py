@@ -1,0 +1,24 @@
+"""What a node counts for ``memory_limit_bytes``, in addition to its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+
+from ...actors.memory import TRANSACTIONAL_ID_BYTES, MemoryLimit
+from ..kafka.client_buffers import ClientBuffers
+from ..topics.catalogue import TopicCatalogue
+
+CONNECTION_BYTES = 24_000
+"""A connection, with what is too little to be counted: half of ``UNCOUNTED_BYTES``, and small responses."""
+
+
+def count_memory(
+    limit: MemoryLimit, buffers: ClientBuffers, connections: Sized, topics: TopicCatalogue, transactions: Sized
+) -> None:
+    """Add the sources of a node to the limit of its groups, and apply it to topics."""
+    limit.sources["connections"] = lambda: len(connections) * CONNECTION_BYTES
+    limit.sources["unsent responses"] = lambda: buffers.unsent.total_bytes
+    limit.sources["unread requests"] = lambda: buffers.unread.total_bytes
+    limit.sources["topics"] = lambda: topics.memory_bytes
+    limit.sources["transactional ids"] = lambda: len(transactions) * TRANSACTIONAL_ID_BYTES
+    topics.refuses_new = limit.refuses_new
