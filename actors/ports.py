@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from .errors import ErrorCode
 from .records import MarkerRecord, Record
+from .steps import Steps
 
 
 class Random(Protocol):
@@ -62,6 +63,15 @@ class Log(Protocol):
         with other nodes, it refuses an entry whose partition has a higher epoch, or is not in ``epochs``, with
         NOT_LEADER_OR_FOLLOWER. The content of that partition is then unloaded.
         """
+
+    def append_in_steps(
+        self,
+        entries: Sequence[Entry],
+        timestamp_ms: int,
+        done: Callable[[Sequence[Appended]], None],
+        epochs: Mapping[int, int] = NO_EPOCHS,
+    ) -> Steps[None]:
+        """The same for a round with so many records that encoding them should not hold up other work."""
 
 
 class TopicsView(Protocol):

@@ -20,7 +20,8 @@ from .base import DEFERRED, ResilientActor
 from .engine_ports import Clock, ReplyTo
 from .errors import ErrorCode
 from .messages import Append, Drain, Flush, PartitionClosed, PartitionOpened, RoundDone, Written
-from .ports import NO_EPOCH, NO_EPOCHS, Appended, Log
+from .ports import NO_EPOCH, NO_EPOCHS, Appended, Entry, Log
+from .steps import Steps
 
 log = logging.getLogger("callboard.actors")
 
@@ -28,8 +29,11 @@ MAX_TURNS = 8
 """Maximum number of turns before a round begins. Without it a steady load would delay the round forever."""
 
 ROUND_MAX = 1000
-"""Maximum number of entries in a round. They are encoded in one turn, 10 us each, and all their groups become ready in
-one turn. Without a limit, 20,000 groups whose sessions end together delay all other requests by a second."""
+"""Maximum number of entries in a round. All their groups become ready in one turn. Without a limit, 20,000 groups whose
+sessions end together delay all other requests by a second."""
+
+SHORT_ROUND_RECORDS = 256
+"""A round with more records than this is encoded in steps. Each record takes about a microsecond."""
 
 FENCED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 """The log's error for an old epoch. A name of its own because reading an attribute of an enum is slow."""
@@ -45,6 +49,7 @@ class OffsetWriterActor(ResilientActor):
     ``on_fenced`` is called in a turn of this actor with a partition and its epoch when the log has refused that epoch.
     """
 
+    may_pause = True
     handlers = {
         Append: "append",
         Flush: "flush",
@@ -76,14 +81,13 @@ class OffsetWriterActor(ResilientActor):
         if not (self._in_flight or self._is_flush_scheduled):
             self._schedule_flush()
 
-    def flush(self, message: Flush) -> None:
+    def flush(self, message: Flush) -> object:
         entry_count = len(self._waiting)
         if message.entry_count < entry_count < ROUND_MAX and message.turns < MAX_TURNS:
             self.tell_self_after_turn(Flush(entry_count, message.turns + 1))
-        else:
-            self._is_flush_scheduled = False
-            if self._waiting:  # else ``close_partition`` has refused them all
-                self._start_round()
+            return None
+        self._is_flush_scheduled = False
+        return self._start_round() if self._waiting else None  # else ``close_partition`` has refused them all
 
     def handle_round_done(self, message: RoundDone) -> None:
         appends, self._in_flight = self._in_flight, []
@@ -119,14 +123,28 @@ class OffsetWriterActor(ResilientActor):
         self._is_flush_scheduled = True
         self.tell_self_after_turn(Flush(len(self._waiting), turns=1))
 
-    def _start_round(self) -> None:
+    def _start_round(self) -> Steps[None] | None:
+        """Append a round. Returns the work if it is long."""
         self._in_flight, self._waiting = self._waiting[:ROUND_MAX], self._waiting[ROUND_MAX:]
         entries, self._round_epochs = [append.entry for append in self._in_flight], self._epochs
+        if sum(len(entry.records) for entry in entries) > SHORT_ROUND_RECORDS:
+            return self._append_in_steps(entries)
         try:
             self._log.append(entries, self._clock.wall_ms(), self._done, self._epochs)
-        except Exception:  # a bug in the log: these entries fail, and the next round is tried
-            log.exception("a round could not be appended")
-            self._done([Appended(ErrorCode.KAFKA_STORAGE_ERROR, -1)] * len(entries))
+        except Exception:
+            self._fail_round(entries)
+        return None
+
+    def _append_in_steps(self, entries: Sequence[Entry]) -> Steps[None]:
+        try:
+            yield from self._log.append_in_steps(entries, self._clock.wall_ms(), self._done, self._epochs)
+        except Exception:
+            self._fail_round(entries)
+
+    def _fail_round(self, entries: Sequence[Entry]) -> None:
+        """After a bug in the log these entries fail, and the next round is tried."""
+        log.exception("a round could not be appended")
+        self._done([Appended(ErrorCode.KAFKA_STORAGE_ERROR, -1)] * len(entries))
 
     def _done(self, outcomes: Sequence[Appended]) -> None:
         """Called by the log, from any thread. During a stop this actor may be dead already; then no request waits."""

@@ -36,7 +36,7 @@ PACKAGES: dict[str, Package] = {
     "actors": Package(("actors",), ("actors/base",)),
     "runtime/disk": Package(("runtime/disk",), ("runtime/common",)),
     "runtime/settings": Package(("runtime/settings",), ("runtime/common", "runtime/disk")),
-    "runtime/log": Package(("runtime/log",), ("actors", "runtime/common", "runtime/disk")),
+    "runtime/log": Package(("runtime/log",), ("actors", "actors/steps.py", "runtime/common", "runtime/disk")),
     "runtime/log/compaction": Package(
         ("runtime/log/compaction",), ("runtime/common", "runtime/disk", "runtime/engine/clock.py", "runtime/log")
     ),

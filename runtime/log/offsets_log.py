@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ...actors.ports import NO_EPOCHS, Entry
 from ...actors.records import Record
+from ...actors.steps import Steps
 from ..common.errors import StartError
 from ..disk.disk import Disk, is_full, is_symlink_error
 from ..disk.threads import OwnThreads, Threads
@@ -30,7 +31,7 @@ from .partition_counts import PartitionCounts, refuse_different_counts
 from .partitions import Partitions
 from .recovery.clean_stop import NOTE_NAME, read_note
 from .recovery.recovery import Recovery, refuse_removed
-from .rounds import DoneCallback, RoundEncoder, failed_outcomes
+from .rounds import DoneCallback, Round, RoundEncoder, failed_outcomes
 from .stats import LogStats
 from .writer import RoundWriter
 
@@ -135,11 +136,24 @@ class OffsetsLog:
         KAFKA_STORAGE_ERROR for all entries once the journal has failed or after ``close``.
         """
         self._encoder.restart_at(*self._work.reset)
-        round_ = self._encoder.encode(entries, timestamp_ms, done)
+        self._put(self._encoder.encode(entries, timestamp_ms, done))
+
+    def append_in_steps(
+        self,
+        entries: Sequence[Entry],
+        timestamp_ms: int,
+        done: DoneCallback,
+        _epochs: Mapping[int, int] = NO_EPOCHS,
+    ) -> Steps[None]:
+        """See ``actors.ports.Log`` and ``append``."""
+        self._encoder.restart_at(*self._work.reset)
+        self._put((yield from self._encoder.encode_in_steps(entries, timestamp_ms, done)))
+
+    def _put(self, round_: Round) -> None:
         if self._is_open:
             self._work.put(round_)
         else:
-            done(failed_outcomes(round_.outcomes))
+            round_.done(failed_outcomes(round_.outcomes))
 
     def read(self, partition: int) -> Iterator[tuple[int, int, Record]]:
         """Offset, timestamp in ms and record of everything acknowledged so far, oldest first.

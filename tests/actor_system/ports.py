@@ -11,6 +11,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.group.offsets import GroupData
 from callboard.actors.ports import NO_EPOCHS, Appended, Entry
 from callboard.actors.records import Record, TransactionRecord, UnknownRecord
+from callboard.actors.steps import Steps
 from callboard.runtime.loading.loader import PartitionReplay
 
 WALL_MS = 1_700_000_000_000  # wall-clock time at monotonic time 0
@@ -112,12 +113,16 @@ class RecordedReply:
 
 
 class ManualLog:
-    """A ``Log`` whose rounds the test ends: ``complete_append`` makes a round durable, ``fail`` fails it."""
+    """A ``Log`` whose rounds the test ends: ``complete_append`` makes a round durable, ``fail`` fails it.
+
+    ``steps``: into how many steps the encoding of a large round is divided.
+    """
 
     def __init__(self) -> None:
         self.durable: list[tuple[int, Record]] = []  # partition and record, in the order of the log
         self.rounds: list[list[Entry]] = []  # all rounds so far
         self.timestamps_ms: list[int] = []
+        self.steps = 3
         self._done: Callable[[Sequence[Appended]], None] | None = None
 
     @property
@@ -136,6 +141,17 @@ class ManualLog:
         self.rounds.append(list(entries))
         self.timestamps_ms.append(timestamp_ms)
         self._done = done
+
+    def append_in_steps(
+        self,
+        entries: Sequence[Entry],
+        timestamp_ms: int,
+        done: Callable[[Sequence[Appended]], None],
+        epochs: Mapping[int, int] = NO_EPOCHS,
+    ) -> Steps[None]:
+        for _ in range(self.steps):
+            yield
+        self.append(entries, timestamp_ms, done, epochs)
 
     def complete_append(self) -> None:
         self.settle([ErrorCode.NONE] * len(self.in_flight))

@@ -13,7 +13,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Append, Drain, RoundDone, Written
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import OffsetRecord, OffsetValue
-from callboard.actors.writer import MAX_TURNS, OffsetWriterActor
+from callboard.actors.writer import MAX_TURNS, SHORT_ROUND_RECORDS, OffsetWriterActor
 from callboard.runtime.engine.simulation import Simulation
 from callboard.runtime.engine.system import System
 
@@ -89,6 +89,37 @@ def test_entries_of_one_turn_share_a_round(harness: WriterHarness) -> None:
     assert harness.log.rounds == []
     harness.run()
     assert harness.log.rounds == [[entry(1), entry(2), entry(3, 7)]]
+
+
+def test_large_round_is_encoded_in_steps_and_later_entries_wait(harness: WriterHarness) -> None:
+    harness.log.steps = 50
+    records = tuple(OffsetRecord("g", "t", partition, OffsetValue(1)) for partition in range(SHORT_ROUND_RECORDS + 1))
+    harness.writer.tell(Append(harness.owner, Entry(0, records), "large"))
+    turns = 0
+    while harness.dispatcher.step():
+        turns += 1
+        if turns == 10:
+            harness.append(1)
+    assert turns > 50 / 2
+    assert harness.log.rounds == [[Entry(0, records)]]
+    harness.log.complete_append()
+    harness.run()
+    assert harness.log.rounds[1:] == [[entry(1)]]
+    assert harness.contexts == ["large"]
+
+
+def test_failure_of_a_large_round_is_reported(harness: WriterHarness) -> None:
+    class BrokenLog(ManualLog):
+        def append(self, *_args: Any, **_options: Any) -> None:
+            raise RuntimeError("a bug in the log")
+
+    instance(harness.writer)._log = BrokenLog()
+    records = tuple(OffsetRecord("g", "t", partition, OffsetValue(1)) for partition in range(SHORT_ROUND_RECORDS + 1))
+    harness.writer.tell(Append(harness.owner, Entry(0, records), "large"))
+    harness.run()
+    [written] = harness.heard
+    assert written.outcome.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert harness.drain().value is None
 
 
 def test_entries_wait_while_round_is_in_flight(harness: WriterHarness) -> None:

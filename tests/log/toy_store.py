@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from callboard.actors.errors import ErrorCode
 from callboard.actors.ports import NO_EPOCHS, Appended, Entry
 from callboard.actors.records import Record, TransactionRecord, TransactionValue
+from callboard.actors.steps import Steps
 from callboard.runtime.loading.loader import PartitionReplay
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.format.errors import Damage
@@ -58,6 +59,12 @@ class ToyStore:
         task = asyncio.get_running_loop().create_task(self._append(entries, done, epochs))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def append_in_steps(
+        self, entries: Sequence[Entry], timestamp_ms: int, done: Done, epochs: Mapping[int, int] = NO_EPOCHS
+    ) -> Steps[None]:
+        self.append(entries, timestamp_ms, done, epochs)
+        yield
 
     async def _append(self, entries: Sequence[Entry], done: Done, epochs: Mapping[int, int]) -> None:
         await self.appends.wait()
