@@ -114,11 +114,15 @@ class Deadline:
             effects.alarms[self.name] = None
 
     def handle_alarm(self, now_ms: int, effects: Effects) -> bool:
-        """Handle the alarm. True if the deadline has passed; an early alarm is rescheduled, a cancelled one ignored."""
-        self.scheduled_ms = None
+        """Handle the alarm. True if the deadline has passed; an early alarm is rescheduled, a cancelled one ignored.
+
+        An alarm for an earlier time is early even if the deadline is over now: the requests that came before the
+        deadline, and may postpone it, are certain to be read only before the alarm for its own time.
+        """
+        alarm_ms, self.scheduled_ms = self.scheduled_ms, None
         if self.due_ms is None:
             return False
-        if self.due_ms > now_ms:
+        if self.due_ms > (now_ms if alarm_ms is None else min(now_ms, alarm_ms)):
             self.set(self.due_ms, effects)
             return False
         self.due_ms = None

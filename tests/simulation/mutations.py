@@ -28,7 +28,9 @@ from callboard.actors.group.offsets import GroupData, Offsets
 from callboard.actors.group.replies import answer_parked_sync, synced
 from callboard.actors.messages import Heartbeat, LeaveGroup, LeavingMember, Left, LeftMember, OffsetCommit, SyncGroup
 from callboard.actors.records import GroupRecord, MarkerRecord, OffsetRecord
+from callboard.actors.timer.messages import Wake
 from callboard.actors.transactions.completion import Completion, marker_of
+from callboard.runtime.engine.alarm import Alarm
 from callboard.runtime.loading import child as load_child
 from callboard.runtime.log.compaction.seen import SeenKeys
 from callboard.runtime.log.reading import backwards, newest
@@ -141,6 +143,15 @@ def short_writes_count_as_whole(patch: pytest.MonkeyPatch) -> None:
 
 
 # Groups --------------------------------------------------------------------------------------------------------------
+
+
+def deadlines_pass_before_sockets_are_read(patch: pytest.MonkeyPatch) -> None:
+    """A session ends although the heartbeat that renews it has arrived."""
+
+    def wake_at_once(self: Alarm) -> None:
+        self.actor.tell(Wake(self._clock.monotonic_ms()))
+
+    patch.setattr(Alarm, "fire", wake_at_once)
 
 
 def sessions_never_end(patch: pytest.MonkeyPatch) -> None:
@@ -385,6 +396,7 @@ MUTATIONS: dict[str, Mutant] = {
     "the log is replayed in the wrong order": Mutant(replayed_in_the_wrong_order, "commits"),
     "tombstones are ignored": Mutant(tombstones_are_ignored, "deletions"),
     "compaction loses a record": Mutant(compaction_keeps_the_oldest, "commits"),
+    "deadlines pass before sockets are read": Mutant(deadlines_pass_before_sockets_are_read, "overload"),
     "sessions never end": Mutant(sessions_never_end, "members"),
     "the rebalance timeout is forgotten": Mutant(the_rebalance_timeout_is_forgotten, "static_members"),
     "heartbeats do not count": Mutant(heartbeats_do_not_count, "members"),

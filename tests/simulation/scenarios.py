@@ -118,6 +118,17 @@ async def members(sim: Sim) -> None:
     await workers_group.settle()
 
 
+async def overload(sim: Sim) -> None:
+    """The coordinator has too many requests: it reads its sockets seldom, and deadlines pass meanwhile."""
+    workers_group = WorkerGroup(sim, sim.random.randint(1, 6))
+    workers_group.join()
+    workers_group.join()
+    action_names = ("overload", "join", "leave", "die", "cut off", "crash")
+    await Chaos(sim, workers_group.actions()).run(25, action_names, pause_s=3.0)
+    await sim.calm()
+    await workers_group.settle()
+
+
 async def static_members(sim: Sim) -> None:
     """Workers with instance ids, which restart within their session or later; the coordinator crashes."""
     workers_group = WorkerGroup(sim, sim.random.randint(1, 6), is_static=True)
@@ -492,6 +503,7 @@ SCENARIOS = {
     scenario.__name__: scenario
     for scenario in (
         members,
+        overload,
         static_members,
         crashes,
         commits,

@@ -6,7 +6,7 @@ import pytest
 
 from .seeds import run_all
 
-NAMES = ("members", "static_members", "invalid_requests", "shared_partition", "growing_resource")
+NAMES = ("members", "overload", "static_members", "invalid_requests", "shared_partition", "growing_resource")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PAUSE_S = (1.5, 4.0, 8.0)  # the longest pause between two faults
 DOWN_S = (0.01, 0.5, 8.0)  # the longest downtime of a coordinator: shorter and longer than a session
 CUT_S = (0.5, 4.0, 15.0)
+BUSY_S = (0.5, 4.0, 12.0)
 CHANGES_MAX = 40  # disk changes until a power loss in the middle of one
 ROOM_BYTES = 3000  # space left on a full disk
 WHILE_FULL_S = 3.0
@@ -54,6 +55,7 @@ class Chaos:
             "hang up": self.disconnect,
             "slow member": self.slow_down,
             "lossy network": self.lossy,
+            "overload": self.overload,
             "compaction": self.compact,
             "full disk": self.full_disk,
             "disk error": self.disk_error,
@@ -120,6 +122,11 @@ class Chaos:
     async def lossy(self) -> None:
         network = self._sim.network
         network.loss = 0.0 if network.loss else LOSS * self._draw.random()
+
+    async def overload(self) -> None:
+        """Let the coordinator fall behind for a while, perhaps for longer than a session."""
+        sim, draw = self._sim, self._draw
+        sim.network.overload(draw.random() * draw.choice(BUSY_S))
 
     async def compact(self) -> None:
         """Compact in one step, or in one or two subprocesses, which may be killed."""

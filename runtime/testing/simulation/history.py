@@ -55,6 +55,9 @@ class Listener:
 
     def sent(self, exchange: Exchange) -> None: ...
 
+    def reached(self, exchange: Exchange) -> None:
+        """The request is in a socket of the coordinator, which has not read it yet."""
+
     def arrived(self, exchange: Exchange) -> None: ...
 
     def answered(self, exchange: Exchange) -> None: ...
@@ -93,6 +96,10 @@ class History:
         for listener in self.listeners:
             listener.sent(exchange)
         return exchange
+
+    def reached(self, exchange: Exchange) -> None:
+        for listener in self.listeners:
+            listener.reached(exchange)
 
     def arrived(self, exchange: Exchange) -> None:
         exchange.arrived_s = self._loop.time()

@@ -24,6 +24,7 @@ from ...member.channel import ChannelLost
 from .fault_draw import FaultDraw
 from .history import Exchange, History
 from .loop import Process, VirtualLoop
+from .reading import SocketReading
 
 DELAY_MS = (0.05, 0.5, 3.0)
 """The longest delay of a message: on one machine, in one data centre, between two."""
@@ -70,6 +71,7 @@ class Network:
         self.loss = 0.0
         """The probability that sending a request breaks its channel."""
         self.server: NetworkServer | None = None
+        self.reading = SocketReading(loop)
         self.channels: list[SimulatedChannel] = []
         self._hosts: dict[str, Host] = {}
         self._delay_ms = draw.choice(DELAY_MS)
@@ -99,6 +101,13 @@ class Network:
             host.is_slow = False
             self.heal(host.name)
         self.loss = 0.0
+        if self.server is not None:
+            self.reading.resume(self.server.process.context)
+
+    def overload(self, seconds: float) -> None:
+        """Let the coordinator read no sockets for so long, as if it had more requests than it can handle."""
+        if self.server is not None:
+            self.reading.pause(seconds, self.server.process.context)
 
     def server_started(self, server: NetworkServer) -> None:
         self.server = server
@@ -106,6 +115,7 @@ class Network:
     def server_ended(self) -> None:
         """The coordinator's process has ended, and all channels with it."""
         self.server = None
+        self.reading.reset()
         for channel in list(self.channels):
             channel.break_channel()
 
@@ -219,6 +229,10 @@ class SimulatedChannel:
     # At the coordinator ----------------------------------------------------------------------------------------------
 
     def _arrive(self, exchange: Exchange) -> None:
+        self._network.history.reached(exchange)
+        self._network.reading.arrive(partial(self._read, exchange))
+
+    def _read(self, exchange: Exchange) -> None:
         self._queue.append(exchange)
         self._start_requests()
 

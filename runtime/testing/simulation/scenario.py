@@ -30,7 +30,8 @@ from .loop import Process, VirtualLoop, current_process
 from .losses import LossChecker
 from .network import Host, Network, SimulatedConnector
 from .registers import RegisterChecker
-from .simulated_coordinator import CoordinatorIncarnation, SimulatedCoordinator
+from .sessions import SessionChecker
+from .simulated_coordinator import CoordinatorHooks, CoordinatorIncarnation, SimulatedCoordinator
 
 T = TypeVar("T")
 
@@ -77,14 +78,13 @@ class Sim:
         self.losses = LossChecker(self.fail)
         self.holders = HolderChecker(self.fail, self.history.tell)
         self.history.listeners += [self.generations, self.answers, self.registers, self.losses]
-        self.history.listeners.append(GroupEventChecker(self.fail))
+        self.history.listeners += [GroupEventChecker(self.fail), SessionChecker(self.fail, loop.time)]
         self.coordinator = SimulatedCoordinator(
             loop,
             seed,
             settings or simulation_settings(),
             self.history,
-            self._coordinator_started,
-            self._coordinator_ended,
+            CoordinatorHooks(self._coordinator_started, self._coordinator_ended, self.network.reading.when_read),
         )
         self._processes: dict[str, Process] = {}
         self._names: dict[str, int] = {}

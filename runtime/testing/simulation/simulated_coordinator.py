@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 from uuid import UUID
 
 import pykka
@@ -32,6 +32,7 @@ from ....actors.transactions.messages import (
 from ...cli.log.verify import LogReplay, comparable_state, describe_differences
 from ...disk.disk import Disk
 from ...disk.group_commit import immediate_outcome
+from ...engine.alarm import WhenRead
 from ...engine.reply import Reply
 from ...kafka.services import Origin
 from ...kafka.slices import SLICE_NS
@@ -179,8 +180,19 @@ def _forward_reply(receiver: ReplyTo, reply: Reply) -> None:
         receiver.set(answer)
 
 
+class CoordinatorHooks(NamedTuple):
+    """What the coordinator uses of the network: it tells of the start and the end of each process.
+
+    ``when_read``: see ``node.environment.Environment``.
+    """
+
+    on_start: Callable[[CoordinatorIncarnation], None]
+    on_end: Callable[[], None]
+    when_read: WhenRead
+
+
 class SimulatedCoordinator:
-    """The coordinator of a scenario. ``on_start`` and ``on_end`` notify the network."""
+    """The coordinator of a scenario."""
 
     def __init__(
         self,
@@ -188,8 +200,7 @@ class SimulatedCoordinator:
         seed: str,
         settings: Settings,
         history: History,
-        on_start: Callable[[CoordinatorIncarnation], None],
-        on_end: Callable[[], None],
+        hooks: CoordinatorHooks,
     ) -> None:
         self.settings = settings
         self.sync: Sync = "always"
@@ -211,7 +222,7 @@ class SimulatedCoordinator:
         self._loop = loop
         self._draw = random.Random(f"{seed}/coordinator")
         self._history = history
-        self._on_start, self._on_end = on_start, on_end
+        self._hooks = hooks
         self.down.set()
 
     def new_disk(self) -> None:
@@ -255,7 +266,7 @@ class SimulatedCoordinator:
             self._end("could not start")
             return False
         self.current = CoordinatorIncarnation(self.count, process, node, partial(self._on_power_loss, process))
-        self._on_start(self.current)
+        self._hooks.on_start(self.current)
         self._history.tell(f"coordinator-{self.count} serves")
         return True
 
@@ -276,6 +287,7 @@ class SimulatedCoordinator:
             checkpoint_bytes=self._draw.choice(CHECKPOINT_BYTES),
             checkpoint_interval_ms=self._draw.choice(CHECKPOINT_INTERVAL_MS),
             group_observer=self._history,
+            when_read=self._hooks.when_read,
             store=self.store,
         )
 
@@ -332,7 +344,7 @@ class SimulatedCoordinator:
         if process is not None:
             self._history.tell(f"{process.name} {reason}")
             process.kill()
-            self._on_end()
+            self._hooks.on_end()
             self.down.set()
         elif not loses_power:
             return
