@@ -6,7 +6,8 @@ without a pause. A part of the work is another generator, with ``yield from``.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -15,10 +16,15 @@ Steps = Generator[None, None, T]
 """The work; ``T`` is the type of its result."""
 
 
-def pieces(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+ITEMS_PER_STEP = 64
+"""Items that take a microsecond or two each and are handled in one step."""
+
+
+def pieces(items: Iterable[T], size: int = ITEMS_PER_STEP) -> Iterator[Sequence[T]]:
     """Divide ``items`` into pieces of ``size`` items; the last one may be smaller."""
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+    remaining = iter(items)
+    while piece := tuple(islice(remaining, size)):
+        yield piece
 
 
 def run_steps(steps: Steps[T]) -> T:

@@ -41,9 +41,12 @@ PACKAGES: dict[str, Package] = {
         ("runtime/log/compaction",), ("runtime/common", "runtime/disk", "runtime/engine/clock.py", "runtime/log")
     ),
     "runtime/topics": Package(
-        ("runtime/topics",), ("actors", "runtime/common", "runtime/disk", "runtime/log", "runtime/settings")
+        ("runtime/topics",),
+        ("actors", "actors/steps.py", "runtime/common", "runtime/disk", "runtime/log", "runtime/settings"),
     ),
-    "runtime/kafka/codec": Package(("runtime/kafka/codec",), ("actors", "runtime/common", "runtime/log")),
+    "runtime/kafka/codec": Package(
+        ("runtime/kafka/codec",), ("actors", "actors/steps.py", "runtime/common", "runtime/log")
+    ),
     # Uses the server only through the protocols in services.py and connection.py.
     "runtime/kafka": Package(
         ("runtime/kafka",),

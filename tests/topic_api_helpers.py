@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 from kio.serial import entity_reader, entity_writer
 
+from callboard.actors.steps import run_steps
 from callboard.runtime.common.shared_bytes import SharedBytes
 from callboard.runtime.engine.clock import SystemClock, SystemRandom
 from callboard.runtime.kafka.api import APIS, Api, Routes
@@ -23,6 +24,7 @@ from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.kafka.over_limit import OverLimitReports
 from callboard.runtime.kafka.principal import ANONYMOUS
 from callboard.runtime.kafka.services import ClusterIdentity
+from callboard.runtime.kafka.slices import Job
 from callboard.runtime.settings.dynamic import DynamicSettings
 from callboard.runtime.settings.table import Settings
 from callboard.runtime.topics.admin import TopicAdmin
@@ -44,6 +46,13 @@ class Timer:
         self.is_cancelled = True
 
 
+class InlineSlices:
+    """Runs jobs to their end at once."""
+
+    def run(self, job: Job) -> None:
+        job.finish(run_steps(job.steps))
+
+
 class FakeServices:
     """The services that the topic APIs need. Tests fire the timers."""
 
@@ -62,6 +71,7 @@ class FakeServices:
         self.deleted_topics: list[frozenset[str]] = []
         self.topic_admin = TopicAdmin(self.topics, self.deleted_topics.append)
         self.producer_ids = self.topics.producer_ids
+        self.slices = InlineSlices()
 
     def later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         self.timers.append(Timer(delay_ms, callback))
@@ -105,7 +115,9 @@ class ApiRequest:
         read, size = self._schema.read(buffer.getvalue(), 0)
         assert size == len(buffer.getvalue())
         self._call = Call(self.connection, self._schema, 77, read)  # type: ignore[arg-type]
-        route.handle(self._call)
+        steps = route.handle(self._call)
+        if steps is not None:
+            run_steps(steps)
 
     @property
     def is_answered(self) -> bool:

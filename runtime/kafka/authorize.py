@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ...actors.errors import ErrorCode
+from ...actors.steps import Steps, pieces, run_steps
 from .api import find_row
 from .authorizer import Action, Authorizer, RequestContext
 from .call import Call
@@ -48,19 +49,33 @@ def authorize(call: Call, check: Check, names: Iterable[str] = CLUSTER) -> Verdi
 
     The names are not read if everything is allowed.
     """
+    if call.services.authorizer.allows_everything:
+        return ALL_ALLOWED
+    return run_steps(authorize_in_steps(call, check, names))
+
+
+def authorize_in_steps(call: Call, check: Check, names: Iterable[str]) -> Steps[Verdicts]:
+    """The same for many names. The authorizer gets ``ITEMS_PER_STEP`` of them at a time."""
     authorizer = call.services.authorizer
     if authorizer.allows_everything:
         return ALL_ALLOWED
     row = find_row(call.schema.name)
     if check not in row.whole and check not in row.items:
         raise AssertionError(f"the row of {row.name} does not name the check {check}")
-    context, items = _context(call), tuple(dict.fromkeys(names))
+    context = _context(call)
+    items: dict[str, None] = {}
+    for piece in pieces(names):
+        items.update(dict.fromkeys(piece))
+        yield
     if not items or _is_allowed_by_other(authorizer, context, check):
         return ALL_ALLOWED
-    actions = [Action(check.operation, check.resource_type, name, check.logs_denials) for name in items]
-    verdicts = authorizer.authorize(context, actions)
-    denied = frozenset(name for name, is_allowed in zip(items, verdicts, strict=True) if not is_allowed)
-    return Verdicts(denied, check.denial.code) if denied else ALL_ALLOWED
+    denied: set[str] = set()
+    for piece in pieces(items):
+        actions = [Action(check.operation, check.resource_type, name, check.logs_denials) for name in piece]
+        verdicts = authorizer.authorize(context, actions)
+        denied.update(name for name, is_allowed in zip(piece, verdicts, strict=True) if not is_allowed)
+        yield
+    return Verdicts(frozenset(denied), check.denial.code) if denied else ALL_ALLOWED
 
 
 def _is_allowed_by_other(authorizer: Authorizer, context: RequestContext, check: Check) -> bool:

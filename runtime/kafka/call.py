@@ -16,6 +16,7 @@ from ..common.shared_bytes import SharedBytes
 from ..engine.reply import Reply
 from .codec.codes import kafka_error
 from .codec.schemas import Schema
+from .codec.step_writer import write_in_steps
 from .principal import Principal
 from .services import Services
 
@@ -24,7 +25,7 @@ log = logging.getLogger("callboard.kafka")
 _HEADER = struct.Struct(">ii")  # size of the rest, correlation id
 _FLEXIBLE_HEADER = struct.Struct(">iib")  # the same, and an empty section of tagged fields
 
-Body = bytes | Steps[bytes]
+Body = bytes | Steps[bytes | SharedBytes]
 """The body of a response, or the work that makes it."""
 
 Encoder = Callable[["Call", Any], Body]
@@ -114,6 +115,10 @@ class Call:
         else:
             self.connection.on_response_ready()
 
+    def respond_in_steps(self, response: Any) -> Steps[None]:
+        """Answer with an entity whose arrays of entities may be iterators, see ``codec.step_writer``."""
+        self.respond_with_bytes((yield from write_in_steps(response)))
+
     def respond_with_nothing(self) -> None:
         """Complete the call without a response: for Produce with acks=0."""
         self.payload = b""
@@ -194,7 +199,7 @@ class EncodingJob:
 
     __slots__ = ("_call", "steps")
 
-    def __init__(self, call: Call, steps: Steps[bytes]) -> None:
+    def __init__(self, call: Call, steps: Steps[bytes | SharedBytes]) -> None:
         self._call = call
         self.steps = steps
 
@@ -202,7 +207,7 @@ class EncodingJob:
     def is_wanted(self) -> bool:
         return self._call.connection.is_open
 
-    def finish(self, result: bytes) -> None:
+    def finish(self, result: bytes | SharedBytes) -> None:
         self._call.respond_with_bytes(result)
 
     def fail(self, error: Exception) -> None:

@@ -16,6 +16,9 @@ from ...actors.steps import Steps, run_steps
 SLICE_NS = 2_000_000
 """Work per turn of the loop."""
 
+FIRST_NS = 500_000
+"""Work of a new job that is done at once. So short jobs do not wait for long ones."""
+
 SHORT_NS = 200_000
 """Work that takes less than this leaves time for other work in the same turn."""
 
@@ -62,7 +65,9 @@ class Slices:
         return len(self._active) + len(self._waiting)
 
     def run(self, job: Job) -> None:
-        """Run a job: its first slice now, unless other jobs have used this turn of the loop."""
+        """Run a job: its first half millisecond now, then its first slice unless others have used this turn."""
+        if self._advance(job, self._clock_ns() + FIRST_NS):
+            return
         self._waiting.append(job)
         if not self._is_busy:
             self._run_slice()

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.records import MarkerRecord
+from ...actors.steps import Steps, pieces
 from ..common.shared_bytes import SharedBytes
 from ..log.format.batch import Producer, encode_batch, frame_record, read_batch
 from ..log.format.errors import DamagedBatch
@@ -177,7 +178,7 @@ class PartitionLog:
     def _batch(self, number: int) -> bytes:
         return self._batches[number - self._times.end]
 
-    def find_first_since(self, timestamp_ms: int) -> TimestampAndOffset | None:
+    def find_first_since(self, timestamp_ms: int) -> Steps[TimestampAndOffset | None]:
         """The first record with this timestamp or a later one. A compressed batch counts as its first record.
 
         The header of a batch may claim a later timestamp than its records have. It is corrected in the index, so that
@@ -186,16 +187,19 @@ class PartitionLog:
         number = self._times.find_first_since(self._first_number, timestamp_ms)
         while number is not None:
             newest_ms = _NO_TIMESTAMP
-            for record in _records_or_header(self._batch(number), self.start_offset):
-                if record.timestamp_ms >= timestamp_ms and record.offset >= self.start_offset:
-                    return record
-                newest_ms = max(newest_ms, record.timestamp_ms)
-            if newest_ms < self._times[number]:
+            for records in pieces(_records_or_header(self._batch(number), self.start_offset)):
+                for record in records:
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= self.start_offset:
+                        return record
+                newest_ms = max(newest_ms, max(record.timestamp_ms for record in records))
+                yield
+            number = max(number, self._first_number - 1)  # meanwhile batches may have been dropped
+            if number >= self._first_number and newest_ms < self._times[number]:
                 self._times.lower(number, newest_ms)
             number = self._times.find_first_since(number + 1, timestamp_ms)
         return None
 
-    def find_newest(self) -> TimestampAndOffset | None:
+    def find_newest(self) -> Steps[TimestampAndOffset | None]:
         """The first record with the highest timestamp. A compressed batch counts as its last record."""
         highest_ms = self._times.highest(self._first_number)
         if highest_ms is None:
@@ -203,9 +207,13 @@ class PartitionLog:
         number = self._times.find_first_since(self._first_number, highest_ms)
         assert number is not None
         batch = self._batch(number)
-        records = (record for record in record_timestamps(batch) if record.timestamp_ms == highest_ms)
+        for records in pieces(record_timestamps(batch)):
+            for record in records:
+                if record.timestamp_ms == highest_ms:
+                    return record
+            yield
         info = read_batch_info(batch)
-        return next(records, TimestampAndOffset(highest_ms, info.base_offset + info.record_count - 1))
+        return TimestampAndOffset(highest_ms, info.base_offset + info.record_count - 1)
 
 
 def _records_or_header(batch: bytes, start_offset: int) -> Iterator[TimestampAndOffset]:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from topics_helpers import MESSAGE_MAX_BYTES, producer_batch
 
+from callboard.actors.steps import run_steps
 from callboard.runtime.topics.batch_times import LARGE_BLOCK, BatchTimes
 from callboard.runtime.topics.partition_log import PartitionLog
 
@@ -56,10 +57,10 @@ def test_search_after_older_batches_are_dropped_finds_remaining_records() -> Non
         log.append(producer_batch(timestamps=[timestamp]))
     for _ in range(120):
         log.drop_oldest()
-    assert log.find_first_since(0) == (1119, 120)
-    assert log.find_first_since(1150) == (1150, 151)
-    assert log.find_first_since(1200) is None
-    assert log.find_newest() == (1199, 200)
+    assert run_steps(log.find_first_since(0)) == (1119, 120)
+    assert run_steps(log.find_first_since(1150)) == (1150, 151)
+    assert run_steps(log.find_first_since(1200)) is None
+    assert run_steps(log.find_newest()) == (1199, 200)
 
 
 def test_header_with_too_high_timestamp_is_read_once() -> None:
@@ -67,6 +68,6 @@ def test_header_with_too_high_timestamp_is_read_once() -> None:
     log = PartitionLog(MESSAGE_MAX_BYTES)
     log.append(producer_batch(1, timestamps=[10, 9999]))  # the second timestamp has no record
     log.append(producer_batch(timestamps=[20]))
-    assert log.find_first_since(15) == (20, 1)
-    assert log.find_newest() == (20, 1)
-    assert log.find_first_since(5) == (10, 0)
+    assert run_steps(log.find_first_since(15)) == (20, 1)
+    assert run_steps(log.find_newest()) == (20, 1)
+    assert run_steps(log.find_first_since(5)) == (10, 0)

@@ -12,6 +12,7 @@ from topic_api_helpers import ApiRequest, FakeServices, fetch, list_offsets, new
 from topics_helpers import MESSAGE_MAX_BYTES, producer_batch
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
+from callboard.actors.steps import run_steps
 from callboard.runtime.settings.table import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from callboard.runtime.topics.partition_log import PartitionLog
 
@@ -62,15 +63,15 @@ def test_delete_before_offset_out_of_range_is_refused(offset: int) -> None:
 def test_find_first_since_ignores_deleted_records() -> None:
     log = log_of(producer_batch(3, timestamps=[1000, 3000, 2000]), producer_batch(1, timestamps=[2500]))
     log.delete_before(2)
-    assert log.find_first_since(500) == (2000, 2)
-    assert log.find_first_since(2100) == (2500, 3)
-    assert log.find_first_since(2600) is None
+    assert run_steps(log.find_first_since(500)) == (2000, 2)
+    assert run_steps(log.find_first_since(2100)) == (2500, 3)
+    assert run_steps(log.find_first_since(2600)) is None
 
 
 def test_find_first_since_in_compressed_batch_returns_start_offset() -> None:
     log = log_of(producer_batch(5, attributes=GZIP, timestamps=list(range(5000, 5005)), records=b"squeezed"))
     log.delete_before(2)
-    assert log.find_first_since(5000) == (5004, 2)
+    assert run_steps(log.find_first_since(5000)) == (5004, 2)
 
 
 def test_last_stable_offset_ignores_transaction_before_start() -> None:

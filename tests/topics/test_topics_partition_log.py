@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from topics_helpers import MESSAGE_MAX_BYTES, producer_batch
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
+from callboard.actors.steps import run_steps
 from callboard.runtime.common.shared_bytes import SharedBytes
 from callboard.runtime.log.format.batch import read_batches
 from callboard.runtime.topics.partition_log import PartitionLog
@@ -137,17 +138,17 @@ def test_find_first_since_returns_first_record_at_or_after_timestamp() -> None:
         producer_batch(2, timestamps=[3000, 2500]),
         producer_batch(timestamps=[2000]),
     )
-    assert log.find_first_since(0) == (1000, 0)
-    assert log.find_first_since(1001) == (1001, 1)
-    assert log.find_first_since(1500) == (3000, 3)
-    assert log.find_first_since(3000) == (3000, 3)
-    assert log.find_first_since(3001) is None
+    assert run_steps(log.find_first_since(0)) == (1000, 0)
+    assert run_steps(log.find_first_since(1001)) == (1001, 1)
+    assert run_steps(log.find_first_since(1500)) == (3000, 3)
+    assert run_steps(log.find_first_since(3000)) == (3000, 3)
+    assert run_steps(log.find_first_since(3001)) is None
 
 
 def test_find_newest_returns_first_record_with_highest_timestamp() -> None:
     log = log_of(producer_batch(2, timestamps=[5, 9]), producer_batch(2, timestamps=[9, 3]))
-    assert log.find_newest() == (9, 1)
-    assert PartitionLog(MESSAGE_MAX_BYTES).find_newest() is None
+    assert run_steps(log.find_newest()) == (9, 1)
+    assert run_steps(PartitionLog(MESSAGE_MAX_BYTES).find_newest()) is None
 
 
 def test_timestamp_search_in_compressed_batch_returns_first_or_last_offset() -> None:
@@ -155,14 +156,14 @@ def test_timestamp_search_in_compressed_batch_returns_first_or_last_offset() -> 
     log = log_of(
         producer_batch(2), producer_batch(9, attributes=GZIP, timestamps=list(range(5000, 5009)), records=b"squeezed")
     )
-    assert log.find_first_since(5004) == (5008, 2)
-    assert log.find_newest() == (5008, 10)
+    assert run_steps(log.find_first_since(5004)) == (5008, 2)
+    assert run_steps(log.find_newest()) == (5008, 10)
 
 
 def test_timestamp_search_in_unreadable_batch_uses_header() -> None:
     log = log_of(producer_batch(timestamps=[40], records=b"\xff" * 20))
-    assert log.find_first_since(7) == (40, 0)
-    assert log.find_newest() == (40, 0)
+    assert run_steps(log.find_first_since(7)) == (40, 0)
+    assert run_steps(log.find_newest()) == (40, 0)
 
 
 # Idempotent producers ------------------------------------------------------------------------------------------------

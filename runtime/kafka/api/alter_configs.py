@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ....actors.steps import Steps
 from ...settings.admin import parse_change
 from ...settings.dynamic import SettingValues
 from ..call import Call
 from .incremental_alter_configs import ALTER_CHECKS, alter
 
 
-def handle(call: Call) -> None:
-    alter(call, replace_values, ALTER_CHECKS, "AlterConfigsResponse")
+def handle(call: Call) -> Steps[None]:
+    return alter(call, replace_values, ALTER_CHECKS, "AlterConfigsResponse")
 
 
 def replace_values(_table: SettingValues, configs: Sequence[Any]) -> dict[str, float | bool]:

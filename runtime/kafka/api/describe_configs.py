@@ -7,15 +7,16 @@ There are no loggers whose levels could be read or changed (KIP-412).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.steps import Steps, pieces
 from ...settings.dynamic import ConfigSource, ConfigType, Synonym, config_type_of
 from ...settings.table import BY_NAME, SETTINGS, Address, Setting
 from ...topics.names import check_name
 from ...topics.settings import INTERNAL_TOPIC_SETTINGS, TOPIC_SETTINGS, TopicSetting
-from ..authorize import CLUSTER, Verdicts, authorize
+from ..authorize import CLUSTER, Verdicts, authorize_in_steps
 from ..call import Call
 from ..checks import (
     CLUSTER_NAME,
@@ -28,6 +29,8 @@ from ..codec.codes import NO_THROTTLE, kafka_error
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32  # resource types
 BROKERS = (BROKER, BROKER_LOGGER)  # checked as the cluster
+
+CONFIGS_PER_STEP = 4  # each takes 50 us to encode
 
 CHECKS: Mapping[int, Check] = {
     TOPIC: DESCRIBE_TOPIC_CONFIGS,
@@ -50,78 +53,138 @@ class Config(NamedTuple):
     doc: str
 
 
-class ResourceAccess:
-    """Which of the requested resources the client may access."""
+class ConfigSet(NamedTuple):
+    """The settings of a resource. Resources with the same ``key`` have the same settings."""
 
-    def __init__(self, call: Call, checks: Mapping[int, Check]) -> None:
-        self._checks = checks
-        self._verdicts: dict[int, Verdicts] = {}
-        for resource_type in dict.fromkeys(resource.resource_type for resource in call.request.resources):
-            if resource_type in checks:
-                names = (each.resource_name for each in call.request.resources if each.resource_type == resource_type)
-                items = CLUSTER if resource_type in BROKERS else names
-                self._verdicts[resource_type] = authorize(call, checks[resource_type], items)
+    key: object
+    configs: Iterator[Config]
+
+
+class ResourceAccess(NamedTuple):
+    """Which of the requested resources the client may access. ``verdicts``: by type of resource."""
+
+    checks: Mapping[int, Check]
+    verdicts: Mapping[int, Verdicts]
 
     def refusal(self, resource: Any) -> CoordinatorError | None:
         """Return the error of a denied resource; None if it is allowed, or has a type that is not known."""
-        verdicts = self._verdicts.get(resource.resource_type)
+        verdicts = self.verdicts.get(resource.resource_type)
         name = CLUSTER_NAME if resource.resource_type in BROKERS else resource.resource_name
         if verdicts is None or verdicts.allows(name):
             return None
-        return CoordinatorError(*self._checks[resource.resource_type].denial)
+        return CoordinatorError(*self.checks[resource.resource_type].denial)
 
 
-def handle(call: Call) -> None:
+def check_access(call: Call, checks: Mapping[int, Check]) -> Steps[ResourceAccess]:
+    verdicts: dict[int, Verdicts] = {}
+    names: dict[int, list[str]] = {}
+    for resources in pieces(call.request.resources):
+        for resource in resources:
+            names.setdefault(resource.resource_type, []).append(resource.resource_name)
+        yield
+    for resource_type in names:
+        if resource_type in checks:
+            items = CLUSTER if resource_type in BROKERS else names[resource_type]
+            verdicts[resource_type] = yield from authorize_in_steps(call, checks[resource_type], items)
+    return ResourceAccess(checks, verdicts)
+
+
+def handle(call: Call) -> Steps[None]:
     """Answer. As in Kafka, the denied resources follow the others."""
-    access = ResourceAccess(call, CHECKS)
-    refusals = [access.refusal(resource) for resource in call.request.resources]
-    resources = sorted(zip(call.request.resources, refusals, strict=True), key=lambda each: each[1] is not None)
-    results = tuple(result(call, resource, refusal) for resource, refusal in resources)
-    call.respond(call.make("DescribeConfigsResponse", throttle_time=NO_THROTTLE, results=results))
+    access = yield from check_access(call, CHECKS)
+    yield from call.respond_in_steps(
+        call.make("DescribeConfigsResponse", throttle_time=NO_THROTTLE, results=results(call, access))
+    )
 
 
-def result(call: Call, resource: Any, refusal: CoordinatorError | None) -> Any:
-    configs: Iterable[Config] = ()
+def results(call: Call, access: ResourceAccess) -> Iterator[Any]:
+    """Yield the results. All results of a request with the same settings share their bytes."""
+    encoded_configs: dict[object, tuple[bytes, ...]] = {}
+    denied: list[Any] = []
+    for resource in call.request.resources:
+        refusal = access.refusal(resource)
+        if refusal is not None:
+            denied.append(resource)
+        else:
+            yield from result(call, resource, encoded_configs)
+    for resource in denied:
+        yield entity(call, resource, access.refusal(resource), ())
+
+
+def result(call: Call, resource: Any, encoded_configs: dict[object, tuple[bytes, ...]]) -> Iterator[Any]:
+    """Yield the result of a resource, after pauses while its settings are encoded."""
     try:
-        if refusal is None:
-            configs = find(call, resource.resource_type, resource.resource_name)
+        described_set = find(call, resource.resource_type, resource.resource_name)
     except CoordinatorError as error:
-        refusal = error
+        yield entity(call, resource, error, ())
+        return
     keys = resource.configuration_keys
+    configs = encoded_configs.get((described_set.key, keys))
+    if configs is None:
+        configs = yield from encode_configs(call, described_set.configs, frozenset(keys or ()))
+        encoded_configs[described_set.key, keys] = configs
+    yield entity(call, resource, None, configs)
+
+
+def encode_configs(call: Call, configs: Iterable[Config], names: frozenset[str]) -> Steps[tuple[bytes, ...]]:
+    """The encoded settings with these names; without names, all."""
+    encoded: list[bytes] = []
+    for piece in pieces(configs, CONFIGS_PER_STEP):
+        chosen = (config for config in piece if not names or config.name in names)
+        encoded += (call.schema.write_item(described(call, config)) for config in chosen)
+        yield
+    return tuple(encoded)
+
+
+def entity(call: Call, resource: Any, refusal: CoordinatorError | None, configs: tuple[bytes, ...]) -> Any:
     return call.make(
         "DescribeConfigsResult",
         error_code=kafka_error(refusal.code if refusal else ErrorCode.NONE),
         error_message=str(refusal) if refusal else "",
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        configs=tuple(described(call, config) for config in configs if not keys or config.name in keys),
+        configs=configs,
     )
 
 
-def find(call: Call, resource_type: int, name: str) -> list[Config]:
+def find(call: Call, resource_type: int, name: str) -> ConfigSet:
     """Return the settings of a resource. Raises CoordinatorError."""
     if resource_type == TOPIC:
-        check_name(name)
-        if call.services.topics.get(name) is None:
-            raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-        return [topic_config(call, name, setting) for setting in TOPIC_SETTINGS]
+        return topic_configs(call, name)
     if resource_type == BROKER:
         if not name:
-            return [
-                for_all_brokers(call, setting)
-                for setting in SETTINGS
-                if setting.name in call.services.configs.all_brokers
-            ]
+            return ConfigSet(BROKERS, all_brokers_configs(call))
         check_broker(call, name)
-        return [node_id(call), advertised_listeners(call), *(broker_config(call, setting) for setting in SETTINGS)]
+        return ConfigSet(BROKER, broker_configs(call))
     if resource_type in (BROKER_LOGGER, GROUP):
         if not name:
             label = "Broker id" if resource_type == BROKER_LOGGER else "Group name"
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"{label} must not be empty")
         if resource_type == BROKER_LOGGER:
             check_broker(call, name)
-        return []
+        return ConfigSet(resource_type, iter(()))
     raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"resource type {resource_type}: expected a topic or a broker")
+
+
+def topic_configs(call: Call, name: str) -> ConfigSet:
+    """Return the settings of a topic, which all topics have in common except internal ones."""
+    check_name(name)
+    if call.services.topics.get(name) is None:
+        raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+    key = (TOPIC, name if name in INTERNAL_TOPIC_SETTINGS else None)
+    return ConfigSet(key, (topic_config(call, name, setting) for setting in TOPIC_SETTINGS))
+
+
+def all_brokers_configs(call: Call) -> Iterator[Config]:
+    changed = call.services.configs.all_brokers
+    return (for_all_brokers(call, setting) for setting in SETTINGS if setting.name in changed)
+
+
+def broker_configs(call: Call) -> Iterator[Config]:
+    yield node_id(call)
+    yield advertised_listeners(call)
+    for setting in SETTINGS:
+        yield broker_config(call, setting)
 
 
 def check_broker(call: Call, name: str) -> None:

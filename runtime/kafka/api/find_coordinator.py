@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ....actors.errors import ErrorCode
-from ..authorize import ALL_ALLOWED, authorize
+from ....actors.steps import Steps
+from ..authorize import ALL_ALLOWED, authorize_in_steps
 from ..call import Call
 from ..checks import DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE
@@ -18,19 +19,19 @@ CHECKS = {GROUP: DESCRIBE_GROUP, TRANSACTION: DESCRIBE_TRANSACTIONAL_ID}
 KEYS_FROM = 4  # KIP-699: several keys
 
 
-def handle(call: Call) -> None:
+def handle(call: Call) -> Steps[None]:
     request = call.request
     key_type = getattr(request, "key_type", GROUP)
     keys = request.coordinator_keys if call.version >= KEYS_FROM else (request.key,)
     check = CHECKS.get(key_type)
-    verdicts = ALL_ALLOWED if check is None else authorize(call, check, keys)
+    verdicts = ALL_ALLOWED if check is None else (yield from authorize_in_steps(call, check, keys))
     found = {"throttle_time": NO_THROTTLE}
     if call.version >= KEYS_FROM:
-        coordinators = tuple(
+        coordinators = (
             call.make("Coordinator", key=key, **_coordinator_fields(call, key_type, verdicts.error_of(key)))
             for key in keys
         )
-        call.respond(call.make("FindCoordinatorResponse", **found, coordinators=coordinators))
+        yield from call.respond_in_steps(call.make("FindCoordinatorResponse", **found, coordinators=coordinators))
     else:
         fields = _coordinator_fields(call, key_type, verdicts.error_of(request.key))
         call.respond(call.make("FindCoordinatorResponse", **found, **fields))

@@ -15,14 +15,16 @@ from functools import partial
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.steps import Steps
 from ...common.logs import get_logger
 from ...settings.admin import dynamic_setting, parse_change
 from ...settings.dynamic import InvalidSetting, SettingValues
 from ...topics.settings import NAMES as TOPIC_NAMES
-from ..call import Call
+from ..call import Body, Call
 from ..checks import ACT_AS_BROKER, ALTER_BROKER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS, Check
 from ..codec.codes import NO_THROTTLE, kafka_error
-from .describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC, ResourceAccess
+from ..codec.step_writer import write_in_steps
+from .describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC, check_access
 
 log = get_logger("callboard.runtime")
 
@@ -49,16 +51,18 @@ Change = Callable[[SettingValues, Sequence[Any]], dict[str, float | bool]]
 """Computes the new values of a resource from the old ones and the request."""
 
 
-def handle(call: Call) -> None:
-    alter(call, apply_operations, {**ALTER_CHECKS, BROKER_LOGGER: ACT_AS_BROKER}, "IncrementalAlterConfigsResponse")
+def handle(call: Call) -> Steps[None]:
+    return alter(
+        call, apply_operations, {**ALTER_CHECKS, BROKER_LOGGER: ACT_AS_BROKER}, "IncrementalAlterConfigsResponse"
+    )
 
 
-def alter(call: Call, change: Change, checks: Mapping[int, Check], response: str) -> None:
+def alter(call: Call, change: Change, checks: Mapping[int, Check], response: str) -> Steps[None]:
     """Alter each resource separately. Also used by AlterConfigs (33)."""
     resources = call.request.resources
     occurrences = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     outcomes: dict[int, CoordinatorError | None] = {}
-    access = ResourceAccess(call, checks)
+    access = yield from check_access(call, checks)
 
     def done(number: int, failure: Exception | None) -> None:
         outcomes[number] = None if failure is None else as_refusal(failure)
@@ -68,7 +72,7 @@ def alter(call: Call, change: Change, checks: Mapping[int, Check], response: str
             call.encode_and_respond(lambda: encode(call, refusals, response))
 
     if not resources:
-        call.respond_with_bytes(encode(call, [], response))
+        call.encode_and_respond(lambda: encode(call, [], response))
     for number, resource in enumerate(resources):
         try:
             if occurrences[resource.resource_type, resource.resource_name] > 1:
@@ -79,6 +83,7 @@ def alter(call: Call, change: Change, checks: Mapping[int, Check], response: str
             alter_resource(call, resource, change, partial(done, number))
         except CoordinatorError as refusal:
             done(number, refusal)
+        yield
 
 
 def as_refusal(failure: Exception) -> CoordinatorError:
@@ -92,9 +97,9 @@ def as_refusal(failure: Exception) -> CoordinatorError:
     return CoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the change has failed: {failure!r}")
 
 
-def encode(call: Call, refusals: Sequence[CoordinatorError | None], response: str) -> bytes:
-    responses = tuple(answer(call, *pair) for pair in zip(call.request.resources, refusals, strict=True))
-    return call.schema.write(call.make(response, throttle_time=NO_THROTTLE, responses=responses))
+def encode(call: Call, refusals: Sequence[CoordinatorError | None], response: str) -> Body:
+    responses = (answer(call, *pair) for pair in zip(call.request.resources, refusals, strict=True))
+    return write_in_steps(call.make(response, throttle_time=NO_THROTTLE, responses=responses))
 
 
 def answer(call: Call, resource: Any, refusal: CoordinatorError | None) -> Any:

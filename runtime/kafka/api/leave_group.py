@@ -4,35 +4,40 @@ from __future__ import annotations
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import LeaveGroup, LeavingMember, Left
+from ....actors.steps import Steps, pieces
 from ..authorize import authorize
-from ..call import Call
+from ..call import Body, Call
 from ..checks import READ_GROUP
 from ..codec.codes import NO_THROTTLE
+from ..codec.step_writer import write_in_steps
 
 BATCH_FROM = 3
 
 
-def handle(call: Call) -> None:
+def handle(call: Call) -> Steps[None]:
     request = call.request
     error = authorize(call, READ_GROUP, (request.group_id,)).error
     if error:
-        call.respond_with_bytes(encode(call, Left(error)))
+        call.encode_and_respond(lambda: encode(call, Left(error)))
         return
+    leaving: list[LeavingMember] = []
     if call.version >= BATCH_FROM:
-        leaving = tuple(
-            LeavingMember(member.member_id, member.group_instance_id, getattr(member, "reason", None))
-            for member in request.members
-        )
+        for members in pieces(request.members):
+            leaving += (
+                LeavingMember(member.member_id, member.group_instance_id, getattr(member, "reason", None))
+                for member in members
+            )
+            yield
     else:
-        leaving = (LeavingMember(request.member_id, None),)
-    call.ask_group(LeaveGroup(request.group_id, leaving), encode)
+        leaving.append(LeavingMember(request.member_id, None))
+    call.ask_group(LeaveGroup(request.group_id, tuple(leaving)), encode)
 
 
-def encode(call: Call, answer: Left) -> bytes:
+def encode(call: Call, answer: Left) -> Body:
     error = answer.error
     if call.version < BATCH_FROM and error is ErrorCode.NONE and answer.members:
         error = answer.members[0].error
-    members = tuple(
+    members = (
         call.make(
             "MemberResponse",
             member_id=member.member_id,
@@ -42,4 +47,4 @@ def encode(call: Call, answer: Left) -> bytes:
         for member in (answer.members if call.version >= BATCH_FROM else ())
     )
     response = call.make("LeaveGroupResponse", throttle_time=NO_THROTTLE, error_code=error, members=members)
-    return call.schema.write(response)
+    return write_in_steps(response)

@@ -8,12 +8,15 @@ remote storage (v9, v11). There is no remote storage, so the last two return no 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from ....actors.errors import ErrorCode
+from ....actors.steps import Steps, pieces
 from ...log.format.batch import LEADER_EPOCH
 from ...topics.partition_log import PartitionLog, TimestampAndOffset
-from ..authorize import authorize
+from ..authorize import authorize_in_steps
 from ..call import Call
 from ..checks import DESCRIBE_TOPIC
 from ..codec.codes import NO_THROTTLE, kafka_error
@@ -28,35 +31,40 @@ NO_TIMESTAMP = -1
 READ_COMMITTED = 1
 
 
-def handle(call: Call) -> None:
+def handle(call: Call) -> Steps[None]:
     """Answer. As in Kafka, the denied topics follow the others."""
-    verdicts = authorize(call, DESCRIBE_TOPIC, (topic.name for topic in call.request.topics))
+    names = (topic.name for topic in call.request.topics)
+    verdicts = yield from authorize_in_steps(call, DESCRIBE_TOPIC, names)
     allowed = ((topic, answers(call, topic)) for topic in call.request.topics if verdicts.allows(topic.name))
     denied = (
-        (topic, [answer(call, each.partition_index, verdicts.code, None) for each in topic.partitions])
-        for topic in call.request.topics
-        if not verdicts.allows(topic.name)
+        (topic, denials(call, topic, verdicts.code)) for topic in call.request.topics if not verdicts.allows(topic.name)
     )
-    topics = tuple(
-        call.make("ListOffsetsTopicResponse", name=topic.name, partitions=tuple(partitions))
-        for topic, partitions in (*allowed, *denied)
+    topics = (
+        call.make("ListOffsetsTopicResponse", name=topic.name, partitions=partitions)
+        for topic, partitions in chain(allowed, denied)
     )
-    call.respond(call.make("ListOffsetsResponse", throttle_time=NO_THROTTLE, topics=topics))
+    yield from call.respond_in_steps(call.make("ListOffsetsResponse", throttle_time=NO_THROTTLE, topics=topics))
 
 
-def answers(call: Call, request: Any) -> list[Any]:
-    """Return a result for each partition. A partition that occurs twice in the request is refused, as in Kafka."""
+def denials(call: Call, request: Any, error: ErrorCode) -> Iterator[Any]:
+    return (answer(call, each.partition_index, error, None) for each in request.partitions)
+
+
+def answers(call: Call, request: Any) -> Iterator[Any]:
+    """Yield a result for each partition. A partition that occurs twice in the request is refused, as in Kafka."""
     topic = call.services.topics.get(request.name)
-    occurrences = Counter(partition.partition_index for partition in request.partitions)
-    once = {partition.partition_index: partition for partition in request.partitions}
+    occurrences: Counter[int] = Counter()
+    once: dict[int, Any] = {}
+    for partitions in pieces(request.partitions):
+        occurrences.update(partition.partition_index for partition in partitions)
+        once.update((partition.partition_index, partition) for partition in partitions)
+        yield None
     committed_only = getattr(call.request, "isolation_level", 0) == READ_COMMITTED
-    results = []
     for index, partition in once.items():
         log = topic.peek(index) if topic else None
         error = ErrorCode.INVALID_REQUEST if occurrences[index] > 1 else refusal(log, partition, call.version)
-        location = None if error or log is None else locate(log, partition.timestamp, committed_only)
-        results.append(answer(call, index, error, location))
-    return results
+        found = None if error or log is None else (yield from locate(log, partition.timestamp, committed_only))
+        yield answer(call, index, error, found)
 
 
 def refusal(log: PartitionLog | None, partition: Any, version: int) -> ErrorCode:
@@ -74,24 +82,24 @@ def epoch_error(epoch: int) -> ErrorCode:
     return ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > LEADER_EPOCH else ErrorCode.FENCED_LEADER_EPOCH
 
 
-def locate(log: PartitionLog, timestamp: int, committed_only: bool = False) -> TimestampAndOffset | None:
+def locate(log: PartitionLog, timestamp: int, committed_only: bool = False) -> Steps[TimestampAndOffset | None]:
     """Return the requested timestamp and offset, or None if there is no such record. Start and end have no timestamp.
 
     ``committed_only``: for isolation level read_committed, the log ends before the first open transaction.
     """
     end_offset = log.last_stable_offset if committed_only else log.end_offset
-    location = search(log, timestamp, end_offset)
+    location = yield from search(log, timestamp, end_offset)
     return location if location is None or location.offset <= end_offset else None
 
 
-def search(log: PartitionLog, timestamp: int, end_offset: int) -> TimestampAndOffset | None:
+def search(log: PartitionLog, timestamp: int, end_offset: int) -> Steps[TimestampAndOffset | None]:
     if timestamp == LATEST:
         return TimestampAndOffset(NO_TIMESTAMP, end_offset)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return TimestampAndOffset(NO_TIMESTAMP, log.start_offset)
     if timestamp == NEWEST:
-        return log.find_newest()
-    return log.find_first_since(timestamp) if timestamp >= 0 else None
+        return (yield from log.find_newest())
+    return (yield from log.find_first_since(timestamp)) if timestamp >= 0 else None
 
 
 def answer(call: Call, index: int, error: ErrorCode, location: TimestampAndOffset | None) -> Any:

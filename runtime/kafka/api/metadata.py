@@ -6,25 +6,33 @@ clients accept both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.steps import Steps, pieces
 from ...log.format.batch import LEADER_EPOCH
 from ...topics.names import check_name, is_internal
 from ...topics.topic import Topic
-from ..authorize import Verdicts, authorize, authorized_operations
+from ..authorize import Verdicts, authorize_in_steps, authorized_operations
 from ..call import Call
 from ..checks import CREATE_TOPIC, DESCRIBE_TOPIC, LISTED_TOPIC, ResourceType
 from ..codec.codes import NO_THROTTLE, kafka_error
+from ..codec.step_writer import write_in_steps
 from .describe_cluster import cluster_operations
 
 NOT_REQUESTED = -(2**31)
 
 TOPIC_ID_FROM = 12
 NO_TOPICS_MEANS_ALL = 0  # the only version whose topics cannot be null
+PARTITIONS_PER_STEP = 8  # each takes 20 us to encode
+
+TopicKey = tuple[str | None, UUID | None]
+"""The requested name and id."""
+
+Requested = dict[TopicKey, None]
 
 
 class Access(NamedTuple):
@@ -34,24 +42,25 @@ class Access(NamedTuple):
     create: Verdicts
 
 
-def handle(call: Call) -> None:
-    describe = authorize(call, DESCRIBE_TOPIC, requested_names(call))
-    missing_names = [name for name in names_to_create(call) if describe.allows(name)]
-    access = Access(describe, authorize(call, CREATE_TOPIC, missing_names))
+def handle(call: Call) -> Steps[None]:
+    requested = yield from requested_topics(call)
+    describe = yield from authorize_in_steps(call, DESCRIBE_TOPIC, requested_names(call, requested or ()))
+    missing_names = [] if requested is None else (yield from names_to_create(call, describe, requested))
+    access = Access(describe, (yield from authorize_in_steps(call, CREATE_TOPIC, missing_names)))
     partitions = call.services.settings.num_partitions
     to_create = [(name, partitions) for name in missing_names if access.create.allows(name)]
     if to_create:
-        call.services.topic_admin.create(to_create, partial(finish, call, access))
+        call.services.topic_admin.create(to_create, partial(finish, call, access, requested))
     else:
-        call.respond_with_bytes(encode(call, access))
+        yield from call.respond_in_steps(response(call, access, requested))
 
 
-def finish(call: Call, access: Access, _created: object) -> None:
+def finish(call: Call, access: Access, requested: Requested | None, _created: object) -> None:
     """Answer when the missing topics are created, or could not be."""
-    call.encode_and_respond(lambda: encode(call, access))
+    call.encode_and_respond(lambda: write_in_steps(response(call, access, requested)))
 
 
-def encode(call: Call, access: Access) -> bytes:
+def response(call: Call, access: Access, requested: Requested | None) -> Any:
     services = call.services
     broker = call.make(
         "MetadataResponseBroker",
@@ -61,31 +70,33 @@ def encode(call: Call, access: Access) -> bytes:
         rack=None,
     )
     include_cluster_operations = getattr(call.request, "include_cluster_authorized_operations", False)
-    return call.schema.write(
-        call.make(
-            "MetadataResponse",
-            throttle_time=NO_THROTTLE,
-            brokers=(broker,),
-            cluster_id=services.cluster.cluster_id,
-            controller_id=services.cluster.node_id,
-            topics=tuple(topics(call, access)),
-            cluster_authorized_operations=cluster_operations(call) if include_cluster_operations else NOT_REQUESTED,
-            error_code=kafka_error(ErrorCode.NONE),
-        )
+    return call.make(
+        "MetadataResponse",
+        throttle_time=NO_THROTTLE,
+        brokers=(broker,),
+        cluster_id=services.cluster.cluster_id,
+        controller_id=services.cluster.node_id,
+        topics=all_topics(call) if requested is None else topics(call, access, requested),
+        cluster_authorized_operations=cluster_operations(call) if include_cluster_operations else NOT_REQUESTED,
+        error_code=kafka_error(ErrorCode.NONE),
     )
 
 
-def requested_topics(call: Call) -> dict[tuple[str | None, UUID | None], None] | None:
-    """Return the requested names and ids, in order; None for all topics."""
+def requested_topics(call: Call) -> Steps[Requested | None]:
+    """Return the requested names and ids, each once, in order; None for all topics."""
     topics = call.request.topics
     if topics is None or (not topics and call.version == NO_TOPICS_MEANS_ALL):
         return None
-    return dict.fromkeys((topic.name, getattr(topic, "topic_id", None)) for topic in topics)
+    requested: Requested = {}
+    for piece in pieces(topics):
+        requested.update(((topic.name, getattr(topic, "topic_id", None)), None) for topic in piece)
+        yield
+    return requested
 
 
-def requested_names(call: Call) -> Iterable[str]:
+def requested_names(call: Call, requested: Iterable[TopicKey]) -> Iterator[str]:
     """Yield the names of the requested topics, also of those that are requested by id."""
-    for name, topic_id in requested_topics(call) or ():
+    for name, topic_id in requested:
         topic = call.services.topics.by_id(topic_id)
         if topic is not None:
             yield topic.name
@@ -93,37 +104,55 @@ def requested_names(call: Call) -> Iterable[str]:
             yield name
 
 
-def topics(call: Call, access: Access) -> Iterable[Any]:
-    keys, catalogue = requested_topics(call), call.services.topics
-    if keys is None:
-        listed = authorize(call, LISTED_TOPIC, catalogue.names())
-        names = (name for name in catalogue.names() if listed.allows(name))
-        return [topic_entry(call, topic) for name in names if (topic := catalogue.get(name))]
-    return [find_entry(call, access, name, topic_id) for name, topic_id in keys]
+def all_topics(call: Call) -> Iterator[Any]:
+    """Yield the entries of all topics that the client may describe."""
+    catalogue, entries = call.services.topics, TopicEntries(call)
+    names = catalogue.names()
+    listed = yield from authorize_in_steps(call, LISTED_TOPIC, names)
+    for name in names:
+        topic = catalogue.get(name)
+        if topic is not None and listed.allows(name):
+            yield from entries.of(topic)
 
 
-def names_to_create(call: Call) -> list[str]:
+def topics(call: Call, access: Access, requested: Requested) -> Iterator[Any]:
+    """Yield the entries of the requested topics."""
+    entries = TopicEntries(call)
+    for name, topic_id in requested:
+        found = find_topic(call, access, name, topic_id)
+        if isinstance(found, Topic):
+            yield from entries.of(found)
+        else:
+            shown_name = None if topic_id is not None and call.version >= TOPIC_ID_FROM else name
+            yield error_entry(call, found, shown_name, topic_id)
+
+
+def names_to_create(call: Call, describe: Verdicts, requested: Requested) -> Steps[list[str]]:
     """Return the requested topics that do not exist, if the client and the settings allow auto-creation."""
     # Requests before v4 have no such field; auto-creation is then allowed.
     is_allowed = getattr(call.request, "allow_auto_topic_creation", True)
+    names: list[str] = []
     if not (is_allowed and call.services.settings.auto_create_topics_enable):
-        return []
-    names = (name for name, topic_id in requested_topics(call) or () if name and topic_id is None)
-    return [name for name in names if call.services.topics.get(name) is None]
+        return names
+    for piece in pieces(requested):
+        missing = (name for name, topic_id in piece if name and topic_id is None)
+        names += (name for name in missing if call.services.topics.get(name) is None and describe.allows(name))
+        yield
+    return names
 
 
-def find_entry(call: Call, access: Access, name: str | None, topic_id: UUID | None) -> Any:
-    """Return the entry of a requested topic. One that may not be described is denied whether it exists or not."""
+def find_topic(call: Call, access: Access, name: str | None, topic_id: UUID | None) -> Topic | ErrorCode:
+    """Return a requested topic, or its error. One that may not be described is denied whether it exists or not."""
     if topic_id is not None and call.version >= TOPIC_ID_FROM:
         topic = call.services.topics.by_id(topic_id)
         if topic is not None and not access.describe.allows(topic.name):
-            return error_entry(call, access.describe.code, None, topic_id)
-        return topic_entry(call, topic) if topic else error_entry(call, ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+            return access.describe.code
+        return topic or ErrorCode.UNKNOWN_TOPIC_ID
     if topic_id is not None or name is None:
-        return error_entry(call, ErrorCode.INVALID_REQUEST, name, topic_id)
+        return ErrorCode.INVALID_REQUEST
     denial = access.describe.error_of(name) or access.create.error_of(name)
     topic = None if denial else call.services.topics.get(name)
-    return topic_entry(call, topic) if topic else error_entry(call, denial or name_error(name), name, None)
+    return topic or denial or name_error(name)
 
 
 def name_error(name: str) -> ErrorCode:
@@ -134,19 +163,33 @@ def name_error(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def topic_entry(call: Call, topic: Topic) -> Any:
-    include_operations = getattr(call.request, "include_topic_authorized_operations", False)
-    return call.make(
-        "MetadataResponseTopic",
-        error_code=kafka_error(ErrorCode.NONE),
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=tuple(partition_entry(call, index) for index in range(len(topic.partitions))),
-        topic_authorized_operations=authorized_operations(call, ResourceType.TOPIC, topic.name)
-        if include_operations
-        else NOT_REQUESTED,
-    )
+class TopicEntries:
+    """Makes the entries of topics. The entry of a partition is the same for all topics, so it is encoded once."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._includes_operations = getattr(call.request, "include_topic_authorized_operations", False)
+        self._partitions: list[bytes] = []
+
+    def of(self, topic: Topic) -> Iterator[Any]:
+        """Yield the entry of a topic, after pauses while entries of partitions are encoded."""
+        count = len(topic.partitions)
+        while len(self._partitions) < count:
+            index = len(self._partitions)
+            self._partitions.append(self._call.schema.write_item(partition_entry(self._call, index)))
+            if index % PARTITIONS_PER_STEP == 0:
+                yield None
+        yield self._call.make(
+            "MetadataResponseTopic",
+            error_code=kafka_error(ErrorCode.NONE),
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.is_internal,
+            partitions=self._partitions[:count],
+            topic_authorized_operations=authorized_operations(self._call, ResourceType.TOPIC, topic.name)
+            if self._includes_operations
+            else NOT_REQUESTED,
+        )
 
 
 def partition_entry(call: Call, index: int) -> Any:

@@ -2,63 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import Fetched, FetchedOffset, OffsetFetch
-from ..authorize import Verdicts, authorize
-from ..call import Call
+from ....actors.steps import Steps, pieces
+from ..authorize import Verdicts, authorize, authorize_in_steps
+from ..call import Body, Call
 from ..checks import DESCRIBE_GROUP, DESCRIBE_TOPIC, FILTERED_TOPIC
 from ..codec.codes import NO_THROTTLE
+from ..codec.step_writer import write_in_steps
 from ..scatter_gather import ScatterGather
 
 TOP_LEVEL_ERROR_FROM = 2
 GROUPS_FROM = 8
 TOPIC_IDS_FROM = 10
 
-FetchedTopics = tuple[tuple[str, tuple[FetchedOffset, ...]], ...]
+FetchedTopics = Iterable[tuple[str, Iterable[FetchedOffset]]]
 RequestedTopics = tuple[tuple[str, tuple[int, ...]], ...]
 
 
-def handle(call: Call) -> None:
-    if call.version < GROUPS_FROM:
-        _fetch_one(call)
-    else:
-        _fetch_groups(call)
+def handle(call: Call) -> Steps[None]:
+    return _fetch_one(call) if call.version < GROUPS_FROM else _fetch_groups(call)
 
 
-def _fetch_one(call: Call) -> None:
+def _fetch_one(call: Call) -> Steps[None]:
     request = call.request
+    requested = request.topics or ()
     error = authorize(call, DESCRIBE_GROUP, (request.group_id,)).error
     if error:
-        call.respond_with_bytes(_encode_one(_denied_topics(request.topics or (), error), call, Fetched(error)))
+        call.encode_and_respond(lambda: _encode_one(_denied_topics(requested, error), call, Fetched(error)))
         return
-    verdicts = authorize(call, DESCRIBE_TOPIC, (topic.name for topic in request.topics or ()))
-    denied = [topic for topic in request.topics or () if not verdicts.allows(topic.name)]
-    topics = _resolve_topics(call, verdicts, request)
+    verdicts = yield from authorize_in_steps(call, DESCRIBE_TOPIC, (topic.name for topic in requested))
+    denied = [topic for topic in requested if not verdicts.allows(topic.name)]
+    topics = yield from _resolve_topics(call, verdicts, request)
     message = OffsetFetch(request.group_id, topics, getattr(request, "require_stable", False))
-    call.ask_group(message, partial(_encode_one, _denied_topics(denied, verdicts.code)))
+    call.ask_group(message, lambda call, answer: _encode_one(_denied_topics(denied, verdicts.code), call, answer))
 
 
 def _denied_topics(topics: Iterable[Any], error: ErrorCode) -> FetchedTopics:
-    """Return requested topics with an error in each partition."""
-    return tuple(
-        (topic.name, tuple(FetchedOffset(index, -1, -1, "", error) for index in topic.partition_indexes))
-        for topic in topics
+    """Yield requested topics with an error in each partition."""
+    return (
+        (topic.name, (FetchedOffset(index, -1, -1, "", error) for index in topic.partition_indexes)) for topic in topics
     )
 
 
-def _fetch_groups(call: Call) -> None:
+def _fetch_groups(call: Call) -> Steps[None]:
     groups = call.request.groups
-    verdicts = authorize(call, DESCRIBE_GROUP, (group.group_id for group in groups))
-    topics = authorize(call, DESCRIBE_TOPIC, _topic_names(call))
-    messages = [
-        OffsetFetch(group.group_id, _resolve_topics(call, topics, group), call.request.require_stable)
-        for group in groups
-        if verdicts.allows(group.group_id)
-    ]
+    verdicts = yield from authorize_in_steps(call, DESCRIBE_GROUP, (group.group_id for group in groups))
+    topics = yield from authorize_in_steps(call, DESCRIBE_TOPIC, _topic_names(call))
+    messages = []
+    for group in groups:
+        if verdicts.allows(group.group_id):
+            resolved = yield from _resolve_topics(call, topics, group)
+            messages.append(OffsetFetch(group.group_id, resolved, call.request.require_stable))
+        yield
     ScatterGather(call, messages, lambda replies: _encode_groups(call, verdicts, topics, replies)).send_next_batch()
 
 
@@ -79,88 +80,89 @@ def _topic_name(call: Call, requested: Any) -> str | None:
     return None if topic is None else topic.name
 
 
-def _resolve_topics(call: Call, verdicts: Verdicts, group: Any) -> RequestedTopics | None:
+def _resolve_topics(call: Call, verdicts: Verdicts, group: Any) -> Steps[RequestedTopics | None]:
     """Return the allowed topics with partitions. None requests all partitions that have an offset (v2+)."""
     if group.topics is None:
         return None
-    topics = [(_topic_name(call, entry), entry.partition_indexes) for entry in group.topics]
-    return tuple((name, partitions) for name, partitions in topics if name is not None and verdicts.allows(name))
+    resolved: list[tuple[str, tuple[int, ...]]] = []
+    for entries in pieces(group.topics):
+        topics = ((_topic_name(call, entry), entry.partition_indexes) for entry in entries)
+        resolved += ((name, indexes) for name, indexes in topics if name is not None and verdicts.allows(name))
+        yield
+    return tuple(resolved)
 
 
-def _shown_topics(call: Call, requested: Any, answer: Fetched) -> FetchedTopics:
+def _shown_topics(call: Call, requested: Any, answer: Fetched) -> Steps[FetchedTopics]:
     """Return the topics of a reply; of all topics, those that the client may describe."""
     if requested is not None:
         return answer.topics
-    verdicts = authorize(call, FILTERED_TOPIC, (name for name, _ in answer.topics))
-    return tuple(topic for topic in answer.topics if verdicts.allows(topic[0]))
+    verdicts = yield from authorize_in_steps(call, FILTERED_TOPIC, (name for name, _ in answer.topics))
+    return (topic for topic in answer.topics if verdicts.allows(topic[0]))
 
 
-def _encode_one(denied: FetchedTopics, call: Call, answer: Fetched) -> bytes:
-    """Encode a reply. As in Kafka, the denied topics follow the others, except if the group has an error."""
-    has_top_level_error = answer.error and call.version >= TOP_LEVEL_ERROR_FROM
-    shown = (*_shown_topics(call, call.request.topics, answer), *(() if has_top_level_error else denied))
-    topics = tuple(
+def _encode_one(denied: FetchedTopics, call: Call, answer: Fetched) -> Body:
+    return write_in_steps(
         call.make(
-            "OffsetFetchResponseTopic",
-            name=name,
-            partitions=tuple(_partition(call, "OffsetFetchResponsePartition", offset) for offset in partitions),
+            "OffsetFetchResponse",
+            throttle_time=NO_THROTTLE,
+            topics=_topics_of_one(denied, call, answer),
+            error_code=answer.error,
         )
-        for name, partitions in shown
     )
-    response = call.make("OffsetFetchResponse", throttle_time=NO_THROTTLE, topics=topics, error_code=answer.error)
-    return call.schema.write(response)
 
 
-def _encode_groups(call: Call, verdicts: Verdicts, topics: Verdicts, replies: list[Fetched]) -> bytes:
-    remaining = iter(replies)
-    answers = [
-        (group, next(remaining) if verdicts.allows(group.group_id) else Fetched(verdicts.code))
-        for group in call.request.groups
-    ]
-    groups = tuple(
-        call.make(
+def _topics_of_one(denied: FetchedTopics, call: Call, answer: Fetched) -> Iterator[Any]:
+    """Yield the topics. As in Kafka, the denied topics follow the others, except if the group has an error."""
+    shown = yield from _shown_topics(call, call.request.topics, answer)
+    has_top_level_error = answer.error and call.version >= TOP_LEVEL_ERROR_FROM
+    for name, partitions in chain(shown, () if has_top_level_error else denied):
+        entries = (_partition(call, "OffsetFetchResponsePartition", offset) for offset in partitions)
+        yield call.make("OffsetFetchResponseTopic", name=name, partitions=entries)
+
+
+def _encode_groups(call: Call, verdicts: Verdicts, topics: Verdicts, replies: list[Fetched]) -> Body:
+    groups = _groups(call, verdicts, topics, iter(replies))
+    return write_in_steps(call.make("OffsetFetchResponse", throttle_time=NO_THROTTLE, groups=groups))
+
+
+def _groups(call: Call, verdicts: Verdicts, topics: Verdicts, replies: Iterator[Fetched]) -> Iterator[Any]:
+    for group in call.request.groups:
+        answer = next(replies) if verdicts.allows(group.group_id) else Fetched(verdicts.code)
+        yield call.make(
             "OffsetFetchResponseGroup",
             group_id=group.group_id,
             topics=_group_topics(call, topics, group, answer),
             error_code=answer.error,
         )
-        for group, answer in answers
-    )
-    return call.schema.write(call.make("OffsetFetchResponse", throttle_time=NO_THROTTLE, groups=groups))
 
 
-def _group_topics(call: Call, verdicts: Verdicts, group: Any, answer: Fetched) -> tuple[Any, ...]:
-    shown = _shown_topics(call, group.topics, answer)
-    refused = () if answer.error else _refused_topics(call, verdicts, group)
-    if call.version < TOPIC_IDS_FROM:
-        return (*(_group_topic(call, name, None, partitions) for name, partitions in shown), *refused)
-    if answer.error:
-        return ()
-    topics = call.services.topics
-    entries = []
-    for name, partitions in shown:
-        topic = topics.get(name)
-        if topic is not None:  # the offsets of a deleted topic are left out: it has no id
-            entries.append(_group_topic(call, name, topic.topic_id, partitions))
-    return (*entries, *refused)
+def _group_topics(call: Call, verdicts: Verdicts, group: Any, answer: Fetched) -> Iterator[Any]:
+    has_ids = call.version >= TOPIC_IDS_FROM
+    if has_ids and answer.error:
+        return
+    for name, partitions in (yield from _shown_topics(call, group.topics, answer)):
+        topic = call.services.topics.get(name) if has_ids else None
+        if topic is not None or not has_ids:  # the offsets of a deleted topic are left out: it has no id
+            yield _group_topic(call, name, topic.topic_id if topic else None, partitions)
+    if not answer.error:
+        yield from _refused_topics(call, verdicts, group)
 
 
-def _group_topic(call: Call, name: str, topic_id: Any, partitions: tuple[FetchedOffset, ...]) -> Any:
-    entries = tuple(_partition(call, "OffsetFetchResponsePartitions", offset) for offset in partitions)
+def _group_topic(call: Call, name: str, topic_id: Any, partitions: Iterable[FetchedOffset]) -> Any:
+    entries = (_partition(call, "OffsetFetchResponsePartitions", offset) for offset in partitions)
     return call.make("OffsetFetchResponseTopics", name=name, topic_id=topic_id, partitions=entries)
 
 
-def _refused_topics(call: Call, verdicts: Verdicts, group: Any) -> list[Any]:
-    """Return entries for topics with an unknown id and denied topics. As in Kafka, they follow the others."""
-    refused = []
+def _refused_topics(call: Call, verdicts: Verdicts, group: Any) -> Iterator[Any]:
+    """Yield entries for topics with an unknown id and denied topics. As in Kafka, they follow the others."""
     for requested in group.topics or ():
         name = _topic_name(call, requested)
         error = ErrorCode.UNKNOWN_TOPIC_ID if name is None else verdicts.error_of(name)
         if error:
-            offsets = tuple(FetchedOffset(index, -1, -1, "", error) for index in requested.partition_indexes)
+            offsets = partial(FetchedOffset, offset=-1, leader_epoch=-1, metadata="", error=error)
             topic_id = getattr(requested, "topic_id", None)
-            refused.append(_group_topic(call, getattr(requested, "name", ""), topic_id, offsets))
-    return refused
+            name = getattr(requested, "name", "")
+            yield _group_topic(call, name, topic_id, map(offsets, requested.partition_indexes))
 
 
 def _partition(call: Call, type_name: str, offset: FetchedOffset) -> Any:
