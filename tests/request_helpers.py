@@ -12,6 +12,7 @@ from typing import Any
 from harness import (
     framed,
     random_entity,
+    random_item,
 )
 from kio.serial import _introspect as introspect
 from kio.serial import entity_writer
@@ -47,6 +48,13 @@ def arrays(entity: Any) -> Iterator[tuple[Any, Any, Callable[[Any], Any]]]:
 
 def put_back(entity: Any, name: str, rebuild: Callable[[Any], Any], changed: Any) -> Any:
     return replace(entity, **{name: (rebuild(changed),)})
+
+
+def with_long_arrays(entity: Any, size: int) -> Iterator[tuple[str, Any]]:
+    """Yield for each array of an entity, and of its items, its name and the entity with ``size`` equal items there."""
+    for inner, field, rebuild in arrays(entity):
+        item = random_item(field, introspect.classify_field(field).type_, Random(size))
+        yield field.name, rebuild(replace(inner, **{field.name: (item,) * size}))
 
 
 def array_requests(api: Api, version: int) -> Iterator[tuple[str, Any, bytes, int]]:

@@ -17,7 +17,7 @@ from .api import Route, Routes
 from .call import Call
 from .connection_phase import Event, Phase, next_phase
 from .framing import FRAMES_PER_TURN, HEADER_BYTES, BadRequest, FrameSplitter, OverLimit
-from .handling_job import as_bad_request, run_handler, run_in_slices
+from .handling_job import LARGE_REQUEST_BYTES, as_bad_request, handle_large, run_handler, run_in_slices
 from .holds import Hold, Holds
 from .interceptor import Interceptor
 from .output import WRITE_BYTES, Output
@@ -210,6 +210,9 @@ class Connection(asyncio.Protocol):
         if raw_client_id != self._raw_client_id:
             self.client_id = decode_client_id(raw_client_id)
             self._raw_client_id = raw_client_id
+        if end - body_start > LARGE_REQUEST_BYTES:
+            handle_large(self, route, correlation_id, data, body_start, end)
+            return
         request = decode_request(route, data, body_start, end)
         interceptor = self.services.interceptor
         call = (Call if interceptor is None else interceptor.call)(self, route.schema, correlation_id, request)

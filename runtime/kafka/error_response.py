@@ -53,6 +53,23 @@ def encode_error_response(schema: Schema, request: Any, code: Any) -> bytes | No
     return schema.write(_error_entity(schema.response_type, request, code))
 
 
+def encode_whole_error(schema: Schema, code: Any) -> bytes | None:
+    """Return the body of a response with an error of the whole request and no entries, or None if it has no such error.
+
+    It needs no request, so it answers requests that were not decoded.
+    """
+    response_type: Any = schema.response_type
+    if not any(_is_error(field) for field in fields(response_type)):
+        return None
+    return schema.write(response_type(**{field.name: _whole_value(field, code) for field in fields(response_type)}))
+
+
+def _whole_value(field: Any, code: Any) -> Any:
+    if _is_error(field):
+        return code
+    return _zero(field) if _entry_type(field.type) is None else ()
+
+
 def decode_response(schema: Schema, body: bytes) -> Any:
     """Return kio's entity of a response body."""
     return _reader(schema.response_type)(body, 0)[0]

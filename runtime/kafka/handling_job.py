@@ -1,30 +1,42 @@
-"""A request whose handler works in steps."""
+"""Requests that are decoded or handled in steps."""
 
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
+from ...actors.errors import ErrorCode
 from ...actors.steps import Steps
 from .api import Route
-from .call import Call
-from .framing import BadRequest
+from .call import Call, ResponseChannel
+from .codec.codes import kafka_error
+from .error_response import encode_whole_error
+from .framing import BadRequest, OverLimit
+from .interceptor import Interceptor
 from .pending_requests import PendingRequests
+from .request_decoding import decode_in_steps
 from .services import Services
+
+LARGE_REQUEST_BYTES = 8192
+"""A larger body is decoded in steps. A smaller one takes at most a millisecond, and has fewer items than any limit."""
 
 log = logging.getLogger("callboard.kafka")
 
 
-class RequestSource(Protocol):
+class InterceptedServices(Services, Protocol):
+    """The services of a connection."""
+
+    interceptor: Interceptor | None
+
+
+class RequestSource(ResponseChannel, Protocol):
     """The connection of a request."""
 
     requests: PendingRequests
 
     @property
-    def services(self) -> Services: ...
-
-    @property
-    def is_open(self) -> bool: ...
+    def services(self) -> InterceptedServices: ...
 
     def reject(self, error: BadRequest) -> None:
         """Close the connection after the responses to earlier requests."""
@@ -71,6 +83,51 @@ def run_in_slices(connection: RequestSource, route: Route, call: Call, steps: St
     """Handle a request in slices. Later requests of its connection wait until it is answered."""
     connection.requests.has_exclusive_call = True
     connection.services.slices.run(HandlingJob(connection, route, call, steps))
+
+
+def handle_large(
+    connection: RequestSource, route: Route, correlation_id: int, data: bytes, body_start: int, end: int
+) -> None:
+    """Decode and handle a large request in slices. The positions are those of ``framing.Frame``."""
+    call = Call(connection, route.schema, correlation_id, None)
+    connection.requests.calls.append(call)
+    items_max: int = getattr(connection.services.settings, route.limit)
+    decoding = decode_in_steps(route, data, body_start, end, items_max)
+    run_in_slices(connection, route, call, _decode_and_handle(connection, route, call, decoding))
+
+
+def _decode_and_handle(connection: RequestSource, route: Route, call: Call, decoding: Steps[Any]) -> Steps[None]:
+    try:
+        call.request = yield from decoding
+    except OverLimit as error:
+        _refuse(connection, call, error)
+        return
+    interceptor = connection.services.interceptor
+    if interceptor is not None:
+        _handle_intercepted(connection, route, call, interceptor)
+    elif (steps := route.handle(call)) is not None:
+        yield from steps
+
+
+def _refuse(connection: RequestSource, call: Call, error: OverLimit) -> None:
+    """Answer INVALID_REQUEST. Raises ``error`` if the response has no error of the whole request."""
+    body = encode_whole_error(call.schema, kafka_error(ErrorCode.INVALID_REQUEST))
+    if body is None:
+        raise error
+    connection.services.over_limit.report(connection, error.limit, error.reason)
+    call.respond_with_bytes(body)
+
+
+def _handle_intercepted(connection: RequestSource, route: Route, call: Call, interceptor: Interceptor) -> None:
+    """Replace the call by one of the interceptor, which needs the decoded request."""
+    calls = connection.requests.calls
+    position = calls.index(call)
+    calls[position] = intercepted = interceptor.call(connection, route.schema, call.correlation_id, call.request)
+    try:
+        interceptor.handle(intercepted, partial(run_handler, connection, route))
+    except Exception:
+        calls[position] = call  # which the caller removes
+        raise
 
 
 def as_bad_request(error: Exception, route: Route) -> BadRequest:

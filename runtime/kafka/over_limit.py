@@ -9,6 +9,8 @@ from typing import Protocol
 from ...actors.text import printable
 
 LIMITS = (
+    "max_request_config_items",
+    "max_request_items",
     "queued_max_request_bytes",
     "queued_max_response_bytes",
     "socket_request_max_bytes",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from ...actors.steps import Steps
 from .api import Route, Routes
+from .codec.stepped_reading import ItemCount, TooManyItems
 from .codec.tags import is_refused_by_kio_only, skip_tagged_fields, without_unknown_tags
 from .codec.validation import describe_decode_error
-from .framing import BadRequest
+from .framing import BadRequest, OverLimit
 
 _ROUTE_KEY = struct.Struct(">hh")  # API key, version
 
@@ -45,10 +47,26 @@ def decode_request(route: Route, data: bytes, start: int, end: int) -> Any:
     return request
 
 
+def decode_in_steps(route: Route, data: bytes, start: int, end: int, items_max: int) -> Steps[Any]:
+    """Like ``decode_request``, for a large one. Raises OverLimit, before the items are read, if they are too many."""
+    schema = route.schema
+    try:
+        if schema.flexible:
+            start = skip_tagged_fields(data, start)
+        request, position = yield from schema.read_in_steps(data, start, ItemCount(items_max))
+    except TooManyItems as error:
+        raise OverLimit(route.limit, f"{schema.name} version {schema.version} has {error}") from error
+    except (KeyError, ValueError, IndexError, OverflowError, schema.decode_error) as error:
+        raise _unreadable(route, error) from error
+    if position > end:
+        raise BadRequest(f"{schema.name} version {schema.version} is truncated")
+    return request
+
+
 def _decode_without_unknown_tags(route: Route, body: bytes) -> tuple[Any, int]:
     schema = route.schema
     try:
-        return schema.read(without_unknown_tags(schema.request_type, body, 0), 0)[0], 0
+        return schema.read(without_unknown_tags(schema.request_type, body, 0)[0], 0)[0], 0
     except (KeyError, ValueError, IndexError, OverflowError, schema.decode_error) as error:
         raise _unreadable(route, error) from error
 

@@ -1,7 +1,7 @@
 """Long work of the connections in slices: the event loop serves the other connections in between.
 
-Each turn of the loop runs one slice. The jobs take turns, and only a few have begun at any time, because a job that has
-begun holds memory. The others wait in the order in which they came.
+Each turn of the loop runs one slice. A new job gets one slice soon, in which most jobs end. Of the others only a few
+take turns at any time, because such a job holds memory; the rest wait in the order in which they came.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Slices:
     """Runs jobs.
 
     ``call_soon`` calls back in the next turn of the event loop. ``clock_ns`` measures how long the work has taken.
-    ``jobs_max``: how many jobs take turns.
+    ``jobs_max``: how many jobs take turns after their first slice.
     """
 
     def __init__(
@@ -57,46 +57,53 @@ class Slices:
         self._call_soon = call_soon
         self._clock_ns = clock_ns
         self._jobs_max = jobs_max
+        self._new: deque[Job] = deque()
         self._active: deque[Job] = deque()
         self._waiting: deque[Job] = deque()
+        self._is_turn_of_new = True
         self._is_busy = False  # in this turn of the loop, or scheduled for the next one
 
     def __len__(self) -> int:
-        return len(self._active) + len(self._waiting)
+        return len(self._new) + len(self._active) + len(self._waiting)
 
     def run(self, job: Job) -> None:
         """Run a job: its first half millisecond now, then its first slice unless others have used this turn."""
         if self._advance(job, self._clock_ns() + FIRST_NS):
             return
-        self._waiting.append(job)
+        self._new.append(job)
         if not self._is_busy:
             self._run_slice()
 
     def finish_active(self) -> None:
-        """Run the jobs that have begun to their end, and give up the others: at a stop."""
+        """Run the jobs that take turns to their end, and give up the others: at a stop."""
+        self._drop(self._new)
         self._drop(self._waiting)
         while self._active:
             self._finish_now(self._active.popleft())
 
     def drop_all(self) -> None:
         """Give up all jobs: at a simulated crash."""
-        self._drop(self._active)
-        self._drop(self._waiting)
+        for jobs in (self._new, self._active, self._waiting):
+            self._drop(jobs)
 
     def _run_slice(self) -> None:
         self._is_busy = True
         began_ns = now_ns = self._clock_ns()
         while now_ns - began_ns < SLICE_NS and (job := self._next()) is not None:
             if not self._advance(job, began_ns + SLICE_NS):
-                self._active.append(job)
+                (self._active if len(self._active) < self._jobs_max else self._waiting).append(job)
             now_ns = self._clock_ns()
         self._is_busy = bool(self) or now_ns - began_ns > SHORT_NS
         if self._is_busy:
             self._call_soon(self._run_slice)
 
     def _next(self) -> Job | None:
-        if self._waiting and len(self._active) < self._jobs_max:
-            return self._waiting.popleft()
+        """The next job, in turns a new one and one that has begun."""
+        while self._waiting and len(self._active) < self._jobs_max:
+            self._active.append(self._waiting.popleft())
+        self._is_turn_of_new = not self._is_turn_of_new
+        if self._new and (self._is_turn_of_new or not self._active):
+            return self._new.popleft()
         return self._active.popleft() if self._active else None
 
     def _advance(self, job: Job, deadline_ns: int) -> bool:

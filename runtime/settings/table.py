@@ -215,6 +215,18 @@ class Settings:
         1,
         LONG_MAX,
     )
+    max_request_items: int = row(
+        50_000,
+        "Items of all arrays of one request together: partitions, groups, members, topics. Not in Kafka.",
+        10_000,
+        INT_MAX,
+    )
+    max_request_config_items: int = row(
+        10_000,
+        "The same for requests that describe or change settings, of which each item costs more. Not in Kafka.",
+        10_000,
+        INT_MAX,
+    )
     max_sliced_requests: int = row(
         4,
         "Long requests of all clients that are handled at the same time, in slices; others wait. Not in Kafka.",

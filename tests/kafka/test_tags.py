@@ -6,7 +6,6 @@ In flexible versions, any struct may end with fields that the receiver does not 
 from __future__ import annotations
 
 import io
-from dataclasses import MISSING, fields, is_dataclass
 from random import Random
 from typing import Any
 
@@ -27,16 +26,14 @@ from harness import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kio.serial import _introspect as introspect
 from kio.serial import entity_writer
-from kio.serial._serialize import get_field_writer
 from peers.wire import message_type
+from tag_helpers import section, uvarint, with_unknown_tags
 
 from callboard.runtime.kafka.api import APIS
 from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.kafka.codec.tags import read_uvarint, skip_tagged_fields, without_unknown_tags
 
-UNKNOWN_TAGS = (5, 99, 127, 128, 20_000, 2**31 - 1)
 FLEXIBLE = [
     (api.name, version)
     for api in APIS
@@ -46,51 +43,6 @@ FLEXIBLE = [
 each_flexible_request = pytest.mark.parametrize(
     ("name", "version"), FLEXIBLE, ids=[f"{name}-v{version}" for name, version in FLEXIBLE]
 )
-
-
-def uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def section(tags: dict[int, bytes]) -> bytes:
-    """Encode tagged fields in the order of their tags, like Kafka."""
-    return uvarint(len(tags)) + b"".join(
-        uvarint(tag) + uvarint(len(value)) + value for tag, value in sorted(tags.items())
-    )
-
-
-def with_unknown_tags(entity: Any, chance: Random) -> bytes:
-    """Encode an entity like a newer client: each section of tagged fields has some unknown ones."""
-    body, tags = bytearray(), random_tags(chance)
-    for field in fields(entity):
-        value, tag = getattr(entity, field.name), introspect.get_field_tag(field)
-        encoded = encoded_field(field, value, tag is not None, chance)
-        if tag is None:
-            body += encoded
-        elif value != (None if field.default is MISSING else field.default):
-            tags[int(tag)] = encoded
-    return bytes(body) + section(tags)
-
-
-def encoded_field(field: Any, value: Any, is_tagged: bool, chance: Random) -> bytes:
-    if is_dataclass(value):
-        return with_unknown_tags(value, chance)
-    kind = introspect.classify_field(field)
-    if value is not None and kind.is_array and is_dataclass(kind.type_):
-        return uvarint(len(value) + 1) + b"".join(with_unknown_tags(item, chance) for item in value)
-    buffer = io.BytesIO()
-    if not (is_tagged and value is None):
-        get_field_writer(field, True, False, is_tagged)(buffer, value)
-    return buffer.getvalue()
-
-
-def random_tags(chance: Random) -> dict[int, bytes]:
-    count = chance.choice((0, 1, 1, 2, 3))
-    return {tag: chance.randbytes(chance.choice((0, 1, 7, 130))) for tag in chance.sample(UNKNOWN_TAGS, count)}
 
 
 def written(entity: Any) -> bytes:
@@ -106,7 +58,8 @@ def test_unknown_tagged_fields_are_removed(name: str, version: int, seed: int) -
     chance = Random(seed)
     entity = random_entity(message_type(name, version, "request"), chance)
     tagged = with_unknown_tags(entity, chance)
-    copied = without_unknown_tags(type(entity), b"before" + tagged + b"behind", len(b"before"))
+    copied, end = without_unknown_tags(type(entity), b"before" + tagged + b"behind", len(b"before"))
+    assert end == len(b"before" + tagged)
     assert copied == written(entity)
     assert schema(name, version).read(copied, 0) == (entity, len(copied))
 
@@ -115,7 +68,7 @@ def test_unknown_tagged_fields_are_removed(name: str, version: int, seed: int) -
 def test_request_without_unknown_tagged_fields_is_unchanged(name: str, version: int) -> None:
     for seed in range(5):
         plain = written(random_entity(message_type(name, version, "request"), Random(seed)))
-        assert without_unknown_tags(message_type(name, version, "request"), plain, 0) == plain
+        assert without_unknown_tags(message_type(name, version, "request"), plain, 0) == (plain, len(plain))
 
 
 @each_flexible_request
@@ -138,7 +91,7 @@ def test_nonzero_byte_of_boolean_is_true() -> None:
     plain = written(entity)
     odd = plain[:-2] + b"\x16" + plain[-1:]
     assert odd[-3:] == b"\x02\x16\x00"
-    assert without_unknown_tags(type(entity), odd, 0) == plain
+    assert without_unknown_tags(type(entity), odd, 0) == (plain, len(odd))
 
 
 # Through the door -----------------------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ from ..call import Call
 from ..checks import Check
 from ..codec.schemas import Schema, schema
 
+ITEMS, CONFIG_ITEMS = "max_request_items", "max_request_config_items"
+
 
 class Api(NamedTuple):
     """``whole`` and ``items``: the checks of the whole request and of each of its items."""
@@ -35,6 +37,7 @@ class Api(NamedTuple):
     overlaps: bool = False  # a connection may have several unanswered ones
     comes_in_bursts: bool = False  # all members of a group send it at about the same time
     reads_only: bool = False  # its work stops when the client is gone
+    limit: str = ITEMS  # the setting that limits the items of all arrays of a request together
 
 
 APIS: tuple[Api, ...] = (
@@ -104,6 +107,7 @@ APIS: tuple[Api, ...] = (
         4,
         items=(checks.DESCRIBE_BROKER_CONFIGS, checks.DESCRIBE_TOPIC_CONFIGS, checks.DESCRIBE_GROUP_CONFIGS),
         reads_only=True,
+        limit=CONFIG_ITEMS,
     ),
     Api(
         33,
@@ -111,6 +115,7 @@ APIS: tuple[Api, ...] = (
         0,
         2,
         items=(checks.ALTER_BROKER_CONFIGS, checks.ALTER_TOPIC_CONFIGS, checks.ALTER_GROUP_CONFIGS),
+        limit=CONFIG_ITEMS,
     ),
     Api(37, "create_partitions", 0, 3, items=(checks.ALTER_TOPIC,)),
     Api(42, "delete_groups", 0, 2, items=(checks.DELETE_GROUP,)),
@@ -125,6 +130,7 @@ APIS: tuple[Api, ...] = (
             checks.ALTER_GROUP_CONFIGS,
             checks.ACT_AS_BROKER,
         ),
+        limit=CONFIG_ITEMS,
     ),
     Api(47, "offset_delete", 0, 0, whole=(checks.DELETE_GROUP,), items=(checks.READ_TOPIC,)),
     Api(60, "describe_cluster", 0, 2, items=(checks.DESCRIBE_CLUSTER,), reads_only=True),
@@ -150,6 +156,7 @@ class Route(NamedTuple):
     overlaps: bool
     comes_in_bursts: bool = False
     reads_only: bool = False
+    limit: str = ITEMS
 
 
 class Routes:
@@ -178,7 +185,7 @@ class Routes:
         handle = module.handle
         if self.authorizer.allows_everything:
             handle = getattr(module, "handle_unchecked", handle)
-        route = Route(schema(api.name, version), handle, api.overlaps, api.comes_in_bursts, api.reads_only)
+        route = Route(schema(api.name, version), handle, api.overlaps, api.comes_in_bursts, api.reads_only, api.limit)
         self.loaded[key << 16 | version] = route
         return route
 

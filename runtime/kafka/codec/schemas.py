@@ -10,7 +10,7 @@ import io
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from ...common.shared_bytes import SharedBytes
@@ -18,6 +18,7 @@ from ...log.format.varint import encode_unsigned
 from .durations import duration_reader
 from .frames import message_type
 from .kio import kio
+from .stepped_reading import EntityReader, stepped_reader
 from .validation import Reader, validating_reader
 
 ERROR_MESSAGE_CHARS_MAX = 1000
@@ -40,6 +41,11 @@ class Schema:
         self.read: Reader = validating_reader(self.request_type, read)
         self._write = serial.entity_writer(self.response_type)
         self._types = sys.modules[self.response_type.__module__]
+
+    @cached_property
+    def read_in_steps(self) -> EntityReader:
+        """Reads large requests."""
+        return stepped_reader(self.request_type, self.read)
 
     def make(self, type_name: str, **values: Any) -> Any:
         """Build an entity of the response by its class name, e.g. ``make("MetadataResponseTopic", name="t", ...)``.

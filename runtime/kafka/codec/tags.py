@@ -18,6 +18,10 @@ Skip = Callable[[bytes, int], int]
 """From a buffer and the position of a value to the position behind it."""
 
 
+TAGS_MAX = 1000
+"""Tagged fields of one struct. Kafka's schemas have up to five, and Kafka has no limit."""
+
+
 def read_uvarint(buffer: bytes, position: int) -> tuple[int, int]:
     """An unsigned 32-bit varint and the position behind it. Raises ValueError."""
     return decode_unsigned(buffer, position, MAX_BYTES_32)
@@ -26,6 +30,7 @@ def read_uvarint(buffer: bytes, position: int) -> tuple[int, int]:
 def skip_tagged_fields(buffer: bytes, position: int) -> int:
     """The position behind a section of tagged fields."""
     count, position = read_uvarint(buffer, position)
+    _check_tag_count(count)
     for _ in range(count):
         _tag, position = read_uvarint(buffer, position)
         size, position = read_uvarint(buffer, position)
@@ -35,19 +40,25 @@ def skip_tagged_fields(buffer: bytes, position: int) -> int:
     return position
 
 
+def _check_tag_count(count: int) -> None:
+    if count > TAGS_MAX:
+        raise ValueError(f"{count} tagged fields, expected at most {TAGS_MAX}")
+
+
 def is_refused_by_kio_only(error: Exception) -> bool:
     """Whether kio refused something that Kafka accepts."""
     return isinstance(error, KeyError) or str(error).startswith("Invalid boolean")
 
 
-def without_unknown_tags(entity_type: Any, buffer: bytes, position: int) -> bytes:
+def without_unknown_tags(entity_type: Any, buffer: bytes, position: int) -> tuple[bytes, int]:
     """The entity at ``position``, copied without the tagged fields that its class lacks, its booleans as 0 and 1.
 
-    Raises ValueError (or kio's errors) where the bytes are not such an entity.
+    Returns the copy and the position behind the original. Raises ValueError (or kio's errors) where the bytes are not
+    such an entity.
     """
     copier = _Copier(buffer, position)
     copier.entity(entity_type)
-    return bytes(copier.copied)
+    return bytes(copier.copied), copier.position
 
 
 class _Copier:
@@ -90,6 +101,7 @@ class _Copier:
 
     def tagged_section(self, known_tags: Mapping[int, Any]) -> None:
         count, self.position = read_uvarint(self.buffer, self.position)
+        _check_tag_count(count)
         known: list[bytes] = []
         for _ in range(count):
             start = self.position
@@ -107,7 +119,7 @@ class _Copier:
         if entity_type is None:
             return self.buffer[start : self.position]
         tag, _ = read_uvarint(self.buffer, start)
-        value = without_unknown_tags(entity_type, self.buffer[: self.position], position)
+        value, _end = without_unknown_tags(entity_type, self.buffer[: self.position], position)
         return encode_unsigned(tag) + encode_unsigned(len(value)) + value
 
 

@@ -8,8 +8,9 @@ decoders. Fields of fixed width are skipped together, so the traversal is fast e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
+from itertools import takewhile
 from typing import Any
 
 from .tags import read_uvarint, skip_tagged_fields
@@ -92,41 +93,37 @@ def describe_decode_error(error: Exception) -> str:
 
 def skip_before_field(entity_type: Any, name: str) -> SkipValue:
     """Return a function that skips the fields of a request before the named field, which has no tag."""
-    skippers, fixed_bytes = _field_skippers(entity_type, name)
-
-    def skip(buffer: bytes, position: int) -> int:
-        for skip_field in skippers:
-            position = skip_field(buffer, position)
-        return position + fixed_bytes
-
-    return skip
+    before = takewhile(lambda field: field.name != name, fields(entity_type))
+    return fields_skipper(before, entity_type.__flexible__, skips_tags=False)
 
 
 def _entity_skipper(entity_type: Any) -> SkipValue:
     flexible: bool = entity_type.__flexible__
-    skippers, fixed_bytes = _field_skippers(entity_type)
+    return fields_skipper(fields(entity_type), flexible, skips_tags=flexible)
+
+
+def fields_skipper(some_fields: Iterable[Any], flexible: bool, *, skips_tags: bool) -> SkipValue:
+    """Return a function that skips fields that follow each other, and with ``skips_tags`` the tagged ones behind."""
+    skippers, fixed_bytes = _field_skippers(some_fields, flexible)
 
     def skip(buffer: bytes, position: int) -> int:
         for skip_field in skippers:
             position = skip_field(buffer, position)
         position += fixed_bytes
-        if flexible:
+        if skips_tags:
             return skip_tagged_fields(buffer, position) if buffer[position] else position + 1
         return position
 
     return skip
 
 
-def _field_skippers(entity_type: Any, end: str = "") -> tuple[list[SkipValue], int]:
-    """Return functions that skip the fields before ``end``, and the number of bytes to skip after them."""
+def _field_skippers(some_fields: Iterable[Any], flexible: bool) -> tuple[list[SkipValue], int]:
+    """Return functions that skip the fields without tags, and the number of bytes to skip after them."""
     from kio.serial._introspect import get_field_tag
 
-    flexible: bool = entity_type.__flexible__
     skippers: list[SkipValue] = []
     fixed_bytes = 0
-    for field in fields(entity_type):
-        if field.name == end:
-            break
+    for field in some_fields:
         if get_field_tag(field) is not None:
             continue
         width = _width(field)
@@ -153,11 +150,10 @@ def _field_skipper(field: Any, flexible: bool, fixed_bytes: int) -> SkipValue:
     field_class = classify_field(field)
     type_ = field_class.type_
     if field_class.is_array:
-        nullable = type(None) in getattr(field.type, "__args__", ())
-        skip_item = _entity_skipper(type_) if is_dataclass(type_) else _primitive_skipper(field, flexible, 0)
-        return _array_skipper(skip_item, field.name, flexible, nullable, fixed_bytes)
+        skip_item = _entity_skipper(type_) if is_dataclass(type_) else primitive_skipper(field, flexible)
+        return _array_skipper(skip_item, field.name, flexible, _is_nullable(field), fixed_bytes)
     assert not is_dataclass(type_), "no request of Kafka has a struct that is neither tagged nor in an array"
-    return _primitive_skipper(field, flexible, fixed_bytes)
+    return primitive_skipper(field, flexible, fixed_bytes)
 
 
 def _array_skipper(skip_item: SkipValue, name: str, flexible: bool, nullable: bool, fixed_bytes: int) -> SkipValue:
@@ -182,6 +178,27 @@ def _array_skipper(skip_item: SkipValue, name: str, flexible: bool, nullable: bo
     return skip
 
 
+def array_counter(field: Any, flexible: bool) -> Callable[[bytes, int], tuple[int, int]]:
+    """Return a function that reads the count of an array, -1 for null; and the position behind it."""
+    min_count = -1 if _is_nullable(field) else 0
+
+    def read_count(buffer: bytes, position: int) -> tuple[int, int]:
+        if flexible:
+            count, position = read_uvarint(buffer, position)
+            count -= 1
+        else:
+            count, position = _int32(buffer, position)
+        if not min_count <= count <= len(buffer) - position:
+            raise ValueError(_bad_count(field.name, count, min_count, len(buffer) - position))
+        return count, position
+
+    return read_count
+
+
+def _is_nullable(field: Any) -> bool:
+    return type(None) in getattr(field.type, "__args__", ())
+
+
 def _bad_count(name: str, count: int, min_count: int, remaining: int) -> str:
     if count < min_count:
         return f"{name} has a count of {count}, expected {min_count} or more"
@@ -194,7 +211,8 @@ def _int32(buffer: bytes, position: int) -> tuple[int, int]:
     return int.from_bytes(buffer[position : position + 4], "big", signed=True), position + 4
 
 
-def _primitive_skipper(field: Any, flexible: bool, fixed_bytes: int) -> SkipValue:
+def primitive_skipper(field: Any, flexible: bool, fixed_bytes: int = 0) -> SkipValue:
+    """Return a function that skips ``fixed_bytes`` bytes, then a value of the type of a field, or of its items."""
     kafka_type = field.metadata["kafka_type"]
     if kafka_type in WIDTHS:
         width = WIDTHS[kafka_type]

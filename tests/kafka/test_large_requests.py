@@ -1,0 +1,163 @@
+"""Large requests: they are decoded in slices, and refused if they have more items than their limit."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import NEWEST, MemoryClient, async_test, commit_values, committed_partition, frame, framed, running_node
+from peers.wire import decode
+from request_helpers import API_VERSIONS
+
+from callboard.actors.errors import ErrorCode
+from callboard.runtime.kafka.api import APIS
+from callboard.runtime.kafka.call import Call
+from callboard.runtime.kafka.codec.codes import kafka_error
+from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.kafka.error_response import encode_whole_error
+from callboard.runtime.kafka.handling_job import LARGE_REQUEST_BYTES
+from callboard.runtime.settings.table import BY_NAME, Settings
+
+ITEMS_MAX = BY_NAME["max_request_items"].minimum
+MEMBERS = [{"member_id": f"m{number}", "group_instance_id": None, "reason": None} for number in range(10_001)]
+API_VERSIONS_FRAME = frame("api_versions", 0)
+
+
+def commit(size: int) -> bytes:
+    """An OffsetCommit of ``size`` partitions, most of which do not exist. Topic and partitions are items."""
+    topics = [{"name": "t", "partitions": [committed_partition(index) for index in range(size)]}]
+    return frame("offset_commit", 9, **{**commit_values("g"), "topics": topics})
+
+
+def leave(size: int) -> bytes:
+    return frame("leave_group", 5, group_id="g", members=MEMBERS[:size])
+
+
+@async_test
+async def test_large_commit_is_decoded_in_slices_and_answered(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = MemoryClient(harness.node)
+        client.feed(commit(9_000) + API_VERSIONS_FRAME)
+        assert client.answers() == []
+        assert len(harness.node.services.slices) == 1
+        answer, versions = await client.answered(2)
+        [topic] = decode("offset_commit", 9, answer)["topics"]
+        errors = [partition["error_code"] for partition in topic["partitions"]]
+        assert sorted(errors) == ["NONE"] * 3 + ["UNKNOWN_TOPIC_OR_PARTITION"] * 8_997
+        assert decode("api_versions", 0, versions)["error_code"] == "NONE"
+
+
+@async_test
+async def test_request_at_the_limit_is_served_and_above_it_is_answered_invalid_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_node(tmp_path, max_request_items=ITEMS_MAX) as harness:
+        client = MemoryClient(harness.node)
+        client.feed(leave(10_000))
+        client.feed(leave(10_001) + leave(10_001))
+        served, refused, _ = await client.answered(3)
+        assert decode("leave_group", 5, served)["error_code"] == "NONE"
+        assert decode("leave_group", 5, refused) == {
+            "throttle_time": 0,
+            "error_code": "INVALID_REQUEST",
+            "members": [],
+        }
+        assert harness.node.services.over_limit.counts["max_request_items"] == 2
+    [record] = [record for record in caplog.records if "is over" in record.getMessage()]
+    assert "is over max_request_items: leave_group version 5 has 10001 items up to members" in record.getMessage()
+
+
+@async_test
+async def test_request_above_the_limit_without_whole_error_closes_the_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_node(tmp_path, max_request_items=ITEMS_MAX) as harness:
+        client = MemoryClient(harness.node)
+        client.feed(commit(10_000))  # and a topic
+        while not client.is_closed:
+            await asyncio.sleep(0)
+        assert client.answers() == []
+        assert harness.node.services.over_limit.counts["max_request_items"] == 1
+        assert harness.node.groups.counters.commits == 0
+    assert "offset_commit version 9 has 10001 items up to partitions, expected at most 10000; the" in caplog.text
+
+
+@async_test
+async def test_large_request_that_is_cut_off_closes_the_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_node(tmp_path) as harness:
+        client = MemoryClient(harness.node)
+        client.feed(framed(commit(9_000)[4:-20]))
+        while not client.is_closed:
+            await asyncio.sleep(0)
+        assert "offset_commit version 9 cannot be read: it is cut off" in caplog.text
+
+
+@async_test
+async def test_interceptor_gets_large_request_decoded(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    class Recorder:
+        call = Call
+
+        def handle(self, call: Call, handle: Any) -> None:
+            seen.append(len(call.request.members))
+            handle(call)
+
+    async with running_node(tmp_path) as harness:
+        harness.node.services.interceptor = Recorder()  # type: ignore[assignment]
+        client = MemoryClient(harness.node)
+        client.feed(leave(9_000))
+        await client.answered(1)
+        assert seen == [9_000]
+
+
+@async_test
+async def test_error_of_interceptor_closes_connection_of_large_request(tmp_path: Path) -> None:
+    class Broken:
+        call = Call
+
+        def handle(self, call: Call, handle: Any) -> None:
+            raise RuntimeError("broken")
+
+    async with running_node(tmp_path) as harness:
+        harness.node.services.interceptor = Broken()  # type: ignore[assignment]
+        client = MemoryClient(harness.node)
+        client.feed(leave(9_000))
+        while not client.is_closed:
+            await asyncio.sleep(0)
+        client.close()
+        assert client.connection not in harness.node.connections
+
+
+def test_every_api_has_a_limit_that_small_requests_cannot_reach() -> None:
+    for api in APIS:
+        minimum = BY_NAME[api.limit].minimum
+        assert minimum is not None
+        assert minimum > LARGE_REQUEST_BYTES, "each item has at least one byte"
+        assert getattr(Settings(), api.limit) >= 10_000
+
+
+@pytest.mark.parametrize(("api", "version"), API_VERSIONS, ids=[f"{api.name}-v{v}" for api, v in API_VERSIONS])
+def test_whole_error_is_a_response_of_the_api(api: Any, version: int) -> None:
+    body = encode_whole_error(schema(api.name, version), kafka_error(ErrorCode.INVALID_REQUEST))
+    if body is None:
+        assert not hasattr(schema(api.name, version).response_type, "error_code")
+        return
+    flexible = schema(api.name, version).flexible_header
+    answer = decode(api.name, version, b"\0\0\0\x07" + (b"\0" if flexible else b"") + body)
+    assert answer["error_code"] == "INVALID_REQUEST"
+
+
+def test_whole_error_of_current_clients_reaches_them() -> None:
+    """The newest versions that can carry an error of the whole request."""
+    carrying = {
+        api.name
+        for api in APIS
+        if encode_whole_error(schema(api.name, NEWEST[api.name]), kafka_error(ErrorCode.INVALID_REQUEST)) is not None
+    }
+    assert {"leave_group", "sync_group", "join_group", "fetch", "metadata"} <= carrying
+    assert {"offset_commit", "offset_fetch", "describe_configs"}.isdisjoint(carrying)
