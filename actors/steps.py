@@ -16,6 +16,9 @@ Steps = Generator[None, None, T]
 """The work; ``T`` is the type of its result."""
 
 
+SHORT_WORK_ITEMS = 256
+"""Work on at most so many items, of a microsecond or two each, is done without a pause."""
+
 ITEMS_PER_STEP = 64
 """Items that take a microsecond or two each and are handled in one step."""
 

@@ -20,6 +20,7 @@ from ..messages import (
     Written,
 )
 from ..records import MarkerRecord
+from ..steps import SHORT_WORK_ITEMS, Steps, pieces
 from ..timer.messages import Expired
 from .active_group import IDLE, ActiveGroup
 from .contexts import CommitContext, DeleteContext, OffsetDeleteContext
@@ -45,6 +46,7 @@ class GroupActor(Actor):
 
     supervision = Supervision(restarts=3, within_ms=10_000)
     placeholder = FailedGroup
+    may_pause = True
     may_passivate = True
     high_water = 10_000
     overflow = Overflow.PAUSE
@@ -133,13 +135,29 @@ class GroupActor(Actor):
         if IDLE in message.names and active.handle_idle_deadline():
             self.passivate()
 
-    def handle_written(self, message: Written) -> None:
+    def handle_written(self, message: Written) -> Steps[None] | None:
+        records = message.records if message.outcome.error is NO_ERROR else ()
+        self.active.in_flight.appends_done += 1
+        if len(records) > SHORT_WORK_ITEMS:
+            return self._replay_in_steps(message)
+        for record in records:
+            self.data.replay(record)
+        return self._complete_append(message)
+
+    def _replay_in_steps(self, message: Written) -> Steps[None]:
+        for records in pieces(message.records):
+            for record in records:
+                self.data.replay(record)
+            yield
+        rest = self._complete_append(message)
+        if rest is not None:
+            yield from rest
+
+    def _complete_append(self, message: Written) -> Steps[None] | None:
+        """Reply, and continue what has waited for the append. Returns the work if that may take long."""
         active, context, error = self.active, message.context, message.outcome.error
         in_flight = active.in_flight
-        in_flight.appends_done += 1
         if error is NO_ERROR:
-            for record in message.records:
-                self.data.replay(record)
             if self.data.offsets.size_bytes != active.counted_offset_bytes or self.data.pending.by_partition:
                 active.count_memory()
             active.effects.counters.commits += type(context) is CommitContext
@@ -152,8 +170,15 @@ class GroupActor(Actor):
         else:
             handle_group_record_written(active, context, error)
         if in_flight.fetches or in_flight.deletion is not None:
-            resume_in_flight(active)
+            return self._resume(active)
         if active.idle.due_ms is None and in_flight.is_idle and active.group.may_be_passivated:
+            active.apply_effects()
+        return None
+
+    @staticmethod
+    def _resume(active: ActiveGroup) -> Steps[None]:
+        yield from resume_in_flight(active)
+        if active.idle.due_ms is None and active.in_flight.is_idle and active.group.may_be_passivated:
             active.apply_effects()
 
     # Passivation and restart -----------------------------------------------------------------------------------------

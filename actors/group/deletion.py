@@ -34,7 +34,8 @@ def delete_topic_offsets(active: ActiveGroup, message: DeleteTopicOffsets, reply
     """Delete the offsets of deleted topics, including those of appends in flight."""
     if active.in_flight.deletion is not None:
         return wait_for_deletion(active, message, reply)
-    if active.in_flight.is_all_appended and not active.data.topic_tombstones(active.group_id, message.topics):
+    tombstones = active.data.topic_tombstones(active.group_id, message.topics)
+    if active.in_flight.is_all_appended and next(tombstones, None) is None:
         return None
     return _begin(active, message, reply)
 

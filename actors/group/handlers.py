@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import GeneratorType
 from typing import Any
 
 from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
 from ..messages import DescribedEvents, DescribeEvents, GroupRequest
+from ..steps import Steps
 from .active_group import ActiveGroup
 from .contexts import NewGroupContext
 from .deletion import delete_group
@@ -17,8 +19,22 @@ from .offset_requests import commit, commit_in_transaction, delete_offsets, fetc
 def handle_request(active: ActiveGroup, request: GroupRequest, reply: ReplyTo | None) -> object:
     """A request that the group handles by itself."""
     answer = active.group.handle(request, reply, active.effects)
+    if isinstance(answer, GeneratorType):
+        return _handle_in_steps(active, answer)
     active.apply_effects()
     return answer
+
+
+def _handle_in_steps(active: ActiveGroup, steps: Steps[object]) -> Steps[object]:
+    """Apply the effects after each step, because there may be many."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            active.apply_effects()
+            return end.value
+        active.apply_effects()
+        yield
 
 
 def create_or_handle(active: ActiveGroup, request: GroupRequest, reply: ReplyTo | None) -> object:

@@ -33,11 +33,14 @@ class Deletion:
         """The next batch of tombstones. ``expired``: expired offsets, if they are the cause of the deletion."""
         if expired is not None:
             records, is_last, ends_group = expired
-        elif isinstance(self.cause, DeleteTopicOffsets):
-            records, is_last, ends_group = data.topic_tombstones(group_id, self.cause.topics), True, False
         else:
-            records, is_last = tuple(islice(data.tombstones(group_id), self.max_records + 1)), True
-            ends_group = True
+            is_last, ends_group = True, not isinstance(self.cause, DeleteTopicOffsets)
+            tombstones = (
+                data.topic_tombstones(group_id, self.cause.topics)
+                if isinstance(self.cause, DeleteTopicOffsets)
+                else data.tombstones(group_id)
+            )
+            records = tuple(islice(tombstones, self.max_records + 1))
         if len(records) > self.max_records:
             return TombstoneBatch(records[: self.max_records], False)
         return TombstoneBatch(records, is_last, ends_group)

@@ -13,6 +13,7 @@ from ..error_reply import error_reply
 from ..errors import NO_ERROR, ErrorCode
 from ..messages import Committed, OffsetCommit, OffsetDelete, OffsetFetch, OffsetsDeleted, TxnOffsetCommit
 from ..records import OffsetRecord, Record
+from ..steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from .active_group import ActiveGroup
 from .contexts import CommitContext, OffsetDeleteContext, deliver_reply
 from .deletion import wait_for_deletion
@@ -38,7 +39,30 @@ def commit(
     if error is not NO_ERROR:
         return error_reply(request, error)
     environment = active.environment
-    errors, records = make_records(request, environment.clock.wall_ms(), environment.settings.offset_metadata_max_bytes)
+    now_ms, metadata_max = environment.clock.wall_ms(), environment.settings.offset_metadata_max_bytes
+    if len(request.commits) > SHORT_WORK_ITEMS:
+        return _commit_in_steps(active, request, reply, lambda part: make_records(part, now_ms, metadata_max))
+    return _append_commit(active, reply, make_records(request, now_ms, metadata_max))
+
+
+def _commit_in_steps(
+    active: ActiveGroup,
+    request: OffsetCommit | TxnOffsetCommit,
+    reply: ReplyTo | None,
+    make_records: Callable[[Any], CommitRecords],
+) -> Steps[object]:
+    errors: list[ErrorCode] = []
+    records: list[Record] = []
+    for commits in pieces(request.commits):
+        piece_errors, piece_records = make_records(request._replace(commits=tuple(commits)))
+        errors += piece_errors
+        records += piece_records
+        yield
+    return _append_commit(active, reply, (tuple(errors), tuple(records)))
+
+
+def _append_commit(active: ActiveGroup, reply: ReplyTo | None, commit_records: CommitRecords) -> object:
+    errors, records = commit_records
     if not records:
         return Committed(errors)
     active.append(records, CommitContext(reply, errors))
@@ -59,16 +83,17 @@ def fetch(active: ActiveGroup, request: OffsetFetch, reply: ReplyTo | None) -> o
     if request.require_stable and not in_flight.is_all_appended:
         in_flight.fetches.append(WaitingFetch(request, reply, in_flight.appends_sent))
         return DEFERRED
-    return active.data.fetch(request)
+    data = active.data
+    return data.fetch_in_steps(request) if data.is_long(request) else data.fetch(request)
 
 
-def reply_to_fetches(active: ActiveGroup) -> None:
+def reply_to_fetches(active: ActiveGroup) -> Steps[None]:
     """Reply to the fetches whose earlier commits are done."""
     fetches, appends_done = active.in_flight.fetches, active.in_flight.appends_done
     active.in_flight.fetches = [fetch for fetch in fetches if fetch.required_appends > appends_done]
     for waiting in fetches:
         if waiting.required_appends <= appends_done:
-            deliver_reply(waiting.reply, active.data.fetch(waiting.request))
+            deliver_reply(waiting.reply, (yield from active.data.fetch_in_steps(waiting.request)))
 
 
 def delete_offsets(active: ActiveGroup, request: OffsetDelete, reply: ReplyTo | None) -> object:
@@ -79,20 +104,22 @@ def delete_offsets(active: ActiveGroup, request: OffsetDelete, reply: ReplyTo | 
         return error_reply(request, error)
     subscribed, none = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE
     errors = tuple(subscribed if group.is_subscribed_to(topic) else none for topic, _ in request.topics)
-    records = _offset_tombstones(active, request, errors)
+    steps = _append_offset_tombstones(active, request, errors, reply)
+    is_long = sum(len(partitions) for _, partitions in request.topics) > SHORT_WORK_ITEMS
+    return steps if is_long else run_steps(steps)
+
+
+def _append_offset_tombstones(
+    active: ActiveGroup, request: OffsetDelete, errors: tuple[ErrorCode, ...], reply: ReplyTo | None
+) -> Steps[object]:
+    """For partitions with an offset; while appends are in flight, which may contain offsets, for all of them."""
+    may_have_offset, has, records = not active.in_flight.is_all_appended, active.data.has, list[Record]()
+    for (topic, partitions), error in zip(request.topics, errors, strict=True):
+        for piece in pieces(partitions if error is ErrorCode.NONE else ()):
+            deleted = piece if may_have_offset else [partition for partition in piece if has(topic, partition)]
+            records += [OffsetRecord(active.group_id, topic, partition, None) for partition in deleted]
+            yield
     if not records:
         return OffsetsDeleted(ErrorCode.NONE, errors)
-    active.append(records, OffsetDeleteContext(reply, errors))
+    active.append(tuple(records), OffsetDeleteContext(reply, errors))
     return DEFERRED
-
-
-def _offset_tombstones(active: ActiveGroup, request: OffsetDelete, errors: tuple[ErrorCode, ...]) -> tuple[Record, ...]:
-    """For partitions with an offset; while appends are in flight, which may contain offsets, for all of them."""
-    may_have_offset = not active.in_flight.is_all_appended
-    return tuple(
-        OffsetRecord(active.group_id, topic, partition, None)
-        for (topic, partitions), error in zip(request.topics, errors, strict=True)
-        if error is ErrorCode.NONE
-        for partition in partitions
-        if may_have_offset or active.data.has(topic, partition)
-    )

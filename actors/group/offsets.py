@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import marshal
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import NO_ERROR, ErrorCode
@@ -22,6 +22,7 @@ from ..records import (
     TransactionRecord,
     UnknownRecord,
 )
+from ..steps import SHORT_WORK_ITEMS, Steps, pieces
 from .kind import GroupKind
 from .kinds import KINDS
 from .pending_offsets import PendingOffsets
@@ -87,12 +88,16 @@ class Offsets:
 
     def fetch(self, request: OffsetFetch) -> Fetched:
         """The requested offsets, in the order of the request. Without a commit the offset is -1, without an error."""
-        topics = request.topics
-        if topics is None:
-            topics = tuple((topic, tuple(partitions)) for topic, partitions in self._topics.items())
-        return Fetched(ErrorCode.NONE, tuple((topic, self._fetch_topic(topic, ids)) for topic, ids in topics))
+        topics = tuple((topic, self._fetch_topic(topic, ids)) for topic, ids in self.requested(request))
+        return Fetched(ErrorCode.NONE, topics)
 
-    def _fetch_topic(self, topic: str, partitions: tuple[int, ...]) -> tuple[FetchedOffset, ...]:
+    def requested(self, request: OffsetFetch) -> Iterable[tuple[str, Sequence[int]]]:
+        """The requested topics and partitions; all of them that have an offset, if the request names none."""
+        if request.topics is not None:
+            return request.topics
+        return [(topic, tuple(partitions)) for topic, partitions in self._topics.items()]
+
+    def _fetch_topic(self, topic: str, partitions: Sequence[int]) -> tuple[FetchedOffset, ...]:
         values = self._topics.get(topic, {})
         return tuple(_fetched(partition, values.get(partition)) for partition in partitions)
 
@@ -168,17 +173,34 @@ class GroupData:
         fetched = self.offsets.fetch(request)
         return self.pending.mask_unstable(fetched) if request.require_stable and self.pending else fetched
 
+    def fetch_in_steps(self, request: OffsetFetch) -> Steps[Fetched]:
+        """The same for many partitions."""
+        topics = []
+        for topic, partitions in self.offsets.requested(request):
+            offsets: list[FetchedOffset] = []
+            for piece in pieces(partitions):
+                [(_, fetched)] = self.fetch(request._replace(topics=((topic, tuple(piece)),))).topics
+                offsets += fetched
+                yield
+            topics.append((topic, tuple(offsets)))
+        return Fetched(ErrorCode.NONE, tuple(topics))
+
+    def is_long(self, request: OffsetFetch) -> bool:
+        """Whether so many partitions are requested that they should be fetched in steps."""
+        return sum(len(partitions) for _, partitions in self.offsets.requested(request)) > SHORT_WORK_ITEMS
+
     def has(self, topic: str, partition: int) -> bool:
         """Whether there is a committed or pending offset."""
         return self.offsets.has(topic, partition) or (topic, partition) in self.pending.by_partition
 
-    def topic_tombstones(self, group_id: str, topics: Iterable[str]) -> tuple[OffsetRecord, ...]:
+    def topic_tombstones(self, group_id: str, topics: Collection[str]) -> Iterator[OffsetRecord]:
         """The records that delete the committed and pending offsets of topics."""
-        by_partition = dict.fromkeys(
-            (topic, partition) for topic in topics for partition in self.offsets.partitions(topic)
-        )
-        by_partition |= dict.fromkeys(key for key in self.pending.by_partition if key[0] in topics)
-        return tuple(OffsetRecord(group_id, topic, partition, None) for topic, partition in by_partition)
+        for topic in topics:
+            for partition in self.offsets.partitions(topic):
+                yield OffsetRecord(group_id, topic, partition, None)
+        for topic, partition in self.pending.by_partition:
+            if topic in topics and not self.offsets.has(topic, partition):
+                yield OffsetRecord(group_id, topic, partition, None)
 
     def is_empty(self) -> bool:
         """Whether there is no group record, no offset and no pending offset."""

@@ -6,6 +6,7 @@ from ..base import DEFERRED
 from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
 from ..messages import Joined, LeaveGroup, LeavingMember, Left, LeftMember, Synced
+from ..steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from .contexts import ReplyContext
 from .core import GroupCore
 from .effects import Effects
@@ -50,7 +51,15 @@ def leave(group: GroupCore, request: LeaveGroup, reply: ReplyTo | None, effects:
 
     If the group becomes empty, the reply is sent when its record is durable; otherwise at once.
     """
-    removals = [_remove_leaving(group, leaving, effects) for leaving in request.members]
+    steps = _leave_in_steps(group, request, reply, effects)
+    return steps if len(request.members) > SHORT_WORK_ITEMS else run_steps(steps)
+
+
+def _leave_in_steps(group: GroupCore, request: LeaveGroup, reply: ReplyTo | None, effects: Effects) -> Steps[object]:
+    removals: list[tuple[LeftMember, Cause | None]] = []
+    for members in pieces(request.members):
+        removals += [_remove_leaving(group, leaving, effects) for leaving in members]
+        yield
     cause = next((cause for _, cause in removals if cause is not None), None)
     if cause is not None:
         group.apply(Event.MEMBERS_LEFT, cause, effects)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
+from ..steps import Steps, run_steps
 from .active_group import ActiveGroup
 from .contexts import APPEND_ERRORS, NewGroupContext, ReplyContext, deliver_error
 from .deletion import abort_deletion, append_tombstones_when_idle
@@ -22,14 +23,14 @@ def start(active: ActiveGroup) -> None:
     if active.data.value is not None:
         active.group.load(active.data.value, active.effects)
     active.apply_effects()
-    resume_in_flight(active)
+    run_steps(resume_in_flight(active))
 
 
-def resume_in_flight(active: ActiveGroup) -> None:
+def resume_in_flight(active: ActiveGroup) -> Steps[None]:
     """Continue fetches and a deletion whose earlier appends are done."""
     in_flight = active.in_flight
     if in_flight.fetches:
-        reply_to_fetches(active)
+        yield from reply_to_fetches(active)
     if in_flight.deletion is not None:
         append_tombstones_when_idle(active, in_flight.deletion)
 
