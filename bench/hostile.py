@@ -27,7 +27,7 @@ from callboard.bench.harness import (
     process_cpu_s,
     write_json,
 )
-from callboard.bench.hostile_requests import REQUESTS, HostileRequest
+from callboard.bench.hostile_requests import ALL_REQUESTS, HostileRequest
 from callboard.bench.open_loop import OpenLoopProcess, OpenLoopResult
 
 PURPOSE = "Measure how long heartbeats wait while another client sends very large requests."
@@ -204,6 +204,7 @@ def _show(rows: Sequence[Row], seconds: float) -> None:
         "from another process; times from the intended time of each",
         "each hostile request is sent again as soon as it is answered or its connection is closed; a row without "
         "either was not answered in the whole time",
+        "the rows of the same title: above the limit of items, and the largest request within it",
         "answer kB: the mean size; CPU: of one core; peak MB: resident memory of the server",
         f"accepted: p99 at most {ACCEPTED_P99_MS:.0f} ms, the longest at most {ACCEPTED_LONGEST_MS:.0f} ms",
     ]
@@ -248,14 +249,14 @@ def _to_json(row: Row) -> dict[str, object]:
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
-    names = [request.name for request in REQUESTS]
+    names = [request.name for request in ALL_REQUESTS]
     parser = argparse.ArgumentParser(prog="callboard bench hostile", description=PURPOSE)
     parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}")
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"seconds of each row (default {SECONDS:.0f})")
     parser.add_argument("--quick", action="store_true", help="0.5 s each and a hundredth of the items, as a smoke test")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     options = parser.parse_args(argv)
-    options.requests = [request for request in REQUESTS if options.only is None or request.name in options.only]
+    options.requests = [request for request in ALL_REQUESTS if options.only is None or request.name in options.only]
     if options.quick:
         options.seconds = QUICK_SECONDS
         options.requests = [

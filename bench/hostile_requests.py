@@ -17,12 +17,15 @@ from callboard.bench.groups import fill
 from callboard.bench.harness import BenchError
 from callboard.bench.hostile_frames import BATCH_TIMESTAMP_MS, GROUP, TOPIC, TOPIC_PARTITIONS
 from callboard.bench.wire import Client, api
+from callboard.runtime.kafka.api import APIS
 from callboard.runtime.log.format.batch import encode_batch, frame_record
+from callboard.runtime.settings.table import Settings
 
 BATCHES_PER_REQUEST = 500
 NEWEST = -1
 GROUPS = 30_000
 TOPICS_PER_REQUEST = 1000
+KEY_AT = slice(4, 6)  # of an API in a frame
 
 AnswerForm = Literal["one frame", "frame per item", "http"]
 
@@ -136,3 +139,20 @@ REQUESTS = (
     HostileRequest("create-topics", "CreateTopics, validate only", 50_000, "topics", frames.create_topics),
     HostileRequest("transactions", "DescribeTransactions", 100_000, "ids", frames.describe_transactions),
 )
+
+
+def at_limit(request: HostileRequest) -> HostileRequest | None:
+    """The same request with as many items as the server's default limit allows; None if it has no more anyway.
+
+    Arrays of topics or groups around the items count too; there is one of them at most.
+    """
+    frame = request.make(1, 0)
+    if request.answer != "one frame" or frame == request.make(2, 0):  # its items are not in the request
+        return None
+    key = int.from_bytes(frame[KEY_AT], "big")
+    limit: int = getattr(Settings(), next(api.limit for api in APIS if api.key == key))
+    return request._replace(name=f"{request.name}-at-limit", items=limit - 1) if limit < request.items else None
+
+
+ALL_REQUESTS = tuple(row for request in REQUESTS for row in (request, at_limit(request)) if row is not None)
+"""Each request, and after it the largest one of its kind that is within the limit."""

@@ -19,7 +19,7 @@ from callboard.bench.group_setup import Member
 from callboard.bench.harness import BenchError, Server, peak_resident_bytes, resident_bytes
 from callboard.bench.hostile import QUIET, AttackResult, HostileClient, Row
 from callboard.bench.hostile_frames import CLIENT_ID, list_groups
-from callboard.bench.hostile_requests import REQUESTS, HostileRequest, prepare_batches
+from callboard.bench.hostile_requests import ALL_REQUESTS, REQUESTS, HostileRequest, at_limit, prepare_batches
 from callboard.bench.load_connections import FrameSequence, LoadConnection
 from callboard.bench.load_generator import heartbeat_connection
 from callboard.bench.open_loop import OpenLoopConnection, OpenLoopProcess, OpenLoopResult, run_open_loop
@@ -27,6 +27,7 @@ from callboard.bench.server import callboard_server
 from callboard.bench.wire import Client, api
 from callboard.runtime.kafka.codec.frames import SIZE, message_type
 from callboard.runtime.kafka.codec.kio import kio
+from callboard.runtime.settings.table import Settings
 
 FRAME = b"\0\0\0\x04beat"
 
@@ -76,6 +77,30 @@ def test_request_is_one_of_the_schema(name: str) -> None:
 
 def test_every_request_has_a_schema_here() -> None:
     assert {*SCHEMAS, "list-groups", "metrics"} == set(BY_NAME)
+
+
+def test_request_at_limit_has_as_many_items_as_the_setting_allows() -> None:
+    """One less, because the topic counts too."""
+    by_name = {request.name: request.items for request in ALL_REQUESTS}
+    assert by_name["offset-fetch-at-limit"] == Settings().max_request_items - 1
+    assert by_name["describe-configs-at-limit"] == Settings().max_request_config_items - 1
+
+
+@pytest.mark.parametrize("name", ["list-offsets", "list-groups", "metrics", "metadata-all", "metadata"])
+def test_request_that_is_within_the_limit_has_no_second_row(name: str) -> None:
+    assert at_limit(BY_NAME[name]) is None
+
+
+def test_request_at_limit_is_answered_and_one_above_it_is_refused(server: Server) -> None:
+    limited = at_limit(BY_NAME["leave-group"])
+    assert limited is not None
+    above = HostileClient(server.address, limited._replace(items=limited.items + 2))
+    within = HostileClient(server.address, limited)
+    with DiscardingConnection(server.address) as connection:
+        within.ask(connection)
+        above.ask(connection)
+    assert within.result.answer_bytes > limited.items
+    assert above.result.answer_bytes < 100
 
 
 def test_metadata_names_new_topics_in_each_turn() -> None:
