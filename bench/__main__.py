@@ -13,6 +13,7 @@ from importlib import import_module
 
 BENCHES = {
     "server": "heartbeats and durable commits per second over TCP, compared with a minimal server",
+    "overload": "twice the requests that the server can handle: sessions, commits and latencies",
     "commit": "cost of durability: group commit compared with one sync per commit, and with no sync",
     "start": "time until a coordinator is ready on an empty folder, as a process and embedded",
     "groups": "memory of many groups, passivated and active",

@@ -72,7 +72,9 @@ def find_coordinator(client: Client, group_id: str) -> None:
     _retry_transient(ask, f"FindCoordinator of {group_id!r}")
 
 
-def join_members(clients: Sequence[Client], groups: Sequence[str], topic: str) -> list[Member]:
+def join_members(
+    clients: Sequence[Client], groups: Sequence[str], topic: str, session_ms: int = SESSION_TIMEOUT_MS
+) -> list[Member]:
     """Each client joins the group at its index in ``groups`` and receives its assignment.
 
     Member i is assigned partition i of ``topic``.
@@ -81,7 +83,7 @@ def join_members(clients: Sequence[Client], groups: Sequence[str], topic: str) -
     members = []
     for partition, (client, group_id) in enumerate(zip(clients, groups, strict=False)):
         joining_group = joining_groups.setdefault(group_id, _JoiningGroup())
-        members.append(_JoiningMember(client, group_id, joining_group, topic, partition))
+        members.append(_JoiningMember(client, group_id, joining_group, topic, partition, session_ms))
     for member in members:
         member.request_member_id()
     _join(members, list(joining_groups.values()))
@@ -166,8 +168,17 @@ class _JoiningGroup:
 class _JoiningMember:
     """A client that is joining a group."""
 
-    def __init__(self, client: Client, group_id: str, joining_group: _JoiningGroup, topic: str, partition: int) -> None:
+    def __init__(
+        self,
+        client: Client,
+        group_id: str,
+        joining_group: _JoiningGroup,
+        topic: str,
+        partition: int,
+        session_ms: int,
+    ) -> None:
         self.client = client
+        self.session_ms = session_ms
         self.group_id = group_id
         self.joining_group = joining_group
         self.topic = topic
@@ -196,7 +207,7 @@ class _JoiningMember:
         self.client.send(
             join,
             group_id=self.group_id,
-            session_timeout=timedelta(milliseconds=SESSION_TIMEOUT_MS),
+            session_timeout=timedelta(milliseconds=self.session_ms),
             rebalance_timeout=timedelta(milliseconds=REBALANCE_TIMEOUT_MS),
             member_id=self.member_id,
             protocol_type=PROTOCOL_TYPE,

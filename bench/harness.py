@@ -81,6 +81,12 @@ class ChildProcess:
         line, _, self._pending = self._pending.partition(b"\n")
         return line.decode().rstrip()
 
+    def has_output(self, timeout_s: float) -> bool:
+        """Whether a line can be read, or the process has ended. Waits at most ``timeout_s``."""
+        stdout = self._process.stdout
+        assert stdout is not None
+        return bool(self._pending or select.select([stdout], (), (), timeout_s)[0])
+
     def _read(self, timeout_s: float) -> bytes:
         stdout = self._process.stdout
         assert stdout is not None

@@ -110,6 +110,11 @@ class LoadConnection:
             raise BenchError(f"{self.name}: the server does not read its requests")
         self.sent += count
 
+    def take_requests(self, count: int) -> bytes:
+        """The next requests, at most 256, which the caller sends itself."""
+        self.sent += count
+        return self._requests.take(count)
+
     def on_readable(self) -> None:
         """Receive responses and send as many new requests.
 

@@ -56,6 +56,12 @@ def listen_on(option: str, address: Address, family: socket.AddressFamily, binda
     return listening_socket
 
 
+def limit_receive_buffers(listening_socket: socket.socket, size_bytes: int) -> None:
+    """Set the receive buffer of all connections that are accepted later. -1: the system's default."""
+    if size_bytes >= 0:
+        listening_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size_bytes)
+
+
 def _bind_error_text(option: str, address: Address, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return (

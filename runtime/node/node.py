@@ -40,6 +40,7 @@ from .data import NodeData, lock_fds, open_data
 from .descriptors import ExclusiveDescriptors
 from .environment import Environment
 from .expiry_log import log_expiry
+from .listening import limit_receive_buffers
 from .loading import LogLoading
 from .local_requests import LocalRequests
 from .memory import count_memory
@@ -159,6 +160,7 @@ class Node:
             await self.loading.load_now()
         self.data.use_file_thread()
         if listening_socket is not None:
+            limit_receive_buffers(listening_socket, self.settings.socket_receive_buffer_bytes)
             self._server = await self._loop.create_server(
                 self.connections.new_connection, sock=listening_socket, backlog=LISTEN_BACKLOG
             )

@@ -201,6 +201,13 @@ class Settings:
     socket_request_max_bytes: int = row(
         104_857_600, "The largest request; a connection that announces a larger one is closed.", 1, INT_MAX
     )
+    socket_receive_buffer_bytes: int = row(
+        102_400,
+        "The system's buffer for requests that are not read yet, of each connection; -1 leaves it to the system. They"
+        " are answered before new ones, so a large buffer makes an overload last longer.",
+        -1,
+        INT_MAX,
+    )
     queued_max_request_bytes: int = row(
         268_435_456,
         "Bytes of requests of all connections that are incomplete or wait for their turn; above it the connection that"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -118,6 +119,19 @@ async def test_bytes_that_arrive_while_client_is_behind_keep_their_order(tmp_pat
             client.feed(stream[start : start + 777])
         answers = await client.answered(60)
         assert [int.from_bytes(answer[:4], "big") for answer in answers] == list(range(60))
+
+
+@async_test
+async def test_receive_buffer_of_connections_has_limit_of_settings(tmp_path: Path) -> None:
+    """The system may round it up, or double it."""
+    with socket.socket() as reference:
+        reference.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 102_400)
+        expected = reference.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+    async with running_node(tmp_path) as harness:
+        await join_and_sync(await harness.connect(), "g")
+        [connection] = harness.node.connections
+        own = connection.transport.get_extra_info("socket")
+        assert own.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == expected
 
 
 API_VERSIONS = {"client_software_name": "test", "client_software_version": "1"}
