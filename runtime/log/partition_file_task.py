@@ -15,12 +15,18 @@ class PartitionFileTask(Generic[T]):
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
         self.finished = threading.Event()
-        self.error: Exception | None = None
-        self.result: T
+        self._results: list[T] = []  # one when the call has returned
+        self._error: Exception | None = None
 
     def run(self) -> None:
         try:
-            self.result = self._work()
+            self._results.append(self._work())
         except Exception as error:
-            self.error = error
+            self._error = error
         self.finished.set()
+
+    def result(self) -> T:
+        """The result of the call, or its exception. Only when it is finished."""
+        if self._error is not None:
+            raise self._error
+        return self._results[0]

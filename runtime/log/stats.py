@@ -48,9 +48,10 @@ class LogStats(NamedTuple):
 
 
 class Counters:
-    """Counters that the log's thread updates."""
+    """Counters that the log's thread updates. ``first_ends``: the sum of all end offsets when the log was opened."""
 
     def __init__(self) -> None:
+        self.first_ends = 0
         self.rounds = self.refused_rounds = self.syncs = self.checkpoints = 0
         self.sync_seconds = self.checkpoint_seconds = 0.0
         self.sync_counts = [0] * (len(SYNC_BOUNDS_S) + 1)

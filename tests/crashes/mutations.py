@@ -142,13 +142,13 @@ def journal_is_replayed_twice(patch: pytest.MonkeyPatch) -> None:
 
 def stop_drops_batches_in_memory(patch: pytest.MonkeyPatch) -> None:
     """A stop drops the journal without flushing the batches in memory."""
-    original = writer.RoundWriter._finish
+    original = writer.RoundWriter._close
 
-    def finish(self: writer.RoundWriter) -> None:
-        self._waiting.clear()
+    def close(self: writer.RoundWriter) -> None:
+        self._jobs.rounds.clear()
         original(self)
 
-    patch.setattr(writer.RoundWriter, "_finish", finish)
+    patch.setattr(writer.RoundWriter, "_close", close)
 
 
 def old_files_are_removed_first(patch: pytest.MonkeyPatch) -> None:

@@ -236,7 +236,7 @@ def test_round_is_synced_before_it_is_acknowledged_and_flushed(tmp_path: Path) -
 
 def test_consecutive_rounds_are_flushed_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many rounds are one write per file."""
-    monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_INTERVAL_S", WAIT_TIMEOUT_S)
+    monkeypatch.setattr("callboard.runtime.log.due_times.FLUSH_INTERVAL_S", WAIT_TIMEOUT_S)
     disk = TraceDisk()
     log = open_log(tmp_path, disk=disk)
     for number in range(30):
@@ -247,8 +247,8 @@ def test_consecutive_rounds_are_flushed_together(tmp_path: Path, monkeypatch: py
 
 
 def test_waiting_bytes_trigger_a_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_INTERVAL_S", WAIT_TIMEOUT_S)
-    monkeypatch.setattr("callboard.runtime.log.writer.FLUSH_BYTES", 1000)
+    monkeypatch.setattr("callboard.runtime.log.due_times.FLUSH_INTERVAL_S", WAIT_TIMEOUT_S)
+    monkeypatch.setattr("callboard.runtime.log.due_times.FLUSH_BYTES", 1000)
     disk = TraceDisk()
     log = open_log(tmp_path, disk=disk)
     for number in range(30):

@@ -22,7 +22,6 @@ KNOWN: dict[str, Size] = {
     "actors/transactions/actor.py:TransactionsActor": Size(27, 8, 0),
     "runtime/engine/simulation.py:Simulation": Size(29, 21, 1),
     "runtime/log/reading/newest.py:NewestFirstLoader": Size(24, 18, 0),
-    "runtime/log/writer.py:RoundWriter": Size(33, 32, 5),
     "runtime/member/membership.py:Membership": Size(33, 23, 4),
     "runtime/testing/simulation/scenario.py:Sim": Size(42, 14, 0),
     "runtime/testing/simulation/simulated_coordinator.py:SimulatedCoordinator": Size(26, 18, 1),

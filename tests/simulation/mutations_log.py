@@ -22,6 +22,7 @@ from callboard.actors.group.in_flight import Deletion
 from callboard.actors.group.offsets import GroupData
 from callboard.runtime.log import checkpoint
 from callboard.runtime.log.compaction import garbage, swap
+from callboard.runtime.log.journal_guard import JournalGuard
 from callboard.runtime.log.partitions import Partitions
 from callboard.runtime.log.rounds import Round
 from callboard.runtime.log.writer import RoundWriter
@@ -53,7 +54,7 @@ def a_checkpoint_drops_too_much(patch: pytest.MonkeyPatch) -> None:
 
 def the_interval_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """With ``sync="interval"`` no write is ever synced."""
-    patch.setattr(RoundWriter, "_sync_journal", lambda self: None)
+    patch.setattr(JournalGuard, "sync", lambda self: None)
 
 
 def answered_before_the_write(patch: pytest.MonkeyPatch) -> None:
