@@ -260,10 +260,7 @@ class DescribedEvents(NamedTuple):
 
 
 class ListGroups(NamedTuple):
-    """The reply is a tuple of ``ListedGroup``. Filters are lower case; an empty filter matches all groups."""
-
-    states: frozenset[str] = frozenset()
-    types: frozenset[str] = frozenset()
+    """The reply is a ``GroupListing``, or an ErrorCode while partitions are being loaded."""
 
 
 class ListedGroup(NamedTuple):
@@ -357,13 +354,13 @@ class TopicsDeleted(NamedTuple):
 class GroupScanned(NamedTuple):
     """To the coordinator: a group has replied to a message of a scan."""
 
-    scan: Any  # Walk
+    scan: Any  # GroupScan
 
 
 class ContinueScan(NamedTuple):
     """From the coordinator to itself: run the next part of a scan, after the turns of other actors."""
 
-    scan: Any  # Walk
+    scan: Any  # GroupScan
 
 
 class SettingsChanged(NamedTuple):

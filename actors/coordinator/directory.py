@@ -34,6 +34,7 @@ class Directory:
         self.event_log = EventLog()
         self.on_offsets_expired: Callable[[ExpiredCounts], None] = _ignore_expired  # called after each retention scan
         self.coordinator: ActorRef
+        self.is_detour = False  # whether requests to active groups go through the coordinator, too
         self._settings = settings
         memory = self.partitions.memory
         self.memory_limit.sources["active groups"] = lambda: memory.active_bytes
@@ -65,8 +66,8 @@ class Directory:
     def post(self, request: GroupRequest, reply: ReplyTo) -> None:
         """Send a request to its group; the reply goes to ``reply``. Invalid requests get an error reply at once."""
         ref = self.groups.get(request.group_id)
-        if self.coordinator.actor_inbox.queue:
-            ref = None  # preserves order: earlier requests to the same group may still be in that mailbox
+        if self.is_detour or self.coordinator.actor_inbox.queue:
+            ref = None  # preserves order: earlier messages to the same group may still be there
         if ref is not None and request.group_id and REQUESTS[type(request)].check is None:
             ref.actor_inbox.put(Envelope(request, reply))  # type: ignore[arg-type]
             return
@@ -76,9 +77,9 @@ class Directory:
         else:
             (ref or self.coordinator).post(request, reply)
 
-    def list_groups(self, message: ListGroups) -> Any:
-        """Ask for all groups. Returns a future of a tuple of ``ListedGroup``, or of an ErrorCode."""
-        return self.coordinator.ask(message, block=False)
+    def list_groups(self) -> Any:
+        """Ask for all groups. Returns a future of a ``GroupListing``, or of an ErrorCode."""
+        return self.coordinator.ask(ListGroups(), block=False)
 
     def delete_topic_offsets(self, topics: frozenset[str]) -> None:
         """Let all groups delete their offsets of topics that were deleted, before any later commit."""

@@ -17,7 +17,7 @@ from ..base import ActorRef
 from ..messages import DeleteTopicOffsets, ExpireOffsets, GroupScanned
 
 GROUPS_PER_TURN = 1000
-"""Groups that are checked in one turn; takes about a millisecond."""
+"""Groups that are checked in one turn, if a check takes a microsecond."""
 
 MAX_PENDING_GROUPS = 50
 """Maximum number of groups whose reply is outstanding."""
@@ -44,7 +44,7 @@ class GroupScan:
     """One scan, owned by the coordinator (``owner``), which handles ``GroupScanned`` and ``ContinueScan``.
 
     ``groups``: partition and id of each group. ``find`` returns the actor of a group that should get the message,
-    activated if needed; None for a group that has nothing to do, which takes a microsecond.
+    activated if needed; None for a group that has nothing to do. ``groups_per_turn``: how many take a millisecond.
     """
 
     def __init__(
@@ -53,8 +53,10 @@ class GroupScan:
         groups: Iterable[tuple[int, str]],
         find: Callable[[int, str], ActorRef | None],
         owner: ActorRef,
+        groups_per_turn: int,
     ) -> None:
         self.is_complete = False
+        self._groups_per_turn = groups_per_turn
         self._message = message
         self._remaining = iter(groups)
         self._find = find
@@ -69,7 +71,7 @@ class GroupScan:
     def run_part(self) -> bool:
         """Run the next part. True if another part may follow without waiting for replies."""
         checked = 0
-        for partition, group_id in islice(self._remaining, GROUPS_PER_TURN):
+        for partition, group_id in islice(self._remaining, self._groups_per_turn):
             checked += 1
             ref = self._find(partition, group_id)
             if ref is not None:
@@ -77,5 +79,5 @@ class GroupScan:
                 ref.post(self._message, ScanReply(self._owner, self))
                 if self._unanswered == MAX_PENDING_GROUPS:
                     return False
-        self.is_complete = checked < GROUPS_PER_TURN and not self._unanswered
+        self.is_complete = checked < self._groups_per_turn and not self._unanswered
         return not (self.is_complete or self._unanswered)

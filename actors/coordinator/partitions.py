@@ -81,6 +81,11 @@ class GroupPartition(PartitionLife):
             )
         return error_reply(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
+    def list_quarantined(self, group_id: str) -> ListedGroup | None:
+        """The entry of a quarantined group in listings."""
+        quarantine = self.quarantined.get(group_id)
+        return None if quarantine is None else ListedGroup(group_id, "", ABSENT_NAME, quarantine.group_type)
+
 
 class GroupPartitions(list[GroupPartition]):
     """All partitions by number. ``is_full``: all groups of all partitions are served; the fast path of requests.
@@ -124,13 +129,6 @@ class GroupPartitions(list[GroupPartition]):
     def quarantined(self) -> dict[str, Quarantine]:
         """All quarantined groups."""
         return {group_id: quarantine for partition in self for group_id, quarantine in partition.quarantined.items()}
-
-    def list_quarantined(self) -> Iterator[ListedGroup]:
-        """The quarantined groups, for ListGroups."""
-        return (
-            ListedGroup(group_id, "", ABSENT_NAME, quarantine.group_type)
-            for group_id, quarantine in self.quarantined.items()
-        )
 
 
 class PassivatedGroups(Mapping[str, bytes]):

@@ -1,7 +1,7 @@
 """Deletes the offsets of deleted topics, as in Kafka. The DeleteTopics request does not wait for it.
 
-An offset that is committed for a new topic of the same name is kept: an active group gets the message at once, before
-any later request; a passivated group gets it from the scan or when it is activated, whichever is first.
+An offset that is committed for a new topic of the same name is kept, because a group gets the message before any later
+request: from the scan, when it is activated, or ahead of the request, whichever is first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IGNORED_REPLY = IgnoredReply()
 
 
 class TopicCleanup:
-    """One deletion of topics, owned by the coordinator, which scans the passivated groups."""
+    """One deletion of topics, whose ``scan`` visits all groups."""
 
     scan: GroupScan
 
@@ -36,12 +36,34 @@ class TopicCleanup:
         self._names = tuple(topic.encode() for topic in topics)
         self._notified: set[str] = set()
 
-    def notify(self, group_id: str, ref: ActorRef) -> None:
-        """Send the message to an active group, once: later commits are for topics that exist."""
-        if group_id not in self._notified:
-            self._notified.add(group_id)
-            ref.post(self.message, IGNORED_REPLY)
+    def add_notified(self, group_id: str) -> bool:
+        """Note that an active group gets the message. False if it has got it before."""
+        is_new = group_id not in self._notified
+        self._notified.add(group_id)
+        return is_new
 
     def may_concern(self, group_id: str, packed: bytes) -> bool:
         """Whether a passivated group may have offsets of these topics: ``packed`` contains one of their names."""
         return group_id not in self._notified and any(name in packed for name in self._names)
+
+
+class TopicCleanups:
+    """The cleanups whose scan is not complete."""
+
+    def __init__(self) -> None:
+        self._running: list[TopicCleanup] = []
+
+    def add(self, cleanup: TopicCleanup) -> None:
+        self._running.append(cleanup)
+
+    def remove_complete(self) -> None:
+        self._running = [cleanup for cleanup in self._running if not cleanup.scan.is_complete]
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def notify(self, group_id: str, ref: ActorRef) -> None:
+        """Send the messages of the cleanups to an active group, each once: later commits are for topics that exist."""
+        for cleanup in self._running:
+            if cleanup.add_notified(group_id):
+                ref.post(cleanup.message, IGNORED_REPLY)

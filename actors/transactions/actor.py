@@ -74,14 +74,14 @@ class TransactionsActor(ResilientActor):
             return ProducerIdAssigned(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         transaction = self._table.get(name)
         if transaction is None:
-            if self._environment.refuses_new(len(self._table)):
+            if environment.refuses_new(len(self._table)):
                 return ProducerIdAssigned(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            transaction = self._table.add(name, self._new_value(request.timeout_ms))
+            transaction = self._table.add(name, new_value(environment, request.timeout_ms))
         decision = transaction.init(request, environment.clock.wall_ms(), environment.topics.new_producer_id)
         return self._append_step(transaction, decision, partial(reply_to_init, transaction), ProducerIdAssigned)
 
     def add(self, request: AddPartitions | AddOffsets) -> object:
-        transaction = self._find(request.transactional_id)
+        transaction = self._table.find(request.transactional_id)
         if isinstance(transaction, ErrorCode):
             return transaction
         if isinstance(request, AddPartitions):
@@ -93,14 +93,14 @@ class TransactionsActor(ResilientActor):
         return self._append_step(transaction, decision, deliver_reply, ErrorCode)
 
     def verify_partitions(self, request: VerifyPartitions) -> tuple[ErrorCode, ...]:
-        transaction = self._find(request.transactional_id)
+        transaction = self._table.find(request.transactional_id)
         if isinstance(transaction, ErrorCode):
             return (transaction,) * len(request.partitions)
         producer = request.producer_id, request.producer_epoch
         return tuple(transaction.verify_partition(*producer, partition) for partition in request.partitions)
 
     def end_transaction(self, request: EndTransaction) -> object:
-        transaction = self._find(request.transactional_id)
+        transaction = self._table.find(request.transactional_id)
         if isinstance(transaction, ErrorCode):
             return ProducerIdAssigned(transaction)
         environment = self._environment
@@ -111,12 +111,12 @@ class TransactionsActor(ResilientActor):
 
     def commit_offsets(self, request: TxnOffsetCommit) -> object:
         """Pass offsets on to the group if the transaction is open."""
-        transaction = self._find(request.transactional_id)
+        transaction = self._table.find(request.transactional_id)
         if not request.group_id:
             return error_reply(request, ErrorCode.INVALID_GROUP_ID)
         if isinstance(transaction, ErrorCode):
             return error_reply(request, transaction)
-        return self._steps.commits.commit(transaction, request, self._reply())
+        return self._steps.commits.commit(transaction, request, self.reply_to)
 
     def handle_commit_done(self, message: CommitDone) -> None:
         if self._steps.commits.count_done(message.transactional_id):
@@ -158,23 +158,16 @@ class TransactionsActor(ResilientActor):
     ) -> object:
         if isinstance(decision, ErrorCode):
             return refuse(decision)
-        answer: Then = partial(then, self._reply())
+        assert self.reply_to is not None, "requests have a reply_to"
+        answer: Then = partial(then, self.reply_to)
         self._steps.append(transaction, decision, answer)
         return DEFERRED
 
-    def _find(self, transactional_id: str) -> Transaction | ErrorCode:
-        if not transactional_id:
-            return ErrorCode.INVALID_REQUEST
-        error = self._table.error_for(transactional_id)
-        return error or self._table.get(transactional_id, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
-    def _new_value(self, timeout_ms: int) -> TransactionValue:
-        producer_id, now_ms = self._environment.topics.new_producer_id(), self._environment.clock.wall_ms()
-        return TransactionValue(producer_id, NO_EPOCH, timeout_ms, EMPTY, last_update_timestamp_ms=now_ms)
-
-    def _reply(self) -> ReplyTo:
-        assert self.reply_to is not None, "requests have a reply_to"
-        return self.reply_to
+def new_value(environment: TransactionEnvironment, timeout_ms: int) -> TransactionValue:
+    """The value of a new transactional id."""
+    producer_id, now_ms = environment.topics.new_producer_id(), environment.clock.wall_ms()
+    return TransactionValue(producer_id, NO_EPOCH, timeout_ms, EMPTY, last_update_timestamp_ms=now_ms)
 
 
 def reply_to_init(transaction: Transaction, reply: ReplyTo, error: ErrorCode) -> None:

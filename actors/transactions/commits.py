@@ -59,8 +59,9 @@ class TransactionalCommits:
     def are_in_flight(self, transactional_id: str) -> bool:
         return transactional_id in self._in_flight
 
-    def commit(self, transaction: Transaction, request: TxnOffsetCommit, reply: ReplyTo) -> object:
+    def commit(self, transaction: Transaction, request: TxnOffsetCommit, reply: ReplyTo | None) -> object:
         """Pass offsets on to the group if the transaction is open. Source: Kafka's AddPartitionsToTxnManager."""
+        assert reply is not None, "requests have a reply"
         decision = self._admit(transaction, request)
         if isinstance(decision, TransactionStep):
             self._append(transaction, decision, partial(self._finish_adding, request, reply))

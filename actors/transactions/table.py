@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ..coordinator.partition_states import PartitionEvent, PartitionLife
 from ..errors import ErrorCode
@@ -43,10 +43,23 @@ class TransactionTable(dict[str, Transaction]):
             return ErrorCode.NONE
         return self.partitions[self.number_of(transactional_id)].answers.request
 
+    def find(self, transactional_id: str) -> Transaction | ErrorCode:
+        """The transaction that a request names, or the error of the request."""
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        return self.error_for(transactional_id) or self.get(transactional_id, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
     @property
     def listing_error(self) -> ErrorCode:
         """The error of ListTransactions as a whole; NONE if the ids of the active partitions are listed."""
         return max((partition.answers.listing for partition in self.partitions), default=ErrorCode.NONE)
+
+    def pieces(self, size: int) -> Iterator[list[Transaction]]:
+        """The transactions of active partitions in pieces of ``size``. Those removed meanwhile are left out."""
+        for partition in self.partitions:
+            transactions = tuple(partition.transactions.values())
+            for begin in range(0, len(transactions), size):
+                yield [transaction for transaction in transactions[begin : begin + size] if self.has(transaction)]
 
     def has(self, transaction: Transaction) -> bool:
         """Whether a transaction is served. False after its partition was lost, even if it was loaded again."""

@@ -32,7 +32,6 @@ from ...actors.messages import (
     LeaveGroup,
     LeavingMember,
     Left,
-    ListGroups,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
@@ -62,6 +61,9 @@ if TYPE_CHECKING:
     from ..topics.topic import Topic
 
 ORIGIN = Origin("callboard-admin", "/127.0.0.1", 0)
+
+PIECES_PER_TURN = 16
+"""Pieces of a list of groups, each of 64, that are copied without a pause."""
 
 CONCURRENT_GROUPS_MAX = 100
 """Groups that are queried concurrently, so that other requests are not delayed."""
@@ -278,11 +280,16 @@ class Admin:
         self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()
     ) -> Sequence[ListedGroup]:
         node = await self._loaded()
-        answer: Awaitable[Any] = node.groups.list_groups(ListGroups(states, types))
-        listed = await answer
-        if isinstance(listed, ErrorCode):
-            raise _error(listed, "the groups")
-        return [ListedGroup(row.group_id, row.state, row.protocol_type, row.group_type) for row in listed]
+        answer: Awaitable[Any] = node.groups.list_groups()
+        listing = await answer
+        if isinstance(listing, ErrorCode):
+            raise _error(listing, "the groups")
+        listed: list[ListedGroup] = []
+        for number, piece in enumerate(listing.pieces(states, types), 1):
+            listed += [ListedGroup(row.group_id, row.state, row.protocol_type, row.group_type) for row in piece]
+            if number % PIECES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return listed
 
     async def _uses_topic(self, group: str, topic: str) -> bool:
         fetched: Fetched = await self._ask(OffsetFetch(group, None))

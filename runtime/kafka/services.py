@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from ...actors.engine_ports import Clock, ReplyTo
-from ...actors.messages import GroupRequest, ListGroups, TxnOffsetCommit
+from ...actors.messages import GroupRequest, ListedGroup, TxnOffsetCommit
 from ...actors.transactions.messages import TransactionRequest
 from ...actors.transactions.table import TransactionTable
 from ..engine.reply import Reply
@@ -22,6 +22,7 @@ from .client_buffers import ClientBuffers
 from .over_limit import OverLimitReports
 from .principal import IN_PROCESS, Principal
 from .response_queue import ResponseQueue
+from .shared_steps import SharedSteps
 from .slices import Slices
 
 
@@ -52,11 +53,18 @@ class MessageRouter(Protocol):
     def post(self, message: GroupRequest, reply_to: ReplyTo) -> None: ...
 
 
+class ListedGroups(Protocol):
+    """All groups, for ListGroups."""
+
+    def pieces(self, states: Set[str], types: Set[str]) -> Iterator[Sequence[ListedGroup]]:
+        """The groups in small pieces. Filters are lower case; an empty one matches all groups."""
+
+
 class GroupRouter(MessageRouter, Protocol):
     """The groups: sends a request to the actor of its group."""
 
-    def list_groups(self, message: ListGroups) -> Reply:
-        """Ask for all groups. The value of the reply: a tuple of ``ListedGroup``, or an ErrorCode."""
+    def list_groups(self) -> Reply:
+        """Ask for all groups. The value of the reply: a ``ListedGroups``, or an ErrorCode."""
 
 
 class TransactionRouter(Protocol):
@@ -157,6 +165,10 @@ class Services(Protocol):
     @property
     def slices(self) -> Slices:
         """Runs long work in slices, between the requests of other clients."""
+
+    @property
+    def shared_steps(self) -> SharedSteps:
+        """Long work whose result several requests share."""
 
     @property
     def over_limit(self) -> OverLimitReports:

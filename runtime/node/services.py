@@ -18,6 +18,7 @@ from ..kafka.interceptor import Interceptor
 from ..kafka.over_limit import OverLimitReports
 from ..kafka.response_queue import ResponseQueue
 from ..kafka.services import ClusterIdentity
+from ..kafka.shared_steps import SharedSteps
 from ..kafka.slices import Slices
 from ..loading.sink import LoadSink
 from ..settings.admin import SettingsAdmin
@@ -48,6 +49,7 @@ class NodeServices:
     load_sink: LoadSink
     response_queue: ResponseQueue
     slices: Slices
+    shared_steps: SharedSteps
     routes: Routes
     interceptor: Interceptor | None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from callboard.actors.base import ActorRef
@@ -11,7 +12,16 @@ from callboard.actors.coordinator.directory import Directory
 from callboard.actors.group.actor import GroupActor
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.offsets import GroupData
-from callboard.actors.messages import AllLoaded, GroupRequest, GroupsLoaded, Joined, PartitionGained, PartitionLoaded
+from callboard.actors.messages import (
+    AllLoaded,
+    GroupRequest,
+    GroupsLoaded,
+    Joined,
+    ListedGroup,
+    ListGroups,
+    PartitionGained,
+    PartitionLoaded,
+)
 from callboard.actors.timer.actor import TimerActor
 from callboard.actors.timer.messages import Wake
 from callboard.actors.writer import OffsetWriterActor
@@ -93,6 +103,12 @@ class CoordinatorSimulation:
         self.coordinator.post(message, reply)
         self.run()
         return reply
+
+    def listed(
+        self, states: frozenset[str] = frozenset(), types: frozenset[str] = frozenset()
+    ) -> tuple[ListedGroup, ...]:
+        """The groups that ListGroups lists."""
+        return tuple(chain.from_iterable(self.ask(ListGroups()).value.pieces(states, types)))
 
     def tell_coordinator(self, message: Any) -> None:
         self.coordinator.tell(message)

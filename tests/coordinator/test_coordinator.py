@@ -23,7 +23,6 @@ from callboard.actors.messages import (
     Left,
     LeftMember,
     ListedGroup,
-    ListGroups,
     OffsetFetch,
     Shutdown,
     Synced,
@@ -68,7 +67,7 @@ def test_request_to_unknown_group_does_not_create_it(
 ) -> None:
     assert simulation.post(request_).value == expected
     assert simulation.directory.groups == {}
-    assert simulation.ask(ListGroups()).value == ()
+    assert simulation.listed() == ()
 
 
 @pytest.mark.parametrize("request_", [join(), join(version=4), commit(), commit(member_id="anybody")])
@@ -146,7 +145,7 @@ def test_error_reply_for_every_request(request_: GroupRequest, expected: Any) ->
 
 def test_list_groups_follows_state_changes(simulation: CoordinatorSimulation) -> None:
     def states(**filters: frozenset[str]) -> dict[str, str]:
-        return {group.group_id: group.state for group in simulation.ask(ListGroups(**filters)).value}
+        return {group.group_id: group.state for group in simulation.listed(**filters)}
 
     simulation.post(commit(group_id="simple"))
     simulation.post(join(group_id="waiting", version=4))
@@ -169,9 +168,9 @@ def test_list_groups_follows_state_changes(simulation: CoordinatorSimulation) ->
 
 def test_list_groups_filters_by_type(simulation: CoordinatorSimulation) -> None:
     simulation.form_group({"protocol_type": "consumer", "protocols": offers("range")})
-    assert simulation.ask(ListGroups()).value == (ListedGroup(GROUP, "consumer", "Stable", CLASSIC),)
+    assert simulation.listed() == (ListedGroup(GROUP, "consumer", "Stable", CLASSIC),)
     simulation.post(commit(group_id="simple"))
-    assert simulation.ask(ListGroups()).value[1] == ListedGroup("simple", "", "Empty", CLASSIC)
+    assert ListedGroup("simple", "", "Empty", CLASSIC) in simulation.listed()
 
 
 def test_group_reports_only_changed_listings(simulation: CoordinatorSimulation) -> None:
@@ -199,7 +198,7 @@ def test_deleted_group_can_be_created_again(simulation: CoordinatorSimulation) -
     simulation.post(commit(6))
     assert simulation.directory.groups[GROUP] is not old_ref
     assert simulation.post(fetch()).value.topics[0][1][0].offset == 6
-    assert [group.group_id for group in simulation.ask(ListGroups()).value] == [GROUP]
+    assert [group.group_id for group in simulation.listed()] == [GROUP]
 
 
 def test_new_group_starts_at_generation_1(simulation: CoordinatorSimulation) -> None:
@@ -227,7 +226,7 @@ def test_groups_are_restored_from_log(simulation: CoordinatorSimulation) -> None
     simulation.post(commit(5, member_id=leader.member_id, generation_id=1))
     simulation.post(commit(9, group_id="simple"))
     restarted = CoordinatorSimulation(simulation.log.groups(), log=simulation.log)
-    assert {group.group_id: group.state for group in restarted.ask(ListGroups()).value} == {
+    assert {group.group_id: group.state for group in restarted.listed()} == {
         GROUP: "Stable",
         "simple": "Empty",
     }

@@ -16,7 +16,7 @@ from callboard.actors.coordinator import group_scan as scan
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.expiry import BATCH
 from callboard.actors.group.offsets import GroupData
-from callboard.actors.messages import DeleteGroup, ListGroups, OffsetCommit, TopicsDeleted
+from callboard.actors.messages import DeleteGroup, OffsetCommit, TopicsDeleted
 from callboard.actors.records import OffsetRecord, OffsetValue
 
 TOPIC_DELETED = TopicsDeleted(frozenset({"t"}))
@@ -68,10 +68,10 @@ def test_only_passivated_groups_with_such_offsets_are_activated() -> None:
 def test_group_without_offsets_stays_until_next_retention_scan() -> None:
     simulation = CoordinatorSimulation({"simple": passivated_group("t")})
     simulation.tell_coordinator(TOPIC_DELETED)
-    [group] = simulation.ask(ListGroups()).value
+    [group] = simulation.listed()
     assert (group.group_id, group.state) == ("simple", "Empty")
     simulation.advance(simulation.settings.offsets_retention_check_interval_ms)
-    assert simulation.ask(ListGroups()).value == ()
+    assert simulation.listed() == ()
 
 
 def test_commits_in_flight_for_deleted_topic_are_deleted() -> None:
@@ -110,7 +110,7 @@ def test_two_topic_deletions_in_sequence(monkeypatch: pytest.MonkeyPatch) -> Non
     simulation.coordinator.tell(TopicsDeleted(frozenset({"u", "v"})))
     simulation.run()
     assert len(tombstones(simulation)) == 10
-    assert not instance(simulation.coordinator)._cleanups[0].scan._unanswered
+    assert not instance(simulation.coordinator)._cleanups
 
 
 def test_topic_deletion_limits_number_of_activated_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,3 +204,37 @@ def test_delete_topics_request_deletes_offsets(tmp_path: Path) -> None:
     delete_topics(node, "nobody")
     assert len(node.deleted_topics) == 1
     node.topics.files.close()
+
+
+def test_requests_go_through_the_coordinator_until_all_groups_have_the_deletion() -> None:
+    """With many groups the scan takes many turns; a group that it has not reached gets the deletion with a request."""
+    simulation = CoordinatorSimulation(holds_appends=True)
+    names = [f"group-{number}" for number in range(scan.MAX_PENDING_GROUPS + 10)]
+    for name in names:
+        simulation.send(commit(7, group_id=name))
+    simulation.run()
+    simulation.complete_all_appends()
+    simulation.tell_coordinator(TOPIC_DELETED)
+    assert simulation.directory.is_detour
+    for name in names:
+        simulation.send(commit(8, group_id=name))
+    simulation.run()
+    simulation.complete_all_appends()
+    assert not simulation.directory.is_detour
+    assert [fetch_offset(simulation, group_id=name) for name in names] == [8] * len(names)
+    assert len(tombstones(simulation)) == len(names)
+
+
+def test_turns_of_a_cleanup_are_shorter_if_many_topics_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks: list[int] = []
+    run_part = scan.GroupScan.run_part
+
+    def count_checks(self: scan.GroupScan) -> bool:
+        checks.append(self._groups_per_turn)
+        return run_part(self)
+
+    monkeypatch.setattr(scan.GroupScan, "run_part", count_checks)
+    simulation = CoordinatorSimulation({f"group-{number}": passivated_group("u") for number in range(20)})
+    simulation.tell_coordinator(TopicsDeleted(frozenset(f"t{number}" for number in range(scan.GROUPS_PER_TURN // 10))))
+    assert set(checks) == {10}
+    assert len(checks) >= 20 // 10

@@ -17,7 +17,7 @@ from callboard.actors.coordinator import retention
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group import expiry
 from callboard.actors.group.offsets import GroupData, packed_may_have_expired
-from callboard.actors.messages import DescribeGroup, ListGroups, Protocol
+from callboard.actors.messages import DescribeGroup, Protocol
 from callboard.actors.records import (
     GroupRecord,
     GroupValue,
@@ -77,7 +77,7 @@ def durable_offsets(simulation: CoordinatorSimulation, group_id: str = GROUP) ->
 
 
 def is_listed(simulation: CoordinatorSimulation, group_id: str = GROUP) -> bool:
-    return group_id in [group.group_id for group in simulation.ask(ListGroups()).value]
+    return group_id in [group.group_id for group in simulation.listed()]
 
 
 # Expiry times --------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_empty_group_without_offsets_is_deleted_by_retention_scan(simulation: Co
     simulation.post(leave(member))
     assert is_listed(simulation)
     simulation.advance(CHECK_MS)
-    assert simulation.ask(ListGroups()).value == ()
+    assert simulation.listed() == ()
     assert {record for _, record in simulation.log.durable} >= {GroupRecord(GROUP, None), GroupRecord("pending", None)}
 
 
@@ -318,7 +318,7 @@ def test_expired_offsets_stay_deleted_after_restart(simulation: CoordinatorSimul
     assert restarted.post(fetch()).value.topics[0][1][0].offset == 1
     restarted.advance(RETENTION_MS)
     assert durable_offsets(restarted) == durable_offsets(restarted, "other") == []
-    assert CoordinatorSimulation(restarted.log.groups()).ask(ListGroups()).value == ()
+    assert CoordinatorSimulation(restarted.log.groups()).listed() == ()
 
 
 def test_expired_offsets_are_deleted_in_batches() -> None:
@@ -381,12 +381,12 @@ def test_retention_scan_longer_than_its_interval_continues(monkeypatch: pytest.M
     simulation.advance(RETENTION_MS)
     simulation.advance(3 * CHECK_MS)
     simulation.complete_all_appends()
-    assert simulation.ask(ListGroups()).value == ()
+    assert simulation.listed() == ()
     simulation.post(commit(1))
     simulation.complete_all_appends()
     simulation.advance(RETENTION_MS + CHECK_MS)
     simulation.complete_all_appends()
-    assert simulation.ask(ListGroups()).value == (), "the later scans delete the remaining groups"
+    assert simulation.listed() == (), "the later scans delete the remaining groups"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -433,7 +433,7 @@ def test_packed_may_have_expired_agrees_with_find_expired(
     for partition, offset in enumerate(offsets):
         data.replay(OffsetRecord(GROUP, "t", partition, offset))
     number = simulation.directory.partitions.number_of(GROUP)
-    group = instance(simulation.coordinator)._spawn_group(GROUP, number, GroupData.unpack(data.pack()))
+    group = instance(simulation.coordinator)._groups.start(GROUP, number, GroupData.unpack(data.pack()))
     simulation.run()
     expired_offsets = expiry.find_expired(instance(group).group, data, now_ms, retention_ms)
     assert bool(expired_offsets.records) is packed_may_have_expired(data.pack(), now_ms, retention_ms)

@@ -27,7 +27,6 @@ from callboard.actors.messages import (
     Left,
     LeftMember,
     ListedGroup,
-    ListGroups,
     OffsetDelete,
     OffsetFetch,
     Shutdown,
@@ -168,7 +167,7 @@ def test_group_with_only_pending_members_survives_restart(simulation: Coordinato
     simulation.post(join(version=4))
     simulation.complete_append()
     restarted = CoordinatorSimulation(simulation.log.groups())
-    assert restarted.ask(ListGroups()).value == (ListedGroup(GROUP, "", "Empty", CLASSIC),)
+    assert restarted.listed() == (ListedGroup(GROUP, "", "Empty", CLASSIC),)
 
 
 @pytest.mark.parametrize("error", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.MESSAGE_TOO_LARGE])
@@ -268,7 +267,7 @@ def test_delete_waits_for_commits_in_flight(simulation: CoordinatorSimulation) -
     assert delete_reply.value is ErrorCode.NONE
     assert simulation.log.groups()[GROUP].is_empty()
     assert GROUP not in simulation.directory.groups
-    assert simulation.ask(ListGroups()).value == ()
+    assert simulation.listed() == ()
 
 
 def test_requests_during_delete_are_handled_by_new_group(simulation: CoordinatorSimulation) -> None:

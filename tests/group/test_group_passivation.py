@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.active_group import IDLE_MS
 from callboard.actors.group.offsets import GroupData, packed_types
-from callboard.actors.messages import Committed, ListGroups
+from callboard.actors.messages import Committed
 from callboard.actors.records import CLASSIC, GroupValue, OffsetRecord, OffsetValue
 from callboard.actors.timer.messages import Wake
 
@@ -27,15 +27,15 @@ def test_idle_group_is_passivated_and_activated_by_request(simulation: Coordinat
     for partition in (0, 3):
         simulation.post(commit(7, member_id=leader.member_id, generation_id=1, partition=partition, metadata="é"))
     simulation.post(leave(leader.member_id))
-    listed_groups = simulation.ask(ListGroups()).value
+    listed_groups = simulation.listed()
     simulation.advance(2 * IDLE_MS)
     assert list(simulation.directory.passivated) == [GROUP]
     assert simulation.directory.groups == {}
     assert len(simulation.system.actors()) == 3, "coordinator, timer and writer"
     assert simulation.deadlines == 0, "all deadlines are cancelled"
-    assert simulation.ask(ListGroups()).value == listed_groups
-    assert simulation.ask(ListGroups(states=frozenset({"empty"}))).value == listed_groups
-    assert simulation.ask(ListGroups(states=frozenset({"stable"}))).value == ()
+    assert simulation.listed() == listed_groups
+    assert simulation.listed(states=frozenset({"empty"})) == listed_groups
+    assert simulation.listed(states=frozenset({"stable"})) == ()
     offsets = [fetched.offset for fetched in simulation.post(fetch(partitions=(0, 1, 3))).value.topics[0][1]]
     assert offsets == [7, -1, 7]
     assert simulation.directory.passivated == {}

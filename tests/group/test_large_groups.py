@@ -12,7 +12,7 @@ from actor_system.simulation import CoordinatorSimulation
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.expiry import BATCH
 from callboard.actors.group.offsets import GroupData
-from callboard.actors.messages import Committed, DeleteGroup, ListGroups
+from callboard.actors.messages import Committed, DeleteGroup
 from callboard.actors.ports import NO_EPOCHS, Appended, Entry
 from callboard.actors.records import OffsetRecord, OffsetValue
 
@@ -56,7 +56,7 @@ def test_large_group_is_deleted_in_batches(offsets: int) -> None:
     assert simulation.ask(DeleteGroup(GROUP)).value is ErrorCode.NONE
     assert len(log.durable) == offsets + 1
     assert log.groups()[GROUP].is_empty()
-    assert simulation.ask(ListGroups()).value == ()
+    assert simulation.listed() == ()
 
 
 @pytest.mark.parametrize("records_max", [1, 2, 7, 100])

@@ -18,7 +18,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.group.classic import ClassicGroup
 from callboard.actors.group.effects import Effects
 from callboard.actors.group.offsets import GroupData
-from callboard.actors.messages import DescribeGroup, ListGroups
+from callboard.actors.messages import DescribeGroup
 from callboard.actors.records import GroupRecord, GroupValue, MemberValue
 from callboard.actors.timer.actor import TURN_LIMIT
 from callboard.actors.timer.messages import Wake
@@ -123,7 +123,7 @@ def test_heartbeats_are_answered_while_20000_sessions_expire(
     assert len(heartbeat_waits) >= MEMBERS // (2 * TURN_LIMIT)
     assert max(map(len, simulation.log.rounds)) <= ROUND_MAX
     simulation.run()
-    listed_groups = simulation.ask(ListGroups()).value
+    listed_groups = simulation.listed()
     assert {listed_group.group_id for listed_group in listed_groups if listed_group.state == "Stable"} == {OTHER_GROUP}
     assert len(listed_groups) == len(groups) + 1
     for group_id in list(groups)[:3]:

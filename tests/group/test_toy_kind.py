@@ -33,7 +33,6 @@ from callboard.actors.messages import (
     DeleteGroup,
     DescribeGroup,
     ListedGroup,
-    ListGroups,
     OffsetDelete,
     OffsetsDeleted,
     Quarantine,
@@ -95,7 +94,7 @@ def test_own_request_creates_group_and_is_answered_when_durable(simulation: Coor
     simulation.holds_appends = True
     reply = simulation.post(JoinQueue(Q, "a"))
     assert reply.is_waiting
-    assert simulation.ask(ListGroups()).value == (ListedGroup(Q, "queue", "Empty", QUEUE),)
+    assert simulation.listed() == (ListedGroup(Q, "queue", "Empty", QUEUE),)
     simulation.complete_append()
     assert reply.value == QueueJoined(ErrorCode.NONE, 1, (("jobs", 3),))
     assert simulation.post(QueueHeartbeat(Q, "a", 1)).value is ErrorCode.NONE
@@ -159,7 +158,7 @@ def test_offsets_of_a_queue_are_committed_fetched_and_deleted(simulation: Coordi
     assert simulation.post(LeaveQueue(Q, "a")).value is ErrorCode.NONE
     assert simulation.post(DeleteGroup(Q)).value is ErrorCode.NONE
     assert simulation.log.groups().get(Q, GroupData()).is_empty()
-    assert simulation.ask(ListGroups()).value == ()
+    assert simulation.listed() == ()
 
 
 def test_offsets_expire_and_the_empty_queue_is_deleted(simulation: CoordinatorSimulation) -> None:
@@ -170,7 +169,7 @@ def test_offsets_expire_and_the_empty_queue_is_deleted(simulation: CoordinatorSi
     assert simulation.post(fetch(group_id=Q)).value.topics[0][1][0].offset == 5, "a member is subscribed"
     simulation.post(LeaveQueue(Q, "a"))
     simulation.advance(2 * simulation.settings.offsets_retention_check_interval_ms)
-    assert simulation.ask(ListGroups()).value == ()
+    assert simulation.listed() == ()
 
 
 @async_test
@@ -191,7 +190,7 @@ async def test_timeline_notes_the_deletion_of_a_queue(tmp_path: Path) -> None:
 def test_queue_with_members_survives_a_restart(simulation: CoordinatorSimulation) -> None:
     joined(simulation, "a")
     restarted = CoordinatorSimulation(simulation.log.groups())
-    assert restarted.ask(ListGroups()).value == (ListedGroup(Q, "queue", "Active", QUEUE),)
+    assert restarted.listed() == (ListedGroup(Q, "queue", "Active", QUEUE),)
     assert restarted.post(QueueHeartbeat(Q, "a", 1)).value is ErrorCode.NONE
     assert joined(restarted, "b").epoch == 2
 
@@ -203,8 +202,8 @@ def test_queue_without_members_is_passivated_and_listed_with_its_type(simulation
     assert list(simulation.directory.passivated) == [Q]
     simulation.post(commit(group_id="simple"))
     listed = ListedGroup(Q, "queue", "Empty", QUEUE)
-    assert simulation.ask(ListGroups(types=frozenset({"queue"}))).value == (listed,)
-    assert simulation.ask(ListGroups(types=frozenset({"classic"}))).value[0].group_type == CLASSIC
+    assert simulation.listed(types=frozenset({"queue"})) == (listed,)
+    assert simulation.listed(types=frozenset({"classic"}))[0].group_type == CLASSIC
     assert simulation.post(DescribeQueue(Q)).value == QueueDescribed(ErrorCode.NONE, "Empty", 2, ())
 
 
@@ -289,7 +288,7 @@ def test_quarantined_queue_has_the_type_that_its_records_tell(
 def test_quarantined_queue_is_listed_with_its_type() -> None:
     partitions = GroupPartitions(1)
     partitions[0].quarantined[Q] = Quarantine("a record is invalid", QUEUE)
-    assert list(partitions.list_quarantined()) == [ListedGroup(Q, "", "Dead", QUEUE)]
+    assert partitions[0].list_quarantined(Q) == ListedGroup(Q, "", "Dead", QUEUE)
 
 
 def test_verify_compares_the_readers(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from harness import (
 )
 from log_helpers import WAIT_TIMEOUT_S
 
-from callboard.actors.coordinator import actor as coordinator
+from callboard.actors.coordinator import group_actors
 from callboard.actors.group.actor import GroupActor
 from callboard.actors.javahash import offsets_partition
 from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord, OffsetValue
@@ -285,7 +285,7 @@ async def test_pieces_of_ended_subprocess_are_not_loaded_twice(tmp_path: Path, m
         await join_and_sync(await harness.connect(), "g0")
         monkeypatch.setattr(loading_module, "AT_ONCE_BYTES", -1)
         monkeypatch.setattr(child_process, "PROGRAM", UNFINISHED)
-        monkeypatch.setattr(coordinator, "GroupActor", Counted)
+        monkeypatch.setattr(group_actors, "GroupActor", Counted)
         await harness.restart()
         await harness.node.wait_until_loaded()
         assert started == ["g0"]
@@ -359,7 +359,7 @@ async def test_group_that_cannot_be_created_is_quarantined_alone(
     async with running_node(tmp_path) as harness:
         client = await harness.connect()
         members = {group_id: await join_and_sync(client, group_id) for group_id in GROUPS}
-        monkeypatch.setattr(coordinator, "GroupActor", FailsForG0)
+        monkeypatch.setattr(group_actors, "GroupActor", FailsForG0)
         await harness.restart()
         client = await harness.connect()
         for group_id, member in members.items():

@@ -16,7 +16,7 @@ from actor_system.transactions import (
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.javahash import offsets_partition
-from callboard.actors.messages import FetchedOffset, ListGroups
+from callboard.actors.messages import FetchedOffset
 from callboard.actors.records import MarkerRecord, PendingOffsetRecord, TransactionRecord
 from callboard.actors.transactions.messages import InitProducerId, ProducerIdAssigned, VerifyPartitions
 from callboard.actors.transactions.rules import (
@@ -249,7 +249,7 @@ def test_txn_offset_commit_without_generation_creates_group() -> None:
     assert simulation.commit(producer, 1, generation_id=3).value.errors == (ErrorCode.ILLEGAL_GENERATION,)
     assert GROUP not in simulation.directory.groups
     assert simulation.commit(producer, 1).value.errors == (NONE,)
-    assert [group.group_id for group in simulation.ask(ListGroups()).value] == [GROUP]
+    assert [group.group_id for group in simulation.listed()] == [GROUP]
 
 
 def test_verify_partitions_returns_error_per_partition() -> None:

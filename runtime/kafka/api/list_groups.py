@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from ....actors.errors import ErrorCode
-from ....actors.messages import ListedGroup, ListGroups
-from ..authorize import authorize
-from ..call import Call
+from ....actors.messages import ListedGroup
+from ....actors.steps import Steps
+from ..authorize import audience, authorize
+from ..call import Body, Call
 from ..checks import LISTED_GROUP
 from ..codec.codes import NO_THROTTLE
+from ..codec.rows import encode_rows
+from ..services import ListedGroups
+
+FLEXIBLE, WITH_STATE, WITH_TYPE = 3, 4, 5
+"""The first versions with compact strings, with states and with types."""
+
+Filters = tuple[frozenset[str], frozenset[str]]
 
 
 def handle(call: Call) -> None:
     states = frozenset(
         word.strip() for word in _lowercase_filter(call, "states_filter")
     )  # as in Kafka, which does not strip types
-    message = ListGroups(states, _lowercase_filter(call, "types_filter"))
-    call.services.groups.list_groups(message).on_done(
-        lambda reply: call.encode_and_respond(lambda: _encode(call, reply.get()))
+    filters = states, _lowercase_filter(call, "types_filter")
+    call.services.groups.list_groups().on_done(
+        lambda reply: call.encode_and_respond(lambda: _encode(call, filters, reply.get()))
     )
 
 
@@ -26,19 +34,35 @@ def _lowercase_filter(call: Call, name: str) -> frozenset[str]:
     return frozenset(word.lower() for word in getattr(call.request, name, ()))
 
 
-def _encode(call: Call, reply: tuple[ListedGroup, ...] | ErrorCode) -> bytes:
-    error, groups = (reply, ()) if isinstance(reply, ErrorCode) else (ErrorCode.NONE, reply)
-    verdicts = authorize(call, LISTED_GROUP, (group.group_id for group in groups))
-    listed = tuple(_group(call, group) for group in groups if verdicts.allows(group.group_id))
-    response = call.make("ListGroupsResponse", throttle_time=NO_THROTTLE, error_code=error, groups=listed)
-    return call.schema.write(response)
-
-
-def _group(call: Call, group: ListedGroup) -> Any:
-    return call.make(
-        "ListedGroup",
-        group_id=group.group_id,
-        protocol_type=group.protocol_type,
-        group_state=group.state,
-        group_type=group.group_type,
+def _encode(call: Call, filters: Filters, listing: ListedGroups | ErrorCode) -> Body:
+    if isinstance(listing, ErrorCode):
+        return _response(call, listing, [], 0)
+    return call.services.shared_steps.result(
+        (call.schema.name, call.version, filters, audience(call)), lambda: _encode_groups(call, filters, listing)
     )
+
+
+def _encode_groups(call: Call, filters: Filters, listing: ListedGroups) -> Steps[bytes]:
+    items: list[bytes] = []
+    count = 0
+    for groups in listing.pieces(*filters):
+        verdicts = authorize(call, LISTED_GROUP, (group.group_id for group in groups))
+        shown = [group for group in groups if verdicts.allows(group.group_id)]
+        count += len(shown)
+        items.append(b"".join(encode_rows(_rows(call.version, shown), flexible=call.version >= FLEXIBLE)))
+        yield
+    return _response(call, ErrorCode.NONE, items, count)
+
+
+def _rows(version: int, groups: Sequence[ListedGroup]) -> list[tuple[str, ...]]:
+    if version < WITH_STATE:
+        return [(group.group_id, group.protocol_type) for group in groups]
+    if version < WITH_TYPE:
+        return [(group.group_id, group.protocol_type, group.state) for group in groups]
+    return [(group.group_id, group.protocol_type, group.state, group.group_type) for group in groups]
+
+
+def _response(call: Call, error: ErrorCode, items: Sequence[bytes], count: int) -> bytes:
+    """``items``: the encoded groups, ``count`` in all."""
+    response = call.make("ListGroupsResponse", throttle_time=NO_THROTTLE, error_code=error, groups=())
+    return call.schema.write_array(response, items, count)

@@ -76,18 +76,19 @@ class Schema:
         kio("serial").entity_writer(type(entity))(buffer, entity)
         return buffer.getvalue() if items is None else self._filled(buffer.getvalue(), items, bytes_after)
 
-    def write_array(self, response: Any, items: Sequence[bytes]) -> bytes:
+    def write_array(self, response: Any, items: Sequence[bytes], item_count: int | None = None) -> bytes:
         """The body of a response whose last field is an array, which is empty in ``response``, with ``items`` in it.
 
-        For arrays that are too long to be written in one turn or by kio.
+        For arrays that are too long to be written in one turn or by kio. ``item_count``: if several are joined.
         """
-        return self._filled(self.write(response), items, 0)
+        return self._filled(self.write(response), items, 0, item_count)
 
-    def _filled(self, body: bytes, items: Sequence[bytes], bytes_after: int) -> bytes:
+    def _filled(self, body: bytes, items: Sequence[bytes], bytes_after: int, item_count: int | None = None) -> bytes:
         """``bytes_after``: the size of the fields after the array."""
+        item_count = len(items) if item_count is None else item_count
         flexible: bool = self.response_type.__flexible__
         bytes_after += 1 if flexible else 0  # no tagged fields
-        count = encode_unsigned(len(items) + 1) if flexible else len(items).to_bytes(4, "big")
+        count = encode_unsigned(item_count + 1) if flexible else item_count.to_bytes(4, "big")
         end = len(body) - bytes_after
         start = end - (1 if flexible else 4)  # the count of an empty one
         return b"".join((body[:start], count, *items, body[end:]))
