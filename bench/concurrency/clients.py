@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from array import array
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from queue import SimpleQueue
 from time import perf_counter_ns
@@ -114,18 +114,39 @@ class ResponseSlot:
 Submit = Callable[[Request, ResponseSlot], None]
 
 
+class Measurements:
+    """What one runner measured. ``recorded``: numbers of the groups whose exchanges are kept."""
+
+    def __init__(self, recorded: Collection[int]) -> None:
+        self.latencies_ns = array("q")
+        self.groups = array("l")
+        """Of each latency, its group."""
+        self.groups_after = array("l")
+        """Of each answer that is not measured, its group."""
+        self.last_answer_ns = 0
+        self.exchanges: list[Exchange] = []
+        self._recorded = recorded
+
+    def add(self, slot: ResponseSlot, answer: Any, now_ns: int) -> None:
+        """Record a response."""
+        if slot.issued_ns:
+            self.latencies_ns.append(now_ns - slot.issued_ns)
+            self.groups.append(slot.group)
+            self.last_answer_ns = now_ns
+        else:
+            self.groups_after.append(slot.group)
+        if slot.group in self._recorded:
+            self.exchanges.append(Exchange(slot.request, answer))
+
+
 class ClientRunner:
     """Runs the scripts of many clients on one thread. Not thread-safe, except ``ThreadClientRunner._inbox``."""
 
     def __init__(self, run_state: RunState, clients: Sequence[Client], submit: Submit) -> None:
         self.clients = clients
-        self.latencies_ns = array("q")
-        self.groups = array("l")  # of each latency, its group
-        self.groups_after = array("l")  # of each answer that is not measured, its group
-        self.last_answer_ns = 0
+        self.measured = Measurements(run_state.recorded)
         self.in_flight = 0
         self.second_answers: list[str] = []
-        self.exchanges: list[Exchange] = []
         self.finished = threading.Event()
         self._stage = run_state
         self._submit = submit
@@ -161,7 +182,7 @@ class ClientRunner:
             return
         slot.answered = True
         self.in_flight -= 1
-        self._note(slot, answer, now_ns)
+        self.measured.add(slot, answer, now_ns)
         if isinstance(answer, Bug):
             slot.client.ledger.unexpected.append(f"{slot.request} was answered {answer}")
         elif self._all_begun:
@@ -173,16 +194,6 @@ class ClientRunner:
 
     def _rest(self) -> None:
         """Called when no request is in flight."""
-
-    def _note(self, slot: ResponseSlot, answer: Any, now_ns: int) -> None:
-        if slot.issued_ns:
-            self.latencies_ns.append(now_ns - slot.issued_ns)
-            self.groups.append(slot.group)
-            self.last_answer_ns = now_ns
-        else:
-            self.groups_after.append(slot.group)
-        if slot.group in self._stage.recorded:
-            self.exchanges.append(Exchange(slot.request, answer))
 
     def _go_on(self, client: Client, answer: Any) -> None:
         try:

@@ -108,12 +108,15 @@ def _run_load(engine: Engine, setup: WorkloadSetup, seconds: float, answer_limit
 
 def _figures(finished_run: FinishedRun, groups: int) -> dict[str, Any]:
     runners = finished_run.runners
-    latencies = sorted(ns for runner in runners for ns in runner.latencies_ns)
+    latencies = sorted(ns for runner in runners for ns in runner.measured.latencies_ns)
     # Groups beyond the plan's are auxiliary groups of a workload, with fewer requests; they are not counted.
     pairs = [
-        pair for runner in runners for pair in zip(runner.groups, runner.latencies_ns, strict=True) if pair[0] < groups
+        pair
+        for runner in runners
+        for pair in zip(runner.measured.groups, runner.measured.latencies_ns, strict=True)
+        if pair[0] < groups
     ]
-    elapsed_s = (max(runner.last_answer_ns for runner in runners) - finished_run.began_ns) / 1e9
+    elapsed_s = (max(runner.measured.last_answer_ns for runner in runners) - finished_run.began_ns) / 1e9
     pause_s = finished_run.loop_pause_s
     return {
         "requests": len(latencies),

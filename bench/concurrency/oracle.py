@@ -108,8 +108,8 @@ def expected_groups(setup: WorkloadSetup, runners: Sequence[ClientRunner]) -> di
     joined: dict[str, set[str]] = {}
     requests_by_group: Counter[int] = Counter()
     for runner in runners:
-        requests_by_group.update(runner.groups)
-        requests_by_group.update(runner.groups_after)
+        requests_by_group.update(runner.measured.groups)
+        requests_by_group.update(runner.measured.groups_after)
         for ledger in (client.ledger for client in runner.clients):
             for (group_id, partition), offset in ledger.acked.items():
                 acked[group_id][partition] = offset
@@ -279,7 +279,7 @@ class ReferenceCell:
 def _check_replays(cells: Sequence[Cell], seeds: dict[str, Seed], runners: Sequence[ClientRunner]) -> Iterator[str]:
     exchanges_by_group: dict[str, list[Exchange]] = defaultdict(list)
     for runner in runners:
-        for exchange in runner.exchanges:
+        for exchange in runner.measured.exchanges:
             exchanges_by_group[exchange.request.group_id].append(exchange)
     by_id = {cell.group_id: cell for cell in cells}
     for group_id, exchanges in exchanges_by_group.items():
