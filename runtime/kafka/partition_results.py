@@ -7,11 +7,12 @@ request occurs twice in the response.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import TypeVar
 
 from ...actors.errors import ErrorCode
+from ...actors.steps import Steps, pieces
 
 NO_PARTITION = -(2**31) - 1
 """Stands for an unknown topic of which no partition is requested: the response has the topic without partitions.
@@ -27,22 +28,32 @@ PartitionError = tuple[int, ErrorCode]
 
 PartitionErrors = Iterable[tuple[Key, int, ErrorCode]]
 
+TopicErrors = tuple[Key, Iterable[PartitionError]]
+"""A topic and its partitions with their errors."""
 
-def group_by_topic(answers: PartitionErrors[Key]) -> list[tuple[Key, list[PartitionError]]]:
+
+def group_by_topic(answers: PartitionErrors[Key]) -> Steps[list[TopicErrors[Key]]]:
     """Return each topic once, in the order of their first partitions."""
     topics: dict[Key, list[PartitionError]] = {}
-    for key, index, error in answers:
-        partitions = topics.setdefault(key, [])
-        if index != NO_PARTITION:
-            partitions.append((index, error))
+    for piece in pieces(answers):
+        for key, index, error in piece:
+            partitions = topics.setdefault(key, [])
+            if index != NO_PARTITION:
+                partitions.append((index, error))
+        yield
     return list(topics.items())
 
 
-def split_by_counts(answers: PartitionErrors[Key], counts: Iterable[int]) -> list[tuple[Key, list[PartitionError]]]:
-    """Split the answers into topics. ``counts``: partitions per topic, each at least 1."""
+def split_by_counts(answers: PartitionErrors[Key], counts: Iterable[int]) -> Iterator[TopicErrors[Key]]:
+    """Split the answers into topics. ``counts``: partitions per topic, each at least 1.
+
+    The partitions of a topic must be read before the next topic.
+    """
     remaining = iter(answers)
-    slices = (list(islice(remaining, count)) for count in counts)
-    return [(part[0][0], [(index, error) for _, index, error in part]) for part in slices]
+    for count in counts:
+        key, index, error = next(remaining)
+        rest = ((index, error) for _, index, error in islice(remaining, count - 1))
+        yield key, chain(((index, error),), rest)
 
 
 def counts_if_topic_repeated(keys: Iterable[object], counts: Sequence[int]) -> tuple[int, ...]:

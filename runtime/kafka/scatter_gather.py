@@ -10,16 +10,15 @@ from ...actors.engine_ports import ReplyTo
 from ...actors.error_reply import error_reply
 from ...actors.errors import ErrorCode
 from ...actors.messages import GroupRequest
+from ...actors.steps import Steps
 from ...actors.transactions.messages import TransactionRequest
+from ..common.shared_bytes import SharedBytes
 from .call import Body, Call
 
 Message = GroupRequest | TransactionRequest
 
 MESSAGES_PER_BATCH = 100
 """Messages in flight at a time: about two milliseconds of work, with the encoding of the replies."""
-
-RESPONSE_BYTES_MAX = 2**30
-"""Limit of a response, because one request can name the same large group many times."""
 
 log = logging.getLogger("callboard.kafka")
 
@@ -44,7 +43,7 @@ class ReplySlot:
 class ScatterGather:
     """Collects the replies in the order of the messages, then answers the call.
 
-    One frame can name half a million groups. Therefore the messages are sent in batches of ``MESSAGES_PER_BATCH``. The
+    One frame can name many groups. Therefore the messages are sent in batches of ``MESSAGES_PER_BATCH``. The
     next batch is sent when all replies to the previous one have arrived, and in a later iteration of the event loop, so
     other clients are served in between.
     """
@@ -55,11 +54,12 @@ class ScatterGather:
         messages: Sequence[Message],
         encode: Callable[[list[Any]], Body],
         post: Callable[[Any, ReplyTo], None] | None = None,
-        convert: Callable[[list[Any]], list[Any]] = list,
+        convert: Callable[[int, Any], Steps[Any]] | None = None,
     ) -> None:
         """``post`` sends a message; None: to its group.
 
-        ``convert`` is applied to the replies of each batch. ``encode`` gets all the results and returns the body.
+        ``convert`` makes the result from the number of a message and its reply: bytes, if replies can be large. None:
+        the reply is the result. ``encode`` gets all the results and returns the body.
         """
         self._call = call
         self._post: Callable[[Any, ReplyTo], None] = post or call.services.groups.post
@@ -91,14 +91,23 @@ class ScatterGather:
             self._on_batch_complete()
 
     def _on_batch_complete(self) -> None:
-        try:
-            converted = self._convert(self._replies)
-        except Exception:
-            self._call.fail()
-            return
-        self._results += converted
-        self._bytes += sum(len(item) for item in converted if isinstance(item, bytes))
-        if self._bytes > RESPONSE_BYTES_MAX:
+        if self._convert is None:
+            self.add_results(self._replies)
+        else:
+            self._call.services.slices.run(ConversionJob(self, self._call, self._converted(self._convert)))
+
+    def _converted(self, convert: Callable[[int, Any], Steps[Any]]) -> Steps[list[Any]]:
+        converted = []
+        for index, reply in enumerate(self._replies, self._sent_count - len(self._replies)):
+            converted.append((yield from convert(index, reply)))
+            yield
+        return converted
+
+    def add_results(self, results: list[Any]) -> None:
+        """Add the results of a batch. A response above ``queued_max_response_bytes`` is not made."""
+        self._results += results
+        self._bytes += sum(len(item) for item in results if isinstance(item, bytes | SharedBytes))
+        if self._bytes > self._call.services.settings.queued_max_response_bytes:
             log.error(
                 "the response to %s is too large, expected fewer groups in one request", self._call.connection.peer
             )
@@ -108,3 +117,27 @@ class ScatterGather:
             self._call.services.later(0, self.send_next_batch)
         else:
             self._call.encode_and_respond(lambda: self._encode(self._results))
+
+
+class ConversionJob:
+    """Converts the replies of one batch in slices. Implements ``slices.Job``."""
+
+    __slots__ = ("_call", "_gather", "steps")
+
+    def __init__(self, gather: ScatterGather, call: Call, steps: Steps[list[Any]]) -> None:
+        self._gather = gather
+        self._call = call
+        self.steps = steps
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._call.connection.is_open
+
+    def finish(self, result: list[Any]) -> None:
+        self._gather.add_results(result)
+
+    def fail(self, error: Exception) -> None:
+        self._call.fail()
+
+    def drop(self) -> None:
+        self._call.respond_with_nothing()

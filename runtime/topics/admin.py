@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...actors.errors import CoordinatorError, ErrorCode
+from ...actors.steps import Steps
 from .catalogue import CreateOutcome, DeleteOutcome, TopicCatalogue
 from .topic import Topic
 
@@ -65,7 +66,7 @@ class TopicAdmin:
         """Give a topic more partitions. ``partitions``: the new total."""
         self._catalogue.grow(topic, partitions, done)
 
-    def delete_records(self, topic: Topic, partition: int, offset: int) -> int:
+    def delete_records(self, topic: Topic, partition: int, offset: int) -> Steps[int]:
         """Delete the records of a partition before ``offset``, or all (TO_THE_END). Returns the new start offset.
 
         Raises CoordinatorError for internal topics, unknown partitions and offsets out of range. Records are in
@@ -78,5 +79,5 @@ class TopicAdmin:
             raise CoordinatorError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} has no partition {partition}"
             )
-        topic.delete_records(partition, log.end_offset if offset == TO_THE_END else offset)
+        yield from topic.delete_records(partition, log.end_offset if offset == TO_THE_END else offset)
         return log.start_offset

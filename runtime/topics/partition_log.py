@@ -6,6 +6,7 @@ end offset.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -144,8 +145,10 @@ class PartitionLog:
             self._times.drop_before(self._first_number)
         return size
 
-    def delete_before(self, offset: int) -> int:
+    def delete_before(self, offset: int, batches_max: int = sys.maxsize) -> int:
         """Delete the records before ``offset`` and return the size in bytes of the dropped batches.
+
+        At most ``batches_max`` batches are dropped by one call; the records of the others are not found any more.
 
         A batch that also has later records is retained as a whole, as in Kafka; its deleted records are not found.
         Raises CoordinatorError (OFFSET_OUT_OF_RANGE) unless the offset is between 0 and the end.
@@ -154,8 +157,9 @@ class PartitionLog:
             raise CoordinatorError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}: expected 0 to {self.end_offset}")
         size_before = self.size_bytes
         self._deleted_before = max(self._deleted_before, offset)
-        while self.size_bytes and self._oldest_end() <= offset:
+        while batches_max and self.size_bytes and self._oldest_end() <= offset:
             self.drop_oldest()
+            batches_max -= 1
         self.transactions.drop_before(self.start_offset)
         return size_before - self.size_bytes
 

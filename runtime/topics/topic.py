@@ -8,6 +8,7 @@ from typing import Protocol, overload
 from uuid import UUID
 
 from ...actors.records import MarkerRecord
+from ...actors.steps import ITEMS_PER_STEP, Steps
 from .held_records import HeldRecords
 from .partition_log import PartitionLog
 
@@ -159,12 +160,16 @@ class Topic:
         self.held_bytes += added_bytes
         self._records.change(self, added_bytes, added_batches)
 
-    def delete_records(self, index: int, offset: int) -> None:
+    def delete_records(self, index: int, offset: int) -> Steps[None]:
         """Delete the records of a partition before ``offset``. Raises as ``PartitionLog.delete_before`` does."""
         log = self.partitions[index]
-        batches = log.batch_count
-        size_bytes = log.delete_before(offset)
-        self._count(-size_bytes, log.batch_count - batches)
+        dropped = ITEMS_PER_STEP
+        while dropped == ITEMS_PER_STEP:
+            batches = log.batch_count
+            size_bytes = log.delete_before(offset, ITEMS_PER_STEP)
+            dropped = batches - log.batch_count
+            self._count(-size_bytes, -dropped)
+            yield
 
     def raise_end(self, index: int, offset: int) -> None:
         """Raise the end offset of a partition without records to ``offset``, unless it is higher already.

@@ -6,7 +6,10 @@ aborted transactions among them; the client leaves out their records (KIP-98).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
+
+from ...actors.steps import ITEMS_PER_STEP
 
 
 class AbortedTransaction(NamedTuple):
@@ -39,13 +42,13 @@ class PartitionTransactions:
         if first_offset is not None and not committed:
             self._aborted_transactions.append(AbortedTransaction(producer_id, first_offset, marker_offset))
 
-    def find_aborted(self, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
-        """The aborted transactions with records between two offsets."""
-        return tuple(
-            transaction
-            for transaction in self._aborted_transactions
-            if transaction.last_offset >= start_offset and transaction.first_offset < end_offset
-        )
+    def find_aborted(self, start_offset: int, end_offset: int) -> Iterator[AbortedTransaction | None]:
+        """Yield the aborted transactions with records between two offsets, and None for a pause in a long search."""
+        for number, transaction in enumerate(self._aborted_transactions, 1):
+            if transaction.last_offset >= start_offset and transaction.first_offset < end_offset:
+                yield transaction
+            if number % ITEMS_PER_STEP == 0:
+                yield None
 
     def drop_before(self, start_offset: int) -> None:
         """Drop the aborted transactions before ``start_offset``, where the log begins now."""

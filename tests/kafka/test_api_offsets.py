@@ -378,7 +378,7 @@ def test_cached_offset_commit_response_equals_kio_encoding(version: int) -> None
             topics = [{**topic, "partitions": partitions(*indexes)}]
             request = build(message_type("offset_commit", version, "request"), commit_values("g", topics=topics))
             call = Call(connection, schema("offset_commit", version), 7, request)
-            offset_commit.handle(call)
+            offset_commit.handle_unchecked(call)
             errors = [{"partition_index": index, "error_code": kafka_error(code)} for index in indexes]
             body = by_kio("offset_commit", version, throttle_time=0, topics=[{**topic, "partitions": errors}])
             header_size = 9 if schema("offset_commit", version).flexible_header else 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +14,13 @@ from hypothesis import strategies as st
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Described, DescribedMember, Joined, JoinedMember
+from callboard.actors.steps import run_steps
 from callboard.runtime.kafka.api import describe_groups, join_group
 from callboard.runtime.kafka.authorizer import AllowAll
 from callboard.runtime.kafka.codec.codes import NO_THROTTLE
 from callboard.runtime.kafka.codec.rows import encode_rows
 from callboard.runtime.kafka.codec.schemas import schema
+from callboard.runtime.kafka.codec.step_writer import write_in_steps
 
 SIZES = (0, 1, 5, 126, 127, 128, 1023, 1024, 16_383, 16_384, 32_767)
 texts = st.one_of(st.text(max_size=20), st.sampled_from(SIZES).map("x".__mul__))
@@ -81,8 +84,9 @@ def test_describe_groups_member_rows_equal_kio_encoding(
         authorized_operations=operations,
     )
     response = describe_call.make("DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=(group, group))
-    items = describe_groups._encode_batch(describe_call, [described_group, described_group])
-    assert describe_groups._encode(describe_call, [], items) == describe_call.schema.write(response)
+    item = run_steps(describe_groups._encode_group(describe_call, described_group))
+    body = run_steps(write_in_steps(replace(response, groups=(item, item))))
+    assert body == describe_call.schema.write(response)
 
 
 def _member_entity(describe_call: Any, member: DescribedMember) -> Any:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from topics_helpers import producer_batch
 
+from callboard.actors.steps import run_steps
 from callboard.runtime.topics.held_records import BATCH_BYTES, HeldRecords
 
 MAX_BYTES = 100
@@ -79,6 +80,6 @@ async def test_deleted_records_and_topics_are_not_counted(tmp_path: Path) -> Non
         assert second.held_bytes == len(batch)
         assert topics.memory_bytes > empty_bytes + 9 * len(batch)
         for index in range(3):
-            first.delete_records(index, first.partitions[index].end_offset)
+            run_steps(first.delete_records(index, first.partitions[index].end_offset))
         second.close()
         assert topics.memory_bytes == empty_bytes

@@ -9,6 +9,7 @@ import pytest
 from topics_helpers import error_code_of
 
 from callboard.actors.errors import ErrorCode
+from callboard.actors.steps import run_steps
 from callboard.runtime.disk.group_commit import immediate_outcome
 from callboard.runtime.engine.clock import SystemRandom
 from callboard.runtime.settings.table import OFFSETS_TOPIC, Settings
@@ -48,8 +49,8 @@ def test_topic_admin_delete_records_of_unknown_and_internal_partition_is_refused
     admin = TopicAdmin(topics, lambda _names: None)
     internal, plays = topics.get(OFFSETS_TOPIC), topics.create("plays", 1)
     assert internal is not None
-    refused = partial(admin.delete_records, internal, 0, TO_THE_END)
+    refused = partial(run_steps, admin.delete_records(internal, 0, TO_THE_END))
     assert error_code_of(refused) is ErrorCode.INVALID_TOPIC_EXCEPTION
-    refused = partial(admin.delete_records, plays, 1, TO_THE_END)
+    refused = partial(run_steps, admin.delete_records(plays, 1, TO_THE_END))
     assert error_code_of(refused) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert admin.delete_records(plays, 0, TO_THE_END) == 0
+    assert run_steps(admin.delete_records(plays, 0, TO_THE_END)) == 0

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from ....actors.errors import ErrorCode
 from ....actors.messages import DeleteGroup
-from ..authorize import Verdicts, authorize
-from ..call import Call
+from ....actors.steps import Steps
+from ..authorize import Verdicts, authorize_in_steps
+from ..call import Body, Call
 from ..checks import DELETE_GROUP
 from ..codec.codes import NO_THROTTLE
+from ..codec.step_writer import write_in_steps
 from ..scatter_gather import ScatterGather
 
 
-def handle(call: Call) -> None:
+def handle(call: Call) -> Steps[None]:
     names = list(dict.fromkeys(call.request.groups_names))  # as in Kafka, each name is answered once
-    verdicts = authorize(call, DELETE_GROUP, names)
+    verdicts = yield from authorize_in_steps(call, DELETE_GROUP, names)
     messages = [DeleteGroup(name) for name in names if verdicts.allows(name)]
     ScatterGather(call, messages, lambda replies: _encode(call, names, verdicts, replies)).send_next_batch()
 
 
-def _encode(call: Call, names: list[str], verdicts: Verdicts, errors: list[ErrorCode]) -> bytes:
+def _encode(call: Call, names: list[str], verdicts: Verdicts, errors: list[ErrorCode]) -> Body:
     """Encode the results. As in Kafka, those of denied groups follow the others."""
     deleted = zip((name for name in names if verdicts.allows(name)), errors, strict=True)
     denied = ((name, verdicts.code) for name in names if not verdicts.allows(name))
-    results = tuple(
-        call.make("DeletableGroupResult", group_id=name, error_code=error) for name, error in (*deleted, *denied)
+    results = (
+        call.make("DeletableGroupResult", group_id=name, error_code=error) for name, error in chain(deleted, denied)
     )
-    return call.schema.write(call.make("DeleteGroupsResponse", throttle_time=NO_THROTTLE, results=results))
+    return write_in_steps(call.make("DeleteGroupsResponse", throttle_time=NO_THROTTLE, results=results))

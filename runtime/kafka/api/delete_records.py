@@ -5,11 +5,13 @@ Committed offsets stay. A consumer whose offset was deleted gets OFFSET_OUT_OF_R
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.steps import Steps
 from ...topics.topic import Topic
-from ..authorize import Verdicts, authorize
+from ..authorize import Verdicts, authorize_in_steps
 from ..call import Call
 from ..checks import DELETE_RECORDS
 from ..codec.codes import NO_THROTTLE, kafka_error
@@ -17,32 +19,33 @@ from ..codec.codes import NO_THROTTLE, kafka_error
 NO_LOW_WATERMARK = -1
 
 
-def handle(call: Call) -> None:
+def handle(call: Call) -> Steps[None]:
     """Delete from each partition separately. If a topic or partition occurs twice, the last one counts, as in Kafka."""
     requests = {topic.name: topic for topic in call.request.topics}
-    verdicts = authorize(call, DELETE_RECORDS, requests)
-    topics = tuple(
-        call.make("DeleteRecordsTopicResult", name=name, partitions=tuple(results(call, verdicts, topic)))
+    verdicts = yield from authorize_in_steps(call, DELETE_RECORDS, requests)
+    topics = (
+        call.make("DeleteRecordsTopicResult", name=name, partitions=results(call, verdicts, topic))
         for name, topic in requests.items()
     )
-    call.respond(call.make("DeleteRecordsResponse", throttle_time=NO_THROTTLE, topics=topics))
+    yield from call.respond_in_steps(call.make("DeleteRecordsResponse", throttle_time=NO_THROTTLE, topics=topics))
 
 
-def results(call: Call, verdicts: Verdicts, request: Any) -> list[Any]:
+def results(call: Call, verdicts: Verdicts, request: Any) -> Iterator[Any]:
     topic = call.services.topics.get(request.name)
     offsets = {partition.partition_index: partition.offset for partition in request.partitions}
     denial = verdicts.error_of(request.name)
-    return [result(call, topic, index, offset, denial) for index, offset in offsets.items()]
+    for index, offset in offsets.items():
+        yield (yield from result(call, topic, index, offset, denial))
 
 
-def result(call: Call, topic: Topic | None, index: int, offset: int, denial: ErrorCode) -> Any:
+def result(call: Call, topic: Topic | None, index: int, offset: int, denial: ErrorCode) -> Steps[Any]:
     low_watermark, error = NO_LOW_WATERMARK, ErrorCode.NONE
     try:
         if denial:
             raise CoordinatorError(denial, "")
         if topic is None:
             raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
-        low_watermark = call.services.topic_admin.delete_records(topic, index, offset)
+        low_watermark = yield from call.services.topic_admin.delete_records(topic, index, offset)
     except CoordinatorError as refusal:
         error = refusal.code
     return call.make(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ....actors.errors import ErrorCode
 from ....actors.group.kind import ABSENT_NAME
 from ....actors.messages import Described, DescribedMember, DescribeGroup
-from ..authorize import authorize, authorized_operations
-from ..call import Call
+from ....actors.steps import Steps, pieces
+from ..authorize import authorize_in_steps, authorized_operations
+from ..call import Body, Call
 from ..checks import DESCRIBE_GROUP, ResourceType
 from ..codec.codes import NO_THROTTLE
 from ..codec.rows import Row, encode_rows, without_column
+from ..codec.step_writer import write_in_steps
 from ..scatter_gather import ScatterGather
 
 OPERATIONS_FROM = 3  # KIP-430: the field after the members
@@ -24,31 +25,50 @@ NOT_FOUND_FROM = 6  # KIP-1043
 OPERATIONS_UNKNOWN = -(1 << 31)  # if they were not requested
 
 
-def handle(call: Call) -> None:
-    """Ask the groups. As in Kafka, the entries of denied groups come first."""
-    verdicts = authorize(call, DESCRIBE_GROUP, call.request.groups)
-    messages = [DescribeGroup(group_id) for group_id in call.request.groups if verdicts.allows(group_id)]
-    refused = [Described(verdicts.code, group_id) for group_id in call.request.groups if not verdicts.allows(group_id)]
-    encode = partial(_encode, call, _encode_batch(call, refused))
-    ScatterGather(call, messages, encode, convert=partial(_encode_batch, call)).send_next_batch()
+def handle(call: Call) -> Steps[None]:
+    """Ask the groups, each once. As in Kafka, the entries of denied groups come first."""
+    verdicts = yield from authorize_in_steps(call, DESCRIBE_GROUP, call.request.groups)
+    numbers: dict[str, int] = {}
+    for group_ids in pieces(call.request.groups):
+        for group_id in group_ids:
+            if verdicts.allows(group_id):
+                numbers.setdefault(group_id, len(numbers))
+        yield
+    messages = [DescribeGroup(group_id) for group_id in numbers]
+    ScatterGather(
+        call,
+        messages,
+        lambda entries: _encode(call, verdicts.code, numbers, entries),
+        convert=lambda _number, reply: _encode_group(call, reply),
+    ).send_next_batch()
 
 
-def _encode(call: Call, denied: list[bytes], described: list[bytes]) -> bytes:
-    groups = denied + described
-    return call.schema.write_array(call.make("DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=()), groups)
+def _encode(call: Call, denial: ErrorCode, numbers: dict[str, int], entries: list[bytes]) -> Body:
+    """Encode the response. ``entries``: the encoded groups, by their numbers. Other groups are denied."""
+    return write_in_steps(
+        call.make("DescribeGroupsResponse", throttle_time=NO_THROTTLE, groups=_entries(call, denial, numbers, entries))
+    )
 
 
-def _encode_batch(call: Call, replies: list[Described]) -> list[bytes]:
-    """Encode one batch of groups. Encoding all groups of a very large request at once would take seconds."""
+def _entries(call: Call, denial: ErrorCode, numbers: dict[str, int], entries: list[bytes]) -> Iterator[Any]:
+    for group_id in call.request.groups:
+        if group_id not in numbers:
+            yield (yield from _encode_group(call, Described(denial, group_id)))
+    for group_id in call.request.groups:
+        if group_id in numbers:
+            yield entries[numbers[group_id]]
+
+
+def _encode_group(call: Call, reply: Described) -> Steps[bytes]:
     trailing_bytes = OPERATIONS_BYTES if call.version >= OPERATIONS_FROM else 0
-    return [
-        call.schema.write_item(_group(call, reply), _members(call, reply.members), trailing_bytes) for reply in replies
-    ]
-
-
-def _members(call: Call, members: Iterable[DescribedMember]) -> list[bytes]:
-    rows: Iterable[Row] = members if call.version >= INSTANCE_ID_FROM else without_column(members, INSTANCE_ID)
-    return encode_rows(rows, flexible=call.schema.flexible)
+    rows: Iterable[Row] = reply.members
+    if call.version < INSTANCE_ID_FROM:
+        rows = without_column(reply.members, INSTANCE_ID)
+    members: list[bytes] = []
+    for piece in pieces(rows):
+        members += encode_rows(piece, flexible=call.schema.flexible)
+        yield
+    return call.schema.write_item(_group(call, reply), members, trailing_bytes)
 
 
 def _group(call: Call, answer: Described) -> Any:

@@ -7,8 +7,9 @@ from itertools import groupby
 from typing import Any
 
 from ....actors.errors import ErrorCode
+from ....actors.steps import Steps
 from ....actors.transactions.rules import Transaction, TransactionState
-from ..authorize import Verdicts, authorize
+from ..authorize import Verdicts, authorize, authorize_in_steps
 from ..call import Call
 from ..checks import DESCRIBE_TRANSACTIONAL_ID, FILTERED_TOPIC
 from ..codec.codes import NO_THROTTLE, ONE_MILLISECOND, kafka_error
@@ -18,11 +19,11 @@ NO_START = (-1).to_bytes(8, "big", signed=True)
 BYTES_AFTER_START = 8 + 2 + 1 + 1  # producer id, epoch, no topics, no tagged fields
 
 
-def handle(call: Call) -> None:
-    verdicts = authorize(call, DESCRIBE_TRANSACTIONAL_ID, call.request.transactional_ids)
-    items = [encoded(call, verdicts, name) for name in call.request.transactional_ids]
-    response = call.make("DescribeTransactionsResponse", throttle_time=NO_THROTTLE, transaction_states=())
-    call.respond_with_bytes(call.schema.write_array(response, items))
+def handle(call: Call) -> Steps[None]:
+    verdicts = yield from authorize_in_steps(call, DESCRIBE_TRANSACTIONAL_ID, call.request.transactional_ids)
+    items = (encoded(call, verdicts, name) for name in call.request.transactional_ids)
+    fields = {"throttle_time": NO_THROTTLE, "transaction_states": items}
+    yield from call.respond_in_steps(call.make("DescribeTransactionsResponse", **fields))
 
 
 def encoded(call: Call, verdicts: Verdicts, name: str) -> bytes:

@@ -7,18 +7,22 @@ With isolation level read_committed, a response ends at the first open transacti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.steps import Steps, pieces
 from ...common.shared_bytes import SharedBytes
 from ...log.format.batch import offsets_of
 from ...topics.partition_log import NO_RECORDS, PartitionLog
 from ...topics.topic import TOPIC_DELETED, Topic
-from ..authorize import authorize
+from ..authorize import ALL_ALLOWED, authorize_in_steps
 from ..call import Call
 from ..checks import READ_TOPIC
 from ..codec.codes import NO_THROTTLE, kafka_error
+from ..codec.step_writer import write_in_steps
 from .list_offsets import NO_EPOCH, READ_COMMITTED, epoch_error
 
 MAX_BYTES = 57_671_680  # Kafka's default of fetch.max.bytes: the limit of a response, whatever is requested
@@ -27,24 +31,27 @@ TOPIC_ID_FROM = 13
 NO_SESSION = 0
 FULL_FETCH_EPOCHS = (0, -1)  # open a session, or use none
 NO_OFFSET = -1
+READS_PER_STEP = 16  # each takes about 5 us
 
 
-def handle(call: Call) -> None:
+def handle(call: Call) -> Steps[None] | None:
     if getattr(call.request, "session_epoch", -1) not in FULL_FETCH_EPOCHS:
         # An incremental fetch, for a session that an earlier server may have created.
-        respond(call, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ())
-    else:
-        Fetch(call).start()
+        call.encode_and_respond(lambda: write_in_steps(response(call, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ())))
+        return None
+    return Fetch(call).start()
 
 
 class PartitionRead(NamedTuple):
     """The result for one partition of the request. ``log`` is None if it cannot be read."""
 
+    topic: Any  # of the request
     partition: int
     error: ErrorCode
     log: PartitionLog | None = None
     records: SharedBytes = NO_RECORDS
     offset: int = NO_OFFSET
+    end_offset: int = NO_OFFSET
 
 
 class FetchBudget:
@@ -72,14 +79,43 @@ class FetchBudget:
 class Fetch:
     """A request until it is answered."""
 
-    __slots__ = ("_call", "_logs", "_missing_bytes", "_timer", "_verdicts")
+    __slots__ = (
+        *("_appends", "_call", "_is_checking", "_is_finished", "_logs", "_missing_bytes", "_requested", "_timer"),
+        "_verdicts",
+    )
 
     def __init__(self, call: Call) -> None:
         self._call = call
+        self._verdicts = ALL_ALLOWED
+        self._requested: dict[tuple[Any, int], tuple[Any, Any]] = {}
         self._logs: list[PartitionLog] = []
         self._missing_bytes = 0
         self._timer: Any = None
-        self._verdicts = authorize(call, READ_TOPIC, self._topic_names())
+        self._appends = 0  # to the partitions, while the request waits
+        self._is_checking = False
+        self._is_finished = False
+
+    def start(self) -> Steps[None]:
+        """Answer at once if there are enough bytes, an error, no partitions or no time to wait; else wait."""
+        request = self._call.request
+        yield from self._collect()
+        self._verdicts = yield from authorize_in_steps(self._call, READ_TOPIC, self._topic_names())
+        parts = yield from self.read()
+        self._missing_bytes = request.min_bytes - sum(len(part.records) for part in parts)
+        max_wait_ms = round(request.max_wait.total_seconds() * 1000)
+        if self._missing_bytes <= 0 or max_wait_ms <= 0 or not parts or any(part.error for part in parts):
+            yield from self._call.respond_in_steps(self._response(parts))
+        else:
+            yield from self._wait(parts, max_wait_ms)
+
+    def _collect(self) -> Steps[None]:
+        """Collect the requested partitions. If one occurs more than once, the last entry counts, as in Kafka."""
+        has_ids = self._call.version >= TOPIC_ID_FROM
+        for topic in self._call.request.topics:
+            key = topic.topic_id if has_ids else topic.topic
+            for partitions in pieces(topic.partitions):
+                self._requested.update(((key, each.partition), (topic, each)) for each in partitions)
+                yield
 
     def _topic_names(self) -> Iterator[str]:
         """Yield the names of the requested topics, except those with an unknown id."""
@@ -94,99 +130,150 @@ class Fetch:
         topics = self._call.services.topics
         return topics.by_id(request.topic_id) if self._call.version >= TOPIC_ID_FROM else topics.get(request.topic)
 
-    def start(self) -> None:
-        """Answer at once if there are enough bytes, an error, no partitions or no time to wait; else wait."""
-        request = self._call.request
-        topics = self.read()
-        parts = [part for _, results in topics for part in results]
-        self._missing_bytes = request.min_bytes - sum(len(part.records) for part in parts)
-        max_wait_ms = round(request.max_wait.total_seconds() * 1000)
-        if self._missing_bytes <= 0 or max_wait_ms <= 0 or not parts or any(part.error for part in parts):
-            self.answer(topics)
-        else:
-            self.wait([part.log for part in parts if part.log], max_wait_ms)
-
-    def wait(self, logs: list[PartitionLog], max_wait_ms: int) -> None:
-        self._logs = logs
-        for log in logs:
-            log.waiters.add(self.appended)
+    def _wait(self, parts: list[PartitionRead], max_wait_ms: int) -> Steps[None]:
+        """Wait for appends. Those between the read and here count too."""
+        has_new_records = False
+        waiter = self.appended
+        for piece in pieces([part for part in parts if part.log]):
+            for part in piece:
+                assert part.log is not None
+                part.log.waiters.add(waiter)
+                self._logs.append(part.log)
+                has_new_records = has_new_records or part.log.end_offset != part.end_offset
+            yield
         self._timer = self._call.services.later(max_wait_ms, self.finish)
+        if has_new_records:
+            self.finish()
 
     def appended(self, size_bytes: int) -> None:
         """Called when a batch of this size was appended to a partition, or the partition was deleted."""
         self._missing_bytes -= size_bytes
-        if self._missing_bytes <= 0 and not self._is_uncommitted(size_bytes):
+        self._appends += 1
+        if self._missing_bytes > 0 or self._timer is None:
+            return
+        if self._call.request.isolation_level == READ_COMMITTED and size_bytes != TOPIC_DELETED:
+            if not self._is_checking:
+                self._is_checking = True
+                self._call.services.slices.run(CommittedCheck(self))
+        else:
             self.finish()
 
-    def _is_uncommitted(self, size_bytes: int) -> bool:
-        """Whether too few of the records are committed, for isolation level read_committed."""
-        request = self._call.request
-        if request.isolation_level != READ_COMMITTED or size_bytes == TOPIC_DELETED:
-            return False
-        readable_bytes = sum(len(part.records) for _, parts in self.read() for part in parts)
-        return readable_bytes < int(request.min_bytes)
+    @property
+    def is_waiting(self) -> bool:
+        return not self._is_finished and self._call.connection.is_open
+
+    def has_enough_committed(self) -> Steps[bool]:
+        """Whether enough of the records are committed, for isolation level read_committed."""
+        checked_appends = -1
+        while checked_appends != self._appends:
+            checked_appends = self._appends
+            parts = yield from self.read()
+            if sum(len(part.records) for part in parts) >= int(self._call.request.min_bytes):
+                return True
+        return False
+
+    def end_check(self, has_enough: bool) -> None:
+        self._is_checking = False
+        if has_enough:
+            self.finish()
 
     def finish(self) -> None:
-        """Answer. The timer and the waiters are removed first, so that this is not called twice."""
+        """Answer, once. The timer and the waiters are removed first."""
+        if self._is_finished:
+            return
+        self._is_finished = True
         self._timer.cancel()
+        waiter = self.appended
         for log in self._logs:
-            log.waiters.discard(self.appended)
-        self.answer(self.read())
+            log.waiters.discard(waiter)
+        self._call.encode_and_respond(self._read_and_encode)
 
-    def read(self) -> list[tuple[Any, list[PartitionRead]]]:
-        """Read the partitions of each topic of the request, up to the limits."""
+    def _read_and_encode(self) -> Steps[bytes | SharedBytes]:
+        parts = yield from self.read()
+        return (yield from write_in_steps(self._response(parts)))
+
+    def read(self) -> Steps[list[PartitionRead]]:
+        """Read the requested partitions, up to the limits."""
         request = self._call.request
         free_bytes = self._call.services.buffers.unsent.free_bytes
         budget = FetchBudget(request.max_bytes, free_bytes, committed_only=request.isolation_level == READ_COMMITTED)
-        return [(topic, self.read_topic(topic, budget)) for topic in request.topics]
-
-    def read_topic(self, request: Any, budget: FetchBudget) -> list[PartitionRead]:
-        topic = self._find(request)
-        denial = self._verdicts.error_of(topic.name if topic else getattr(request, "topic", ""))
-        if denial:
-            return [PartitionRead(partition.partition, denial) for partition in request.partitions]
-        by_id = self._call.version >= TOPIC_ID_FROM
-        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id and not topic else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        parts = []
-        for partition in request.partitions:
-            log = topic.partition(partition.partition) if topic else None
-            parts.append(read_log(log, partition, budget) if log else PartitionRead(partition.partition, unknown))
+        parts: list[PartitionRead] = []
+        for piece in pieces(list(self._requested.values()), READS_PER_STEP):
+            parts += [self._read_partition(topic, partition, budget) for topic, partition in piece]
+            yield
         return parts
 
-    def answer(self, topics: list[tuple[Any, list[PartitionRead]]]) -> None:
+    def _read_partition(self, request: Any, partition: Any, budget: FetchBudget) -> PartitionRead:
+        topic = self._find(request)
+        error = self._verdicts.error_of(topic.name if topic else getattr(request, "topic", ""))
+        if not error:
+            log = topic.partition(partition.partition) if topic else None
+            if log is not None:
+                return read_log(log, request, partition, budget)
+            by_id = self._call.version >= TOPIC_ID_FROM
+            error = ErrorCode.UNKNOWN_TOPIC_ID if by_id and not topic else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return PartitionRead(request, partition.partition, error)
+
+    def _response(self, parts: list[PartitionRead]) -> Any:
+        """The response. As in Kafka, adjacent partitions of the same topic share an entry."""
         call = self._call
-        responses = tuple(
+        responses = (
             call.make(
                 "FetchableTopicResponse",
                 topic=getattr(topic, "topic", None),
                 topic_id=getattr(topic, "topic_id", None),
-                partitions=tuple(partition_data(call, part) for part in parts),
+                partitions=(partition_data(call, part) for part in group),
             )
-            for topic, parts in topics
+            for topic, group in groupby(parts, key=attrgetter("topic"))
         )
-        respond(call, ErrorCode.NONE, responses)
+        return response(call, ErrorCode.NONE, responses)
 
 
-def read_log(log: PartitionLog, request: Any, budget: FetchBudget) -> PartitionRead:
+class CommittedCheck:
+    """Reads a waiting request's partitions after an append. Implements ``slices.Job``."""
+
+    __slots__ = ("_fetch", "steps")
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self.steps = fetch.has_enough_committed()
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._fetch.is_waiting
+
+    def finish(self, result: bool) -> None:
+        self._fetch.end_check(result)
+
+    def fail(self, error: Exception) -> None:
+        """A bug: the answer reports it."""
+        self._fetch.end_check(True)
+
+    def drop(self) -> None:
+        """The request was answered, or its client is gone."""
+
+
+def read_log(log: PartitionLog, topic: Any, request: Any, budget: FetchBudget) -> PartitionRead:
     error = epoch_error(getattr(request, "current_leader_epoch", NO_EPOCH))
     if error:
-        return PartitionRead(request.partition, error)
+        return PartitionRead(topic, request.partition, error)
     try:
         records = budget.fill(log, request.fetch_offset, request.partition_max_bytes)
     except CoordinatorError as refusal:
-        return PartitionRead(request.partition, refusal.code)
-    return PartitionRead(request.partition, ErrorCode.NONE, log, records, request.fetch_offset)
+        return PartitionRead(topic, request.partition, refusal.code)
+    return PartitionRead(topic, request.partition, ErrorCode.NONE, log, records, request.fetch_offset, log.end_offset)
 
 
-def aborted_transactions(call: Call, part: PartitionRead) -> tuple[Any, ...] | None:
+def aborted_transactions(call: Call, part: PartitionRead) -> Iterable[Any] | None:
     """Return the aborted transactions in the returned records, for isolation level read_committed; else None."""
     if call.request.isolation_level != READ_COMMITTED:
         return None
     if part.log is None or not part.records:
         return ()
-    return tuple(
-        call.make("AbortedTransaction", producer_id=find_aborted.producer_id, first_offset=find_aborted.first_offset)
-        for find_aborted in part.log.transactions.find_aborted(part.offset, end_offset_of(part.records))
+    found = part.log.transactions.find_aborted(part.offset, end_offset_of(part.records))
+    return (
+        each and call.make("AbortedTransaction", producer_id=each.producer_id, first_offset=each.first_offset)
+        for each in found
     )
 
 
@@ -209,12 +296,11 @@ def partition_data(call: Call, part: PartitionRead) -> Any:
     )
 
 
-def respond(call: Call, error: ErrorCode, responses: tuple[Any, ...]) -> None:
-    response = call.make(
+def response(call: Call, error: ErrorCode, responses: Iterable[Any]) -> Any:
+    return call.make(
         "FetchResponse",
         throttle_time=NO_THROTTLE,
         error_code=kafka_error(error),
         session_id=NO_SESSION,
         responses=responses,
     )
-    call.respond_with_bytes(call.schema.write_shared(response))

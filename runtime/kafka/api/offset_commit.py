@@ -6,21 +6,24 @@ encoded responses are cached.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import Commit, Committed, OffsetCommit
-from ..authorize import Verdicts, authorize
-from ..call import Call
+from ....actors.steps import Steps, pieces, run_steps
+from ..authorize import Verdicts, authorize, authorize_in_steps
+from ..call import Body, Call
 from ..checks import READ_GROUP, READ_TOPIC
 from ..codec.codes import NO_THROTTLE, milliseconds
 from ..codec.schemas import Schema
+from ..codec.step_writer import write_in_steps
 from ..partition_results import (
     NO_PARTITION,
-    PartitionError,
+    TopicErrors,
     counts_if_topic_repeated,
     group_by_topic,
     split_by_counts,
@@ -32,7 +35,7 @@ INSTANCE_ID_FROM = 7  # KIP-345
 UNKNOWN_GROUP_FROM = 9  # KIP-848: GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION
 TOPIC_IDS_FROM = 10
 NO_LEADER_EPOCH = -1
-CACHED_PARTITIONS_MAX = 64  # larger responses, and those with unknown topics, are not cached
+SMALL_COMMIT_MAX = 64  # a larger one is handled in steps; its response, or one with unknown topics, is not cached
 
 CommitTarget = tuple[str, UUID | None, int]
 """The name and id of a topic, as in the request, and a partition."""
@@ -46,66 +49,95 @@ Refused = tuple[tuple[CommitTarget, ErrorCode], ...]
 """Partitions that do not exist or are denied, with their errors. They are not sent to the group."""
 
 
-def handle(call: Call) -> None:
+def handle(call: Call) -> Steps[None]:
     error = authorize(call, READ_GROUP, (call.request.group_id,)).error
     if error:
         call.respond_with_error(error)
         return
-    names = [_find_topic(call, topic, {})[0] for topic in call.request.topics]
-    _commit(call, partial(_find_allowed_topic, authorize(call, READ_TOPIC, filter(None, names))))
+    names = (_find_topic(call, topic, {})[0] for topic in call.request.topics)
+    verdicts = yield from authorize_in_steps(call, READ_TOPIC, filter(None, names))
+    yield from _commit_in_steps(call, partial(_find_allowed_topic, verdicts))
 
 
-def handle_unchecked(call: Call) -> None:
-    _commit(call, _find_topic)
+def handle_unchecked(call: Call) -> Steps[None] | None:
+    count = 0
+    for topic in call.request.topics:
+        count += len(topic.partitions) or 1
+    if count > SMALL_COMMIT_MAX:
+        return _commit_in_steps(call, _find_topic)
+    split = SplitCommits(call)
+    for topic in call.request.topics:
+        found = _find_topic(call, topic, split.ids)
+        split.add(topic, found, topic.partitions)
+    _ask_group(call, split)
+    return None
 
 
-def _commit(call: Call, find_topic: FindTopic) -> None:
-    request = call.request
-    commits, ids, refused = _split_commits(call, find_topic)
-    if not commits:
-        call.respond_with_bytes(_body(call.schema, refused, (), ()))
+def _commit_in_steps(call: Call, find_topic: FindTopic) -> Steps[None]:
+    split = SplitCommits(call)
+    for topic in call.request.topics:
+        found = find_topic(call, topic, split.ids)
+        for partitions in pieces(topic.partitions):
+            split.add(topic, found, partitions)
+            yield
+        if not topic.partitions:
+            split.add(topic, found, ())
+    _ask_group(call, split)
+
+
+class SplitCommits:
+    """The commits to partitions that exist, the ids of topics by name, and the refused partitions."""
+
+    __slots__ = ("_has_epoch", "commits", "ids", "refused", "targets")
+
+    def __init__(self, call: Call) -> None:
+        self._has_epoch = call.schema.version >= LEADER_EPOCH_FROM
+        self.ids: dict[str, UUID] = {}
+        self.commits: list[Commit] = []
+        self.targets: list[CommitTarget] = []
+        self.refused: list[tuple[CommitTarget, ErrorCode]] = []
+
+    def add(self, topic: Any, found: FoundTopic, partitions: Sequence[Any]) -> None:
+        """Add partitions of a topic of the request."""
+        name, count, error = found
+        has_epoch, topic_id = self._has_epoch, self.ids.get(name)
+        for partition in partitions:
+            index = partition.partition_index
+            if 0 <= index < count:
+                epoch = partition.committed_leader_epoch if has_epoch else NO_LEADER_EPOCH
+                metadata = partition.committed_metadata or ""
+                self.commits.append(Commit(name, index, partition.committed_offset, epoch, metadata))
+                self.targets.append((name, topic_id, index))
+            else:
+                self.refused.append(((name, getattr(topic, "topic_id", None), index), error))
+        if not (count or partitions):
+            self.refused.append(((name, getattr(topic, "topic_id", None), NO_PARTITION), error))
+
+
+def _ask_group(call: Call, split: SplitCommits) -> None:
+    """Send the commits to the group, or answer if there are none."""
+    request, version = call.request, call.schema.version
+    refused, targets = tuple(split.refused), tuple(split.targets)
+    if not targets:
+        call.encode_and_respond(lambda: _encode(refused, (), call, Committed(())))
         return
-    version = call.schema.version
     message = OffsetCommit(
         request.group_id,
         request.member_id,
         request.group_instance_id if version >= INSTANCE_ID_FROM else None,
         request.generation_id_or_member_epoch,
-        commits,
+        tuple(split.commits),
         milliseconds(request.retention_time) if version <= RETENTION_UNTIL else -1,
         version >= UNKNOWN_GROUP_FROM,
     )
-    targets = tuple([(commit.topic, ids.get(commit.topic), commit.partition) for commit in commits])
-    topics = request.topics
     encode = partial(_encode, refused, targets)
+    topics = request.topics
     if len(topics) > 1 and not refused:
         counts = counts_if_topic_repeated(
             (target[0] for target in targets), [len(topic.partitions) for topic in topics]
         )
         encode = partial(_encode_by_counts, counts, targets) if counts else encode
     call.ask_group(message, encode)
-
-
-def _split_commits(call: Call, find_topic: FindTopic) -> tuple[tuple[Commit, ...], dict[str, UUID], Refused]:
-    """Return the commits to partitions that exist, the ids of topics by name, and the refused partitions."""
-    version = call.schema.version
-    has_epoch = version >= LEADER_EPOCH_FROM
-    ids: dict[str, UUID] = {}
-    commits: list[Commit] = []
-    refused: list[tuple[CommitTarget, ErrorCode]] = []
-    for topic in call.request.topics:
-        name, count, error = find_topic(call, topic, ids)
-        for partition in topic.partitions:
-            index = partition.partition_index
-            if 0 <= index < count:
-                epoch = partition.committed_leader_epoch if has_epoch else NO_LEADER_EPOCH
-                metadata = partition.committed_metadata or ""
-                commits.append(Commit(name, index, partition.committed_offset, epoch, metadata))
-            else:
-                refused.append(((name, getattr(topic, "topic_id", None), index), error))
-        if not (count or topic.partitions):
-            refused.append(((name, getattr(topic, "topic_id", None), NO_PARTITION), error))
-    return tuple(commits), ids, tuple(refused)
 
 
 def _find_allowed_topic(verdicts: Verdicts, call: Call, request: Any, ids: dict[str, UUID]) -> FoundTopic:
@@ -125,40 +157,50 @@ def _find_topic(call: Call, request: Any, ids: dict[str, UUID]) -> FoundTopic:
     return topic.name, len(topic.partitions), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _encode(refused: Refused, targets: tuple[CommitTarget, ...], call: Call, answer: Committed) -> bytes:
-    body = _cached_body if not refused and len(targets) <= CACHED_PARTITIONS_MAX else _body
-    return body(call.schema, refused, targets, answer.errors)
+def _encode(refused: Refused, targets: tuple[CommitTarget, ...], call: Call, answer: Committed) -> Body:
+    if len(targets) + len(refused) <= SMALL_COMMIT_MAX:
+        body = _body if refused else _cached_body
+        return body(call.schema, refused, targets, answer.errors)
+    return _body_in_steps(call.schema, refused, targets, answer.errors)
 
 
 def _body(schema: Schema, refused: Refused, targets: tuple[CommitTarget, ...], errors: tuple[ErrorCode, ...]) -> bytes:
-    answers = (*refused, *zip(targets, errors, strict=True))
-    return _encode_topics(
-        schema, group_by_topic(((name, topic_id), index, error) for (name, topic_id, index), error in answers)
-    )
+    return run_steps(_body_in_steps(schema, refused, targets, errors))
+
+
+def _body_in_steps(
+    schema: Schema, refused: Refused, targets: tuple[CommitTarget, ...], errors: tuple[ErrorCode, ...]
+) -> Steps[bytes]:
+    answers = chain(refused, zip(targets, errors, strict=True))
+    topics = yield from group_by_topic(((name, topic_id), index, error) for (name, topic_id, index), error in answers)
+    return (yield from _encode_topics(schema, topics))
 
 
 def _encode_by_counts(
     counts: tuple[int, ...], targets: tuple[CommitTarget, ...], call: Call, answer: Committed
-) -> bytes:
+) -> Body:
     answers = zip(targets, answer.errors, strict=True)
     topics = split_by_counts((((name, topic_id), index, error) for (name, topic_id, index), error in answers), counts)
-    return _encode_topics(call.schema, topics)
+    steps = _encode_topics(call.schema, topics)
+    return run_steps(steps) if len(targets) <= SMALL_COMMIT_MAX else steps
 
 
-def _encode_topics(schema: Schema, topics: list[tuple[tuple[str, UUID | None], list[PartitionError]]]) -> bytes:
-    entries = tuple(
+def _encode_topics(schema: Schema, topics: Iterable[TopicErrors[tuple[str, UUID | None]]]) -> Steps[bytes]:
+    """Encode the response as bytes in one piece, since responses to small commits are sent together with it."""
+    entries = (
         schema.make(
             "OffsetCommitResponseTopic",
             name=name,
             topic_id=topic_id,
-            partitions=tuple(
+            partitions=(
                 schema.make("OffsetCommitResponsePartition", partition_index=index, error_code=error)
                 for index, error in partitions
             ),
         )
         for (name, topic_id), partitions in topics
     )
-    return schema.write(schema.make("OffsetCommitResponse", throttle_time=NO_THROTTLE, topics=entries))
+    response = schema.make("OffsetCommitResponse", throttle_time=NO_THROTTLE, topics=entries)
+    return bytes((yield from write_in_steps(response)))
 
 
 _cached_body = lru_cache(maxsize=4096)(_body)

@@ -2,70 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain, repeat
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import OffsetDelete, OffsetsDeleted
-from ..authorize import authorize
-from ..call import Call
+from ....actors.steps import Steps, pieces
+from ..authorize import authorize, authorize_in_steps
+from ..call import Body, Call
 from ..checks import DELETE_GROUP, READ_TOPIC
 from ..codec.codes import NO_THROTTLE
-from ..partition_results import PartitionError
+from ..codec.step_writer import write_in_steps
+from ..partition_results import PartitionError, TopicErrors
 
 ResultsByTopic = dict[str, list[PartitionError]]
 """For each topic its partitions with their errors."""
 
 
-def handle(call: Call) -> None:
+def handle(call: Call) -> Steps[None]:
     request, refused, existing = call.request, ResultsByTopic(), []
     denial = authorize(call, DELETE_GROUP, (request.group_id,)).error
-    if denial:
-        call.respond_with_bytes(_body(call, denial, ()))
+    if denial or not request.group_id:
+        call.encode_and_respond(lambda: _body(call, denial or ErrorCode.INVALID_GROUP_ID, ()))
         return
-    if not request.group_id:
-        call.respond_with_bytes(_body(call, ErrorCode.INVALID_GROUP_ID, ()))
-        return
-    verdicts = authorize(call, READ_TOPIC, (topic.name for topic in request.topics))
+    verdicts = yield from authorize_in_steps(call, READ_TOPIC, (topic.name for topic in request.topics))
     for requested in request.topics:
         topic = call.services.topics.get(requested.name)
         error = verdicts.error_of(requested.name)
         count = len(topic.partitions) if topic is not None and not error else 0
-        indexes = [partition.partition_index for partition in requested.partitions]
-        for index in indexes:
-            if not 0 <= index < count:
-                refused.setdefault(requested.name, []).append((index, error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        if not (count or indexes):
+        indexes: list[int] = []
+        for partitions in pieces(requested.partitions):
+            for partition in partitions:
+                index = partition.partition_index
+                if 0 <= index < count:
+                    indexes.append(index)
+                else:
+                    unknown = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    refused.setdefault(requested.name, []).append((index, unknown))
+            yield
+        if not (count or requested.partitions):
             refused.setdefault(requested.name, [])
-        existing_indexes = tuple(index for index in indexes if 0 <= index < count)
-        if existing_indexes:
-            existing.append((requested.name, existing_indexes))
+        if indexes:
+            existing.append((requested.name, tuple(indexes)))
     call.ask_group(OffsetDelete(request.group_id, tuple(existing)), partial(_encode, refused, tuple(existing)))
 
 
 def _encode(
     refused: ResultsByTopic, existing: tuple[tuple[str, tuple[int, ...]], ...], call: Call, answer: OffsetsDeleted
-) -> bytes:
+) -> Body:
     """Encode the results in Kafka's order (see ``partition_results``), or only the error of the group."""
     if answer.error:
         return _body(call, answer.error, ())
-    results = [
-        (topic, [(partition, error) for partition in partitions])
+    results = (
+        (topic, zip(partitions, repeat(error)))
         for (topic, partitions), error in zip(existing, answer.topics, strict=True)
-    ]
-    if not refused:
-        return _body(call, ErrorCode.NONE, results)
+    )
+    return _body(call, ErrorCode.NONE, _merged(refused, results) if refused else results)
+
+
+def _merged(refused: ResultsByTopic, results: Iterable[TopicErrors[str]]) -> Iterator[TopicErrors[str]]:
+    """Yield each topic once, the refused partitions first."""
+    deleted: dict[str, list[Iterable[PartitionError]]] = {}
     for topic, partitions in results:
-        refused.setdefault(topic, []).extend(partitions)
-    return _body(call, ErrorCode.NONE, refused.items())
+        deleted.setdefault(topic, []).append(partitions)
+    for topic in dict.fromkeys(chain(refused, deleted)):
+        yield topic, chain(refused.get(topic, ()), *deleted.get(topic, ()))
 
 
-def _body(call: Call, error: ErrorCode, results: Iterable[tuple[str, list[PartitionError]]]) -> bytes:
-    topics = tuple(
+def _body(call: Call, error: ErrorCode, results: Iterable[TopicErrors[str]]) -> Body:
+    topics = (
         call.make(
             "OffsetDeleteResponseTopic",
             name=name,
-            partitions=tuple(
+            partitions=(
                 call.make("OffsetDeleteResponsePartition", partition_index=index, error_code=code)
                 for index, code in partitions
             ),
@@ -73,4 +83,4 @@ def _body(call: Call, error: ErrorCode, results: Iterable[tuple[str, list[Partit
         for name, partitions in results
     )
     response = call.make("OffsetDeleteResponse", error_code=error, throttle_time=NO_THROTTLE, topics=topics)
-    return call.schema.write(response)
+    return write_in_steps(response)

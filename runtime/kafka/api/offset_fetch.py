@@ -10,7 +10,8 @@ from typing import Any
 from ....actors.errors import ErrorCode
 from ....actors.messages import Fetched, FetchedOffset, OffsetFetch
 from ....actors.steps import Steps, pieces
-from ..authorize import Verdicts, authorize, authorize_in_steps
+from ...common.shared_bytes import SharedBytes
+from ..authorize import ALL_ALLOWED, Verdicts, authorize, authorize_in_steps
 from ..call import Body, Call
 from ..checks import DESCRIBE_GROUP, DESCRIBE_TOPIC, FILTERED_TOPIC
 from ..codec.codes import NO_THROTTLE
@@ -22,6 +23,9 @@ GROUPS_FROM = 8
 TOPIC_IDS_FROM = 10
 
 FetchedTopics = Iterable[tuple[str, Iterable[FetchedOffset]]]
+Entry = bytes | SharedBytes
+"""An encoded entry of a group. A group that is requested twice has the same one."""
+
 RequestedTopics = tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -54,13 +58,21 @@ def _fetch_groups(call: Call) -> Steps[None]:
     groups = call.request.groups
     verdicts = yield from authorize_in_steps(call, DESCRIBE_GROUP, (group.group_id for group in groups))
     topics = yield from authorize_in_steps(call, DESCRIBE_TOPIC, _topic_names(call))
-    messages = []
+    numbers: dict[Any, int] = {}
+    messages: list[OffsetFetch] = []
     for group in groups:
-        if verdicts.allows(group.group_id):
+        if verdicts.allows(group.group_id) and group not in numbers:
             resolved = yield from _resolve_topics(call, topics, group)
+            numbers[group] = len(messages)
             messages.append(OffsetFetch(group.group_id, resolved, call.request.require_stable))
         yield
-    ScatterGather(call, messages, lambda replies: _encode_groups(call, verdicts, topics, replies)).send_next_batch()
+    requested = list(numbers)
+    ScatterGather(
+        call,
+        messages,
+        lambda entries: _encode_groups(call, verdicts.code, numbers, entries),
+        convert=lambda number, reply: write_in_steps(_group(call, topics, requested[number], reply)),
+    ).send_next_batch()
 
 
 def _topic_names(call: Call) -> Iterable[str]:
@@ -120,20 +132,22 @@ def _topics_of_one(denied: FetchedTopics, call: Call, answer: Fetched) -> Iterat
         yield call.make("OffsetFetchResponseTopic", name=name, partitions=entries)
 
 
-def _encode_groups(call: Call, verdicts: Verdicts, topics: Verdicts, replies: list[Fetched]) -> Body:
-    groups = _groups(call, verdicts, topics, iter(replies))
+def _encode_groups(call: Call, denial: ErrorCode, numbers: dict[Any, int], entries: list[Entry]) -> Body:
+    """Encode the response. ``entries``: the encoded groups, by their numbers. Other groups are denied."""
+    groups = (
+        entries[numbers[group]] if group in numbers else _group(call, ALL_ALLOWED, group, Fetched(denial))
+        for group in call.request.groups
+    )
     return write_in_steps(call.make("OffsetFetchResponse", throttle_time=NO_THROTTLE, groups=groups))
 
 
-def _groups(call: Call, verdicts: Verdicts, topics: Verdicts, replies: Iterator[Fetched]) -> Iterator[Any]:
-    for group in call.request.groups:
-        answer = next(replies) if verdicts.allows(group.group_id) else Fetched(verdicts.code)
-        yield call.make(
-            "OffsetFetchResponseGroup",
-            group_id=group.group_id,
-            topics=_group_topics(call, topics, group, answer),
-            error_code=answer.error,
-        )
+def _group(call: Call, verdicts: Verdicts, group: Any, answer: Fetched) -> Any:
+    return call.make(
+        "OffsetFetchResponseGroup",
+        group_id=group.group_id,
+        topics=_group_topics(call, verdicts, group, answer),
+        error_code=answer.error,
+    )
 
 
 def _group_topics(call: Call, verdicts: Verdicts, group: Any, answer: Fetched) -> Iterator[Any]:

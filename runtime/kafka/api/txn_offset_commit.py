@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
+from typing import Any
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import Commit, Committed, TxnOffsetCommit
-from ..authorize import authorize
-from ..call import Call
+from ....actors.steps import ITEMS_PER_STEP, Steps
+from ..authorize import authorize, authorize_in_steps
+from ..call import Body, Call
 from ..checks import READ_GROUP, READ_TOPIC, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE
-from ..partition_results import NO_PARTITION, counts_if_topic_repeated, group_by_topic, split_by_counts
+from ..codec.step_writer import write_in_steps
+from ..partition_results import NO_PARTITION, TopicErrors, counts_if_topic_repeated, group_by_topic, split_by_counts
 
 LEADER_EPOCH_FROM = 2
 LOADING_FROM = 2
@@ -24,16 +29,16 @@ RefusedPartition = tuple[str, int, ErrorCode]
 TopicPartition = tuple[str, int]
 
 
-def handle(call: Call) -> None:
+def handle(call: Call) -> Steps[None]:
     request, version = call.request, call.version
     denial = authorize(call, WRITE_TRANSACTIONAL_ID, (request.transactional_id,)).error
     denial = denial or authorize(call, READ_GROUP, (request.group_id,)).error
     if denial:
         call.respond_with_error(denial)
         return
-    commits, refused = split_commits(call)
+    commits, refused = yield from split_commits(call)
     if not commits:
-        call.respond_with_bytes(encode(refused, (), call, Committed(())))
+        call.encode_and_respond(lambda: encode(refused, (), call, Committed(())))
         return
     message = TxnOffsetCommit(
         group_id=str(request.group_id),
@@ -51,16 +56,18 @@ def handle(call: Call) -> None:
     call.ask_transactions(message, partial(encode, refused, partitions))
 
 
-def split_commits(call: Call) -> tuple[tuple[Commit, ...], tuple[RefusedPartition, ...]]:
+def split_commits(call: Call) -> Steps[tuple[tuple[Commit, ...], tuple[RefusedPartition, ...]]]:
     """Return the commits to partitions that exist, and the partitions that do not exist or are denied."""
     commits: list[Commit] = []
     refused: list[RefusedPartition] = []
-    verdicts = authorize(call, READ_TOPIC, (topic.name for topic in call.request.topics))
+    verdicts = yield from authorize_in_steps(call, READ_TOPIC, (topic.name for topic in call.request.topics))
     for requested in call.request.topics:
         denial = verdicts.error_of(requested.name)
         error = denial or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topic = None if denial else call.services.topics.get(requested.name)
-        for partition in requested.partitions:
+        for number, partition in enumerate(requested.partitions, 1):
+            if number % ITEMS_PER_STEP == 0:
+                yield
             if topic is None or not topic.has_partition(partition.partition_index):
                 refused.append((str(requested.name), partition.partition_index, error))
                 continue
@@ -80,22 +87,28 @@ def _error_for_version(call: Call, error: ErrorCode) -> ErrorCode:
 
 def encode(
     refused: tuple[RefusedPartition, ...], partitions: tuple[TopicPartition, ...], call: Call, answer: Committed
-) -> bytes:
-    answers = [
+) -> Body:
+    response = call.make(
+        "TxnOffsetCommitResponse", throttle_time=NO_THROTTLE, topics=topics(refused, partitions, call, answer)
+    )
+    return write_in_steps(response)
+
+
+def topics(
+    refused: tuple[RefusedPartition, ...], partitions: tuple[TopicPartition, ...], call: Call, answer: Committed
+) -> Iterator[Any]:
+    answers = (
         (name, index, _error_for_version(call, error))
         for (name, index), error in zip(partitions, answer.errors, strict=True)
-    ]
+    )
     requested_counts = [len(topic.partitions) for topic in call.request.topics]
     counts = () if refused else counts_if_topic_repeated((name for name, _ in partitions), requested_counts)
-    topics = tuple(
-        call.make(
-            "TxnOffsetCommitResponseTopic",
-            name=name,
-            partitions=tuple(
-                call.make("TxnOffsetCommitResponsePartition", partition_index=index, error_code=error)
-                for index, error in errors
-            ),
-        )
-        for name, errors in (split_by_counts(answers, counts) if counts else group_by_topic([*refused, *answers]))
+    grouped: Iterable[TopicErrors[str]] = (
+        split_by_counts(answers, counts) if counts else (yield from group_by_topic(chain(refused, answers)))
     )
-    return call.schema.write(call.make("TxnOffsetCommitResponse", throttle_time=NO_THROTTLE, topics=topics))
+    for name, errors in grouped:
+        entries = (
+            call.make("TxnOffsetCommitResponsePartition", partition_index=index, error_code=error)
+            for index, error in errors
+        )
+        yield call.make("TxnOffsetCommitResponseTopic", name=name, partitions=entries)

@@ -58,11 +58,16 @@ class PartsBuffer:
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._own = io.BytesIO()  # what was written since the last part
+        self._has_shared_parts = False
 
     def write(self, data: bytes | SharedBytes) -> None:
         if isinstance(data, SharedBytes):
             self._end_part()
             self._parts.extend(data.parts)
+            self._has_shared_parts = True
+        elif len(data) >= PART_BYTES:
+            self._end_part()
+            self._parts.append(data)
         else:
             self._own.write(data)
 
@@ -78,6 +83,8 @@ class PartsBuffer:
     def body(self) -> Steps[bytes | SharedBytes]:
         """Everything that was written."""
         self._end_part()
+        if self._has_shared_parts:
+            return SharedBytes(self._parts)
         if sum(map(len, self._parts)) <= JOINED_BYTES:
             return b"".join(self._parts)
         merged = []
@@ -98,7 +105,7 @@ class PartsBuffer:
 
 
 def _merge(parts: list[bytes]) -> Iterator[bytes]:
-    """Join small parts; large ones are shared with their owner and stay as they are."""
+    """Join small parts. Large ones stay as they are."""
     small: list[bytes] = []
     small_bytes = 0
     for part in parts:
