@@ -16,16 +16,16 @@ log = logging.getLogger("callboard.actors")
 FREE_AGAIN = 0.95
 """After the limit was reached, new things are admitted again below this part of it, so that it does not flap."""
 
-ACTIVE_GROUP_BYTES = 12_000
+ACTIVE_GROUP_BYTES = 6_500
 """A group with an actor, without members and offsets."""
 
 PACKED_GROUP_BYTES = 250
 """A passivated group, in addition to its name and its packed data."""
 
-MEMBER_BYTES = 3_000
+MEMBER_BYTES = 2_500
 """A member of a group, in addition to the bytes that it has sent and its assignment."""
 
-PENDING_MEMBER_BYTES = 800
+PENDING_MEMBER_BYTES = 550
 """A member id that was assigned and not used yet, with its alarm."""
 
 OFFSET_BYTES = 420

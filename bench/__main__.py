@@ -19,6 +19,7 @@ BENCHES = {
     "groups": "memory of many groups, passivated and active",
     "members": "time that a group of many members takes to join, sync and rebalance",
     "hostile": "how long heartbeats wait while another client sends very large requests",
+    "memory": "memory of a server that clients fill, compared with memory_limit_bytes",
     "load": "loading one partition of the log, with and without numpy, compared with reading its file",
     "compact": "compaction of the log by one process, two, and Spark, compared with copying its files",
     "embed": "durable commits in process compared with TCP; thousands of members on one event loop",

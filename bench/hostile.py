@@ -154,7 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measure(request: HostileRequest | None, seconds: float) -> Row:
     """Heartbeats for ``seconds`` while ``request`` is sent. None: without a hostile client. Raises BenchError."""
-    metrics_address = f"127.0.0.1:{_free_port()}"
+    metrics_address = f"127.0.0.1:{free_port()}"
     with (
         _server(request, metrics_address) as server,
         OpenLoopProcess(server.address, CONNECTIONS, HEARTBEATS_PER_S, seconds) as heartbeats,
@@ -177,7 +177,7 @@ def measure(request: HostileRequest | None, seconds: float) -> Row:
     return Row(request.name, request.title, items, attack, result, share, peak_bytes)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 

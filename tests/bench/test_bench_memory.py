@@ -1,0 +1,41 @@
+"""``callboard bench memory``: its requests are accepted, and its figures are those of the server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from callboard.bench.__main__ import main as bench_main
+from callboard.bench.memory import ACCEPTED_RATIO, Row, counted_in
+from callboard.bench.memory_fillings import FILLINGS, Filled
+
+PAGE = """# HELP callboard_memory_bytes Memory
+callboard_memory_bytes{kind="topics"} 1.5e+06
+callboard_memory_bytes{kind="active groups"} 300.0
+callboard_memory_limit_bytes 7.0
+"""
+
+
+def test_counted_bytes_are_those_of_all_kinds() -> None:
+    assert counted_in(PAGE) == 1_500_300
+
+
+def test_ratio_is_that_of_peak_and_limit() -> None:
+    row = Row("groups", "groups", Filled(1, True, 10), 200, 100, 300)
+    assert row.ratio == 1.5 <= ACCEPTED_RATIO
+    assert row._replace(peak_bytes=None).ratio is None
+
+
+@pytest.mark.parametrize("name", [filling.name for filling in FILLINGS])
+def test_quick_run_fills_a_server(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups, members and ids until the server refuses more. The others are not refused but dropped or closed."""
+    monkeypatch.chdir(tmp_path)
+    assert bench_main(["memory", "--quick", "--only", name, "--json", "figures.json"]) == 0
+    [row] = json.loads(Path("figures.json").read_text())["rows"]
+    filled = row["filled"]
+    assert filled["accepted"] > 0
+    assert filled["is_refused"] == (name not in ("records", "unread", "half"))
+    assert row["counted_bytes"] > row["limit_bytes"] / 4
+    assert row["counted_bytes"] < 3 * row["limit_bytes"]
