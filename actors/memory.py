@@ -126,9 +126,13 @@ class MemoryLimit:
     def sample(self) -> MemorySample:
         return MemorySample(self.bytes_by_kind(), self._limit_bytes(), self.refusals)
 
-    def refuses_new(self) -> bool:
-        """Whether something new must be refused, which is counted. Asks each source."""
-        used_bytes, limit_bytes = sum(count() for count in self.sources.values()), self._limit_bytes()
+    def refuses_new(self, waiting_bytes: int = 0) -> bool:
+        """Whether something new must be refused, which is counted. Asks each source.
+
+        ``waiting_bytes``: of what was admitted and is not in a source yet.
+        """
+        used_bytes = waiting_bytes + sum(count() for count in self.sources.values())
+        limit_bytes = self._limit_bytes()
         was_reached = self._is_reached
         self._is_reached = used_bytes > (limit_bytes * FREE_AGAIN if was_reached else limit_bytes)
         if self._is_reached:

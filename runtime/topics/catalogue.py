@@ -92,8 +92,11 @@ class TopicCatalogue:
         self._settings = settings
         self._random = random
         self._records = HeldRecords(lambda: settings.total_retention_bytes)
-        self.refuses_new: Callable[[], bool] = _has_memory
-        """Whether the limit of the server's memory is reached, so that no topic may be created. The node sets it."""
+        self.refuses_new: Callable[[int], bool] = _has_memory
+        """Whether the limit of the server's memory is reached, so that no topic may be created. The node sets it.
+
+        Its argument: the bytes of topics that are about to be created.
+        """
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         disk = disk or Disk()
@@ -113,8 +116,7 @@ class TopicCatalogue:
     @property
     def memory_bytes(self) -> int:
         """About the memory of all topics and their records."""
-        table = self.files.table
-        return self._records.memory_bytes + len(table.rows) * TOPIC_BYTES + table.partitions * PARTITION_BYTES
+        return self._records.memory_bytes + _topics_bytes(self.files.table)
 
     def names(self) -> list[str]:
         """All topics, the coordinator's own included."""
@@ -135,10 +137,11 @@ class TopicCatalogue:
         ``other_partitions``: partitions of other topics that are about to be created too.
         """
         self.files.table.check_new(name, partitions, self._settings.max_partitions, other_partitions)
-        self._check_memory(name)
+        self._check_memory(name, self.files.table)
 
-    def _check_memory(self, name: str) -> None:
-        if self.refuses_new():
+    def _check_memory(self, name: str, table: TopicTable) -> None:
+        """``table``: visible topics, or a draft, with topics that do not count as memory yet."""
+        if self.refuses_new(_topics_bytes(table) - _topics_bytes(self.files.table)):
             raise CoordinatorError(
                 ErrorCode.POLICY_VIOLATION,
                 f"topic {name!r} is not created: the server has reached its memory_limit_bytes; try again later, or"
@@ -162,7 +165,7 @@ class TopicCatalogue:
     def _create(self, draft: TopicsDraft, name: str, partitions: int) -> CreateOutcome:
         try:
             draft.table.check_new(name, partitions, self._settings.max_partitions)
-            self._check_memory(name)
+            self._check_memory(name, draft.table)
             row = TopicRow(name, new_topic_id(self._random), partitions, draft.allocate_slots(partitions))
             self._ends.reserve(row.first_slot, [0] * partitions)
         except OSError as error:
@@ -312,9 +315,14 @@ class TopicCatalogue:
         topic.close()
 
 
-def _has_memory() -> bool:
+def _has_memory(_waiting_bytes: int) -> bool:
     """The default of ``refuses_new``."""
     return False
+
+
+def _topics_bytes(table: TopicTable) -> int:
+    """About the memory of topics without their records."""
+    return len(table.rows) * TOPIC_BYTES + table.partitions * PARTITION_BYTES
 
 
 def _transactions_partitions(settings: TopicLimits) -> int:

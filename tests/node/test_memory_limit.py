@@ -20,6 +20,12 @@ from peers.wire import Plain
 
 REFUSED = "COORDINATOR_NOT_AVAILABLE"
 INSTANCE = {"group_instance_id": "i"}
+AUTO_CREATE: dict[str, Plain] = {
+    "topics": [{"name": "more"}],
+    "allow_auto_topic_creation": True,
+    "include_cluster_authorized_operations": False,
+    "include_topic_authorized_operations": False,
+}
 PRODUCER: dict[str, Plain] = {"transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
 
 
@@ -99,6 +105,24 @@ async def test_limit_refuses_new_topics_and_transactional_ids(tmp_path: Path) ->
             assert "memory_limit_bytes" in created["error_message"]
         [created] = (await client.ask("create_topics", **creation))["topics"]
         assert created["error_code"] == "NONE"
+
+
+@async_test
+async def test_topics_of_one_request_are_refused_from_the_limit_on(tmp_path: Path) -> None:
+    async with running_node(tmp_path, memory_limit_bytes=200_000) as harness:
+        client = await harness.connect()
+        names = [f"new-{number}" for number in range(100)]
+        topics: list[Plain] = [
+            {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+            for name in names
+        ]
+        created = await client.ask("create_topics", topics=topics, timeout=1000, validate_only=False)
+        errors = [topic["error_code"] for topic in created["topics"]]
+        accepted = errors.count("NONE")
+        assert 10 < accepted < 90
+        assert errors == ["NONE"] * accepted + ["POLICY_VIOLATION"] * (100 - accepted)
+        [created] = (await client.ask("metadata", 9, **AUTO_CREATE))["topics"]
+        assert created["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 @async_test
