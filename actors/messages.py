@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from .errors import ErrorCode
 from .group.events import GroupEvent
 from .ports import Appended, Entry
-from .records import GroupType, Record
+from .records import GroupType, OffsetRecord, Record
 
 
 class GroupRequest(typing.Protocol):
@@ -234,7 +234,12 @@ class DeleteGroup(NamedTuple):
 
 
 class ExpireOffsets(NamedTuple):
-    """From the coordinator's retention scan to a group: delete expired offsets. The reply comes afterwards."""
+    """From the coordinator's retention scan to a group: delete expired offsets. The reply comes afterwards.
+
+    ``candidates``: tombstones of the offsets that had expired when the group looked for them; None if it has not yet.
+    """
+
+    candidates: tuple[OffsetRecord, ...] | None = None
 
 
 class DeleteTopicOffsets(NamedTuple):

@@ -10,10 +10,12 @@ from ..base import DEFERRED, requeue_first
 from ..engine_ports import ReplyTo
 from ..errors import NO_ERROR, ErrorCode
 from ..messages import DeleteGroup, DeleteTopicOffsets, ExpireOffsets, GroupDeleted, GroupRequest
+from ..records import OffsetRecord
+from ..steps import SHORT_WORK_ITEMS, Steps, run_steps
 from .active_group import ActiveGroup
 from .contexts import DeleteContext
 from .events import Reason
-from .expiry import MINUTE_MS, TombstoneBatch, find_expired
+from .expiry import MINUTE_MS, TombstoneBatch, find_expired, next_expired
 from .in_flight import Deletion
 
 
@@ -25,9 +27,19 @@ def delete_group(active: ActiveGroup, request: DeleteGroup, reply: ReplyTo | Non
 
 def expire_offsets(active: ActiveGroup, message: ExpireOffsets, reply: ReplyTo | None) -> object:
     """Usually nothing has expired. Otherwise other requests wait, as while a group is deleted."""
-    if active.in_flight.deletion is not None or not _find_expired(active).records:
+    if active.in_flight.deletion is not None:
         return None
-    return _begin(active, message, reply)
+    steps = _expire(active, message, reply)
+    return steps if len(active.data.offsets) > SHORT_WORK_ITEMS else run_steps(steps)
+
+
+def _expire(active: ActiveGroup, message: ExpireOffsets, reply: ReplyTo | None) -> Steps[object]:
+    candidates = message.candidates
+    if candidates is None:
+        candidates = yield from find_expired(active.group, active.data, *_retention(active))
+    if not _next_expired(active, candidates).records:
+        return None
+    return _begin(active, ExpireOffsets(candidates), reply)
 
 
 def delete_topic_offsets(active: ActiveGroup, message: DeleteTopicOffsets, reply: ReplyTo | None) -> object:
@@ -75,14 +87,19 @@ def append_tombstones_when_idle(active: ActiveGroup, deletion: Deletion) -> None
 
 def next_batch(active: ActiveGroup, deletion: Deletion) -> TombstoneBatch:
     """The next tombstones of a deletion."""
-    expired = _find_expired(active) if isinstance(deletion.cause, ExpireOffsets) else None
+    cause = deletion.cause
+    expired = _next_expired(active, cause.candidates or ()) if isinstance(cause, ExpireOffsets) else None
     return deletion.next_batch(active.group_id, active.data, expired)
 
 
-def _find_expired(active: ActiveGroup) -> TombstoneBatch:
+def _next_expired(active: ActiveGroup, candidates: tuple[OffsetRecord, ...]) -> TombstoneBatch:
+    return next_expired(active.group, active.data, candidates, *_retention(active))
+
+
+def _retention(active: ActiveGroup) -> tuple[int, int]:
+    """The wall-clock time, and how long offsets are kept, in ms."""
     environment = active.environment
-    retention_ms = environment.settings.offsets_retention_minutes * MINUTE_MS
-    return find_expired(active.group, active.data, environment.clock.wall_ms(), retention_ms)
+    return environment.clock.wall_ms(), environment.settings.offsets_retention_minutes * MINUTE_MS
 
 
 def handle_tombstones_written(active: ActiveGroup, context: DeleteContext, error: ErrorCode) -> None:
@@ -94,8 +111,9 @@ def handle_tombstones_written(active: ActiveGroup, context: DeleteContext, error
         return
     if error is ErrorCode.NONE and isinstance(deletion.cause, ExpireOffsets) and context.record_count:
         _count_expired(active, context)
-    if error is ErrorCode.NONE and not context.is_last:
-        active.actor.post(ExpireOffsets(), context.reply)
+    if error is ErrorCode.NONE and isinstance(deletion.cause, ExpireOffsets) and not context.is_last:
+        remaining = (deletion.cause.candidates or ())[context.record_count :]
+        active.actor.post(ExpireOffsets(remaining), context.reply)
     else:
         deletion.answer(error)
     if error is ErrorCode.NONE and context.ends_group:

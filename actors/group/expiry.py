@@ -15,11 +15,12 @@ conditions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
 from ..records import OffsetRecord, OffsetValue, Record
+from ..steps import Steps, pieces
 from .kind import Group
 from .offsets import GroupData
 
@@ -40,13 +41,35 @@ class TombstoneBatch(NamedTuple):
     ends_group: bool = False
 
 
-def find_expired(group: Group, data: GroupData, now_ms: int, retention_ms: int) -> TombstoneBatch:
-    """Tombstones of expired offsets. An Empty group is deleted with its last offset, whatever its own age.
+def find_expired(group: Group, data: GroupData, now_ms: int, retention_ms: int) -> Steps[tuple[OffsetRecord, ...]]:
+    """Tombstones of all expired offsets. ``now_ms`` is wall-clock time.
 
-    ``now_ms`` is wall-clock time. Offsets with a pending transactional offset do not expire, and a group with an open
-    transaction is not deleted.
+    Offsets with a pending transactional offset do not expire.
     """
-    records = tuple(islice(_expired_offsets(group, data, now_ms, retention_ms), BATCH + 1))
+    expiry = group.offset_expiry()
+    if expiry is None:
+        return ()
+    expired: list[OffsetRecord] = []
+    for topic, partitions in data.offsets.topics():
+        for piece in pieces(() if topic in expiry.subscribed else partitions.items()):
+            expired += [
+                OffsetRecord(group.group_id, topic, partition, None)
+                for partition, value in piece
+                if _is_expired(value, expiry.since_ms, now_ms, retention_ms)
+                and (topic, partition) not in data.pending.by_partition
+            ]
+            yield
+    return tuple(expired)
+
+
+def next_expired(
+    group: Group, data: GroupData, candidates: Iterable[OffsetRecord], now_ms: int, retention_ms: int
+) -> TombstoneBatch:
+    """The first batch of those candidates that have not been renewed since they were found.
+
+    An Empty group is deleted with its last offset, whatever its own age, but not while it has an open transaction.
+    """
+    records = tuple(islice(_still_expired(group, data, candidates, now_ms, retention_ms), BATCH + 1))
     if len(records) > BATCH:
         return TombstoneBatch(records[:BATCH], False)
     if group.is_empty and len(records) == len(data.offsets) and not data.pending:
@@ -55,17 +78,19 @@ def find_expired(group: Group, data: GroupData, now_ms: int, retention_ms: int) 
     return TombstoneBatch(records, True)
 
 
-def _expired_offsets(group: Group, data: GroupData, now_ms: int, retention_ms: int) -> Iterator[OffsetRecord]:
+def _still_expired(
+    group: Group, data: GroupData, candidates: Iterable[OffsetRecord], now_ms: int, retention_ms: int
+) -> Iterator[OffsetRecord]:
     expiry = group.offset_expiry()
     if expiry is None:
         return
-    for topic, partitions in data.offsets.topics():
-        if topic in expiry.subscribed:
+    for candidate in candidates:
+        _, topic, partition, _ = candidate
+        value = data.offsets.partitions(topic).get(partition)
+        if value is None or topic in expiry.subscribed or (topic, partition) in data.pending.by_partition:
             continue
-        for partition, value in partitions.items():
-            is_replaced = (topic, partition) in data.pending.by_partition
-            if not is_replaced and _is_expired(value, expiry.since_ms, now_ms, retention_ms):
-                yield OffsetRecord(group.group_id, topic, partition, None)
+        if _is_expired(value, expiry.since_ms, now_ms, retention_ms):
+            yield candidate
 
 
 def _is_expired(value: OffsetValue, since_ms: int, now_ms: int, retention_ms: int) -> bool:

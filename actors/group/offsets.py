@@ -104,8 +104,8 @@ class Offsets:
     def has(self, topic: str, partition: int) -> bool:
         return partition in self._topics.get(topic, {})
 
-    def partitions(self, topic: str) -> Iterable[int]:
-        """The partitions of a topic that have an offset."""
+    def partitions(self, topic: str) -> Mapping[int, OffsetValue]:
+        """The committed offsets of a topic, by partition."""
         return self._topics.get(topic, {})
 
     def tombstones(self, group_id: str) -> Iterator[OffsetRecord]:

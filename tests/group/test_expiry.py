@@ -26,6 +26,7 @@ from callboard.actors.records import (
     OffsetValue,
     PendingOffsetRecord,
 )
+from callboard.actors.steps import run_steps
 from callboard.actors.timer.messages import Expired
 
 RETENTION_MS = 7 * 24 * 60 * 60_000
@@ -435,5 +436,7 @@ def test_packed_may_have_expired_agrees_with_find_expired(
     number = simulation.directory.partitions.number_of(GROUP)
     group = instance(simulation.coordinator)._groups.start(GROUP, number, GroupData.unpack(data.pack()))
     simulation.run()
-    expired_offsets = expiry.find_expired(instance(group).group, data, now_ms, retention_ms)
-    assert bool(expired_offsets.records) is packed_may_have_expired(data.pack(), now_ms, retention_ms)
+    classic = instance(group).group
+    candidates = run_steps(expiry.find_expired(classic, data, now_ms, retention_ms))
+    batch = expiry.next_expired(classic, data, candidates, now_ms, retention_ms)
+    assert bool(batch.records) is packed_may_have_expired(data.pack(), now_ms, retention_ms)
