@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from actor_system.ports import RecordedReply
+from actor_system.instances import instance
+from actor_system.ports import WALL_MS, FakeGroupSettings, RecordedReply
 from actor_system.requests import GROUP, join
 from actor_system.simulation import CoordinatorSimulation
 
 from callboard.actors.errors import ErrorCode
+from callboard.actors.group.expiry import MINUTE_MS
+from callboard.actors.group.offsets import GroupData
 from callboard.actors.messages import (
     Commit,
     Committed,
+    ExpireOffsets,
     Fetched,
     GroupRequest,
     LeaveGroup,
@@ -22,10 +26,12 @@ from callboard.actors.messages import (
     OffsetDelete,
     OffsetFetch,
 )
-from callboard.actors.steps import SHORT_WORK_ITEMS
+from callboard.actors.records import OffsetRecord, OffsetValue
+from callboard.actors.steps import ITEMS_PER_STEP, SHORT_WORK_ITEMS
 
 MANY = 5 * SHORT_WORK_ITEMS
 OTHER = "another group"
+RETENTION_MS = FakeGroupSettings().offsets_retention_minutes * MINUTE_MS
 NONE = ErrorCode.NONE
 
 
@@ -126,3 +132,24 @@ def test_other_groups_are_served_during_a_long_request(
     assert turns_until_answered(simulation, long_reply) >= MANY / SHORT_WORK_ITEMS
     turns_until_answered(simulation, behind_reply)
     simulation.run()
+
+
+def test_expiry_of_group_with_many_offsets_lets_other_groups_be_served() -> None:
+    """Offsets that have not expired come first: to look again for each batch would pass all of them each time."""
+    kept = 9 * MANY
+    data = GroupData()
+    for partition in range(10 * MANY):
+        commit_ms = WALL_MS if partition < kept else WALL_MS - RETENTION_MS
+        data.replay(OffsetRecord(GROUP, "t", partition, OffsetValue(1, commit_timestamp_ms=commit_ms)))
+    simulation = CoordinatorSimulation({GROUP: data})
+    simulation.post(commit_of(1))  # activates the group
+    simulation.post(commit_of(1, OTHER))
+    reply = RecordedReply()
+    group = simulation.directory.groups[GROUP]
+    group.post(ExpireOffsets(), reply)
+    other_reply = simulation.send(fetch_of(1, OTHER))
+    assert turns_until_answered(simulation, other_reply) < 10
+    assert reply.is_waiting
+    slices = 10 * MANY / ITEMS_PER_STEP / 2  # two pieces of a long turn are a slice, see ``Simulation.clock_ns``
+    assert slices <= turns_until_answered(simulation, reply) < 2 * slices
+    assert [partition for _, partition, _ in instance(group).data.offsets] == list(range(kept))
