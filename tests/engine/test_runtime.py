@@ -30,7 +30,7 @@ from actor_system.players import (
 )
 from actor_system.ports import RecordedReply
 
-from callboard.actors.base import Actor, ActorRef, ResilientActor
+from callboard.actors.base import Actor, ActorRef, Echo, ResilientActor
 from callboard.runtime.engine.dispatcher import MESSAGES_A_TURN
 from callboard.runtime.engine.mailbox import Mailbox, SharedMailbox
 from callboard.runtime.engine.system import System
@@ -49,6 +49,15 @@ def test_messages_are_handled_in_order_after_on_start(actor_system: SystemHarnes
         player.tell(Say(number))
     player.ask(Say("last"))
     assert received == ["start", *map(str, range(3 * MESSAGES_A_TURN)), "last"]
+
+
+def test_echo_is_answered_after_messages_before_it(actor_system: SystemHarness) -> None:
+    received: list[Any] = []
+    player = actor_system.spawn(Player, received)
+    for number in range(3 * MESSAGES_A_TURN):
+        player.tell(Say(number))
+    assert player.ask(Echo()) is None
+    assert len(received) == 1 + 3 * MESSAGES_A_TURN
 
 
 class Early(Player):

@@ -8,12 +8,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import Member, MemoryClient, NodeHarness, async_test, frame, heartbeat_values, join_and_sync, running_node
+from harness import (
+    Client,
+    Member,
+    MemoryClient,
+    NodeHarness,
+    async_test,
+    frame,
+    heartbeat_values,
+    join_and_sync,
+    running_node,
+)
 from peers.wire import decode
 
+from callboard.runtime.engine.clock import SystemClock
+from callboard.runtime.engine.dispatcher import SLICE_NS, LoopDispatcher
 from callboard.runtime.kafka.call import Call
-from callboard.runtime.kafka.connection_turns import REQUESTS_PER_ITERATION, ConnectionTurns
+from callboard.runtime.kafka.connection_turns import READ_WAIT_MAX_MS, REQUESTS_PER_ITERATION, ConnectionTurns
 from callboard.runtime.kafka.framing import FRAMES_PER_TURN, FrameSplitter
+from callboard.runtime.node.environment import Environment
 
 PIPELINED = 4000
 MAX_BYTES = 1000
@@ -213,3 +226,100 @@ def test_splitter_returns_limited_frames_and_continues_with_rest() -> None:
     assert counts == [FRAMES_PER_TURN, FRAMES_PER_TURN, 8]
     assert splitter.is_in_frame
     assert len(list(splitter.feed(one[5:], MAX_BYTES))) == 1
+
+
+# Waiting until all has been read --------------------------------------------------------------------------------------
+
+
+def test_when_read_waits_for_whole_iteration(iterations: list[Callable[[], object]]) -> None:
+    """Depending on the event loop, the next iteration calls callbacks before or after it reads the sockets."""
+    turns, read = ConnectionTurns(iterations.append, lambda: 0), list[str]()
+    turns.when_read(lambda: read.append("all"))
+    assert read == []
+    run_iteration(iterations)
+    assert read == []
+    run_iteration(iterations)
+    assert read == ["all"]
+
+
+def test_when_read_waits_for_all_requests_that_were_received_before(iterations: list[Callable[[], object]]) -> None:
+    turns, handled, read = ConnectionTurns(iterations.append, lambda: 0), list[FakeConnection](), list[int]()
+    connections = [FakeConnection(turns, 5 * FRAMES_PER_TURN, handled) for _ in range(8)]
+    for connection in connections:
+        turns.schedule(connection)
+    turns.when_read(lambda: read.append(sum(connection.requests for connection in connections)))
+    while not read:
+        run_iteration(iterations)
+    assert read == [0]
+
+
+def test_when_read_gives_later_requests_one_turn(iterations: list[Callable[[], object]]) -> None:
+    """A client that never stops sending does not keep deadlines from passing."""
+    turns, handled, read = ConnectionTurns(iterations.append, lambda: 0), list[FakeConnection](), list[bool]()
+    late = FakeConnection(turns, 1000 * FRAMES_PER_TURN, handled)
+    turns.when_read(lambda: read.append(late in handled))
+    run_iteration(iterations)
+    turns.schedule(late)
+    while not read:
+        run_iteration(iterations)
+    assert read == [True]
+    assert late.requests > 900 * FRAMES_PER_TURN
+
+
+def test_when_read_waits_limited_time(iterations: list[Callable[[], object]]) -> None:
+    now_ms = [0]
+    turns, handled, read = ConnectionTurns(iterations.append, lambda: now_ms[0]), list[FakeConnection](), list[int]()
+    turns.schedule(FakeConnection(turns, 10**9, handled))
+    turns.when_read(lambda: read.append(now_ms[0]))
+    while not read:
+        now_ms[0] += 10
+        run_iteration(iterations)
+    assert READ_WAIT_MAX_MS <= read[0] <= READ_WAIT_MAX_MS + 50
+
+
+class JumpingClock(SystemClock):
+    """A clock that a test moves while the loop does not run, as if the loop had been busy."""
+
+    def __init__(self) -> None:
+        self.jumped_ms = 0
+        super().__init__(lambda: 0)
+
+    def monotonic_ms(self) -> int:
+        return self.jumped_ms
+
+
+@async_test
+async def test_session_does_not_end_while_heartbeat_is_in_socket(tmp_path: Path) -> None:
+    """The deadline passes before the server reads the heartbeat, which came in time."""
+    clock, loop = JumpingClock(), asyncio.get_running_loop()
+    async with running_node(tmp_path, environment=Environment(clock=clock)) as harness:
+        admin = await harness.connect()
+        member = await join_and_sync(admin, "g", session_timeout=10_000)
+        beat = frame("heartbeat", **heartbeat_values("g", member))
+        with socket.create_connection(("127.0.0.1", harness.port)) as client:
+            client.setblocking(False)
+            for jump_ms in (0, 10_001):
+                client.send(beat)
+                jump(harness, clock, jump_ms)
+                answer = await loop.sock_recv(client, 1000)
+                assert decode("heartbeat", 4, answer[4:])["error_code"] == "NONE"
+        await wait_for_state(admin, "Stable")
+        jump(harness, clock, 10_001)
+        await wait_for_state(admin, "Empty")
+
+
+def jump(harness: NodeHarness, clock: JumpingClock, jump_ms: int) -> None:
+    """Let time pass and deadlines become due, and run the actors before the loop polls its sockets."""
+    clock.jumped_ms += jump_ms
+    system = harness.node.actors.system
+    for alarm in system._alarms:
+        alarm.fire()
+    assert isinstance(system.dispatcher, LoopDispatcher)
+    system.dispatcher._run_for(SLICE_NS)
+
+
+async def wait_for_state(client: Client, state: str) -> None:
+    while True:
+        described = await client.ask("describe_groups", groups=["g"], include_authorized_operations=False)
+        if described["groups"][0]["group_state"] == state:
+            return
