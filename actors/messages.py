@@ -7,7 +7,7 @@ replies to responses of the request's version.
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .errors import ErrorCode
@@ -366,6 +366,12 @@ class ContinueScan(NamedTuple):
     """From the coordinator to itself: run the next part of a scan, after the turns of other actors."""
 
     scan: Any  # GroupScan
+
+
+class ContinueWork(NamedTuple):
+    """From an actor to itself: run the next part of its work, after the turns of other actors."""
+
+    run: Callable[[], None]
 
 
 class SettingsChanged(NamedTuple):

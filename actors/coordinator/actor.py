@@ -17,6 +17,7 @@ from ..group.kind import ABSENT_NAME
 from ..group.offsets import GroupData
 from ..group.requests import REQUESTS
 from ..messages import (
+    ContinueWork,
     DeleteTopicOffsets,
     GroupChanged,
     GroupDeleted,
@@ -44,6 +45,7 @@ class CoordinatorActor(ResilientActor):
         ChildPassivated: "handle_group_passivated",
         **dict.fromkeys(get_args(OwnershipMessage), "handle_ownership"),
         **dict.fromkeys(get_args(ScanMessage), "handle_scan"),
+        ContinueWork: "continue_work",
         ChildFailed: "ignore",  # the placeholder replies behind the same reference, and the listing stays unchanged
         DeleteTopicOffsets: "ignore",  # it was sent to a group that has been deleted meanwhile, with all its offsets
         Shutdown: "ignore",  # the reply tells the sender that all earlier requests were passed to their groups
@@ -69,7 +71,7 @@ class CoordinatorActor(ResilientActor):
             *(directory.partitions.memory, directory.memory_limit),
         )
         self._groups = GroupActors(directory, environment, self._cleanups, self.spawn)
-        self._ownership = PartitionOwnership(directory, writer, ref, self._groups.add)
+        self._ownership = PartitionOwnership(directory, writer, ref, self._groups.add, self.tell_self_after_turn)
         retention = RetentionScan(settings, clock, timer, ref, directory.counters)
         self._scans = GroupScans(
             directory, ref, retention, self._cleanups, self._groups.activate, self.tell_self_after_turn
@@ -128,6 +130,9 @@ class CoordinatorActor(ResilientActor):
     def handle_scan(self, message: ScanMessage) -> None:
         """A scan over all groups begins or continues."""
         self._scans.handle(message)
+
+    def continue_work(self, message: ContinueWork) -> None:
+        message.run()
 
     def ignore(self, _message: Any) -> None:
         """Nothing to do; see ``handlers``."""

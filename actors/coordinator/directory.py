@@ -52,10 +52,9 @@ class Directory:
 
     def remove_active(self, group_id: str) -> ActorRef | None:
         """Remove a group that has an actor. None if it has none: its partition was unloaded meanwhile."""
-        ref = self.forget(group_id)
-        if ref is not None:
-            del self.partitions.of(group_id).active[group_id]
-        return ref
+        if self.partitions.of(group_id).active.pop(group_id, None) is None:
+            return None
+        return self.forget(group_id)
 
     def forget(self, group_id: str) -> ActorRef | None:
         """Remove a group from all but its partition."""

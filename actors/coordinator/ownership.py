@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from ..base import DEFERRED, ActorRef
@@ -12,6 +13,7 @@ from ..engine_ports import ReplyTo
 from ..group.offsets import GroupData
 from ..messages import (
     ActorStopped,
+    ContinueWork,
     GroupsLoaded,
     PartitionClosed,
     PartitionGained,
@@ -25,6 +27,9 @@ from .directory import Directory
 from .partition_states import PartitionEvent
 
 log = logging.getLogger("callboard.actors")
+
+STOPPED_PER_TURN = 500
+"""Groups of a lost partition that are told to stop in one turn; takes about a millisecond."""
 
 AddGroup = Callable[[str, GroupData], None]
 OwnershipMessage = PartitionGained | GroupsLoaded | PartitionLoaded | PartitionLost | ActorStopped
@@ -53,7 +58,15 @@ class PartitionOwnership:
     appends a record or sends a message in the next period.
     """
 
-    def __init__(self, directory: Directory, writer: ActorRef, coordinator: ActorRef, add_group: AddGroup) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        writer: ActorRef,
+        coordinator: ActorRef,
+        add_group: AddGroup,
+        tell_after_turn: Callable[[Any], None],
+    ) -> None:
+        self._tell_after_turn = tell_after_turn
         self._directory = directory
         self._partitions = directory.partitions
         self._writer = writer
@@ -117,12 +130,18 @@ class PartitionOwnership:
 
     def _stop_groups(self, number: int) -> None:
         """Parked requests get NOT_COORDINATOR. Entries that wait for the log fail when all actors have stopped."""
-        partition, directory = self._partitions[number], self._directory
-        stopped = StoppedReply(self._coordinator, number)
-        for group_id, ref in partition.take_groups().items():
-            directory.forget(group_id)
-            ref.post(Unload(), stopped)
+        partition = self._partitions[number]
+        self._stop_some(StoppedReply(self._coordinator, number), iter(partition.take_groups().items()))
         partition.when_stopped(partial(self._writer.tell, PartitionClosed(number)))
+
+    def _stop_some(self, stopped: StoppedReply, groups: Iterator[tuple[str, ActorRef]]) -> None:
+        """Stop the next groups. The others go on until it is their turn, as if the partition were lost later."""
+        count = 0
+        for count, (group_id, ref) in enumerate(islice(groups, STOPPED_PER_TURN), 1):  # noqa: B007
+            self._directory.forget(group_id)
+            ref.post(Unload(), stopped)
+        if count == STOPPED_PER_TURN:
+            self._tell_after_turn(ContinueWork(partial(self._stop_some, stopped, groups)))
 
     def _count_stopped(self, message: ActorStopped, _reply: ReplyTo | None) -> None:
         self._partitions[message.partition].count_stopped()

@@ -18,7 +18,7 @@ from ..engine_ports import ReplyTo
 from ..error_reply import error_reply
 from ..errors import ErrorCode
 from ..group.contexts import deliver_reply
-from ..messages import AllLoaded, Shutdown, TxnOffsetCommit, Written
+from ..messages import AllLoaded, ContinueWork, Shutdown, TxnOffsetCommit, Written
 from ..records import TransactionValue
 from ..timer.messages import Expired
 from .environment import Then, TransactionEnvironment
@@ -53,6 +53,7 @@ class TransactionsActor(ResilientActor):
         Expired: "handle_expired",
         **dict.fromkeys(get_args(OwnershipMessage), "handle_ownership"),
         AllLoaded: "handle_all_loaded",
+        ContinueWork: "continue_work",
         Shutdown: "shut_down",
     }
 
@@ -60,7 +61,7 @@ class TransactionsActor(ResilientActor):
         super().__init__()
         self._environment = environment
         self._table = table
-        self._steps = Steps(environment, self._actor_ref, table)
+        self._steps = Steps(environment, self._actor_ref, table, self.tell_self_after_turn)
         self._ownership = TransactionOwnership(environment, table, self._steps)
 
     # Requests --------------------------------------------------------------------------------------------------------
@@ -133,11 +134,14 @@ class TransactionsActor(ResilientActor):
     def handle_expired(self, message: Expired) -> None:
         for name in message.names:
             if name == EXPIRATION_SCAN:
-                self._steps.timeouts.expire_unused()
+                self._steps.expiration.start()
             elif isinstance(name, tuple):
                 self._steps.completion.retry(name[1])
             else:
                 self._steps.timeouts.check(str(name))
+
+    def continue_work(self, message: ContinueWork) -> None:
+        message.run()
 
     def handle_ownership(self, message: OwnershipMessage) -> object:
         """A partition was gained, loaded, lost, or has failed."""

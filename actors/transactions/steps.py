@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from ..base import ActorRef
 from ..errors import ErrorCode
@@ -14,6 +16,7 @@ from ..records import TransactionRecord, TransactionValue
 from .commits import TransactionalCommits
 from .completion import Completion
 from .environment import Then, TransactionEnvironment
+from .expiration import Expiration
 from .rules import PREPARED_STATES, Transaction, TransactionStep
 from .table import TransactionTable
 from .timeouts import Timeouts
@@ -24,11 +27,18 @@ log = logging.getLogger("callboard.actors")
 class Steps:
     """The steps of all transactions, and what follows from them: markers and timeouts."""
 
-    def __init__(self, environment: TransactionEnvironment, owner: ActorRef, table: TransactionTable) -> None:
+    def __init__(
+        self,
+        environment: TransactionEnvironment,
+        owner: ActorRef,
+        table: TransactionTable,
+        tell_after_turn: Callable[[Any], None],
+    ) -> None:
         self._environment = environment
         self._owner = owner
         self._table = table
-        self.timeouts = Timeouts(environment, owner, table, self.append, self.write)
+        self.timeouts = Timeouts(environment, owner, table, self.append)
+        self.expiration = Expiration(environment, table, self.timeouts, self.write, tell_after_turn)
         self.commits = TransactionalCommits(environment, owner, self.append)
         self.completion = Completion(environment, owner, table, self.append, self.timeouts, self.commits)
 

@@ -1,14 +1,12 @@
-"""Deadlines of transactional ids: timeouts of open transactions, and expiry of ids that are not used."""
+"""Deadlines of transactional ids: timeouts of open transactions, attempts to complete, and the scan for expired ids."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable
-from functools import partial
 
 from ..base import ActorRef
 from ..errors import CoordinatorError, ErrorCode
-from ..records import TransactionValue
 from ..timer.messages import Cancel, Schedule
 from .environment import Then, TransactionEnvironment
 from .rules import Transaction, TransactionStep
@@ -31,7 +29,7 @@ RETRY_MAX_MS = 60_000
 
 
 class Timeouts:
-    """The deadlines. ``append`` appends a step, ``write`` a record; see ``Steps``."""
+    """The deadlines. ``append`` appends a step; see ``Steps``."""
 
     def __init__(
         self,
@@ -39,13 +37,11 @@ class Timeouts:
         owner: ActorRef,
         table: TransactionTable,
         append: Callable[[Transaction, TransactionStep, Then], None],
-        write: Callable[[Transaction, TransactionValue | None, Then], None],
     ) -> None:
         self._environment = environment
         self._owner = owner
         self._table = table
         self._append = append
-        self._write = write
         self._scheduled: set[str] = set()  # transactional ids with a deadline at the timer
 
     def schedule(self, transaction: Transaction) -> None:
@@ -96,23 +92,6 @@ class Timeouts:
         log.info("the transaction of %r is aborted: it was open for more than %d ms", name, timeout_ms)
         self._append(transaction, step, ignore_outcome)
         return True
-
-    def expire_unused(self) -> None:
-        """Delete transactional ids that were not used for a long time, as in Kafka."""
-        now_ms, expiration_ms = (
-            self._environment.clock.wall_ms(),
-            self._environment.settings.transactional_id_expiration_ms,
-        )
-        for transaction in self._table.values():
-            if transaction.is_expired(now_ms, expiration_ms):
-                transaction.step = transaction.expire()
-                self._write(transaction, None, partial(self._handle_tombstone_written, transaction))
-        self.schedule_scan()
-
-    def _handle_tombstone_written(self, transaction: Transaction, error: ErrorCode) -> None:
-        if error is ErrorCode.NONE and self._table.has(transaction):
-            self._table.remove(transaction)
-        transaction.step = None
 
 
 def ignore_outcome(_error: ErrorCode) -> None:

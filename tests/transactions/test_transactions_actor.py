@@ -18,6 +18,7 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.javahash import offsets_partition
 from callboard.actors.messages import FetchedOffset
 from callboard.actors.records import MarkerRecord, PendingOffsetRecord, TransactionRecord
+from callboard.actors.transactions import expiration
 from callboard.actors.transactions.messages import InitProducerId, ProducerIdAssigned, VerifyPartitions
 from callboard.actors.transactions.rules import (
     COMPLETE_ABORT,
@@ -348,6 +349,27 @@ def test_unused_transactional_id_expires_unless_transaction_is_open() -> None:
     simulation.advance(simulation.transaction_settings.transaction_remove_expired_transaction_cleanup_interval_ms + 10)
     assert set(simulation.table) == set(transactions_in(simulation.log)) == {"busy"}
     assert simulation.init("idle")[1] == 0
+
+
+def test_scan_for_expired_ids_waits_for_tombstones_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a million ids that expire together would flood the log."""
+    monkeypatch.setattr(expiration, "PIECE", 2)
+    monkeypatch.setattr(expiration, "PIECES_PER_TURN", 1)
+    monkeypatch.setattr(expiration, "MAX_PENDING", 3)
+    simulation = TransactionSimulation()
+    simulation.transaction_settings.transactional_id_expiration_ms = 1000
+    for number in range(20):
+        simulation.init(f"idle-{number}")
+    simulation.holds_appends = True
+    simulation.advance(simulation.transaction_settings.transaction_remove_expired_transaction_cleanup_interval_ms + 10)
+    assert 3 <= sum(transaction.step is not None for transaction in simulation.table.values()) <= 4
+    assert len(simulation.table) == 20
+    simulation.complete_all_appends()
+    assert not simulation.table
+    simulation.holds_appends = False
+    simulation.init("later")
+    simulation.advance(simulation.transaction_settings.transaction_remove_expired_transaction_cleanup_interval_ms + 10)
+    assert not simulation.table, "the next scan was scheduled"
 
 
 def test_end_with_last_epoch_returns_new_producer_id() -> None:
