@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ....actors.errors import ErrorCode
+from ....actors.steps import Steps
 from ....actors.transactions.messages import AddPartitions, VerifyPartitions
 from ....actors.transactions.rules import NEW_PROTOCOL
-from ..authorize import ALL_ALLOWED, Verdicts, authorize
-from ..call import Call
+from ..authorize import ALL_ALLOWED, Verdicts, authorize, authorize_in_steps
+from ..call import Body, Call
 from ..checks import ACT_AS_BROKER, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, producer_error
+from ..codec.step_writer import write_in_steps
 from ..scatter_gather import ScatterGather
 
 FENCED_FROM = 2
 TRANSACTIONS_FROM = 4
+PARTITIONS_PER_STEP = 64
 
 TopicPartition = tuple[str, int]
 
@@ -29,30 +32,34 @@ class TransactionEntry(NamedTuple):
     errors: tuple[ErrorCode, ...] | None
 
 
-def handle(call: Call) -> None:
+def handle(call: Call) -> Steps[None]:
     if call.version >= TRANSACTIONS_FROM:
-        handle_broker_request(call)
+        yield from handle_broker_request(call)
         return
     request = call.request
     denial = authorize(call, WRITE_TRANSACTIONAL_ID, (request.v3_and_below_transactional_id,)).error
     if denial:
         call.respond_with_error(denial)
     else:
-        add(call, authorize(call, WRITE_TOPIC, (topic.name for topic in request.v3_and_below_topics)))
+        names = (topic.name for topic in request.v3_and_below_topics)
+        yield from add(call, (yield from authorize_in_steps(call, WRITE_TOPIC, names)))
 
 
-def handle_broker_request(call: Call) -> None:
+def handle_broker_request(call: Call) -> Steps[None]:
     """As in Kafka, the broker has authorized its client, and a denial has no entries."""
     denial = authorize(call, ACT_AS_BROKER).error
     if denial:
         fields = {"throttle_time": NO_THROTTLE, "error_code": denial, "results_by_transaction": ()}
         call.respond(call.make("AddPartitionsToTxnResponse", **fields))
     else:
-        add(call, ALL_ALLOWED)
+        yield from add(call, ALL_ALLOWED)
 
 
-def add(call: Call, verdicts: Verdicts) -> None:
-    requests = [check_transaction(call, verdicts, *entry) for entry in transaction_entries(call)]
+def add(call: Call, verdicts: Verdicts) -> Steps[None]:
+    requests = []
+    for entry in transaction_entries(call):
+        requests.append((yield from check_transaction(call, verdicts, *entry)))
+        yield
     messages = [request.message for request in requests if request.errors is None]
     post = call.services.transactions.post
     ScatterGather(call, messages, lambda replies: encode(call, requests, replies), post).send_next_batch()
@@ -71,10 +78,14 @@ def transaction_entries(call: Call) -> Iterable[tuple[str, int, int, bool, Any]]
 
 def check_transaction(
     call: Call, verdicts: Verdicts, name: str, producer_id: int, epoch: int, verify_only: bool, topics: Any
-) -> TransactionEntry:
+) -> Steps[TransactionEntry]:
     partitions = tuple((str(topic.name), int(index)) for topic in topics for index in topic.partitions)
     names = tuple(str(topic.name) for topic in topics)
-    errors = tuple(verdicts.error_of(partition[0]) or partition_error(call, *partition) for partition in partitions)
+    errors: list[ErrorCode] = []
+    for partition in partitions:
+        errors.append(verdicts.error_of(partition[0]) or partition_error(call, *partition))
+        if len(errors) % PARTITIONS_PER_STEP == 0:
+            yield
     producer = int(producer_id), int(epoch)
     if verify_only:
         message: AddPartitions | VerifyPartitions = VerifyPartitions(name, *producer, partitions)
@@ -99,26 +110,27 @@ def partition_error(call: Call, name: str, index: int) -> ErrorCode:
 
 def encode(
     call: Call, requests: Sequence[TransactionEntry], replies: Sequence[ErrorCode | tuple[ErrorCode, ...]]
-) -> bytes:
+) -> Body:
     remaining = iter(replies)
-    results = [
-        result_topics(call, request, errors_of(request, next(remaining) if request.errors is None else request.errors))
+    results = (
+        (request, errors_of(request, next(remaining) if request.errors is None else request.errors))
         for request in requests
-    ]
+    )
     if call.version < TRANSACTIONS_FROM:
-        [topics] = results
-        fields: dict[str, Any] = {"results_by_topic_v3_and_below": topics}
+        fields: dict[str, Any] = {"results_by_topic_v3_and_below": result_topics(call, *next(results))}
     else:
         fields = {
             "error_code": ErrorCode.NONE,
-            "results_by_transaction": tuple(
+            "results_by_transaction": (
                 call.make(
-                    "AddPartitionsToTxnResult", transactional_id=request.message.transactional_id, topic_results=topics
+                    "AddPartitionsToTxnResult",
+                    transactional_id=request.message.transactional_id,
+                    topic_results=result_topics(call, request, errors),
                 )
-                for request, topics in zip(requests, results, strict=True)
+                for request, errors in results
             ),
         }
-    return call.schema.write(call.make("AddPartitionsToTxnResponse", throttle_time=NO_THROTTLE, **fields))
+    return write_in_steps(call.make("AddPartitionsToTxnResponse", throttle_time=NO_THROTTLE, **fields))
 
 
 def errors_of(request: TransactionEntry, reply: ErrorCode | tuple[ErrorCode, ...]) -> tuple[ErrorCode, ...]:
@@ -126,13 +138,22 @@ def errors_of(request: TransactionEntry, reply: ErrorCode | tuple[ErrorCode, ...
     return (reply,) * len(request.partitions) if isinstance(reply, ErrorCode) else reply
 
 
-def result_topics(call: Call, request: TransactionEntry, errors: Sequence[ErrorCode]) -> tuple[Any, ...]:
-    topics: dict[str, list[Any]] = {name: [] for name in request.topics} if request.errors is None else {}
-    for (name, index), error in zip(request.partitions, errors, strict=True):
-        code = producer_error(error, call.version >= FENCED_FROM)
-        result = call.make("AddPartitionsToTxnPartitionResult", partition_index=index, partition_error_code=code)
-        topics.setdefault(name, []).append(result)
-    return tuple(
-        call.make("AddPartitionsToTxnTopicResult", name=name, results_by_partition=tuple(parts))
-        for name, parts in topics.items()
+def result_topics(call: Call, request: TransactionEntry, errors: Sequence[ErrorCode]) -> Iterator[Any]:
+    """The topics of a transaction, for ``step_writer``."""
+    topics: dict[str, list[tuple[int, ErrorCode]]] = (
+        {name: [] for name in request.topics} if request.errors is None else {}
     )
+    for number, ((name, index), error) in enumerate(zip(request.partitions, errors, strict=True), 1):
+        topics.setdefault(name, []).append((index, error))
+        if number % PARTITIONS_PER_STEP == 0:
+            yield None
+    for name, results in topics.items():
+        yield call.make(
+            "AddPartitionsToTxnTopicResult", name=name, results_by_partition=partition_results(call, results)
+        )
+
+
+def partition_results(call: Call, results: Iterable[tuple[int, ErrorCode]]) -> Iterator[Any]:
+    for index, error in results:
+        code = producer_error(error, call.version >= FENCED_FROM)
+        yield call.make("AddPartitionsToTxnPartitionResult", partition_index=index, partition_error_code=code)

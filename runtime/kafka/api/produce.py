@@ -6,39 +6,42 @@ whatever acks says. As in Kafka, v0-v2 are advertised for librdkafka, but are no
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.steps import Steps
 from ....actors.transactions.messages import AddPartitions
 from ....actors.transactions.rules import NEW_PROTOCOL
+from ...common.shared_bytes import SharedBytes
 from ...topics.batch import transactional_producer
 from ...topics.topic import Topic
-from ..authorize import ALL_ALLOWED, Verdicts, authorize
-from ..call import Call
+from ..authorize import ALL_ALLOWED, Verdicts, authorize_in_steps
+from ..call import Body, Call
 from ..checks import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, kafka_error
+from ..codec.step_writer import write_in_steps
 
 NO_ACKS = 0
 ACKS = (-1, NO_ACKS, 1)
 NO_OFFSET = -1
 TOPIC_ID_FROM = 13
 ABORTABLE_FROM = 11
+BATCHES_PER_STEP = 64  # whose headers are read
 IMPLICIT_ADD_FROM = 12  # KIP-890: without AddPartitionsToTxn
 
 
-def handle(call: Call) -> None:
-    if authorize(call, WRITE_TRANSACTIONAL_ID, transactional_ids(call)).error:
-        refusal = CoordinatorError(*WRITE_TRANSACTIONAL_ID.denial)
-        respond(call, tuple(store(call, ALL_ALLOWED, request, refusal) for request in call.request.topic_data))
+def handle(call: Call) -> Steps[None]:
+    if (yield from authorize_in_steps(call, WRITE_TRANSACTIONAL_ID, transactional_ids(call))).error:
+        yield from store_and_respond(call, ALL_ALLOWED, CoordinatorError(*WRITE_TRANSACTIONAL_ID.denial))
         return
-    verdicts = authorize(call, WRITE_TOPIC, topic_names(call))
+    verdicts = yield from authorize_in_steps(call, WRITE_TOPIC, topic_names(call))
     added_partitions = None
     if call.version >= IMPLICIT_ADD_FROM and call.request.transactional_id:
-        added_partitions = partitions_to_add(call, verdicts)
+        added_partitions = yield from partitions_to_add(call, verdicts)
     if added_partitions is None:
-        respond(call, tuple(store(call, verdicts, request) for request in call.request.topic_data))
+        yield from store_and_respond(call, verdicts)
     else:
         call.ask_transactions(added_partitions, partial(store_after_add, verdicts))
 
@@ -61,24 +64,32 @@ def topic_names(call: Call) -> Iterable[str]:
             yield request.name
 
 
-def respond(call: Call, responses: tuple[Any, ...]) -> None:
+def store_and_respond(call: Call, verdicts: Verdicts, refusal: CoordinatorError | None = None) -> Steps[None]:
+    """Store the batches; none if ``refusal`` is given."""
     if call.request.acks != NO_ACKS:
-        call.respond(call.make("ProduceResponse", responses=responses, throttle_time=NO_THROTTLE))
+        call.respond_with_bytes((yield from store(call, verdicts, refusal)))
         return
-    if any(partition.error_code for topic in responses for partition in topic.partition_responses):
+    has_error = False
+    for topic in topic_responses(call, verdicts, refusal):
+        for partition in topic.partition_responses:
+            has_error |= bool(partition.error_code)
+            yield
+    if has_error:
         # As in Kafka: closing is the only way to report an error to a producer that gets no response.
         call.connection.close()
     call.respond_with_nothing()
 
 
-def partitions_to_add(call: Call, verdicts: Verdicts) -> AddPartitions | None:
+def partitions_to_add(call: Call, verdicts: Verdicts) -> Steps[AddPartitions | None]:
     """Return the partitions that this request adds to its transaction; None if there are none."""
     producers: dict[tuple[int, int], set[tuple[str, int]]] = {}
     for request in call.request.topic_data:
         topic = find(call, request)
         if topic is not None and not verdicts.allows(topic.name):
             continue
-        for partition in request.partition_data:
+        for number, partition in enumerate(request.partition_data, 1):
+            if number % BATCHES_PER_STEP == 0:
+                yield
             producer = transactional_producer(partition.records)
             if producer is not None and topic is not None and topic.has_partition(partition.index):
                 producers.setdefault(producer, set()).add((topic.name, partition.index))
@@ -88,13 +99,18 @@ def partitions_to_add(call: Call, verdicts: Verdicts) -> AddPartitions | None:
     return AddPartitions(call.request.transactional_id, producer_id, epoch, frozenset(partitions), NEW_PROTOCOL)
 
 
-def store_after_add(verdicts: Verdicts, call: Call, error: ErrorCode) -> bytes:
+def store_after_add(verdicts: Verdicts, call: Call, error: ErrorCode) -> Body:
     """Store the batches if the partitions were added to the transaction, and encode the response."""
     if error is ErrorCode.PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     refusal = CoordinatorError(error, "this partition cannot be added to the transaction") if error else None
-    responses = tuple(store(call, verdicts, request, refusal) for request in call.request.topic_data)
-    return call.schema.write(call.make("ProduceResponse", responses=responses, throttle_time=NO_THROTTLE))
+    return store(call, verdicts, refusal)
+
+
+def store(call: Call, verdicts: Verdicts, refusal: CoordinatorError | None) -> Steps[bytes | SharedBytes]:
+    """Store the batches while the response is encoded."""
+    responses = topic_responses(call, verdicts, refusal)
+    return write_in_steps(call.make("ProduceResponse", responses=responses, throttle_time=NO_THROTTLE))
 
 
 def find(call: Call, request: Any) -> Topic | None:
@@ -103,17 +119,25 @@ def find(call: Call, request: Any) -> Topic | None:
     return topic
 
 
-def store(call: Call, verdicts: Verdicts, request: Any, refusal: CoordinatorError | None = None) -> Any:
-    """Append the batches of one topic, each partition separately; none if it is denied or ``refusal`` is given."""
-    topic = find(call, request)
-    if not verdicts.allows(topic.name if topic else getattr(request, "name", "")):
-        refusal = CoordinatorError(verdicts.code, "")  # as in Kafka, without a text
-    return call.make(
-        "TopicProduceResponse",
-        name=getattr(request, "name", None),
-        topic_id=getattr(request, "topic_id", None),
-        partition_responses=tuple(append(call, topic, partition, refusal) for partition in request.partition_data),
-    )
+def topic_responses(call: Call, verdicts: Verdicts, known_refusal: CoordinatorError | None) -> Iterator[Any]:
+    """Append the batches, each partition separately. A topic's responses are an iterator, which appends."""
+    for request in call.request.topic_data:
+        topic, refusal = find(call, request), known_refusal
+        if not verdicts.allows(topic.name if topic else getattr(request, "name", "")):
+            refusal = CoordinatorError(verdicts.code, "")  # as in Kafka, without a text
+        yield call.make(
+            "TopicProduceResponse",
+            name=getattr(request, "name", None),
+            topic_id=getattr(request, "topic_id", None),
+            partition_responses=partition_responses(call, topic, request, refusal),
+        )
+
+
+def partition_responses(
+    call: Call, topic: Topic | None, request: Any, refusal: CoordinatorError | None
+) -> Iterator[Any]:
+    for partition in request.partition_data:
+        yield append(call, topic, partition, refusal)
 
 
 def append(call: Call, topic: Topic | None, request: Any, known_refusal: CoordinatorError | None) -> Any:
