@@ -100,7 +100,8 @@ def _decode_and_handle(connection: RequestSource, route: Route, call: Call, deco
     try:
         call.request = yield from decoding
     except OverLimit as error:
-        _refuse(connection, call, error)
+        if not _has_answered(connection, call, error):
+            raise
         return
     interceptor = connection.services.interceptor
     if interceptor is not None:
@@ -109,13 +110,18 @@ def _decode_and_handle(connection: RequestSource, route: Route, call: Call, deco
         yield from steps
 
 
-def _refuse(connection: RequestSource, call: Call, error: OverLimit) -> None:
-    """Answer INVALID_REQUEST. Raises ``error`` if the response has no error of the whole request."""
+def _has_answered(connection: RequestSource, call: Call, error: OverLimit) -> bool:
+    """Answer INVALID_REQUEST, unless the response has no error of the whole request.
+
+    Does not raise ``error``: its traceback would have this frame, and this frame has ``error``, so both would keep the
+    bytes of the request until the garbage collector runs.
+    """
     body = encode_whole_error(call.schema, kafka_error(ErrorCode.INVALID_REQUEST))
     if body is None:
-        raise error
+        return False
     connection.services.over_limit.report(connection, error.limit, error.reason)
     call.respond_with_bytes(body)
+    return True
 
 
 def _handle_intercepted(connection: RequestSource, route: Route, call: Call, interceptor: Interceptor) -> None:

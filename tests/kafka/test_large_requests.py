@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codec.codes import kafka_error
 from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.kafka.error_response import encode_whole_error
+from callboard.runtime.kafka.framing import OverLimit
 from callboard.runtime.kafka.handling_job import LARGE_REQUEST_BYTES
 from callboard.runtime.settings.table import BY_NAME, Settings
 
@@ -82,6 +84,24 @@ async def test_request_above_the_limit_without_whole_error_closes_the_connection
         assert harness.node.services.over_limit.counts["max_request_items"] == 1
         assert harness.node.groups.counters.commits == 0
     assert "offset_commit version 9 has 10001 items up to partitions, expected at most 10000; the" in caplog.text
+
+
+@async_test
+async def test_refused_request_leaves_nothing_to_the_garbage_collector(tmp_path: Path) -> None:
+    """Its bytes are freed at once: a client can send 100 MB per connection."""
+    async with running_node(tmp_path, max_request_items=ITEMS_MAX) as harness:
+        gc.collect()
+        gc.disable()
+        try:
+            client = MemoryClient(harness.node)
+            client.feed(frame("describe_groups", 5, groups=["g"] * 10_001, include_authorized_operations=False))
+            while not client.is_closed:
+                await asyncio.sleep(0)
+            del client
+            await asyncio.sleep(0.01)
+            assert not [kept for kept in gc.get_objects() if isinstance(kept, OverLimit)]
+        finally:
+            gc.enable()
 
 
 @async_test
