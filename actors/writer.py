@@ -94,7 +94,7 @@ class OffsetWriterActor(ResilientActor):
         for append, outcome in zip(appends, message.outcomes, strict=True):
             if outcome.error is FENCED:
                 self._on_fenced(append.entry.partition, self._round_epochs.get(append.entry.partition, NO_EPOCH))
-            self._notify_owner(append, outcome)
+            _notify_owner(append, outcome)
         if self._waiting:
             self._schedule_flush()
         self._reply_to_drain()
@@ -109,7 +109,7 @@ class OffsetWriterActor(ResilientActor):
         refused = [append for append in self._waiting if append.entry.partition == closed]
         self._waiting = [append for append in self._waiting if append.entry.partition != closed]
         for append in refused:
-            self._notify_owner(append, Appended(ErrorCode.NOT_COORDINATOR, -1))
+            _notify_owner(append, Appended(ErrorCode.NOT_COORDINATOR, -1))
         self._reply_to_drain()
 
     def drain(self, _message: Drain) -> object:
@@ -151,16 +151,17 @@ class OffsetWriterActor(ResilientActor):
         with suppress(pykka.ActorDeadError):
             self.actor_ref.tell(RoundDone(outcomes))
 
-    def _notify_owner(self, append: Append, outcome: Appended) -> None:
-        try:
-            append.owner.tell(Written(outcome, append.entry.records, append.context))
-        except pykka.ActorDeadError:  # a group that was unloaded; as in Kafka, the client has to ask the new owner
-            answer = getattr(append.context, "answer", None)
-            if answer is not None:
-                answer(ErrorCode.NOT_COORDINATOR)
-
     def _reply_to_drain(self) -> None:
         if self.is_idle:
             for reply_to in self._draining:
                 reply_to.set(None)
             self._draining.clear()
+
+
+def _notify_owner(append: Append, outcome: Appended) -> None:
+    try:
+        append.owner.tell(Written(outcome, append.entry.records, append.context))
+    except pykka.ActorDeadError:  # a group that was unloaded; as in Kafka, the client has to ask the new owner
+        answer = getattr(append.context, "answer", None)
+        if answer is not None:
+            answer(ErrorCode.NOT_COORDINATOR)

@@ -20,11 +20,11 @@ from ..messages import (
     Written,
 )
 from ..records import MarkerRecord
-from ..steps import SHORT_WORK_ITEMS, Steps, pieces
+from ..steps import SHORT_WORK_ITEMS, Steps
 from ..timer.messages import Expired
 from .active_group import IDLE, ActiveGroup
-from .contexts import CommitContext, DeleteContext, OffsetDeleteContext
-from .deletion import delete_topic_offsets, expire_offsets, handle_tombstones_written, wait_for_deletion
+from .appended import complete_append, replay_in_steps
+from .deletion import delete_topic_offsets, expire_offsets, wait_for_deletion
 from .environment import GroupEnvironment
 from .events import Reason
 from .failed_group import FailedGroup
@@ -34,7 +34,7 @@ from .kind import Group
 from .offset_requests import commit
 from .offsets import GroupData
 from .requests import REQUESTS
-from .restart import handle_group_record_written, reply_to_all, resume_in_flight, start
+from .restart import reply_to_all, start
 
 
 class GroupActor(Actor):
@@ -139,47 +139,10 @@ class GroupActor(Actor):
         records = message.records if message.outcome.error is NO_ERROR else ()
         self.active.in_flight.appends_done += 1
         if len(records) > SHORT_WORK_ITEMS:
-            return self._replay_in_steps(message)
+            return replay_in_steps(self.active, message)
         for record in records:
             self.data.replay(record)
-        return self._complete_append(message)
-
-    def _replay_in_steps(self, message: Written) -> Steps[None]:
-        for records in pieces(message.records):
-            for record in records:
-                self.data.replay(record)
-            yield
-        rest = self._complete_append(message)
-        if rest is not None:
-            yield from rest
-
-    def _complete_append(self, message: Written) -> Steps[None] | None:
-        """Reply, and continue what has waited for the append. Returns the work if that may take long."""
-        active, context, error = self.active, message.context, message.outcome.error
-        in_flight = active.in_flight
-        if error is NO_ERROR:
-            if self.data.offsets.size_bytes != active.counted_offset_bytes or self.data.pending.by_partition:
-                active.count_memory()
-            active.effects.counters.commits += type(context) is CommitContext
-        if isinstance(context, CommitContext):
-            context.answer(error, message.outcome.durability)
-        elif isinstance(context, OffsetDeleteContext):
-            context.answer(error)
-        elif isinstance(context, DeleteContext):
-            handle_tombstones_written(active, context, error)
-        else:
-            handle_group_record_written(active, context, error)
-        if in_flight.fetches or in_flight.deletion is not None:
-            return self._resume(active)
-        if active.idle.due_ms is None and in_flight.is_idle and active.group.may_be_passivated:
-            active.apply_effects()
-        return None
-
-    @staticmethod
-    def _resume(active: ActiveGroup) -> Steps[None]:
-        yield from resume_in_flight(active)
-        if active.idle.due_ms is None and active.in_flight.is_idle and active.group.may_be_passivated:
-            active.apply_effects()
+        return complete_append(self.active, message)
 
     # Passivation and restart -----------------------------------------------------------------------------------------
 

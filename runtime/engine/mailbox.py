@@ -196,17 +196,16 @@ class Mailbox:
     # Start and stop --------------------------------------------------------------------------------------------------
 
     def _start_or_activate(self) -> Actor | None:
-        """Start the actor in its first turn, or activate it after passivation. None if there is no actor."""
-        if self.started:
-            return self._activate()
-        self.started = True
-        actor = self.actor
-        assert actor is not None, "a mailbox is not queued before it is bound"
-        run_on_start(actor)
-        return self._handle_interrupt(actor) if self.interrupt else actor
+        """Start the actor in its first turn; after passivation make a new instance if it has messages.
 
-    def _activate(self) -> Actor | None:
-        """Create a new instance of a passivated actor, if it has messages."""
+        None if there is no actor.
+        """
+        if not self.started:
+            self.started = True
+            actor = self.actor
+            assert actor is not None, "a mailbox is not queued before it is bound"
+            run_on_start(actor)
+            return self._handle_interrupt(actor) if self.interrupt else actor
         if self.closed:
             self._reject_all()
         elif self.queue and self.incarnations is not None:
