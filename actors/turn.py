@@ -25,7 +25,7 @@ SLICE_NS = 2_000_000
 """How long an actor works in one turn on a message that it handles in steps."""
 
 
-class Rest(NamedTuple):
+class RemainingWork(NamedTuple):
     """The rest of the work on ``message``, which continues in the next turn."""
 
     message: Any
@@ -66,7 +66,7 @@ def _handle_other(actor: Actor, message: Any) -> Any:
     """Handle a message of pykka's proxies and stops, or one without a row in ``handlers``."""
     if isinstance(message, messages._ActorStop):
         return _stop(actor)
-    if isinstance(message, Rest):
+    if isinstance(message, RemainingWork):
         return message.steps
     if isinstance(message, Echo):
         return None
@@ -83,8 +83,8 @@ def _run_slice(actor: Actor, envelope: Envelope[Any], steps: Steps[Any]) -> Any:
             next(steps)
     except StopIteration as end:
         return end.value
-    if not isinstance(message, Rest):
-        envelope.message = Rest(message, steps)
+    if not isinstance(message, RemainingWork):
+        envelope.message = RemainingWork(message, steps)
     actor.actor_inbox.pause(envelope)
     return DEFERRED
 

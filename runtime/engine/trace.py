@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from ...actors.base import Actor, Envelope
-from ...actors.turn import Rest, run_turn
+from ...actors.turn import RemainingWork, run_turn
 
 
 class Traced(NamedTuple):
@@ -91,7 +91,7 @@ class Tracer:
         if not isinstance(envelope, TracedEnvelope):  # it was sent before tracing began
             run_turn(actor, envelope)
             return
-        if not isinstance(envelope.message, Rest):
+        if not isinstance(envelope.message, RemainingWork):
             self._call(envelope, "handled")
         token = _current_envelope.set(envelope)
         try:
