@@ -34,7 +34,7 @@ PACKAGES: dict[str, Package] = {
     # The engine that runs actors. Independent of Kafka.
     "runtime/engine": Package(("runtime/__init__", "runtime/engine"), ("actors/base",)),
     "actors": Package(("actors",), ("actors/base",)),
-    "runtime/disk": Package(("runtime/disk",), ("runtime/common",)),
+    "runtime/disk": Package(("runtime/disk",), ("actors/steps.py", "runtime/common")),
     "runtime/settings": Package(("runtime/settings",), ("runtime/common", "runtime/disk")),
     "runtime/log": Package(("runtime/log",), ("actors", "actors/steps.py", "runtime/common", "runtime/disk")),
     "runtime/log/compaction": Package(

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from time import perf_counter_ns
 from typing import Protocol
 
+from ...actors.steps import Steps, run_steps
 from ..common.logs import get_logger
 
 log = get_logger("callboard.runtime")
@@ -22,8 +24,15 @@ Done = Callable[[OSError | None], None]
 """Called with None when the job has succeeded, else with its error."""
 
 
+SLICE_NS = 2_000_000
+"""Work on the loop per turn."""
+
+
 class FileWork(Protocol):
-    """Runs blocking jobs on files."""
+    """Runs blocking jobs on files, and long work on the loop's thread before and after them."""
+
+    def run_in_slices(self, steps: Steps[None]) -> None:
+        """Do work on the loop's thread, in slices if there is a loop. It must not raise."""
 
     def submit(self, work: FileJob, done: Done) -> None:
         """Run ``work`` after all jobs that were submitted before, then call ``done`` on the loop's thread."""
@@ -40,6 +49,9 @@ class FileWork(Protocol):
 
 class InlineFileWork:
     """Runs jobs inside of ``submit``, on the same thread: during the start of a server, and for disks in memory."""
+
+    def run_in_slices(self, steps: Steps[None]) -> None:
+        run_steps(steps)
 
     def submit(self, work: FileJob, done: Done) -> None:
         try:
@@ -78,6 +90,24 @@ class FileThread:
         self._idle.clear()
         self._executor.submit(_failure_of, work).add_done_callback(partial(self._finished, done))
 
+    def run_in_slices(self, steps: Steps[None]) -> None:
+        if self._is_closed:
+            run_steps(steps)
+            return
+        self._unfinished += 1
+        self._idle.clear()
+        self._run_slice(steps)
+
+    def _run_slice(self, steps: Steps[None]) -> None:
+        if self._is_closed:
+            return
+        end_ns = perf_counter_ns() + SLICE_NS
+        for _ in steps:
+            if perf_counter_ns() >= end_ns:
+                self._loop.call_soon(self._run_slice, steps)
+                return
+        self._end_one()
+
     async def wait_until_idle(self) -> None:
         await self._idle.wait()
 
@@ -101,9 +131,12 @@ class FileThread:
         try:
             done(failure)
         finally:
-            self._unfinished -= 1
-            if not self._unfinished:
-                self._idle.set()
+            self._end_one()
+
+    def _end_one(self) -> None:
+        self._unfinished -= 1
+        if not self._unfinished:
+            self._idle.set()
 
 
 def _failure_of(work: FileJob) -> OSError | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
+from ...actors.steps import Steps
 from ..common.logs import get_logger
 from .file_work import FileWork
 
@@ -18,6 +19,9 @@ log = get_logger("callboard.runtime")
 
 Draft = TypeVar("Draft")
 Outcome = TypeVar("Outcome")
+Change = Callable[[Draft], bool | Steps[bool]]
+"""Applies a change to a draft, in steps if it is large. Returns whether to write the draft; raises to reject."""
+
 Done = Callable[[Exception | None], None]
 """Called with None when the change is durable and visible; else with the rejection, or the OSError of the write."""
 
@@ -31,7 +35,7 @@ class ReplacedFile(Protocol[Draft]):
     def write(self, draft: Draft) -> None:
         """Make a draft durable. Blocks, and is called on another thread. Raises OSError."""
 
-    def publish(self, draft: Draft) -> None:
+    def publish(self, draft: Draft) -> Steps[None] | None:
         """Make a durable draft visible."""
 
     def discard(self, draft: Draft) -> None:
@@ -44,45 +48,56 @@ class GroupCommit(Generic[Draft]):
     def __init__(self, table: ReplacedFile[Draft], files: FileWork) -> None:
         self.files = files
         self._table = table
-        self._waiting: list[tuple[Callable[[Draft], bool], Done]] = []
+        self._waiting: list[tuple[Change[Draft], Done]] = []
         self._is_writing = False
 
-    def submit(self, change: Callable[[Draft], bool], done: Done) -> None:
-        """Apply ``change`` to the next draft. It returns whether the draft must be written, or raises to reject."""
+    def submit(self, change: Change[Draft], done: Done) -> None:
+        """Apply ``change`` to the next draft."""
         self._waiting.append((change, done))
         if not self._is_writing:
             self._write_next()
 
     def _write_next(self) -> None:
-        while self._waiting and not self._is_writing:
+        if self._waiting and not self._is_writing:
             self._is_writing = True
-            submitted, self._waiting = self._waiting, []
-            draft = self._table.draft()
-            applied: list[Done] = []
-            is_changed = False
-            for change, done in submitted:
-                try:
-                    is_changed = change(draft) or is_changed
-                    applied.append(done)
-                except Exception as rejection:
-                    _report(done, rejection)
-            if is_changed:
-                self.files.submit(partial(self._table.write, draft), partial(self._written, draft, applied))
-            else:
-                self._finish(applied, None)
+            self.files.run_in_slices(self._apply_waiting())
+
+    def _apply_waiting(self) -> Steps[None]:
+        """Apply the waiting changes to a draft and have it written."""
+        submitted, self._waiting = self._waiting, []
+        draft = self._table.draft()
+        applied: list[Done] = []
+        is_changed = False
+        for change, done in submitted:
+            try:
+                outcome = change(draft)
+                is_changed = (outcome if isinstance(outcome, bool) else (yield from outcome)) or is_changed
+                applied.append(done)
+            except Exception as rejection:
+                _report(done, rejection)
+        if is_changed:
+            self.files.submit(partial(self._table.write, draft), partial(self._written, draft, applied))
+        else:
+            self._finish(applied, None)
 
     def _written(self, draft: Draft, applied: list[Done], failure: OSError | None) -> None:
         if failure is None:
-            self._table.publish(draft)
+            self.files.run_in_slices(self._publish(draft, applied))
         else:
             self._table.discard(draft)
-        self._finish(applied, failure)
-        self._write_next()
+            self._finish(applied, failure)
+
+    def _publish(self, draft: Draft, applied: list[Done]) -> Steps[None]:
+        steps = self._table.publish(draft)
+        if steps is not None:
+            yield from steps
+        self._finish(applied, None)
 
     def _finish(self, applied: list[Done], failure: OSError | None) -> None:
         for done in applied:
             _report(done, failure)
         self._is_writing = False
+        self._write_next()
 
 
 def _report(done: Done, outcome: Exception | None) -> None:

@@ -19,6 +19,7 @@ from uuid import UUID
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.ports import Random
 from ...actors.records import MarkerRecord
+from ...actors.steps import ITEMS_PER_STEP, Steps, pieces
 from ..common.errors import StartError
 from ..common.logs import get_logger
 from ..disk.disk import Disk
@@ -152,8 +153,10 @@ class TopicCatalogue:
         """Create topics with one durable change; ``done`` gets the outcome of each."""
         outcomes: list[CreateOutcome] = []
 
-        def create(draft: TopicsDraft) -> bool:
-            outcomes.extend(self._create(draft, name, partitions) for name, partitions in requests)
+        def create(draft: TopicsDraft) -> Steps[bool]:
+            for name, partitions in requests:
+                outcomes.append((yield from self._create(draft, name, partitions)))
+                yield
             return any(isinstance(outcome, Topic) for outcome in outcomes)
 
         def finish(failure: Exception | None) -> None:
@@ -162,12 +165,15 @@ class TopicCatalogue:
 
         self.files.changes.submit(create, finish)
 
-    def _create(self, draft: TopicsDraft, name: str, partitions: int) -> CreateOutcome:
+    def _create(self, draft: TopicsDraft, name: str, partitions: int) -> Steps[CreateOutcome]:
         try:
             draft.table.check_new(name, partitions, self._settings.max_partitions)
             self._check_memory(name, draft.table)
-            row = TopicRow(name, new_topic_id(self._random), partitions, draft.allocate_slots(partitions))
-            self._ends.reserve(row.first_slot, [0] * partitions)
+            first_slot = yield from draft.allocate_slots(partitions)
+            row = TopicRow(name, new_topic_id(self._random), partitions, first_slot)
+            for start in range(0, partitions, ITEMS_PER_STEP):
+                self._ends.reserve(first_slot + start, [0] * min(ITEMS_PER_STEP, partitions - start))
+                yield
         except OSError as error:
             return storage_error(error)
         except CoordinatorError as refusal:
@@ -180,8 +186,10 @@ class TopicCatalogue:
         """Delete topics with one durable change; ``done`` gets for each the error, or None if it is deleted."""
         outcomes: list[DeleteOutcome] = []
 
-        def delete(draft: TopicsDraft) -> bool:
-            outcomes.extend(self._delete(draft, topic) for topic in topics)
+        def delete(draft: TopicsDraft) -> Steps[bool]:
+            for piece in pieces(topics):
+                outcomes.extend(self._delete(draft, topic) for topic in piece)
+                yield
             return None in outcomes
 
         def finish(failure: Exception | None) -> None:
@@ -217,13 +225,21 @@ class TopicCatalogue:
 
         self.files.changes.submit(partial(self._grow, topic, partitions), finish)
 
-    def _grow(self, topic: Topic, partitions: int, draft: TopicsDraft) -> bool:
+    def _grow(self, topic: Topic, partitions: int, draft: TopicsDraft) -> Steps[bool]:
         _check_growable(draft.table, topic, partitions, self._settings.max_partitions)
         ends, row = topic.ends, draft.table.rows[topic.name]
         assert isinstance(ends, TopicEnds)
-        first = draft.allocate_slots(partitions)
-        self._ends.reserve(first, [ends[index] if index < len(ends) else 0 for index in range(partitions)])
-        ends.begin_move(first)
+        first = yield from draft.allocate_slots(partitions)
+        self._ends.reserve(first + partitions - 1, [0])
+        ends.begin_move(first)  # from now on new ends are stored in both places
+        try:
+            for indexes in pieces(range(partitions)):
+                offsets = [ends[index] if index < len(ends) else 0 for index in indexes]
+                self._ends.reserve(first + indexes[0], offsets)
+                yield
+        except OSError:
+            ends.cancel_move()
+            raise
         draft.replace(
             row._replace(partitions=partitions, first_slot=first),
             publish=partial(_finish_move, topic, first, partitions),

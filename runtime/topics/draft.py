@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
+from ...actors.steps import Steps, pieces
 from .ends import FreeSlots
 from .store import TopicRow, TopicsFile
 from .table import TopicTable
@@ -23,10 +24,14 @@ class TopicsDraft:
         self._offsets_topic_id = offsets_topic_id
         self._free_slots: FreeSlots | None = None
 
-    def allocate_slots(self, count: int) -> int:
+    def allocate_slots(self, count: int) -> Steps[int]:
         """The first of ``count`` adjacent free slots. Slots of a topic that this draft deletes are still in use."""
         if self._free_slots is None:
-            self._free_slots = FreeSlots((row.first_slot, row.partitions) for row in self._current.rows.values())
+            spans: list[tuple[int, int]] = []
+            for rows in pieces(self._current.rows.values()):
+                spans += [(row.first_slot, row.partitions) for row in rows]
+                yield
+            self._free_slots = FreeSlots(spans)
         return self._free_slots.allocate(count)
 
     def add(self, row: TopicRow, publish: Callback) -> None:

@@ -104,9 +104,10 @@ class EndOffsetsFile:
             return problem
 
     def _problem(self) -> str:
+        expected = self._size  # read first, since the file grows before it does
         size = self._disk.size(self._file)
-        if size < self._size:
-            return f"it has {size} bytes, expected {self._size}: it was truncated"
+        if size < expected:
+            return f"it has {size} bytes, expected {expected}: it was truncated"
         if not self._disk.is_named(self._file, self._path):
             return "it was removed, moved or replaced"
         return "it could not be written" if self._is_broken else ""
@@ -151,7 +152,7 @@ class TopicEnds:
         self._moving_to = 0  # next slots of a growing topic; both are written until the move ends
 
     def begin_move(self, first_slot: int) -> None:
-        """From now on also store to these slots, which have the current offsets already."""
+        """From now on also store to these slots, to which the caller copies the current offsets."""
         self._moving_to = first_slot
 
     def finish_move(self, first_slot: int, count: int) -> None:
@@ -200,21 +201,26 @@ class FreeSlots:
     """The free slots. ``spans``: the used ones, as (first, count)."""
 
     def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
-        self._gaps: list[tuple[int, int]] = []
+        self._gaps: dict[int, list[int]] = {}  # the first slots of the gaps, by size
         self._end = FIRST_SLOT
         for first, count in sorted(spans):
             if first > self._end:
-                self._gaps.append((self._end, first - self._end))
+                self._gaps.setdefault(first - self._end, []).append(self._end)
             self._end = max(self._end, first + count)
 
     def allocate(self, count: int) -> int:
-        """Allocate ``count`` adjacent slots; returns the first."""
-        for gap_index, (first, free_count) in enumerate(self._gaps):
-            if free_count >= count:
-                self._gaps[gap_index] = (first + count, free_count - count)
-                return first
-        self._end += count
-        return self._end - count
+        """Allocate ``count`` adjacent slots; returns the first. A gap of exactly this size is preferred."""
+        size = count if count in self._gaps else max(self._gaps, default=0)
+        if size < count:
+            self._end += count
+            return self._end - count
+        firsts = self._gaps[size]
+        first = firsts.pop()
+        if not firsts:
+            del self._gaps[size]
+        if size > count:
+            self._gaps.setdefault(size - count, []).append(first + count)
+        return first
 
 
 def create_file(path: Path, offsets: Sequence[int], disk: Disk) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from ...actors.steps import Steps, pieces
 from ..common.logs import get_logger
 from ..disk.disk import Disk, file_size, replace_file
 from ..disk.file_work import FileWork, InlineFileWork
@@ -60,10 +61,13 @@ class TopicFiles:
         replace_file(self._disk, self._path, content)
         self._saved_bytes = len(content)
 
-    def publish(self, draft: TopicsDraft) -> None:
+    def publish(self, draft: TopicsDraft) -> Steps[None]:
+        """The version of the table changes last, so what is derived from a part of the topics is derived again."""
+        for callbacks in pieces(draft.to_publish):
+            for callback in callbacks:
+                callback()
+            yield
         self.table = draft.table
-        for callback in draft.to_publish:
-            callback()
 
     def discard(self, draft: TopicsDraft) -> None:
         for callback in draft.to_discard:

@@ -8,17 +8,19 @@ from functools import partial
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ..authorize import Verdicts, authorize
-from ..call import Call
+from ....actors.steps import Steps
+from ..authorize import Verdicts, authorize_in_steps
+from ..call import Body, Call
 from ..checks import ALTER_TOPIC
 from ..codec.codes import NO_THROTTLE, kafka_error
+from ..codec.step_writer import write_in_steps
 
 
-def handle(call: Call) -> None:
+def handle(call: Call) -> Steps[None]:
     """Grow each topic separately. A name that occurs twice in the request is refused, with one result."""
     occurrences = Counter(topic.name for topic in call.request.topics)
     requests = {topic.name: topic for topic in call.request.topics}
-    verdicts = authorize(call, ALTER_TOPIC, requests)
+    verdicts = yield from authorize_in_steps(call, ALTER_TOPIC, requests)
     outcomes: dict[str, CoordinatorError | None] = {}
 
     def done(name: str, refusal: CoordinatorError | None) -> None:
@@ -27,18 +29,19 @@ def handle(call: Call) -> None:
             call.encode_and_respond(lambda: encode(call, [(name, outcomes[name]) for name in requests]))
 
     if not requests:
-        call.respond_with_bytes(encode(call, []))
+        call.encode_and_respond(lambda: encode(call, []))
     for name, topic in requests.items():
         try:
             check_request(name, occurrences[name], verdicts)
             grow(call, topic, partial(done, name))
         except CoordinatorError as refusal:
             done(name, refusal)
+        yield
 
 
-def encode(call: Call, outcomes: Sequence[tuple[str, CoordinatorError | None]]) -> bytes:
-    results = tuple(result(call, name, refusal) for name, refusal in outcomes)
-    return call.schema.write(call.make("CreatePartitionsResponse", throttle_time=NO_THROTTLE, results=results))
+def encode(call: Call, outcomes: Sequence[tuple[str, CoordinatorError | None]]) -> Body:
+    results = (result(call, name, refusal) for name, refusal in outcomes)
+    return write_in_steps(call.make("CreatePartitionsResponse", throttle_time=NO_THROTTLE, results=results))
 
 
 def result(call: Call, name: str, refusal: CoordinatorError | None) -> Any:

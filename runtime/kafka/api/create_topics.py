@@ -7,35 +7,38 @@ the settings have no effect.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.steps import Steps
 from ...settings.table import PARTITIONS_MAX
 from ...topics.settings import NAMES as TOPIC_NAMES
 from ...topics.settings import TOPIC_SETTINGS
 from ...topics.topic import Topic
-from ..authorize import Verdicts, authorize
-from ..call import Call
+from ..authorize import Verdicts, authorize_in_steps
+from ..call import Body, Call
 from ..checks import CREATE_TOPIC, DESCRIBE_NEW_TOPIC_CONFIGS
 from ..codec.codes import NO_THROTTLE, kafka_error
+from ..codec.step_writer import write_in_steps
 from .describe_configs import topic_config
 
 SETTINGS_FROM = 5  # KIP-525
 USE_DEFAULT = -1
 REPLICAS = 1
+CHECKS_PER_STEP = 16  # each takes about 5 us
 
 CreateOutcome = Topic | CoordinatorError | int
 """The created topic, the refusal, or the number of partitions that are to be created."""
 
 
-def handle(call: Call) -> None:
+def handle(call: Call) -> Steps[None]:
     requests = {topic.name: topic for topic in call.request.topics}
-    outcomes = check_all(call, requests)
+    outcomes = yield from check_all(call, requests)
     to_create = [(name, outcome) for name, outcome in outcomes.items() if isinstance(outcome, int)]
     if call.request.validate_only or not to_create:
-        call.respond_with_bytes(encode(call, outcomes))
+        call.encode_and_respond(lambda: encode(call, outcomes))
     else:
         call.services.topic_admin.create(to_create, partial(finish, call, outcomes))
 
@@ -46,25 +49,29 @@ def finish(call: Call, outcomes: dict[str, CreateOutcome], created: Sequence[Top
     call.encode_and_respond(lambda: encode(call, {**outcomes, **dict(zip(names, created, strict=True))}))
 
 
-def encode(call: Call, outcomes: Mapping[str, CreateOutcome]) -> bytes:
-    settings = described_settings(call) if call.version >= SETTINGS_FROM else ()
-    verdicts = authorize(call, DESCRIBE_NEW_TOPIC_CONFIGS, outcomes)
-    topics = tuple(
-        answer(call, name, outcome, settings if verdicts.allows(name) else (), verdicts.error_of(name))
-        for name, outcome in outcomes.items()
-    )
-    return call.schema.write(call.make("CreateTopicsResponse", throttle_time=NO_THROTTLE, topics=topics))
+def encode(call: Call, outcomes: Mapping[str, CreateOutcome]) -> Body:
+    return write_in_steps(call.make("CreateTopicsResponse", throttle_time=NO_THROTTLE, topics=answers(call, outcomes)))
 
 
-def check_all(call: Call, requests: dict[str, Any]) -> dict[str, CreateOutcome]:
+def answers(call: Call, outcomes: Mapping[str, CreateOutcome]) -> Iterator[Any]:
+    """Yield the results. The settings of a new topic are the same for all, so they are encoded once."""
+    settings: tuple[bytes, ...] = ()
+    if call.version >= SETTINGS_FROM:
+        settings = tuple(call.schema.write_item(config) for config in described_settings(call))
+    verdicts = yield from authorize_in_steps(call, DESCRIBE_NEW_TOPIC_CONFIGS, outcomes)
+    for name, outcome in outcomes.items():
+        yield answer(call, name, outcome, settings if verdicts.allows(name) else (), verdicts.error_of(name))
+
+
+def check_all(call: Call, requests: dict[str, Any]) -> Steps[dict[str, CreateOutcome]]:
     """Return for each name the number of partitions to create, or the refusal."""
     occurrences = Counter(topic.name for topic in call.request.topics)
-    verdicts = authorize(call, CREATE_TOPIC, requests)
+    verdicts = yield from authorize_in_steps(call, CREATE_TOPIC, requests)
     default = call.services.settings.num_partitions
     total = sum(max(partitions_of(topic, default), 0) for topic in requests.values())
     outcomes: dict[str, CreateOutcome] = {}
     already_requested = 0
-    for name, topic in requests.items():
+    for number, (name, topic) in enumerate(requests.items(), 1):
         try:
             check_total(total)
             check_request(name, occurrences[name], verdicts)
@@ -72,6 +79,8 @@ def check_all(call: Call, requests: dict[str, Any]) -> dict[str, CreateOutcome]:
             already_requested += partitions_of(topic, default)
         except CoordinatorError as refusal:
             outcomes[name] = refusal
+        if number % CHECKS_PER_STEP == 0:
+            yield
     return outcomes
 
 
@@ -154,7 +163,9 @@ def described_settings(call: Call) -> tuple[Any, ...]:
     )
 
 
-def answer(call: Call, name: str, outcome: CreateOutcome, settings: tuple[Any, ...], settings_error: ErrorCode) -> Any:
+def answer(
+    call: Call, name: str, outcome: CreateOutcome, settings: tuple[bytes, ...], settings_error: ErrorCode
+) -> Any:
     """Return the result of a topic. ``settings_error``: why its settings are not described."""
     refusal = outcome if isinstance(outcome, CoordinatorError) else None
     partitions = len(outcome.partitions) if isinstance(outcome, Topic) else outcome

@@ -1,0 +1,126 @@
+"""Large changes of topics: in steps on the loop, with one write of the files, and visible when they are durable."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+
+import pytest
+from topics_helpers import open_catalogue
+
+from callboard.actors.errors import CoordinatorError
+from callboard.actors.steps import Steps
+from callboard.runtime.disk.file_work import Done, FileJob, InlineFileWork
+from callboard.runtime.topics.catalogue import CreateOutcome, DeleteOutcome, TopicCatalogue
+from callboard.runtime.topics.topic import Topic
+
+TOPICS = 300
+CREATED = [(f"topic-{number}", 2) for number in range(TOPICS)]
+
+
+class SteppedFileWork(InlineFileWork):
+    """Work that a test drives step by step. ``jobs``: how many jobs on files were submitted."""
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        self._work: deque[Steps[None]] = deque()
+
+    def run_in_slices(self, steps: Steps[None]) -> None:
+        self._work.append(steps)
+
+    def submit(self, work: FileJob, done: Done) -> None:
+        self.jobs += 1
+        super().submit(work, done)
+
+    def run_step(self) -> bool:
+        """Run one step; False if there is no work."""
+        if not self._work:
+            return False
+        try:
+            next(self._work[0])
+        except StopIteration:
+            self._work.popleft()
+        return True
+
+    def run_all(self) -> int:
+        """Run all work and return the number of steps."""
+        return sum(1 for _ in iter(self.run_step, False))
+
+
+@pytest.fixture
+def work() -> SteppedFileWork:
+    return SteppedFileWork()
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path, work: SteppedFileWork) -> TopicCatalogue:
+    opened = open_catalogue(tmp_path)
+    opened.files.run_on(work)
+    return opened
+
+
+def test_creation_of_many_topics_takes_a_step_each_and_one_write(
+    catalogue: TopicCatalogue, work: SteppedFileWork
+) -> None:
+    outcomes: list[CreateOutcome] = []
+    catalogue.create_many(CREATED, outcomes.extend)
+    assert work.run_all() >= TOPICS
+    assert work.jobs == 1
+    assert all(isinstance(outcome, Topic) for outcome in outcomes)
+    assert {name for name, _ in CREATED} <= set(catalogue.names())
+
+
+def test_topics_are_visible_after_the_write_and_before_the_version_changes(
+    catalogue: TopicCatalogue, work: SteppedFileWork
+) -> None:
+    version = catalogue.files.table.version
+    catalogue.create_many(CREATED, lambda _outcomes: None)
+    while not work.jobs:
+        assert catalogue.get("topic-0") is None
+        assert work.run_step()
+    while catalogue.files.table.version == version:
+        assert work.run_step()
+    assert all(catalogue.get(name) for name, _ in CREATED)
+
+
+def test_change_that_comes_meanwhile_waits_for_the_next_write(catalogue: TopicCatalogue, work: SteppedFileWork) -> None:
+    first: list[CreateOutcome] = []
+    second: list[CreateOutcome] = []
+    catalogue.create_many(CREATED, first.extend)
+    work.run_step()
+    catalogue.create_many([("topic-0", 1), ("other", 1)], second.extend)
+    work.run_all()
+    assert work.jobs == 2
+    assert len(first) == TOPICS
+    assert isinstance(second[0], CoordinatorError)
+    assert isinstance(second[1], Topic)
+
+
+def test_deletion_of_many_topics_takes_one_write(catalogue: TopicCatalogue, work: SteppedFileWork) -> None:
+    created: list[CreateOutcome] = []
+    catalogue.create_many(CREATED, created.extend)
+    work.run_all()
+    outcomes: list[DeleteOutcome] = []
+    catalogue.delete_many([topic for topic in created if isinstance(topic, Topic)], outcomes.extend)
+    work.run_all()
+    assert outcomes == [None] * TOPICS
+    assert work.jobs == 2
+    assert catalogue.get("topic-0") is None
+
+
+def test_end_stored_while_a_topic_grows_is_in_the_new_slots(catalogue: TopicCatalogue, work: SteppedFileWork) -> None:
+    created: list[CreateOutcome] = []
+    catalogue.create_many([("growing", 200)], created.extend)
+    work.run_all()
+    [topic] = created
+    assert isinstance(topic, Topic)
+    catalogue.grow(topic, 400, lambda refusal: None)
+    offset = 0
+    while len(topic.ends) == 200 and work.run_step():
+        offset += 1
+        for index in (0, 100, 199):
+            topic.ends.store(index, offset)
+    work.run_all()
+    assert len(topic.ends) == 400
+    assert [topic.ends[index] for index in (0, 100, 199)] == [offset] * 3
+    assert topic.ends[200] == 0
