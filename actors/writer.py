@@ -132,19 +132,14 @@ class OffsetWriterActor(ResilientActor):
         try:
             self._log.append(entries, self._clock.wall_ms(), self._done, self._epochs)
         except Exception:
-            self._fail_round(entries)
+            self._done(_failed_round(entries))
         return None
 
     def _append_in_steps(self, entries: Sequence[Entry]) -> Steps[None]:
         try:
             yield from self._log.append_in_steps(entries, self._clock.wall_ms(), self._done, self._epochs)
         except Exception:
-            self._fail_round(entries)
-
-    def _fail_round(self, entries: Sequence[Entry]) -> None:
-        """After a bug in the log these entries fail, and the next round is tried."""
-        log.exception("a round could not be appended")
-        self._done([Appended(ErrorCode.KAFKA_STORAGE_ERROR, -1)] * len(entries))
+            self._done(_failed_round(entries))
 
     def _done(self, outcomes: Sequence[Appended]) -> None:
         """Called by the log, from any thread. During a stop this actor may be dead already; then no request waits."""
@@ -165,3 +160,9 @@ def _notify_owner(append: Append, outcome: Appended) -> None:
         answer = getattr(append.context, "answer", None)
         if answer is not None:
             answer(ErrorCode.NOT_COORDINATOR)
+
+
+def _failed_round(entries: Sequence[Entry]) -> list[Appended]:
+    """After a bug in the log these entries fail, and the next round is tried."""
+    log.exception("a round could not be appended")
+    return [Appended(ErrorCode.KAFKA_STORAGE_ERROR, -1)] * len(entries)

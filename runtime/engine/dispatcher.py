@@ -24,11 +24,11 @@ import pykka
 from ...actors.base import Actor, Envelope, MailboxFull, set_current_dispatcher
 from ...actors.engine_ports import Clock
 from .alarm import Alarm, LoopAlarm
+from .counters import EngineCounters
 from .dead_letters import DeadLetters
 from .mailbox import Mailbox, mailbox_of
 from .registry import Registry
 from .reply import ASK_TIMEOUT_S, Reply, WouldDeadlock, block_until_done
-from .stats import TurnCounters
 from .trace import Tracer
 
 log = logging.getLogger("callboard.runtime")
@@ -50,9 +50,7 @@ class Dispatcher:
         self.registry = Registry()
         self.dead_letters = DeadLetters(self.monotonic_ms)
         self.tracer: Tracer | None = None
-        self.turn_counters: list[TurnCounters] = []
-        self.restarts = 0
-        self.late_replies = 0  # answers that came after the timeout of their ask
+        self.counters = EngineCounters()
         self.ask_timeout_s = ASK_TIMEOUT_S
         self.serials: Iterator[int] = itertools.count(1)
 
@@ -99,12 +97,6 @@ class Dispatcher:
 
     def new_urn(self) -> str:
         return uuid.uuid4().urn
-
-    def new_turn_counters(self) -> TurnCounters:
-        """Counters for one worker."""
-        counters = TurnCounters()
-        self.turn_counters.append(counters)
-        return counters
 
     def register(self, ref: Any) -> None:
         self.registry.register(ref)
@@ -162,7 +154,7 @@ class LoopDispatcher(Dispatcher):
         self._queue: deque[Mailbox] = deque()
         self._pumping = False
         self._end: BaseException | None = None
-        self._turn_counters = self.new_turn_counters()
+        self._turn_counters = self.counters.new_worker()
         # Turns run in this context, so that actors made in a turn belong to this dispatcher. Entering it costs nothing.
         self._context = copy_context()
         self._context.run(set_current_dispatcher, self)

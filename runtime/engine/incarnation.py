@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pykka
 
@@ -23,13 +23,16 @@ from ...actors.base import (
     replace_instance,
 )
 
+if TYPE_CHECKING:
+    from .counters import EngineCounters
+
 log = logging.getLogger("callboard.runtime")
 
 
 class RestartCounter(Protocol):
     """The part of a dispatcher that a restart uses: the time, and the counter of restarts."""
 
-    restarts: int
+    counters: EngineCounters
 
     def monotonic_ms(self) -> int: ...
 
@@ -139,7 +142,7 @@ class Incarnations:
         self._bugs_ms = (*(bug_ms for bug_ms in self._bugs_ms if bug_ms > now_ms - rule.within_ms), now_ms)
         if len(self._bugs_ms) > rule.restarts:
             return True
-        mailbox.dispatcher.restarts += 1
+        mailbox.dispatcher.counters.restarts += 1
         return False
 
     def _create_placeholder(self, ref: ActorRef, bug: Exception) -> Actor | None:
@@ -183,3 +186,15 @@ def _snapshot_after_bug(actor: Actor, bug: Exception) -> Any:
     except Exception:
         log.error("%s could not leave a snapshot for its next instance", actor, exc_info=sys.exc_info())
         return None
+
+
+class MayBePassivated(Protocol):
+    """The part of a mailbox that ``is_passivated`` reads."""
+
+    @property
+    def incarnations(self) -> Incarnations | None: ...
+
+
+def is_passivated(mailbox: MayBePassivated) -> bool:
+    """Whether the actor's instance was dropped from memory, until its next message."""
+    return mailbox.incarnations is not None and mailbox.incarnations.passivated_ref is not None

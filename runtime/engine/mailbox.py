@@ -31,10 +31,10 @@ from ...actors.base import (
 )
 from ...actors.timer.messages import Expired
 from ...actors.turn import run_on_start, run_turn
+from .counters import EngineCounters, TurnCounters
 from .flag import Flag
 from .incarnation import Incarnations
 from .reply import Reply
-from .stats import TurnCounters
 from .trace import Tracer
 
 log = logging.getLogger("callboard.runtime")
@@ -49,7 +49,7 @@ class MailboxHost(Dispatcher, Protocol):
     """The part of a dispatcher that a mailbox uses, in addition to the part that its actor uses."""
 
     tracer: Tracer | None
-    restarts: int
+    counters: EngineCounters
     serials: Iterator[int]
     """The numbers of the next actors."""
 
@@ -114,10 +114,6 @@ class Mailbox:
     def label(self) -> str:
         """A short name that is the same in each run of a program: "GroupActor-17"."""
         return f"{self.actor_class.__name__}-{self.serial}"
-
-    @property
-    def is_passivated(self) -> bool:
-        return self.incarnations is not None and self.incarnations.passivated_ref is not None
 
     def put(self, envelope: Envelope[Any], /) -> None:
         queue = self.queue

@@ -10,9 +10,12 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from queue import Full
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pykka
+
+if TYPE_CHECKING:
+    from .counters import EngineCounters
 
 log = logging.getLogger("callboard.runtime")
 
@@ -28,7 +31,7 @@ class ReplyHost(Protocol):
     """The part of a dispatcher that the replies of its actors use."""
 
     ask_timeout_s: float
-    late_replies: int
+    counters: EngineCounters
     """Replies that were settled after their timeout. The reply counts itself."""
 
     def wait_for(self, reply: Reply, timeout_s: float) -> None:
@@ -135,7 +138,7 @@ class Reply(pykka.Future[Any]):
             raise Full
         self._outcome = (value, error, None if error is None else error.__traceback__)
         if self._has_timed_out and self._dispatcher is not None:
-            self._dispatcher.late_replies += 1
+            self._dispatcher.counters.late_replies += 1
         if self._callbacks:
             self._call_back()
 

@@ -5,31 +5,16 @@ Each worker has its own counters, so that counting needs no lock; ``collect`` ad
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from .counters import EngineCounters, TurnCounters
 from .dead_letters import DeadLetters
+from .incarnation import is_passivated
 from .registry import Registry
 
-TURN_BUCKETS = 64  # one for each bit length of a duration in nanoseconds
 DEEPEST_SHOWN = 10
-
-
-class TurnCounters:
-    """Counters of one worker. ``turns[n]`` counts the turns of ``2 ** (n - 1)`` to ``2 ** n`` nanoseconds."""
-
-    __slots__ = ("handled", "longest_turn_ns", "turns")
-
-    def __init__(self) -> None:
-        self.handled: defaultdict[type, int] = defaultdict(int)
-        self.turns = [0] * TURN_BUCKETS
-        self.longest_turn_ns = 0
-
-    def count_turn(self, elapsed_ns: int) -> None:
-        self.turns[elapsed_ns.bit_length()] += 1
-        if elapsed_ns > self.longest_turn_ns:
-            self.longest_turn_ns = elapsed_ns
 
 
 class ClassStats(NamedTuple):
@@ -85,25 +70,23 @@ class StatsSource(Protocol):
     """The part of a dispatcher that ``collect`` reads."""
 
     registry: Registry
-    turn_counters: list[TurnCounters]
+    counters: EngineCounters
     dead_letters: DeadLetters
-    restarts: int
-    late_replies: int
 
 
 def collect(dispatcher: StatsSource) -> Stats:
     """The statistics of a dispatcher's actors. Iterates once over all of them."""
     refs = dispatcher.registry.engine_refs()
-    turn_counters = dispatcher.turn_counters
+    turn_counters = dispatcher.counters.workers
     depths = [(len(ref.actor_inbox.queue), ref) for ref in refs]
     deepest = sorted((depth for depth in depths if depth[0]), key=lambda depth: -depth[0])[:DEEPEST_SHOWN]
     return Stats(
         tuple(_by_class(depths, turn_counters)),
         tuple(MailboxDepth(ref.actor_inbox.label, waiting) for waiting, ref in deepest),
         _turns(turn_counters),
-        dispatcher.restarts,
+        dispatcher.counters.restarts,
         dispatcher.dead_letters.count,
-        dispatcher.late_replies,
+        dispatcher.counters.late_replies,
     )
 
 
@@ -116,7 +99,7 @@ def _by_class(depths: Sequence[tuple[int, Any]], turn_counters: Iterable[TurnCou
         cls = ref.actor_class
         actors[cls] += 1
         waiting[cls] += depth
-        passivated[cls] += ref.actor_inbox.is_passivated
+        passivated[cls] += is_passivated(ref.actor_inbox)
     for counters in turn_counters:
         handled.update(dict(counters.handled))
     classes = sorted(actors | handled, key=lambda cls: (-handled[cls], cls.__qualname__))

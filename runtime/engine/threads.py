@@ -19,9 +19,9 @@ import pykka
 from ...actors.base import set_current_dispatcher
 from ...actors.engine_ports import Clock
 from .alarm import Alarm, ThreadAlarm
+from .counters import TurnCounters
 from .dispatcher import MESSAGES_A_TURN, Dispatcher, current_cause, tell_with_cause
 from .mailbox import Mailbox, SharedMailbox
-from .stats import TurnCounters
 
 _numbers = itertools.count(1)
 
@@ -46,7 +46,7 @@ class ThreadsDispatcher(Dispatcher):
         number = next(_numbers)
         self._threads = [
             threading.Thread(
-                target=self._work, args=(self.new_turn_counters(),), name=f"callboard-{number}-{index}", daemon=True
+                target=self._work, args=(self.counters.new_worker(),), name=f"callboard-{number}-{index}", daemon=True
             )
             for index in range(workers)
         ]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ...actors.steps import Steps, run_steps
+from .shared_steps import SharedSteps
 
 SLICE_NS = 2_000_000
 """Work per turn of the loop."""
@@ -48,7 +49,7 @@ class Slices:
     """Runs jobs.
 
     ``call_soon`` calls back in the next turn of the event loop. ``clock_ns`` measures how long the work has taken.
-    ``jobs_max``: how many jobs take turns after their first slice.
+    ``jobs_max``: how many jobs take turns. ``shared``: work whose result several jobs share.after their first slice.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Slices:
         self._new: deque[Job] = deque()
         self._active: deque[Job] = deque()
         self._waiting: deque[Job] = deque()
+        self.shared = SharedSteps()
         self._is_turn_of_new = True
         self._is_busy = False  # in this turn of the loop, or scheduled for the next one
 

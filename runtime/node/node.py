@@ -28,7 +28,6 @@ from ..kafka.connection_turns import ConnectionTurns
 from ..kafka.over_limit import OverLimitReports
 from ..kafka.response_queue import ResponseQueue
 from ..kafka.services import ClusterIdentity
-from ..kafka.shared_steps import SharedSteps
 from ..kafka.slices import Slices
 from ..settings.admin import SettingsAdmin
 from ..settings.dynamic import DynamicSettings
@@ -317,7 +316,6 @@ def _make_services(
         load_sink=loading.sink,
         response_queue=ResponseQueue(call_soon),
         slices=Slices(call_soon, environment.slice_clock_ns, data.configs.settings.max_sliced_requests),
-        shared_steps=SharedSteps(),
         routes=Routes(environment.authorizer),
         interceptor=interceptor,
     )

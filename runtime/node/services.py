@@ -49,7 +49,6 @@ class NodeServices:
     load_sink: LoadSink
     response_queue: ResponseQueue
     slices: Slices
-    shared_steps: SharedSteps
     routes: Routes
     interceptor: Interceptor | None
 
@@ -64,6 +63,10 @@ class NodeServices:
     @property
     def over_limit(self) -> OverLimitReports:
         return self.buffers.over_limit
+
+    @property
+    def shared_steps(self) -> SharedSteps:
+        return self.slices.shared
 
     @property
     def authorizer(self) -> Authorizer:

@@ -33,10 +33,11 @@ from actor_system.ports import RecordedReply
 
 from callboard.actors.base import Actor, ActorRef, MailboxFull, Overflow, Supervision
 from callboard.actors.timer.messages import Expired
+from callboard.runtime.engine.counters import TurnCounters
 from callboard.runtime.engine.dispatcher import MESSAGES_A_TURN, tell_if_alive
+from callboard.runtime.engine.incarnation import is_passivated
 from callboard.runtime.engine.mailbox import mailbox_of
 from callboard.runtime.engine.reply import Reply
-from callboard.runtime.engine.stats import TurnCounters
 from callboard.runtime.engine.system import System
 
 actor_system = system_fixture(*REAL, *SIMULATIONS)
@@ -194,7 +195,7 @@ def test_full_mailbox_of_passivated_actor_rejects_messages(actor_system: SystemH
     """Messages may arrive faster than the actor is activated."""
     actor, other = actor_system.spawn(RejectingPassivated), actor_system.spawn(Player)
     actor.ask(do(lambda actor: actor.passivate()))
-    actor_system.until(lambda: mailbox_of(actor).is_passivated)
+    actor_system.until(lambda: is_passivated(mailbox_of(actor)))
 
     def flood(_: Player) -> int:
         for number in range(1_000_000):
@@ -205,7 +206,7 @@ def test_full_mailbox_of_passivated_actor_rejects_messages(actor_system: SystemH
         return -1
 
     admitted = other.ask(do(flood))
-    workers = len(actor_system.system.dispatcher.turn_counters)
+    workers = len(actor_system.system.dispatcher.counters.workers)
     assert admitted == 5 or (workers > 1 and admitted > 5), "another worker may handle messages meanwhile"
     assert actor_system.spawn(Player).ask(Say("x")) == "heard x"
 

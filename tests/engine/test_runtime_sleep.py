@@ -22,6 +22,7 @@ from actor_system.players import (
 )
 
 from callboard.actors.base import ActorFailed, ActorRef, ChildPassivated, Supervision
+from callboard.runtime.engine.incarnation import is_passivated
 from callboard.runtime.engine.mailbox import SharedMailbox, mailbox_of
 from callboard.runtime.engine.simulation import Simulation
 from callboard.runtime.engine.system import System
@@ -82,7 +83,7 @@ class Parent(Player):
 
 def passivate(actor_system: SystemHarness, ref: ActorRef) -> None:
     ref.ask(do(lambda actor: actor.passivate()))
-    actor_system.until(lambda: mailbox_of(ref).is_passivated)
+    actor_system.until(lambda: is_passivated(mailbox_of(ref)))
 
 
 def test_passivated_actor_is_freed_and_restored_with_its_state(actor_system: SystemHarness) -> None:
@@ -146,7 +147,7 @@ def test_actor_with_waiting_message_is_not_passivated(actor_system: SystemHarnes
         replies = [actor.ask(Say(number), block=False) for number in range(3)]
     assert [reply.get() for reply in replies] == ["1", "2", "3"]
     assert received == ["start", "0", "1", "2"]
-    assert not mailbox_of(actor).is_passivated
+    assert not is_passivated(mailbox_of(actor))
 
 
 def test_message_during_passivation_is_handled(actor_system: SystemHarness) -> None:

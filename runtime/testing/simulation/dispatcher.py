@@ -48,7 +48,7 @@ class SeededDispatcher(Dispatcher):
         self._ready: list[Mailbox] = []
         self._is_pumping = False
         self._worked_ns = 0
-        self._tally = self.new_turn_counters()
+        self._tally = self.counters.new_worker()
         self._context = copy_context()
         self._context.run(set_current_dispatcher, self)
 
