@@ -16,7 +16,7 @@ from ..errors import ErrorCode
 from ..messages import DeleteTopicOffsets, ExpireOffsets, GroupRequest, Shutdown, Unload, Written
 from ..records import MarkerRecord
 from ..timer.messages import Expired
-from .in_flight import GroupSnapshot
+from .in_flight import GroupSnapshot, InFlight
 from .offsets import GroupData
 from .requests import REQUESTS
 
@@ -48,7 +48,7 @@ class FailedGroup(ResilientActor):
         self._data = data
         self._clock = environment.clock
         self._until_ms = self._clock.monotonic_ms() + FAILED_FOR_MS
-        self._snapshot: GroupSnapshot
+        self._snapshot = GroupSnapshot(group_id, data, InFlight(), None)  # until ``restore_state``
 
     def restore_state(self, snapshot: GroupSnapshot) -> None:
         self._snapshot = snapshot

@@ -66,14 +66,11 @@ class OwnThreads:
     def __init__(self) -> None:
         self._calls: SimpleQueue[Call] = SimpleQueue()
         self._pool = ThreadPoolExecutor(POOL_THREADS, "callboard-log-files")
-        self._work: LogWork
-        self._clock: Callable[[], float]
         self._thread: threading.Thread | None = None
         self._is_halted = False
 
     def start(self, work: LogWork, clock: Callable[[], float]) -> None:
-        self._work, self._clock = work, clock
-        self._thread = threading.Thread(target=self._run, name="callboard-log", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(work, clock), name="callboard-log", daemon=True)
         self._thread.start()
 
     def put(self, call: Call) -> None:
@@ -101,17 +98,16 @@ class OwnThreads:
             self._thread.join()
         self._pool.shutdown(cancel_futures=True)
 
-    def _run(self) -> None:
-        work = self._work
+    def _run(self, work: LogWork, clock: Callable[[], float]) -> None:
         while not (work.is_closed or self._is_halted):
-            work.turn(self._next(work.due))
+            work.turn(self._next(work.due, clock))
 
-    def _next(self, due: float) -> Call | None:
+    def _next(self, due: float, clock: Callable[[], float]) -> Call | None:
         """The next call; None if work is due before it comes."""
         if due == inf:
             return self._calls.get()
         try:
-            return self._calls.get(timeout=max(0.0, due - self._clock()))
+            return self._calls.get(timeout=max(0.0, due - clock()))
         except Empty:
             return None
 
@@ -130,7 +126,7 @@ class InlineThreads:
         self._calls: deque[Call] = deque()
         self._jobs: list[Call] = []
         self._work: LogWork | None = None
-        self._clock: Callable[[], float]
+        self._clock: Callable[[], float] = lambda: 0.0  # until ``start``
         self._is_running = False
 
     def start(self, work: LogWork, clock: Callable[[], float]) -> None:

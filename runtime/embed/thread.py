@@ -34,7 +34,7 @@ class ThreadCoordinator:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started: Future[None] = Future()
         self._ended: Future[None] = Future()
-        self._stopping: asyncio.Event
+        self._stopping = asyncio.Event()
 
     def start(self) -> None:
         """See ``Coordinator.start``. Raises StartError."""
@@ -90,7 +90,6 @@ class ThreadCoordinator:
             self._ended.set_result(None)
 
     async def _serve_until_stopped(self) -> None:
-        self._stopping = asyncio.Event()
         async with self._coordinator:
             self._loop = asyncio.get_running_loop()
             self._started.set_result(None)

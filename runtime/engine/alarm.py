@@ -25,15 +25,14 @@ def without_input(callback: Callable[[], None]) -> None:
 
 
 class Alarm:
-    """``actors.engine_ports.Alarm``. ``actor`` is set once, after both are created.
+    """``actors.engine_ports.Alarm``. ``actor`` is set once, after both are created and before the alarm is set.
 
     When the alarm fires, the input that is there is read first, see ``when_read``. So a deadline that input would move
     does not pass because the input was not read in time.
     """
 
-    actor: ActorRef
-
     def __init__(self, clock: Clock) -> None:
+        self.actor: ActorRef | None = None
         self.when_read: WhenRead = without_input
         self.wakes_pending = 0  # the alarm has fired, and input is being read
         self._clock = clock
@@ -59,6 +58,7 @@ class Alarm:
 
     def _wake(self, until_ms: int) -> None:
         self.wakes_pending -= 1
+        assert self.actor is not None, "only its actor sets an alarm"
         with suppress(pykka.ActorDeadError):  # the actor has stopped
             self.actor.tell(Wake(until_ms))
 

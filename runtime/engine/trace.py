@@ -42,12 +42,15 @@ class TracedEnvelope(Envelope[Any]):
 
     __slots__ = ("cause", "correlation", "number", "receiver", "sender", "tracer")
 
-    tracer: Tracer  # the tracer that has assigned the number
-    number: int
-    cause: int | None
-    correlation: int
-    sender: str | None
-    receiver: str
+    def __init__(self, plain: Envelope[Any], tracer: Tracer, number: int, cause: TracedEnvelope | None, receiver: str):
+        """``tracer`` has assigned the number. ``receiver``: the label of the mailbox."""
+        super().__init__(plain.message, plain.reply_to)
+        self.tracer = tracer
+        self.number = number
+        self.cause = None if cause is None else cause.number
+        self.correlation: int = number if cause is None else cause.correlation
+        self.sender = None if cause is None else cause.receiver
+        self.receiver: str = receiver
 
     def traced(self, moment: str) -> Traced:
         return Traced(
@@ -76,13 +79,7 @@ class Tracer:
         cause = _current_envelope.get()
         if cause is not None and cause.tracer is not self:  # of another system, or of a previous tracer
             cause = None
-        envelope = TracedEnvelope(plain.message, plain.reply_to)
-        envelope.tracer = self
-        envelope.number = next(self._numbers)
-        envelope.cause = None if cause is None else cause.number
-        envelope.correlation = envelope.number if cause is None else cause.correlation
-        envelope.sender = None if cause is None else cause.receiver
-        envelope.receiver = receiver
+        envelope = TracedEnvelope(plain, self, next(self._numbers), cause, receiver)
         self._call(envelope, "sent")
         return envelope
 

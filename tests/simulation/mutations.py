@@ -149,6 +149,7 @@ def deadlines_pass_before_sockets_are_read(patch: pytest.MonkeyPatch) -> None:
     """A session ends although the heartbeat that renews it has arrived."""
 
     def wake_at_once(self: Alarm) -> None:
+        assert self.actor is not None
         self.actor.tell(Wake(self._clock.monotonic_ms()))
 
     patch.setattr(Alarm, "fire", wake_at_once)

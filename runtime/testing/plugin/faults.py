@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from copy import copy
 from difflib import get_close_matches
-from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, NoReturn, Protocol, TypedDict, TypeVar, Unpack
 
 from ...embed.lifecycle import EndMode
 from ...kafka.error_response import error_code_by_name
@@ -85,14 +85,18 @@ class RequestFault(Fault):
 
 
 class Fail(RequestFault):
-    code: Any
+    def __init__(self, description: str, match: RequestFilter, after: bool, code: Any) -> None:
+        super().__init__(description, match, after)
+        self.code = code
 
     def apply(self, exchange: Exchange) -> None:
         exchange.refuse(self.code)
 
 
 class Delay(RequestFault):
-    delay_ms: int
+    def __init__(self, description: str, match: RequestFilter, after: bool, delay_ms: int) -> None:
+        super().__init__(description, match, after)
+        self.delay_ms = delay_ms
 
     def apply(self, exchange: Exchange) -> None:
         exchange.later(self.delay_ms, exchange.send_answer if self.after else exchange.proceed)
@@ -184,15 +188,14 @@ class Faults(Generic[R]):
         self._planned: list[RequestFault] = []
         self._all: list[Fault] = []
         self._disks: list[FaultyDisk] = []  # of the running node; shared by all views, like the other lists
-        self.restart_node: Callable[[EndMode], R]
+        self.restart_node: Callable[[EndMode], R] = _no_node
 
     def fail(self, api: str, *, error: str, after: bool = False, **which: Unpack[FaultFilter]) -> Fault:
         """Answer with this error of Kafka, by name ("REBALANCE_IN_PROGRESS")."""
         if api == ANY:
             raise ValueError("fail('*'): expected one API: not every answer has a field for an error")
         match, code = RequestFilter(api, **which), error_code_by_name(error)
-        fault = Fail(_describe(f"fail {match} with {error}", after), match, after)
-        fault.code = code
+        fault = Fail(_describe(f"fail {match} with {error}", after), match, after, code)
         return self._plan(fault)
 
     def delay(self, api: str, *, seconds: float, after: bool = False, **which: Unpack[FaultFilter]) -> Fault:
@@ -200,8 +203,7 @@ class Faults(Generic[R]):
         if not 0 <= seconds < math.inf:
             raise ValueError(f"seconds={seconds}: expected 0 or more; use `drop` for no answer at all")
         match = RequestFilter(api, **which)
-        fault = Delay(_describe(f"delay {match} by {seconds:g} s", after), match, after)
-        fault.delay_ms = round(seconds * 1000)
+        fault = Delay(_describe(f"delay {match} by {seconds:g} s", after), match, after, round(seconds * 1000))
         return self._plan(fault)
 
     def drop(self, api: str, *, after: bool = False, **which: Unpack[FaultFilter]) -> Fault:
@@ -294,3 +296,7 @@ class Faults(Generic[R]):
 
 def _describe(description: str, after: bool) -> str:
     return f"{description}, after it was handled" if after else description
+
+
+def _no_node(_mode: EndMode) -> NoReturn:
+    raise RuntimeError("no node is attached yet")
