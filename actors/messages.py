@@ -310,7 +310,7 @@ class GroupsLoaded(NamedTuple):
     active: Mapping[str, Any]  # GroupData
 
 
-class Quarantine(NamedTuple):
+class QuarantinedGroup(NamedTuple):
     """Why a group cannot be restored from its records, and its type as far as they tell."""
 
     reason: str
@@ -326,7 +326,7 @@ class PartitionLoaded(NamedTuple):
 
     partition: int
     epoch: int
-    quarantined: Mapping[str, Quarantine] = {}
+    quarantined: Mapping[str, QuarantinedGroup] = {}
     failure: str = ""
 
 

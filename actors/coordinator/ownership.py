@@ -20,7 +20,7 @@ from ..messages import (
     PartitionLoaded,
     PartitionLost,
     PartitionOpened,
-    Quarantine,
+    QuarantinedGroup,
     Unload,
 )
 from .directory import Directory
@@ -107,7 +107,7 @@ class PartitionOwnership:
             except Exception as error:  # the other groups of this message must not be lost
                 reason = f"the group cannot be restored from its records: {error!r}"
                 log.error("group %r is quarantined: %s", group_id, reason)
-                partition.quarantined[group_id] = Quarantine(reason, data.kind.type)
+                partition.quarantined[group_id] = QuarantinedGroup(reason, data.kind.type)
 
     def _finish_loading(self, message: PartitionLoaded, _reply: ReplyTo | None) -> None:
         number, partition = message.partition, self._partitions[message.partition]

@@ -17,7 +17,7 @@ from ..group.kind import ABSENT_NAME
 from ..group.requests import REQUESTS
 from ..javahash import offsets_partition
 from ..memory import GroupMemory, PackedGroups
-from ..messages import Described, DescribeGroup, GroupRequest, ListedGroup, Quarantine
+from ..messages import Described, DescribeGroup, GroupRequest, ListedGroup, QuarantinedGroup
 from .partition_states import PartitionEvent, PartitionLife, PartitionState
 
 
@@ -34,7 +34,7 @@ class GroupPartition(PartitionLife):
         super().__init__()
         self.active: dict[str, ActorRef] = {}
         self.passivated = PackedGroups(memory)
-        self.quarantined: dict[str, Quarantine] = {}
+        self.quarantined: dict[str, QuarantinedGroup] = {}
         self.stopping = 0
         """Groups of the last period of ownership whose actor has not stopped yet."""
         self._when_stopped: list[Callable[[], None]] = []
@@ -126,7 +126,7 @@ class GroupPartitions(list[GroupPartition]):
         return max((partition.answers.listing for partition in self), default=ErrorCode.NONE)
 
     @property
-    def quarantined(self) -> dict[str, Quarantine]:
+    def quarantined(self) -> dict[str, QuarantinedGroup]:
         """All quarantined groups."""
         return {group_id: quarantine for partition in self for group_id, quarantine in partition.quarantined.items()}
 

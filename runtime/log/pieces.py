@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...actors.group.offsets import GroupData
-from ...actors.messages import Quarantine
+from ...actors.messages import QuarantinedGroup
 from ...actors.records import TransactionValue
 from .format.errors import Damage
 
@@ -65,7 +65,7 @@ class LoadReport(NamedTuple):
 
     records: int = 0
     unknown_keys: int = 0
-    quarantined: dict[str, Quarantine] = {}
+    quarantined: dict[str, QuarantinedGroup] = {}
     damages: tuple[Damage, ...] = ()
     problems: tuple[str, ...] = ()
     failure: str = ""

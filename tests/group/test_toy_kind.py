@@ -35,7 +35,7 @@ from callboard.actors.messages import (
     ListedGroup,
     OffsetDelete,
     OffsetsDeleted,
-    Quarantine,
+    QuarantinedGroup,
 )
 from callboard.actors.records import CLASSIC, OffsetRecord, OffsetValue, Record
 from callboard.runtime.cli.log.dump import as_json, format_line
@@ -287,7 +287,7 @@ def test_quarantined_queue_has_the_type_that_its_records_tell(
 
 def test_quarantined_queue_is_listed_with_its_type() -> None:
     partitions = GroupPartitions(1)
-    partitions[0].quarantined[Q] = Quarantine("a record is invalid", QUEUE)
+    partitions[0].quarantined[Q] = QuarantinedGroup("a record is invalid", QUEUE)
     assert partitions[0].list_quarantined(Q) == ListedGroup(Q, "", "Dead", QUEUE)
 
 

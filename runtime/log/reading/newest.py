@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ....actors.group.kinds import KINDS
 from ....actors.group.offsets import GroupData, pack
-from ....actors.messages import Quarantine
+from ....actors.messages import QuarantinedGroup
 from ....actors.records import (
     CLASSIC,
     GroupRecord,
@@ -77,7 +77,7 @@ class LoadedPartition(NamedTuple):
 
     packed_groups: dict[str, bytes]
     unpacked_groups: dict[str, GroupData]
-    quarantined: dict[str, Quarantine]
+    quarantined: dict[str, QuarantinedGroup]
     committed_ends: dict[tuple[str, int], int]
     records: int
     log_bytes: int
@@ -153,7 +153,7 @@ class NewestFirstLoader:
         self._pending: dict[str, dict[tuple[str, int], dict[int, OffsetValue | None]]] = {}
         self._unresolved: dict[bytes, list[_UnresolvedOffset]] = {}
         self._rewritten_keys: set[bytes] = set()  # their newest record has the key in another encoding
-        self._quarantined: dict[str, Quarantine] = {}
+        self._quarantined: dict[str, QuarantinedGroup] = {}
         self.damages: list[Damage] = []
         self._problems: list[str] = []
         self._records = self._log_bytes = self._unknown_keys = 0
@@ -411,7 +411,7 @@ class NewestFirstLoader:
         if group_id is None:
             self._problems.append(f"{message}; its group is unknown")
         else:
-            self._quarantined.setdefault(group_id, Quarantine(message, group_type_of(self._columns.key(index))))
+            self._quarantined.setdefault(group_id, QuarantinedGroup(message, group_type_of(self._columns.key(index))))
 
     # Result ----------------------------------------------------------------------------------------------------------
 
