@@ -268,7 +268,7 @@ async def shared_partition(sim: Sim) -> None:
 async def moving_partitions(sim: Sim) -> None:
     """A shared store, whose partitions other nodes take and give back while clients commit."""
     partitions = MovingPartitions(sim)
-    sim.coordinator.store = partitions.make
+    sim.coordinator.setup = sim.coordinator.setup._replace(store=partitions.make)
     await sim.begin(group_generation_from_clock=sim.random.random() < 0.5)
     workers_group = WorkerGroup(sim, 3)
     workers_group.join()

@@ -136,9 +136,9 @@ class Chaos:
             sim.compact()
             return
         for _ in range(1 if choice < ALONE else 2):
-            sim.coordinator.compact_in_subprocess(draw.choice(TOMBSTONES_MS), draw.choice(GRACE_MS))
+            sim.coordinator.compactions.compact_in_subprocess(draw.choice(TOMBSTONES_MS), draw.choice(GRACE_MS))
         if draw.random() < COMPACTION_DIES:
-            sim.loop.call_later(draw.random(), sim.coordinator.kill_subprocesses)
+            sim.loop.call_later(draw.random(), sim.coordinator.compactions.kill_subprocesses)
 
     async def full_disk(self) -> None:
         """Fill the disk up to a few bytes, then free it."""

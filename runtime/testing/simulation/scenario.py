@@ -93,7 +93,7 @@ class Sim:
 
     def _coordinator_started(self, incarnation: CoordinatorIncarnation) -> None:
         power_lost_s, self.coordinator.power_lost_s = self.coordinator.power_lost_s, None
-        if self.coordinator.sync != "always" and power_lost_s is not None:
+        if self.coordinator.setup.sync != "always" and power_lost_s is not None:
             self._check_losses(power_lost_s)
         self.generations.restarted()
         self.answers.restarted()
@@ -101,8 +101,8 @@ class Sim:
 
     def _check_losses(self, power_lost_s: float) -> None:
         """Check the losses of a power failure; the surviving state is the reference from now on."""
-        settings, groups = self.coordinator.settings, self.coordinator.groups()
-        lasts_s = settings.log_flush_interval_ms / 1000 if self.coordinator.sync == "interval" else float("inf")
+        settings, groups = self.coordinator.setup.settings, self.coordinator.groups()
+        lasts_s = settings.log_flush_interval_ms / 1000 if self.coordinator.setup.sync == "interval" else float("inf")
         self.losses.check_survivors(groups, power_lost_s - lasts_s - SYNC_S)
         violation = self.registers.reset(groups)
         if violation:
@@ -125,10 +125,11 @@ class Sim:
     async def begin(self, sync: Sync = "always", **settings: Any) -> None:
         """Start a coordinator with other settings on an empty disk. Call it first in a scenario."""
         self.coordinator.crash()
-        self.coordinator.settings, self.coordinator.sync = simulation_settings(**settings), sync
-        self.coordinator.may_load_in_background = (
-            sync == "always"
-        )  # otherwise the losses are checked before the first request
+        self.coordinator.setup = self.coordinator.setup._replace(
+            settings=simulation_settings(**settings),
+            sync=sync,
+            may_load_in_background=sync == "always",  # otherwise the losses are checked before the first request
+        )
         self.coordinator.new_disk()
         await self.start()
 
@@ -159,11 +160,11 @@ class Sim:
 
     def compact(self) -> int:
         """Compact the log in one step. Returns the number of compacted partitions."""
-        return self.coordinator.compact()
+        return self.coordinator.compactions.compact()
 
     def compact_in_subprocess(self) -> None:
         """Compact in a subprocess: other work runs between its disk operations. Several may run at once."""
-        self.coordinator.compact_in_subprocess()
+        self.coordinator.compactions.compact_in_subprocess()
 
     def set(self, **settings: int | bool) -> bool:
         """Change settings of the running coordinator. Returns whether the change is certain."""
@@ -326,9 +327,9 @@ class Sim:
 
     async def check_final_state(self) -> None:
         """Check that the running, the replayed and the recovered state are equal, and that all offsets are possible."""
-        self.coordinator.kill_subprocesses()
-        if self.coordinator.sync != "always":
-            self.coordinator.sync = "always"
+        self.coordinator.compactions.kill_subprocesses()
+        if self.coordinator.setup.sync != "always":
+            self.coordinator.setup = self.coordinator.setup._replace(sync="always")
             await self.restart()
         await self._fetch_all_offsets()
         await self._check_recovery()

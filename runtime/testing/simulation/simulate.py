@@ -120,7 +120,7 @@ def run_seed(
         with _logs_to(sim.history.tell):
             failure = _run_scenario(loop, sim, scenario, limit_s)
             timeline = sim.history.timeline() if keeps_timeline or failure is not None else []
-            sim.coordinator.kill_subprocesses()
+            sim.coordinator.compactions.kill_subprocesses()
             counts = sim.history.exchanges, loop.time() - begun_s, loop.callbacks
             sim.history.listeners.clear()
             loop.end()

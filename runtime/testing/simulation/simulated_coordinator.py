@@ -12,7 +12,6 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 from uuid import UUID
 
@@ -30,19 +29,13 @@ from ....actors.transactions.messages import (
     VerifyPartitions,
 )
 from ...cli.log.verify import LogReplay, comparable_state, describe_differences
-from ...disk.disk import Disk
 from ...disk.group_commit import immediate_outcome
 from ...engine.alarm import WhenRead
 from ...engine.reply import Reply
 from ...kafka.services import Origin
 from ...kafka.slices import SLICE_NS
 from ...loading.loader import load_inline
-from ...log.compaction.garbage import publish_and_collect
-from ...log.compaction.swap import CompactionSettings as CompactSettings
-from ...log.compaction.swap import compact
 from ...log.folder import DataFolder
-from ...log.format.errors import DamagedBatch
-from ...log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
 from ...log.pieces import LoadJob, PieceHandler
 from ...log.store import LogStore, Ownership
 from ...member.channel import ChannelLost
@@ -50,18 +43,13 @@ from ...node.environment import Environment
 from ...node.node import Node
 from ...settings.table import Options, Settings, Sync
 from ..disk.faulty import FaultyDisk, PowerLoss
+from .compactions import DATA_FOLDER, SimulatedCompactions
 from .dispatcher import LoopThreads, SeededDispatcher
 from .history import History
 from .loop import LoopClock, Process, VirtualLoop
-from .stepped_process import SteppedProcess
 
-DATA_FOLDER = Path("/data")
 HOST = "/127.0.0.1"
 TRANSACTION_REQUESTS = (InitProducerId, AddPartitions, AddOffsets, VerifyPartitions, EndTransaction)
-COMPACT_CHUNK_BYTES = 4096  # small, so that small logs have chunk boundaries
-COMPACT_BYTES = 1500  # of compacted files
-SUBPROCESS_PAUSE_MS = (0.1, 3.0, 50.0)  # the longest pause between two turns of a subprocess
-SUBPROCESS_STEPS = 6  # disk operations in one turn, at most
 
 CHECKPOINT_BYTES = (400, 4000, 1 << 26)
 CHECKPOINT_INTERVAL_MS = (300, 4000, 60_000)
@@ -191,6 +179,19 @@ class CoordinatorHooks(NamedTuple):
     when_read: WhenRead
 
 
+class CoordinatorSetup(NamedTuple):
+    """How the processes of a coordinator are started.
+
+    ``may_load_in_background``: a process may serve before all of its log is loaded. ``store``: makes the store of each
+    process; None: files on the simulated disk.
+    """
+
+    settings: Settings
+    sync: Sync = "always"
+    may_load_in_background: bool = True
+    store: Callable[[DataFolder], tuple[LogStore, Ownership]] | None = None
+
+
 class SimulatedCoordinator:
     """The coordinator of a scenario."""
 
@@ -202,17 +203,11 @@ class SimulatedCoordinator:
         history: History,
         hooks: CoordinatorHooks,
     ) -> None:
-        self.settings = settings
-        self.sync: Sync = "always"
-        self.may_load_in_background = True
-        """Whether a process may serve before all of its log is loaded."""
+        self.setup = CoordinatorSetup(settings)
         self.power_lost_s: float | None = None
         """The time of the first power loss since the last start."""
-        self.store: Callable[[DataFolder], tuple[LogStore, Ownership]] | None = None
-        """Makes the store of each process; None: files on the simulated disk."""
         self.clock = LoopClock(loop)
         self._seed = seed
-        self._subprocesses: list[SteppedProcess] = []
         self.new_disk()
         self.current: CoordinatorIncarnation | None = None
         self._process: Process | None = None  # that of ``current``, or one that is starting
@@ -221,6 +216,7 @@ class SimulatedCoordinator:
         self._faulty_disk: FaultyDisk | None = None
         self._loop = loop
         self._draw = random.Random(f"{seed}/coordinator")
+        self.compactions = SimulatedCompactions(self, loop, self._draw)
         self._history = history
         self._hooks = hooks
         self.down.set()
@@ -250,8 +246,8 @@ class SimulatedCoordinator:
         """Start the next process. False if the power fails meanwhile, or the faulty disk refuses."""
         self.count += 1
         process = Process(self._loop, f"coordinator-{self.count}")
-        options = Options(data=DATA_FOLDER, sync=self.sync, unsafe_settings=True)
-        opening = Node.open(self.settings, options, self._environment(process))
+        options = Options(data=DATA_FOLDER, sync=self.setup.sync, unsafe_settings=True)
+        opening = Node.open(self.setup.settings, options, self._environment(process))
         self._process = process
         self.down.clear()
         self._history.coordinator_starts(f"coordinator-{self.count}")
@@ -282,13 +278,13 @@ class SimulatedCoordinator:
             dispatcher=lambda _loop: SeededDispatcher(self._loop, random.Random(self._draw.random()), on_power_loss),
             allows_workers=False,
             load=self._load_in_background
-            if self._draw.random() < BACKGROUND_LOADING_CHANCE and self.may_load_in_background
+            if self._draw.random() < BACKGROUND_LOADING_CHANCE and self.setup.may_load_in_background
             else None,
             checkpoint_bytes=self._draw.choice(CHECKPOINT_BYTES),
             checkpoint_interval_ms=self._draw.choice(CHECKPOINT_INTERVAL_MS),
             group_observer=self._history,
             when_read=self._hooks.when_read,
-            store=self.store,
+            store=self.setup.store,
         )
 
     async def _load_in_background(self, jobs: Sequence[LoadJob], apply: PieceHandler) -> None:
@@ -329,6 +325,13 @@ class SimulatedCoordinator:
         end.cancel()
         return not self.down.is_set()
 
+    def compaction_failed(self, error: BaseException) -> None:
+        """A compaction has raised ``error``: a power loss, or the effect of a disk fault. Raises any other."""
+        if isinstance(error, PowerLoss):
+            self._end("has lost its power")
+        elif not self.has_disk_faults:
+            raise error
+
     def crash(self) -> None:
         """Kill the process, as by SIGKILL. The operating system still writes its data."""
         self._end("is killed")
@@ -354,84 +357,13 @@ class SimulatedCoordinator:
         """Reopen the disk after the end of a process. Subprocesses survive, unless the power is off."""
         if loses_power:
             self.power_lost_s = self._loop.time() if self.power_lost_s is None else self.power_lost_s
-            self.kill_subprocesses()
+            self.compactions.kill_subprocesses()
             self.disk = self.disk.crash()
         else:
-            self.disk = self.disk.kill([fd for subprocess in self._subprocesses for fd in subprocess.disk.fds])
-            for subprocess in self._subprocesses:
-                subprocess.disk.inner = self.disk
+            self.disk = self.disk.kill(self.compactions.open_files)
+            self.compactions.use_disk(self.disk)
 
-    # Compaction and state ---------------------------------------------------------------------------------------------
-
-    def compact(self, retention_ms: int = 0, grace_ms: int = 0) -> int:
-        """Compact all partitions, as the log cleaner does. Returns how many were compacted."""
-        compacted = 0
-        try:
-            for folder in self._folders():
-                compacted += self._compact(self.disk, folder, retention_ms, grace_ms)
-        except (PowerLoss, OSError, DamagedBatch) as error:
-            self._compaction_failed(error)
-        return compacted
-
-    def compact_in_subprocess(self, retention_ms: int = 0, grace_ms: int = 0) -> None:
-        """Compact step by step in a subprocess, which may outlive the coordinator. Several may run at once."""
-
-        def work(disk: Disk) -> None:
-            for folder in folders:
-                self._compact(disk, folder, retention_ms, grace_ms)
-
-        folders = self._folders()
-        subprocess = SteppedProcess(self.disk, work)
-        self._subprocesses.append(subprocess)
-        self._loop.call_soon(self._step, subprocess, self._draw.choice(SUBPROCESS_PAUSE_MS))
-
-    def _compact(self, disk: Disk, folder: Path, retention_ms: int, grace_ms: int) -> bool:
-        now_ms = self.clock.wall_ms()
-
-        def new_id() -> str:
-            return f"{self._draw.getrandbits(32):08x}"
-
-        settings = CompactSettings(
-            now_ms, "simulation", -1, retention_ms, COMPACT_BYTES, chunk_bytes=COMPACT_CHUNK_BYTES
-        )
-        is_compacted = compact(disk, folder, settings, self.clock.wall_ms, new_id) is not None
-        publish_and_collect(disk, folder, self.clock.wall_ms(), grace_ms, new_id)
-        return is_compacted
-
-    def _step(self, subprocess: SteppedProcess, pace_ms: float) -> None:
-        """Run some operations of a subprocess, and schedule the next ones."""
-        try:
-            for _ in range(self._draw.randint(1, SUBPROCESS_STEPS)):
-                if subprocess.has_ended or not subprocess.step():
-                    self._subprocesses = [remaining for remaining in self._subprocesses if remaining is not subprocess]
-                    return
-        except (PowerLoss, OSError, DamagedBatch) as error:
-            self._subprocesses = [remaining for remaining in self._subprocesses if remaining is not subprocess]
-            self._compaction_failed(error)
-        else:
-            self._loop.call_later(pace_ms * self._draw.random() / 1000, self._step, subprocess, pace_ms)
-
-    def _compaction_failed(self, error: BaseException) -> None:
-        if isinstance(error, PowerLoss):
-            self._end("has lost its power")
-        elif not self.has_disk_faults:
-            raise error
-
-    def kill_subprocesses(self) -> None:
-        """Kill all subprocesses."""
-        for subprocess in self._subprocesses:
-            subprocess.kill()
-        self._subprocesses.clear()
-
-    def _folders(self) -> list[Path]:
-        """The folders of partitions with files."""
-        numbers = self.settings.offsets_topic_num_partitions, self.settings.transaction_state_log_num_partitions
-        folders = [
-            DATA_FOLDER / folder_name(number, topic)
-            for topic, count in zip((TOPIC, TRANSACTIONS_TOPIC), numbers, strict=True)
-            for number in range(count)
-        ]
-        return [folder for folder in folders if self.disk.names(folder)]
+    # State ------------------------------------------------------------------------------------------------------------
 
     def groups(self) -> dict[str, GroupData]:
         """The state of each group in the coordinator."""
