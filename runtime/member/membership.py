@@ -1,34 +1,35 @@
 """Membership: one member's side of the classic group protocol. Plain asyncio.
 
 One task joins and syncs, another one sends heartbeats. ``reactions.py`` has the reactions to answers, ``lease.py`` the
-rules for how long the member may work. An answer is ignored if the member id or the generation has changed since its
-request.
+rules for how long the member may work, ``resource_subscription.py`` what it wants to own. An answer is ignored if the
+member id or the generation has changed since its request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from functools import partial
 from random import Random
-from typing import Any
 
-from ...actors.assignors.base import MemberState
 from ...actors.assignors.consumer_protocol import read_assignment
-from ...actors.errors import CoordinatorError, ErrorCode
-from ...actors.messages import Heartbeat, Joined, JoinGroup, LeaveGroup, LeavingMember, Protocol, Synced, SyncGroup
+from ...actors.errors import ErrorCode
+from ...actors.messages import Heartbeat, Joined, JoinGroup, LeaveGroup, LeavingMember, SyncGroup
 from .channel import ChannelLost, Connector
 from .errors import Fenced, HasLeft, MemberError, refusal_message
-from .leader import GroupSubscriptions, make_protocol, protocol_name
 from .lease import Lease
+from .lease_timer import LeaseTimer
+from .member_channels import MemberChannels
+from .member_tasks import MemberTasks
 from .offset_fetch import fetch_committed_offsets
 from .options import MemberOptions
 from .owned_shards import OwnedShards
 from .reactions import Reaction, RequestKind, reaction_to
-from .reconnecting_channel import Backoff, ReconnectingChannel
+from .reconnecting_channel import Backoff
+from .resource_subscription import ResourceSubscription
 from .resources import ResourceSet
-from .shards import Shard, ShardOwner, TopicPartition
+from .shards import ShardOwner, TopicPartition
 
 log = logging.getLogger("callboard.member")
 
@@ -36,12 +37,6 @@ CLIENT_ID = "callboard"
 
 CONSUMER = "consumer"
 """The protocol type of Kafka's consumers, so that members and consumers can share a group."""
-
-LEAVE_TIMEOUT_S = 5.0
-"""For LeaveGroup. Without its answer the session expires by itself."""
-
-JOIN_GRACE_S = 5.0
-"""Added to the rebalance timeout when waiting for the answer to a JoinGroup, as in Kafka's clients."""
 
 FENCED = (
     "another process has joined with instance_id={!r}, and this member of group {!r} must stop; give each process an "
@@ -64,59 +59,33 @@ class Membership:
     def __init__(
         self, connector: Connector, group_id: str, options: MemberOptions, owner: ShardOwner, random: Random
     ) -> None:
-        client_id = options.client_id or CLIENT_ID
         self.group_id = group_id
         self.options = options
         self.identity = NO_IDENTITY
         self.is_leader = False
         self.lease = Lease(options.timeouts())
         self.owned = OwnedShards(owner)
-        # For heartbeats, commits and fetches, which must not wait behind a JoinGroup that is held back.
-        self.channel = ReconnectingChannel(connector, client_id)
+        self.channels = MemberChannels(connector, options.client_id or CLIENT_ID, self.lease.timeouts.rebalance_s)
         self.random = random
-        self._join_channel = ReconnectingChannel(connector, client_id)
-        self._connector = connector
-        self._client_id = client_id
-        self._owner = owner
-        self._assignors = options.assignors()
-        self._is_cooperative = all(assignor.is_cooperative for assignor in self._assignors)
-        self._resources = ResourceSet({}, {})
-        self._shard_names: dict[TopicPartition, tuple[str, int | str]] = {}
-        self._has_names = False
+        self._subscription = ResourceSubscription(connector, group_id, options)
         self._rejoin = asyncio.Event()  # set: there is a reason to join again
-        self._is_joining = False  # a JoinGroup was sent and not answered
         self._is_synced = False  # the generation's assignment has arrived
-        self._last_assignment: tuple[tuple[TopicPartition, ...], int] = (), -1  # and its generation
-        self._lease_timer: asyncio.TimerHandle | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._lease_timer = LeaseTimer(self.lease, self._has_valid_lease)
+        self._tasks = MemberTasks(self.fail)
 
     # Begin and end ---------------------------------------------------------------------------------------------------
 
     def start(self, resources: ResourceSet) -> None:
         """Start the tasks that join and send heartbeats."""
-        create_task = asyncio.get_running_loop().create_task
-        loops = partial(self._run, resources), self.heartbeat_loop
-        self._tasks = [create_task(self._stop_on_error(loop)) for loop in loops]
+        self._tasks.start(partial(self._run, resources), self.heartbeat_loop)
 
     async def _run(self, resources: ResourceSet) -> None:
         await self.set_resources(resources)
         await self.join_loop()
 
-    async def _stop_on_error(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        try:
-            await loop()
-        except Exception as error:
-            self.fail(error)
-
-    def _stop_tasks(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-
     async def leave(self) -> None:
         """Release all shards, leave the group, close the channels. Tasks on the shards may commit until they end."""
-        if self._tasks:
-            self._tasks[0].cancel()  # heartbeats continue meanwhile
-            await asyncio.wait({self._tasks[0]})
+        await self._tasks.stop_joining()
         owned = self.owned.shards
         try:
             await self.owned.revoke(tuple(owned), self.lease.revoke_deadline_s())
@@ -130,48 +99,25 @@ class Membership:
         member_id = self.identity[0]
         if not member_id or self.options.instance_id is not None:
             return
-        # On the join channel it would wait behind a pending JoinGroup.
-        channel = self.channel if self._is_joining else self._join_channel
-        request = LeaveGroup(self.group_id, (LeavingMember(member_id, None, "the member was closed"),))
-        try:
-            async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                await _ask_with_retry(channel, request)
-        except (ChannelLost, TimeoutError) as error:
-            log.info("LeaveGroup of member %r failed: %r; its session will expire", member_id, error)
+        await self.channels.send_leave(
+            LeaveGroup(self.group_id, (LeavingMember(member_id, None, "the member was closed"),))
+        )
 
     def _disconnect(self) -> None:
         self.identity = NO_IDENTITY
-        self._stop_tasks()
-        self._reset_channels()
-        if self._lease_timer is not None:
-            self._lease_timer.cancel()
+        self._tasks.cancel()
+        self.channels.drop()
+        self._lease_timer.cancel()
 
     # Resources --------------------------------------------------------------------------------------------------------
 
     async def set_resources(self, resources: ResourceSet) -> None:
         """Subscribe to these resources. Creates their topics first, with retries until a coordinator is reached."""
-        if resources == self._resources:
+        if resources == self._subscription.resources:
             return
-        before = self._resources.topics()
-        new = {topic: number for topic, number in resources.topics().items() if before.get(topic) != number}
-        backoff = Backoff(self.random)
-        while new:
-            try:
-                await self._connector.ensure_topics(new)
-                break
-            except ChannelLost as error:
-                log.info("the topics of group %r cannot be created yet: %s; retrying", self.group_id, error)
-                await backoff.wait()
-            except CoordinatorError as error:
-                raise MemberError(
-                    f"the topics of group {self.group_id!r} cannot be created: {error}; choose other names", error.code
-                ) from error
-        old = self._resources
-        has_other_topics = resources.names != old.names or set(resources.numbers) != set(old.numbers)
-        if has_other_topics or (self.is_leader and resources.numbers != old.numbers):  # the leader's numbers are used
+        await self._subscription.create_topics(resources, self.random)
+        if self._subscription.replace_resources(resources, self.is_leader):
             self._rejoin.set()
-        self._resources, self._shard_names = resources, resources.shard_names()
-        self._has_names = self._has_names or bool(resources.names)
 
     # Join and sync ---------------------------------------------------------------------------------------------------
 
@@ -185,11 +131,7 @@ class Membership:
                 await self._rejoin.wait()
 
     async def _revoke_before_join(self) -> None:
-        """Revoke what a joining member must not own: all shards, or with a cooperative assignor the unwanted ones."""
-        owned = self.owned.shards
-        partitions = [
-            partition for partition in owned if not self._is_cooperative or partition not in self._shard_names
-        ]
+        partitions = self._subscription.partitions_to_revoke(self.owned.shards)
         await self.owned.revoke(partitions, self.lease.revoke_deadline_s())
 
     async def _join(self) -> Joined:
@@ -211,7 +153,7 @@ class Membership:
             if reaction is Reaction.CONTINUE:
                 self._has_joined(joined, sent_s)
                 if await self._confirm_membership(self.identity):
-                    self._start_lease_timer()
+                    self._lease_timer.start()
                     return joined
                 continue
             if reaction is Reaction.RETRY_WITH_ID:
@@ -227,30 +169,17 @@ class Membership:
             group_id=self.group_id,
             member_id=member_id,
             group_instance_id=options.instance_id,
-            client_id=self._client_id,
+            client_id=self.channels.client_id,
             client_host="",
             session_timeout_ms=options.session_timeout_ms,
             rebalance_timeout_ms=options.rebalance_timeout_ms,
             protocol_type=CONSUMER,
-            protocols=self._protocols(),
+            protocols=self._subscription.protocols(self.owned.shards),
             needs_member_id=True,
             can_skip_assignment=True,
         )
-        self._is_joining, self._is_synced = True, False
-        answer: Joined | None = await self._ask(request)
-        self._is_joining = False  # not reset after a cancellation: the coordinator still has the request
-        return answer
-
-    def _protocols(self) -> tuple[Protocol, ...]:
-        owned, generation = self._last_assignment
-        if self._is_cooperative:
-            owned = tuple(self.owned.shards)
-        topics = frozenset(self._resources.topics())
-        own = MemberState(topics, owned, generation, self.options.weight)
-        return tuple(
-            make_protocol(assignor, self._resources, own, self._has_names, self._is_cooperative)
-            for assignor in self._assignors
-        )
+        self._is_synced = False
+        return await self.channels.send_join(request)
 
     def _has_joined(self, joined: Joined, sent_s: float) -> None:
         self.identity = joined.member_id, joined.generation_id
@@ -261,6 +190,7 @@ class Membership:
     async def _sync(self, joined: Joined) -> Sequence[TopicPartition] | None:
         """The assigned partitions; None if there was no answer, or the member must rejoin."""
         identity = self.identity
+        must_assign = self.is_leader and not joined.skip_assignment
         request = SyncGroup(
             self.group_id,
             joined.member_id,
@@ -268,10 +198,10 @@ class Membership:
             joined.generation_id,
             CONSUMER,
             joined.protocol_name,
-            await self._compute_assignments(joined),
+            await self._subscription.compute_assignments(joined) if must_assign else (),
         )
         sent_s = _now_s()
-        synced: Synced | None = await self._ask(request)
+        synced = await self.channels.send_sync(request)
         if synced is None or identity != self.identity:
             return None
         reaction = reaction_to(RequestKind.SYNC, synced.error)
@@ -287,39 +217,12 @@ class Membership:
             log.error("the assignment of member %r cannot be decoded; it gets no shards", identity[0])
         return () if assigned is None else assigned.partitions
 
-    async def _compute_assignments(self, joined: Joined) -> tuple[tuple[str, bytes], ...]:
-        """The assignments of all members, if this member is the leader and must compute them."""
-        if not self.is_leader or joined.skip_assignment:
-            return ()
-        group = GroupSubscriptions(joined.members)
-        numbers = dict(self._resources.numbers)
-        foreign = [topic for topic in group.topics if topic not in numbers]
-        if foreign:
-            try:
-                numbers.update(await self._connector.partitions(foreign))
-            except ChannelLost:
-                log.warning("topics of other members could not be looked up: %s", ", ".join(foreign))
-        assignor = next(
-            assignor for assignor in self._assignors if protocol_name(assignor, self._has_names) == joined.protocol_name
-        )
-        return group.assign(assignor, numbers)
-
-    async def _ask(self, request: JoinGroup | SyncGroup) -> Any:
-        """The answer; None if the channel was lost, or the answer took longer than a rebalance may."""
-        try:
-            async with asyncio.timeout(self.lease.timeouts.rebalance_s + JOIN_GRACE_S):
-                return await self._join_channel.ask(request)
-        except (ChannelLost, TimeoutError) as error:
-            log.info("no answer to %s of %r: %r; retrying", type(request).__name__, self.group_id, error)
-            self._join_channel.drop()
-            return None
-
     # The assignment ---------------------------------------------------------------------------------------------------
 
     async def _apply_assignment(self, assigned: Sequence[TopicPartition]) -> bool:
         """Revoke shards that are not assigned any more, add new ones. False: rejoin, so that others get the revoked."""
         identity, owned = self.identity, self.owned.shards
-        partitions = [partition for partition in assigned if partition in self._shard_names]
+        partitions = [partition for partition in assigned if partition in self._subscription.shard_names]
         if len(partitions) < len(assigned):
             level = logging.INFO if self.needs_rejoin else logging.WARNING  # its resources have changed
             log.log(
@@ -327,17 +230,19 @@ class Membership:
                 "%d assigned partitions belong to no resource of this member",
                 len(assigned) - len(partitions),
             )
-        self._last_assignment = tuple(partitions), identity[1]
+        self._subscription.last_assignment = tuple(partitions), identity[1]
         kept = set(partitions)
         removed = [partition for partition in owned if partition not in kept]
         await self.owned.revoke(removed, self.lease.revoke_deadline_s())
         await self.owned.wait_for_lost(self.lease.revoke_deadline_s())
         added = [
-            self._new_shard(partition, identity[1]) for partition in partitions if partition not in self.owned.shards
+            self.owned.new_shard(partition, *self._subscription.shard_names[partition], token=identity[1])
+            for partition in partitions
+            if partition not in self.owned.shards
         ]
         if not await fetch_committed_offsets(self, added) or not await self._confirm_membership(identity):
             return False
-        self._start_lease_timer()
+        self._lease_timer.start()
         self.owned.add(added, identity[1])
         return not removed
 
@@ -360,12 +265,8 @@ class Membership:
             async with asyncio.timeout(timeouts.session_s - timeouts.margin_s):
                 return await self._send_heartbeat()
         except TimeoutError:
-            self.channel.drop()
+            self.channels.main.drop()
             return False
-
-    def _new_shard(self, partition: TopicPartition, token: int) -> Shard:
-        resource, name = self._shard_names[partition]
-        return Shard(self._owner, resource, name, partition, token)
 
     @property
     def needs_rejoin(self) -> bool:
@@ -389,13 +290,13 @@ class Membership:
         """False if there was no answer, or it asks for a retry."""
         identity, sent_s = self.identity, _now_s()
         try:
-            error: ErrorCode = await self.channel.ask(
+            error: ErrorCode = await self.channels.main.ask(
                 Heartbeat(self.group_id, identity[0], self.options.instance_id, identity[1])
             )
         except ChannelLost as lost:
             log.info("no answer to a heartbeat of %r: %s; retrying", identity[0], lost)
             if not self._is_synced:
-                self._join_channel.drop()  # a pending JoinGroup may be lost as well, without an error
+                self.channels.join.drop()  # a pending JoinGroup may be lost as well, without an error
             return False
         if identity != self.identity:
             return True
@@ -408,14 +309,8 @@ class Membership:
             self.react(reaction, identity, error, "a heartbeat")
         return reaction not in (Reaction.RETRY, Reaction.RECONNECT)
 
-    def _start_lease_timer(self) -> None:
-        if self._lease_timer is None:
-            self._lease_timer = asyncio.get_running_loop().call_at(self.lease.deadline_s(), self._on_lease_timer)
-
-    def _on_lease_timer(self) -> None:
-        self._lease_timer = None
-        if self.identity[1] >= 0 and self.check_lease():
-            self._start_lease_timer()
+    def _has_valid_lease(self) -> bool:
+        return self.identity[1] >= 0 and self.check_lease()
 
     def check_lease(self) -> bool:
         """Whether the lease holds. If not, all shards are lost."""
@@ -426,7 +321,7 @@ class Membership:
             f"its lease is over; its last answered heartbeat was sent {now_s - self.lease.renewed_s:.1f} s ago"
         )
         if self.lease.is_session_over(now_s):
-            self._reset_channels()
+            self.channels.drop()
         if self._is_synced:
             self._rejoin.set()
         return False
@@ -436,10 +331,6 @@ class Membership:
             log.warning("member %r of %r loses its shards: %s", self.identity[0], self.group_id, reason)
             self.owned.lose_all()
 
-    def _reset_channels(self) -> None:
-        self.channel.drop()
-        self._join_channel.drop()
-
     # Reactions to answers ---------------------------------------------------------------------------------------------
 
     def react(self, reaction: Reaction, identity: Identity, error: ErrorCode, request: str) -> None:
@@ -448,14 +339,14 @@ class Membership:
             return
         match reaction:
             case Reaction.REJOIN:
-                if not self._is_joining:
+                if not self.channels.is_joining:
                     self._rejoin.set()
-            case Reaction.LOSE_SHARDS if self._is_joining:
+            case Reaction.LOSE_SHARDS if self.channels.is_joining:
                 pass  # the answer to JoinGroup is pending; the lease limits the wait
             case Reaction.LOSE_SHARDS | Reaction.JOIN_AS_NEW:
                 self._reset_membership(reaction, error, request)
             case Reaction.RECONNECT:
-                self._reset_channels()
+                self.channels.drop()
             case Reaction.FENCED:
                 self.fail(Fenced(FENCED.format(self.options.instance_id, self.group_id), error))
             case Reaction.FAIL:
@@ -467,20 +358,12 @@ class Membership:
         """Stop: all shards are lost, and ``next_assignment`` raises ``error``."""
         self.owned.end(error)
         self.identity = NO_IDENTITY
-        self._stop_tasks()
+        self._tasks.cancel()
 
     def _reset_membership(self, reaction: Reaction, error: ErrorCode, request: str) -> None:
         self._lose_all(f"{request} was answered {error.name}")
         self.identity = (self.identity[0] if reaction is Reaction.LOSE_SHARDS else ""), -1
-        self._last_assignment = (), -1
-        if self._is_joining:
-            self._join_channel.drop()
+        self._subscription.last_assignment = (), -1
+        if self.channels.is_joining:
+            self.channels.join.drop()
         self._rejoin.set()
-
-
-async def _ask_with_retry(channel: ReconnectingChannel, request: LeaveGroup) -> None:
-    """Retry once: a channel that was idle for long may have been lost unnoticed."""
-    try:
-        await channel.ask(request)
-    except ChannelLost:
-        await channel.ask(request)

@@ -34,7 +34,7 @@ async def commit_offset(membership: Membership, shard: Shard, next_offset: int, 
         rows = (Commit(*shard.topic_partition, sent[1], NO_LEADER_EPOCH, sent[2]),)
         request = OffsetCommit(membership.group_id, member_id, membership.options.instance_id, generation, rows)
         try:
-            answer: Committed = await membership.channel.ask(request)
+            answer: Committed = await membership.channels.main.ask(request)
         except ChannelLost:
             pass
         else:

@@ -10,8 +10,9 @@ from ...actors.errors import ErrorCode
 from ...actors.messages import Fetched, FetchedOffset, OffsetFetch
 from .channel import ChannelLost
 from .errors import MemberError, refusal_message
+from .member_channels import MemberChannels
 from .reactions import Reaction, RequestKind, reaction_to
-from .reconnecting_channel import Backoff, ReconnectingChannel
+from .reconnecting_channel import Backoff
 from .shards import Shard
 
 
@@ -20,7 +21,7 @@ class GroupMembership(Protocol):
 
     group_id: str
     identity: tuple[str, int]
-    channel: ReconnectingChannel
+    channels: MemberChannels
     random: Random
 
     @property
@@ -55,7 +56,7 @@ async def fetch_committed_offsets(membership: GroupMembership, shards: Sequence[
 
 async def _ask(membership: GroupMembership, request: OffsetFetch) -> Fetched | None:
     try:
-        fetched: Fetched = await membership.channel.ask(request)
+        fetched: Fetched = await membership.channels.main.ask(request)
     except ChannelLost:
         return None
     return fetched

@@ -59,6 +59,10 @@ class OwnedShards:
         self._assignment = Assignment(self._owner, self.generation, shards, kept)
         return self._assignment
 
+    def new_shard(self, partition: TopicPartition, resource: str, name: int | str, token: int) -> Shard:
+        """Create a shard that ``add`` may add. ``token``: the generation that assigned it."""
+        return Shard(self._owner, resource, name, partition, token)
+
     def add(self, shards: Sequence[Shard], generation: int) -> None:
         """Add shards. The user gets a new assignment, unless nothing has changed since the last one."""
         if not shards and not self._has_released and self.generation >= 0:

@@ -344,12 +344,14 @@ def leases_never_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def tokens_are_not_kept(patch: pytest.MonkeyPatch) -> None:
-    new_shard = Membership._new_shard
+    new_shard = OwnedShards.new_shard
 
-    def without_token(self: Membership, partition: TopicPartition, token: int) -> Shard:
-        return new_shard(self, partition, 1)
+    def without_token(
+        self: OwnedShards, partition: TopicPartition, resource: str, name: int | str, token: int
+    ) -> Shard:
+        return new_shard(self, partition, resource, name, 1)
 
-    patch.setattr(Membership, "_new_shard", without_token)
+    patch.setattr(OwnedShards, "new_shard", without_token)
 
 
 def work_goes_on_while_joining(patch: pytest.MonkeyPatch) -> None:

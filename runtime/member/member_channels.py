@@ -1,0 +1,81 @@
+"""MemberChannels: the two channels of one member, and the requests that need the one for joining."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from ...actors.messages import Joined, JoinGroup, LeaveGroup, Synced, SyncGroup
+from .channel import ChannelLost, Connector
+from .reconnecting_channel import ReconnectingChannel
+
+log = logging.getLogger("callboard.member")
+
+LEAVE_TIMEOUT_S = 5.0
+"""For LeaveGroup. Without its answer the session expires by itself."""
+
+JOIN_GRACE_S = 5.0
+"""Added to the rebalance timeout when waiting for the answer to a JoinGroup, as in Kafka's clients."""
+
+
+class MemberChannels:
+    """``join``: for JoinGroup, SyncGroup and LeaveGroup.
+
+    ``main``: for heartbeats, commits and fetches, which must not wait behind a JoinGroup that is held back.
+    """
+
+    __slots__ = ("_rebalance_s", "client_id", "is_joining", "join", "main")
+
+    def __init__(self, connector: Connector, client_id: str, rebalance_s: float) -> None:
+        self.client_id = client_id
+        self.main = ReconnectingChannel(connector, client_id)
+        self.join = ReconnectingChannel(connector, client_id)
+        self.is_joining = False  # a JoinGroup was sent and not answered
+        self._rebalance_s = rebalance_s
+
+    async def send_join(self, request: JoinGroup) -> Joined | None:
+        """The answer; None if there was none, see ``_ask``."""
+        self.is_joining = True
+        answer: Joined | None = await self._ask(request)
+        self.is_joining = False  # not reset after a cancellation: the coordinator still has the request
+        return answer
+
+    async def send_sync(self, request: SyncGroup) -> Synced | None:
+        """The answer; None if there was none, see ``_ask``."""
+        answer: Synced | None = await self._ask(request)
+        return answer
+
+    async def send_leave(self, request: LeaveGroup) -> None:
+        """Send LeaveGroup and await its answer. Without one the session will expire."""
+        # On the join channel it would wait behind a pending JoinGroup.
+        channel = self.main if self.is_joining else self.join
+        try:
+            async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                await _ask_with_retry(channel, request)
+        except (ChannelLost, TimeoutError) as error:
+            member_id = request.members[0].member_id
+            log.info("LeaveGroup of member %r failed: %r; its session will expire", member_id, error)
+
+    def drop(self) -> None:
+        """Close both. Pending requests raise ChannelLost."""
+        self.main.drop()
+        self.join.drop()
+
+    async def _ask(self, request: JoinGroup | SyncGroup) -> Any:
+        """The answer; None if the channel was lost, or the answer took longer than a rebalance may."""
+        try:
+            async with asyncio.timeout(self._rebalance_s + JOIN_GRACE_S):
+                return await self.join.ask(request)
+        except (ChannelLost, TimeoutError) as error:
+            log.info("no answer to %s of %r: %r; retrying", type(request).__name__, request.group_id, error)
+            self.join.drop()
+            return None
+
+
+async def _ask_with_retry(channel: ReconnectingChannel, request: LeaveGroup) -> None:
+    """Retry once: a channel that was idle for long may have been lost unnoticed."""
+    try:
+        await channel.ask(request)
+    except ChannelLost:
+        await channel.ask(request)

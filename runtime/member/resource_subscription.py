@@ -1,0 +1,94 @@
+"""ResourceSubscription: the resources of one member, what it asks for in JoinGroup, what it computes as the leader."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from random import Random
+
+from ...actors.assignors.base import MemberState
+from ...actors.errors import CoordinatorError
+from ...actors.messages import Joined, Protocol
+from .channel import ChannelLost, Connector
+from .errors import MemberError
+from .leader import GroupSubscriptions, make_protocol, protocol_name
+from .options import MemberOptions
+from .reconnecting_channel import Backoff
+from .resources import ResourceSet
+from .shards import TopicPartition
+
+log = logging.getLogger("callboard.member")
+
+
+class ResourceSubscription:
+    """The resources that a member subscribes to.
+
+    ``shard_names``: the resource and the shard's number or name, by partition. ``last_assignment``: the partitions that
+    the member was assigned last, and their generation.
+    """
+
+    def __init__(self, connector: Connector, group_id: str, options: MemberOptions) -> None:
+        self.resources = ResourceSet({}, {})
+        self.shard_names: dict[TopicPartition, tuple[str, int | str]] = {}
+        self.last_assignment: tuple[tuple[TopicPartition, ...], int] = (), -1
+        self._connector = connector
+        self._group_id = group_id
+        self._weight = options.weight
+        self._assignors = options.assignors()
+        self._is_cooperative = all(assignor.is_cooperative for assignor in self._assignors)
+        self._has_names = False
+
+    async def create_topics(self, resources: ResourceSet, random: Random) -> None:
+        """Create the topics that the current resources do not have, with retries until a coordinator is reached."""
+        before = self.resources.topics()
+        new = {topic: number for topic, number in resources.topics().items() if before.get(topic) != number}
+        backoff = Backoff(random)
+        while new:
+            try:
+                await self._connector.ensure_topics(new)
+                break
+            except ChannelLost as error:
+                log.info("the topics of group %r cannot be created yet: %s; retrying", self._group_id, error)
+                await backoff.wait()
+            except CoordinatorError as error:
+                raise MemberError(
+                    f"the topics of group {self._group_id!r} cannot be created: {error}; choose other names", error.code
+                ) from error
+
+    def replace_resources(self, resources: ResourceSet, is_leader: bool) -> bool:
+        """Subscribe to these resources. Whether the member must rejoin, so that they are assigned."""
+        old = self.resources
+        self.resources, self.shard_names = resources, resources.shard_names()
+        self._has_names = self._has_names or bool(resources.names)
+        has_other_topics = resources.names != old.names or set(resources.numbers) != set(old.numbers)
+        return has_other_topics or (is_leader and resources.numbers != old.numbers)  # the leader's numbers are used
+
+    def partitions_to_revoke(self, owned: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """What a joining member must not own: all shards, or with a cooperative assignor the unwanted ones."""
+        return [partition for partition in owned if not self._is_cooperative or partition not in self.shard_names]
+
+    def protocols(self, owned: Collection[TopicPartition]) -> tuple[Protocol, ...]:
+        """The protocols of a JoinGroup. ``owned``: what the member owns at this moment."""
+        last_owned, generation = self.last_assignment
+        if self._is_cooperative:
+            last_owned = tuple(owned)
+        own = MemberState(frozenset(self.resources.topics()), last_owned, generation, self._weight)
+        return tuple(
+            make_protocol(assignor, self.resources, own, self._has_names, self._is_cooperative)
+            for assignor in self._assignors
+        )
+
+    async def compute_assignments(self, joined: Joined) -> tuple[tuple[str, bytes], ...]:
+        """The assignments of all members, by the leader."""
+        group = GroupSubscriptions(joined.members)
+        numbers = dict(self.resources.numbers)
+        foreign = [topic for topic in group.topics if topic not in numbers]
+        if foreign:
+            try:
+                numbers.update(await self._connector.partitions(foreign))
+            except ChannelLost:
+                log.warning("topics of other members could not be looked up: %s", ", ".join(foreign))
+        assignor = next(
+            assignor for assignor in self._assignors if protocol_name(assignor, self._has_names) == joined.protocol_name
+        )
+        return group.assign(assignor, numbers)
