@@ -75,25 +75,25 @@ class _FramedRound:
         self.by_partition: dict[int, list[bytes]] = {}
         self.outcomes: list[Appended] = []
 
-    def add(self, entry: Entry, frame: Callable[[Record, int], bytes]) -> None:
+    def add(self, entries: Sequence[Entry], frame: Callable[[Record, int], bytes]) -> None:
         """Raises what ``frame`` raises for a record that cannot be written, or not in this batch."""
-        framed = self._begin(entry.partition)
-        for record in entry.records:
-            framed.append(frame(record, len(framed)))
-
-    def add_in_steps(self, entry: Entry, frame: Callable[[Record, int], bytes]) -> Steps[None]:
-        framed = self._begin(entry.partition)
-        for records in pieces(entry.records, RECORDS_A_STEP):
+        by_partition, end_offsets, durability = self.by_partition, self._end_offsets, self._durability
+        for partition, records in entries:
+            framed = by_partition.get(partition)
+            if framed is None:
+                framed = by_partition[partition] = []
+            self.outcomes.append(Appended(_NONE, end_offsets[partition] + len(framed), durability))
             for record in records:
                 framed.append(frame(record, len(framed)))
-            yield
 
-    def _begin(self, partition: int) -> list[bytes]:
-        framed = self.by_partition.get(partition)
-        if framed is None:
-            framed = self.by_partition[partition] = []
-        self.outcomes.append(Appended(_NONE, self._end_offsets[partition] + len(framed), self._durability))
-        return framed
+    def add_in_steps(self, entries: Sequence[Entry], frame: Callable[[Record, int], bytes]) -> Steps[None]:
+        for partition, records in entries:
+            self.add([Entry(partition, ())], frame)
+            framed = self.by_partition[partition]
+            for piece in pieces(records, RECORDS_A_STEP):
+                for record in piece:
+                    framed.append(frame(record, len(framed)))
+                yield
 
 
 class RoundEncoder:
@@ -117,8 +117,7 @@ class RoundEncoder:
         """Encode one round. An entry that cannot be written gets its error here and is not part of the bytes."""
         try:
             framed = _FramedRound(self._end_offsets, self._durability)
-            for entry in entries:
-                framed.add(entry, self._encoder.frame)
+            framed.add(entries, self._encoder.frame)
             plain_round = self._plain_round(framed, timestamp_ms, done)
         except Exception as error:
             _log_unexpected(error)
@@ -129,8 +128,7 @@ class RoundEncoder:
         """The same for many records. No other round is encoded before its end."""
         try:
             framed = _FramedRound(self._end_offsets, self._durability)
-            for entry in entries:
-                yield from framed.add_in_steps(entry, self._encoder.frame)
+            yield from framed.add_in_steps(entries, self._encoder.frame)
             plain_round = self._plain_round(framed, timestamp_ms, done)
         except Exception as error:
             _log_unexpected(error)
