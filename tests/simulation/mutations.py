@@ -374,7 +374,7 @@ def hand_backs_do_not_wait(patch: pytest.MonkeyPatch) -> None:
     async def at_once(self: OwnedShards, pending: Any, until_s: float, description: str) -> None:
         return
 
-    patch.setattr(OwnedShards, "_wait", at_once)
+    patch.setattr(OwnedShards, "_wait_and_warn", at_once)
 
 
 def journals_names_are_not_synced(patch: pytest.MonkeyPatch) -> None:

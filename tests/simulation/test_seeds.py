@@ -44,6 +44,12 @@ def test_planted_bug_is_found(name: str) -> None:
     assert run_mutant(name, QUICK_SEEDS).seeds is not None
 
 
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_every_bug_can_be_planted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it replaces still exists: the names in the product may have changed."""
+    MUTATIONS[name].plant(monkeypatch)
+
+
 def test_every_mutation_and_scenario_is_run() -> None:
     assert {mutant.scenario for mutant in MUTATIONS.values()} <= SCENARIOS.keys()
     run = [*test_seeds_apart.NAMES, *test_seeds_groups.NAMES, *test_seeds_log.NAMES]
