@@ -26,7 +26,6 @@ EXCEPTIONS: dict[str, str] = {
     "runtime/kafka/call.py:Call._encode": "set by what sends the message; a value before would cost each request",
     "runtime/kafka/call.py:Call._message": "set by what sends the message; a value before would cost each request",
     "runtime/kafka/connection.py:Connection.transport": "asyncio passes it to connection_made, its first call",
-    "runtime/log/reading/newest.py:NewestFirstLoader._columns": "add_chunk sets it before all that reads it",
     "runtime/testing/plugin/harness.py:Harness.node": "attach sets it before a test gets the harness",
 }
 """Attributes that get their value elsewhere, with the reason."""

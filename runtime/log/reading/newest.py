@@ -35,18 +35,18 @@ from ....actors.records import (
     UnknownRecord,
 )
 from ...disk.disk import Disk
-from ..format.batch import CONTROL_BIT, TRANSACTIONAL_BIT, inflate_buffer, offsets_of, read_batch, read_size
-from ..format.errors import Damage, DamagedBatch, DamagedRecord, UnsupportedCompression
+from ..format.batch import CONTROL_BIT, offsets_of, read_batch, read_size
+from ..format.errors import Damage, DamagedBatch, DamagedRecord
 from ..format.fields import I16, Reader
 from ..format.records import RECORD_TYPES, DecodedRecord, decode, encode_key, encode_value
 from ..format.transaction_records import decode_record
-from ..format.varint import decode_signed
 from ..manifest import log_files, refuse_replaced
 from .backwards import BatchChunk, chunks_newest_first
-from .columns import Column, RecordSpans, as_list, has_numpy
-from .group_records import GroupRecords, PartitionEnd, group_type_of
+from .chunk_columns import TRANSACTION_BITS, ChunkColumns, read_columns
+from .columns import as_list, has_numpy
+from .group_records import GroupRecords, PartitionEnd
+from .load_report import LoadReport
 from .segment import CHUNK_BYTES
-from .spans import read_spans
 
 if TYPE_CHECKING:
     from .known_keys import KnownKeys
@@ -56,7 +56,6 @@ MAX_ATTEMPTS = 10  # a listed file is gone if it was compacted since, which is r
 COMMITTED_END_MAX = 2**62  # a client may commit any offset; no log can reach a larger one
 
 _CLASSIC_KIND = KINDS[CLASSIC]
-_TRANSACTION_BITS = TRANSACTIONAL_BIT | CONTROL_BIT
 _OFFSET_KEY = b"\0\1"
 _GROUP_KEY = b"\0\2"
 _OFFSET_KEYS = (b"\0\0", _OFFSET_KEY)
@@ -102,9 +101,9 @@ def load_partition(
 def _load(disk: Disk, folder: Path, fast: bool | None, chunk_bytes: int) -> LoadedPartition:
     manifest, files = log_files(disk, folder)
     loader = NewestFirstLoader(fast)
-    for chunk in chunks_newest_first(disk, files, loader.damages.append, chunk_bytes):
+    for chunk in chunks_newest_first(disk, files, loader.report.damages.append, chunk_bytes):
         loader.add_chunk(chunk)
-    if loader.damages:
+    if loader.report.damages:
         refuse_replaced(disk, folder, manifest)
     if loader.needs_second_pass:
         for chunk in chunks_newest_first(disk, files, lambda _damage: None, chunk_bytes):
@@ -116,19 +115,6 @@ def _new_known_keys() -> KnownKeys:
     from .known_keys import KnownKeys  # imports numpy
 
     return KnownKeys()
-
-
-class _ChunkColumns(NamedTuple):
-    """A chunk with the bounds of its keys, as lists, and the ends of its records."""
-
-    chunk: BatchChunk
-    spans: RecordSpans
-    key_starts: list[int]
-    key_ends: list[int]
-    ends: Column
-
-    def key(self, index: int) -> bytes:
-        return self.chunk.data[self.key_starts[index] : self.key_ends[index]]
 
 
 class _UnresolvedOffset(NamedTuple):
@@ -143,6 +129,7 @@ class NewestFirstLoader:
     """Call ``add_chunk`` for each chunk, newest first; ``resolve_pending`` if ``needs_second_pass``; and ``finish``."""
 
     def __init__(self, fast: bool | None = None) -> None:
+        self.report = LoadReport()
         self._fast = fast
         self._seen: set[bytes] = set()
         self._known_keys = _new_known_keys() if (has_numpy() if fast is None else fast) else None
@@ -153,20 +140,14 @@ class NewestFirstLoader:
         self._pending: dict[str, dict[tuple[str, int], dict[int, OffsetValue | None]]] = {}
         self._unresolved: dict[bytes, list[_UnresolvedOffset]] = {}
         self._rewritten_keys: set[bytes] = set()  # their newest record has the key in another encoding
-        self._quarantined: dict[str, QuarantinedGroup] = {}
-        self.damages: list[Damage] = []
-        self._problems: list[str] = []
-        self._records = self._log_bytes = self._unknown_keys = 0
-        self._columns: _ChunkColumns
         self._new_records: list[int] = []  # of the current run: those with new keys, newest first
 
     def add_chunk(self, chunk: BatchChunk) -> None:
         """Add a chunk. All newer chunks must have been added before."""
-        self._log_bytes += len(chunk.data)
+        self.report.log_bytes += len(chunk.data)
         for columns in self._read_columns(chunk):
-            self._records += len(columns.spans)
-            self._columns = columns
-            self._add_records(columns.spans)
+            self.report.records += len(columns.spans)
+            self._add_records(columns)
 
     @property
     def needs_second_pass(self) -> bool:
@@ -174,131 +155,121 @@ class NewestFirstLoader:
 
     # Chunks ----------------------------------------------------------------------------------------------------------
 
-    def _read_columns(self, chunk: BatchChunk) -> Iterable[_ChunkColumns]:
+    def _read_columns(self, chunk: BatchChunk) -> Iterable[ChunkColumns]:
         """The chunk's columns, batch by batch if part of it cannot be read."""
         try:
-            return [self._read_chunk_columns(chunk)]
+            return [read_columns(chunk, self._fast)]
         except DamagedBatch:
             return self._read_columns_by_batch(chunk)
 
-    def _read_columns_by_batch(self, chunk: BatchChunk) -> Iterator[_ChunkColumns]:
+    def _read_columns_by_batch(self, chunk: BatchChunk) -> Iterator[ChunkColumns]:
         for start in reversed(chunk.starts):
             try:
-                yield self._read_chunk_columns(BatchChunk(chunk.data, [start], chunk.path, chunk.position))
+                yield read_columns(BatchChunk(chunk.data, [start], chunk.path, chunk.position), self._fast)
             except DamagedBatch as error:
                 base, last, size = _offsets_and_size(chunk, start)
-                self.damages.append(Damage(chunk.path, error.position, size, error.reason, base, last + 1))
+                self.report.damages.append(Damage(chunk.path, error.position, size, error.reason, base, last + 1))
 
-    def _read_chunk_columns(self, chunk: BatchChunk) -> _ChunkColumns:
-        data, starts, path, position = chunk
-        try:
-            spans = read_spans(data, starts, fast=self._fast, source=str(path), position=position)
-        except UnsupportedCompression:
-            data, starts = inflate_buffer(data, starts, str(path), position)
-            spans = read_spans(data, starts, fast=self._fast, source=str(path), position=position)
-        if any(bits & _TRANSACTION_BITS for bits in as_list(spans.headers.attributes)):
-            _ = spans.lazy  # computed here: an error for a bad value can still be limited to its batch
-        key_bounds = as_list(spans.key_at), as_list(spans.key_end)
-        return _ChunkColumns(BatchChunk(data, starts, path, position), spans, *key_bounds, spans.end)
-
-    def _add_records(self, spans: RecordSpans) -> None:
+    def _add_records(self, columns: ChunkColumns) -> None:
         """Add transactional batches one by one, and the batches between them together."""
+        spans = columns.spans
         attributes, counts = as_list(spans.headers.attributes), as_list(spans.headers.record_count)
-        special = [index for index, bits in enumerate(attributes) if bits & _TRANSACTION_BITS]
+        special = [index for index, bits in enumerate(attributes) if bits & TRANSACTION_BITS]
         if not special:
-            self._add_plain(0, len(spans))
+            self._add_plain(columns, 0, len(spans))
             return
         first = [0, *accumulate(counts)]
         stop = len(spans)
         for index in reversed(special):
-            self._add_plain(first[index + 1], stop)
+            self._add_plain(columns, first[index + 1], stop)
             stop = first[index]
             if attributes[index] & CONTROL_BIT:
-                self._add_markers(index)
+                self._add_markers(columns, index)
             else:
-                self._add_transactional(int(spans.headers.producer_id[index]), stop, first[index + 1])
-        self._add_plain(0, stop)
+                self._add_transactional(columns, int(spans.headers.producer_id[index]), stop, first[index + 1])
+        self._add_plain(columns, 0, stop)
 
-    def _add_plain(self, start: int, stop: int) -> None:
+    def _add_plain(self, columns: ChunkColumns, start: int, stop: int) -> None:
         """Add records of which the newest of each key counts."""
         if start == stop:
             return
-        run, spans = slice(start, stop), self._columns.spans
+        run, spans = slice(start, stop), columns.spans
         if self._known_keys is None or stop - start < BULK_MIN_RECORDS or isinstance(spans.key_at, list):
-            self._new_records = self._filter_new(range(stop - 1, start - 1, -1))
+            self._new_records = self._filter_new(columns, range(stop - 1, start - 1, -1))
         else:
-            unknown = self._known_keys.find_unknown(self._columns.chunk.data, spans.key_at[run], spans.key_size[run])
-            self._new_records = self._filter_new((unknown[::-1] + start).tolist())
+            unknown = self._known_keys.find_unknown(columns.chunk.data, spans.key_at[run], spans.key_size[run])
+            self._new_records = self._filter_new(columns, (unknown[::-1] + start).tolist())
             self._known_keys.add([index - start for index in self._new_records])
-        self._store_records(self._new_records)
+        self._store_records(columns, self._new_records)
 
-    def _filter_new(self, indexes: Sequence[int]) -> list[int]:
+    def _filter_new(self, columns: ChunkColumns, indexes: Sequence[int]) -> list[int]:
         """The indexes of records with unseen keys, which become seen. ``indexes`` descend: the newest record counts."""
-        columns, seen, add = self._columns, self._seen, self._seen.add
+        seen, add = self._seen, self._seen.add
         data, starts, ends = columns.chunk.data, columns.key_starts, columns.key_ends
         return [at for at in indexes if (key := data[starts[at] : ends[at]]) not in seen and not add(key)]
 
-    def _add_markers(self, index: int) -> None:
-        data, starts, path, position = self._columns.chunk
+    def _add_markers(self, columns: ChunkColumns, index: int) -> None:
+        data, starts, path, position = columns.chunk
         batch = read_batch(memoryview(data), starts[index], position + starts[index], str(path))
         for offset, _timestamp_ms, key, value in reversed(list(batch.records())):
             try:
                 marker = decode_record(batch, key, value)
             except DamagedRecord as error:
-                self._problems.append(f"{path}: the end of a transaction at offset {offset} cannot be read: {error}")
+                self.report.problems.append(
+                    f"{path}: the end of a transaction at offset {offset} cannot be read: {error}"
+                )
                 continue
             if isinstance(marker, MarkerRecord):
                 self._outcomes[marker.producer_id] = marker.committed
 
-    def _add_transactional(self, producer_id: int, start: int, stop: int) -> None:
+    def _add_transactional(self, columns: ChunkColumns, producer_id: int, start: int, stop: int) -> None:
         """As in ``replay``, tombstones and records other than offsets take effect before the transaction ends."""
         committed = self._outcomes.get(producer_id)
         for index in range(stop - 1, start - 1, -1):
-            key = self._columns.key(index)
-            if committed or key[:2] not in _OFFSET_KEYS or self._value(index) is None:
-                self._add_plain(index, index + 1)
+            key = columns.key(index)
+            if committed or key[:2] not in _OFFSET_KEYS or columns.value(index) is None:
+                self._add_plain(columns, index, index + 1)
             elif committed is None:
-                self._store_pending(index, producer_id)
+                self._store_pending(columns, index, producer_id)
 
     # Records ---------------------------------------------------------------------------------------------------------
 
-    def _store_records(self, indexes: Sequence[int]) -> None:
+    def _store_records(self, columns: ChunkColumns, indexes: Sequence[int]) -> None:
         """Store records with new keys, newest first.
 
         Records in the form that the coordinator usually writes are decoded here, the others in ``_store_any``.
         """
-        (data, *_), _, key_starts, key_ends, ends = self._columns
+        (data, *_), _, key_starts, key_ends, ends = columns
         groups, partition_ends, rewritten_keys = self._groups, self._partition_ends, self._rewritten_keys
         unpack_value = _COMMON_VALUE.unpack_from
         for index in indexes:
             at = key_ends[index]
             key = data[key_starts[index] : at]
             if key[:2] != _OFFSET_KEY or at >= len(data) or key in rewritten_keys:
-                if key[:2] != _GROUP_KEY or at >= len(data) or not self._store_empty_group(key, at):
-                    self._store_any(index)
+                if key[:2] != _GROUP_KEY or at >= len(data) or not self._store_empty_group(data, key, at):
+                    self._store_any(columns, index)
                 continue
             topic_at = 4 + int.from_bytes(key[2:4])
             partition_end = partition_ends.get(key[topic_at:])
             size = data[at]
             if partition_end is None or size != _COMMON_VALUE_BYTES * 2 or at + _COMMON_VALUE_BYTES >= ends[index]:
-                self._store_any(index)
+                self._store_any(columns, index)
                 continue
             version, offset, leader_epoch, metadata_bytes, commit_timestamp_ms = unpack_value(data, at + 1)
             group = groups.get(key[2:topic_at]) or self._new_group(key[2:topic_at])
             if version != _COMMON_VALUE_VERSION or metadata_bytes or group is None:
-                self._store_any(index)
+                self._store_any(columns, index)
                 continue
             if partition_end.end < offset <= COMMITTED_END_MAX:
                 partition_end.end = offset
             row = partition_end.partition, offset, leader_epoch, "", commit_timestamp_ms, -1
             group.rows.append((partition_end.topic, row))
 
-    def _store_empty_group(self, key: bytes, at: int) -> bool:
+    def _store_empty_group(self, data: bytes, key: bytes, at: int) -> bool:
         """Store a group without members in the coordinator's own form, if its protocol type is known; else False.
 
         There may be a million such groups, and ``decode`` takes five times as long.
         """
-        data = self._columns.chunk.data
         end = at + 1 + (data[at] >> 1)
         protocol_type = self._protocol_types.get(data[at + 1 : end - _EMPTY_GROUP.size])
         if protocol_type is None or data[at] & 0x81 or len(key) != 4 + int.from_bytes(key[2:4]):
@@ -323,32 +294,32 @@ class NewestFirstLoader:
             return None
         return group
 
-    def _store_any(self, index: int) -> None:
+    def _store_any(self, columns: ChunkColumns, index: int) -> None:
         """Store a record of any version, with a key in any encoding, or report that it is damaged."""
-        key = self._columns.key(index)
+        key = columns.key(index)
         if key in self._rewritten_keys:
             return
         try:
             key_record = decode(key, None)
         except DamagedRecord as error:
-            self._report_damaged_record(index, _group_id_of(key), error)
+            self.report.add_damaged_record(columns, index, _group_id_of(key), error)
             return
         if isinstance(key_record, UnknownRecord):
-            self._unknown_keys += 1
+            self.report.unknown_keys += 1
             return
         canonical_key = encode_key(key_record)
-        if canonical_key != key and not self._is_newest(canonical_key, index):
+        if canonical_key != key and not self._is_newest(columns, index, canonical_key):
             return
         try:
-            self._store_record(decode(key, self._value(index)), canonical_key)
+            self._store_record(decode(key, columns.value(index)), canonical_key)
         except (DamagedRecord, ValueError) as error:
-            self._report_damaged_record(index, key_record.group_id, error)
+            self.report.add_damaged_record(columns, index, key_record.group_id, error)
 
-    def _is_newest(self, canonical_key: bytes, index: int) -> bool:
+    def _is_newest(self, columns: ChunkColumns, index: int, canonical_key: bytes) -> bool:
         """Whether no newer record has this key, in whatever encoding."""
         if canonical_key in self._seen:
-            matches = (at for at in self._new_records if self._columns.key(at) == canonical_key)
-            if next(matches, len(self._columns.spans)) > index or canonical_key in self._rewritten_keys:
+            matches = (at for at in self._new_records if columns.key(at) == canonical_key)
+            if next(matches, len(columns.spans)) > index or canonical_key in self._rewritten_keys:
                 return False
         self._rewritten_keys.add(canonical_key)
         self._seen.add(canonical_key)
@@ -375,9 +346,9 @@ class NewestFirstLoader:
             partition_end.end = record.value.offset
         group.rows.append((partition_end.topic, (partition_end.partition, *record.value)))
 
-    def _store_pending(self, index: int, producer_id: int) -> None:
+    def _store_pending(self, columns: ChunkColumns, index: int, producer_id: int) -> None:
         """Store an offset of a transaction that is open at the end of the log."""
-        key = self._columns.key(index)
+        key = columns.key(index)
         try:
             record = decode(key, None)
             assert isinstance(record, OffsetRecord)
@@ -386,32 +357,13 @@ class NewestFirstLoader:
             if producer_id in producers:
                 return
             if canonical_key in self._seen:
-                unresolved = _UnresolvedOffset(producers, producer_id, int(self._columns.spans.offset[index]))
+                unresolved = _UnresolvedOffset(producers, producer_id, columns.offset(index))
                 self._unresolved.setdefault(canonical_key, []).append(unresolved)
                 producers[producer_id] = None
             else:
-                producers[producer_id] = decode(key, self._value(index)).value  # type: ignore[assignment]
+                producers[producer_id] = decode(key, columns.value(index)).value  # type: ignore[assignment]
         except DamagedRecord as error:
-            self._report_damaged_record(index, _group_id_of(key), error)
-
-    def _value(self, index: int) -> bytes | None:
-        """A record's value. ValueError if it exceeds the record."""
-        data = self._columns.chunk.data
-        size, at = decode_signed(data, self._columns.key_ends[index])
-        if size == -1:
-            return None
-        if size < -1 or at + size > self._columns.ends[index]:
-            raise ValueError(f"a value of {size} bytes, {self._columns.ends[index] - at} left")
-        return data[at : at + size]
-
-    def _report_damaged_record(self, index: int, group_id: str | None, error: ValueError) -> None:
-        """Report the newest record of a key as unreadable."""
-        offset, path = int(self._columns.spans.offset[index]), self._columns.chunk.path
-        message = f"{path}: the record at offset {offset}, key {self._columns.key(index)!r}, cannot be read: {error}"
-        if group_id is None:
-            self._problems.append(f"{message}; its group is unknown")
-        else:
-            self._quarantined.setdefault(group_id, QuarantinedGroup(message, group_type_of(self._columns.key(index))))
+            self.report.add_damaged_record(columns, index, _group_id_of(key), error)
 
     # Result ----------------------------------------------------------------------------------------------------------
 
@@ -446,9 +398,10 @@ class NewestFirstLoader:
         for group_id, offsets in pending.items():
             self._finish_group(GroupRecords(group_id), offsets, packed_groups, unpacked_groups)
         ends = {(row.topic, row.partition): row.end for row in self._partition_ends.values() if row.end >= 0}
-        counts = self._records, self._log_bytes, self._unknown_keys
-        problems = self.damages, self._problems
-        return LoadedPartition(packed_groups, unpacked_groups, self._quarantined, ends, *counts, *problems)
+        report = self.report
+        counts = report.records, report.log_bytes, report.unknown_keys
+        content = packed_groups, unpacked_groups, report.quarantined, ends
+        return LoadedPartition(*content, *counts, report.damages, report.problems)
 
     def _finish_group(
         self,
@@ -457,9 +410,9 @@ class NewestFirstLoader:
         packed_groups: dict[str, bytes],
         unpacked_groups: dict[str, GroupData],
     ) -> None:
-        quarantine = self._quarantined.get(group.name)
+        quarantine = self.report.quarantined.get(group.name)
         if quarantine is not None:
-            self._quarantined[group.name] = quarantine._replace(group_type=group.type or quarantine.group_type)
+            self.report.quarantined[group.name] = quarantine._replace(group_type=group.type or quarantine.group_type)
             return
         if not group.states and not pending and (group.value is None or not group.value.members):
             if group.value is not None or group.rows:
