@@ -6,15 +6,18 @@ without a pause. A part of the work is another generator, with ``yield from``.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
 """The work; ``T`` is the type of its result."""
 
+
+SLICE_NS = 2_000_000
+"""How long work runs before sockets and other work have a turn."""
 
 SHORT_WORK_ITEMS = 256
 """Work on at most so many items, of a microsecond or two each, is done without a pause."""
@@ -28,6 +31,13 @@ def pieces(items: Iterable[T], size: int = ITEMS_PER_STEP) -> Iterator[Sequence[
     remaining = iter(items)
     while piece := tuple(islice(remaining, size)):
         yield piece
+
+
+def run_slice(steps: Steps[Any], clock_ns: Callable[[], int], deadline_ns: int) -> None:
+    """Run one piece, and more until the deadline. Raises StopIteration with the result when the work is done."""
+    next(steps)
+    while clock_ns() < deadline_ns:
+        next(steps)
 
 
 def run_steps(steps: Steps[T]) -> T:

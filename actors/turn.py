@@ -14,15 +14,12 @@ import pykka
 from pykka import messages
 
 from .base import DEFERRED, Actor, Echo, Envelope
-from .steps import Steps
+from .steps import SLICE_NS, Steps, run_slice
 
 if TYPE_CHECKING:
     from .engine_ports import ReplyTo
 
 log = logging.getLogger("pykka")
-
-SLICE_NS = 2_000_000
-"""How long an actor works in one turn on a message that it handles in steps."""
 
 
 class RemainingWork(NamedTuple):
@@ -78,9 +75,7 @@ def _run_slice(actor: Actor, envelope: Envelope[Any], steps: Steps[Any]) -> Any:
     clock_ns, message = actor.actor_inbox.dispatcher.clock_ns, envelope.message
     deadline_ns = clock_ns() + SLICE_NS
     try:
-        next(steps)
-        while clock_ns() < deadline_ns:
-            next(steps)
+        run_slice(steps, clock_ns, deadline_ns)
     except StopIteration as end:
         return end.value
     if not isinstance(message, RemainingWork):

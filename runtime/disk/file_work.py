@@ -14,7 +14,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Protocol
 
-from ...actors.steps import Steps, run_steps
+from ...actors.steps import SLICE_NS, Steps, run_slice, run_steps
 from ..common.logs import get_logger
 
 log = get_logger("callboard.runtime")
@@ -22,10 +22,6 @@ log = get_logger("callboard.runtime")
 FileJob = Callable[[], None]
 Done = Callable[[OSError | None], None]
 """Called with None when the job has succeeded, else with its error."""
-
-
-SLICE_NS = 2_000_000
-"""Work on the loop per turn."""
 
 
 class FileWork(Protocol):
@@ -101,12 +97,15 @@ class FileThread:
     def _run_slice(self, steps: Steps[None]) -> None:
         if self._is_closed:
             return
-        end_ns = perf_counter_ns() + SLICE_NS
-        for _ in steps:
-            if perf_counter_ns() >= end_ns:
-                self._loop.call_soon(self._run_slice, steps)
-                return
-        self._end_one()
+        try:
+            run_slice(steps, perf_counter_ns, perf_counter_ns() + SLICE_NS)
+        except StopIteration:
+            self._end_one()
+        except BaseException:  # a bug; without this a stop would wait for ever
+            self._end_one()
+            raise
+        else:
+            self._loop.call_soon(self._run_slice, steps)
 
     async def wait_until_idle(self) -> None:
         await self._idle.wait()

@@ -23,6 +23,7 @@ import pykka
 
 from ...actors.base import Actor, Envelope, MailboxFull, set_current_dispatcher
 from ...actors.engine_ports import Clock
+from ...actors.steps import SLICE_NS
 from .alarm import Alarm, LoopAlarm
 from .counters import EngineCounters
 from .dead_letters import DeadLetters
@@ -35,9 +36,6 @@ log = logging.getLogger("callboard.runtime")
 
 MESSAGES_A_TURN = 64
 """How many messages a mailbox handles before the next mailbox runs: large enough to pay, small enough to be fair."""
-
-SLICE_NS = 2_000_000
-"""How long actors run before the loop polls its sockets again."""
 
 CLOSE_DETECTOR_INTERVAL_S = 24 * 3600
 """How often ``_LoopCloseDetector`` reschedules itself. Any long time will do: only the end of the loop matters."""

@@ -21,7 +21,7 @@ import pykka
 
 from ...actors.base import running_on
 from ...actors.engine_ports import Clock
-from ...actors.turn import SLICE_NS
+from ...actors.steps import SLICE_NS
 from .alarm import Alarm
 from .dispatcher import Dispatcher, current_cause, tell_with_cause
 from .mailbox import Mailbox

@@ -11,11 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ...actors.steps import Steps, run_steps
+from ...actors.steps import SLICE_NS, Steps, run_slice, run_steps
 from .shared_steps import SharedSteps
-
-SLICE_NS = 2_000_000
-"""Work per turn of the loop."""
 
 FIRST_NS = 500_000
 """Work of a new job that is done at once. So short jobs do not wait for long ones."""
@@ -113,11 +110,8 @@ class Slices:
         if not job.is_wanted:
             _give_up(job)
             return True
-        steps, clock_ns = job.steps, self._clock_ns
         try:
-            next(steps)
-            while clock_ns() < deadline_ns:
-                next(steps)
+            run_slice(job.steps, self._clock_ns, deadline_ns)
         except StopIteration as end:
             _end(job.finish, end.value)
             return True

@@ -10,8 +10,7 @@ import pytest
 from actor_system.players import REAL, SIMULATIONS, WAIT_TIMEOUT_S, Player, Say, SystemHarness, do, system_fixture
 
 from callboard.actors.base import DEFERRED, Supervision
-from callboard.actors.steps import Steps
-from callboard.actors.turn import SLICE_NS
+from callboard.actors.steps import SLICE_NS, Steps
 from callboard.runtime.engine.mailbox import mailbox_of
 
 actor_system = system_fixture(*REAL, *SIMULATIONS)

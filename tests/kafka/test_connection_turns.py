@@ -21,8 +21,9 @@ from harness import (
 )
 from peers.wire import decode
 
+from callboard.actors.steps import SLICE_NS
 from callboard.runtime.engine.clock import SystemClock
-from callboard.runtime.engine.dispatcher import SLICE_NS, LoopDispatcher
+from callboard.runtime.engine.dispatcher import LoopDispatcher
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.connection_turns import READ_WAIT_MAX_MS, REQUESTS_PER_ITERATION, ConnectionTurns
 from callboard.runtime.kafka.framing import FRAMES_PER_TURN, FrameSplitter

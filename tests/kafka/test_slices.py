@@ -15,10 +15,10 @@ from harness import MemoryClient, NodeHarness, async_test, frame, running_node
 from peers.wire import decode
 
 from callboard.actors.errors import ErrorCode
-from callboard.actors.steps import Steps, run_steps
+from callboard.actors.steps import SLICE_NS, Steps, run_steps
 from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.codec.codes import NO_THROTTLE, kafka_error
-from callboard.runtime.kafka.slices import SLICE_NS, Slices
+from callboard.runtime.kafka.slices import Slices
 
 STEP_NS = SLICE_NS // 4
 JOBS_MAX = 2

@@ -21,6 +21,7 @@ from ....actors.engine_ports import ReplyTo
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.group.actor import GroupActor
 from ....actors.group.offsets import GroupData
+from ....actors.steps import SLICE_NS
 from ....actors.transactions.messages import (
     AddOffsets,
     AddPartitions,
@@ -33,7 +34,6 @@ from ...disk.group_commit import immediate_outcome
 from ...engine.alarm import WhenRead
 from ...engine.reply import Reply
 from ...kafka.services import Origin
-from ...kafka.slices import SLICE_NS
 from ...loading.loader import load_inline
 from ...log.folder import DataFolder
 from ...log.pieces import LoadJob, PieceHandler
