@@ -21,7 +21,7 @@ from .engine_ports import Clock, ReplyTo
 from .errors import ErrorCode
 from .messages import Append, Drain, Flush, PartitionClosed, PartitionOpened, RoundDone, Written
 from .ports import NO_EPOCH, NO_EPOCHS, Appended, Entry, Log
-from .steps import Steps
+from .steps import SHORT_WORK_ITEMS, Steps
 
 log = logging.getLogger("callboard.actors")
 
@@ -31,9 +31,6 @@ MAX_TURNS = 8
 ROUND_MAX = 1000
 """Maximum number of entries in a round. All their groups become ready in one turn. Without a limit, 20,000 groups whose
 sessions end together delay all other requests by a second."""
-
-SHORT_ROUND_RECORDS = 256
-"""A round with more records than this is encoded in steps. Each record takes about a microsecond."""
 
 FENCED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 """The log's error for an old epoch. A name of its own because reading an attribute of an enum is slow."""
@@ -127,7 +124,7 @@ class OffsetWriterActor(ResilientActor):
         """Append a round. Returns the work if it is long."""
         self._in_flight, self._waiting = self._waiting[:ROUND_MAX], self._waiting[ROUND_MAX:]
         entries, self._round_epochs = [append.entry for append in self._in_flight], self._epochs
-        if sum(len(entry.records) for entry in entries) > SHORT_ROUND_RECORDS:
+        if sum(len(entry.records) for entry in entries) > SHORT_WORK_ITEMS:
             return self._append_in_steps(entries)
         try:
             self._log.append(entries, self._clock.wall_ms(), self._done, self._epochs)

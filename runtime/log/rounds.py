@@ -23,9 +23,6 @@ DoneCallback = Callable[[Sequence[Appended]], None]
 
 log = get_logger("callboard.log")
 
-RECORDS_A_STEP = 128
-"""How many records are encoded without a pause: about 0.1 ms."""
-
 _NONE = ErrorCode.NONE
 _TOO_LARGE = Appended(ErrorCode.MESSAGE_TOO_LARGE, -1)
 _UNWRITABLE = Appended(ErrorCode.UNKNOWN_SERVER_ERROR, -1)
@@ -90,7 +87,7 @@ class _FramedRound:
         for partition, records in entries:
             self.add([Entry(partition, ())], frame)
             framed = self.by_partition[partition]
-            for piece in pieces(records, RECORDS_A_STEP):
+            for piece in pieces(records):
                 for record in piece:
                     framed.append(frame(record, len(framed)))
                 yield
@@ -227,7 +224,7 @@ class _EntryByEntryEncoder:
         self, partition: int, first: PendingOffsetRecord | MarkerRecord, records: Sequence[Record]
     ) -> Steps[Appended]:
         frame, framed = self._encoder.frame_in_transaction, list[bytes]()
-        for piece in pieces(records, RECORDS_A_STEP):
+        for piece in pieces(records):
             framed += [
                 frame(record, delta)
                 for delta, record in enumerate(piece, len(framed))
@@ -245,7 +242,7 @@ class _EntryByEntryEncoder:
 
     def _frame(self, records: Sequence[Record], offset_delta: int) -> Steps[list[bytes]]:
         frame, framed = self._encoder.frame, list[bytes]()
-        for piece in pieces(records, RECORDS_A_STEP):
+        for piece in pieces(records):
             framed += [frame(record, delta) for delta, record in enumerate(piece, offset_delta + len(framed))]
             yield
         return framed

@@ -13,7 +13,8 @@ from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Append, Drain, RoundDone, Written
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import OffsetRecord, OffsetValue
-from callboard.actors.writer import MAX_TURNS, SHORT_ROUND_RECORDS, OffsetWriterActor
+from callboard.actors.steps import SHORT_WORK_ITEMS
+from callboard.actors.writer import MAX_TURNS, OffsetWriterActor
 from callboard.runtime.engine.simulation import Simulation
 from callboard.runtime.engine.system import System
 
@@ -93,7 +94,7 @@ def test_entries_of_one_turn_share_a_round(harness: WriterHarness) -> None:
 
 def test_large_round_is_encoded_in_steps_and_later_entries_wait(harness: WriterHarness) -> None:
     harness.log.steps = 50
-    records = tuple(OffsetRecord("g", "t", partition, OffsetValue(1)) for partition in range(SHORT_ROUND_RECORDS + 1))
+    records = tuple(OffsetRecord("g", "t", partition, OffsetValue(1)) for partition in range(SHORT_WORK_ITEMS + 1))
     harness.writer.tell(Append(harness.owner, Entry(0, records), "large"))
     turns = 0
     while harness.dispatcher.step():
@@ -114,7 +115,7 @@ def test_failure_of_a_large_round_is_reported(harness: WriterHarness) -> None:
             raise RuntimeError("a bug in the log")
 
     instance(harness.writer)._log = BrokenLog()
-    records = tuple(OffsetRecord("g", "t", partition, OffsetValue(1)) for partition in range(SHORT_ROUND_RECORDS + 1))
+    records = tuple(OffsetRecord("g", "t", partition, OffsetValue(1)) for partition in range(SHORT_WORK_ITEMS + 1))
     harness.writer.tell(Append(harness.owner, Entry(0, records), "large"))
     harness.run()
     [written] = harness.heard
