@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import struct
 
+from callboard.runtime.log.format.varint import encode_unsigned
+
 CLIENT_ID = b"hostile"
 GROUP = b"hostile"
 TOPIC = b"hostile"
@@ -24,18 +26,9 @@ def _frame(key: int, version: int, body: bytes, is_flexible: bool) -> bytes:
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 127:
-        encoded.append(number & 127 | 128)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
 def _compact_count(count: int) -> bytes:
     """The length of a compact array or string."""
-    return _varint(count + 1)
+    return encode_unsigned(count + 1)
 
 
 def _compact_string(text: bytes) -> bytes:

@@ -28,7 +28,7 @@ SMALL = (
     *(bytes((zigzag,)) for zigzag in range(0, 0x80, 2)),
     *(bytes((zigzag & 0x7F | 0x80, zigzag >> 7)) for zigzag in range(0x80, 0x4000, 2)),
 )
-"""The encodings of 0..8191 by ``encode_signed``: at most two bytes each. A faster way to make them: each start does."""
+"""The results of ``encode_signed`` for 0..8191. They are made without it, because that would slow down each start."""
 
 
 def encode_length(number: int) -> bytes:
