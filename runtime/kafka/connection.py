@@ -263,7 +263,7 @@ class Connection(asyncio.Protocol):
         if payloads and self.phase.is_open:
             data = payloads[0] if len(payloads) == 1 else b"".join(payloads)
             if len(data) <= WRITE_BYTES and not output.waiting_bytes:
-                self.transport.write(data if isinstance(data, bytes) else bytes(data))
+                self.transport.write(data if type(data) is bytes else bytes(data))
             else:
                 output.add(data)
         if output.waiting_bytes:
