@@ -71,10 +71,12 @@ class CoordinatorActor(ResilientActor):
             *(directory.partitions.memory, directory.memory_limit),
         )
         self._groups = GroupActors(directory, environment, self._cleanups, self.spawn)
-        self._ownership = PartitionOwnership(directory, writer, ref, self._groups.add, self.tell_self_after_turn)
         retention = RetentionScan(settings, clock, timer, ref, directory.counters)
         self._scans = GroupScans(
             directory, ref, retention, self._cleanups, self._groups.activate, self.tell_self_after_turn
+        )
+        self._ownership = PartitionOwnership(
+            *(directory, writer, ref, self._groups.add, self._scans.continue_cleanups, self.tell_self_after_turn)
         )
         directory.coordinator = ref
 

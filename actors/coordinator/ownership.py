@@ -55,7 +55,8 @@ class PartitionOwnership:
     """Handles the messages about partitions for the coordinator. Late messages, of an earlier epoch, are ignored.
 
     A partition is loaded again only after all actors of its last period of ownership have stopped. So none of them
-    appends a record or sends a message in the next period.
+    appends a record or sends a message in the next period. ``on_settled`` is called with the number of a partition that
+    is no longer loading.
     """
 
     def __init__(
@@ -64,8 +65,10 @@ class PartitionOwnership:
         writer: ActorRef,
         coordinator: ActorRef,
         add_group: AddGroup,
+        on_settled: Callable[[int], None],
         tell_after_turn: Callable[[Any], None],
     ) -> None:
+        self._on_settled = on_settled
         self._tell_after_turn = tell_after_turn
         self._directory = directory
         self._partitions = directory.partitions
@@ -114,15 +117,18 @@ class PartitionOwnership:
         if message.failure:
             if self._partitions.apply(number, PartitionEvent.FAIL, message.epoch, message.failure):
                 self._stop_groups(number)
+                self._on_settled(number)
         elif self._partitions.apply(number, PartitionEvent.LOADED, message.epoch):
             partition.quarantined.update(message.quarantined)
             self._partitions.update_is_full()
+            self._on_settled(number)
 
     def _lose(self, message: PartitionLost, reply: ReplyTo | None) -> object:
         """Reply when all actors of the partition have stopped."""
         partition = self._partitions[message.partition]
         if self._partitions.apply(message.partition, PartitionEvent.UNLOAD, message.epoch):
             self._stop_groups(message.partition)
+            self._on_settled(message.partition)
         if reply is None:
             return None
         partition.when_stopped(partial(reply.set, None))

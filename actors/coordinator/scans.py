@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -84,19 +84,33 @@ class GroupScans:
         return partition.active.get(group_id)
 
     def _start_cleanup(self, message: TopicsDeleted) -> None:
-        """Until the scan is complete, requests go through the coordinator, which first tells their group."""
+        """Until the cleanup is complete, requests go through the coordinator, which first tells their group."""
         cleanup = TopicCleanup(message.topics)
-        find = partial(self._find_for_cleanup, cleanup)
-        groups_per_turn = max(group_scan.GROUPS_PER_TURN // max(len(message.topics), 1), 1)
-        cleanup.scan = GroupScan(cleanup.message, self._groups_to_clean(), find, self._owner, groups_per_turn)
         self._cleanups.add(cleanup)
         self._directory.is_detour = True
-        self._run(cleanup.scan)
+        self._clean(cleanup, range(len(self._partitions)))
 
-    def _groups_to_clean(self) -> Iterator[tuple[int, str]]:
-        """Those of partitions that are loading or have failed, too: active groups of these get requests later."""
-        for number, partition in enumerate(self._partitions):
-            yield from ((number, group_id) for group_id in (*partition.active, *partition.passivated))
+    def continue_cleanups(self, number: int) -> None:
+        """A partition is no longer loading: visit its groups, if it has any, for the topics deleted meanwhile."""
+        for cleanup in self._cleanups.take_waiting_for(number):
+            self._clean(cleanup, (number,))
+
+    def _clean(self, cleanup: TopicCleanup, numbers: Iterable[int]) -> None:
+        find = partial(self._find_for_cleanup, cleanup)
+        groups_per_turn = max(group_scan.GROUPS_PER_TURN // max(len(cleanup.message.topics), 1), 1)
+        groups = self._groups_to_clean(cleanup, numbers)
+        scan = GroupScan(cleanup.message, groups, find, self._owner, groups_per_turn)
+        cleanup.scans.append(scan)
+        self._run(scan)
+
+    def _groups_to_clean(self, cleanup: TopicCleanup, numbers: Iterable[int]) -> Iterator[tuple[int, str]]:
+        """Those of partitions that have failed, too: their active groups get requests later."""
+        for number in numbers:
+            partition = self._partitions[number]
+            if partition.is_loading:
+                cleanup.loading.add(number)
+            else:
+                yield from ((number, group_id) for group_id in (*partition.active, *partition.passivated))
 
     def _find_for_cleanup(self, cleanup: TopicCleanup, number: int, group_id: str) -> ActorRef | None:
         partition = self._partitions[number]

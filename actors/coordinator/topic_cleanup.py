@@ -1,7 +1,8 @@
 """Deletes the offsets of deleted topics, as in Kafka. The DeleteTopics request does not wait for it.
 
 An offset that is committed for a new topic of the same name is kept, because a group gets the message before any later
-request: from the scan, when it is activated, or ahead of the request, whichever is first.
+request: from a scan, when it is activated, or ahead of the request, whichever is first. A partition that is loading is
+scanned when it is loaded: its groups may come from records that are older than the deletion.
 """
 
 from __future__ import annotations
@@ -27,14 +28,21 @@ IGNORED_REPLY = IgnoredReply()
 
 
 class TopicCleanup:
-    """One deletion of topics, whose ``scan`` visits all groups."""
+    """One deletion of topics. Its ``scans`` visit all groups.
 
-    scan: GroupScan
+    ``loading``: the numbers of partitions that are scanned when they are loaded.
+    """
 
     def __init__(self, topics: frozenset[str]) -> None:
         self.message = DeleteTopicOffsets(topics)
+        self.scans: list[GroupScan] = []
+        self.loading: set[int] = set()
         self._names = tuple(topic.encode() for topic in topics)
         self._notified: set[str] = set()
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.loading and all(scan.is_complete for scan in self.scans)
 
     def add_notified(self, group_id: str) -> bool:
         """Note that an active group gets the message. False if it has got it before."""
@@ -48,7 +56,7 @@ class TopicCleanup:
 
 
 class TopicCleanups:
-    """The cleanups whose scan is not complete."""
+    """The cleanups that are not complete."""
 
     def __init__(self) -> None:
         self._running: list[TopicCleanup] = []
@@ -57,7 +65,14 @@ class TopicCleanups:
         self._running.append(cleanup)
 
     def remove_complete(self) -> None:
-        self._running = [cleanup for cleanup in self._running if not cleanup.scan.is_complete]
+        self._running = [cleanup for cleanup in self._running if not cleanup.is_complete]
+
+    def take_waiting_for(self, number: int) -> list[TopicCleanup]:
+        """The cleanups that have waited for a partition to be loaded."""
+        waiting = [cleanup for cleanup in self._running if number in cleanup.loading]
+        for cleanup in waiting:
+            cleanup.loading.remove(number)
+        return waiting
 
     def __len__(self) -> int:
         return len(self._running)

@@ -8,7 +8,7 @@ import pytest
 from actor_system.instances import instance
 from actor_system.manual_log import COMMITTED, fetch_offset
 from actor_system.requests import GROUP, commit, join
-from actor_system.simulation import CoordinatorSimulation
+from actor_system.simulation import EPOCH, CoordinatorSimulation
 from actor_system.transactions import TransactionSimulation, offset, open_transaction, txn_commit
 from topic_api_helpers import FakeServices, delete_topics
 
@@ -16,7 +16,15 @@ from callboard.actors.coordinator import group_scan as scan
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.expiry import BATCH
 from callboard.actors.group.offsets import GroupData
-from callboard.actors.messages import DeleteGroup, OffsetCommit, TopicsDeleted
+from callboard.actors.messages import (
+    DeleteGroup,
+    GroupsLoaded,
+    OffsetCommit,
+    PartitionGained,
+    PartitionLoaded,
+    PartitionLost,
+    TopicsDeleted,
+)
 from callboard.actors.records import OffsetRecord, OffsetValue
 
 TOPIC_DELETED = TopicsDeleted(frozenset({"t"}))
@@ -111,6 +119,42 @@ def test_two_topic_deletions_in_sequence(monkeypatch: pytest.MonkeyPatch) -> Non
     simulation.run()
     assert len(tombstones(simulation)) == 10
     assert not instance(simulation.coordinator)._cleanups
+
+
+def loading_partition(simulation: CoordinatorSimulation) -> int:
+    """The partition of GROUP, which is lost and then gained."""
+    number = simulation.directory.partitions.number_of(GROUP)
+    simulation.ask(PartitionLost(number, EPOCH))
+    simulation.tell_coordinator(PartitionGained(number, EPOCH + 1))
+    return number
+
+
+def test_groups_loaded_after_topic_deletion_lose_offsets_when_partition_is_loaded() -> None:
+    simulation = CoordinatorSimulation()
+    number = loading_partition(simulation)
+    simulation.tell_coordinator(TOPIC_DELETED)
+    assert simulation.directory.is_detour, "requests wait for the cleanup"
+    packed = passivated_group("t", "u", partitions=2).pack()
+    simulation.coordinator.tell(GroupsLoaded(number, EPOCH + 1, {GROUP: packed}, {}))
+    simulation.coordinator.tell(PartitionLoaded(number, EPOCH + 1))
+    reply = simulation.send(commit(8))
+    simulation.run()
+    assert reply.value == COMMITTED
+    assert fetch_offset(simulation, partitions=[1]) == -1
+    assert [fetch_offset(simulation), fetch_offset(simulation, topic="u")] == [8, 7], "a new topic of that name"
+    assert not simulation.directory.is_detour
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_topic_cleanup_ends_if_partition_is_not_loaded(is_lost: bool) -> None:
+    simulation = CoordinatorSimulation()
+    number = loading_partition(simulation)
+    simulation.tell_coordinator(TOPIC_DELETED)
+    if is_lost:
+        simulation.ask(PartitionLost(number, EPOCH + 1))
+    else:
+        simulation.tell_coordinator(PartitionLoaded(number, EPOCH + 1, failure="a damaged file"))
+    assert not simulation.directory.is_detour
 
 
 def test_topic_deletion_limits_number_of_activated_groups(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ BASES_WITHOUT_CONSTRUCTOR = ("Protocol", "NamedTuple", "TypedDict")
 EXCEPTIONS: dict[str, str] = {
     "actors/assignors/base.py:Assignor.name": "abstract: each assignor has its own",
     "actors/coordinator/directory.py:Directory.coordinator": "the coordinator sets it when it is constructed",
-    "actors/coordinator/topic_cleanup.py:TopicCleanup.scan": "the scan refers to it; set before the scan starts",
     "actors/group/core.py:GroupCore.tables": "set by the module of the tables, whose functions take a GroupCore",
     "actors/group/core.py:GroupCore.deadlines": "set by the module of the tables, whose functions take a GroupCore",
     "bench/concurrency/actor_engines.py:ActorEngine.system": "a subclass sets it in prepare, which its base calls",
