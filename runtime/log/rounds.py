@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ...actors.errors import ErrorCode
 from ...actors.ports import Appended, Entry
 from ...actors.records import MarkerRecord, PendingOffsetRecord, Record
-from ...actors.steps import Steps, pieces, run_steps
+from ...actors.steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from ..common.logs import get_logger
 from .format.batch import HEADER_BYTES, LOG_OFFSET_MAX, Producer, encode_batch
 from .format.encoder import RecordEncoder
@@ -84,13 +84,22 @@ class _FramedRound:
                 framed.append(frame(record, len(framed)))
 
     def add_in_steps(self, entries: Sequence[Entry], frame: Callable[[Record, int], bytes]) -> Steps[None]:
-        for partition, records in entries:
-            self.add([Entry(partition, ())], frame)
-            framed = self.by_partition[partition]
-            for piece in pieces(records):
-                for record in piece:
-                    framed.append(frame(record, len(framed)))
+        """Short entries are added many at a time: a pause after each would take as long as its record."""
+        for piece in pieces(entries):
+            if sum(len(records) for _, records in piece) <= SHORT_WORK_ITEMS:
+                self.add(piece, frame)
                 yield
+            else:
+                for entry in piece:
+                    yield from self._add_entry_in_steps(entry, frame)
+
+    def _add_entry_in_steps(self, entry: Entry, frame: Callable[[Record, int], bytes]) -> Steps[None]:
+        self.add([Entry(entry.partition, ())], frame)
+        framed = self.by_partition[entry.partition]
+        for piece in pieces(entry.records):
+            for record in piece:
+                framed.append(frame(record, len(framed)))
+            yield
 
 
 class RoundEncoder:
