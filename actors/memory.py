@@ -35,7 +35,16 @@ TOPIC_OFFSETS_BYTES = 300
 """A topic that has offsets in an active group, in addition to its name."""
 
 TRANSACTIONAL_ID_BYTES = 1_500
-"""A transactional id."""
+"""A transactional id without partitions, in addition to its name."""
+
+TRANSACTION_PARTITION_BYTES = 300
+"""A partition of an open transaction."""
+
+WAITING_APPEND_BYTES = 1_150
+"""A request whose records are not durable yet, without its records."""
+
+WAITING_RECORD_BYTES = 480
+"""A record that is not durable yet, with its part of the request, in addition to its metadata."""
 
 
 class GroupMemory:

@@ -16,6 +16,7 @@ from contextlib import suppress
 
 import pykka
 
+from .append_queue import AppendQueue
 from .base import DEFERRED, ResilientActor
 from .engine_ports import Clock, ReplyTo
 from .errors import ErrorCode
@@ -63,8 +64,8 @@ class OffsetWriterActor(ResilientActor):
         self._on_fenced = on_fenced
         self._epochs: Mapping[int, int] = NO_EPOCHS  # replaced, never changed: the log may keep it
         self._round_epochs = self._epochs  # of the round in flight
-        self._waiting: list[Append] = []
-        self._in_flight: list[Append] = []
+        self._waiting = AppendQueue()
+        self._in_flight = AppendQueue()
         self._is_flush_scheduled = False
         self._draining: list[ReplyTo] = []
 
@@ -72,6 +73,10 @@ class OffsetWriterActor(ResilientActor):
     def is_idle(self) -> bool:
         """Whether no entry waits and no round is in flight."""
         return not (self._waiting or self._in_flight)
+
+    def measure_bytes(self) -> int:
+        """About the bytes of all requests whose records are not durable yet."""
+        return self._waiting.measure_bytes() + self._in_flight.measure_bytes()
 
     def append(self, message: Append) -> None:
         self._waiting.append(message)
@@ -87,7 +92,7 @@ class OffsetWriterActor(ResilientActor):
         return self._start_round() if self._waiting else None  # else ``close_partition`` has refused them all
 
     def handle_round_done(self, message: RoundDone) -> None:
-        appends, self._in_flight = self._in_flight, []
+        appends, self._in_flight = self._in_flight, AppendQueue()
         for append, outcome in zip(appends, message.outcomes, strict=True):
             if outcome.error is FENCED:
                 self._on_fenced(append.entry.partition, self._round_epochs.get(append.entry.partition, NO_EPOCH))
@@ -103,9 +108,7 @@ class OffsetWriterActor(ResilientActor):
         """Entries that wait would get a later epoch if the partition came back, so they fail now."""
         closed = message.partition
         self._epochs = {partition: epoch for partition, epoch in self._epochs.items() if partition != closed}
-        refused = [append for append in self._waiting if append.entry.partition == closed]
-        self._waiting = [append for append in self._waiting if append.entry.partition != closed]
-        for append in refused:
+        for append in self._waiting.take_partition(closed):
             _notify_owner(append, Appended(ErrorCode.NOT_COORDINATOR, -1))
         self._reply_to_drain()
 
@@ -122,7 +125,7 @@ class OffsetWriterActor(ResilientActor):
 
     def _start_round(self) -> Steps[None] | None:
         """Append a round. Returns the work if it is long."""
-        self._in_flight, self._waiting = self._waiting[:ROUND_MAX], self._waiting[ROUND_MAX:]
+        self._in_flight = self._waiting.take(ROUND_MAX)
         entries, self._round_epochs = [append.entry for append in self._in_flight], self._epochs
         if sum(len(entry.records) for entry in entries) > SHORT_WORK_ITEMS:
             return self._append_in_steps(entries)

@@ -58,7 +58,7 @@ class Steps:
             then(ErrorCode.NOT_COORDINATOR)
             return
         if error is ErrorCode.NONE:
-            transaction.apply_step()
+            self._table.apply_step(transaction)
         else:
             log.warning(
                 "a record of transactional id %r could not be written: %s", transaction.transactional_id, error.name

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from ..coordinator.partition_states import PartitionEvent, PartitionLife
 from ..errors import ErrorCode
 from ..javahash import offsets_partition
+from ..memory import TRANSACTION_PARTITION_BYTES, TRANSACTIONAL_ID_BYTES
 from ..records import TransactionValue
 from .rules import Transaction
 
@@ -25,13 +26,14 @@ class TransactionPartition(PartitionLife):
 class TransactionTable(dict[str, Transaction]):
     """All transactions of active partitions, by transactional id. Only TransactionsActor changes it.
 
-    ``is_full``: all partitions are active; the fast path of requests.
+    ``is_full``: all partitions are active; the fast path of requests. ``memory_bytes``: about the memory of all.
     """
 
     def __init__(self, partition_count: int) -> None:
         super().__init__()
         self.partitions = tuple(TransactionPartition() for _ in range(partition_count))
         self.is_full = False
+        self.memory_bytes = 0
 
     def number_of(self, transactional_id: str) -> int:
         """The number of the partition that a transactional id belongs to."""
@@ -68,6 +70,7 @@ class TransactionTable(dict[str, Transaction]):
     def add(self, transactional_id: str, value: TransactionValue) -> Transaction:
         """Add a new or loaded transactional id."""
         transaction = self[transactional_id] = Transaction(transactional_id, value)
+        self.memory_bytes += _memory_bytes(transaction)
         self.partitions[self.number_of(transactional_id)].transactions[transactional_id] = transaction
         return transaction
 
@@ -75,6 +78,13 @@ class TransactionTable(dict[str, Transaction]):
         """Remove an expired transactional id."""
         del self[transaction.transactional_id]
         del self.partitions[self.number_of(transaction.transactional_id)].transactions[transaction.transactional_id]
+        self.memory_bytes -= _memory_bytes(transaction)
+
+    def apply_step(self, transaction: Transaction) -> None:
+        """Apply the step of a transaction, whose record is durable."""
+        self.memory_bytes -= _memory_bytes(transaction)
+        transaction.apply_step()
+        self.memory_bytes += _memory_bytes(transaction)
 
     def apply(self, number: int, event: PartitionEvent, epoch: int, failure: str = "") -> bool:
         """See ``PartitionLife.apply``."""
@@ -92,6 +102,12 @@ class TransactionTable(dict[str, Transaction]):
         """Remove everything of a partition. Returns the transactions that it had."""
         partition = self.partitions[number]
         removed, partition.transactions, partition.loaded = partition.transactions, {}, {}
-        for name in removed:
+        for name, transaction in removed.items():
             del self[name]
+            self.memory_bytes -= _memory_bytes(transaction)
         return removed
+
+
+def _memory_bytes(transaction: Transaction) -> int:
+    partitions = len(transaction.value.partitions)
+    return TRANSACTIONAL_ID_BYTES + len(transaction.transactional_id) + partitions * TRANSACTION_PARTITION_BYTES

@@ -50,6 +50,12 @@ class NodeActors(NamedTuple):
         writer = self.writer.actor_inbox.actor
         return isinstance(writer, OffsetWriterActor) and not writer.is_idle
 
+    @property
+    def waiting_bytes(self) -> int:
+        """About the bytes of requests whose records are not durable yet. Read it like ``is_writing``."""
+        writer = self.writer.actor_inbox.actor
+        return writer.measure_bytes() if isinstance(writer, OffsetWriterActor) else 0
+
     async def drain(self) -> None:
         """Wait until all records that were sent to the log are durable."""
         await self.writer.ask(Drain(), block=False)

@@ -102,9 +102,7 @@ class Node:
         self._descriptors = descriptors
         self._server: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []  # the first one loads the log
-        count_memory(
-            actors.groups.memory_limit, services.buffers, self.connections, data.topics, actors.transaction_table
-        )
+        count_memory(actors, services.buffers, self.connections, data.topics)
         descriptors.add(self.connections.filenos)
         descriptors.add(self._listener_fds)
 

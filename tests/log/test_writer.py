@@ -72,6 +72,23 @@ def harness() -> WriterHarness:
     return WriterHarness()
 
 
+def test_bytes_of_waiting_entries_and_of_the_round_in_flight(harness: WriterHarness) -> None:
+    writer = instance(harness.writer)
+    assert writer.measure_bytes() == 0
+    harness.append(1, 2)
+    harness.run()
+    in_flight_bytes = writer.measure_bytes()
+    harness.append(3, 4, 5)
+    harness.run()
+    assert 0 < in_flight_bytes * 5 == writer.measure_bytes() * 2
+    harness.log.complete_append()
+    harness.run()
+    assert writer.measure_bytes() * 2 == in_flight_bytes * 3, "the second round is in flight"
+    harness.log.complete_append()
+    harness.run()
+    assert writer.measure_bytes() == 0
+
+
 def test_round_may_complete_after_writer_stopped(harness: WriterHarness) -> None:
     """A session that expires just before a stop is still written; no request waits for it."""
     harness.append(1)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pytest
+from actor_system.instances import instance
 from harness import (
     NodeHarness,
     async_test,
     commit_values,
+    committed_partition,
+    frame,
     heartbeat_values,
     join_and_sync,
     join_values,
@@ -145,6 +153,90 @@ async def test_number_of_pending_members_is_limited(tmp_path: Path) -> None:
         other = await harness.connect()
         joined = await other.ask("join_group", **join_values("g", "", **INSTANCE))
         assert joined["error_code"] == "NONE", "a static member needs no id first"
+
+
+class HeldLog:
+    """The log of a writer, which holds all rounds until ``release``."""
+
+    def __init__(self, harness: NodeHarness) -> None:
+        self._writer = instance(harness.node.actors.writer)
+        self._log, self._writer._log = self._writer._log, self
+        self._held: list[tuple[Any, ...]] = []
+
+    def append(self, *arguments: Any) -> None:
+        self._held.append(arguments)
+
+    def append_in_steps(self, *arguments: Any) -> Iterator[None]:
+        yield
+        self._held.append(arguments)
+
+    @property
+    def waiting_requests(self) -> int:
+        return len(self._writer._waiting) + len(self._writer._in_flight)
+
+    def release(self) -> None:
+        self._writer._log = self._log
+        for arguments in self._held:
+            self._log.append(*arguments)
+
+
+def waiting_bytes(harness: NodeHarness) -> int:
+    return harness.node.groups.memory_limit.bytes_by_kind()["waiting rounds"]
+
+
+@async_test
+async def test_unanswered_commits_are_counted_until_they_are_durable(tmp_path: Path) -> None:
+    async with running_node(tmp_path, memory_limit_bytes=1_000_000) as harness:
+        admin, client = await harness.connect(), await harness.connect()
+        member = await join_and_sync(admin, "g")
+        held = HeldLog(harness)
+        partition = committed_partition(0, metadata="x" * 4000)
+        values = commit_values("g", member, topics=[{"name": "t", "partitions": [partition]}])
+        client.write(frame("offset_commit", 9, **values) * 250)
+        while waiting_bytes(harness) < 250 * 4000:
+            await asyncio.sleep(0.001)
+        refused = await admin.ask("join_group", **join_values("new"))
+        assert refused["error_code"] == REFUSED
+        assert (await admin.ask("heartbeat", **heartbeat_values("g", member)))["error_code"] == "NONE"
+        held.release()
+        for _ in range(250):
+            committed = await client.receive("offset_commit", 9)
+            assert committed["topics"][0]["partitions"][0]["error_code"] == "NONE"
+        assert waiting_bytes(harness) == 0
+        assert (await admin.ask("join_group", **join_values("new")))["error_code"] == "MEMBER_ID_REQUIRED"
+
+
+@pytest.mark.parametrize(
+    ("requests", "partitions", "metadata"),
+    [(900, 1, ""), (300, 1, "x" * 4000), (200, 50, ""), (20, 3, "y" * 2000)],
+    ids=["small", "metadata", "partitions", "few"],
+)
+@async_test
+async def test_counted_bytes_of_unanswered_commits_are_about_those_allocated(
+    tmp_path: Path, requests: int, partitions: int, metadata: str
+) -> None:
+    async with running_node(tmp_path, {"topics": (("t", 50),)}) as harness:
+        client = await harness.connect()
+        await client.ask("offset_commit", 9, **commit_values("g"))
+        held = HeldLog(harness)
+        committed: list[Plain] = [committed_partition(index, index, metadata) for index in range(partitions)]
+        values = commit_values("g", topics=[{"name": "t", "partitions": committed}])
+        data = frame("offset_commit", 9, **values) * requests
+        gc.collect()
+        tracemalloc.start()
+        try:
+            client.write(data)
+            while held.waiting_requests < requests:
+                await asyncio.sleep(0.001)
+            gc.collect()
+            allocated_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        counted_bytes = waiting_bytes(harness)
+        assert allocated_bytes / 1.5 < counted_bytes < allocated_bytes * 1.5
+        held.release()
+        for _ in range(requests):
+            await client.receive_frame()
 
 
 @async_test

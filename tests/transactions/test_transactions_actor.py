@@ -16,6 +16,7 @@ from actor_system.transactions import (
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.javahash import offsets_partition
+from callboard.actors.memory import TRANSACTION_PARTITION_BYTES, TRANSACTIONAL_ID_BYTES
 from callboard.actors.messages import FetchedOffset
 from callboard.actors.records import MarkerRecord, PendingOffsetRecord, TransactionRecord
 from callboard.actors.transactions import expiration
@@ -339,6 +340,22 @@ def test_timeout_with_step_in_flight_is_retried() -> None:
     assert [reply[:2] for reply in simulation.topics.ended] == [("plays", 0)]
 
 
+def test_memory_of_transactional_ids_grows_with_their_partitions() -> None:
+    simulation = TransactionSimulation()
+    assert simulation.table.memory_bytes == 0
+    producer = simulation.init()
+    empty_bytes = simulation.table.memory_bytes
+    assert empty_bytes == TRANSACTIONAL_ID_BYTES + len(TX)
+    simulation.add_partitions(producer, *(("plays", partition) for partition in range(100)))
+    assert simulation.table.memory_bytes == empty_bytes + 100 * TRANSACTION_PARTITION_BYTES
+    restarted = TransactionSimulation(log=simulation.log)
+    assert restarted.table.memory_bytes == simulation.table.memory_bytes
+    simulation.end(producer)
+    assert simulation.table.memory_bytes == empty_bytes
+    simulation.table.clear_partition(simulation.table.number_of(TX))
+    assert simulation.table.memory_bytes == 0
+
+
 def test_unused_transactional_id_expires_unless_transaction_is_open() -> None:
     simulation = TransactionSimulation()
     simulation.transaction_settings.transactional_id_expiration_ms = 1000
@@ -348,6 +365,7 @@ def test_unused_transactional_id_expires_unless_transaction_is_open() -> None:
     simulation.add_offsets(producer, name="busy")
     simulation.advance(simulation.transaction_settings.transaction_remove_expired_transaction_cleanup_interval_ms + 10)
     assert set(simulation.table) == set(transactions_in(simulation.log)) == {"busy"}
+    assert simulation.table.memory_bytes == TRANSACTIONAL_ID_BYTES + len("busy") + TRANSACTION_PARTITION_BYTES
     assert simulation.init("idle")[1] == 0
 
 
