@@ -2,7 +2,8 @@
 
 First it measures the highest rate in a closed loop. Then each connection sends twice its own rate, whether the server
 answers or not. Bytes that the connection does not take wait here, so a request is late but never lost; at the end of
-the load those that were not sent are dropped. Every response is compared with the expected bytes.
+the load those that were not sent are dropped. Every response is compared with the expected bytes: a connection with
+another one is not used any more, and counts as a session that has ended.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import NamedTuple, Self
+from math import inf
+from typing import Any, NamedTuple, Self
 
 from callboard.bench.group_setup import Member, commit, committed, create_topic, find_coordinator, join_members
 from callboard.bench.harness import BenchError, ChildProcess, Server, process_cpu_s
@@ -31,6 +33,7 @@ POLL_S = 0.005
 CALM_SHARE = 0.1  # of the highest rate, before and after the load
 CALM_S = 3.0
 RECOVERY_S = 5.0
+PHASES = ("before", "overload", "after")
 DEAD_MEMBERS = 3
 DEAD_HEARTBEATS_PER_S = 2.0
 
@@ -42,6 +45,7 @@ class PacedConnection:
         self.fileno = connection.fileno
         self.latencies_s: list[float] = []
         self.last_answer_s = 0.0
+        self.wrong_answer = ""
         self._connection = connection
         self._socket = sender
         self._unsent = b""
@@ -75,6 +79,8 @@ class PacedConnection:
                 sent = self._socket.send(self._unsent)
             except BlockingIOError:
                 sent = 0
+            except OSError as error:
+                self.wrong_answer, sent = str(error), len(self._unsent)
             self._unsent = self._unsent[sent:]
 
     def count_due(self, now_s: float) -> int:
@@ -82,8 +88,13 @@ class PacedConnection:
         return max(0, int((now_s - self._began_s) * self._rate) + self._sent_before - self._connection.sent)
 
     def take(self) -> None:
-        """Receive answers. The last one is timed from its intended time. Raises BenchError if one is wrong."""
-        if self._connection.take():
+        """Receive answers. The last one is timed from its intended time. Sets ``wrong_answer`` if one is wrong."""
+        try:
+            answered = self._connection.take()
+        except (BenchError, OSError) as error:
+            self.wrong_answer = str(error)
+            return
+        if answered:
             self.last_answer_s = time.perf_counter()
             index = self._connection.answered - self._sent_before
             if index > 0:
@@ -94,19 +105,34 @@ class PacedConnection:
         return self._connection.sent - self._connection.answered
 
 
-class LoadPhase(NamedTuple):
-    """One phase. ``late`` requests were due and not begun at its end. Latencies are counted from intended times.
+class Latencies(NamedTuple):
+    """Latencies of one kind of request in one phase, counted from the intended times of the requests."""
 
-    ``server_cpu_s``: None without ``/proc``.
-    """
+    p50_s: float
+    p99_s: float
+    max_s: float
+
+
+NO_ANSWERS = Latencies(inf, inf, inf)
+
+
+class LoadPhase(NamedTuple):
+    """One phase. ``late`` requests were due and not begun at its end. ``server_cpu_s``: None without ``/proc``."""
 
     seconds: float
     answered: int
     late: int
-    latency_p50_s: float
-    latency_p99_s: float
-    latency_max_s: float
+    heartbeats: Latencies
+    commits: Latencies
     server_cpu_s: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self._asdict(), "heartbeats": self.heartbeats._asdict(), "commits": self.commits._asdict()}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> LoadPhase:
+        latencies = {name: Latencies(**values[name]) for name in ("heartbeats", "commits")}
+        return cls(**{**values, **latencies})
 
 
 class OverloadLoadResult(NamedTuple):
@@ -114,7 +140,8 @@ class OverloadLoadResult(NamedTuple):
 
     ``drained_s``: from the end of the load to the last answer; -1 if that took longer than ``RECOVERY_S``.
     ``dead_last_s``: the time of the last answer of each member that then sent nothing more, by ``time.perf_counter``.
-    ``compared``: last acknowledged commits that were read back, and are correct.
+    ``wrong_answers``: what was wrong, of each connection that got another response than expected. ``compared``: last
+    acknowledged commits that were read back; ``lost_commits``: those that are not there.
     """
 
     closed_rate: float
@@ -124,7 +151,16 @@ class OverloadLoadResult(NamedTuple):
     after: LoadPhase
     drained_s: float
     dead_last_s: dict[str, float]
+    wrong_answers: list[str]
     compared: int
+    lost_commits: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self._asdict(), **{name: getattr(self, name).to_json() for name in PHASES}}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> OverloadLoadResult:
+        return cls(**{**values, **{name: LoadPhase.from_json(values[name]) for name in PHASES}})
 
 
 class OverloadProcess(ChildProcess):
@@ -145,14 +181,13 @@ class OverloadProcess(ChildProcess):
         return self
 
     def result(self, timeout_s: float) -> OverloadLoadResult | None:
-        """The result; None if there is none after ``timeout_s``. Raises BenchError if an answer was wrong."""
+        """The result; None if there is none after ``timeout_s``. Raises BenchError if the process has failed."""
         if not self.has_output(timeout_s):
             return None
         answer = json.loads(self.read_line(START_TIMEOUT_S))
         if "error" in answer:
             raise BenchError(answer["error"])
-        answer |= {name: LoadPhase(**answer[name]) for name in ("before", "overload", "after")}
-        return OverloadLoadResult(**answer)
+        return OverloadLoadResult.from_json(answer)
 
 
 class Load:
@@ -164,12 +199,17 @@ class Load:
         self.members = _join(clients, [f"load-{index:03d}" for index in range(len(clients))], session_ms)
         self.dead_members = _join(dead, [f"dead-{index}" for index in range(len(dead))], session_ms)
         self.loads = [
-            (commit_connection if index % 4 == 3 else heartbeat_connection)(client, member)
+            (commit_connection if _commits(index) else heartbeat_connection)(client, member)
             for index, (client, member) in enumerate(zip(clients, self.members, strict=True))
         ]
         self.connections = _paced(self.loads, clients)
         pairs = zip(dead, self.dead_members, strict=True)
         self.dead = _paced([heartbeat_connection(client, member) for client, member in pairs], dead)
+
+    @property
+    def working(self) -> list[PacedConnection]:
+        """The connections that got no wrong answer."""
+        return [connection for connection in self.connections if not connection.wrong_answer]
 
     def run(self, closed_s: float, seconds: float) -> OverloadLoadResult:
         rates, closed_cpu_s = self._closed_loop(closed_s)
@@ -181,13 +221,13 @@ class Load:
         ended_s = time.perf_counter()
         drained_s = self._rest(ended_s)
         after = self._phase(calm, CALM_S, ())
-        for connection in self.connections:
+        for connection in self.working:
             self._finish(connection)
         names = [member.group_id for member in self.dead_members]
         dead_last_s = {name: each.last_answer_s for name, each in zip(names, self.dead, strict=True)}
-        return OverloadLoadResult(
-            sum(rates), closed_cpu_s, before, overload, after, drained_s, dead_last_s, self._verify()
-        )
+        wrong_answers = [each.wrong_answer for each in (*self.connections, *self.dead) if each.wrong_answer]
+        result = sum(rates), closed_cpu_s, before, overload, after, drained_s, dead_last_s, wrong_answers
+        return OverloadLoadResult(*result, *self._verify())
 
     def _closed_loop(self, seconds: float) -> tuple[list[float], float | None]:
         """The highest rate of each connection, and the server's CPU time of a request."""
@@ -207,28 +247,26 @@ class Load:
             connection.begin(rate, began_s)
         while (now_s := time.perf_counter()) < began_s + seconds:
             alive = [each for index, each in enumerate(dead) if now_s < began_s + seconds * (index + 1) / 4]
-            for connection in (*self.connections, *alive):
+            for connection in (*self.working, *alive):
                 connection.flush()
                 connection.send_due(now_s)
             self._receive(POLL_S)
-        latencies_s = sorted(latency for connection in self.connections for latency in connection.latencies_s)
-        if not latencies_s:
-            raise BenchError(f"no answer in {seconds:g} s; give more --seconds")
-        late = sum(connection.count_due(now_s) for connection in self.connections)
-        p50_s, p99_s = (latencies_s[int(len(latencies_s) * share)] for share in (0.5, 0.99))
+        heartbeats = _latencies([each for index, each in enumerate(self.connections) if not _commits(index)])
+        commits = _latencies([each for index, each in enumerate(self.connections) if _commits(index)])
+        late = sum(connection.count_due(now_s) for connection in self.working)
         total = sum(load.answered for load in self.loads) - answered
         cpu_after_s = process_cpu_s(self.server_pid)
         used_s = None if cpu_s is None or cpu_after_s is None else cpu_after_s - cpu_s
-        return LoadPhase(now_s - began_s, total, late, p50_s, p99_s, latencies_s[-1], used_s)
+        return LoadPhase(now_s - began_s, total, late, heartbeats, commits, used_s)
 
     def _rest(self, ended_s: float) -> float:
         """Send nothing new for ``RECOVERY_S``. Returns when all was answered, in seconds from the end of the load."""
         drained_s = None
         while (now_s := time.perf_counter()) < ended_s + RECOVERY_S or (drained_s is None and now_s < ended_s + 60):
-            for connection in self.connections:
+            for connection in self.working:
                 connection.flush()
             self._receive(POLL_S)
-            is_drained = not any(connection.unanswered for connection in self.connections)
+            is_drained = not any(connection.unanswered for connection in self.working)
             if is_drained and drained_s is None:
                 drained_s = time.perf_counter() - ended_s
             if drained_s is None and now_s >= ended_s + RECOVERY_S:
@@ -236,30 +274,42 @@ class Load:
         return -1.0 if drained_s is None else drained_s
 
     def _receive(self, timeout_s: float) -> None:
-        connections = [*self.connections, *self.dead]
+        connections = [*self.working, *(each for each in self.dead if not each.wrong_answer)]
         for connection in select.select(connections, (), (), timeout_s)[0]:
             connection.take()
 
     def _finish(self, connection: PacedConnection) -> None:
         """Receive the last answers."""
         give_up_s = time.perf_counter() + 60.0
-        while connection.unanswered and time.perf_counter() < give_up_s:
+        while connection.unanswered and not connection.wrong_answer and time.perf_counter() < give_up_s:
             connection.flush()
             self._receive(POLL_S)
-        if connection.unanswered:
+        if connection.unanswered and not connection.wrong_answer:
             raise BenchError(f"{connection.unanswered} requests have no answer a minute after the load")
 
-    def _verify(self) -> int:
+    def _verify(self) -> tuple[int, list[str]]:
         """Compare the committed offset of each member that commits with its last acknowledged commit."""
-        compared = 0
+        compared, lost = 0, []
         for index, (client, member, load) in enumerate(zip(self.clients, self.members, self.loads, strict=True)):
-            if index % 4 == 3:
+            if _commits(index) and not self.connections[index].wrong_answer:
                 client.socket.settimeout(START_TIMEOUT_S)
                 offset = committed(client, member)
                 if offset != load.answered - 1:
-                    raise BenchError(f"{member.group_id!r} committed {load.answered - 1}, the server has {offset}")
+                    lost.append(f"{member.group_id!r} committed {load.answered - 1}, the server has {offset}")
                 compared += 1
-        return compared
+        return compared, lost
+
+
+def _commits(index: int) -> bool:
+    """Whether a connection commits. The others send heartbeats."""
+    return index % 4 == 3
+
+
+def _latencies(connections: Sequence[PacedConnection]) -> Latencies:
+    ordered = sorted(latency for connection in connections for latency in connection.latencies_s)
+    if not ordered:
+        return NO_ANSWERS
+    return Latencies(ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)], ordered[-1])
 
 
 def _paced(loads: Sequence[LoadConnection], clients: Sequence[Client]) -> list[PacedConnection]:
@@ -293,8 +343,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (BenchError, OSError) as error:
         print(json.dumps({"error": str(error)}), flush=True)
         return 1
-    phases = {name: getattr(result, name)._asdict() for name in ("before", "overload", "after")}
-    print(json.dumps({**result._asdict(), **phases}), flush=True)
+    print(json.dumps(result.to_json()), flush=True)
     return 0
 
 

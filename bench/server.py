@@ -188,14 +188,15 @@ def run(options: argparse.Namespace) -> Result:
 
 
 @contextmanager
-def callboard_server(parent: Path | None = None) -> Iterator[Server]:
+def callboard_server(parent: Path | None = None, settings: Sequence[str] = ()) -> Iterator[Server]:
     """``callboard serve`` as a subprocess on an empty folder in ``parent``, by default the current folder.
 
     The system's folder for temporary files is not used, since it may be in memory, where a sync costs nothing.
     """
     with tempfile.TemporaryDirectory(prefix="bench-server-", dir=parent or Path.cwd()) as folder:
         arguments = ["serve", "--listen", "127.0.0.1:0", "--data", folder, "--sync", "always"]
-        arguments += ["--set", "group_initial_rebalance_delay_ms=0"]
+        for setting in ("group_initial_rebalance_delay_ms=0", *settings):
+            arguments += ["--set", setting]
         with Server(["-m", "callboard", *arguments], "callboard serve") as server:
             yield server
 
