@@ -79,6 +79,7 @@ def write_file(table: pa.Table, path: Path, is_safe: bool = False) -> None:
 
 
 def text_table(table: pa.Table) -> Table:
+    """A table of texts and integers. Lists have all their elements."""
     columns = [Column(field.name, field.name.replace("_", " "), _is_number(field.type)) for field in table.schema]
     return Table(columns, [[_cell(cell) for cell in row.values()] for row in table.to_pylist()])
 

@@ -9,6 +9,8 @@ from ..history.states import KEY_COLUMNS, effective_offsets
 
 GAP_MINUTES = 10.0
 SECONDS_PER_MINUTE = 60.0
+LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
+"""Clients may commit any offset. Differences and sums of offsets stop at these values."""
 
 
 def commit_steps(records: DataFrame) -> DataFrame:
@@ -27,7 +29,7 @@ def commit_steps(records: DataFrame) -> DataFrame:
         "timestamp",
         "offset",
         F.when(has_previous, F.col("previous.offset")).alias("before"),
-        F.when(has_previous, F.col("offset") - F.col("previous.offset")).alias("moved"),
+        F.when(has_previous, _difference(F.col("offset"), F.col("previous.offset"))).alias("moved"),
         F.when(has_previous, F.col("previous.timestamp")).alias("since"),
         F.when(has_previous, _seconds(F.col("previous.timestamp"), F.col("timestamp"))).alias("seconds"),
     )
@@ -85,11 +87,7 @@ def skew(records: DataFrame) -> DataFrame:
     ``fastest_moved``, ``median_moved``, ``slowest_moved``: offsets from a partition's first commit to its last; after
     a rewind offsets count again. ``ratio``: the fastest to the median; null if the median is 0.
     """
-    moved = (
-        commit_steps(records)
-        .groupBy(*KEY_COLUMNS)
-        .agg(F.sum(F.greatest(F.lit(0), F.coalesce("moved", F.lit(0)))).alias("moved"))
-    )
+    moved = commit_steps(records).groupBy(*KEY_COLUMNS).agg(_sum_of_positive("moved").alias("moved"))
     by_topic = moved.groupBy("group", "topic").agg(
         F.count("*").alias("partitions"),
         F.min_by("partition", F.struct("moved", "partition")).alias("slowest"),
@@ -101,6 +99,15 @@ def skew(records: DataFrame) -> DataFrame:
     ratio = F.when(F.col("median_moved") > 0, F.col("fastest_moved") / F.col("median_moved")).alias("ratio")
     uneven = by_topic.where(F.col("fastest_moved") > F.col("slowest_moved")).select("*", ratio)
     return uneven.orderBy(F.desc_nulls_last("ratio"), F.desc("fastest_moved"), "group", "topic")
+
+
+def _difference(later: Column, earlier: Column) -> Column:
+    limit = F.when(later > 0, LONG_MAX).otherwise(LONG_MIN)
+    return F.coalesce(F.try_subtract(later, earlier), limit)
+
+
+def _sum_of_positive(name: str) -> Column:
+    return F.coalesce(F.try_sum(F.greatest(F.lit(0), F.coalesce(name, F.lit(0)))), F.lit(LONG_MAX))
 
 
 def _seconds(first: Column, last: Column) -> Column:

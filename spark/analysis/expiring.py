@@ -36,7 +36,10 @@ def expiring(
     retention = F.lit(timedelta(minutes=retention_minutes))
     why = F.when(F.col("expire_timestamp").isNotNull(), "asked").otherwise(kind)
     expiring_offsets = live.where(kind.isNotNull()).select(
-        *KEY_COLUMNS, "offset", F.coalesce("expire_timestamp", since + retention).alias("expires"), why.alias("why")
+        *KEY_COLUMNS,
+        "offset",
+        F.coalesce("expire_timestamp", F.try_add(since, retention)).alias("expires"),
+        why.alias("why"),
     )
     days_left = (F.unix_micros("expires") - F.unix_micros(F.lit(now))) / F.lit(1e6) / SECONDS_PER_DAY
     expiring_soon = expiring_offsets.withColumn("days_left", days_left).where(F.col("days_left") <= days)

@@ -14,7 +14,12 @@ from ..history.states import KEY_COLUMNS
 
 FORECAST_DAYS = 14
 FIT_DAYS = 28  # older days say little about the future
-CONFIDENCE_95 = 1.96  # standard deviations on either side that contain 95 % of a normal distribution
+STUDENT_95 = (
+    *(12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16),
+    *(2.14, 2.13, 2.12, 2.11, 2.10, 2.09, 2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06),
+)
+"""How many standard deviations on either side contain 95 % of Student's t-distribution with 1, 2, ..., 26 degrees of
+freedom: those of a line through 3, 4, ..., 28 days."""
 
 
 def growth(records: DataFrame) -> DataFrame:
@@ -52,30 +57,34 @@ class DailyRecords(NamedTuple):
 
 
 def forecast(days: Sequence[Any], now: datetime, ahead: int = FORECAST_DAYS) -> list[DailyRecords]:
-    """The days of ``growth``, and ``ahead`` more days on a straight line through the last four weeks.
+    """The days of ``growth``, and ``ahead`` days after that of ``now``, on a straight line through the last four weeks.
 
-    The first day and the day of ``now`` are incomplete and not used for the line. Days without records count as 0. With
-    fewer than three complete days there is no forecast.
+    The first day and the day of ``now`` are incomplete and not used for the line. Days without records count as 0, also
+    those after the last record. With fewer than three complete days there is no forecast.
     """
     today = now.astimezone(UTC).date()
     counts = {row.day: row.records for row in days if row.day <= today}
     result = [DailyRecords(day, records, records, records, False) for day, records in sorted(counts.items())]
     if not result:
         return []
-    first, last = result[0].day + timedelta(days=1), min(result[-1].day, today - timedelta(days=1))
-    fit_days = [first + timedelta(days=index) for index in range((last - first).days + 1)][-FIT_DAYS:]
+    first = max(result[0].day + timedelta(days=1), today - timedelta(days=FIT_DAYS))
+    fit_days = [first + timedelta(days=index) for index in range((today - first).days)]
     if len(fit_days) < 3:
         return result
-    line, newest = _TrendLine(np.array([counts.get(day, 0) for day in fit_days], dtype=float)), result[-1].day
+    line = _TrendLine(np.array([counts.get(day, 0) for day in fit_days], dtype=float))
     for index in range(1, ahead + 1):
-        day = newest + timedelta(days=index)
-        value, margin = line.at((day - fit_days[0]).days)
+        day = today + timedelta(days=index)
+        value, margin = line.at((day - first).days)
         result.append(DailyRecords(day, max(value, 0.0), max(value - margin, 0.0), max(value + margin, 0.0), True))
     return result
 
 
 class _TrendLine:
-    """Linear regression of values at 0, 1, 2, ..., with prediction intervals."""
+    """Linear regression of at least three counts at 0, 1, 2, ..., with prediction intervals.
+
+    The standard deviation from the line is at least that of independent events (Poisson), the root of their mean: a few
+    counts that happen to be on a line do not make a forecast certain.
+    """
 
     def __init__(self, values: Any) -> None:
         self._count = len(values)
@@ -85,10 +94,12 @@ class _TrendLine:
         self._slope = float(np.sum(x * values)) / self._sum_of_squares
         self._mean = float(np.mean(values))
         residuals = values - self._mean - self._slope * x
-        self._deviation = float(np.sqrt(np.sum(residuals**2) / (self._count - 2)))
+        degrees = self._count - 2
+        deviation = max(np.sqrt(np.sum(residuals**2) / degrees), np.sqrt(max(self._mean, 1.0)))
+        self._margin = STUDENT_95[degrees - 1] * float(deviation)
 
     def at(self, x: float) -> tuple[float, float]:
         """The predicted value, and half the width of the 95 % prediction interval."""
         x -= self._middle
         factor = float(np.sqrt(1 + 1 / self._count + x**2 / self._sum_of_squares))
-        return self._mean + self._slope * x, CONFIDENCE_95 * self._deviation * factor
+        return self._mean + self._slope * x, self._margin * factor

@@ -32,19 +32,23 @@ def section(name: str, title: str, explanation: str, body: str) -> str:
     return f'<h2 id="{escape(name)}">{escape(title)}</h2>\n<p>{escape(explanation)}</p>\n{body}'
 
 
+def note(text: str) -> str:
+    return f'<p class="rest">{escape(printable(text))}</p>\n'
+
+
 def figure(svg: str, alt: str) -> str:
     return f'<figure role="img" aria-label="{escape(alt)}">{svg}</figure>\n'
 
 
-def table(content: Table, note: str) -> str:
-    """A table, and below it a line about the rows that are not shown."""
+def table(content: Table, rest: str) -> str:
+    """A table, and below it a line about the rows that are not shown; none if ``rest`` is empty."""
     kinds = [' class="number"' if column.is_number else "" for column in content.columns]
     head = "".join(f"<th{kind}>{escape(col.title)}</th>" for col, kind in zip(content.columns, kinds, strict=True))
     lines = "".join(
         "<tr>" + "".join(f"<td{kind}>{_cell(cell)}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>\n"
         for row in content.rows
     )
-    note_html = f'<p class="rest">{escape(note)}</p>\n' if note else ""
+    note_html = note(rest) if rest else ""
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{lines}</tbody></table></div>\n{note_html}'
 
 

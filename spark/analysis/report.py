@@ -5,6 +5,7 @@ Exit codes as for ``callboard analyse``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,23 +13,37 @@ from typing import Annotated, NamedTuple
 
 import pyarrow as pa
 import typer
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...runtime.cli.groups.tables import Table, format_count, format_number
 from ...runtime.cli.main import make_app
 from ...runtime.common.errors import StartError
-from ...runtime.common.printing import print_hint, print_line
-from ..history.commands import Master, run_app
+from ...runtime.common.printing import print_error, print_hint, print_line
+from ..history.commands import FAILED_EXIT_CODE, Master, run_app
 from ..output import text_table
-from ..session import session
+from ..session import session, short_message
 from . import page, plots
 from .questions import QUESTIONS, DataOption, HistoryOption, NowOption, QueryInput, SinceOption, parse_query_input
 from .sources import log_bytes
 
 ROWS_FETCHED, ROWS_SHOWN = 2000, 20
+NAMES_SHOWN = 3
+MEMBER_COLUMNS = ("joined", "left", "leader", "restless")
+UUID = re.compile(r"([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 Plot = Callable[[plots.Rows], tuple[plots.Draw, float] | None]
+ANSWER_ERRORS = (PySparkException, Py4JError, ArithmeticError, ValueError)
+"""Errors of Spark, and of values that the table or the plot of a question cannot show."""
+
+
+class Report(NamedTuple):
+    """``failures``: why questions have no answer, by name."""
+
+    html: str
+    failures: dict[str, str]
 
 
 class ReportSection(NamedTuple):
@@ -45,8 +60,8 @@ SECTIONS = (
     ReportSection(
         "forecast",
         "How the log grows",
-        "Records written on each day (UTC), and a linear forecast from the last four weeks. A forecast needs at least "
-        "three complete days.",
+        "Records written on each day (UTC), and a linear forecast from tomorrow on, by the last four weeks. A forecast "
+        "needs at least three complete days.",
         plots.growth,
         is_last_first=True,
     ),
@@ -66,7 +81,8 @@ SECTIONS = (
     ReportSection(
         "rebalances",
         "Rebalances",
-        "Each generation of each group, and the members that joined and left.",
+        "Each generation of each group, and the members that joined and left. UUIDs are shortened, and of many members "
+        "the first are shown; callboard analyse rebalances has all.",
         plots.rebalances,
     ),
     ReportSection(
@@ -110,7 +126,10 @@ def report(
     ] = None,
     master: Master = None,
 ) -> None:
-    """Answer all questions about an offsets log in one self-contained HTML page."""
+    """Answer all questions about an offsets log in one self-contained HTML page.
+
+    A question that fails is a line of the page; the exit code is 1 then.
+    """
     plots.require()
     if output.is_dir():
         raise StartError(f"bad --output '{output}': found a folder, expected the name of a file")
@@ -119,8 +138,13 @@ def report(
             raise StartError(f"bad {name}: found no folder {folder}; create it first")
     query = parse_query_input(data, history, since, now)
     with session("callboard report", master) as spark:
-        output.write_text(render_report(spark, query, pictures), encoding="utf-8")
+        finished = render_report(spark, query, pictures)
+        output.write_text(finished.html, encoding="utf-8")
     print_line(f"{output}: {format_number(output.stat().st_size)} bytes")
+    for name, failure in finished.failures.items():
+        print_error(f"{name}: {failure}")
+    if finished.failures:
+        raise typer.Exit(FAILED_EXIT_CODE)
 
 
 def render_report(
@@ -128,45 +152,67 @@ def render_report(
     query: QueryInput,
     pictures: Path | None = None,
     report_progress: Callable[[str], None] = print_hint,
-) -> str:
-    """The page as HTML. Raises OSError if ``pictures`` cannot be written to."""
+) -> Report:
+    """The page. Raises OSError if ``pictures`` cannot be written to, and Spark's error if no record can be read."""
     records = query.records(spark).cache()
+    body, failures = "", dict[str, str]()
     try:
         facts = _facts(records, query)
-        body = ""
         for number, section in enumerate(SECTIONS, start=1):
             report_progress(f"{number} of {len(SECTIONS)}: {section.title.lower()}")
-            body += _render_section(section, records, query, pictures)
+            try:
+                content = _render_answer(section, records, query, pictures)
+            except ANSWER_ERRORS as error:
+                failures[section.question] = failure = short_message(error)
+                content = page.note(f"This question could not be answered: {failure}")
+            body += page.section(section.question, section.title, section.explanation, content)
     finally:
         records.unpersist()
     contents = [(section.question, section.title) for section in SECTIONS]
-    return page.page("An offsets log", facts, contents, body)
+    return Report(page.page("An offsets log", facts, contents, body), failures)
 
 
-def _render_section(section: ReportSection, records: DataFrame, query: QueryInput, pictures: Path | None) -> str:
+def _render_answer(section: ReportSection, records: DataFrame, query: QueryInput, pictures: Path | None) -> str:
+    """The plot and the table of a question. Raises Spark's error, or OSError."""
     question = next(question for question in QUESTIONS if question.name == section.question)
     arguments = {"now": query.now} if question.needs_now else {}
     answer = question.answer(records, **arguments).limit(ROWS_FETCHED).toArrow()
     if not answer.num_rows:
-        body = f'<p class="rest">{question.empty_message}</p>\n'
-        return page.section(section.question, section.title, section.explanation, body)
+        return page.note(question.empty_message)
     body, svg = "", section.plot and section.plot(answer.to_pylist())
     if svg:
         body = page.figure(plots.svg(section.question, *svg), section.title)
         if pictures is not None:
             (pictures / f"{section.question}.png").write_bytes(plots.png(*svg))
-    body += _table(answer, section.is_last_first)
-    return page.section(section.question, section.title, section.explanation, body)
+    return body + _table(answer, section.is_last_first)
 
 
 def _table(answer: pa.Table, is_last_first: bool) -> str:
     hidden = answer.num_rows - ROWS_SHOWN
     ordered = answer.take(list(range(answer.num_rows))[::-1]) if is_last_first else answer
-    visible_table: Table = text_table(ordered.slice(0, ROWS_SHOWN))
+    visible_table: Table = text_table(_with_short_members(ordered.slice(0, ROWS_SHOWN)))
     note = (
         f"{format_number(hidden)} more" if answer.num_rows < ROWS_FETCHED else f"at least {format_number(hidden)} more"
     )
     return page.table(visible_table, note if hidden > 0 else "")
+
+
+def _with_short_members(answer: pa.Table) -> pa.Table:
+    """The table with shortened members. In some tables these columns have numbers of members, which stay."""
+    for index, field in enumerate(answer.schema):
+        if field.name in MEMBER_COLUMNS and not pa.types.is_integer(field.type):
+            cells = [short_members(cell) for cell in answer.column(index).to_pylist()]
+            answer = answer.set_column(index, field.name, pa.array(cells, pa.string()))
+    return answer
+
+
+def short_members(cell: str | list[str] | None) -> str | None:
+    """A member, or the first of several, with shortened UUIDs. A client id and eight digits still tell them apart."""
+    if cell is None:
+        return None
+    names = [UUID.sub(r"\1", name) for name in (cell if isinstance(cell, list) else [cell])]
+    hidden = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {hidden} more" if hidden > 0 else "")
 
 
 def _facts(records: DataFrame, query: QueryInput) -> list[str]:

@@ -204,20 +204,33 @@ def test_forecast_continues_straight_line(analysed: AnalysedLog) -> None:
         (7, 70, True),
         (8, 80, True),
     ]
-    assert [round(bound) for bound in (forecast_days[6].low, forecast_days[6].high)] == [70, 70]
+
+
+def test_forecast_of_points_on_a_line_is_not_certain() -> None:
+    now = datetime(2025, 11, 6, 12, tzinfo=UTC)
+    [day] = analysis.forecast(days(1, 20, 30, 40, 50, 3), now, ahead=1)[6:]
+    assert 0 < day.low < day.records - 10 and day.records + 10 < day.high < 200
+
+
+def test_forecast_begins_after_today_and_counts_days_since_last_record() -> None:
+    now = datetime(2025, 11, 20, 12, tzinfo=UTC)
+    forecast_days = analysis.forecast(days(100, 100, 100, 100, 100), now, ahead=3)[5:]
+    assert [day.day for day in forecast_days] == [date(2025, 11, day) for day in (21, 22, 23)]
+    assert forecast_days[0].records < 50
 
 
 def test_forecast_interval_grows_with_noise_and_is_never_negative() -> None:
-    now = datetime(2025, 11, 20, tzinfo=UTC)
+    now = datetime(2025, 11, 8, tzinfo=UTC)
     [day] = analysis.forecast(days(0, 90, 10, 95, 5, 80, 0), now, ahead=1)[7:]
     assert day.low == 0 and day.high > 95 and day.low < day.records < day.high
 
 
 def test_forecast_counts_empty_days_and_needs_three_days() -> None:
-    now = datetime(2025, 12, 20, tzinfo=UTC)
+    now = datetime(2025, 11, 4, tzinfo=UTC)
     day_records = days(10, 10, 10)
     assert analysis.forecast(day_records, now) == [DailyRecords(day.day, 10, 10, 10, False) for day in day_records]
     assert analysis.forecast([], now) == []
+    now = datetime(2025, 12, 20, tzinfo=UTC)
     sparse = [day_records[0], day_records[1]._replace(day=date(2025, 11, 9))]
     assert analysis.forecast(sparse, now, ahead=1)[-1].records < 10
 
@@ -291,6 +304,59 @@ def test_report_is_self_contained_page(
     assert len([element_id for element_id in ids if element_id]) == len(
         {element_id for element_id in ids if element_id}
     )
+
+
+def test_question_that_fails_is_a_line_of_the_report(
+    spark: SparkSession,
+    analysed: AnalysedLog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Spark reports an overflow as an error of its own; a value that Python cannot show raises ValueError."""
+
+    def overflow(records: DataFrame) -> DataFrame:
+        return records.select((F.lit(2**63 - 1) + F.coalesce("offset", F.lit(1)) + 1).alias("sum"))
+
+    def unshowable(records: DataFrame) -> DataFrame:
+        raise ValueError("year 300000 is out of range")
+
+    failing = {"skew": overflow, "rewinds": unshowable}
+    changed = [each._replace(answer=failing.get(each.name, each.answer)) for each in questions.QUESTIONS]
+    monkeypatch.setattr(report, "QUESTIONS", changed)
+    with pytest.raises(SystemExit) as exit_info:
+        report.main(["--data", str(analysed.data), "-o", str(tmp_path / "x.html"), "--now", NOW.isoformat()])
+    assert exit_info.value.code == 1
+    errors = capsys.readouterr().err
+    assert "skew: [ARITHMETIC_OVERFLOW" in errors and "rewinds: year 300000 is out of range" in errors
+    text = (tmp_path / "x.html").read_text()
+    assert [text.count(f'<h2 id="{part.question}">') for part in report.SECTIONS] == [1] * len(report.SECTIONS)
+    assert text.count("This question could not be answered: ") == 2 and "<svg" in text
+
+
+def test_differences_and_sums_of_offsets_stop_at_64_bits(spark: SparkSession, tmp_path: Path) -> None:
+    last = 2**63 - 1
+    commits = [(0, 0), (0, last), (0, -1), (0, last), (1, 0), (1, 5)]
+    written = WrittenLog(tmp_path / "data", segment_bytes=2000)
+    written.write(*((START_MS, [Entry(0, (commit("g", "t", *each, START_MS),))]) for each in commits))
+    records = analysis.records(spark, written.data)
+    [row] = rows(analysis.skew(records))
+    assert (row["fastest_moved"], row["slowest_moved"]) == (last, 5)
+    assert [row["moved"] for row in rows(analysis.rewinds(records))] == [-(2**63)]
+
+
+def test_report_shortens_members() -> None:
+    uuids = [f"{number:08x}-0000-4000-8000-000000000000" for number in range(8)]
+    names = [f"consumer-{uuid}" for uuid in uuids]
+    assert report.short_members(names) == "consumer-00000000, consumer-00000001, consumer-00000002 and 5 more"
+    assert report.short_members(names[:1]) == report.short_members(names[0]) == "consumer-00000000"
+    assert report.short_members([]) == "" and report.short_members(None) is None
+    table = pa.table({"joined": [names], "left": [[]], "leader": names[:1], "group": uuids[:1]})
+    html = report._table(table, is_last_first=False)
+    assert len(max(re.findall(r"<td>([^<]*)", html), key=len)) < 80
+    assert uuids[0] in html, "a group's name is not shortened"
+    counts = report._table(pa.table({"joined": [3], "left": [1]}), is_last_first=False)
+    assert '<td class="number">3</td>' in counts
 
 
 def test_report_of_damaged_log_counts_damage(spark: SparkSession, analysed: AnalysedLog, tmp_path: Path) -> None:
