@@ -83,6 +83,11 @@ class PacedConnection:
                 self.wrong_answer, sent = str(error), len(self._unsent)
             self._unsent = self._unsent[sent:]
 
+    @property
+    def next_due_s(self) -> float:
+        """When the next request is due."""
+        return self._began_s + (self._connection.sent - self._sent_before + 1) / self._rate
+
     def count_due(self, now_s: float) -> int:
         """Requests that are due and were not begun."""
         return max(0, int((now_s - self._began_s) * self._rate) + self._sent_before - self._connection.sent)
@@ -250,7 +255,7 @@ class Load:
             for connection in (*self.working, *alive):
                 connection.flush()
                 connection.send_due(now_s)
-            self._receive(POLL_S)
+            self._receive(self._pause_s(now_s))
         heartbeats = _latencies([each for index, each in enumerate(self.connections) if not _commits(index)])
         commits = _latencies([each for index, each in enumerate(self.connections) if _commits(index)])
         late = sum(connection.count_due(now_s) for connection in self.working)
@@ -258,6 +263,11 @@ class Load:
         cpu_after_s = process_cpu_s(self.server_pid)
         used_s = None if cpu_s is None or cpu_after_s is None else cpu_after_s - cpu_s
         return LoadPhase(now_s - began_s, total, late, heartbeats, commits, used_s)
+
+    def _pause_s(self, now_s: float) -> float:
+        """How long no request is due. A longer wait would be measured as latency."""
+        next_s = min((each.next_due_s for each in self.working if not each.has_unsent), default=now_s + POLL_S)
+        return min(max(next_s - now_s, 0.0), POLL_S)
 
     def _rest(self, ended_s: float) -> float:
         """Send nothing new for ``RECOVERY_S``. Returns when all was answered, in seconds from the end of the load."""

@@ -115,7 +115,7 @@ def with_load(**changes: Any) -> OverloadResult:
     return RESULT._replace(load=LOAD._replace(**changes))
 
 
-def slow_after(**changes: Latencies) -> OverloadResult:
+def slow_after(**changes: Any) -> OverloadResult:
     return with_load(after=PHASE._replace(**changes))
 
 
