@@ -30,7 +30,7 @@ from callboard.actors.messages import (
 )
 from callboard.runtime.disk.memory import MemoryDisk
 from callboard.runtime.kafka.services import Origin
-from callboard.runtime.member.channel import Channel, ChannelLost
+from callboard.runtime.member.channel import Channel, ChannelLost, Connector
 from callboard.runtime.member.local import LocalConnector
 from callboard.runtime.member.member import Member
 from callboard.runtime.member.shards import Assignment
@@ -54,6 +54,11 @@ def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
         run_virtually(test(*args, **kwargs))
 
     return run
+
+
+def member_on_loop_time(connector: Connector, group: str = GROUP, **options: Any) -> Member:
+    """A member whose lease uses the clock of the running loop, which may be a virtual one."""
+    return Member(connector, group, **{"clock_s": asyncio.get_running_loop().time, **options})
 
 
 async def next_assignment_of(member: Member, count: int = 1, **options: Any) -> Assignment:

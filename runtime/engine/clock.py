@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from time import monotonic_ns, time_ns
@@ -17,9 +18,20 @@ STALL_MS = 1500
 """A longer time between two reads means that the process was stopped. (The default minimum session timeout is 6 s.)"""
 
 
+BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 def wall_clock_ms() -> int:
     """Milliseconds since 1970, from the system clock. Not for deadlines, which need monotonic time."""
     return time_ns() // 1_000_000
+
+
+def boottime_s() -> float:
+    """Seconds of the monotonic clock that also advances while the machine is suspended. For leases of other machines.
+
+    CLOCK_BOOTTIME on Linux. Where there is none, as on macOS, CLOCK_MONOTONIC advances during sleep.
+    """
+    return time.clock_gettime(BOOTTIME)
 
 
 class SystemClock:

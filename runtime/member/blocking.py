@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+from ..engine.clock import boottime_s
 from ..engine.waiting import LoopClosed, run_on_loop
 from .channel import Connector
 from .errors import HasLeft, MemberError, ShardLost
@@ -73,8 +74,13 @@ class BlockingShard:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the member does not own it any more: commits raise ShardLost."""
+        """Whether the member does not own it any more: commits raise ShardLost. See ``Shard.is_lost``."""
         return self._shard.is_lost
+
+    @property
+    def lease_left_s(self) -> float:
+        """See ``Shard.lease_left_s``."""
+        return self._shard.lease_left_s
 
     def commit(self, next_offset: int, note: str = "") -> CommitResult:
         """See ``Shard.commit``."""
@@ -146,10 +152,11 @@ class BlockingMember:
         *,
         loop: asyncio.AbstractEventLoop,
         random: Random | None = None,
+        clock_s: Callable[[], float] = boottime_s,
         **options: Unpack[MemberArguments],
     ) -> None:
         self._runner = LoopRunner(loop)
-        self._member = Member(connector, group, random=random, **options)
+        self._member = Member(connector, group, random=random, clock_s=clock_s, **options)
         self._shards: dict[Shard, BlockingShard] = {}
 
     @property

@@ -1,13 +1,15 @@
-"""How long a member may work without an answer from its coordinator. Pure: all times are arguments, in seconds.
+"""How long a member may work without an answer from its coordinator. All times are in seconds of one clock.
 
 The coordinator reassigns a member's shards if it receives no heartbeat for the session timeout, or if the member does
 not rejoin within the rebalance timeout. It counts from when it handled a request, which is after the member sent it.
 The lease counts from when the request was *sent*, so it always ends first. The margin is the time for stopping work.
-Clocks need not agree; they must only run at the same rate.
+Clocks need not agree; they must only run at the same rate. So the member's clock must not stand still while its
+machine is suspended (``boottime_s``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 NEVER = float("-inf")
@@ -26,13 +28,14 @@ class Lease:
     """When one member loses its shards.
 
     ``renewed_s``: the send time of the last request whose answer shows that the session was renewed. ``stable_s``: the
-    same for an answer that shows that no rebalance was in progress.
+    same for an answer that shows that no rebalance was in progress. ``now_s``: the clock; may be read in any thread.
     """
 
-    __slots__ = ("renewed_s", "stable_s", "timeouts")
+    __slots__ = ("now_s", "renewed_s", "stable_s", "timeouts")
 
-    def __init__(self, timeouts: LeaseTimeouts) -> None:
+    def __init__(self, timeouts: LeaseTimeouts, now_s: Callable[[], float]) -> None:
         self.timeouts = timeouts
+        self.now_s = now_s
         self.renewed_s = self.stable_s = NEVER
 
     def record_renewal(self, sent_s: float) -> None:
@@ -71,6 +74,20 @@ class Lease:
         ahead_s = 2 * timeouts.margin_s + timeouts.interval_s
         return self.stable_s + max(timeouts.rebalance_s - ahead_s, (timeouts.rebalance_s - timeouts.margin_s) / 2)
 
-    def is_session_over(self, now_s: float) -> bool:
+    def is_session_over(self) -> bool:
         """Whether the lease ended because no heartbeat was answered, not because a rebalance takes long."""
-        return now_s >= self.renewed_s + self.timeouts.session_s - self.timeouts.margin_s
+        return self.now_s() >= self.renewed_s + self.timeouts.session_s - self.timeouts.margin_s
+
+    def is_over(self) -> bool:
+        """Whether the deadline has been reached."""
+        now_s = self.now_s()  # before the deadline, which an answer may move: see Membership._extend_lease
+        return now_s >= self.deadline_s()
+
+    def left_s(self) -> float:
+        """The time until the deadline, 0 after it."""
+        now_s = self.now_s()
+        return max(self.deadline_s() - now_s, 0.0)
+
+    def revoke_left_s(self) -> float:
+        """The time until the deadline of work on revoked shards, 0 after it."""
+        return max(self.revoke_deadline_s() - self.now_s(), 0.0)

@@ -10,6 +10,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from ..engine.clock import boottime_s
 from .channel import Connector
 from .errors import HasLeft
 from .membership import Membership
@@ -29,16 +30,23 @@ class Member:
 
     ``options`` are those of ``MemberOptions``; a bad one raises ValueError. A member is entered once, on one event
     loop. ``assignments`` and ``run`` raise the errors of its background tasks. ``random``: for jitter.
+    ``clock_s``: for the lease; must advance while the machine is suspended, and may be read in any thread.
     """
 
     def __init__(
-        self, connector: Connector, group: str, *, random: Random | None = None, **options: Unpack[MemberArguments]
+        self,
+        connector: Connector,
+        group: str,
+        *,
+        random: Random | None = None,
+        clock_s: Callable[[], float] = boottime_s,
+        **options: Unpack[MemberArguments],
     ) -> None:
         if not isinstance(group, str) or not group:
             raise ValueError(f"group {group!r}: expected a name that is not empty, as in 'resize-images'")
         check_text("group", group)
         self._options = make_options(options)
-        self._membership = Membership(connector, group, self._options, self, random or _RANDOM)
+        self._membership = Membership(connector, group, self._options, self, random or _RANDOM, clock_s)
         self._refresher: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._is_entered = False
@@ -151,6 +159,10 @@ class Member:
     def report_failure(self, error: BaseException) -> None:
         """Called by Assignment if one of its tasks fails."""
         self._membership.owned.fail(error)
+
+    def lease_left_s(self) -> float:
+        """See ``Shard.lease_left_s``. May be called in any thread."""
+        return self._membership.lease.left_s()
 
     async def _refresh(self) -> None:
         """Call the functions among the resources periodically; rejoin if a result has changed."""

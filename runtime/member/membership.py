@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
@@ -49,28 +49,30 @@ Identity = tuple[str, int]
 NO_IDENTITY: Identity = ("", -1)
 
 
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()
-
-
 class Membership:
     """The member's state in its group, and the tasks that maintain it."""
 
     def __init__(
-        self, connector: Connector, group_id: str, options: MemberOptions, owner: ShardOwner, random: Random
+        self,
+        connector: Connector,
+        group_id: str,
+        options: MemberOptions,
+        owner: ShardOwner,
+        random: Random,
+        clock_s: Callable[[], float],
     ) -> None:
         self.group_id = group_id
         self.options = options
         self.identity = NO_IDENTITY
         self.is_leader = False
-        self.lease = Lease(options.timeouts())
+        self.lease = Lease(options.timeouts(), clock_s)
         self.owned = OwnedShards(owner)
         self.channels = MemberChannels(connector, options.client_id or CLIENT_ID, self.lease.timeouts.rebalance_s)
         self.random = random
         self._subscription = ResourceSubscription(connector, group_id, options)
         self._rejoin = asyncio.Event()  # set: there is a reason to join again
         self._is_synced = False  # the generation's assignment has arrived
-        self._lease_timer = LeaseTimer(self.lease, self._has_valid_lease)
+        self._lease_timer = LeaseTimer(self.lease, lambda: self.identity[1] >= 0 and self.check_lease())
         self._tasks = MemberTasks(self.fail)
 
     # Begin and end ---------------------------------------------------------------------------------------------------
@@ -88,7 +90,7 @@ class Membership:
         await self._tasks.stop_joining()
         owned = self.owned.shards
         try:
-            await self.owned.revoke(tuple(owned), self.lease.revoke_deadline_s())
+            await self.owned.revoke(tuple(owned), self.lease.revoke_left_s())
             self.owned.end(HasLeft(f"this member of group {self.group_id!r} has left; make another one"))
             await self._send_leave_group()
         finally:
@@ -132,7 +134,7 @@ class Membership:
 
     async def _revoke_before_join(self) -> None:
         partitions = self._subscription.partitions_to_revoke(self.owned.shards)
-        await self.owned.revoke(partitions, self.lease.revoke_deadline_s())
+        await self.owned.revoke(partitions, self.lease.revoke_left_s())
 
     async def _join(self) -> Joined:
         """Repeat JoinGroup until the member is in a generation.
@@ -142,9 +144,9 @@ class Membership:
         """
         backoff = Backoff(self.random)
         while True:
-            await self.owned.wait_for_lost_until(self.lease.end_s())
+            await self.owned.wait_for_lost_at_most(self.lease.end_s() - self.lease.now_s())
             self._rejoin.clear()
-            identity, sent_s = self.identity, _now_s()
+            identity, sent_s = self.identity, self.lease.now_s()
             joined = await self._ask_to_join()
             if joined is None or identity != self.identity:
                 await backoff.wait()
@@ -185,7 +187,7 @@ class Membership:
         self.identity = joined.member_id, joined.generation_id
         self.is_leader = joined.leader == joined.member_id
         # The rebalance ended after the last heartbeat that reported it, and the next one begins later.
-        self.lease.record_rebalance(max(sent_s, self.lease.renewed_s))
+        self._extend_lease(self.lease.record_rebalance, max(sent_s, self.lease.renewed_s))
 
     async def _sync(self, joined: Joined) -> Sequence[TopicPartition] | None:
         """The assigned partitions; None if there was no answer, or the member must rejoin."""
@@ -200,7 +202,7 @@ class Membership:
             joined.protocol_name,
             await self._subscription.compute_assignments(joined) if must_assign else (),
         )
-        sent_s = _now_s()
+        sent_s = self.lease.now_s()
         synced = await self.channels.send_sync(request)
         if synced is None or identity != self.identity:
             return None
@@ -210,7 +212,7 @@ class Membership:
             if reaction is not Reaction.REJOIN:
                 await Backoff(self.random).wait()
             return None
-        self.lease.record_rebalance(sent_s)
+        self._extend_lease(self.lease.record_rebalance, sent_s)
         self._is_synced = True
         assigned = read_assignment(synced.assignment)
         if assigned is None:
@@ -222,22 +224,23 @@ class Membership:
     async def _apply_assignment(self, assigned: Sequence[TopicPartition]) -> bool:
         """Revoke shards that are not assigned any more, add new ones. False: rejoin, so that others get the revoked."""
         identity, owned = self.identity, self.owned.shards
-        partitions = [partition for partition in assigned if partition in self._subscription.shard_names]
-        if len(partitions) < len(assigned):
+        # Resources may change during the waits below. Then the member rejoins, with those that it has then.
+        found = {partition: self._subscription.find_shard(partition) for partition in assigned}
+        shards = {partition: shard for partition, shard in found.items() if shard is not None}
+        if len(shards) < len(assigned):
             level = logging.INFO if self.needs_rejoin else logging.WARNING  # its resources have changed
             log.log(
                 level,
                 "%d assigned partitions belong to no resource of this member",
-                len(assigned) - len(partitions),
+                len(assigned) - len(shards),
             )
-        self._subscription.last_assignment = tuple(partitions), identity[1]
-        kept = set(partitions)
-        removed = [partition for partition in owned if partition not in kept]
-        await self.owned.revoke(removed, self.lease.revoke_deadline_s())
-        await self.owned.wait_for_lost(self.lease.revoke_deadline_s())
+        self._subscription.last_assignment = tuple(shards), identity[1]
+        removed = [partition for partition in owned if partition not in shards]
+        await self.owned.revoke(removed, self.lease.revoke_left_s())
+        await self.owned.wait_for_lost(self.lease.revoke_left_s())
         added = [
-            self.owned.new_shard(partition, *self._subscription.shard_names[partition], token=identity[1])
-            for partition in partitions
+            self.owned.new_shard(partition, *shard, token=identity[1])
+            for partition, shard in shards.items()
             if partition not in self.owned.shards
         ]
         if not await fetch_committed_offsets(self, added) or not await self._confirm_membership(identity):
@@ -252,7 +255,7 @@ class Membership:
         Only a heartbeat can confirm it, see ``Lease.record_rebalance``.
         """
         if (
-            _now_s() > self.lease.renewed_s + self.lease.timeouts.interval_s
+            self.lease.now_s() > self.lease.renewed_s + self.lease.timeouts.interval_s
             and not await self._send_heartbeat_in_time()
         ):
             await Backoff(self.random).wait()
@@ -288,7 +291,7 @@ class Membership:
 
     async def _send_heartbeat(self) -> bool:
         """False if there was no answer, or it asks for a retry."""
-        identity, sent_s = self.identity, _now_s()
+        identity, sent_s = self.identity, self.lease.now_s()
         try:
             error: ErrorCode = await self.channels.main.ask(
                 Heartbeat(self.group_id, identity[0], self.options.instance_id, identity[1])
@@ -302,25 +305,34 @@ class Membership:
             return True
         reaction = reaction_to(RequestKind.HEARTBEAT, error)
         if reaction is Reaction.CONTINUE and self._is_synced:
-            self.lease.record_stable(sent_s)
+            self._extend_lease(self.lease.record_stable, sent_s)
         elif reaction in (Reaction.CONTINUE, Reaction.REJOIN):
-            self.lease.record_renewal(sent_s)
+            self._extend_lease(self.lease.record_renewal, sent_s)
         if reaction is not Reaction.CONTINUE:
             self.react(reaction, identity, error, "a heartbeat")
         return reaction not in (Reaction.RETRY, Reaction.RECONNECT)
 
-    def _has_valid_lease(self) -> bool:
-        return self.identity[1] >= 0 and self.check_lease()
+    def _extend_lease(self, record: Callable[[float], None], sent_s: float) -> None:
+        """Record an answer. If the lease was over before, it stays so: somebody may have seen that and stopped work.
+
+        The clock is read after the change. So whoever compared an earlier time with the old deadline, also in another
+        thread, has seen the same.
+        """
+        deadline_s = self.lease.deadline_s()
+        record(sent_s)
+        if self.owned.shards and self.lease.now_s() >= deadline_s:
+            self._lose_all("its lease was over before it was extended")
+            self._rejoin.set()
 
     def check_lease(self) -> bool:
         """Whether the lease holds. If not, all shards are lost."""
-        now_s = _now_s()
-        if now_s < self.lease.deadline_s():
+        lease = self.lease
+        if not lease.is_over():
             return True
         self._lose_all(
-            f"its lease is over; its last answered heartbeat was sent {now_s - self.lease.renewed_s:.1f} s ago"
+            f"its lease is over; its last answered heartbeat was sent {lease.now_s() - lease.renewed_s:.1f} s ago"
         )
-        if self.lease.is_session_over(now_s):
+        if lease.is_session_over():
             self.channels.drop()
         if self._is_synced:
             self._rejoin.set()

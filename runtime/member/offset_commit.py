@@ -26,7 +26,7 @@ async def commit_offset(membership: Membership, shard: Shard, next_offset: int, 
     own_commit = sent = shard.latest_commit = shard.latest_commit[0] + 1, next_offset, note
     backoff: Backoff | None = None
     while own_commit[0] >= shard.acknowledged[0]:
-        if shard.is_lost or not membership.check_lease():
+        if not membership.check_lease() or shard.is_lost:
             raise ShardLost(
                 f"{shard!r} is lost, and another member may own it; stop, and continue with the next Assignment"
             )

@@ -74,8 +74,8 @@ class OwnedShards:
         self._has_changed = True
         self._changed.set()
 
-    async def revoke(self, partitions: Iterable[TopicPartition], until_s: float) -> None:
-        """Cancel the tasks on these shards, await them at most until ``until_s`` (loop time), remove the shards."""
+    async def revoke(self, partitions: Iterable[TopicPartition], allowed_s: float) -> None:
+        """Cancel the tasks on these shards, await them for at most ``allowed_s``, remove the shards."""
         shards = [self.shards[partition] for partition in partitions if partition in self.shards]
         if not shards:
             return
@@ -83,7 +83,7 @@ class OwnedShards:
         for shard in shards:
             shard.set_state(ShardState.REVOKED)
         pending = unfinished_tasks(shards) | self._end_assignment()
-        await self._wait_and_warn(pending, until_s, "revoked")
+        await self._wait_and_warn(pending, allowed_s, "revoked")
         for shard in shards:
             shard.set_state(ShardState.LOST)
             if self.shards.get(shard.topic_partition) is shard:
@@ -99,17 +99,17 @@ class OwnedShards:
             self._has_released = True
             self._running_on_lost |= unfinished_tasks(shards) | self._end_assignment()
 
-    async def wait_for_lost(self, until_s: float) -> None:
+    async def wait_for_lost(self, allowed_s: float) -> None:
         """Wait for tasks that still run on lost shards, so that no two run on a shard that returns."""
         pending = {task for task in self._running_on_lost if not task.done()}
         self._running_on_lost = set()
-        await self._wait_and_warn(pending, until_s, "lost")
+        await self._wait_and_warn(pending, allowed_s, "lost")
 
-    async def wait_for_lost_until(self, until_s: float) -> None:
-        """The same, at most until ``until_s``. A later ``wait_for_lost`` waits for the rest."""
+    async def wait_for_lost_at_most(self, allowed_s: float) -> None:
+        """The same, without a warning. A later ``wait_for_lost`` waits for the rest."""
         self._running_on_lost = {task for task in self._running_on_lost if not task.done()}
         if self._running_on_lost:
-            await asyncio.wait(self._running_on_lost, timeout=max(until_s - asyncio.get_running_loop().time(), 0))
+            await asyncio.wait(self._running_on_lost, timeout=max(allowed_s, 0))
 
     def fail(self, failure: BaseException) -> None:
         """A task on a shard has failed: end the assignment and raise the error to the user."""
@@ -146,10 +146,9 @@ class OwnedShards:
         self._assignment.end()
         return self._assignment.unfinished_tasks()
 
-    async def _wait_and_warn(self, pending: set[asyncio.Future[Any]], until_s: float, reason: str) -> None:
+    async def _wait_and_warn(self, pending: set[asyncio.Future[Any]], allowed_s: float, reason: str) -> None:
         if not pending:
             return
-        allowed_s = max(until_s - asyncio.get_running_loop().time(), 0)
         _, late = await asyncio.wait(pending, timeout=allowed_s)
         if late:
             log.warning(

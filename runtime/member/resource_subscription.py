@@ -23,13 +23,11 @@ log = logging.getLogger("callboard.member")
 class ResourceSubscription:
     """The resources that a member subscribes to.
 
-    ``shard_names``: the resource and the shard's number or name, by partition. ``last_assignment``: the partitions that
-    the member was assigned last, and their generation.
+    ``last_assignment``: the partitions that the member was assigned last, and their generation.
     """
 
     def __init__(self, connector: Connector, group_id: str, options: MemberOptions) -> None:
         self.resources = ResourceSet({}, {})
-        self.shard_names: dict[TopicPartition, tuple[str, int | str]] = {}
         self.last_assignment: tuple[tuple[TopicPartition, ...], int] = (), -1
         self._connector = connector
         self._group_id = group_id
@@ -37,6 +35,7 @@ class ResourceSubscription:
         self._assignors = options.assignors()
         self._is_cooperative = all(assignor.is_cooperative for assignor in self._assignors)
         self._has_names = False
+        self._named_shards: dict[str, tuple[str, str]] = {}
 
     async def create_topics(self, resources: ResourceSet, random: Random) -> None:
         """Create the topics that the current resources do not have, with retries until a coordinator is reached."""
@@ -58,14 +57,25 @@ class ResourceSubscription:
     def replace_resources(self, resources: ResourceSet, is_leader: bool) -> bool:
         """Subscribe to these resources. Whether the member must rejoin, so that they are assigned."""
         old = self.resources
-        self.resources, self.shard_names = resources, resources.shard_names()
+        self.resources, self._named_shards = resources, resources.named_shards()
         self._has_names = self._has_names or bool(resources.names)
         has_other_topics = resources.names != old.names or set(resources.numbers) != set(old.numbers)
         return has_other_topics or (is_leader and resources.numbers != old.numbers)  # the leader's numbers are used
 
+    def find_shard(self, partition: TopicPartition) -> tuple[str, int | str] | None:
+        """The resource of a partition, and the shard's number or name; None if the member has no such resource.
+
+        Any number of a numbered resource is found, because the leader's numbers are used: it may have seen new shards
+        before this member.
+        """
+        topic, number = partition
+        if number == 0 and topic in self._named_shards:
+            return self._named_shards[topic]
+        return partition if topic in self.resources.numbers else None
+
     def partitions_to_revoke(self, owned: Iterable[TopicPartition]) -> list[TopicPartition]:
         """What a joining member must not own: all shards, or with a cooperative assignor the unwanted ones."""
-        return [partition for partition in owned if not self._is_cooperative or partition not in self.shard_names]
+        return [partition for partition in owned if not self._is_cooperative or self.find_shard(partition) is None]
 
     def protocols(self, owned: Collection[TopicPartition]) -> tuple[Protocol, ...]:
         """The protocols of a JoinGroup. ``owned``: what the member owns at this moment."""

@@ -55,17 +55,11 @@ class ResourceSet(NamedTuple):
         """The topics of all resources, with their partition counts."""
         return {**{name: number for name, number in self.numbers.items() if number}, **named_topics(self.names)}
 
-    def shard_names(self) -> dict[tuple[str, int], tuple[str, int | str]]:
-        """The resource and the shard's number or name, by partition."""
-        numbered = {
-            (topic, number): (topic, number) for topic, count in self.numbers.items() for number in range(count)
+    def named_shards(self) -> dict[str, tuple[str, str]]:
+        """The resource and the name of each named shard, by topic."""
+        return {
+            topic_for_name(resource, name): (resource, name) for resource, names in self.names.items() for name in names
         }
-        named = {
-            (topic_for_name(resource, name), 0): (resource, name)
-            for resource, names in self.names.items()
-            for name in names
-        }
-        return {**numbered, **named}
 
 
 def named_topics(names: ResourceNames) -> dict[str, int]:

@@ -47,6 +47,9 @@ class ShardOwner(Protocol):
     def report_failure(self, error: BaseException) -> None:
         """A task on a shard or an assignment has failed."""
 
+    def lease_left_s(self) -> float:
+        """The time until the end of the lease, 0 after it. May be called in any thread."""
+
 
 class Shard:
     """One partition of a numbered resource, or one name, that this member owns.
@@ -109,23 +112,35 @@ class Shard:
     @property
     def is_revoked(self) -> bool:
         """Whether to stop work on it: it is being revoked, or is lost."""
-        return self._state is not ShardState.OWNED
+        return self._state is not ShardState.OWNED or self.is_lost
 
     @property
     def is_lost(self) -> bool:
-        """Whether the member does not own it any more: commits raise ShardLost, and another member may own it."""
-        return self._state is ShardState.LOST
+        """Whether the member does not own it any more: commits raise ShardLost, and another member may own it.
+
+        Compares the lease's deadline with the clock. So it is true as soon as the lease is over, also if the process
+        was stopped or its event loop blocked. ``lost`` is set, and tasks are cancelled, when the event loop runs next.
+        """
+        return self._state is ShardState.LOST or self._owner.lease_left_s() <= 0
+
+    @property
+    def lease_left_s(self) -> float:
+        """Seconds for which the member may work on it without an answer from the coordinator; 0 when it is lost.
+
+        Each answered heartbeat extends them to about ``session_timeout_ms`` minus ``lease_margin_ms``.
+        """
+        return 0.0 if self._state is ShardState.LOST else self._owner.lease_left_s()
 
     @property
     def revoked(self) -> asyncio.Event:
-        """Set when ``is_revoked`` becomes true."""
-        self._revoked = _make_event(self._revoked, self.is_revoked)
+        """Set when the shard is being revoked, or is lost."""
+        self._revoked = _make_event(self._revoked, self._state is not ShardState.OWNED)
         return self._revoked
 
     @property
     def lost(self) -> asyncio.Event:
-        """Set when ``is_lost`` becomes true."""
-        self._lost = _make_event(self._lost, self.is_lost)
+        """Set when the shard is lost."""
+        self._lost = _make_event(self._lost, self._state is ShardState.LOST)
         return self._lost
 
     def commit(self, next_offset: int, note: str = "") -> Coroutine[Any, Any, CommitResult]:
@@ -180,7 +195,7 @@ class Assignment:
         self.kept = kept
         before = set(kept)
         self.acquired = tuple(shard for shard in shards if shard not in before)
-        self.is_over = False
+        self._has_ended = False
         self.blocks: list[AssignmentBlock] = []
         self.tasks: Tasks = {}
         self._owner = owner
@@ -200,9 +215,14 @@ class Assignment:
         )
 
     @property
+    def is_over(self) -> bool:
+        """Whether shards were added, are revoked or lost. True as soon as the lease is over, as ``Shard.is_lost``."""
+        return self._has_ended or any(shard.is_lost for shard in self.shards[:1])
+
+    @property
     def over(self) -> asyncio.Event:
         """Set when the assignment is over."""
-        self._over = _make_event(self._over, self.is_over)
+        self._over = _make_event(self._over, self._has_ended)
         return self._over
 
     def commit(self, shard: Shard, next_offset: int, note: str = "") -> Coroutine[Any, Any, CommitResult]:
@@ -232,7 +252,7 @@ class Assignment:
         """Register a block. ``stop`` is called when the assignment is over, at once if it already is."""
         block = AssignmentBlock(stop, asyncio.get_running_loop().create_future(), worker)
         self.blocks.append(block)
-        if self.is_over:
+        if self._has_ended:
             stop()
         return block
 
@@ -243,9 +263,9 @@ class Assignment:
 
     def end(self) -> None:
         """Called by the member: end the assignment. Blocks and tasks are cancelled."""
-        if self.is_over:
+        if self._has_ended:
             return
-        self.is_over = True
+        self._has_ended = True
         if self._over is not None:
             self._over.set()
         for block in self.blocks:

@@ -13,6 +13,7 @@ from member_helpers import (
     group_state,
     in_virtual_time,
     local_coordinator,
+    member_on_loop_time,
     next_assignment_of,
     restart_node,
     wait_until,
@@ -30,7 +31,7 @@ JOBS = {"jobs": 6}
 
 
 def make_member(connector: Any, group: str = GROUP, **options: Any) -> Member:
-    return Member(connector, group, random=Random(1), **{"resources": JOBS, **options})
+    return member_on_loop_time(connector, group, random=Random(1), **{"resources": JOBS, **options})
 
 
 def owned_partitions(*members: Member) -> list[tuple[str, int]]:
@@ -324,88 +325,6 @@ async def test_second_process_with_the_same_instance_id_fences_the_first() -> No
             await next_assignment_of(second, 6)
 
 
-# Names ---------------------------------------------------------------------------------------------------------------
-
-
-@in_virtual_time
-async def test_changed_names_move_few_shards_and_keep_offsets_by_name() -> None:
-    names = ["acme", "zenith", "initech", "hooli"]
-    options: Any = {"resources": {"tenants": lambda: list(names)}}
-    async with local_coordinator() as connector:
-        async with make_member(connector, **options) as ann, make_member(connector, **options) as bob:
-            await wait_until(lambda: len(ann.shards) == len(bob.shards) == 2)
-            kept = [shard for shard in (*ann.shards, *bob.shards) if shard.name != "acme"]
-            for shard in kept:
-                await shard.commit(7, str(shard.name))
-            names[names.index("acme")] = "umbrella"
-            names.sort()
-            await wait_until(lambda: sorted(str(shard.name) for shard in (*ann.shards, *bob.shards)) == names)
-            assert all(shard in (*ann.shards, *bob.shards) and not shard.is_revoked for shard in kept)
-        async with make_member(connector, resources={"tenants": names}) as cleo:
-            for shard in (await next_assignment_of(cleo, 4)).shards:
-                assert (shard.next_offset, shard.note) == ((None, "") if shard.name == "umbrella" else (7, shard.name))
-
-
-@in_virtual_time
-async def test_partition_count_from_a_coroutine_function_may_grow() -> None:
-    count = 2
-
-    async def job_count() -> int:
-        await asyncio.sleep(0.1)
-        return count
-
-    async with local_coordinator() as connector, make_member(connector, resources={"jobs": job_count}) as ann:
-        await next_assignment_of(ann, 2)
-        count = 5
-        await next_assignment_of(ann, 5)
-        count = 0
-        await next_assignment_of(ann, 0)
-
-
-@in_virtual_time
-async def test_resource_function_with_an_equal_result_causes_no_rebalance() -> None:
-    """For numbers and names. The member is the leader, whose partition counts are used."""
-    calls = 0
-
-    def job_count() -> int:
-        nonlocal calls
-        calls += 1
-        return 2
-
-    resources: dict[str, Any] = {"jobs": job_count, "tenants": lambda: ["acme", "zenith"]}
-    async with local_coordinator() as connector, make_member(connector, resources=resources) as ann:
-        await next_assignment_of(ann, 4)
-        generation = ann.generation
-        await wait_until(lambda: calls > 10)
-        assert ann.is_leader
-        assert ann.generation == generation
-
-
-@in_virtual_time
-async def test_resource_function_that_fails_later_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    calls = 0
-
-    def job_count() -> int:
-        nonlocal calls
-        calls += 1
-        return 2 if calls == 1 else calls // 0
-
-    async with local_coordinator() as connector, make_member(connector, resources={"jobs": job_count}) as ann:
-        await next_assignment_of(ann, 2)
-        await wait_until(lambda: calls > 3)
-        assert len(ann.shards) == 2
-    assert "could not be refreshed" in caplog.text
-
-
-@in_virtual_time
-async def test_resource_whose_topic_is_refused_raises_member_error() -> None:
-    async with local_coordinator() as connector, make_member(connector, resources={"a.b": 1}) as ann:
-        await next_assignment_of(ann, 1)
-        with pytest.raises(MemberError, match="collides"):
-            async with make_member(connector, "other", resources={"a_b": 1}) as bob:
-                await bob.next_assignment()
-
-
 # run(), bodies and tasks ----------------------------------------------------------------------------------------------
 
 
@@ -491,4 +410,4 @@ async def test_second_enter_of_a_member_raises_runtime_error() -> None:
 
 def test_empty_group_name_raises_value_error() -> None:
     with pytest.raises(ValueError, match="not empty"):
-        make_member(LocalConnector(), "")
+        Member(LocalConnector(), "", resources=JOBS)

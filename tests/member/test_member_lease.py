@@ -15,6 +15,7 @@ from member_helpers import (
     CutConnector,
     in_virtual_time,
     local_coordinator,
+    member_on_loop_time,
     next_assignment_of,
     restart_node,
     wait_until,
@@ -24,7 +25,6 @@ from callboard.actors.messages import GroupRequest, Heartbeat, SyncGroup
 from callboard.runtime.member.channel import Channel
 from callboard.runtime.member.errors import ShardLost
 from callboard.runtime.member.local import LocalConnector
-from callboard.runtime.member.member import Member
 from callboard.runtime.member.shards import Assignment, Shard
 from callboard.runtime.testing.simulation.loop import Process, VirtualLoop
 from callboard.runtime.testing.simulation.loop import run as run_virtually
@@ -97,7 +97,7 @@ async def run_with_network_cuts(seed: int, assignor: str) -> None:
     options: Any = {"resources": {"jobs": 5}, "assignor": assignor, "rebalance_timeout_ms": 20_000}
     async with local_coordinator() as connector, AsyncExitStack() as stack:
         connectors = [CutConnector(connector) for _ in range(MEMBERS)]
-        members = [Member(cut, "g", random=Random(seed), **options) for cut in connectors]
+        members = [member_on_loop_time(cut, "g", random=Random(seed), **options) for cut in connectors]
         tasks = []
         for member in members:
             await stack.enter_async_context(member)
@@ -160,7 +160,7 @@ async def test_assignment_received_after_the_lease_is_not_applied() -> None:
         process = Process(loop, "worker")
 
         async def work_on(local: LocalConnector) -> None:
-            async with Member(local, "g", resources={"jobs": 1}) as member:
+            async with member_on_loop_time(local, "g", resources={"jobs": 1}) as member:
                 await member.run(ledger.work_on)
 
         frozen_task = process.start(work_on(FreezingConnector(connector, process)))
@@ -187,7 +187,7 @@ async def test_process_frozen_past_its_lease_sees_its_shards_lost_first() -> Non
         events: list[Any] = []  # the shard, then the error
 
         async def worker() -> None:
-            async with Member(connector, "g", resources={"jobs": 1}) as member:
+            async with member_on_loop_time(connector, "g", resources={"jobs": 1}) as member:
                 shard = (await next_assignment_of(member, 1)).shards[0]
                 events.append(shard)
                 try:
@@ -201,12 +201,100 @@ async def test_process_frozen_past_its_lease_sees_its_shards_lost_first() -> Non
         await wait_until(lambda: len(events) == 1)
         await asyncio.sleep(5)
         process.freeze()
-        async with Member(connector, "g", resources={"jobs": 1}) as other:
+        async with member_on_loop_time(connector, "g", resources={"jobs": 1}) as other:
             new_owner: Assignment = await next_assignment_of(other, 1)
             assert new_owner.shards[0].token > events[0].token
             await new_owner.shards[0].commit(100)
             process.thaw()
             await working
             assert isinstance(events[1], ShardLost)
-        async with Member(connector, "g", resources={"jobs": 1}) as third:
+        async with member_on_loop_time(connector, "g", resources={"jobs": 1}) as third:
             assert (await next_assignment_of(third, 1)).shards[0].next_offset == 100
+
+
+# A look at the lease compares its deadline with the clock -------------------------------------------------------------
+
+
+class AheadClock:
+    """The loop's time, plus a time during which the process or the machine stood still and no timer fired."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self) -> float:
+        return self._loop.time() + self.ahead_s
+
+
+@in_virtual_time
+async def test_first_look_after_a_stall_says_lost() -> None:
+    """Before any callback of the event loop has run."""
+    async with local_coordinator() as connector:
+        clock = AheadClock()
+        async with member_on_loop_time(connector, resources={"jobs": 1}, clock_s=clock) as member:
+            assignment = await next_assignment_of(member, 1)
+            shard = assignment.shards[0]
+            assert 0 < shard.lease_left_s <= SESSION_S
+            assert not shard.is_lost
+            clock.ahead_s += SESSION_S
+            assert (shard.is_revoked, shard.is_lost, assignment.is_over, shard.lease_left_s) == (True, True, True, 0)
+            with pytest.raises(ShardLost):
+                await shard.commit(1)
+
+
+class LateChannel:
+    """Answers to heartbeats arrive after ``delay_s``."""
+
+    def __init__(self, inner: Channel, connector: LateConnector) -> None:
+        self._inner = inner
+        self._connector = connector
+        self.close = inner.close
+
+    async def ask(self, message: GroupRequest) -> Any:
+        answer = await self._inner.ask(message)
+        if isinstance(message, Heartbeat):
+            self._connector.heartbeats += 1
+            await asyncio.sleep(self._connector.delay_s)
+        return answer
+
+
+class LateConnector(LocalConnector):
+    def __init__(self, connector: LocalConnector) -> None:
+        super().__init__(connector.node)
+        self.delay_s = 0.0
+        self.heartbeats = 0
+
+    async def open(self, client_id: str) -> Any:
+        return LateChannel(await super().open(client_id), self)
+
+
+@in_virtual_time
+async def test_answer_after_the_end_of_a_lease_does_not_revive_it() -> None:
+    """Whoever has seen that the lease was over has stopped. So the shard is lost, although a heartbeat was in time."""
+    async with local_coordinator() as inner:
+        connector, clock = LateConnector(inner), AheadClock()
+        async with member_on_loop_time(connector, resources={"jobs": 1}, clock_s=clock) as member:
+            shard = (await next_assignment_of(member, 1)).shards[0]
+            connector.delay_s, heartbeats = 0.2, connector.heartbeats
+            await wait_until(lambda: connector.heartbeats > heartbeats)
+            clock.ahead_s += shard.lease_left_s + 0.1
+            assert shard.is_lost
+            clock_of_answer_s = clock() + 0.2
+            await asyncio.sleep(0.25)
+            assert clock() >= clock_of_answer_s and shard.lost.is_set()
+            assert shard.is_lost
+            assert (await next_assignment_of(member, 1)).shards[0].token > shard.token
+
+
+@in_virtual_time
+async def test_suspended_machine_without_answers_loses_its_shards_within_a_heartbeat_interval() -> None:
+    """The timers of the event loop stood still, so the one for the deadline is late."""
+    async with local_coordinator() as inner:
+        connector, clock = LateConnector(inner), AheadClock()
+        async with member_on_loop_time(connector, resources={"jobs": 1}, clock_s=clock) as member:
+            shard = (await next_assignment_of(member, 1)).shards[0]
+            connector.delay_s = 1000.0
+            await asyncio.sleep(1)
+            clock.ahead_s += SESSION_S
+            async with asyncio.timeout(SESSION_S / 5 + 0.1):
+                await shard.lost.wait()

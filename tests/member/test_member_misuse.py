@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 from harness import async_test
-from member_helpers import GROUP, ScriptedConnector, in_virtual_time, next_assignment_of, unanswered, wait_until
+from member_helpers import (
+    GROUP,
+    ScriptedConnector,
+    in_virtual_time,
+    member_on_loop_time,
+    next_assignment_of,
+    unanswered,
+    wait_until,
+)
 
 import callboard
 from callboard.actors.errors import ErrorCode
@@ -28,7 +36,7 @@ from callboard.runtime.member.tcp import TcpConnector
 
 
 def make_member(connector: ScriptedConnector, **options: Any) -> Member:
-    return Member(connector, GROUP, random=Random(1), **{"resources": {"jobs": 2}, **options})
+    return member_on_loop_time(connector, random=Random(1), **{"resources": {"jobs": 2}, **options})
 
 
 # Several commits of one shard ----------------------------------------------------------------------------------------

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 from member_helpers import (
-    GROUP,
     MEMBER_ID,
     ScriptedConnector,
     in_virtual_time,
+    member_on_loop_time,
     next_assignment_of,
     unanswered,
     wait_until,
 )
 
+from callboard.actors.assignors.consumer_protocol import MemberAssignment, write_assignment
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import (
     Fetched,
@@ -27,6 +28,7 @@ from callboard.actors.messages import (
     LeaveGroup,
     OffsetCommit,
     OffsetFetch,
+    Synced,
     SyncGroup,
 )
 from callboard.runtime.member.channel import ChannelLost
@@ -42,7 +44,7 @@ each_assignor = pytest.mark.parametrize("assignor", ASSIGNORS)
 
 
 def make_member(connector: ScriptedConnector, **options: Any) -> Member:
-    return Member(connector, GROUP, random=Random(1), **{"resources": {"jobs": 2}, **options})
+    return member_on_loop_time(connector, random=Random(1), **{"resources": {"jobs": 2}, **options})
 
 
 # No errors -----------------------------------------------------------------------------------------------------------
@@ -461,3 +463,27 @@ async def test_returning_static_leader_skips_the_assignment() -> None:
     async with make_member(again, instance_id="one"):
         await wait_until(lambda: again.count(SyncGroup) == 1)
         assert sync.assignments and again.last_request(SyncGroup).assignments == ()
+
+
+@in_virtual_time
+async def test_name_removed_while_shards_are_revoked_is_given_back_in_the_next_rebalance() -> None:
+    """The assignment that has it is still being applied, and does not look its name up again."""
+    names = ["acme"]
+    connector = ScriptedConnector()
+    async with make_member(connector, resources={"tenants": lambda: names}, refresh_interval_ms=500) as member:
+        assignment = await next_assignment_of(member, 1)
+
+        async def end_slowly() -> None:
+            try:
+                await asyncio.sleep(1000)
+            finally:
+                await asyncio.sleep(3)
+
+        assignment.create_task(end_slowly(), assignment.shards[0])
+        await asyncio.sleep(0)
+        only_zenith = write_assignment(MemberAssignment((("tenants.zenith", 0),)))
+        connector.answer_next(SyncGroup, Synced(ErrorCode.NONE, "consumer", "", only_zenith))
+        names.append("zenith")
+        await assignment.shards[0].revoked.wait()
+        names.remove("zenith")
+        await wait_until(lambda: [shard.name for shard in member.shards if not shard.is_revoked] == ["acme"])

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 from actor_system.simulated_group import SimulatedGroup
-from member_helpers import GROUP, in_virtual_time, local_coordinator, next_assignment_of
+from member_helpers import GROUP, in_virtual_time, local_coordinator, member_on_loop_time, next_assignment_of
 
 from callboard import Coordinator
 from callboard.runtime.embed.results import ListedGroup
 from callboard.runtime.member.local import LocalConnector
-from callboard.runtime.member.member import Member
 from callboard.runtime.member.resources import check_names
 from callboard.runtime.testing.plugin.harness_coordinator import HarnessCoordinator
 
@@ -22,7 +21,7 @@ DAY_S = 24 * 3600
 
 async def next_token(connector: LocalConnector) -> int:
     """The token of a member that joins and leaves."""
-    async with Member(connector, GROUP, resources=JOBS) as member:
+    async with member_on_loop_time(connector, resources=JOBS) as member:
         return (await next_assignment_of(member, 2)).shards[0].token
 
 
@@ -81,7 +80,7 @@ def test_names_in_another_order_are_equal() -> None:
 async def test_shard_number_of_a_named_shard_raises_type_error() -> None:
     async with (
         local_coordinator() as connector,
-        Member(connector, GROUP, resources={"jobs": 1, "tenants": ["acme"]}) as member,
+        member_on_loop_time(connector, resources={"jobs": 1, "tenants": ["acme"]}) as member,
     ):
         assignment = await next_assignment_of(member, 2)
         assert assignment.shard("jobs", 0).number == 0

@@ -18,6 +18,7 @@ class ShardOwner:
 
     def __init__(self) -> None:
         self.failures: list[BaseException] = []
+        self.left_s = 5.0
         self.assignment = Assignment(
             self, 3, tuple(Shard(self, "jobs", number, ("jobs", number), 3) for number in (0, 1)), ()
         )
@@ -31,6 +32,9 @@ class ShardOwner:
 
     def report_failure(self, error: BaseException) -> None:
         self.failures.append(error)
+
+    def lease_left_s(self) -> float:
+        return self.left_s
 
     def end_soon(self) -> None:
         asyncio.get_running_loop().call_soon(self.assignment.end)
@@ -188,3 +192,22 @@ async def test_task_failure_is_reported_to_the_owner_and_shard_lost_is_not() -> 
     await asyncio.wait([owner.assignment.create_task(fail(one)) for one in (failure, ShardLost("gone"))])
     await asyncio.sleep(0)
     assert owner.failures == [failure]
+
+
+@in_virtual_time
+async def test_shard_is_lost_when_its_lease_is_over_before_the_loop_says_so() -> None:
+    """The process was stopped, or its loop blocked: no timer has fired and no state has changed."""
+    owner = ShardOwner()
+    assignment, shard = owner.assignment, owner.assignment.shards[0]
+    assert (shard.is_revoked, shard.is_lost, assignment.is_over, shard.lease_left_s) == (False, False, False, 5.0)
+    owner.left_s = 0.0
+    assert (shard.is_revoked, shard.is_lost, assignment.is_over, shard.lease_left_s) == (True, True, True, 0.0)
+    assert shard.state is ShardState.OWNED
+
+
+@in_virtual_time
+async def test_lost_shard_has_no_lease_left_though_its_member_has() -> None:
+    owner = ShardOwner()
+    shard = owner.assignment.shards[0]
+    shard.set_state(ShardState.LOST)
+    assert (shard.lease_left_s, owner.assignment.shards[1].lease_left_s) == (0.0, 5.0)

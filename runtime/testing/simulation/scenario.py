@@ -210,7 +210,8 @@ class Sim:
         """Make a member, as ``Coordinator.member`` does, in the calling process (see ``spawn``)."""
         process = current_process()
         name = "member" if process is None else process.name
-        return Member(self.connector(name, process), group_id, random=random.Random(self.random.random()), **options)
+        draw = random.Random(self.random.random())
+        return Member(self.connector(name, process), group_id, random=draw, clock_s=self.loop.time, **options)
 
     async def serve(self, member: Member, handler: Callable[[Shard], Coroutine[Any, Any, object]], who: str) -> None:
         """Run ``member.run(handler)`` and report its work to the checker. ``who``: the name of the owner."""
