@@ -29,9 +29,8 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "serve": Command("callboard.runtime.cli.serve", "Serve Kafka clients: groups, offsets, topics in memory."),
-    "groups": Command(
-        "callboard.runtime.cli.groups.commands", "List, describe, reset and delete groups on any server."
-    ),
+    "groups": Command("callboard.runtime.cli.groups.commands", "Show, reset and delete groups on any server."),
+    "topics": Command("callboard.runtime.cli.topics", "Show, create and delete topics on any server."),
     "log": Command("callboard.runtime.cli.log.commands", "Show, check and repair an offsets log."),
     "export": Command("callboard.runtime.cli.exchange.export", "Write committed offsets to a file, or a log to Kafka."),
     "import": Command("callboard.runtime.cli.exchange.imports", "Read offsets from a file, or a log from Kafka."),
@@ -41,7 +40,7 @@ COMMANDS = {
         "callboard.spark.analysis.questions", "Ask an offsets log who does what too often, or not at all."
     ),
     "report": Command("callboard.spark.analysis.report", "Write a page with plots about an offsets log."),
-    "settings": Command("callboard.runtime.cli.settings", "List the settings that serve takes with --set."),
+    "settings": Command("callboard.runtime.cli.settings", "List the settings of a server, or change them."),
     "bench": Command("callboard.bench.__main__", "Run a benchmark by its name, or list them."),
 }
 
@@ -52,6 +51,7 @@ def make_app(help: str | None = None) -> typer.Typer:
         help=help,
         no_args_is_help=True,
         add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )

@@ -1,4 +1,4 @@
-"""``callboard settings``: the table of settings, as text and as JSON."""
+"""``callboard settings``: the table of settings, as text and as JSON; ``set``: changes settings of a running server."""
 
 from __future__ import annotations
 
@@ -9,15 +9,52 @@ from typing import Annotated
 
 import typer
 
-from ..settings.table import SETTINGS, Setting
+from ..client.settings import change_settings
+from ..common.errors import StartError
+from ..common.printing import print_line
+from ..settings.dynamic import kafka_name
+from ..settings.table import SETTINGS, Setting, find_setting
 from .main import make_app
+from .server_options import DEFAULT_SERVER, Bootstrap, TimeoutS, connect, parse_assignment, run_app
 
-app = make_app()
+app = make_app("List every setting with its default, its range and its use; or change settings of a running server.")
 
 
-@app.command("settings")
-def settings(as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False) -> None:
+@app.callback(invoke_without_command=True, no_args_is_help=False)
+def settings(
+    ctx: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False
+) -> None:
     """List every setting with its default, its range and its use."""
+    if ctx.invoked_subcommand is None:
+        print_settings(as_json)
+
+
+@app.command("set")
+def set_(
+    changes: Annotated[
+        list[str], typer.Argument(metavar="NAME=VALUE...", help="NAME= without a value restores the start value.")
+    ],
+    bootstrap_server: Bootstrap = DEFAULT_SERVER,
+    timeout: TimeoutS = 10.0,
+) -> None:
+    """Change settings of a running server, all or none. They are kept when it restarts."""
+    values = dict(parse_change(text) for text in changes)
+    with connect(bootstrap_server, timeout) as cluster:
+        change_settings(cluster, values)
+    for name, value in values.items():
+        print_line(f"{name} is {'the start value again' if value is None else value}")
+
+
+def parse_change(text: str) -> tuple[str, str | None]:
+    """Kafka's name of a dynamic setting and its new value. Raises StartError."""
+    name, value = parse_assignment("set", text)
+    setting = find_setting(name.replace(".", "_"))
+    if not setting.is_dynamic:
+        raise StartError(f"setting '{name}' cannot change while the server runs: start it with --set {name}=VALUE")
+    return kafka_name(setting.name), value or None
+
+
+def print_settings(as_json: bool) -> None:
     if as_json:
         print(json.dumps([to_json(setting) for setting in SETTINGS], indent=2))
     elif sys.stdout.isatty():
@@ -57,5 +94,4 @@ def print_table() -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    app(list(argv), prog_name="callboard settings")
-    return 0
+    return run_app(app, argv, "callboard settings")

@@ -14,7 +14,7 @@ from ...actors.errors import ErrorCode
 from ...actors.records import CLASSIC
 from ..settings.table import Address
 from .blocking import BlockingConnection
-from .errors import RETRIABLE_ERRORS, ClientError, RefusedError
+from .errors import RETRIABLE_ERRORS, ClientError, RefusedError, raise_if_error
 
 LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
 NO_OFFSET = -1
@@ -90,18 +90,22 @@ class Cluster:
     ) -> None:
         self.close()
 
+    def ask(self, name: str, **values: Any) -> Any:
+        """Send a request to the bootstrap server. ``name``: kio's name of the API. Returns kio's entity."""
+        return self._connection_to(self._bootstrap).ask(name, **values)
+
     # Groups ----------------------------------------------------------------------------------------------------------
 
     def groups(self) -> list[GroupListing]:
         """Return all groups, sorted by id."""
         listings: list[GroupListing] = []
-        for broker in self._brokers(self._metadata([])).values():
+        for broker in self._brokers(self.metadata([])).values():
             listings += self._retry(partial(self._list_groups_of, broker.address))
         return sorted(listings)
 
     def _list_groups_of(self, address: Address) -> list[GroupListing]:
         response = self._connection_to(address).ask("list_groups", states_filter=(), types_filter=())
-        _check(f"list the groups of {address}", response.error_code)
+        raise_if_error(f"list the groups of {address}", response.error_code)
         return [
             GroupListing(
                 group.group_id, getattr(group, "group_state", ""), getattr(group, "group_type", ""), group.protocol_type
@@ -119,7 +123,7 @@ class Cluster:
             response = connection.ask("describe_groups", groups=(group_id,), include_authorized_operations=False)
             [group] = response.groups
             dead = ErrorCode.GROUP_ID_NOT_FOUND if group.group_state == "Dead" else ErrorCode.NONE
-            _check(f"group '{group_id}'", group.error_code or dead)
+            raise_if_error(f"group '{group_id}'", group.error_code or dead)
             is_consumer = group.protocol_type == CONSUMER
             members = tuple(_member(member, is_consumer) for member in group.members)
             return GroupDescription(
@@ -140,7 +144,7 @@ class Cluster:
     def delete_group(self, group_id: str) -> None:
         def ask(connection: BlockingConnection) -> None:
             [result] = connection.ask("delete_groups", groups_names=(group_id,)).results
-            _check(f"group '{group_id}'", result.error_code)
+            raise_if_error(f"group '{group_id}'", result.error_code)
 
         self._ask_coordinator(group_id, ask)
 
@@ -161,11 +165,11 @@ class Cluster:
 
         def ask(connection: BlockingConnection) -> None:
             response = connection.ask("leave_group", group_id=group_id, members=leaving)
-            _check(f"group '{group_id}'", response.error_code)
+            raise_if_error(f"group '{group_id}'", response.error_code)
             for member in response.members:
                 if member.error_code not in (0, ErrorCode.UNKNOWN_MEMBER_ID):
                     name = member.group_instance_id or member.member_id
-                    _check(f"member '{name}' of group '{group_id}'", member.error_code)
+                    raise_if_error(f"member '{name}' of group '{group_id}'", member.error_code)
 
         self._ask_coordinator(group_id, ask)
 
@@ -176,7 +180,7 @@ class Cluster:
 
         def ask(connection: BlockingConnection) -> dict[TopicPartition, OffsetAndMetadata]:
             response = connection.ask("offset_fetch", group_id=group_id, topics=None, require_stable=False)
-            _check(f"group '{group_id}'", response.error_code)
+            raise_if_error(f"group '{group_id}'", response.error_code)
             return {
                 (topic.name, partition.partition_index): OffsetAndMetadata(
                     partition.committed_offset,
@@ -222,7 +226,7 @@ class Cluster:
 
         def ask(connection: BlockingConnection) -> dict[TopicPartition, int]:
             response = connection.ask("offset_delete", group_id=group_id, topics=topics)
-            _check(f"group '{group_id}'", response.error_code)
+            raise_if_error(f"group '{group_id}'", response.error_code)
             return _errors(response)
 
         return self._ask_coordinator(group_id, ask)
@@ -231,8 +235,8 @@ class Cluster:
 
     def partitions(self, topic: str) -> list[int]:
         """Return the partitions of a topic. Raises RefusedError if it does not exist."""
-        [entry] = self._metadata([topic]).topics
-        _check(f"topic '{topic}'", entry.error_code)
+        [entry] = self.metadata([topic]).topics
+        raise_if_error(f"topic '{topic}'", entry.error_code)
         return sorted(partition.partition_index for partition in entry.partitions)
 
     def list_offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
@@ -257,7 +261,7 @@ class Cluster:
         led: dict[Address, list[TopicPartition]] = defaultdict(list)
         if not requested:
             return led
-        metadata = self._metadata(sorted({topic for topic, _ in requested}))
+        metadata = self.metadata(sorted({topic for topic, _ in requested}))
         brokers = self._brokers(metadata)
         for topic in metadata.topics:
             for partition in topic.partitions:
@@ -266,11 +270,11 @@ class Cluster:
                     led[brokers[partition.leader_id].address].append(key)
         return led
 
-    def _metadata(self, topics: Iterable[str]) -> Any:
-        requested = tuple({"name": topic} for topic in topics)
-        return self._connection_to(self._bootstrap).ask(
+    def metadata(self, topics: Iterable[str] | None) -> Any:
+        """The brokers, and topics: those with these names, or all if it is None. Creates none."""
+        return self.ask(
             "metadata",
-            topics=requested,
+            topics=None if topics is None else tuple({"name": topic} for topic in topics),
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
@@ -306,14 +310,9 @@ class Cluster:
                 time.sleep(RETRY_DELAY_S)
 
     def _coordinator(self, group_id: str) -> Address:
-        response = self._connection_to(self._bootstrap).ask("find_coordinator", key=group_id, key_type=0)
-        _check(f"group '{group_id}'", response.error_code)
+        response = self.ask("find_coordinator", key=group_id, key_type=0)
+        raise_if_error(f"group '{group_id}'", response.error_code)
         return Address(response.host, response.port)
-
-
-def _check(subject: str, code: int) -> None:
-    if code:
-        raise RefusedError(subject, int(code))
 
 
 def _member(member: Any, is_consumer: bool) -> MemberDescription:

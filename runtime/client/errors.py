@@ -43,11 +43,18 @@ class ClientError(Exception):
 
 
 class RefusedError(ClientError):
-    """The server answered with an error; ``code`` is its number."""
+    """The server answered with an error; ``code`` is its number, ``message`` its text, if it gave one."""
 
-    def __init__(self, subject: str, code: int) -> None:
-        super().__init__(f"{subject}: {describe_error_code(code)}")
+    def __init__(self, subject: str, code: int, message: str | None = None) -> None:
+        reason = f"{message.rstrip('.')} ({error_name(code)})" if message else describe_error_code(code)
+        super().__init__(f"{subject}: {reason}")
         self.code = code
+
+
+def raise_if_error(subject: str, code: int, message: str | None = None) -> None:
+    """Raise RefusedError if a response has an error. ``subject``: what the request was about."""
+    if code:
+        raise RefusedError(subject, int(code), message)
 
 
 def error_name(code: int) -> str:

@@ -34,8 +34,11 @@ APIS: Mapping[str, VersionRange] = {
     "list_groups": VersionRange(16, 0, 5),
     API_VERSIONS: VersionRange(18, 0, 0),
     "create_topics": VersionRange(19, 2, 7),
+    "delete_topics": VersionRange(20, 1, 5),
+    "describe_configs": VersionRange(32, 1, 4),
     "create_partitions": VersionRange(37, 0, 3),
     "delete_groups": VersionRange(42, 0, 2),
+    "incremental_alter_configs": VersionRange(44, 0, 1),
     "offset_delete": VersionRange(47, 0, 0),
 }
 """By kio's name of the API."""

@@ -118,6 +118,44 @@ def test_describe_prints_members_and_offsets(callboard: GroupsCommand) -> None:
     ]
 
 
+def test_describe_with_watch_shows_the_group_until_interrupted(
+    callboard: GroupsCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callboard.commit("shop", orders_0=58)
+    slept = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        callboard.commit("shop", orders_0=59)
+        if len(slept) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", sleep)
+    result = callboard("describe", "shop", "--watch", "2")
+    assert [line[1] for line in result.lines if line[:1] == ["lag"]] == ["42", "41"]
+    assert slept == [2.0, 2.0]
+
+
+# remove-member -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["member id", "instance id", "--all"])
+def test_remove_member_removes_members_of_the_group(callboard: GroupsCommand, by: str) -> None:
+    member = callboard.add_static_member("shop", assigned(orders=[0, 1]))
+    argument = {"member id": member, "instance id": "seat", "--all": "--all"}[by]
+    assert callboard("remove-member", "shop", argument).out == "1 member of group 'shop' removed\n"
+    assert callboard("describe", "shop", "--json").json["members"] == []
+
+
+def test_remove_member_without_such_member_is_refused(callboard: GroupsCommand) -> None:
+    callboard.add_static_member("shop", assigned(orders=[0, 1]))
+    refused = callboard("remove-member", "shop", "seet")
+    assert (refused.code, refused.out) == (1, "")
+    assert "group 'shop' has no member 'seet': did you mean 'seat'?" in refused.err
+    assert callboard("remove-member", "shop").code == 2
+    assert callboard("remove-member", "shop", "seat", "--all").code == 2
+
+
 def test_numbers_are_right_aligned(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5, orders_1=98)
     header, *rows = callboard("offsets", "simple").out.splitlines()

@@ -1,13 +1,12 @@
-"""``callboard groups list|describe|offsets|reset|delete``: groups and their offsets on any server of Kafka's protocol.
-
-Exit codes: 0 done; 1 the server cannot be reached or refused, with one line on standard error; 2 the command line is
-invalid, and no request was sent.
-"""
+"""``callboard groups``: groups, their members and their offsets on any server of Kafka's protocol."""
 
 from __future__ import annotations
 
 import csv
+import sys
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -15,12 +14,21 @@ import typer
 
 from ....actors.errors import ErrorCode
 from ....actors.records import CLASSIC
-from ...client.cluster import EARLIEST, LATEST, Cluster, GroupDescription, OffsetAndMetadata, TopicPartition
+from ...client.cluster import (
+    EARLIEST,
+    LATEST,
+    Cluster,
+    GroupDescription,
+    MemberDescription,
+    OffsetAndMetadata,
+    TopicPartition,
+)
 from ...client.errors import ClientError, RefusedError, describe_error_code
 from ...common.errors import StartError
 from ...common.printing import csv_stream, print_error, print_json, print_line
-from ...settings.table import did_you_mean, parse_address
+from ...settings.table import did_you_mean
 from ..main import make_app
+from ..server_options import DEFAULT_SERVER, AsJson, Bootstrap, TimeoutS, connect, run_app
 from .report import PartitionLag, group_json, member_table, offset_table, read_partition_lags, total_lag
 from .reset import (
     OffsetBounds,
@@ -34,7 +42,6 @@ from .reset import (
 )
 from .tables import Column, Table, format_count, format_number, print_facts, print_table
 
-REFUSED_EXIT_CODE = 1
 STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead", "Assigning", "Reconciling")
 TYPES = (CLASSIC, "consumer", "share", "streams")
 COLUMNS = (
@@ -44,20 +51,11 @@ COLUMNS = (
     Column("protocol_type", "protocol type"),
 )
 
-Bootstrap = Annotated[
-    str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A server of the cluster.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-TimeoutS = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for an answer.")]
+CLEAR_TERMINAL = "\x1b[H\x1b[2J"
+
 GroupId = Annotated[str, typer.Argument(metavar="GROUP")]
 
-DEFAULT_SERVER = "127.0.0.1:9092"
-
-app = make_app("List, describe, reset and delete consumer groups, on any server that speaks Kafka's protocol.")
-
-
-def connect(bootstrap_server: str, timeout_s: float) -> Cluster:
-    return Cluster(parse_address("--bootstrap-server", bootstrap_server, lowest_port=1), timeout_s)
+app = make_app("Show, reset and delete consumer groups, on any server that speaks Kafka's protocol.")
 
 
 @app.command("list")
@@ -99,12 +97,39 @@ def parse_name(kind: str, text: str, names: Sequence[str]) -> str:
 
 @app.command("describe")
 def describe(
-    group: GroupId, bootstrap_server: Bootstrap = DEFAULT_SERVER, as_json: AsJson = False, timeout: TimeoutS = 10.0
+    group: GroupId,
+    watch: Annotated[
+        float | None,
+        typer.Option("--watch", min=0.1, metavar="SECONDS", help="Show it again and again, until Ctrl-C."),
+    ] = None,
+    bootstrap_server: Bootstrap = DEFAULT_SERVER,
+    as_json: AsJson = False,
+    timeout: TimeoutS = 10.0,
 ) -> None:
     """Show a group: its state, its members with their assignments, and its offsets and lag."""
     with connect(bootstrap_server, timeout) as cluster:
-        description = cluster.describe(group)
-        entries = read_partition_lags(cluster, group, description.members)
+        if watch is None:
+            show_group(cluster, group, as_json)
+        else:
+            with suppress(KeyboardInterrupt):
+                watch_group(cluster, group, as_json, watch)
+
+
+def watch_group(cluster: Cluster, group: str, as_json: bool, interval_s: float) -> None:
+    """Show a group at once and after each interval. A terminal is cleared before."""
+    while True:
+        if sys.stdout.isatty() and not as_json:
+            sys.stdout.write(CLEAR_TERMINAL)
+        show_group(cluster, group, as_json)
+        if not as_json:
+            print_line()
+        sys.stdout.flush()
+        time.sleep(interval_s)
+
+
+def show_group(cluster: Cluster, group: str, as_json: bool) -> None:
+    description = cluster.describe(group)
+    entries = read_partition_lags(cluster, group, description.members)
     if as_json:
         print_json(group_json(description, entries))
         return
@@ -280,6 +305,44 @@ def raise_if_refused(refused: dict[TopicPartition, int], total: int) -> None:
         raise ClientError(f"{len(refused)} of {total} refused, {topic}:{partition} first: {describe_error_code(code)}")
 
 
+@app.command("remove-member")
+def remove_member(
+    group: GroupId,
+    members: Annotated[
+        list[str] | None, typer.Argument(metavar="[MEMBER...]", help="Member ids, or instance ids of static members.")
+    ] = None,
+    all_members: Annotated[bool, typer.Option("--all", help="All members of the group.")] = False,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the server's log.")] = "removed by an operator",
+    bootstrap_server: Bootstrap = DEFAULT_SERVER,
+    as_json: AsJson = False,
+    timeout: TimeoutS = 10.0,
+) -> None:
+    """Remove members from a group, which rebalances. A consumer that is alive joins again."""
+    if bool(members) == all_members:
+        raise StartError("expected which members to remove: MEMBER..., or --all, and only one")
+    with connect(bootstrap_server, timeout) as cluster:
+        present = cluster.describe(group).members
+        removed = present if all_members else [find_member(group, name, present) for name in members or ()]
+        if removed:
+            cluster.remove_members(group, removed, reason)
+    ids = [member.member_id for member in removed]
+    if as_json:
+        print_json({"group": group, "removed": ids})
+    else:
+        print_line(f"{format_count(len(ids), 'member')} of group '{group}' removed")
+
+
+def find_member(group: str, name: str, members: Sequence[MemberDescription]) -> MemberDescription:
+    """The member with a member id or instance id. Raises ClientError."""
+    for member in members:
+        if name in (member.member_id, member.group_instance_id):
+            return member
+    names = [text for member in members for text in (member.member_id, member.group_instance_id) if text]
+    raise ClientError(
+        f"group '{group}' has no member '{name}':{did_you_mean(name, names)} `callboard groups describe` shows all"
+    )
+
+
 @app.command("delete")
 def delete(
     groups: Annotated[list[str], typer.Argument(metavar="GROUP...")],
@@ -344,9 +407,4 @@ def delete_groups(cluster: Cluster, groups: Sequence[str], as_json: bool) -> Non
 
 
 def main(argv: Sequence[str]) -> int:
-    try:
-        app(list(argv), prog_name="callboard groups")
-    except ClientError as error:
-        print_error(error)
-        return REFUSED_EXIT_CODE
-    return 0
+    return run_app(app, argv, "callboard groups")

@@ -1,0 +1,52 @@
+"""Options of commands that talk to a server, and their exit codes.
+
+0: done; 1: the server cannot be reached or refused, with one line on standard error; 2: the command line is invalid,
+and no request was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from ..client.cluster import Cluster
+from ..client.errors import ClientError
+from ..common.errors import StartError
+from ..common.printing import print_error
+from ..settings.table import parse_address
+
+REFUSED_EXIT_CODE = 1
+DEFAULT_SERVER = "127.0.0.1:9092"
+
+Bootstrap = Annotated[
+    str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A server of the cluster.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+TimeoutS = Annotated[
+    float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait for an answer.")
+]
+
+
+def connect(bootstrap_server: str, timeout_s: float) -> Cluster:
+    """Connections to a server. Raises StartError if the address is invalid."""
+    return Cluster(parse_address("--bootstrap-server", bootstrap_server, lowest_port=1), timeout_s)
+
+
+def parse_assignment(option: str, text: str) -> tuple[str, str]:
+    """The name and the value in NAME=VALUE. Raises StartError."""
+    name, separator, value = text.partition("=")
+    if not (name and separator):
+        raise StartError(f"{option} '{text}': expected NAME=VALUE")
+    return name, value
+
+
+def run_app(app: typer.Typer, argv: Sequence[str], name: str) -> int:
+    """Run a command. Returns its exit code; a ClientError is printed as one line."""
+    try:
+        app(list(argv), prog_name=name)
+    except ClientError as error:
+        print_error(error)
+        return REFUSED_EXIT_CODE
+    return 0
