@@ -39,7 +39,8 @@ from callboard.runtime.log.recovery.recovery import Recovery
 from callboard.runtime.member.lease import Lease
 from callboard.runtime.member.membership import Membership
 from callboard.runtime.member.owned_shards import OwnedShards
-from callboard.runtime.member.shards import Shard, TopicPartition
+from callboard.runtime.member.resource_subscription import ResourceSubscription
+from callboard.runtime.member.shards import Shard, ShardState, TopicPartition
 from callboard.runtime.testing.disk.faulty import FaultyDisk
 
 from .mutations_log import HOUSEKEEPING, Plant
@@ -343,6 +344,22 @@ def leases_never_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lease, "deadline_s", lambda self: self.renewed_s + 1_000_000)
 
 
+def looks_do_not_read_the_clock(patch: pytest.MonkeyPatch) -> None:
+    """A frozen member learns that its lease is over only when its event loop runs."""
+    patch.setattr(Shard, "is_lost", property(lambda self: self.state is ShardState.LOST))
+
+
+def unknown_numbers_are_dropped(patch: pytest.MonkeyPatch) -> None:
+    """A member ignores shards that the leader has added and it has not seen yet. Nobody rejoins for them."""
+    find_shard = ResourceSubscription.find_shard
+
+    def find_known(self: ResourceSubscription, partition: TopicPartition) -> tuple[str, int | str] | None:
+        topic, number = partition
+        return find_shard(self, partition) if number < self.resources.numbers.get(topic, 1) else None
+
+    patch.setattr(ResourceSubscription, "find_shard", find_known)
+
+
 def tokens_are_not_kept(patch: pytest.MonkeyPatch) -> None:
     new_shard = OwnedShards.new_shard
 
@@ -418,6 +435,8 @@ MUTATIONS: dict[str, Mutant] = {
     "an abort commits": Mutant(an_abort_commits, "transactions"),
     "stable fetches do not wait": Mutant(open_transactions_are_not_hidden, "transactions"),
     "a member does not stop at its lease": Mutant(leases_never_end, "embedded_members"),
+    "looks at a lease do not read the clock": Mutant(looks_do_not_read_the_clock, "embedded_members"),
+    "shards that the leader adds are dropped": Mutant(unknown_numbers_are_dropped, "growing_resource"),
     "tokens are not kept": Mutant(tokens_are_not_kept, "embedded_members"),
     "work goes on while a member joins": Mutant(work_goes_on_while_joining, "embedded_members"),
     "what moves is given at once": Mutant(what_moves_is_given_at_once, "embedded_members"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from types import ModuleType
+from typing import Any
 
 import pytest
 from project_paths import DOCS
@@ -82,8 +84,25 @@ def test_main_repeats_seed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_page_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    [code] = CODE.findall(PAGE.read_text())
+    example, _ = CODE.findall(PAGE.read_text())
     module = ModuleType("test_resize")
     monkeypatch.setitem(sys.modules, "test_resize", module)
-    exec(compile(code, "test_resize.py", "exec"), module.__dict__)
+    exec(compile(example, "test_resize.py", "exec"), module.__dict__)
     module.test_workers_survive_everything()
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_worker_of_the_page_has_stale_writes_only_without_its_look(looks: bool) -> None:
+    example, worker = CODE.findall(PAGE.read_text())
+    namespace: dict[str, Any] = {}
+    example = example.replace("run(seconds=30)", 'run(60, ("process frozen", "process killed"))')
+    exec(example + (worker if looks else worker.replace("shard.is_lost", "False")), namespace)
+
+    async def serve(sim: Sim, name: str) -> None:
+        member = sim.member("resize-images", resources={"jobs": 4}, session_timeout_ms=6000)
+        await sim.serve(member, partial(namespace["work"], sim), who=name)
+
+    namespace["worker"] = serve
+    failures = [str(run_seed(namespace["scenario"], seed).failure) for seed in range(8)]
+    assert any("was written by a former owner" in failure for failure in failures) != looks
+    assert not looks or set(failures) == {"None"}

@@ -164,6 +164,29 @@ def test_frozen_process_resumes_and_killed_process_stops() -> None:
     assert beats == [1, 2, 6.5, 7.5]
 
 
+def test_timers_of_a_suspended_process_are_late_by_its_pause_and_others_are_not() -> None:
+    beats: list[tuple[str, float]] = []
+
+    async def tick(name: str, first_s: float) -> None:
+        await asyncio.sleep(first_s)
+        beats.append((name, virtual().time() - START_S))
+
+    async def main() -> None:
+        process, other = Process(virtual(), "p"), Process(virtual(), "other")
+        for first_s in (1, 3, 4, 9):
+            process.start(tick("p", first_s))
+        other.start(tick("other", 8))
+        await asyncio.sleep(2)
+        process.freeze()
+        await asyncio.sleep(5)
+        process.thaw(timers_stood_still=True)
+        await asyncio.sleep(100)
+
+    run(main())
+    assert sorted(beats, key=lambda beat: beat[1]) == beats
+    assert set(beats) == {("p", 1), ("other", 8), ("p", 8), ("p", 9), ("p", 14)}
+
+
 def test_loop_clock_follows_loop_time() -> None:
     async def main() -> tuple[int, int]:
         clock = LoopClock(virtual())

@@ -17,6 +17,7 @@ from .players import Worker
 GROUP = "work"
 Amount = int | Callable[[], int | list[str]]
 Resources = Mapping[str, Amount]
+REFRESH_MS = (300, 1000, 4000)  # some members see new resources long before others
 SETTLE_S = 120.0  # after the faults all shards have an owner within this
 
 
@@ -129,7 +130,10 @@ class MemberGroup(WorkerGroup):
 
     async def _serve(self, name: str, leaving: asyncio.Event, owner: str) -> None:
         instance_id = name if self.is_static else None
-        member = self.sim.member(GROUP, resources=self.resources, instance_id=instance_id, **self.options)
+        refresh_ms = self.sim.random.choice(REFRESH_MS)
+        member = self.sim.member(
+            GROUP, resources=self.resources, instance_id=instance_id, refresh_interval_ms=refresh_ms, **self.options
+        )
         serving = asyncio.create_task(self.sim.serve(member, self._work, owner))
         stop_request = asyncio.create_task(leaving.wait())
         await asyncio.wait({serving, stop_request}, return_when=asyncio.FIRST_COMPLETED)
@@ -144,6 +148,7 @@ class MemberGroup(WorkerGroup):
         try:
             while True:
                 await asyncio.sleep(2 * self.sim.random.random())
+                self._check_look(shard)
                 next_offset += 1
                 await shard.commit(next_offset, f"{shard.token}")
         except asyncio.CancelledError:
@@ -153,6 +158,12 @@ class MemberGroup(WorkerGroup):
                 with suppress(ShardLost):
                     await shard.commit(next_offset + 1, f"{shard.token} last")
             raise
+
+    def _check_look(self, shard: Shard) -> None:
+        """A shard that is not lost has no newer owner, also after its process was frozen."""
+        resource = GROUP, shard.resource, shard.name
+        if not shard.is_lost and not self.sim.holders.write(resource, shard.token):
+            self.sim.fail(f"{shard!r} is not lost, but has a newer owner")
 
     def join(self) -> None:
         if len(self.leaving) < 4:

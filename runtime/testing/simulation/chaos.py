@@ -20,6 +20,8 @@ PAUSE_S = (1.5, 4.0, 8.0)  # the longest pause between two faults
 DOWN_S = (0.01, 0.5, 8.0)  # the longest downtime of a coordinator: shorter and longer than a session
 CUT_S = (0.5, 4.0, 15.0)
 BUSY_S = (0.5, 4.0, 12.0)
+KILLED_S = (0.01, 4.0, 15.0)  # the longest time until a killed process starts again
+FROZEN_S = (0.5, 10.0, 30.0)  # the longest time for which a process is frozen: shorter and longer than a session
 CHANGES_MAX = 40  # disk changes until a power loss in the middle of one
 ROOM_BYTES = 3000  # space left on a full disk
 WHILE_FULL_S = 3.0
@@ -56,6 +58,8 @@ class Chaos:
             "slow member": self.slow_down,
             "lossy network": self.lossy,
             "overload": self.overload,
+            "process killed": self.kill_process,
+            "process frozen": self.freeze_process,
             "compaction": self.compact,
             "full disk": self.full_disk,
             "disk error": self.disk_error,
@@ -127,6 +131,16 @@ class Chaos:
         """Let the coordinator fall behind for a while, perhaps for longer than a session."""
         sim, draw = self._sim, self._draw
         sim.network.overload(draw.random() * draw.choice(BUSY_S))
+
+    def kill_process(self) -> None:
+        """Kill a process that ``sim.spawn`` has started with a function. It starts again after a while."""
+        if names := self._sim.spawned.restartable():
+            self._sim.kill_for(self._draw.choice(names), self._draw.random() * self._draw.choice(KILLED_S))
+
+    def freeze_process(self) -> None:
+        """Suspend a process that ``sim.spawn`` has started, perhaps for longer than its session."""
+        if names := self._sim.spawned.running():
+            self._sim.freeze_for(self._draw.choice(names), self._draw.random() * self._draw.choice(FROZEN_S))
 
     async def compact(self) -> None:
         """Compact in one step, or in one or two subprocesses, which may be killed."""

@@ -79,8 +79,10 @@ class HolderChecker:
             for hold in holds:
                 hold.was_frozen = hold.was_frozen or hold.process is process
 
-    def thawed(self, process: Process) -> None:
-        """Check, some time after a process was thawed, that it has stopped the work it lost."""
+    def thawed(self, process: Process, freezes: int) -> None:
+        """Check, some time after the n-th freeze of a process has ended, that it has stopped the work it lost."""
+        if process.freezes != freezes:
+            return
         for resource, holds in self._holds.items():
             for hold in holds:
                 if hold.process is process and hold.token < self._newest[resource][0] and not process.is_frozen:

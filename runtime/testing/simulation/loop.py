@@ -55,6 +55,8 @@ class Process:
         self.context = copy_context()
         self.context.run(_process.set, self)
         self.held: list[Handle] = []
+        self.freezes = 0
+        self._frozen_s = 0.0
         self._loop = loop
         loop.processes.append(self)
 
@@ -68,12 +70,19 @@ class Process:
         self._loop.call_soon(callback, *args, context=self.context)
 
     def freeze(self) -> None:
-        """Suspend the process until ``thaw``. Time continues, and its timers fire then."""
+        """Suspend the process until ``thaw``. Time continues."""
         self.is_frozen = True
+        self.freezes += 1
+        self._frozen_s = self._loop.time()
 
-    def thaw(self) -> None:
+    def thaw(self, timers_stood_still: bool = False) -> None:
+        """Resume. The timers that came due fire now, as after SIGSTOP.
+
+        ``timers_stood_still``: all timers fire later by the time in which the process was frozen, as those of an event
+        loop whose machine was suspended: its monotonic clock stood still.
+        """
         self.is_frozen = False
-        self._loop.release(self)
+        self._loop.release(self, self._loop.time() - self._frozen_s if timers_stood_still else 0.0)
 
     def kill(self) -> None:
         """End the process: none of its callbacks runs again."""
@@ -174,13 +183,15 @@ class VirtualLoop(AbstractEventLoop):
         if self._is_closed:
             self._check(callback)
         handle = TimerHandle(when, callback, args, self, context)
-        process = _process.get() if context is None else context.get(_process)
+        self._add_timer(when, handle, _process.get() if context is None else context.get(_process))
+        return handle
+
+    def _add_timer(self, when: float, handle: TimerHandle, process: Process | None) -> None:
         due_us = round(when * 1_000_000)
         if due_us / 1_000_000 < when:  # never early: programs would set the timer again, endlessly
             due_us += 1
         order = max(self._now_us, due_us), self._random.random(), next(self._numbers)
         heapq.heappush(self._timers, (*order, handle, process))
-        return handle
 
     def call_soon_threadsafe(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -293,10 +304,24 @@ class VirtualLoop(AbstractEventLoop):
                 ready.append((handle, process))
         return now_us > before_us
 
-    def release(self, process: Process) -> None:
-        """Make the callbacks ready that were held while the process was frozen."""
+    def release(self, process: Process, timers_late_s: float = 0.0) -> None:
+        """Make the callbacks ready that were held while the process was frozen. Postpone its timers, if they are late.
+
+        Those that have come due keep their order.
+        """
         handles, process.held = process.held, []
-        self._ready.extend((handle, process) for handle in handles)
+        if timers_late_s:
+            late_us = round(timers_late_s * 1_000_000)
+            self._timers = [
+                (due_us + late_us if owner is process else due_us, order, number, handle, owner)
+                for due_us, order, number, handle, owner in self._timers
+            ]
+            heapq.heapify(self._timers)
+        for handle in handles:
+            if timers_late_s and isinstance(handle, TimerHandle):
+                self._add_timer(handle.when() + timers_late_s, handle, process)
+            else:
+                self._ready.append((handle, process))
 
     def waiting(self) -> str:
         """The waiting tasks and where they wait, one a line."""

@@ -17,7 +17,7 @@ from ....actors.errors import ErrorCode
 from ....actors.messages import OffsetFetch
 from ...member.channel import ChannelLost
 from ...member.member import Member
-from ...member.options import MemberArguments
+from ...member.options import MemberArguments, make_options
 from ...member.shards import Shard
 from ...settings.table import Settings, Sync
 from ..disk.faulty import Fault
@@ -32,10 +32,12 @@ from .network import Host, Network, SimulatedConnector
 from .registers import RegisterChecker
 from .sessions import SessionChecker
 from .simulated_coordinator import CoordinatorHooks, CoordinatorIncarnation, SimulatedCoordinator
+from .spawned import Program, Spawned, SpawnedProcesses
 
 T = TypeVar("T")
 
-THAW_GRACE_S = 1.0  # within this time a thawed process must have stopped work that it has lost
+THAW_GRACE_S = 1.0  # within this time, and a heartbeat interval, a thawed process has stopped work that it has lost
+SUSPENDED_CHANCE = 0.5  # that a frozen process was on a suspended machine, where timers stand still
 SYNC_S = 0.001  # a power loss may happen during a sync that is due
 CONDITION_INTERVAL_S = 0.25  # between two checks of a condition
 OVERDUE_CHECK_INTERVAL_S = 5.0  # between two checks for overdue requests
@@ -87,7 +89,9 @@ class Sim:
             CoordinatorHooks(self._coordinator_started, self._coordinator_ended, self.network.reading.when_read),
         )
         self._processes: dict[str, Process] = {}
-        self._names: dict[str, int] = {}
+        self.spawned = SpawnedProcesses()
+        self._thaw_draw = random.Random(f"{seed}/thaw")
+        self._interval_max_s = 0.0  # the longest heartbeat interval of a member
 
     # The coordinator -------------------------------------------------------------------------------------------------
 
@@ -191,13 +195,16 @@ class Sim:
         process = process or self._processes.get(name) or self.process(name)
         return SimulatedConnector(self.network, self.network.host(name, process))
 
-    def spawn(self, name: str, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def spawn(self, name: str, program: Program[T]) -> asyncio.Task[T]:
         """Start a process on the machine ``name``. Members created in it belong to it. See ``kill``, ``freeze``.
 
-        An uncaught error of it ends the run.
+        ``program``: a coroutine; or a function that returns one, then ``Chaos`` may kill the process and start another
+        one with it. An uncaught error of it ends the run.
         """
-        task = self.process(name).start(coro)
+        process = self.process(name)
+        task = process.start(program() if callable(program) else program)
         task.add_done_callback(self._process_ended)
+        self.spawned.add(name, Spawned(program, process, task))
         return task
 
     def _process_ended(self, task: asyncio.Task[Any]) -> None:
@@ -210,6 +217,7 @@ class Sim:
         """Make a member, as ``Coordinator.member`` does, in the calling process (see ``spawn``)."""
         process = current_process()
         name = "member" if process is None else process.name
+        self._interval_max_s = max(self._interval_max_s, make_options(options).timeouts().interval_s)
         draw = random.Random(self.random.random())
         return Member(self.connector(name, process), group_id, random=draw, clock_s=self.loop.time, **options)
 
@@ -229,15 +237,41 @@ class Sim:
         self.holders.killed(self._processes[name])
         self.network.disconnect(name)
 
+    def kill_for(self, name: str, seconds: float) -> None:
+        """Kill a process of ``spawn`` whose program is a function. It starts again after so long, or in ``calm``."""
+        self.kill(name)
+        self.spawned.add_killed(name)
+        self.loop.call_later(seconds, self._restart_killed, name)
+
+    def _restart_killed(self, name: str) -> None:
+        program = self.spawned.take_killed(name)
+        if program is not None:
+            self.spawn(name, program)
+
+    def freeze_for(self, name: str, seconds: float) -> None:
+        """Suspend a process. It is resumed after so long, or in ``calm``, unless it is killed before."""
+        self.freeze(name)
+        process = self._processes[name]
+        self.loop.call_later(seconds, self._thaw_process, process, process.freezes)
+
+    def _thaw_process(self, process: Process, freezes: int) -> None:
+        if process is self._processes[process.name] and process.freezes == freezes:
+            self.thaw(process.name)
+
     def freeze(self, name: str) -> None:
-        """Suspend a process, as by SIGSTOP. ``thaw`` resumes it."""
+        """Suspend a process. ``thaw`` resumes it.
+
+        The seed decides whether it was stopped, as by SIGSTOP, or its machine suspended, and its timers stood still.
+        """
         self.holders.freeze(self._processes[name])
         self._processes[name].freeze()
 
     def thaw(self, name: str) -> None:
         process = self._processes[name]
-        process.thaw()
-        self.loop.call_later(THAW_GRACE_S, self.holders.thawed, process)
+        if process.is_frozen:
+            process.thaw(self._thaw_draw.random() < SUSPENDED_CHANCE)
+            grace_s = THAW_GRACE_S + self._interval_max_s
+            self.loop.call_later(grace_s, self.holders.thawed, process, process.freezes)
 
     def works_on(self, resource: Resource, who: str, token: int) -> AbstractContextManager[Hold]:
         """A block that works on (group, resource, shard). The checker fails if another member does too."""
@@ -266,11 +300,12 @@ class Sim:
         return [host for host in self.network.hosts() if host.name != CHECKER_HOST]
 
     async def calm(self) -> None:
-        """End all faults of network, disk and coordinator."""
+        """End all faults of network, disk, coordinator and processes. Those that ``Chaos`` has killed start again."""
         self.network.heal_all()
-        for process in self._processes.values():
-            if process.is_frozen:
-                process.thaw()
+        for name in list(self._processes):
+            self.thaw(name)
+        for name in self.spawned.killed():
+            self._restart_killed(name)
         self.mend_disk()
         if self.coordinator.has_disk_faults:
             self.coordinator.crash()
