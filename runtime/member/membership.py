@@ -222,7 +222,10 @@ class Membership:
     # The assignment ---------------------------------------------------------------------------------------------------
 
     async def _apply_assignment(self, assigned: Sequence[TopicPartition]) -> bool:
-        """Revoke shards that are not assigned any more, add new ones. False: rejoin, so that others get the revoked."""
+        """Revoke shards that are not assigned any more, add new ones.
+
+        False: rejoin, so that others get what this member claimed and was not assigned. It may have lost it meanwhile.
+        """
         identity, owned = self.identity, self.owned.shards
         # Resources may change during the waits below. Then the member rejoins, with those that it has then.
         found = {partition: self._subscription.find_shard(partition) for partition in assigned}
@@ -247,7 +250,7 @@ class Membership:
             return False
         self._lease_timer.start()
         self.owned.add(added, identity[1])
-        return not removed
+        return all(partition in shards for partition in self._subscription.claimed)
 
     async def _confirm_membership(self, identity: Identity) -> bool:
         """Whether the member still has this identity: the process may have been stopped, and its shards reassigned.

@@ -23,12 +23,14 @@ log = logging.getLogger("callboard.member")
 class ResourceSubscription:
     """The resources that a member subscribes to.
 
-    ``last_assignment``: the partitions that the member was assigned last, and their generation.
+    ``last_assignment``: the partitions that the member was assigned last, and their generation. ``claimed``: those that
+    the last JoinGroup said it owned; with a cooperative assignor the leader assigns them to nobody else.
     """
 
     def __init__(self, connector: Connector, group_id: str, options: MemberOptions) -> None:
         self.resources = ResourceSet({}, {})
         self.last_assignment: tuple[tuple[TopicPartition, ...], int] = (), -1
+        self.claimed: tuple[TopicPartition, ...] = ()
         self._connector = connector
         self._group_id = group_id
         self._weight = options.weight
@@ -80,8 +82,9 @@ class ResourceSubscription:
     def protocols(self, owned: Collection[TopicPartition]) -> tuple[Protocol, ...]:
         """The protocols of a JoinGroup. ``owned``: what the member owns at this moment."""
         last_owned, generation = self.last_assignment
+        self.claimed = tuple(owned)
         if self._is_cooperative:
-            last_owned = tuple(owned)
+            last_owned = self.claimed
         own = MemberState(frozenset(self.resources.topics()), last_owned, generation, self._weight)
         return tuple(
             make_protocol(assignor, self.resources, own, self._has_names, self._is_cooperative)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from member_helpers import (
     CutConnector,
+    ScriptedConnector,
     in_virtual_time,
     local_coordinator,
     member_on_loop_time,
@@ -21,7 +22,9 @@ from member_helpers import (
     wait_until,
 )
 
-from callboard.actors.messages import GroupRequest, Heartbeat, SyncGroup
+from callboard.actors.assignors.consumer_protocol import MemberAssignment, write_assignment
+from callboard.actors.errors import ErrorCode
+from callboard.actors.messages import GroupRequest, Heartbeat, Joined, JoinGroup, Synced, SyncGroup
 from callboard.runtime.member.channel import Channel
 from callboard.runtime.member.errors import ShardLost
 from callboard.runtime.member.local import LocalConnector
@@ -210,6 +213,27 @@ async def test_process_frozen_past_its_lease_sees_its_shards_lost_first() -> Non
             assert isinstance(events[1], ShardLost)
         async with member_on_loop_time(connector, "g", resources={"jobs": 1}) as third:
             assert (await next_assignment_of(third, 1)).shards[0].next_offset == 100
+
+
+@in_virtual_time
+async def test_shard_lost_while_a_join_is_held_back_and_moved_elsewhere_gets_an_owner() -> None:
+    """The JoinGroup claimed it, so the leader has assigned it to nobody: the member must rejoin without it."""
+    connector = ScriptedConnector()
+    async with member_on_loop_time(connector, resources={"jobs": 2}, rebalance_timeout_ms=30_000) as member:
+        await next_assignment_of(member, 2)
+        slow: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        connector.answer_next(Heartbeat, *[ErrorCode.REBALANCE_IN_PROGRESS] * 100)
+        connector.answer_next(JoinGroup, slow)
+        await wait_until(lambda: not member.shards)  # the lease ends with the rebalance timeout
+        connector.next_answers.clear()
+        only_first = write_assignment(MemberAssignment((("jobs", 0),)))
+        connector.answer_next(SyncGroup, Synced(ErrorCode.NONE, "consumer", "", only_first))
+        join = connector.last_request(JoinGroup)
+        slow.set_result(Joined(ErrorCode.NONE, join.member_id, 3, "consumer", join.protocols[0].name, "somebody"))
+        joins = connector.count(JoinGroup)
+        await wait_until(lambda: connector.count(SyncGroup) > 2)
+        assert connector.count(JoinGroup) == joins + 1
+        assert len((await next_assignment_of(member, 2)).shards) == 2
 
 
 # A look at the lease compares its deadline with the clock -------------------------------------------------------------
