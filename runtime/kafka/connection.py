@@ -11,12 +11,13 @@ import logging
 from functools import partial
 from typing import Protocol, cast
 
+from ...actors.text import printable
 from ..engine.reply import Reply
 from .addresses import host_and_port, is_loopback, java_address
 from .api import Route, Routes
 from .call import Call
 from .connection_phase import Event, Phase, next_phase
-from .framing import FRAMES_PER_TURN, HEADER_BYTES, BadRequest, FrameSplitter, OverLimit
+from .framing import FRAMES_PER_TURN, HEADER_BYTES, BadRequest, FrameSplitter, NotServed, OverLimit
 from .handling_job import LARGE_REQUEST_BYTES, as_bad_request, handle_large, run_handler, run_in_slices
 from .holds import Hold, Holds
 from .interceptor import Interceptor
@@ -324,10 +325,16 @@ class Connection(asyncio.Protocol):
 
     def reject(self, error: BadRequest) -> None:
         """Close the connection after the responses to earlier requests, as in Kafka."""
+        reports, interceptor = self.services.over_limit, self.services.interceptor
         if isinstance(error, OverLimit):
-            self.services.over_limit.report(self, error.limit, f"{error.reason}; the connection is closed")
-        else:
+            reports.report(self, error.limit, f"{error.reason}; the connection is closed")
+        elif not isinstance(error, NotServed):
             log.warning("connection from %s closed: %s", self.peer, error)
+        elif reports.named.add(self, str(error)):
+            client_id = printable(self.client_id)
+            log.warning("connection from %s closed: %s (client id '%s', logged once)", self.peer, error, client_id)
+        if interceptor is not None:
+            interceptor.refused(self, str(error))
         self._drop_requests()
         self._holds.remove(Hold.TOO_MANY_REQUESTS)
         self._advance(Event.BAD_REQUEST)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
+from .foreign_protocols import describe_foreign_protocol
+
 _SIZE = struct.Struct(">i")
 _SIZE_BYTES = _SIZE.size
 _HEADER = struct.Struct(">iiih")  # size, API key and version, correlation id, length of the client id
@@ -32,6 +34,10 @@ is behind ``end`` if the length of the client id is wrong.
 
 class BadRequest(Exception):
     """The bytes are not a valid request, or its API is not served. The connection is closed, as in Kafka."""
+
+
+class NotServed(BadRequest):
+    """A request of another protocol, or of an API or version that is not served. A client is named once for each."""
 
 
 class OverLimit(BadRequest):
@@ -125,6 +131,8 @@ class FrameSplitter:
             if size < MIN_FRAME_BYTES:
                 raise BadRequest(f"a frame of {size} bytes: expected at least {MIN_FRAME_BYTES}")
             if size > max_bytes:
+                if (foreign := describe_foreign_protocol(rest)) is not None:
+                    raise NotServed(foreign)
                 raise OverLimit("socket_request_max_bytes", f"a frame of {size} bytes: expected at most {max_bytes}")
             self._bytes_needed = _SIZE_BYTES + size
         self._partial_frame += rest

@@ -28,6 +28,9 @@ class Interceptor(Protocol):
         Exceptions that ``handle`` raises now must propagate: the connection handles them.
         """
 
+    def refused(self, connection: ResponseChannel, reason: str) -> None:
+        """A connection is closed because of bytes that are not a request, or one that is not served."""
+
     def ask(self, router: MessageRouter, message: GroupRequest, origin: Origin, reply: ReplyTo) -> None:
         """Handle a message from this process: ``router.post(message, reply)`` sends it to its group."""
 

@@ -31,26 +31,38 @@ class Client(Protocol):
     client_host: str
 
 
+class NamedClients:
+    """Which clients the log has named, and why. A client is a host and a client id."""
+
+    def __init__(self) -> None:
+        self._named: dict[tuple[str, str, str], None] = {}
+
+    def add(self, client: Client, reason: str) -> bool:
+        """Whether the client has not been named for this reason before."""
+        key = client.client_host, client.client_id, reason
+        if key in self._named:
+            return False
+        if len(self._named) >= CLIENTS_MAX:
+            del self._named[next(iter(self._named))]
+        self._named[key] = None
+        return True
+
+
 class OverLimitReports:
     """Names each client in the log when it is over a limit for the first time, and counts every refusal.
 
-    ``counts``: refusals by limit. A client is a host and a client id.
+    ``counts``: refusals by limit. ``named``: also the clients that are named for other reasons.
     """
 
     def __init__(self) -> None:
         self.counts = Counter[str](dict.fromkeys(LIMITS, 0))
-        self._named: dict[tuple[str, str, str], None] = {}
+        self.named = NamedClients()
 
     def report(self, client: Client, limit: str, what: str) -> None:
         """``limit``: one of ``LIMITS``. ``what``: what was requested and by how much it is over, and what follows."""
         if limit not in LIMITS:
             raise AssertionError(f"{limit} is not in LIMITS")
         self.counts[limit] += 1
-        key = client.client_host, client.client_id, limit
-        if key in self._named:
-            return
-        if len(self._named) >= CLIENTS_MAX:
-            del self._named[next(iter(self._named))]
-        self._named[key] = None
-        client_id = printable(client.client_id)
-        log.warning("%s (client id '%s') is over %s: %s (logged once)", client.peer, client_id, limit, what)
+        if self.named.add(client, limit):
+            client_id = printable(client.client_id)
+            log.warning("%s (client id '%s') is over %s: %s (logged once)", client.peer, client_id, limit, what)

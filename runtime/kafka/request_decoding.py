@@ -7,21 +7,37 @@ from typing import Any
 
 from ...actors.steps import Steps
 from .api import Route, Routes
+from .codec.kio import kio
 from .codec.stepped_reading import ItemCount, TooManyItems
 from .codec.tags import is_refused_by_kio_only, skip_tagged_fields, without_unknown_tags
 from .codec.validation import describe_decode_error
-from .framing import BadRequest, OverLimit
+from .framing import BadRequest, NotServed, OverLimit
+
+KIP_848_KEYS = (68, 69)
+KIP_848_HINT = ", of KIP-848: configure the consumer with group.protocol=classic"
+
 
 _ROUTE_KEY = struct.Struct(">hh")  # API key, version
 
 
 def open_route(routes: Routes, route_key: int) -> Route:
-    """Load the route of an API key (upper 16 bits) and version. Raises BadRequest if it is not served."""
+    """Load the route of an API key (upper 16 bits) and version. Raises NotServed if there is none."""
     key, version = _ROUTE_KEY.unpack(route_key.to_bytes(4, "big", signed=True))
     route = routes.find(key, version)
     if route is None:
-        raise BadRequest(f"API key {key} version {version} is not served")
+        raise NotServed(f"not served: {_describe_api(routes, key, version)}")
     return route
+
+
+def _describe_api(routes: Routes, key: int, version: int) -> str:
+    name = kio("schema.index").api_key_map.get(key)
+    if name is None:
+        return f"API key {key}, which Kafka does not have, version {version}"
+    api = "".join(word.capitalize() for word in name.split("_"))
+    versions = routes.versions_of(key)
+    if versions is not None:
+        return f"{api} version {version}; the versions {versions[0]} to {versions[1]} are served"
+    return f"{api} (API key {key}){KIP_848_HINT if key in KIP_848_KEYS else ''}"
 
 
 def decode_client_id(raw: bytes) -> str:

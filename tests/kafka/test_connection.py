@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -400,3 +401,43 @@ async def test_closed_connection_is_logged_with_peer(tmp_path: Path, caplog: pyt
     async with running_node(tmp_path) as harness:
         MemoryClient(harness.node).feed(bytes(4))
     assert "connection from 127.0.0.1:50000 closed: " in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "an HTTP request, but this port speaks Kafka's protocol"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "an HTTP request"),
+        (bytes.fromhex("16030100c8010000c40303"), "a TLS handshake, but this port has no TLS"),
+    ],
+)
+@async_test
+async def test_client_of_another_protocol_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, data: bytes, text: str
+) -> None:
+    async with running_node(tmp_path) as harness:
+        clients = [MemoryClient(harness.node) for _ in range(3)]
+        for client in clients:
+            client.feed(data)
+        assert all(client.is_closed for client in clients)
+    assert caplog.text.count(text) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "text"),
+    [
+        (68, 0, "ConsumerGroupHeartbeat (API key 68), of KIP-848: configure the consumer with group.protocol=classic"),
+        (9, 99, "OffsetFetch version 99; the versions "),
+        (71, 0, "GetTelemetrySubscriptions (API key 71)"),
+        (9999, 0, "API key 9999, which Kafka does not have, version 0"),
+    ],
+)
+@async_test
+async def test_request_that_is_not_served_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, key: int, version: int, text: str
+) -> None:
+    data = struct.pack(">ihhih", 10, key, version, 1, -1)
+    async with running_node(tmp_path) as harness:
+        for _ in range(3):
+            MemoryClient(harness.node).feed(data)
+    assert caplog.text.count(f"not served: {text}") == 1

@@ -143,6 +143,10 @@ async def test_error_of_interceptor_closes_connection_of_large_request(tmp_path:
         def handle(self, call: Call, handle: Any) -> None:
             raise RuntimeError("broken")
 
+        def refused(self, connection: object, reason: str) -> None:
+            refused.append(reason)
+
+    refused: list[str] = []
     async with running_node(tmp_path) as harness:
         harness.node.services.interceptor = Broken()  # type: ignore[assignment]
         client = MemoryClient(harness.node)
@@ -151,6 +155,7 @@ async def test_error_of_interceptor_closes_connection_of_large_request(tmp_path:
             await asyncio.sleep(0)
         client.close()
         assert client.connection not in harness.node.connections
+    assert refused == ["leave_group version 5 could not be handled"]
 
 
 def test_every_api_has_a_limit_that_small_requests_cannot_reach() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,19 @@ async def test_timeline_has_reasons_of_clients() -> None:
     assert any(line.endswith(f"m1 is no longer a member: member left, '{'x' * 255}'") for line in lines)
     admin_reason = "removed by an admin, 'member was removed by an admin: maintenance'"
     assert any(line.endswith(f"m2 is no longer a member: {admin_reason}") for line in lines)
+
+
+@async_test
+async def test_timeline_names_client_once_that_asks_for_what_is_not_served() -> None:
+    async with running() as (coordinator, _):
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(*coordinator.bootstrap.rsplit(":", 1))
+            writer.write(struct.pack(">ihhih", 10, 68, 0, 1, -1))
+            assert await reader.read() == b""
+            writer.close()
+        lines = coordinator.timeline.text().splitlines()
+    [line] = [line for line in lines if "not served" in line]
+    assert "ConsumerGroupHeartbeat" in line
 
 
 @async_test

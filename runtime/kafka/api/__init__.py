@@ -175,6 +175,11 @@ class Routes:
         """Return the route of an API version; None if it is not served."""
         return self.loaded.get(key << 16 | version) or self._open(key, version)
 
+    def versions_of(self, key: int) -> tuple[int, int] | None:
+        """The oldest and the newest served version of an API; None if it is not served."""
+        api = self._apis.get(key)
+        return None if api is None else (api.min_version, api.max_version)
+
     def _open(self, key: int, version: int) -> Route | None:
         api = self._apis.get(key)
         if api is None:

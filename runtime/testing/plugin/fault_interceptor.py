@@ -18,6 +18,7 @@ from ...common.shared_bytes import SharedBytes
 from ...kafka.call import Call, ResponseChannel
 from ...kafka.codec.schemas import Schema
 from ...kafka.error_response import decode_response, encode_error_response, error_names_in
+from ...kafka.over_limit import NamedClients
 from ...kafka.services import MessageRouter, Origin
 from ...member.channel import ChannelLost
 from .clock import DelayedCall, MovableClock
@@ -46,6 +47,7 @@ class FaultInterceptor:
         self.faults = faults
         self.presence = presence
         self._local: dict[Origin, LocalClient] = {}
+        self._refused = NamedClients()
 
     def call(self, connection: ResponseChannel, schema: Schema, correlation_id: int, request: Any) -> InterceptedCall:
         return InterceptedCall(self, connection, schema, correlation_id, request)
@@ -54,6 +56,11 @@ class FaultInterceptor:
         assert isinstance(call, InterceptedCall), "it was made by ``call``"
         self.presence.note_request(call.interception.facts, call.connection)
         call.begin(handle)
+
+    def refused(self, connection: ResponseChannel, reason: str) -> None:
+        """The timeline has a client once for each reason, since clients connect again and again."""
+        if self._refused.add(connection, reason):
+            self.timeline.note("refused", reason, who=connection.client_id)
 
     def ask(self, router: MessageRouter, message: GroupRequest, origin: Origin, reply: ReplyTo) -> None:
         client = self._local.setdefault(origin, LocalClient(origin.client_id))
