@@ -40,6 +40,15 @@ def run_slice(steps: Steps[Any], clock_ns: Callable[[], int], deadline_ns: int) 
         next(steps)
 
 
+def distinct(items: Iterable[T]) -> Steps[dict[T, None]]:
+    """The different items, in the order in which they first occur."""
+    found: dict[T, None] = {}
+    for piece in pieces(items):
+        found.update(dict.fromkeys(piece))
+        yield
+    return found
+
+
 def run_steps(steps: Steps[T]) -> T:
     """Run all the work without a pause and return its result."""
     while True:

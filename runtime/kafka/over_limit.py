@@ -9,6 +9,7 @@ from typing import Protocol
 from ...actors.text import printable
 
 LIMITS = (
+    "group_max_member_protocols",
     "max_request_config_items",
     "max_request_items",
     "queued_max_request_bytes",

@@ -32,8 +32,8 @@ TopicErrors = tuple[Key, Iterable[PartitionError]]
 """A topic and its partitions with their errors."""
 
 
-def group_by_topic(answers: PartitionErrors[Key]) -> Steps[list[TopicErrors[Key]]]:
-    """Return each topic once, in the order of their first partitions."""
+def group_by_topic(answers: PartitionErrors[Key]) -> Steps[Iterator[TopicErrors[Key]]]:
+    """Return each topic once, in the order of their first partitions. They can be read once, which frees them."""
     topics: dict[Key, list[PartitionError]] = {}
     for piece in pieces(answers):
         for key, index, error in piece:
@@ -41,7 +41,7 @@ def group_by_topic(answers: PartitionErrors[Key]) -> Steps[list[TopicErrors[Key]
             if index != NO_PARTITION:
                 partitions.append((index, error))
         yield
-    return list(topics.items())
+    return ((key, topics.pop(key)) for key in list(topics))
 
 
 def split_by_counts(answers: PartitionErrors[Key], counts: Iterable[int]) -> Iterator[TopicErrors[Key]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 from ...actors.engine_ports import ReplyTo
@@ -51,19 +52,19 @@ class ScatterGather:
     def __init__(
         self,
         call: Call,
-        messages: Sequence[Message],
+        messages: Iterable[Message],
         encode: Callable[[list[Any]], Body],
         post: Callable[[Any, ReplyTo], None] | None = None,
         convert: Callable[[int, Any], Steps[Any]] | None = None,
     ) -> None:
-        """``post`` sends a message; None: to its group.
+        """``messages`` are made when their batch is sent. ``post`` sends one; None: to its group.
 
         ``convert`` makes the result from the number of a message and its reply: bytes, if replies can be large. None:
         the reply is the result. ``encode`` gets all the results and returns the body.
         """
         self._call = call
         self._post: Callable[[Any, ReplyTo], None] = post or call.services.groups.post
-        self._messages = messages
+        self._messages = iter(messages)
         self._encode = encode
         self._convert = convert
         self._results: list[Any] = []
@@ -71,18 +72,19 @@ class ScatterGather:
         self._bytes = 0  # total size of the results that are bytes
         self._sent_count = 0
         self._missing_replies = 0
+        self._is_last_batch = False
 
     def send_next_batch(self) -> None:
         """Send the next batch."""
-        start_index = self._sent_count
-        self._sent_count = min(start_index + MESSAGES_PER_BATCH, len(self._messages))
-        self._missing_replies = self._sent_count - start_index
-        self._replies = [None] * self._missing_replies
-        for index in range(self._missing_replies):
-            message = self._messages[start_index + index]
+        batch = list(islice(self._messages, MESSAGES_PER_BATCH))
+        self._sent_count += len(batch)
+        self._is_last_batch = len(batch) < MESSAGES_PER_BATCH
+        self._missing_replies = len(batch)
+        self._replies = [None] * len(batch)
+        for index, message in enumerate(batch):
             self._post(message, ReplySlot(self, index, message))
-        if not self._messages:
-            self._call.encode_and_respond(lambda: self._encode([]))
+        if not batch:
+            self._finish()
 
     def set_reply(self, index: int, answer: Any) -> None:
         self._replies[index] = answer
@@ -113,10 +115,13 @@ class ScatterGather:
             )
             self._call.respond_with_error()
             return
-        if self._sent_count < len(self._messages):
-            self._call.services.later(0, self.send_next_batch)
+        if self._is_last_batch:
+            self._finish()
         else:
-            self._call.encode_and_respond(lambda: self._encode(self._results))
+            self._call.services.later(0, self.send_next_batch)
+
+    def _finish(self) -> None:
+        self._call.encode_and_respond(lambda: self._encode(self._results))
 
 
 class ConversionJob:

@@ -117,6 +117,13 @@ class Settings:
         1,
         INT_MAX,
     )
+    group_max_member_protocols: int = row(
+        1000,
+        "The maximum number of protocols (assignors) that a member may offer; a JoinGroup with more is answered"
+        " INVALID_REQUEST. Not in Kafka.",
+        1,
+        INT_MAX,
+    )
     group_generation_from_clock: bool = row(
         False,
         "A new group starts its generations at the wall clock (seconds), so that fencing tokens keep growing when a"

@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import NEWEST, MemoryClient, async_test, commit_values, committed_partition, frame, framed, running_node
+from harness import (
+    NEWEST,
+    MemoryClient,
+    async_test,
+    commit_values,
+    committed_partition,
+    frame,
+    framed,
+    join_values,
+    running_node,
+)
 from peers.wire import decode
 from request_helpers import API_VERSIONS
 
@@ -84,6 +94,20 @@ async def test_request_above_the_limit_without_whole_error_closes_the_connection
         assert harness.node.services.over_limit.counts["max_request_items"] == 1
         assert harness.node.groups.counters.commits == 0
     assert "offset_commit version 9 has 10001 items up to partitions, expected at most 10000; the" in caplog.text
+
+
+@async_test
+async def test_join_with_too_many_protocols_is_answered_invalid_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    protocols = [{"name": f"p{number}", "metadata": b""} for number in range(4)]
+    async with running_node(tmp_path, group_max_member_protocols=3) as harness:
+        client = await harness.connect()
+        refused = await client.ask("join_group", 5, **join_values("g", protocols=protocols))
+        admitted = await client.ask("join_group", 5, **join_values("g", protocols=protocols[:3]))
+        assert (refused["error_code"], admitted["error_code"]) == ("INVALID_REQUEST", "MEMBER_ID_REQUIRED")
+        assert harness.node.services.over_limit.counts["group_max_member_protocols"] == 1
+    assert "is over group_max_member_protocols: a JoinGroup has 4 protocols, expected at most 3" in caplog.text
 
 
 @async_test

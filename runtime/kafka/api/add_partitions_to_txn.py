@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ....actors.errors import ErrorCode
-from ....actors.steps import Steps
+from ....actors.steps import Steps, pieces
 from ....actors.transactions.messages import AddPartitions, VerifyPartitions
 from ....actors.transactions.rules import NEW_PROTOCOL
 from ..authorize import ALL_ALLOWED, Verdicts, authorize, authorize_in_steps
@@ -24,12 +24,12 @@ TopicPartition = tuple[str, int]
 
 
 class TransactionEntry(NamedTuple):
-    """The entry of one transaction. ``errors``: one per partition if any is refused, else None."""
+    """The entry of one transaction. ``topics``: of the request. ``errors``: one per partition if any is refused."""
 
     message: AddPartitions | VerifyPartitions
-    topics: tuple[str, ...]
-    partitions: tuple[TopicPartition, ...]
-    errors: tuple[ErrorCode, ...] | None
+    topics: Any
+    partitions: Sequence[TopicPartition]
+    errors: Sequence[ErrorCode] | None
 
 
 def handle(call: Call) -> Steps[None]:
@@ -79,24 +79,25 @@ def transaction_entries(call: Call) -> Iterable[tuple[str, int, int, bool, Any]]
 def check_transaction(
     call: Call, verdicts: Verdicts, name: str, producer_id: int, epoch: int, verify_only: bool, topics: Any
 ) -> Steps[TransactionEntry]:
-    partitions = tuple((str(topic.name), int(index)) for topic in topics for index in topic.partitions)
-    names = tuple(str(topic.name) for topic in topics)
+    requested = ((str(topic.name), int(index)) for topic in topics for index in topic.partitions)
+    partitions: list[TopicPartition] = []
+    different: set[TopicPartition] = set()
     errors: list[ErrorCode] = []
-    for partition in partitions:
-        errors.append(verdicts.error_of(partition[0]) or partition_error(call, *partition))
-        if len(errors) % PARTITIONS_PER_STEP == 0:
-            yield
+    for piece in pieces(requested):
+        partitions += piece
+        different.update(piece)
+        errors += (verdicts.error_of(topic) or partition_error(call, topic, index) for topic, index in piece)
+        yield
     producer = int(producer_id), int(epoch)
     if verify_only:
-        message: AddPartitions | VerifyPartitions = VerifyPartitions(name, *producer, partitions)
+        message: AddPartitions | VerifyPartitions = VerifyPartitions(name, *producer, tuple(partitions))
     else:
         protocol = NEW_PROTOCOL if call.version >= TRANSACTIONS_FROM else 0
-        message = AddPartitions(name, *producer, frozenset(partitions), protocol)
-    if not any(errors):
-        return TransactionEntry(message, names, partitions, None)
-    return TransactionEntry(
-        message, names, partitions, tuple(error or ErrorCode.OPERATION_NOT_ATTEMPTED for error in errors)
-    )
+        message = AddPartitions(name, *producer, frozenset(different), protocol)
+    has_errors = any(errors)
+    if has_errors:
+        errors = [error or ErrorCode.OPERATION_NOT_ATTEMPTED for error in errors]
+    return TransactionEntry(message, topics, partitions, errors if has_errors else None)
 
 
 def partition_error(call: Call, name: str, index: int) -> ErrorCode:
@@ -109,7 +110,7 @@ def partition_error(call: Call, name: str, index: int) -> ErrorCode:
 
 
 def encode(
-    call: Call, requests: Sequence[TransactionEntry], replies: Sequence[ErrorCode | tuple[ErrorCode, ...]]
+    call: Call, requests: Sequence[TransactionEntry], replies: Sequence[ErrorCode | Sequence[ErrorCode]]
 ) -> Body:
     remaining = iter(replies)
     results = (
@@ -133,24 +134,25 @@ def encode(
     return write_in_steps(call.make("AddPartitionsToTxnResponse", throttle_time=NO_THROTTLE, **fields))
 
 
-def errors_of(request: TransactionEntry, reply: ErrorCode | tuple[ErrorCode, ...]) -> tuple[ErrorCode, ...]:
+def errors_of(request: TransactionEntry, reply: ErrorCode | Sequence[ErrorCode]) -> Sequence[ErrorCode]:
     """Return an error for each partition. ``reply`` is one error for all, or one for each."""
     return (reply,) * len(request.partitions) if isinstance(reply, ErrorCode) else reply
 
 
 def result_topics(call: Call, request: TransactionEntry, errors: Sequence[ErrorCode]) -> Iterator[Any]:
     """The topics of a transaction, for ``step_writer``."""
-    topics: dict[str, list[tuple[int, ErrorCode]]] = (
-        {name: [] for name in request.topics} if request.errors is None else {}
-    )
+    topics: dict[str, list[tuple[int, ErrorCode]]] = {}
+    for number, topic in enumerate(request.topics if request.errors is None else (), 1):
+        topics[str(topic.name)] = []
+        if number % PARTITIONS_PER_STEP == 0:
+            yield None
     for number, ((name, index), error) in enumerate(zip(request.partitions, errors, strict=True), 1):
         topics.setdefault(name, []).append((index, error))
         if number % PARTITIONS_PER_STEP == 0:
             yield None
-    for name, results in topics.items():
-        yield call.make(
-            "AddPartitionsToTxnTopicResult", name=name, results_by_partition=partition_results(call, results)
-        )
+    for name in list(topics):
+        results = partition_results(call, topics.pop(name))
+        yield call.make("AddPartitionsToTxnTopicResult", name=name, results_by_partition=results)
 
 
 def partition_results(call: Call, results: Iterable[tuple[int, ErrorCode]]) -> Iterator[Any]:

@@ -34,10 +34,9 @@ def handle(call: Call) -> Steps[None]:
             if verdicts.allows(group_id):
                 numbers.setdefault(group_id, len(numbers))
         yield
-    messages = [DescribeGroup(group_id) for group_id in numbers]
     ScatterGather(
         call,
-        messages,
+        map(DescribeGroup, numbers),
         lambda entries: _encode(call, verdicts.code, numbers, entries),
         convert=lambda _number, reply: _encode_group(call, reply),
     ).send_next_batch()
@@ -51,9 +50,11 @@ def _encode(call: Call, denial: ErrorCode, numbers: dict[str, int], entries: lis
 
 
 def _entries(call: Call, denial: ErrorCode, numbers: dict[str, int], entries: list[bytes]) -> Iterator[Any]:
-    for group_id in call.request.groups:
-        if group_id not in numbers:
-            yield (yield from _encode_group(call, Described(denial, group_id)))
+    for group_ids in pieces(call.request.groups):
+        for group_id in group_ids:
+            if group_id not in numbers:
+                yield (yield from _encode_group(call, Described(denial, group_id)))
+        yield None
     for group_id in call.request.groups:
         if group_id in numbers:
             yield entries[numbers[group_id]]

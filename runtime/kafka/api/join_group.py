@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ....actors.errors import ErrorCode
 from ....actors.messages import Joined, JoinedMember, JoinGroup, Protocol
 from ..authorize import authorize
 from ..call import Call
@@ -24,6 +25,12 @@ def handle(call: Call) -> None:
     error = authorize(call, READ_GROUP, (request.group_id,)).error
     if error:
         call.respond_with_bytes(encode(call, Joined(error)))
+        return
+    protocols_max = call.services.settings.group_max_member_protocols
+    if len(request.protocols) > protocols_max:
+        reason = f"a JoinGroup has {len(request.protocols)} protocols, expected at most {protocols_max}"
+        call.services.over_limit.report(call.connection, "group_max_member_protocols", reason)
+        call.respond_with_bytes(encode(call, Joined(ErrorCode.INVALID_REQUEST)))
         return
     session_timeout_ms = milliseconds(request.session_timeout)
     rebalance_timeout = getattr(request, "rebalance_timeout", None)  # v0 has none: the session timeout is used

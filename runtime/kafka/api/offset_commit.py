@@ -82,6 +82,7 @@ def _commit_in_steps(call: Call, find_topic: FindTopic) -> Steps[None]:
             yield
         if not topic.partitions:
             split.add(topic, found, ())
+            yield
     _ask_group(call, split)
 
 

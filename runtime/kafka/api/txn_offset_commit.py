@@ -61,12 +61,17 @@ def split_commits(call: Call) -> Steps[tuple[tuple[Commit, ...], tuple[RefusedPa
     commits: list[Commit] = []
     refused: list[RefusedPartition] = []
     verdicts = yield from authorize_in_steps(call, READ_TOPIC, (topic.name for topic in call.request.topics))
+    count = 0
     for requested in call.request.topics:
+        count += 1
+        if count % ITEMS_PER_STEP == 0:
+            yield
         denial = verdicts.error_of(requested.name)
         error = denial or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topic = None if denial else call.services.topics.get(requested.name)
-        for number, partition in enumerate(requested.partitions, 1):
-            if number % ITEMS_PER_STEP == 0:
+        for partition in requested.partitions:
+            count += 1
+            if count % ITEMS_PER_STEP == 0:
                 yield
             if topic is None or not topic.has_partition(partition.partition_index):
                 refused.append((str(requested.name), partition.partition_index, error))

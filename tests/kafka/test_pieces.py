@@ -1,0 +1,78 @@
+"""Long requests are handled in pieces: the work between two turns of the event loop does not grow with the request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from harness import MemoryClient, async_test, commit_values, committed_partition, fetch_values, frame, running_node
+from peers.wire import Plain
+from work_counter import WorkCounter, _one_step_a_turn, endless_clock
+
+from callboard.runtime.node.environment import Environment
+
+__all__ = ["_one_step_a_turn"]
+
+ITEMS = 9_000
+PIECE_MAX = 8_000
+"""Executed lines. A loop over all items takes at least ``ITEMS``; 100 messages to groups take some 5,000."""
+
+MANY_TOPICS = [f"unknown-{number}" for number in range(ITEMS // 2)]
+COMMIT = {**commit_values("g"), "topics": [{"name": "t", "partitions": [committed_partition(0)] * ITEMS}]}
+TXN = {"transactional_id": "x", "producer_id": 1, "producer_epoch": 0}
+MEMBER = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None}
+SYNC = {**MEMBER, "protocol_type": "consumer", "protocol_name": "range"}
+
+
+class Case(NamedTuple):
+    """A request with ``ITEMS`` items."""
+
+    api: str
+    version: int
+    values: dict[str, Plain]
+
+
+CASES = {
+    "DeleteGroups": Case("delete_groups", 2, {"groups_names": [f"g{number}" for number in range(ITEMS)]}),
+    "DescribeGroups": Case(
+        "describe_groups",
+        6,
+        {"groups": [f"g{number}" for number in range(ITEMS)], "include_authorized_operations": False},
+    ),
+    "AddPartitionsToTxn of many topics": Case(
+        "add_partitions_to_txn",
+        3,
+        {
+            **{f"v3_and_below_{name}": value for name, value in TXN.items()},
+            "v3_and_below_topics": [{"name": name, "partitions": [0]} for name in MANY_TOPICS],
+        },
+    ),
+    "OffsetCommit": Case("offset_commit", 8, COMMIT),
+    "OffsetFetch": Case("offset_fetch", 8, fetch_values("g", *range(ITEMS))),
+    "OffsetDelete": Case(
+        "offset_delete",
+        0,
+        {"group_id": "g", "topics": [{"name": "t", "partitions": [{"partition_index": n} for n in range(ITEMS)]}]},
+    ),
+    "SyncGroup": Case(
+        "sync_group", 5, {**SYNC, "assignments": [{"member_id": f"m{n}", "assignment": b"x"} for n in range(ITEMS)]}
+    ),
+}
+
+
+@pytest.mark.usefixtures("_one_step_a_turn")
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@async_test
+async def test_work_between_two_turns_does_not_grow_with_the_request(tmp_path: Path, case: Case) -> None:
+    environment = Environment(slice_clock_ns=endless_clock())
+    async with running_node(tmp_path, {"sync": "none"}, environment=environment) as harness:
+        warm = MemoryClient(harness.node)  # loads the API, creates the group and fills caches
+        data = frame(case.api, case.version, **case.values)
+        warm.feed(frame("offset_commit", 8, **commit_values("g")) + data)
+        await warm.answered(2)
+        client, counter = MemoryClient(harness.node), WorkCounter()
+        with counter.counting():
+            client.feed(data)
+            await counter.count_turns_until(lambda: bool(client.transport.written))
+        assert counter.longest < PIECE_MAX
