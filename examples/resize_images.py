@@ -54,17 +54,18 @@ def work(name: str, bootstrap: str, source: Path, target: Path) -> None:
             GROUP, resources={"images": SHARDS}, client_id=name, session_timeout_ms=SESSION_MS
         ) as member,
     ):
-        for assignment in member.assignments():  # a new one whenever the shards have changed
-            with assignment:
-                for shard in assignment.shards:
-                    shard_images = images[int(shard.name) :: SHARDS]
-                    for number in range(shard.next_offset or 0, len(shard_images)):
-                        if assignment.is_over:  # a rebalance: continue with the next assignment
-                            break
-                        resize(shard_images[number], target)
-                        kill_once(shard_images[number])
-                        print(f"{name} resized {shard_images[number].name}", flush=True)
-                        shard.commit(number + 1, note=name)
+        member.run(lambda shard: resize_shard(name, shard, images[int(shard.name) :: SHARDS], target))
+
+
+def resize_shard(name: str, shard: callboard.BlockingShard, images: list[Path], target: Path) -> None:
+    """Runs in a thread for each shard. Other workers get the shard when this returns."""
+    for number in range(shard.next_offset or 0, len(images)):
+        if shard.is_revoked:
+            return
+        resize(images[number], target)
+        kill_once(images[number])
+        print(f"{name} resized {images[number].name}", flush=True)
+        shard.commit(number + 1, note=name)
 
 
 def resize(image: Path, target: Path) -> None:

@@ -1,16 +1,20 @@
 """The blocking API of a member, for programs with threads. The protocol runs on an event loop in another thread.
 
-A thread cannot be cancelled, so it must check ``shard.is_revoked`` or wait for ``shard.revoked``. The member waits for
-the end of ``with assignment:`` before it releases shards, at most for the rebalance timeout.
+A thread cannot be cancelled, so it must check whether to stop. A handler of ``member.run`` works on one shard and
+checks ``shard.is_revoked``. A body of ``with assignment:`` works on all shards and checks ``assignment.is_over``, which
+is also true when only some of them move. Before other members get shards, the member waits for the end of both, at most
+for the rebalance timeout.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -19,6 +23,7 @@ from ..engine.clock import boottime_s
 from ..engine.waiting import LoopClosed, run_on_loop
 from .channel import Connector
 from .errors import HasLeft, MemberError, ShardLost
+from .handler_threads import HandlerThreads
 from .member import Member
 from .options import MemberArguments
 from .shards import Assignment, AssignmentBlock, CommitResult, Shard, ShardState
@@ -140,7 +145,7 @@ class BlockingAssignment:
 
 
 class BlockingMember:
-    """``Member`` for threads: ``with``, then ``for assignment in member.assignments(): with assignment: ...``.
+    """``Member`` for threads: ``with``, then ``member.run(handler)``, or ``for assignment in member.assignments()``.
 
     ``loop``: runs in another thread, for as long as the member is used.
     """
@@ -158,6 +163,7 @@ class BlockingMember:
         self._runner = LoopRunner(loop)
         self._member = Member(connector, group, random=random, clock_s=clock_s, **options)
         self._shards: dict[Shard, BlockingShard] = {}
+        self._handler_threads = HandlerThreads()
 
     @property
     def group_id(self) -> str:
@@ -192,15 +198,40 @@ class BlockingMember:
         self.leave()
 
     def leave(self) -> None:
-        """Release the shards and leave the group. Raises RuntimeError inside ``with assignment:``."""
+        """Release the shards and leave the group. Raises RuntimeError inside ``with assignment:``.
+
+        In a handler of ``run`` it returns at once, since it would wait for its own end. All shards are then revoked,
+        and ``run`` returns when all handlers have ended.
+        """
         self._runner.run(self._leave(threading.current_thread()))
 
     async def _leave(self, caller: threading.Thread) -> None:
+        if caller in self._handler_threads:
+            self._member.start_leaving()
+            return
         if self._member.is_run_by(caller):
             raise RuntimeError(
                 "leave() waits for the end of the `with assignment:` that it is called in: call it after that"
             )
         await self._member.leave()
+
+    def run(self, handler: Callable[[BlockingShard], object]) -> None:
+        """Call ``handler(shard)`` for each shard, in a thread of its own. Returns when the member has left.
+
+        The handler must return soon after ``shard.is_revoked`` becomes true; only then other members get the shard.
+        Handlers of shards that stay with the member are not interrupted. If a handler fails, the member leaves the
+        group, then its error is raised here. Raises Fenced and MemberError if the member cannot continue, and TypeError
+        for a coroutine function.
+        """
+        if not callable(handler) or inspect.iscoroutinefunction(handler):
+            raise TypeError(
+                f"handler {handler!r}: expected a function that blocks, as in `def handle(shard): ...`; coroutine "
+                f"functions are for a member of callboard.connect() or Coordinator"
+            )
+        self._runner.run(self._member.run(partial(self._run_handler, handler)))
+
+    async def _run_handler(self, handler: Callable[[BlockingShard], object], shard: Shard) -> None:
+        await self._handler_threads.run(partial(handler, BlockingShard(shard, self._runner)), shard)
 
     def assignments(self) -> Iterator[BlockingAssignment]:
         """Yield an assignment each time the shards have changed; end when the member leaves.

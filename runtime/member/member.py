@@ -101,11 +101,16 @@ class Member:
         A second call waits for the first. It continues if the caller is cancelled. A task on a shard may call it: the
         task is cancelled, and in its cleanup the call returns at once, since it would wait for its own end.
         """
-        if self._leaving is None:
-            self._leaving = asyncio.get_running_loop().create_task(self._leave())
+        leaving = self.start_leaving()
         caller = asyncio.current_task()
         if caller is None or not caller.cancelling() or not self.is_run_by(caller):
-            await asyncio.shield(self._leaving)
+            await asyncio.shield(leaving)
+
+    def start_leaving(self) -> asyncio.Task[None]:
+        """Leave, unless that was done before. Returns the task that does it."""
+        if self._leaving is None:
+            self._leaving = asyncio.get_running_loop().create_task(self._leave())
+        return self._leaving
 
     def is_run_by(self, worker: object) -> bool:
         """Whether this task or thread works on a shard that the member owns or owned."""

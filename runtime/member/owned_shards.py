@@ -12,6 +12,15 @@ from .shards import Assignment, Shard, ShardOwner, ShardState, TopicPartition, u
 log = logging.getLogger("callboard.member")
 
 
+SLOW_S = 5.0
+"""Work that takes longer to end is logged, because the rebalance waits for it."""
+
+ADVICE = (
+    "use code that can be cancelled; blocking code must check assignment.is_over inside `with assignment:`, and "
+    "shard.is_revoked in a handler of member.run()"
+)
+
+
 class OwnedShards:
     """The shards that a member owns, by partition, and the Assignment that the user has."""
 
@@ -149,14 +158,19 @@ class OwnedShards:
     async def _wait_and_warn(self, pending: set[asyncio.Future[Any]], allowed_s: float, reason: str) -> None:
         if not pending:
             return
-        _, late = await asyncio.wait(pending, timeout=allowed_s)
+        _, late = await asyncio.wait(pending, timeout=min(allowed_s, SLOW_S))
+        if late and allowed_s > SLOW_S:
+            log.warning(
+                "work on %s shards has not ended within %.1f s; other members wait for it; %s", reason, SLOW_S, ADVICE
+            )
+            _, late = await asyncio.wait(late, timeout=allowed_s - SLOW_S)
         if late:
             log.warning(
-                "work on %s shards has not ended within %.1f s; the next owner may begin: %s; use code that can be "
-                "cancelled, and let blocking code check shard.is_revoked",
+                "work on %s shards has not ended within %.1f s; the next owner may begin: %s; %s",
                 reason,
                 allowed_s,
                 ", ".join(sorted(map(repr, late))),
+                ADVICE,
             )
 
 
