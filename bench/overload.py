@@ -184,12 +184,12 @@ def _cells(name: str, phase: LoadPhase, closed_rate: float) -> tuple[str, ...]:
 
 def _notes(result: OverloadResult) -> list[str]:
     load = result.load
-    drained = "not in 5 s" if load.drained_s < 0 else f"after {load.drained_s:.2f} s"
+    drained = "after more than 5 s" if load.drained_s < 0 else f"after {load.drained_s:.2f} s"
     return [
         f"In a closed loop these connections reached {load.closed_rate:,.0f} requests/s; the overload is twice that.",
         *_closed_cpu_note(load),
         "Every response was compared with the expected bytes. Another one counts as a session that has ended.",
-        f"All requests that were sent were answered {drained} after the load.",
+        f"At the end of the load {load.backlog:,} requests had no answer. All of them were answered {drained}.",
         "Latencies are counted from the intended time of a request. Not sent: due, but the connection took no more.",
     ]
 

@@ -143,7 +143,8 @@ class LoadPhase(NamedTuple):
 class OverloadLoadResult(NamedTuple):
     """``closed_rate``: requests per second in the closed loop; ``closed_cpu_s``: the server's CPU time of one.
 
-    ``drained_s``: from the end of the load to the last answer; -1 if that took longer than ``RECOVERY_S``.
+    ``backlog``: requests without an answer at the end of the load. ``drained_s``: from then to the last answer; -1 if
+    that took longer than ``RECOVERY_S``.
     ``dead_last_s``: the time of the last answer of each member that then sent nothing more, by ``time.perf_counter``.
     ``wrong_answers``: what was wrong, of each connection that got another response than expected. ``compared``: last
     acknowledged commits that were read back; ``lost_commits``: those that are not there.
@@ -154,6 +155,7 @@ class OverloadLoadResult(NamedTuple):
     before: LoadPhase
     overload: LoadPhase
     after: LoadPhase
+    backlog: int
     drained_s: float
     dead_last_s: dict[str, float]
     wrong_answers: list[str]
@@ -223,15 +225,15 @@ class Load:
             connection.begin(DEAD_HEARTBEATS_PER_S, time.perf_counter())
         before = self._phase(calm, CALM_S, self.dead)
         overload = self._phase([rate * 2 for rate in rates], seconds, self.dead[1:])
-        ended_s = time.perf_counter()
-        drained_s = self._rest(ended_s)
+        backlog = sum(connection.unanswered for connection in self.working)
+        drained_s = self._rest(time.perf_counter())
         after = self._phase(calm, CALM_S, ())
         for connection in self.working:
             self._finish(connection)
         names = [member.group_id for member in self.dead_members]
         dead_last_s = {name: each.last_answer_s for name, each in zip(names, self.dead, strict=True)}
         wrong_answers = [each.wrong_answer for each in (*self.connections, *self.dead) if each.wrong_answer]
-        result = sum(rates), closed_cpu_s, before, overload, after, drained_s, dead_last_s, wrong_answers
+        result = sum(rates), closed_cpu_s, before, overload, after, backlog, drained_s, dead_last_s, wrong_answers
         return OverloadLoadResult(*result, *self._verify())
 
     def _closed_loop(self, seconds: float) -> tuple[list[float], float | None]:

@@ -25,6 +25,7 @@ READ_WAIT_MAX_MS = 2000
 """How long ``when_read`` waits for connections with more received requests than they can handle in that time.
 
 A member that is gone is then out of its group at most four seconds late: its deadline waits for the wait before, too.
+Each connection has at least one turn, which takes longer only with thousands of connections that all have requests.
 """
 
 Callback = Callable[[], object]
@@ -41,10 +42,13 @@ class WaitingConnection(Protocol):
 
 
 class TurnsWait(NamedTuple):
-    """``callback`` waits for turns of ``connections``: until they have handled all that they have, or one turn each."""
+    """``callback`` waits until the connections ``without_turn`` have had one each.
 
-    connections: set[WaitingConnection]
-    takes_all: bool
+    It also waits until ``unfinished`` have handled all that they have, but only until ``until_ms``.
+    """
+
+    without_turn: set[WaitingConnection]
+    unfinished: set[WaitingConnection]
     until_ms: int
     callback: Callback
 
@@ -77,8 +81,9 @@ class ConnectionTurns:
             connection, _ = self._waiting.popitem(last=False)
             budget -= _take_turn(connection)
             for wait in self._waits:
-                if not wait.takes_all or connection not in self._waiting:
-                    wait.connections.discard(connection)
+                wait.without_turn.discard(connection)
+                if connection not in self._waiting:
+                    wait.unfinished.discard(connection)
         if self._waits:
             self._end_waits()
         self._is_scheduled = bool(self._waiting)
@@ -88,10 +93,12 @@ class ConnectionTurns:
     def when_read(self, callback: Callback) -> None:
         """Call back once everything that clients have sent by now has been read, and handled in turns.
 
-        A connection that waits for its turn is not read before it has handled all that it has. This is limited to
-        ``READ_WAIT_MAX_MS``. Requests that are read meanwhile have one turn.
+        A connection that waits for its turn is not read before it has handled all that it has. If that takes longer
+        than ``READ_WAIT_MAX_MS``, it has handled the requests of one turn or more. Requests that are read meanwhile
+        have one turn.
         """
-        self._after_turns(True, partial(self._after_poll, partial(self._after_turns, False, callback)))
+        after_reading = partial(self._after_turns, False, callback)
+        self._after_turns(True, partial(self._after_poll, after_reading))
 
     def _after_poll(self, callback: Callback) -> None:
         """Call back after all sockets that are readable now have been read.
@@ -104,7 +111,8 @@ class ConnectionTurns:
     def _after_turns(self, takes_all: bool, callback: Callback) -> None:
         if self._waiting:
             until_ms = self._monotonic_ms() + READ_WAIT_MAX_MS
-            self._waits.append(TurnsWait(set(self._waiting), takes_all, until_ms, callback))
+            unfinished = set(self._waiting) if takes_all else set[WaitingConnection]()
+            self._waits.append(TurnsWait(set(self._waiting), unfinished, until_ms, callback))
         else:
             callback()
 
@@ -112,7 +120,7 @@ class ConnectionTurns:
         now_ms = self._monotonic_ms()
         waits, self._waits = self._waits, []
         for wait in waits:
-            if wait.connections and now_ms < wait.until_ms:
+            if wait.without_turn or (wait.unfinished and now_ms < wait.until_ms):
                 self._waits.append(wait)
             else:
                 wait.callback()

@@ -209,9 +209,9 @@ class Settings:
         104_857_600, "The largest request; a connection that announces a larger one is closed.", 1, INT_MAX
     )
     socket_receive_buffer_bytes: int = row(
-        102_400,
+        32_768,
         "The system's buffer for requests that are not read yet, of each connection; -1 leaves it to the system. They"
-        " are answered before new ones, so a large buffer makes an overload last longer.",
+        " are answered before new ones, so a large buffer makes an overload last longer. Kafka's default is 102400.",
         -1,
         INT_MAX,
     )

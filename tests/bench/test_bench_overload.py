@@ -103,7 +103,7 @@ def test_closed_connection_is_a_wrong_answer(pair: tuple[socket.socket, socket.s
 # Bars, without a server ----------------------------------------------------------------------------------------------
 
 PHASE = LoadPhase(3.0, 100, 0, Latencies(0.001, 0.002, 0.003), Latencies(0.01, 0.05, 0.1), 1.0)
-LOAD = OverloadLoadResult(1000.0, None, PHASE, PHASE, PHASE, 1.0, {"dead-0": 100.0}, [], 8, [])
+LOAD = OverloadLoadResult(1000.0, None, PHASE, PHASE, PHASE, 500, 1.0, {"dead-0": 100.0}, [], 8, [])
 RESULT = OverloadResult(LOAD, {"dead-0": 1.0, "dead-1": -0.2}, 100 * 1024 * 1024)
 
 

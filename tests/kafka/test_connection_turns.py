@@ -28,6 +28,7 @@ from callboard.runtime.kafka.call import Call
 from callboard.runtime.kafka.connection_turns import READ_WAIT_MAX_MS, REQUESTS_PER_ITERATION, ConnectionTurns
 from callboard.runtime.kafka.framing import FRAMES_PER_TURN, FrameSplitter
 from callboard.runtime.node.environment import Environment
+from callboard.runtime.settings.table import Settings
 
 PIPELINED = 4000
 MAX_BYTES = 1000
@@ -139,7 +140,7 @@ async def test_bytes_that_arrive_while_client_is_behind_keep_their_order(tmp_pat
 async def test_receive_buffer_of_connections_has_limit_of_settings(tmp_path: Path) -> None:
     """The system may round it up, or double it."""
     with socket.socket() as reference:
-        reference.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 102_400)
+        reference.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, Settings().socket_receive_buffer_bytes)
         expected = reference.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
     async with running_node(tmp_path) as harness:
         await join_and_sync(await harness.connect(), "g")
@@ -276,6 +277,21 @@ def test_when_read_waits_limited_time(iterations: list[Callable[[], object]]) ->
         now_ms[0] += 10
         run_iteration(iterations)
     assert READ_WAIT_MAX_MS <= read[0] <= READ_WAIT_MAX_MS + 50
+
+
+def test_when_read_gives_each_connection_a_turn_however_long_that_takes(iterations: list[Callable[[], object]]) -> None:
+    """A session must not end before the next requests of its client, which were received in time, are handled."""
+    now_ms = [0]
+    turns, handled, read = ConnectionTurns(iterations.append, lambda: now_ms[0]), list[FakeConnection](), list[int]()
+    connections = [FakeConnection(turns, 10**9, handled) for _ in range(100)]
+    for connection in connections:
+        turns.schedule(connection)
+    turns.when_read(lambda: read.append(len(set(handled))))
+    while not read:
+        now_ms[0] += READ_WAIT_MAX_MS
+        run_iteration(iterations)
+    assert read == [len(connections)]
+    assert len(handled) < 5 * len(connections), "it does not wait for all of their requests"
 
 
 class JumpingClock(SystemClock):
