@@ -71,7 +71,7 @@ PACKAGES: dict[str, Package] = {
         ("runtime/member",),
         (
             *("actors", "runtime/client", "runtime/common", "runtime/disk", "runtime/engine", "runtime/kafka"),
-            *("runtime/kafka/codec", "runtime/node", "runtime/settings"),
+            *("runtime/kafka/codec", "runtime/node", "runtime/settings", "runtime/topics"),
         ),
     ),
     "runtime/embed": Package(
@@ -97,7 +97,7 @@ PACKAGES: dict[str, Package] = {
         (
             *(*ACTORS, "runtime/cli", "runtime/common", "runtime/disk", "runtime/embed", "runtime/engine"),
             *("runtime/kafka", "runtime/kafka/codec", "runtime/loading", "runtime/log", "runtime/log/compaction"),
-            *("runtime/member", "runtime/node", "runtime/settings"),
+            *("runtime/member", "runtime/node", "runtime/settings", "runtime/topics"),
         ),
     ),
     "runtime/front/programs": Package(("runtime/front",), ("runtime/cli", "runtime/testing")),

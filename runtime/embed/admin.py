@@ -43,6 +43,7 @@ from ..disk.group_commit import outcome_of
 from ..kafka.services import Origin
 from ..member.resources import shard_name
 from ..settings.dynamic import InvalidSetting
+from ..topics.store import NewTopic
 from .results import (
     CommittedOffset,
     GroupDescription,
@@ -222,7 +223,7 @@ class Admin:
         """Create a topic. Its records are in memory; its name and end offsets are durable."""
         _check_count(name, partitions)
         admin = (await self._loaded()).services.topic_admin
-        [topic] = await outcome_of(partial(admin.create, [(name, partitions)]))
+        [topic] = await outcome_of(partial(admin.create, [NewTopic(name, partitions)]))
         if isinstance(topic, CoordinatorError):
             raise topic
         return _describe_topic(topic)

@@ -15,6 +15,7 @@ from ..engine.reply import Reply
 from ..kafka.services import Origin
 from ..node.local_requests import LocalRequests
 from ..node.node import Node
+from ..topics.store import NewTopic
 from .channel import ChannelLost
 
 CLIENT_HOST = "/127.0.0.1"
@@ -38,7 +39,7 @@ class LocalConnector:
     async def ensure_topics(self, partitions: Mapping[str, int]) -> None:
         node = self._running_node()
         topics, admin = node.topics, node.services.topic_admin
-        missing = [(name, count) for name, count in partitions.items() if topics.get(name) is None]
+        missing = [NewTopic(name, count) for name, count in partitions.items() if topics.get(name) is None]
         if missing:
             for created in await outcome_of(partial(admin.create, missing)):
                 if isinstance(created, CoordinatorError) and created.code is not ErrorCode.TOPIC_ALREADY_EXISTS:

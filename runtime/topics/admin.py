@@ -7,7 +7,8 @@ from functools import partial
 
 from ...actors.errors import CoordinatorError, ErrorCode
 from ...actors.steps import Steps
-from .catalogue import CreateOutcome, DeleteOutcome, TopicCatalogue
+from .catalogue import ChangeOverrides, CreateOutcome, DeleteOutcome, TopicCatalogue, altered_row
+from .store import NewTopic
 from .topic import Topic
 
 TO_THE_END = -1
@@ -32,8 +33,8 @@ class TopicAdmin:
         """
         self._catalogue.check_new(name, partitions, other_partitions)
 
-    def create(self, requests: Sequence[tuple[str, int]], done: Callable[[list[CreateOutcome]], None]) -> None:
-        """Create topics, given by name and number of partitions; ``done`` gets the outcome of each."""
+    def create(self, requests: Sequence[NewTopic], done: Callable[[list[CreateOutcome]], None]) -> None:
+        """Create topics; ``done`` gets the outcome of each."""
         self._catalogue.create_many(requests, done)
 
     def check_deletable(self, topic: Topic) -> None:
@@ -65,6 +66,14 @@ class TopicAdmin:
     def grow(self, topic: Topic, partitions: int, done: Callable[[CoordinatorError | None], None]) -> None:
         """Give a topic more partitions. ``partitions``: the new total."""
         self._catalogue.grow(topic, partitions, done)
+
+    def check_alter(self, topic: Topic, change: ChangeOverrides) -> None:
+        """Raise CoordinatorError, with Kafka's error code, unless the settings of a topic can change so."""
+        altered_row(self._catalogue.files.table, topic, change)
+
+    def alter(self, topic: Topic, change: ChangeOverrides, done: Callable[[CoordinatorError | None], None]) -> None:
+        """Change the settings of a topic."""
+        self._catalogue.alter(topic, change, done)
 
     def delete_records(self, topic: Topic, partition: int, offset: int) -> Steps[int]:
         """Delete the records of a partition before ``offset``, or all (TO_THE_END). Returns the new start offset.

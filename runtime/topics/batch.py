@@ -109,7 +109,7 @@ def _check_size(sent: int, claimed: int, max_bytes: int) -> None:
         raise _invalid(f"a batch of {claimed} bytes in {sent}: expected exactly one batch for a partition")
     if sent > max_bytes:
         raise CoordinatorError(
-            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {sent} bytes: expected at most message_max_bytes={max_bytes}"
+            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {sent} bytes: expected at most max.message.bytes={max_bytes}"
         )
 
 

@@ -33,8 +33,10 @@ from .files import TopicFiles
 from .held_records import HeldRecords
 from .ids import new_topic_id, transactions_topic_id
 from .opening import open_files
+from .policy import policy_of
 from .producer_ids import ProducerIds
-from .store import TopicRow, TopicsFile
+from .setting_values import NO_OVERRIDES, Overrides, check_overrides
+from .store import NewTopic, TopicRow, TopicsFile
 from .table import TopicTable
 from .topic import EndOffsets, Topic
 
@@ -47,6 +49,12 @@ TOPIC_BYTES = 2500
 
 PARTITION_BYTES = 800
 """A partition that is used, without records."""
+
+CHAR_BYTES = 3
+"""A character of a setting: in the table, in a draft and in the file that is written."""
+
+ChangeOverrides = Callable[[Overrides], Overrides]
+"""Computes the settings of a topic from those that it has. Raises CoordinatorError."""
 
 CreateOutcome = Topic | CoordinatorError
 DeleteOutcome = CoordinatorError | None
@@ -149,13 +157,13 @@ class TopicCatalogue:
                 f" start it with a larger memory_limit_bytes",
             )
 
-    def create_many(self, requests: Sequence[tuple[str, int]], done: Callable[[list[CreateOutcome]], None]) -> None:
+    def create_many(self, requests: Sequence[NewTopic], done: Callable[[list[CreateOutcome]], None]) -> None:
         """Create topics with one durable change; ``done`` gets the outcome of each."""
         outcomes: list[CreateOutcome] = []
 
         def create(draft: TopicsDraft) -> Steps[bool]:
-            for name, partitions in requests:
-                outcomes.append((yield from self._create(draft, name, partitions)))
+            for request in requests:
+                outcomes.append((yield from self._create(draft, request)))
                 yield
             return any(isinstance(outcome, Topic) for outcome in outcomes)
 
@@ -165,12 +173,13 @@ class TopicCatalogue:
 
         self.files.changes.submit(create, finish)
 
-    def _create(self, draft: TopicsDraft, name: str, partitions: int) -> Steps[CreateOutcome]:
+    def _create(self, draft: TopicsDraft, new: NewTopic) -> Steps[CreateOutcome]:
+        name, partitions, overrides = new
         try:
             draft.table.check_new(name, partitions, self._settings.max_partitions)
             self._check_memory(name, draft.table)
             first_slot = yield from draft.allocate_slots(partitions)
-            row = TopicRow(name, new_topic_id(self._random), partitions, first_slot)
+            row = TopicRow(name, new_topic_id(self._random), partitions, first_slot, overrides)
             for start in range(0, partitions, ITEMS_PER_STEP):
                 self._ends.reserve(first_slot + start, [0] * min(ITEMS_PER_STEP, partitions - start))
                 yield
@@ -247,9 +256,23 @@ class TopicCatalogue:
         )
         return True
 
+    def alter(self, topic: Topic, change: ChangeOverrides, done: Callable[[CoordinatorError | None], None]) -> None:
+        """Change the settings of a topic durably; ``done`` gets the error, or None."""
+
+        def apply(draft: TopicsDraft) -> bool:
+            row = altered_row(draft.table, topic, change)
+            self._check_memory(topic.name, draft.table)
+            draft.change_settings(row, partial(topic.use_policy, policy_of(row.settings, self._settings)))
+            return True
+
+        def finish(failure: Exception | None) -> None:
+            done(None if failure is None else to_coordinator_error(failure))
+
+        self.files.changes.submit(apply, finish)
+
     def create(self, name: str, partitions: int) -> Topic:
         """Create a topic while files are written on the caller's thread. Raises CoordinatorError."""
-        outcomes: list[CreateOutcome] = immediate_outcome(partial(self.create_many, [(name, partitions)]))
+        outcomes: list[CreateOutcome] = immediate_outcome(partial(self.create_many, [NewTopic(name, partitions)]))
         if isinstance(outcomes[0], CoordinatorError):
             raise outcomes[0]
         return outcomes[0]
@@ -298,13 +321,20 @@ class TopicCatalogue:
     # What is visible -------------------------------------------------------------------------------------------------
 
     def _topic_of_row(self, row: TopicRow) -> Topic:
-        return self._build_topic(row.name, row.topic_id, TopicEnds(self._ends, row.first_slot, row.partitions))
+        ends = TopicEnds(self._ends, row.first_slot, row.partitions)
+        return self._build_topic(row.name, row.topic_id, ends, overrides=row.settings)
 
-    def _build_topic(self, name: str, topic_id: UUID, ends: EndOffsets, *, is_internal: bool = False) -> Topic:
-        settings = self._settings
+    def _build_topic(
+        self,
+        name: str,
+        topic_id: UUID,
+        ends: EndOffsets,
+        *,
+        is_internal: bool = False,
+        overrides: Overrides = NO_OVERRIDES,
+    ) -> Topic:
         is_internal = is_internal or name == TRANSACTIONS_TOPIC
-        sizes = settings.message_max_bytes, settings.topic_retention_bytes
-        return Topic(name, topic_id, ends, *sizes, self._records, is_internal)
+        return Topic(name, topic_id, ends, policy_of(overrides, self._settings), self._records, is_internal)
 
     def _publish_internal_topics(
         self, table: TopicsFile, offsets_partitions: int, transactions_partitions: int
@@ -338,7 +368,7 @@ def _has_memory(_waiting_bytes: int) -> bool:
 
 def _topics_bytes(table: TopicTable) -> int:
     """About the memory of topics without their records."""
-    return len(table.rows) * TOPIC_BYTES + table.partitions * PARTITION_BYTES
+    return len(table.rows) * TOPIC_BYTES + table.partitions * PARTITION_BYTES + table.settings_chars * CHAR_BYTES
 
 
 def _transactions_partitions(settings: TopicLimits) -> int:
@@ -353,6 +383,12 @@ def _check_growable(table: TopicTable, topic: Topic, partitions: int, partitions
             ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {row.partitions} partitions: expected more"
         )
     table.check_room(partitions - row.partitions, partitions_max)
+
+
+def altered_row(table: TopicTable, topic: Topic, change: ChangeOverrides) -> TopicRow:
+    """The row of a topic with changed settings. Raises CoordinatorError, with Kafka's error code, for invalid ones."""
+    row = table.find(topic.name, topic.topic_id)
+    return row._replace(settings=check_overrides(change(row.settings)))
 
 
 def _finish_move(topic: Topic, first_slot: int, partitions: int) -> None:

@@ -47,6 +47,10 @@ class TopicsDraft:
         self.to_publish.append(publish)
         self.to_discard.append(discard)
 
+    def change_settings(self, row: TopicRow, publish: Callback) -> None:
+        self.table.change_settings(row)
+        self.to_publish.append(publish)
+
     def content(self) -> TopicsFile:
         """The content for ``topics.json``."""
         return TopicsFile(self._offsets_topic_id, self.table.next_producer_id, tuple(self.table.rows.values()))

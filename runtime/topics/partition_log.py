@@ -46,12 +46,12 @@ class PartitionLog:
     """
 
     __slots__ = (
-        *("_base_offsets", "_batches", "_deleted_before", "_head", "_max_bytes", "_producers", "_times"),
-        *("end_offset", "size_bytes", "transactions", "waiters"),
+        *("_base_offsets", "_batches", "_deleted_before", "_head", "_producers", "_times"),
+        *("end_offset", "message_max_bytes", "size_bytes", "transactions", "waiters"),
     )
 
     def __init__(self, message_max_bytes: int, end_offset: int = 0) -> None:
-        self._max_bytes = message_max_bytes
+        self.message_max_bytes = message_max_bytes
         self._producers = ProducerStates()
         self.transactions = PartitionTransactions()
         self._base_offsets = array("q")
@@ -76,7 +76,7 @@ class PartitionLog:
 
         Raises CoordinatorError, with Kafka's error code, if the batch or its sequence number is invalid.
         """
-        batch = check_batch(records, self._max_bytes)
+        batch = check_batch(records, self.message_max_bytes)
         duplicate_offset = self._producers.check(batch)
         if duplicate_offset is not None:
             return duplicate_offset

@@ -1,4 +1,4 @@
-"""``topics.json``: names, ids and partition counts of the topics, and which producer ids are allocated.
+"""``topics.json``: names, ids, partition counts and settings of the topics, and which producer ids are allocated.
 
 The file is small and replaced as a whole: temporary file, sync, rename, sync of the folder. Its first line has a
 checksum of the rest. Files of format 1, without a checksum, are read, and replaced at the next change.
@@ -22,6 +22,7 @@ from ..disk.crc import crc32c
 from ..disk.disk import Disk, read_file, replace_file
 from ..settings.table import PARTITIONS_MAX
 from .names import check_name
+from .setting_values import NO_OVERRIDES, Overrides, check_overrides
 
 VERSION = 2
 CHECKED_SINCE = 2
@@ -36,6 +37,15 @@ class TopicRow(NamedTuple):
     topic_id: UUID
     partitions: int
     first_slot: int
+    settings: Overrides = NO_OVERRIDES
+
+
+class NewTopic(NamedTuple):
+    """A topic that is to be created, with valid settings."""
+
+    name: str
+    partitions: int
+    settings: Overrides = NO_OVERRIDES
 
 
 class TopicsFile(NamedTuple):
@@ -107,12 +117,12 @@ def encode_table(table: TopicsFile) -> bytes:
 
 
 def _row_texts(rows: Iterable[TopicRow]) -> Iterable[str]:
-    return (
-        json.dumps(
-            {"name": row.name, "id": id_text(row.topic_id), "partitions": row.partitions, "first_slot": row.first_slot}
-        )
-        for row in rows
-    )
+    for row in rows:
+        fields: dict[str, Any] = {"name": row.name, "id": id_text(row.topic_id)}
+        fields |= {"partitions": row.partitions, "first_slot": row.first_slot}
+        if row.settings:
+            fields["settings"] = dict(row.settings)
+        yield json.dumps(fields)
 
 
 def id_text(topic_id: UUID) -> str:
@@ -143,4 +153,6 @@ def _parse_table(fields: Mapping[str, Any]) -> TopicsFile:
 def _parse_row(fields: Mapping[str, Any]) -> TopicRow:
     check_name(fields["name"])
     partitions = _checked_int(fields["partitions"], 1, PARTITIONS_MAX)
-    return TopicRow(fields["name"], _parse_id(fields["id"]), partitions, _checked_int(fields["first_slot"], 1))
+    first_slot = _checked_int(fields["first_slot"], 1)
+    settings = check_overrides(fields["settings"]) if "settings" in fields else NO_OVERRIDES
+    return TopicRow(fields["name"], _parse_id(fields["id"]), partitions, first_slot, settings)

@@ -7,6 +7,7 @@ from uuid import UUID
 from ...actors.errors import CoordinatorError, ErrorCode
 from ..settings.table import PARTITIONS_MAX
 from .names import METADATA_TOPIC, check_name, metric_name
+from .setting_values import Overrides
 from .store import TopicRow
 
 
@@ -17,6 +18,7 @@ class TopicTable:
         """``internal_names``: the coordinator's own topics, which have no rows."""
         self.rows: dict[str, TopicRow] = {}
         self.partitions = 0
+        self.settings_chars = 0  # of the names and values of all settings
         self.version = 0  # grows with each change of the topics
         self.next_producer_id = next_producer_id
         self._internal_names = internal_names
@@ -26,6 +28,7 @@ class TopicTable:
         copy = TopicTable(self._internal_names, self.next_producer_id)
         copy.rows = dict(self.rows)
         copy.partitions, copy.version = self.partitions, self.version
+        copy.settings_chars = self.settings_chars
         copy._metric_names = dict(self._metric_names)
         return copy
 
@@ -33,17 +36,25 @@ class TopicTable:
         self.rows[row.name] = row
         self.version += 1
         self.partitions += row.partitions
+        self.settings_chars += _chars(row.settings)
         self._metric_names[metric_name(row.name)] = row.name
 
     def remove(self, name: str) -> None:
         self.version += 1
-        self.partitions -= self.rows.pop(name).partitions
+        row = self.rows.pop(name)
+        self.partitions -= row.partitions
+        self.settings_chars -= _chars(row.settings)
         del self._metric_names[metric_name(name)]
 
     def replace(self, row: TopicRow) -> None:
         """Change the number of partitions or the slots of a topic."""
         self.version += 1
         self.partitions += row.partitions - self.rows[row.name].partitions
+        self.rows[row.name] = row
+
+    def change_settings(self, row: TopicRow) -> None:
+        """Change the settings of a topic. What groups know about topics stays the same, so the version does too."""
+        self.settings_chars += _chars(row.settings) - _chars(self.rows[row.name].settings)
         self.rows[row.name] = row
 
     def find(self, name: str, topic_id: UUID) -> TopicRow:
@@ -94,3 +105,7 @@ class TopicTable:
                 f"{added} more partitions: all topics together have {existing_partitions}, expected at most"
                 f" max_partitions={partitions_max}; delete topics, or start the server with a larger max_partitions",
             )
+
+
+def _chars(settings: Overrides) -> int:
+    return sum(len(name) + len(text) for name, text in settings.items())

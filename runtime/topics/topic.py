@@ -11,6 +11,7 @@ from ...actors.records import MarkerRecord
 from ...actors.steps import ITEMS_PER_STEP, Steps
 from .held_records import HeldRecords
 from .partition_log import PartitionLog
+from .policy import TopicPolicy
 
 TOPIC_DELETED = sys.maxsize
 """The size that waiters are called with when the topic is deleted: larger than any size they wait for."""
@@ -69,6 +70,12 @@ class PartitionLogs(Sequence[PartitionLog]):
         """The partitions that have state."""
         return iter(self._logs.values())
 
+    def limit_messages(self, max_bytes: int) -> None:
+        """Accept batches of at most ``max_bytes`` from now on."""
+        self._message_max_bytes = max_bytes
+        for log in self.active():
+            log.message_max_bytes = max_bytes
+
     def refresh_count(self) -> None:
         """Update the number of partitions after the topic has grown."""
         self._count = len(self._ends)
@@ -77,20 +84,20 @@ class PartitionLogs(Sequence[PartitionLog]):
 class Topic:
     """A topic in memory.
 
-    Retention: while the partitions together have more than ``retention_bytes``, the largest partition drops its oldest
-    batch. So a busy partition does not displace the records of a quiet one, and the newest batch stays, whatever its
-    size. ``records`` limits the records of all topics together in the same way.
+    Retention: while the partitions together have more than ``policy.retention_bytes``, the largest partition drops its
+    oldest batch. So a busy partition does not displace the records of a quiet one, and the newest batch stays, whatever
+    its size. ``records`` limits the records of all topics together in the same way. A limit that the topic was given
+    holds for each partition instead.
     """
 
-    __slots__ = ("_records", "ends", "held_bytes", "is_internal", "name", "partitions", "retention_bytes", "topic_id")
+    __slots__ = ("_records", "ends", "held_bytes", "is_internal", "name", "partitions", "policy", "topic_id")
 
     def __init__(
         self,
         name: str,
         topic_id: UUID,
         ends: EndOffsets,
-        message_max_bytes: int,
-        retention_bytes: int,
+        policy: TopicPolicy,
         records: HeldRecords,
         is_internal: bool = False,
     ) -> None:
@@ -98,10 +105,15 @@ class Topic:
         self.name = name
         self.topic_id = topic_id
         self.ends = ends
-        self.partitions = PartitionLogs(ends, message_max_bytes)
-        self.retention_bytes = retention_bytes
+        self.partitions = PartitionLogs(ends, policy.message_max_bytes)
+        self.policy = policy
         self.is_internal = is_internal
         self.held_bytes = 0
+
+    def use_policy(self, policy: TopicPolicy) -> None:
+        """Follow changed settings from now on."""
+        self.policy = policy
+        self.partitions.limit_messages(policy.message_max_bytes)
 
     def has_partition(self, index: int) -> bool:
         return 0 <= index < len(self.partitions)
@@ -145,7 +157,9 @@ class Topic:
 
     def _enforce_retention(self, newest: PartitionLog, added: int) -> None:
         self._count(added, 1)
-        while self.held_bytes > max(self.retention_bytes, added):
+        while newest.size_bytes > max(self.policy.partition_retention_bytes, added):
+            self._count(-newest.drop_oldest(), -1)
+        while self.held_bytes > max(self.policy.retention_bytes, added):
             # The new batch is not counted, so the partition that is chosen has an older batch.
             largest = max(self.partitions.active(), key=lambda log: log.size_bytes - (added if log is newest else 0))
             self._count(-largest.drop_oldest(), -1)

@@ -12,10 +12,11 @@ from callboard.actors.errors import CoordinatorError
 from callboard.actors.steps import Steps
 from callboard.runtime.disk.file_work import Done, FileJob, InlineFileWork
 from callboard.runtime.topics.catalogue import CreateOutcome, DeleteOutcome, TopicCatalogue
+from callboard.runtime.topics.store import NewTopic
 from callboard.runtime.topics.topic import Topic
 
 TOPICS = 300
-CREATED = [(f"topic-{number}", 2) for number in range(TOPICS)]
+CREATED = [NewTopic(f"topic-{number}", 2) for number in range(TOPICS)]
 
 
 class SteppedFileWork(InlineFileWork):
@@ -67,7 +68,7 @@ def test_creation_of_many_topics_takes_a_step_each_and_one_write(
     assert work.run_all() >= TOPICS
     assert work.jobs == 1
     assert all(isinstance(outcome, Topic) for outcome in outcomes)
-    assert {name for name, _ in CREATED} <= set(catalogue.names())
+    assert {new.name for new in CREATED} <= set(catalogue.names())
 
 
 def test_topics_are_visible_after_the_write_and_before_the_version_changes(
@@ -80,7 +81,7 @@ def test_topics_are_visible_after_the_write_and_before_the_version_changes(
         assert work.run_step()
     while catalogue.files.table.version == version:
         assert work.run_step()
-    assert all(catalogue.get(name) for name, _ in CREATED)
+    assert all(catalogue.get(name) for name, _, _ in CREATED)
 
 
 def test_change_that_comes_meanwhile_waits_for_the_next_write(catalogue: TopicCatalogue, work: SteppedFileWork) -> None:
@@ -88,7 +89,7 @@ def test_change_that_comes_meanwhile_waits_for_the_next_write(catalogue: TopicCa
     second: list[CreateOutcome] = []
     catalogue.create_many(CREATED, first.extend)
     work.run_step()
-    catalogue.create_many([("topic-0", 1), ("other", 1)], second.extend)
+    catalogue.create_many([NewTopic("topic-0", 1), NewTopic("other", 1)], second.extend)
     work.run_all()
     assert work.jobs == 2
     assert len(first) == TOPICS
@@ -110,7 +111,7 @@ def test_deletion_of_many_topics_takes_one_write(catalogue: TopicCatalogue, work
 
 def test_end_stored_while_a_topic_grows_is_in_the_new_slots(catalogue: TopicCatalogue, work: SteppedFileWork) -> None:
     created: list[CreateOutcome] = []
-    catalogue.create_many([("growing", 200)], created.extend)
+    catalogue.create_many([NewTopic("growing", 200)], created.extend)
     work.run_all()
     [topic] = created
     assert isinstance(topic, Topic)

@@ -22,6 +22,7 @@ from callboard.runtime.node.node import Node
 from callboard.runtime.settings.table import Options, Settings
 from callboard.runtime.testing.disk.faulty import FaultyDisk
 from callboard.runtime.topics.catalogue import TopicCatalogue
+from callboard.runtime.topics.store import NewTopic
 
 UNUSED_PARTITION_MAX_BYTES = 32  # 8 of them for the end offset; a used partition takes some 750
 
@@ -52,7 +53,7 @@ def test_create_above_max_partitions_is_refused() -> None:
 
 def test_create_many_shares_remaining_max_partitions() -> None:
     topics = catalogue(10)
-    outcomes = immediate_outcome(partial(topics.create_many, [("a", 6), ("b", 5), ("c", 4)]))
+    outcomes = immediate_outcome(partial(topics.create_many, [NewTopic("a", 6), NewTopic("b", 5), NewTopic("c", 4)]))
     assert [isinstance(outcome, CoordinatorError) for outcome in outcomes] == [False, True, False]
     assert error_code_of(lambda: topics.create("d", 1)) is ErrorCode.POLICY_VIOLATION
 

@@ -38,7 +38,7 @@ from callboard.runtime.topics.catalogue import RAISED_END_MAX, TopicCatalogue
 from callboard.runtime.topics.ends import GROW_SLOTS, FreeSlots
 from callboard.runtime.topics.ids import transactions_topic_id
 from callboard.runtime.topics.producer_ids import PRODUCER_ID_BLOCK
-from callboard.runtime.topics.store import TopicRow, TopicsFile, id_text, save_table
+from callboard.runtime.topics.store import NewTopic, TopicRow, TopicsFile, id_text, save_table
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_client_topic_named_transaction_state_is_kept_after_upgrade(tmp_path: Pa
 
 def test_create_many_returns_outcome_for_each_topic(topics: TopicCatalogue) -> None:
     made, again, bad, other = immediate_outcome(
-        partial(topics.create_many, [("a.b", 1), ("a_b", 1), ("", 1), ("c", 2)])
+        partial(topics.create_many, [NewTopic("a.b", 1), NewTopic("a_b", 1), NewTopic("", 1), NewTopic("c", 2)])
     )
     assert made is topics.get("a.b")
     assert isinstance(again, CoordinatorError)

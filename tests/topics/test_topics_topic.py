@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from topics_helpers import MESSAGE_MAX_BYTES, producer_batch
 
 from callboard.actors.errors import CoordinatorError
+from callboard.runtime.settings.table import LONG_MAX
 from callboard.runtime.topics.held_records import HeldRecords
+from callboard.runtime.topics.policy import TopicPolicy
+from callboard.runtime.topics.setting_values import NO_OVERRIDES
 from callboard.runtime.topics.topic import TOPIC_DELETED, Topic
 
 BATCH_BYTES = len(producer_batch())
@@ -40,8 +43,7 @@ def topic_of(partitions: int, retention_bytes: int) -> tuple[Topic, dict[int, in
         "plays",
         UUID(int=7),
         InMemoryEnds(partitions, stored_ends),
-        MESSAGE_MAX_BYTES,
-        retention_bytes,
+        TopicPolicy(NO_OVERRIDES, MESSAGE_MAX_BYTES, retention_bytes, LONG_MAX),
         HeldRecords(lambda: 2**63),
     ), stored_ends
 

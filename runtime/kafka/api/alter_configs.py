@@ -8,14 +8,21 @@ from typing import Any
 from ....actors.steps import Steps
 from ...settings.admin import parse_change
 from ...settings.dynamic import SettingValues
+from ...topics.setting_values import Overrides
 from ..call import Call
-from .incremental_alter_configs import ALTER_CHECKS, alter
+from .incremental_alter_configs import ALTER_CHECKS, Changes, alter
 
 
 def handle(call: Call) -> Steps[None]:
-    return alter(call, replace_values, ALTER_CHECKS, "AlterConfigsResponse")
+    changes = Changes(replace_values, replace_topic_values, has_loggers=False)
+    return alter(call, changes, ALTER_CHECKS, "AlterConfigsResponse")
 
 
 def replace_values(_table: SettingValues, configs: Sequence[Any]) -> dict[str, float | bool]:
     """Return the requested values, and no others. Raises InvalidSetting."""
     return dict(parse_change(config.name, config.value) for config in configs)
+
+
+def replace_topic_values(configs: Sequence[Any], _overrides: Overrides) -> Overrides:
+    """Return the requested settings of a topic, and no others."""
+    return {config.name: config.value for config in configs}

@@ -1,7 +1,7 @@
 """CreateTopics (19). Answered when the topics are durable, so a client may use them at once.
 
-A replication factor other than 1 is refused, as in a Kafka cluster of one broker. Names of topic settings are checked;
-the settings have no effect.
+A replication factor other than 1 is refused, as in a Kafka cluster of one broker. A topic keeps the settings that it is
+given, see ``topics.settings``.
 """
 
 from __future__ import annotations
@@ -14,29 +14,30 @@ from typing import Any
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps
 from ...settings.table import PARTITIONS_MAX
-from ...topics.settings import NAMES as TOPIC_NAMES
+from ...topics.setting_values import Overrides, check_overrides
 from ...topics.settings import TOPIC_SETTINGS
+from ...topics.store import NewTopic
 from ...topics.topic import Topic
 from ..authorize import Verdicts, authorize_in_steps
 from ..call import Body, Call
 from ..checks import CREATE_TOPIC, DESCRIBE_NEW_TOPIC_CONFIGS
 from ..codec.codes import NO_THROTTLE, kafka_error
 from ..codec.step_writer import write_in_steps
-from .describe_configs import topic_config
+from .describe_configs import Config, topic_config
 
 SETTINGS_FROM = 5  # KIP-525
 USE_DEFAULT = -1
 REPLICAS = 1
 CHECKS_PER_STEP = 16  # each takes about 5 us
 
-CreateOutcome = Topic | CoordinatorError | int
-"""The created topic, the refusal, or the number of partitions that are to be created."""
+CreateOutcome = Topic | CoordinatorError | NewTopic
+"""The created topic, the refusal, or the topic that is to be created."""
 
 
 def handle(call: Call) -> Steps[None]:
     requests = {topic.name: topic for topic in call.request.topics}
     outcomes = yield from check_all(call, requests)
-    to_create = [(name, outcome) for name, outcome in outcomes.items() if isinstance(outcome, int)]
+    to_create = [outcome for outcome in outcomes.values() if isinstance(outcome, NewTopic)]
     if call.request.validate_only or not to_create:
         call.encode_and_respond(lambda: encode(call, outcomes))
     else:
@@ -45,7 +46,7 @@ def handle(call: Call) -> Steps[None]:
 
 def finish(call: Call, outcomes: dict[str, CreateOutcome], created: Sequence[Topic | CoordinatorError]) -> None:
     """Answer with the created topics and the refusals."""
-    names = [name for name, outcome in outcomes.items() if isinstance(outcome, int)]
+    names = [name for name, outcome in outcomes.items() if isinstance(outcome, NewTopic)]
     call.encode_and_respond(lambda: encode(call, {**outcomes, **dict(zip(names, created, strict=True))}))
 
 
@@ -54,17 +55,18 @@ def encode(call: Call, outcomes: Mapping[str, CreateOutcome]) -> Body:
 
 
 def answers(call: Call, outcomes: Mapping[str, CreateOutcome]) -> Iterator[Any]:
-    """Yield the results. The settings of a new topic are the same for all, so they are encoded once."""
-    settings: tuple[bytes, ...] = ()
-    if call.version >= SETTINGS_FROM:
-        settings = tuple(call.schema.write_item(config) for config in described_settings(call))
+    """Yield the results. Topics that were given the same settings share their bytes."""
+    encoded: dict[object, tuple[bytes, ...]] = {}
     verdicts = yield from authorize_in_steps(call, DESCRIBE_NEW_TOPIC_CONFIGS, outcomes)
     for name, outcome in outcomes.items():
-        yield answer(call, name, outcome, settings if verdicts.allows(name) else (), verdicts.error_of(name))
+        settings: tuple[bytes, ...] = ()
+        if call.version >= SETTINGS_FROM and verdicts.allows(name) and not isinstance(outcome, CoordinatorError):
+            settings = described_settings(call, overrides_of_outcome(outcome), encoded)
+        yield answer(call, name, outcome, settings, verdicts.error_of(name))
 
 
 def check_all(call: Call, requests: dict[str, Any]) -> Steps[dict[str, CreateOutcome]]:
-    """Return for each name the number of partitions to create, or the refusal."""
+    """Return for each name the topic to create, or the refusal."""
     occurrences = Counter(topic.name for topic in call.request.topics)
     verdicts = yield from authorize_in_steps(call, CREATE_TOPIC, requests)
     default = call.services.settings.num_partitions
@@ -105,13 +107,13 @@ def check_request(name: str, occurrences: int, verdicts: Verdicts) -> None:
         raise CoordinatorError(verdicts.code, "Authorization failed.")
 
 
-def check(call: Call, topic: Any, partitions: int, already_requested: int) -> int:
-    """Return the number of partitions. Raises CoordinatorError if the topic cannot be created.
+def check(call: Call, topic: Any, partitions: int, already_requested: int) -> NewTopic:
+    """Return the topic to create. Raises CoordinatorError if the topic cannot be created.
 
     ``already_requested``: partitions of other topics of this request.
     """
     call.services.topic_admin.check_new(topic.name, partitions, already_requested)
-    check_settings(topic.configs)
+    settings = check_overrides(given_settings(topic.configs))
     if topic.assignments:
         check_assignments(topic, call.services.cluster.node_id)
     elif topic.replication_factor not in (REPLICAS, USE_DEFAULT):
@@ -119,15 +121,19 @@ def check(call: Call, topic: Any, partitions: int, already_requested: int) -> in
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication factor {topic.replication_factor}: expected {REPLICAS}, or {USE_DEFAULT} for the default",
         )
-    return partitions
+    return NewTopic(topic.name, partitions, settings)
 
 
-def check_settings(configs: Iterable[Any]) -> None:
+def given_settings(configs: Iterable[Any]) -> dict[str, str]:
+    """Return the texts by name. Raises CoordinatorError for a missing value."""
+    texts: dict[str, str] = {}
     for config in configs:
-        if config.name not in TOPIC_NAMES:
-            raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"unknown topic setting {config.name!r}")
         if config.value is None:
-            raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"no value for topic setting {config.name!r}")
+            raise CoordinatorError(
+                ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {config.name}"
+            )
+        texts[config.name] = config.value
+    return texts
 
 
 def check_assignments(topic: Any, node_id: int) -> None:
@@ -147,19 +153,27 @@ def check_assignments(topic: Any, node_id: int) -> None:
             )
 
 
-def described_settings(call: Call) -> tuple[Any, ...]:
-    """Return the settings of a new topic, which are the same for all topics."""
-    configs = (topic_config(call, "", setting) for setting in TOPIC_SETTINGS)
-    return tuple(
-        call.make(
-            "CreatableTopicConfigs",
-            name=config.name,
-            value=config.value,
-            read_only=False,
-            config_source=config.source,
-            is_sensitive=False,
-        )
-        for config in configs
+def overrides_of_outcome(outcome: Topic | NewTopic) -> Overrides:
+    return outcome.policy.overrides if isinstance(outcome, Topic) else outcome.settings
+
+
+def described_settings(call: Call, overrides: Overrides, encoded: dict[object, tuple[bytes, ...]]) -> tuple[bytes, ...]:
+    """Return the encoded settings of a new topic. ``encoded``: those of topics before it."""
+    key = tuple(overrides.items())
+    if key not in encoded:
+        configs = (topic_config(call, overrides, setting) for setting in TOPIC_SETTINGS)
+        encoded[key] = tuple(call.schema.write_item(described_setting(call, config)) for config in configs)
+    return encoded[key]
+
+
+def described_setting(call: Call, config: Config) -> Any:
+    return call.make(
+        "CreatableTopicConfigs",
+        name=config.name,
+        value=config.value,
+        read_only=False,
+        config_source=config.source,
+        is_sensitive=False,
     )
 
 
@@ -168,14 +182,20 @@ def answer(
 ) -> Any:
     """Return the result of a topic. ``settings_error``: why its settings are not described."""
     refusal = outcome if isinstance(outcome, CoordinatorError) else None
-    partitions = len(outcome.partitions) if isinstance(outcome, Topic) else outcome
+    partitions = (
+        len(outcome.partitions)
+        if isinstance(outcome, Topic)
+        else outcome.partitions
+        if isinstance(outcome, NewTopic)
+        else -1
+    )
     return call.make(
         "CreatableTopicResult",
         name=name,
         topic_id=outcome.topic_id if isinstance(outcome, Topic) else None,
         error_code=kafka_error(refusal.code if refusal else ErrorCode.NONE),
         error_message=str(refusal) if refusal else None,
-        num_partitions=-1 if refusal else partitions,
+        num_partitions=partitions,
         replication_factor=-1 if refusal else REPLICAS,
         configs=() if refusal else settings,
         topic_config_error_code=0 if refusal else int(settings_error),

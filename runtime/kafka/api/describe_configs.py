@@ -15,6 +15,7 @@ from ....actors.steps import Steps, pieces
 from ...settings.dynamic import ConfigSource, ConfigType, Synonym, config_type_of
 from ...settings.table import BY_NAME, SETTINGS, Address, Setting
 from ...topics.names import check_name
+from ...topics.setting_values import Overrides
 from ...topics.settings import INTERNAL_TOPIC_SETTINGS, TOPIC_SETTINGS, TopicSetting
 from ..authorize import CLUSTER, Verdicts, authorize_in_steps
 from ..call import Call
@@ -167,12 +168,19 @@ def find(call: Call, resource_type: int, name: str) -> ConfigSet:
 
 
 def topic_configs(call: Call, name: str) -> ConfigSet:
-    """Return the settings of a topic, which all topics have in common except internal ones."""
+    """Return the settings of a topic. Topics that were given the same settings have all in common."""
     check_name(name)
-    if call.services.topics.get(name) is None:
+    topic = call.services.topics.get(name)
+    if topic is None:
         raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-    key = (TOPIC, name if name in INTERNAL_TOPIC_SETTINGS else None)
-    return ConfigSet(key, (topic_config(call, name, setting) for setting in TOPIC_SETTINGS))
+    overrides = internal_overrides(call, name) if topic.is_internal else topic.policy.overrides
+    configs = (topic_config(call, overrides, setting) for setting in TOPIC_SETTINGS)
+    return ConfigSet((TOPIC, *overrides.items()), configs)
+
+
+def internal_overrides(call: Call, name: str) -> Overrides:
+    segment_bytes = str(call.services.settings.offsets_topic_segment_bytes)
+    return {**INTERNAL_TOPIC_SETTINGS.get(name, {}), "segment.bytes": segment_bytes}
 
 
 def all_brokers_configs(call: Call) -> Iterator[Config]:
@@ -231,19 +239,17 @@ def advertised_listeners(call: Call) -> Config:
     return Config(*only, ConfigType.LIST, False, (only,), "The address that clients connect to.")
 
 
-def topic_config(call: Call, topic: str, setting: TopicSetting) -> Config:
-    """Return a setting of a topic. Clients' topics have the settings of the server, or Kafka's defaults."""
-    synonyms = (*own_synonyms(call, topic, setting), *default_synonyms(call, setting))
+def topic_config(call: Call, overrides: Overrides, setting: TopicSetting) -> Config:
+    """Return a setting of a topic: the one it was given, else that of the server, else Kafka's default."""
+    synonyms = (*own_synonyms(overrides, setting), *default_synonyms(call, setting))
     _, value, source = synonyms[0] if synonyms else Synonym(setting.name, setting.default, ConfigSource.DEFAULT)
     return Config(setting.name, value, source, setting.type, True, synonyms, setting.doc)
 
 
-def own_synonyms(call: Call, topic: str, setting: TopicSetting) -> list[Synonym]:
-    """Return the value that an internal topic overrides."""
-    own = dict(INTERNAL_TOPIC_SETTINGS.get(topic, {}))
-    if own:
-        own["segment.bytes"] = str(call.services.settings.offsets_topic_segment_bytes)
-    return [Synonym(setting.name, own[setting.name], ConfigSource.TOPIC)] if setting.name in own else []
+def own_synonyms(overrides: Overrides, setting: TopicSetting) -> list[Synonym]:
+    """Return the value that the topic was given."""
+    text = overrides.get(setting.name)
+    return [] if text is None else [Synonym(setting.name, text, ConfigSource.TOPIC)]
 
 
 def default_synonyms(call: Call, setting: TopicSetting) -> list[Synonym]:

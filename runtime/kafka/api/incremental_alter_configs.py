@@ -2,7 +2,7 @@
 
 Only settings that groups read at each use can be changed (``config.DYNAMIC``). Others are refused with Kafka's message
 for a setting that cannot be changed while the server runs. Kafka ignores unknown names; this server refuses them, so
-that a misspelt name is noticed. Topics have the settings of the server.
+that a misspelt name is noticed. Topics keep all settings of Kafka, see ``topics.settings``.
 
 ``--dynamic-settings`` limits the clients that may change settings, whatever the authorizer allows.
 """
@@ -12,14 +12,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps
 from ...common.logs import get_logger
 from ...settings.admin import dynamic_setting, parse_change
-from ...settings.dynamic import InvalidSetting, SettingValues
-from ...topics.settings import NAMES as TOPIC_NAMES
+from ...settings.dynamic import ConfigType, InvalidSetting, SettingValues
+from ...topics.setting_values import Overrides, list_items
+from ...topics.settings import BY_NAME as TOPIC_SETTINGS
 from ..call import Body, Call
 from ..checks import ACT_AS_BROKER, ALTER_BROKER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS, Check
 from ..codec.codes import NO_THROTTLE, kafka_error
@@ -47,17 +48,23 @@ class NotAllowedHere(CoordinatorError):
     """``--dynamic-settings`` does not let the client change settings."""
 
 
-Change = Callable[[SettingValues, Sequence[Any]], dict[str, float | bool]]
-"""Computes the new values of a resource from the old ones and the request."""
+class Changes(NamedTuple):
+    """The rules of one of the two APIs: they compute the new values of a resource from the old ones and the request.
+
+    Both raise CoordinatorError. ``broker`` also raises InvalidSetting.
+    """
+
+    broker: Callable[[SettingValues, Sequence[Any]], dict[str, float | bool]]
+    topic: Callable[[Sequence[Any], Overrides], Overrides]
+    has_loggers: bool
 
 
 def handle(call: Call) -> Steps[None]:
-    return alter(
-        call, apply_operations, {**ALTER_CHECKS, BROKER_LOGGER: ACT_AS_BROKER}, "IncrementalAlterConfigsResponse"
-    )
+    changes = Changes(apply_operations, apply_topic_operations, has_loggers=True)
+    return alter(call, changes, {**ALTER_CHECKS, BROKER_LOGGER: ACT_AS_BROKER}, "IncrementalAlterConfigsResponse")
 
 
-def alter(call: Call, change: Change, checks: Mapping[int, Check], response: str) -> Steps[None]:
+def alter(call: Call, changes: Changes, checks: Mapping[int, Check], response: str) -> Steps[None]:
     """Alter each resource separately. Also used by AlterConfigs (33)."""
     resources = call.request.resources
     occurrences = Counter((resource.resource_type, resource.resource_name) for resource in resources)
@@ -80,7 +87,7 @@ def alter(call: Call, change: Change, checks: Mapping[int, Check], response: str
             denial = access.refusal(resource)
             if denial is not None:
                 raise denial
-            alter_resource(call, resource, change, partial(done, number))
+            alter_resource(call, resource, changes, partial(done, number))
         except CoordinatorError as refusal:
             done(number, refusal)
         yield
@@ -112,21 +119,21 @@ def answer(call: Call, resource: Any, refusal: CoordinatorError | None) -> Any:
     )
 
 
-def alter_resource(call: Call, resource: Any, change: Change, done: Done) -> None:
+def alter_resource(call: Call, resource: Any, changes: Changes, done: Done) -> None:
     """Change a resource and call ``done`` when that is durable. Raises CoordinatorError."""
     check_values(resource.configs)
     if resource.resource_type == TOPIC:
-        refuse_topic(call, resource)
+        alter_topic(call, resource, changes, done)
+    elif resource.resource_type == BROKER:
+        alter_broker(call, resource, changes, done)
     elif resource.resource_type == GROUP:
         refuse_group(resource)
-    elif resource.resource_type == BROKER_LOGGER and change is apply_operations:  # AlterConfigs has no loggers
+        done(None)
+    elif resource.resource_type == BROKER_LOGGER and changes.has_loggers:
         refuse_logger(call, resource)
-    elif resource.resource_type != BROKER:
-        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+        done(None)
     else:
-        alter_broker(call, resource, change, done)
-        return
-    done(None)
+        raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
 
 
 def check_values(configs: Sequence[Any]) -> None:
@@ -143,18 +150,17 @@ def check_values(configs: Sequence[Any]) -> None:
             raise CoordinatorError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
 
 
-def refuse_topic(call: Call, resource: Any) -> None:
-    """Refuse with Kafka's errors, or because topics in memory have no settings of their own."""
-    name = resource.resource_name
-    if call.services.topics.get(name) is None:
-        raise CoordinatorError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    for config in resource.configs:
-        if config.name not in TOPIC_NAMES:
-            raise CoordinatorError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {config.name}")
-    if resource.configs:
-        raise CoordinatorError(
-            ErrorCode.POLICY_VIOLATION, "topics are in memory and have the settings of the server, none of their own"
-        )
+def alter_topic(call: Call, resource: Any, changes: Changes, done: Done) -> None:
+    topic = call.services.topics.get(resource.resource_name)
+    if topic is None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        raise CoordinatorError(code, f"The topic '{resource.resource_name}' does not exist.")
+    change = partial(changes.topic, resource.configs)
+    call.services.topic_admin.check_alter(topic, change)
+    if call.request.validate_only:
+        done(None)
+    else:
+        call.services.topic_admin.alter(topic, change, done)
 
 
 def refuse_group(resource: Any) -> None:
@@ -206,14 +212,14 @@ def author(call: Call) -> str:
     return f"{call.connection.peer}, client id {client_id!r}"
 
 
-def alter_broker(call: Call, resource: Any, change: Change, done: Done) -> None:
+def alter_broker(call: Call, resource: Any, changes: Changes, done: Done) -> None:
     check_may_change(call)
     admin, name = call.services.settings_admin, resource.resource_name
     if name:
         check_node(call, name)
 
     def make(broker: SettingValues, all_brokers: SettingValues) -> tuple[SettingValues, SettingValues]:
-        values = change(broker if name else all_brokers, resource.configs)
+        values = changes.broker(broker if name else all_brokers, resource.configs)
         return (values, all_brokers) if name else (broker, values)
 
     if not call.request.validate_only:
@@ -254,3 +260,31 @@ def apply_operations(table: SettingValues, operations: Sequence[Any]) -> dict[st
             name, value = parse_change(operation.name, operation.value)
             values[name] = value
     return values
+
+
+def apply_topic_operations(operations: Sequence[Any], overrides: Overrides) -> Overrides:
+    """Return the settings of a topic after the requested operations; the values are not checked yet."""
+    changed = dict(overrides)
+    for operation in operations:
+        name = operation.name
+        if operation.config_operation == DELETE:
+            changed.pop(name, None)
+        elif operation.config_operation == SET:
+            changed[name] = operation.value
+        else:
+            changed[name] = change_items(changed.get(name), operation)
+    return changed
+
+
+def change_items(text: str | None, operation: Any) -> str:
+    """Return the items of a list after APPEND or SUBTRACT."""
+    setting, verb = TOPIC_SETTINGS.get(operation.name), OPERATIONS[operation.config_operation].upper()
+    if setting is None or setting.type is not ConfigType.LIST:
+        raise CoordinatorError(
+            ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {operation.name} because its type is not LIST."
+        )
+    items = list_items(setting.default if text is None else text)
+    named = list_items(operation.value)
+    if operation.config_operation == APPEND:
+        return ",".join([*items, *dict.fromkeys(item for item in named if item not in items)])
+    return ",".join(item for item in items if item not in named)

@@ -15,6 +15,7 @@ from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.steps import Steps, pieces
 from ...log.format.batch import LEADER_EPOCH
 from ...topics.names import check_name, is_internal
+from ...topics.store import NewTopic
 from ...topics.topic import Topic
 from ..authorize import Verdicts, authorize_in_steps, authorized_operations
 from ..call import Call
@@ -48,7 +49,7 @@ def handle(call: Call) -> Steps[None]:
     missing_names = [] if requested is None else (yield from names_to_create(call, describe, requested))
     access = Access(describe, (yield from authorize_in_steps(call, CREATE_TOPIC, missing_names)))
     partitions = call.services.settings.num_partitions
-    to_create = [(name, partitions) for name in missing_names if access.create.allows(name)]
+    to_create = [NewTopic(name, partitions) for name in missing_names if access.create.allows(name)]
     if to_create:
         call.services.topic_admin.create(to_create, partial(finish, call, access, requested))
     else:

@@ -42,6 +42,7 @@ from ...member.channel import ChannelLost
 from ...node.environment import Environment
 from ...node.node import Node
 from ...settings.table import Options, Settings, Sync
+from ...topics.store import NewTopic
 from ..disk.faulty import FaultyDisk, PowerLoss
 from .compactions import DATA_FOLDER, SimulatedCompactions
 from .dispatcher import LoopThreads, SeededDispatcher
@@ -120,7 +121,7 @@ class CoordinatorIncarnation:
         topic, admin = self.node.topics.get(name), self.node.services.topic_admin
         refusal: object = None
         if topic is None:
-            [refusal] = immediate_outcome(partial(admin.create, [(name, count)]))
+            [refusal] = immediate_outcome(partial(admin.create, [NewTopic(name, count)]))
         elif len(topic.partitions) < count:
             refusal = immediate_outcome(partial(admin.grow, topic, count))
         if isinstance(refusal, CoordinatorError):
