@@ -68,3 +68,7 @@ if not TYPE_CHECKING:  # otherwise a type checker would accept every name
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")
         value = globals()[name] = getattr(import_module(_MODULES.get(name, ".base"), __name__), name)
         return value
+
+
+def __dir__() -> list[str]:
+    return sorted((*__all__, "__doc__"))

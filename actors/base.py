@@ -32,6 +32,8 @@ from pykka import messages
 from pykka._actor import ActorInbox
 from pykka._envelope import Envelope as Envelope  # private in pykka: all other modules import it from here
 
+from .callboard_error import CallboardError
+
 if TYPE_CHECKING:
     from .engine_ports import FutureReply, ReplyTo
 
@@ -151,11 +153,11 @@ class Overflow(Enum):
     PAUSE = "pause"  # messages are accepted, but the sender should wait: see ActorRef.room()
 
 
-class ActorFailed(pykka.ActorDeadError):
+class ActorFailed(CallboardError, pykka.ActorDeadError):
     """The actor had too many bugs in too short a time. The text names the last one."""
 
 
-class MailboxFull(RuntimeError):
+class MailboxFull(CallboardError, RuntimeError):
     """The actor has more unread messages than its ``high_water`` allows. Slow down, or ``await ref.room()``."""
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from .callboard_error import CallboardError
+
 
 class ErrorCode(IntEnum):
     """An error code in Kafka's responses."""
@@ -80,7 +82,7 @@ NO_ERROR = ErrorCode.NONE
 """For hot paths: in Python 3.11 reading an attribute of an enum costs as much as a function call."""
 
 
-class CoordinatorError(Exception):
+class CoordinatorError(CallboardError):
     """An error for a client: the code goes into the response, the text into the server's log."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:

@@ -49,3 +49,7 @@ if not TYPE_CHECKING:  # else type checkers would accept any name
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")
         value = globals()[name] = getattr(import_module(f".engine.{_MODULES[name]}", __name__), name)
         return value
+
+
+def __dir__() -> list[str]:
+    return sorted((*__all__, "__doc__"))

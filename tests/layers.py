@@ -25,12 +25,12 @@ PACKAGES: dict[str, Package] = {
     # The base class of actors, and the timer. Independent of Kafka.
     "actors/base": Package(
         (
-            *("actors/__init__", "actors/base", "actors/engine_ports", "actors/steps", "actors/text", "actors/timer"),
-            "actors/turn",
+            *("actors/__init__", "actors/base", "actors/callboard_error", "actors/engine_ports", "actors/steps"),
+            *("actors/text", "actors/timer", "actors/turn"),
         )
     ),
     # Errors, log lines, and printed text, in which text from clients is escaped.
-    "runtime/common": Package(("runtime/common",), ("actors/text.py",)),
+    "runtime/common": Package(("runtime/common",), ("actors/callboard_error.py", "actors/text.py")),
     # The engine that runs actors. Independent of Kafka.
     "runtime/engine": Package(("runtime/__init__", "runtime/engine"), ("actors/base",)),
     "actors": Package(("actors",), ("actors/base",)),
@@ -55,7 +55,9 @@ PACKAGES: dict[str, Package] = {
             "runtime/topics",
         ),
     ),
-    "runtime/client": Package(("runtime/client",), ("actors", "runtime/kafka/codec", "runtime/settings")),
+    "runtime/client": Package(
+        ("runtime/client",), ("actors", "actors/callboard_error.py", "runtime/kafka/codec", "runtime/settings")
+    ),
     "runtime/loading": Package(
         ("runtime/loading",),
         (*ACTORS, "runtime/common", "runtime/disk", "runtime/log", "runtime/topics"),
@@ -71,7 +73,7 @@ PACKAGES: dict[str, Package] = {
         ("runtime/member",),
         (
             *("actors", "runtime/client", "runtime/common", "runtime/disk", "runtime/engine", "runtime/kafka"),
-            *("runtime/kafka/codec", "runtime/node", "runtime/settings", "runtime/topics"),
+            *("runtime/kafka/codec", "runtime/node", "runtime/settings", "runtime/topics", "actors/callboard_error.py"),
         ),
     ),
     "runtime/embed": Package(
@@ -83,7 +85,8 @@ PACKAGES: dict[str, Package] = {
     ),
     # The public names, imported lazily; every package may read the version there.
     "runtime/front": Package(
-        ("runtime/front/__init__",), ("actors", "runtime/common", "runtime/embed", "runtime/member")
+        ("runtime/front/__init__",),
+        ("actors", "actors/callboard_error.py", "runtime/common", "runtime/embed", "runtime/member"),
     ),
     "runtime/cli": Package(
         ("runtime/cli",),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
+from ..callboard_error import CallboardError
 from .base import AssignFunction, Assignor, GroupAssignment, MemberState, MemberSubscription, TopicPartition
 from .cooperative import current_owners, withhold_owned
 from .order import by_member_id, sort_members, subscribers_by_topic
@@ -20,7 +21,7 @@ RESERVED_PREFIX = "callboard-"
 """Of Callboard's own assignors, and of protocol names in groups with named resources."""
 
 
-class InvalidAssignment(ValueError):
+class InvalidAssignment(CallboardError, ValueError):
     """The result of a function is no valid assignment. The message names the partition or member that is wrong."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...actors.callboard_error import CallboardError
 from ...actors.errors import ErrorCode
 
 DESCRIPTIONS = {
@@ -38,7 +39,7 @@ GROUP_HAS_MEMBERS_ERRORS = frozenset(
 """Errors of a commit without member id to a group that has members."""
 
 
-class ClientError(Exception):
+class ClientError(CallboardError):
     """The server could not be reached, or refused a request. The text is for users."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ...actors.callboard_error import CallboardError
 
-class StartError(Exception):
+
+class StartError(CallboardError):
     """The program cannot start. The text says what was found, what was expected, and what the user can do."""

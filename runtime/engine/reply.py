@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pykka
 
+from ...actors.callboard_error import CallboardError
+
 if TYPE_CHECKING:
     from .counters import EngineCounters
 
@@ -23,7 +25,7 @@ ASK_TIMEOUT_S = 30.0
 """The default timeout of an ask: longer than any handler should take."""
 
 
-class WouldDeadlock(RuntimeError):
+class WouldDeadlock(CallboardError, RuntimeError):
     """A blocking wait for an answer on the thread that would have to produce it."""
 
 

@@ -13,11 +13,22 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from callboard.actors.assignors.base import Assignor as Assignor
+    from callboard.actors.assignors.base import MemberState as MemberState
+    from callboard.actors.assignors.base import MemberSubscription as MemberSubscription
     from callboard.actors.assignors.custom import FunctionAssignor as FunctionAssignor
+    from callboard.actors.assignors.custom import InvalidAssignment as InvalidAssignment
+    from callboard.actors.callboard_error import CallboardError as CallboardError
     from callboard.actors.errors import CoordinatorError as CoordinatorError
     from callboard.actors.errors import ErrorCode as ErrorCode
     from callboard.runtime.common.errors import StartError as StartError
     from callboard.runtime.embed.coordinator import Coordinator as Coordinator
+    from callboard.runtime.embed.results import CommittedOffset as CommittedOffset
+    from callboard.runtime.embed.results import GroupDescription as GroupDescription
+    from callboard.runtime.embed.results import GroupMember as GroupMember
+    from callboard.runtime.embed.results import GroupPage as GroupPage
+    from callboard.runtime.embed.results import ListedGroup as ListedGroup
+    from callboard.runtime.embed.results import PartitionRange as PartitionRange
+    from callboard.runtime.embed.results import TopicDescription as TopicDescription
     from callboard.runtime.embed.thread import ThreadCoordinator as ThreadCoordinator
     from callboard.runtime.member.blocking import BlockingAssignment as BlockingAssignment
     from callboard.runtime.member.blocking import BlockingMember as BlockingMember
@@ -27,33 +38,48 @@ if TYPE_CHECKING:
     from callboard.runtime.member.connect import connect_in_thread as connect_in_thread
     from callboard.runtime.member.errors import CommitRefused as CommitRefused
     from callboard.runtime.member.errors import Fenced as Fenced
+    from callboard.runtime.member.errors import HasLeft as HasLeft
     from callboard.runtime.member.errors import MemberError as MemberError
     from callboard.runtime.member.errors import ShardLost as ShardLost
     from callboard.runtime.member.member import Member as Member
+    from callboard.runtime.member.options import MemberOptions as MemberOptions
     from callboard.runtime.member.shards import Assignment as Assignment
     from callboard.runtime.member.shards import CommitResult as CommitResult
     from callboard.runtime.member.shards import Shard as Shard
 
 _HOMES = {
+    "Assignment": "callboard.runtime.member.shards",
     "Assignor": "callboard.actors.assignors.base",
+    "BlockingAssignment": "callboard.runtime.member.blocking",
     "BlockingMember": "callboard.runtime.member.blocking",
     "BlockingShard": "callboard.runtime.member.blocking",
-    "BlockingAssignment": "callboard.runtime.member.blocking",
+    "CallboardError": "callboard.actors.callboard_error",
     "ChannelLost": "callboard.runtime.member.channel",
     "CommitRefused": "callboard.runtime.member.errors",
+    "CommitResult": "callboard.runtime.member.shards",
+    "CommittedOffset": "callboard.runtime.embed.results",
     "Coordinator": "callboard.runtime.embed.coordinator",
     "CoordinatorError": "callboard.actors.errors",
     "ErrorCode": "callboard.actors.errors",
     "Fenced": "callboard.runtime.member.errors",
     "FunctionAssignor": "callboard.actors.assignors.custom",
+    "GroupDescription": "callboard.runtime.embed.results",
+    "GroupMember": "callboard.runtime.embed.results",
+    "GroupPage": "callboard.runtime.embed.results",
+    "HasLeft": "callboard.runtime.member.errors",
+    "InvalidAssignment": "callboard.actors.assignors.custom",
+    "ListedGroup": "callboard.runtime.embed.results",
     "Member": "callboard.runtime.member.member",
     "MemberError": "callboard.runtime.member.errors",
-    "CommitResult": "callboard.runtime.member.shards",
+    "MemberOptions": "callboard.runtime.member.options",
+    "MemberState": "callboard.actors.assignors.base",
+    "MemberSubscription": "callboard.actors.assignors.base",
+    "PartitionRange": "callboard.runtime.embed.results",
     "Shard": "callboard.runtime.member.shards",
+    "ShardLost": "callboard.runtime.member.errors",
     "StartError": "callboard.runtime.common.errors",
     "ThreadCoordinator": "callboard.runtime.embed.thread",
-    "Assignment": "callboard.runtime.member.shards",
-    "ShardLost": "callboard.runtime.member.errors",
+    "TopicDescription": "callboard.runtime.embed.results",
     "connect": "callboard.runtime.member.connect",
     "connect_in_thread": "callboard.runtime.member.connect",
 }
@@ -71,4 +97,4 @@ if not TYPE_CHECKING:  # else type checkers would accept any name
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted((*_HOMES, "__doc__", "__version__"))

@@ -64,3 +64,7 @@ def __getattr__(name: str) -> object:
     module, name_in_module = _HOMES[name]
     value = globals()[name] = getattr(import_module(module), name_in_module)
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted((*__all__, "__doc__"))

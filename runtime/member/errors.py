@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ...actors.callboard_error import CallboardError
 from ...actors.errors import ErrorCode
 
 
-class MemberError(Exception):
+class MemberError(CallboardError):
     """A member cannot be part of its group. ``code``: the coordinator's error code, if there was one."""
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.NONE) -> None:

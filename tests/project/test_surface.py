@@ -9,13 +9,16 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+import pykka
 import pytest
 
 import callboard.actors
 import callboard.runtime
+import callboard.testing
 
 DEADLINE_S = 300.0
 PACKAGES = (callboard.actors, callboard.runtime)
+LAZY_MODULES = (*PACKAGES, callboard.testing)
 NAMES = [(package, name) for package in PACKAGES for name in package.__all__]
 # Outside of the standard library, what a program with actors must not pay for.
 HEAVY = ("kio", "rich", "structlog", "typer", "uvloop")
@@ -54,6 +57,19 @@ def test_public_name_is_same_object_as_for_type_checkers(package: ModuleType, na
 @pytest.mark.parametrize("package", PACKAGES)
 def test_public_names_equal_those_for_type_checkers(package: ModuleType) -> None:
     assert sorted(names_for_type_checkers(package)) == sorted(package.__all__)
+
+
+@pytest.mark.parametrize("module", LAZY_MODULES)
+def test_dir_lists_public_names(module: ModuleType) -> None:
+    assert [name for name in dir(module) if not name.startswith("_")] == sorted(module.__all__)
+
+
+def test_public_errors_have_one_base_class() -> None:
+    public = [getattr(callboard, name) for name in dir(callboard)] + [getattr(where, name) for where, name in NAMES]
+    errors = [value for value in public if isinstance(value, type) and issubclass(value, Exception)]
+    of_pykka = {pykka.ActorDeadError, pykka.Timeout}
+    assert len(errors) >= 10
+    assert {error for error in errors if not issubclass(error, callboard.CallboardError)} == of_pykka
 
 
 @pytest.mark.parametrize("package", PACKAGES)
