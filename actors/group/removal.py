@@ -56,14 +56,17 @@ def leave(group: GroupCore, request: LeaveGroup, reply: ReplyTo | None, effects:
 
 
 def _leave_in_steps(group: GroupCore, request: LeaveGroup, reply: ReplyTo | None, effects: Effects) -> Steps[object]:
-    removals: list[tuple[LeftMember, Cause | None]] = []
+    results: list[LeftMember] = []
+    first_cause: Cause | None = None
     for members in pieces(request.members):
-        removals += [_remove_leaving(group, leaving, effects) for leaving in members]
+        for leaving in members:
+            result, cause = _remove_leaving(group, leaving, effects)
+            results.append(result)
+            first_cause = first_cause or cause
         yield
-    cause = next((cause for _, cause in removals if cause is not None), None)
-    if cause is not None:
-        group.apply(Event.MEMBERS_LEFT, cause, effects)
-    left = Left(ErrorCode.NONE, tuple(result for result, _ in removals))
+    if first_cause is not None:
+        group.apply(Event.MEMBERS_LEFT, first_cause, effects)
+    left = Left(ErrorCode.NONE, tuple(results))
     if reply is None or not effects.records:
         return left
     effects.context = ReplyContext(reply, left, Left)

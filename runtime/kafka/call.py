@@ -152,7 +152,7 @@ class Call:
             if isinstance(body, bytes):
                 self.respond_with_bytes(body)
             else:
-                self.services.slices.run(EncodingJob(self, body))
+                self.services.slices.run_in_turn(EncodingJob(self, body))
 
     def encode_and_respond(self, encode: Callable[[], Body]) -> None:
         """Answer with the body that ``encode`` makes, or UNKNOWN_SERVER_ERROR if it raises."""

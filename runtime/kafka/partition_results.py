@@ -56,10 +56,17 @@ def split_by_counts(answers: PartitionErrors[Key], counts: Iterable[int]) -> Ite
         yield key, chain(((index, error),), rest)
 
 
-def counts_if_topic_repeated(keys: Iterable[object], counts: Sequence[int]) -> tuple[int, ...]:
+def counts_if_topic_repeated(keys: Iterable[object], counts: Iterable[int]) -> Steps[Sequence[int]]:
     """Return the counts without zeros if a topic occurs more than once in the request, else nothing.
 
     ``keys``: the topic of each requested partition. ``counts``: the number of partitions of each entry of the request.
     """
-    nonzero = tuple(count for count in counts if count)
-    return nonzero if len(set(keys)) < len(nonzero) else ()
+    topics: set[object] = set()
+    for piece in pieces(keys):
+        topics.update(piece)
+        yield
+    nonzero: list[int] = []
+    for sizes in pieces(counts):
+        nonzero += filter(None, sizes)
+        yield
+    return nonzero if len(topics) < len(nonzero) else ()

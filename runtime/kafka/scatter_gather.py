@@ -96,7 +96,7 @@ class ScatterGather:
         if self._convert is None:
             self.add_results(self._replies)
         else:
-            self._call.services.slices.run(ConversionJob(self, self._call, self._converted(self._convert)))
+            self._call.services.slices.run_in_turn(ConversionJob(self, self._call, self._converted(self._convert)))
 
     def _converted(self, convert: Callable[[int, Any], Steps[Any]]) -> Steps[list[Any]]:
         converted = []

@@ -67,11 +67,18 @@ class Slices:
 
     def run(self, job: Job) -> None:
         """Run a job: its first half millisecond now, then its first slice unless others have used this turn."""
-        if self._advance(job, self._clock_ns() + FIRST_NS):
-            return
-        self._new.append(job)
-        if not self._is_busy:
-            self._run_slice()
+        if not self._advance(job, self._clock_ns() + FIRST_NS):
+            self._new.append(job)
+            if not self._is_busy:
+                self._run_slice()
+
+    def run_in_turn(self, job: Job) -> None:
+        """Run a job inside of an actor's turn: its first half millisecond now, the rest from the next turn on."""
+        if not self._advance(job, self._clock_ns() + FIRST_NS):
+            self._new.append(job)
+            if not self._is_busy:
+                self._is_busy = True
+                self._call_soon(self._run_slice)
 
     def finish_active(self) -> None:
         """Run the jobs that take turns to their end, and give up the others: at a stop."""

@@ -21,8 +21,13 @@ PIECE_MAX = 8_000
 MANY_TOPICS = [f"unknown-{number}" for number in range(ITEMS // 2)]
 COMMIT = {**commit_values("g"), "topics": [{"name": "t", "partitions": [committed_partition(0)] * ITEMS}]}
 TXN = {"transactional_id": "x", "producer_id": 1, "producer_epoch": 0}
+TXN_COMMIT = {**TXN, "group_id": "g", "member_id": "", "generation_id": -1, "group_instance_id": None}
 MEMBER = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None}
 SYNC = {**MEMBER, "protocol_type": "consumer", "protocol_name": "range"}
+
+
+def partitions_of_topics(**partition: Plain) -> list[Plain]:
+    return [{"name": name, "partitions": [dict(partition)]} for name in MANY_TOPICS]
 
 
 class Case(NamedTuple):
@@ -40,6 +45,14 @@ CASES = {
         6,
         {"groups": [f"g{number}" for number in range(ITEMS)], "include_authorized_operations": False},
     ),
+    "AddPartitionsToTxn": Case(
+        "add_partitions_to_txn",
+        3,
+        {
+            **{f"v3_and_below_{name}": value for name, value in TXN.items()},
+            "v3_and_below_topics": [{"name": "t", "partitions": list(range(ITEMS))}],
+        },
+    ),
     "AddPartitionsToTxn of many topics": Case(
         "add_partitions_to_txn",
         3,
@@ -49,6 +62,20 @@ CASES = {
         },
     ),
     "OffsetCommit": Case("offset_commit", 8, COMMIT),
+    "OffsetCommit of topics without partitions": Case(
+        "offset_commit", 8, {**COMMIT, "topics": [{"name": name, "partitions": []} for name in MANY_TOPICS]}
+    ),
+    "TxnOffsetCommit of many topics": Case(
+        "txn_offset_commit", 3, {**TXN_COMMIT, "topics": partitions_of_topics(**committed_partition(0))}
+    ),
+    "LeaveGroup": Case(
+        "leave_group",
+        5,
+        {
+            "group_id": "g",
+            "members": [{"member_id": f"m{n}", "group_instance_id": None, "reason": None} for n in range(ITEMS)],
+        },
+    ),
     "OffsetFetch": Case("offset_fetch", 8, fetch_values("g", *range(ITEMS))),
     "OffsetDelete": Case(
         "offset_delete",

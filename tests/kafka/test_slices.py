@@ -92,6 +92,14 @@ def test_short_job_ends_in_its_first_slice(slices: Slices) -> None:
     assert len(slices) == 0
 
 
+def test_long_job_of_an_actors_turn_goes_on_in_the_next_turn_of_the_loop(slices: Slices, turns: Turns) -> None:
+    log: Log = []
+    slices.run_in_turn(LoggedJob("a", 2, log))
+    assert log == [("a", 0)]
+    turns.run()
+    assert log == [("a", 0), ("a", 1), ("a", "done")]
+
+
 def test_long_job_takes_one_slice_a_turn(slices: Slices, turns: Turns) -> None:
     log: Log = []
     slices.run(LoggedJob("a", 10 * STEPS_A_SLICE, log))

@@ -24,7 +24,8 @@ TopicPartition = tuple[str, int]
 
 
 class TransactionEntry(NamedTuple):
-    """The entry of one transaction. ``topics``: of the request. ``errors``: one per partition if any is refused."""
+    """The entry of one transaction. ``topics``: of the request. ``errors``: one per partition if any is refused,
+    and then the others are not added either."""
 
     message: AddPartitions | VerifyPartitions
     topics: Any
@@ -94,10 +95,7 @@ def check_transaction(
     else:
         protocol = NEW_PROTOCOL if call.version >= TRANSACTIONS_FROM else 0
         message = AddPartitions(name, *producer, frozenset(different), protocol)
-    has_errors = any(errors)
-    if has_errors:
-        errors = [error or ErrorCode.OPERATION_NOT_ATTEMPTED for error in errors]
-    return TransactionEntry(message, topics, partitions, errors if has_errors else None)
+    return TransactionEntry(message, topics, partitions, errors if any(errors) else None)
 
 
 def partition_error(call: Call, name: str, index: int) -> ErrorCode:
@@ -146,8 +144,9 @@ def result_topics(call: Call, request: TransactionEntry, errors: Sequence[ErrorC
         topics[str(topic.name)] = []
         if number % PARTITIONS_PER_STEP == 0:
             yield None
+    accepted = ErrorCode.NONE if request.errors is None else ErrorCode.OPERATION_NOT_ATTEMPTED
     for number, ((name, index), error) in enumerate(zip(request.partitions, errors, strict=True), 1):
-        topics.setdefault(name, []).append((index, error))
+        topics.setdefault(name, []).append((index, error or accepted))
         if number % PARTITIONS_PER_STEP == 0:
             yield None
     for name in list(topics):

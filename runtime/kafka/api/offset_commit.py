@@ -63,13 +63,13 @@ def handle_unchecked(call: Call) -> Steps[None] | None:
     count = 0
     for topic in call.request.topics:
         count += len(topic.partitions) or 1
-    if count > SMALL_COMMIT_MAX:
-        return _commit_in_steps(call, _find_topic)
+        if count > SMALL_COMMIT_MAX:
+            return _commit_in_steps(call, _find_topic)
     split = SplitCommits(call)
     for topic in call.request.topics:
         found = _find_topic(call, topic, split.ids)
         split.add(topic, found, topic.partitions)
-    _ask_group(call, split)
+    _ask_group(call, split, run_steps(_repeated_counts(call, split)) if len(call.request.topics) > 1 else ())
     return None
 
 
@@ -83,7 +83,7 @@ def _commit_in_steps(call: Call, find_topic: FindTopic) -> Steps[None]:
         if not topic.partitions:
             split.add(topic, found, ())
             yield
-    _ask_group(call, split)
+    _ask_group(call, split, (yield from _repeated_counts(call, split)))
 
 
 class SplitCommits:
@@ -115,8 +115,16 @@ class SplitCommits:
             self.refused.append(((name, getattr(topic, "topic_id", None), NO_PARTITION), error))
 
 
-def _ask_group(call: Call, split: SplitCommits) -> None:
-    """Send the commits to the group, or answer if there are none."""
+def _repeated_counts(call: Call, split: SplitCommits) -> Steps[Sequence[int]]:
+    """See ``counts_if_topic_repeated``; nothing if there are refused partitions."""
+    if split.refused:
+        return ()
+    names, counts = (target[0] for target in split.targets), (len(topic.partitions) for topic in call.request.topics)
+    return (yield from counts_if_topic_repeated(names, counts))
+
+
+def _ask_group(call: Call, split: SplitCommits, counts: Sequence[int]) -> None:
+    """Send the commits to the group, or answer if there are none. ``counts``: see ``_repeated_counts``."""
     request, version = call.request, call.schema.version
     refused, targets = tuple(split.refused), tuple(split.targets)
     if not targets:
@@ -131,13 +139,7 @@ def _ask_group(call: Call, split: SplitCommits) -> None:
         milliseconds(request.retention_time) if version <= RETENTION_UNTIL else -1,
         version >= UNKNOWN_GROUP_FROM,
     )
-    encode = partial(_encode, refused, targets)
-    topics = request.topics
-    if len(topics) > 1 and not refused:
-        counts = counts_if_topic_repeated(
-            (target[0] for target in targets), [len(topic.partitions) for topic in topics]
-        )
-        encode = partial(_encode_by_counts, counts, targets) if counts else encode
+    encode = partial(_encode_by_counts, counts, targets) if counts else partial(_encode, refused, targets)
     call.ask_group(message, encode)
 
 
@@ -177,9 +179,7 @@ def _body_in_steps(
     return (yield from _encode_topics(schema, topics))
 
 
-def _encode_by_counts(
-    counts: tuple[int, ...], targets: tuple[CommitTarget, ...], call: Call, answer: Committed
-) -> Body:
+def _encode_by_counts(counts: Sequence[int], targets: tuple[CommitTarget, ...], call: Call, answer: Committed) -> Body:
     answers = zip(targets, answer.errors, strict=True)
     topics = split_by_counts((((name, topic_id), index, error) for (name, topic_id, index), error in answers), counts)
     steps = _encode_topics(call.schema, topics)

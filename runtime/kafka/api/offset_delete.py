@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain, repeat
+from typing import Any
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import OffsetDelete, OffsetsDeleted
@@ -61,26 +62,25 @@ def _encode(
     return _body(call, ErrorCode.NONE, _merged(refused, results) if refused else results)
 
 
-def _merged(refused: ResultsByTopic, results: Iterable[TopicErrors[str]]) -> Iterator[TopicErrors[str]]:
-    """Yield each topic once, the refused partitions first."""
+def _merged(refused: ResultsByTopic, results: Iterable[TopicErrors[str]]) -> Iterator[TopicErrors[str] | None]:
+    """Yield each topic once, the refused partitions first; None after each piece of work."""
     deleted: dict[str, list[Iterable[PartitionError]]] = {}
-    for topic, partitions in results:
-        deleted.setdefault(topic, []).append(partitions)
+    for piece in pieces(results):
+        for topic, partitions in piece:
+            deleted.setdefault(topic, []).append(partitions)
+        yield None
     for topic in dict.fromkeys(chain(refused, deleted)):
         yield topic, chain(refused.get(topic, ()), *deleted.get(topic, ()))
 
 
-def _body(call: Call, error: ErrorCode, results: Iterable[TopicErrors[str]]) -> Body:
-    topics = (
-        call.make(
-            "OffsetDeleteResponseTopic",
-            name=name,
-            partitions=(
-                call.make("OffsetDeleteResponsePartition", partition_index=index, error_code=code)
-                for index, code in partitions
-            ),
-        )
-        for name, partitions in results
-    )
+def _body(call: Call, error: ErrorCode, results: Iterable[TopicErrors[str] | None]) -> Body:
+    topics = (None if result is None else _topic(call, *result) for result in results)
     response = call.make("OffsetDeleteResponse", error_code=error, throttle_time=NO_THROTTLE, topics=topics)
     return write_in_steps(response)
+
+
+def _topic(call: Call, name: str, partitions: Iterable[PartitionError]) -> Any:
+    entries = (
+        call.make("OffsetDeleteResponsePartition", partition_index=index, error_code=code) for index, code in partitions
+    )
+    return call.make("OffsetDeleteResponseTopic", name=name, partitions=entries)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import Fetched, FetchedOffset, OffsetFetch
-from ....actors.steps import Steps, pieces
+from ....actors.steps import ITEMS_PER_STEP, Steps, pieces
 from ...common.shared_bytes import SharedBytes
 from ..authorize import ALL_ALLOWED, Verdicts, authorize, authorize_in_steps
 from ..call import Body, Call
@@ -23,6 +23,7 @@ GROUPS_FROM = 8
 TOPIC_IDS_FROM = 10
 
 FetchedTopics = Iterable[tuple[str, Iterable[FetchedOffset]]]
+GroupKey = str | int
 Entry = bytes | SharedBytes
 """An encoded entry of a group. A group that is requested twice has the same one."""
 
@@ -41,7 +42,10 @@ def _fetch_one(call: Call) -> Steps[None]:
         call.encode_and_respond(lambda: _encode_one(_denied_topics(requested, error), call, Fetched(error)))
         return
     verdicts = yield from authorize_in_steps(call, DESCRIBE_TOPIC, (topic.name for topic in requested))
-    denied = [topic for topic in requested if not verdicts.allows(topic.name)]
+    denied: list[Any] = []
+    for entries in pieces(requested):
+        denied += (topic for topic in entries if not verdicts.allows(topic.name))
+        yield
     topics = yield from _resolve_topics(call, verdicts, request)
     message = OffsetFetch(request.group_id, topics, getattr(request, "require_stable", False))
     call.ask_group(message, lambda call, answer: _encode_one(_denied_topics(denied, verdicts.code), call, answer))
@@ -58,21 +62,27 @@ def _fetch_groups(call: Call) -> Steps[None]:
     groups = call.request.groups
     verdicts = yield from authorize_in_steps(call, DESCRIBE_GROUP, (group.group_id for group in groups))
     topics = yield from authorize_in_steps(call, DESCRIBE_TOPIC, _topic_names(call))
-    numbers: dict[Any, int] = {}
+    requested: list[Any] = []
+    numbers: dict[GroupKey, int] = {}
     messages: list[OffsetFetch] = []
     for group in groups:
-        if verdicts.allows(group.group_id) and group not in numbers:
+        if verdicts.allows(group.group_id) and _key(group) not in numbers:
             resolved = yield from _resolve_topics(call, topics, group)
-            numbers[group] = len(messages)
+            numbers[_key(group)] = len(messages)
+            requested.append(group)
             messages.append(OffsetFetch(group.group_id, resolved, call.request.require_stable))
         yield
-    requested = list(numbers)
     ScatterGather(
         call,
         messages,
         lambda entries: _encode_groups(call, verdicts.code, numbers, entries),
         convert=lambda number, reply: write_in_steps(_group(call, topics, requested[number], reply)),
     ).send_next_batch()
+
+
+def _key(group: Any) -> GroupKey:
+    """Entries with the same key have the same answer. Only all offsets of a group are worth finding once."""
+    return id(group) if group.topics is not None else group.group_id
 
 
 def _topic_names(call: Call) -> Iterable[str]:
@@ -132,10 +142,10 @@ def _topics_of_one(denied: FetchedTopics, call: Call, answer: Fetched) -> Iterat
         yield call.make("OffsetFetchResponseTopic", name=name, partitions=entries)
 
 
-def _encode_groups(call: Call, denial: ErrorCode, numbers: dict[Any, int], entries: list[Entry]) -> Body:
+def _encode_groups(call: Call, denial: ErrorCode, numbers: dict[GroupKey, int], entries: list[Entry]) -> Body:
     """Encode the response. ``entries``: the encoded groups, by their numbers. Other groups are denied."""
     groups = (
-        entries[numbers[group]] if group in numbers else _group(call, ALL_ALLOWED, group, Fetched(denial))
+        entries[numbers[_key(group)]] if _key(group) in numbers else _group(call, ALL_ALLOWED, group, Fetched(denial))
         for group in call.request.groups
     )
     return write_in_steps(call.make("OffsetFetchResponse", throttle_time=NO_THROTTLE, groups=groups))
@@ -169,7 +179,9 @@ def _group_topic(call: Call, name: str, topic_id: Any, partitions: Iterable[Fetc
 
 def _refused_topics(call: Call, verdicts: Verdicts, group: Any) -> Iterator[Any]:
     """Yield entries for topics with an unknown id and denied topics. As in Kafka, they follow the others."""
-    for requested in group.topics or ():
+    for number, requested in enumerate(group.topics or (), 1):
+        if number % ITEMS_PER_STEP == 0:
+            yield None
         name = _topic_name(call, requested)
         error = ErrorCode.UNKNOWN_TOPIC_ID if name is None else verdicts.error_of(name)
         if error:

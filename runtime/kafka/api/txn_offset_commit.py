@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -106,8 +106,10 @@ def topics(
         (name, index, _error_for_version(call, error))
         for (name, index), error in zip(partitions, answer.errors, strict=True)
     )
-    requested_counts = [len(topic.partitions) for topic in call.request.topics]
-    counts = () if refused else counts_if_topic_repeated((name for name, _ in partitions), requested_counts)
+    counts: Sequence[int] = ()
+    if not refused:
+        requested_counts = (len(topic.partitions) for topic in call.request.topics)
+        counts = yield from counts_if_topic_repeated((name for name, _ in partitions), requested_counts)
     grouped: Iterable[TopicErrors[str]] = (
         split_by_counts(answers, counts) if counts else (yield from group_by_topic(chain(refused, answers)))
     )
