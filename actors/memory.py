@@ -37,7 +37,7 @@ TOPIC_OFFSETS_BYTES = 300
 TRANSACTIONAL_ID_BYTES = 1_500
 """A transactional id without partitions, in addition to its name."""
 
-TRANSACTION_PARTITION_BYTES = 300
+TRANSACTION_PARTITION_BYTES = 220
 """A partition of an open transaction."""
 
 WAITING_APPEND_BYTES = 1_150

@@ -27,6 +27,7 @@ EXPECTED = {*ACCEPTED, *REFUSED, LOADING}
 COMMITTED_TOPIC = "committed"
 METADATA_BYTES = 4000
 TOPICS_A_REQUEST = 500
+TRANSACTION_TOPICS = 200
 RECORD_TOPICS = 100
 BATCH_BYTES = 500_000
 HALF_FRAME_BYTES = 4_000_000
@@ -97,9 +98,24 @@ def _join(members: int, instance_id: str | None) -> Callable[[int], dict[str, An
 def _init_producer(number: int) -> dict[str, Any]:
     return {
         "transactional_id": f"transactional-{number}",
-        "transaction_timeout": timedelta(minutes=1),
+        "transaction_timeout": timedelta(minutes=15),
         "producer_id": -1,
         "producer_epoch": -1,
+    }
+
+
+def _transaction_topic(number: int) -> str:
+    return f"transactions-{number}"
+
+
+def _add_partitions(number: int, producer: Any) -> dict[str, Any]:
+    """A partition of each topic."""
+    topics = [{"name": _transaction_topic(topic), "partitions": (0,)} for topic in range(TRANSACTION_TOPICS)]
+    return {
+        "v3_and_below_transactional_id": f"transactional-{number}",
+        "v3_and_below_producer_id": producer.producer_id,
+        "v3_and_below_producer_epoch": producer.producer_epoch,
+        "v3_and_below_topics": topics,
     }
 
 
@@ -120,6 +136,7 @@ def _produce(number: int) -> dict[str, Any]:
 
 
 COMMIT, JOIN, INIT = api("offset_commit", 8), api("join_group", 9), api("init_producer_id", 4)
+ADD_PARTITIONS = api("add_partitions_to_txn", 3)
 CREATE, PRODUCE, FETCH = api("create_topics", 7), api("produce", 9), api("fetch", 12)
 
 
@@ -199,6 +216,32 @@ def fill_records(stack: ExitStack, address: str, max_bytes: int) -> Filled:
     return Filled(batches, False, batches * BATCH_BYTES)
 
 
+def fill_transactions(stack: ExitStack, address: str, max_bytes: int) -> Filled:
+    """Transactions with many partitions."""
+    client = stack.enter_context(Client(address))
+    topics = [_new_topic(_transaction_topic(number)) for number in range(TRANSACTION_TOPICS)]
+    client.ask(CREATE, topics=topics, timeout=timedelta(seconds=30), validate_only=False)
+    number = sent_bytes = 0
+    while sent_bytes < max_bytes:
+        producer = client.ask(INIT, **_init_producer(number))
+        if producer.error_code in REFUSED:
+            return Filled(number, True, sent_bytes)
+        if producer.error_code == LOADING:
+            continue
+        partitions = _add_partitions(number, producer)
+        sent_bytes += len(ADD_PARTITIONS.request(0, **partitions))
+        answer = client.ask(ADD_PARTITIONS, **partitions)
+        codes = {
+            partition.partition_error_code
+            for topic in answer.results_by_topic_v3_and_below
+            for partition in topic.results_by_partition
+        }
+        if codes != {0}:
+            raise BenchError(f"AddPartitionsToTxn was answered with error {max(codes)}")
+        number += 1
+    return Filled(number, False, sent_bytes)
+
+
 def fill_half_frames(stack: ExitStack, address: str, max_bytes: int) -> Filled:
     """Connections that send half of a request."""
     count = -(-max_bytes // HALF_FRAME_BYTES)
@@ -242,6 +285,12 @@ FILLINGS = (
     Filling("members", "groups with one member", partial(fill_with_requests, JOIN, _join(1, "instance"), _error)),
     Filling("pending", "unused member ids", partial(fill_with_requests, JOIN, _join(10_000, None), _error)),
     Filling("ids", "transactional ids", partial(fill_with_requests, INIT, _init_producer, _error)),
+    Filling(
+        "transactions",
+        f"transactions with {TRANSACTION_TOPICS} partitions",
+        fill_transactions,
+        ("max_partitions=1000000",),
+    ),
     Filling(
         "topics",
         f"topics, {TOPICS_A_REQUEST} a request",

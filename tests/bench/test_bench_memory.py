@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from callboard.bench import memory
 from callboard.bench.__main__ import main as bench_main
 from callboard.bench.memory import ACCEPTED_RATIO, Row, counted_in
 from callboard.bench.memory_fillings import FILLINGS, Filled
@@ -26,6 +27,17 @@ def test_ratio_is_that_of_peak_and_limit() -> None:
     row = Row("groups", "groups", Filled(1, True, 10), 200, 100, 300)
     assert row.ratio == 1.5 <= ACCEPTED_RATIO
     assert row._replace(peak_bytes=None).ratio is None
+    assert [row._replace(peak_bytes=size).is_above for size in (None, 300, 301)] == [False, False, True]
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [(["--limit-mb", "1"], 1), (["--quick"], 0)])
+def test_row_above_accepted_ratio_is_the_exit_status(
+    arguments: list[str], expected: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = Row("ids", "ids", Filled(1, True, 10), 200, 100, 301)
+    monkeypatch.setattr(memory, "measure", lambda *_: row)
+    assert bench_main(["memory", "--only", "ids", *arguments]) == expected
+    assert "above 1.5 times the limit: ids" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", [filling.name for filling in FILLINGS])
