@@ -30,6 +30,7 @@ from .reconnecting_channel import Backoff
 from .resource_subscription import ResourceSubscription
 from .resources import ResourceSet
 from .shards import ShardOwner, TopicPartition
+from .static_return import are_assigned
 
 log = logging.getLogger("callboard.member")
 
@@ -214,6 +215,9 @@ class Membership:
             return None
         self._extend_lease(self.lease.record_rebalance, sent_s)
         self._is_synced = True
+        to_check = await self._subscription.partitions_to_check(joined)
+        if to_check and not await are_assigned(self.channels.main, self.group_id, to_check):
+            self._rejoin.set()
         assigned = read_assignment(synced.assignment)
         if assigned is None:
             log.error("the assignment of member %r cannot be decoded; it gets no shards", identity[0])

@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 from ...actors.errors import ErrorCode
 from ...actors.messages import (
     Committed,
+    Described,
+    DescribedMember,
+    DescribeGroup,
     Fetched,
     FetchedOffset,
     Heartbeat,
@@ -172,6 +175,27 @@ def _fetched_rows(partitions: Iterable[Any]) -> Iterable[FetchedOffset]:
         yield FetchedOffset(partition.partition_index, offset, epoch, metadata, error)
 
 
+def _describe(request: DescribeGroup) -> dict[str, Any]:
+    return {"groups": [request.group_id], "include_authorized_operations": False}
+
+
+def _described(request: DescribeGroup, response: Any) -> Described:
+    """The assignments of a group, which are all that a member reads of it."""
+    [group] = response.groups
+    members = (
+        DescribedMember(
+            member.member_id,
+            None,
+            member.client_id,
+            member.client_host,
+            member.member_metadata,
+            member.member_assignment,
+        )
+        for member in group.members
+    )
+    return Described(error_of(group.error_code), request.group_id, members=tuple(members))
+
+
 class Translation(NamedTuple):
     """kio's name of the API, the request's values from a message, and the reply from a request and its response."""
 
@@ -186,5 +210,6 @@ TRANSLATIONS: Mapping[type, Translation] = {
     Heartbeat: Translation("heartbeat", _heartbeat, _heartbeat_reply),
     LeaveGroup: Translation("leave_group", _leave, _left),
     OffsetCommit: Translation("offset_commit", _commit, _committed),
+    DescribeGroup: Translation("describe_groups", _describe, _described),
     OffsetFetch: Translation("offset_fetch", _fetch, _fetched),
 }

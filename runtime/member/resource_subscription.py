@@ -14,7 +14,7 @@ from .errors import MemberError
 from .leader import GroupSubscriptions, make_protocol, protocol_name
 from .options import MemberOptions
 from .reconnecting_channel import Backoff
-from .resources import ResourceSet
+from .resources import ResourceSet, named_topics
 from .shards import TopicPartition
 
 log = logging.getLogger("callboard.member")
@@ -36,6 +36,7 @@ class ResourceSubscription:
         self._weight = options.weight
         self._assignors = options.assignors()
         self._is_cooperative = all(assignor.is_cooperative for assignor in self._assignors)
+        self._is_static = options.instance_id is not None
         self._has_names = False
         self._named_shards: dict[str, tuple[str, str]] = {}
 
@@ -93,6 +94,28 @@ class ResourceSubscription:
 
     async def compute_assignments(self, joined: Joined) -> tuple[tuple[str, bytes], ...]:
         """The assignments of all members, by the leader."""
+        group, numbers = await self._look_up(joined)
+        assignor = next(
+            assignor for assignor in self._assignors if protocol_name(assignor, self._has_names) == joined.protocol_name
+        )
+        return group.assign(assignor, numbers)
+
+    async def partitions_to_check(self, joined: Joined) -> set[TopicPartition]:
+        """The partitions that may be unassigned, because a static member has joined without a rebalance (KIP-345).
+
+        All of the group if it is the leader (KIP-814). Else those of its own names, since numbers are the leader's.
+        """
+        if not self._is_static or self.last_assignment[1] >= 0:
+            return set()
+        if not joined.skip_assignment:
+            is_leader = joined.leader == joined.member_id
+            return set() if is_leader else {(topic, 0) for topic in self._named_shards}
+        group, numbers = await self._look_up(joined)
+        topics = {**{topic: numbers.get(topic, 0) for topic in group.topics}, **named_topics(group.names)}
+        return {(topic, number) for topic, count in topics.items() for number in range(count)}
+
+    async def _look_up(self, joined: Joined) -> tuple[GroupSubscriptions, dict[str, int]]:
+        """The subscriptions of all members, and the partition counts of their numbered topics."""
         group = GroupSubscriptions(joined.members)
         numbers = dict(self.resources.numbers)
         foreign = [topic for topic in group.topics if topic not in numbers]
@@ -101,7 +124,4 @@ class ResourceSubscription:
                 numbers.update(await self._connector.partitions(foreign))
             except ChannelLost:
                 log.warning("topics of other members could not be looked up: %s", ", ".join(foreign))
-        assignor = next(
-            assignor for assignor in self._assignors if protocol_name(assignor, self._has_names) == joined.protocol_name
-        )
-        return group.assign(assignor, numbers)
+        return group, numbers

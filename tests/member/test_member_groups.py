@@ -314,6 +314,33 @@ async def test_static_member_that_returns_in_time_gets_the_same_shards_without_r
         await wait_until(lambda: len(other.shards) == 6)  # the static member's session has expired
 
 
+@pytest.mark.parametrize("before, after", [({"jobs": 2}, {"jobs": 4}), ({"tenants": ["a"]}, {"tenants": ["a", "b"]})])
+@in_virtual_time
+async def test_static_leader_that_returns_with_more_shards_assigns_them(before: Any, after: Any) -> None:
+    """The coordinator starts no rebalance for it, and no other member can."""
+    async with local_coordinator() as connector:
+        async with make_member(connector, instance_id="one", resources=before) as static:
+            await wait_until(lambda: len(static.shards) > 0)
+            assert static.is_leader
+        async with make_member(connector, instance_id="one", resources=after) as static:
+            await wait_until(lambda: len(static.shards) == 2 * len(before.get("tenants", "ab")))
+
+
+@in_virtual_time
+async def test_static_member_that_returns_with_a_new_name_gets_it() -> None:
+    """It is not the leader, which does not know the name."""
+    async with local_coordinator() as connector, make_member(connector, resources={"tenants": ["a", "b"]}) as leader:
+        await next_assignment_of(leader, 2)
+        async with make_member(connector, instance_id="one", resources={"tenants": ["a", "b"]}) as static:
+            await wait_until(lambda: len(leader.shards) == len(static.shards) == 1)
+        async with make_member(connector, instance_id="one", resources={"tenants": ["a", "b", "c"]}) as static:
+            await wait_until(lambda: "c" in [shard.name for shard in static.shards])
+            await wait_until(lambda: len(leader.shards) + len(static.shards) == 3)
+            generation = static.generation
+            await asyncio.sleep(60)
+            assert static.generation == leader.generation == generation
+
+
 @in_virtual_time
 async def test_second_process_with_the_same_instance_id_fences_the_first() -> None:
     async with local_coordinator() as connector, make_member(connector, instance_id="one") as first:

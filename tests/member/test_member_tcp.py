@@ -88,6 +88,19 @@ async def test_second_static_member_over_tcp_fences_the_first() -> None:
 
 
 @async_test
+async def test_static_leader_over_tcp_that_returns_with_more_shards_assigns_them() -> None:
+    generations: list[int] = []
+    async with make_coordinator() as coordinator, callboard.connect(coordinator.bootstrap) as remote:
+        for number in (2, 4, 4):
+            async with remote.member("g", instance_id="one", resources={"jobs": number}) as member:
+                async with asyncio.timeout(DEADLINE_S):
+                    while len((await member.next_assignment()).shards) < number:
+                        pass
+                generations.append(member.generation)
+    assert generations[0] < generations[1] == generations[2], "only other resources cause a rebalance"
+
+
+@async_test
 async def test_topics_over_tcp_are_created_and_grow_and_invalid_ones_are_refused() -> None:
     async with make_coordinator() as coordinator:
         connector = TcpConnector(f"127.0.0.1:1,{coordinator.bootstrap}")

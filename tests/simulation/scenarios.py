@@ -152,6 +152,7 @@ async def named_resources(sim: Sim) -> None:
     member_group = MemberGroup(
         sim,
         {"tenants": lambda: sorted(names)},
+        is_static=sim.random.random() < 0.3,
         session_timeout_ms=6000,
         rebalance_timeout_ms=sim.random.choice((8000, 15_000)),
     )
@@ -294,13 +295,15 @@ def delete_topic(sim: Sim) -> None:
 
 
 async def growing_resource(sim: Sim) -> None:
-    """A resource gets more shards while members work on it."""
+    """A resource gets more shards while members work on it, and static members restart."""
     parts = [1]
 
     def grow() -> None:
         parts[0] = min(parts[0] + sim.random.randint(1, 2), 9)
 
-    member_group = MemberGroup(sim, {"jobs": lambda: parts[0]}, session_timeout_ms=6000, rebalance_timeout_ms=8000)
+    is_static = sim.random.random() < 0.4
+    options = {"session_timeout_ms": 6000, "rebalance_timeout_ms": 8000}
+    member_group = MemberGroup(sim, {"jobs": lambda: parts[0]}, is_static=is_static, **options)
     member_group.join()
     member_group.join()
     await Chaos(sim, {**member_group.actions(), "parts are added": grow}).run(16)
