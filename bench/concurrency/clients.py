@@ -20,6 +20,7 @@ from time import perf_counter_ns
 from typing import Any, NamedTuple, NoReturn
 
 from callboard.bench.concurrency.cell import Bug, Request
+from callboard.bench.concurrency.services import DurableState, LabClock
 
 Script = Generator[Request, Any, None]
 
@@ -36,6 +37,14 @@ class RunState:
         self.recorded = frozenset(recorded)
         self.over = False
         """Set when the time is up. Scripts check it before each new step."""
+        self.clock = LabClock()
+        """The engine's clock; until ``observe`` a paused one."""
+        self.durable: DurableState | None = None
+        """What the engine's writer has written; None without an engine."""
+
+    def observe(self, clock: LabClock, durable: DurableState) -> None:
+        """Compare the responses of an engine with its clock and its writer from now on."""
+        self.clock, self.durable = clock, durable
 
 
 class JoinResult(NamedTuple):
@@ -71,6 +80,8 @@ class Ledger:
         """The last generation in a response to this client, by group."""
         self.joined: dict[str, set[str]] = {}
         """The joined members of this client, by group; an empty set if all have left."""
+        self.heartbeats_ms: dict[tuple[str, str], int] = {}
+        """When the last acknowledged heartbeat was sent, by group and member, on the engine's clock."""
         self.told: list[JoinResult] = []
         self.unexpected: list[str] = []
         """Responses that a correct coordinator never sends; the client stops after the first."""

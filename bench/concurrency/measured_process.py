@@ -84,6 +84,7 @@ def _build(engine: Engine, setup: WorkloadSetup, groups: int) -> float | None:
 
 
 def _run_load(engine: Engine, setup: WorkloadSetup, seconds: float, answer_limit_s: float) -> FinishedRun:
+    setup.run_state.observe(engine.clock, engine.writer.durable)
     runners = engine.runners(setup.run_state, setup.clients)
     engine.reset_counters()
     usage_before, began_ns = measures.Usage.now(), time.perf_counter_ns()

@@ -4,6 +4,8 @@ It runs when the engine is idle, and checks for each group:
 
 - every request was handled once and got one response, and no two turns overlapped;
 - the offset of each partition is the last acknowledged one, and as many offsets were applied as acknowledged;
+- no commit or assignment was acknowledged before its record was written (the clients check this at once);
+- the session of each member was renewed by its last acknowledged heartbeat;
 - the members are those that joined or were loaded, except those that left or whose session must have expired;
 - the generation is the last one in a response, or a later one if all members left; in each generation all members got
   the same leader, and the leader got the list of exactly these members;
@@ -38,6 +40,7 @@ class ExpectedGroup(NamedTuple):
     generation: int | None  # None: no response had one
     joined: frozenset[str] | None  # None: no client joined
     asked: int
+    heartbeats_ms: dict[str, int]  # member id -> when its last acknowledged heartbeat was sent
 
 
 def find_violations(
@@ -107,6 +110,7 @@ def expected_groups(setup: WorkloadSetup, runners: Sequence[ClientRunner]) -> di
     generations: dict[str, int] = {}
     joined: dict[str, set[str]] = {}
     requests_by_group: Counter[int] = Counter()
+    heartbeats_ms: dict[str, dict[str, int]] = defaultdict(dict)
     for runner in runners:
         requests_by_group.update(runner.measured.groups)
         requests_by_group.update(runner.measured.groups_after)
@@ -114,6 +118,8 @@ def expected_groups(setup: WorkloadSetup, runners: Sequence[ClientRunner]) -> di
             for (group_id, partition), offset in ledger.acked.items():
                 acked[group_id][partition] = offset
             commits.update(ledger.commits)
+            for (group_id, member_id), sent_ms in ledger.heartbeats_ms.items():
+                heartbeats_ms[group_id][member_id] = max(sent_ms, heartbeats_ms[group_id].get(member_id, 0))
             for group_id, generation in ledger.generations.items():
                 generations[group_id] = max(generations.get(group_id, 0), generation)
             for group_id, member_ids in ledger.joined.items():
@@ -125,6 +131,7 @@ def expected_groups(setup: WorkloadSetup, runners: Sequence[ClientRunner]) -> di
             generations.get(group_id),
             frozenset(joined[group_id]) if group_id in joined else None,
             requests_by_group[number],
+            heartbeats_ms[group_id],
         )
         for group_id, number in setup.run_state.numbers.items()
     }
@@ -154,6 +161,7 @@ def _check_cell(
     yield from cell.bugs
     yield from _check_offsets(cell, expected_group)
     yield from _check_members(cell, loaded, expected_group, expiring_members)
+    yield from _check_sessions(cell, expected_group)
     yield from _check_generation(cell, loaded, expected_group)
     yield from _check_group(cell)
 
@@ -197,6 +205,17 @@ def _check_members(
         yield f"missing members: {_some_names(missing)}"
     if cell.group.members.pending:
         yield f"unexpected pending member ids: {_some_names(cell.group.members.pending)}"
+
+
+def _check_sessions(cell: Cell, expected_group: ExpectedGroup) -> Iterator[str]:
+    """The last acknowledged heartbeat of a member has renewed its session."""
+    for member in cell.group.members:
+        sent_ms, due_ms = expected_group.heartbeats_ms.get(member.member_id), member.session.due_ms
+        if sent_ms is not None and (due_ms is None or due_ms < sent_ms + member.session_timeout_ms):
+            yield (
+                f"the session of {member.member_id} ends at {due_ms} ms, its last heartbeat was sent at {sent_ms} ms "
+                f"and its timeout is {member.session_timeout_ms} ms"
+            )
 
 
 def _check_generation(cell: Cell, loaded: GroupValue | None, expected_group: ExpectedGroup) -> Iterator[str]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
+from callboard.actors.records import GroupRecord, OffsetRecord
 from callboard.actors.timer.timers import Timers
 from callboard.bench.concurrency.cell import Alarms, Append, Cell
 
@@ -44,12 +45,34 @@ class LabClock:
         return time.time_ns() // 1_000_000
 
 
+class DurableState:
+    """What the writer has written: the evidence against an engine that acknowledges records too early.
+
+    The writer's thread changes it before it returns a round; the clients' threads read it.
+    """
+
+    def __init__(self) -> None:
+        self.offsets: dict[tuple[str, int], int] = {}
+        """The last written offset, by group and partition."""
+        self.generations: dict[str, int] = {}
+        """The last written generation, by group."""
+
+    def add(self, append: Append) -> None:
+        for record in append.records:
+            if isinstance(record, OffsetRecord):
+                if record.value is not None:
+                    self.offsets[record.group_id, record.partition] = record.value.offset
+            elif isinstance(record, GroupRecord) and record.value is not None:
+                self.generations[record.group_id] = record.value.generation
+
+
 class Writer:
     """Group commit: appends during a round go into the next one. ``written`` is called on the writer's thread."""
 
     def __init__(self, written: Callable[[Sequence[Append]], None], round_s: float = ROUND_S) -> None:
         self._queue: SimpleQueue[Append | threading.Event | None] = SimpleQueue()
         self.append: Callable[[Append], None] = self._queue.put
+        self.durable = DurableState()
         self._written = written
         self._round_s = round_s
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
@@ -71,6 +94,8 @@ class Writer:
             appends = [item for item in batch if isinstance(item, Append)]
             if appends:
                 time.sleep(self._round_s)
+                for append in appends:
+                    self.durable.add(append)
                 self._written(appends)
             for item in batch:
                 if isinstance(item, threading.Event):

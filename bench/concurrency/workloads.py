@@ -16,32 +16,28 @@ from callboard.actors.messages import (
     Commit,
     Committed,
     Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-    LeavingMember,
-    Left,
-    LeftMember,
     OffsetCommit,
     OffsetFetch,
-    Protocol,
-    Synced,
-    SyncGroup,
 )
 from callboard.actors.records import GroupValue, MemberValue
 from callboard.bench.concurrency.cell import Request
-from callboard.bench.concurrency.clients import Client, JoinResult, Ledger, RunState, Script
+from callboard.bench.concurrency.clients import Client, Ledger, RunState, Script
+from callboard.bench.concurrency.dynamic_member import (
+    PROTOCOL,
+    REBALANCE_TIMEOUT_MS,
+    SESSION_MS,
+    SUBSCRIPTION,
+    DynamicMember,
+)
 from callboard.bench.concurrency.engines import Seed
 
-PROTOCOL = "range"
 TOPIC = "orders"
 GENERATION = 1  # of a loaded group
-SESSION_MS = 1_800_000  # Kafka's maximum; such a session does not expire during a run
-REBALANCE_TIMEOUT_MS = 300_000
-SUBSCRIPTION = bytes(32)
 ZIPF_EXPONENT = 1.1  # with 1,000 groups the hottest gets one request in six
 PRECOMPUTED_STEPS = 4096  # groups or steps that a client draws in advance and then repeats
 READ_EVERY = 16  # commits of a client between two that are read back
-HEARTBEAT_STEPS, COMMITS, VISIT_STEPS = 70, 25, 5  # of 100 steps in the mixed workload
+REFUSED_EVERY = 16  # heartbeats of a client of which one, on average, must be refused
+HEARTBEAT_STEPS, COMMITS, READ_STEPS, VISIT_STEPS = 65, 23, 7, 5  # of 100 steps in the mixed workload
 WAVES = 4  # of expiries in the mixed workload
 RECORDED_GROUPS = 4  # groups whose requests are replayed afterwards
 
@@ -155,9 +151,8 @@ def _bind_script(
 
 
 def heartbeats(plan: Plan) -> WorkloadSetup:
-    def script(run_state: RunState, _number: int, members: list[LoadedMember], ledger: Ledger) -> Script:
-        requests = [Heartbeat(member.group_id, member.member_id, None, GENERATION) for member in members]
-        return _beat(run_state, requests, ledger)
+    def script(run_state: RunState, number: int, members: list[LoadedMember], ledger: Ledger) -> Script:
+        return _beat(run_state, _beats(members, Random(f"{plan.seed} {number}")), ledger)
 
     return stable_groups(plan, script)
 
@@ -171,19 +166,46 @@ def hot(plan: Plan) -> WorkloadSetup:
         chance = Random(f"{plan.seed} {number}")
         groups = chance.choices(range(plan.groups), cum_weights=weights, k=PRECOMPUTED_STEPS)
         drawn_members = [members[group * plan.members + chance.randrange(plan.members)] for group in groups]
-        requests = [Heartbeat(member.group_id, member.member_id, None, GENERATION) for member in drawn_members]
-        return _beat(run_state, requests, ledger)
+        return _beat(run_state, _beats(drawn_members, chance), ledger)
 
     return stable_groups(plan, script)
 
 
-def _beat(run_state: RunState, requests: Sequence[Heartbeat], ledger: Ledger) -> Script:
-    for request in cycle(requests):
+Beat = tuple[Heartbeat, ErrorCode]  # a heartbeat and its expected response
+
+
+def _beat(run_state: RunState, beats: Sequence[Beat], ledger: Ledger) -> Script:
+    monotonic_ms, heartbeats_ms = run_state.clock.monotonic_ms, ledger.heartbeats_ms
+    for request, expected in cycle(beats):
         if run_state.over:
             return
+        sent_ms = monotonic_ms()
         answer = yield request
-        if answer is not ErrorCode.NONE:
+        if answer is not expected:
             ledger.fail_on_response(answer, request)
+        if answer is ErrorCode.NONE:
+            heartbeats_ms[request.group_id, request.member_id] = sent_ms
+
+
+def _beats(members: Sequence[LoadedMember], chance: Random) -> list[Beat]:
+    """A heartbeat of each member, and some that must be refused: an engine must ask the group about each.
+
+    The second one is always refused.
+    """
+    beats: list[Beat] = []
+    for member in members:
+        beats.append((Heartbeat(member.group_id, member.member_id, None, GENERATION), ErrorCode.NONE))
+        if len(beats) == 1 or chance.randrange(REFUSED_EVERY) == 0:
+            beats.append(_refused_heartbeat(member, chance))
+    return beats
+
+
+def _refused_heartbeat(member: LoadedMember, chance: Random) -> Beat:
+    """A heartbeat of a past generation or of an unknown member."""
+    if chance.randrange(2):
+        return Heartbeat(member.group_id, member.member_id, None, GENERATION - 1), ErrorCode.ILLEGAL_GENERATION
+    unknown_id = f"{member.member_id}-unknown"
+    return Heartbeat(member.group_id, unknown_id, None, GENERATION), ErrorCode.UNKNOWN_MEMBER_ID
 
 
 # Commits ------------------------------------------------------------------------------------------------------------
@@ -201,17 +223,22 @@ def _commit_all(run_state: RunState, members: list[LoadedMember], ledger: Ledger
     for offset, member in enumerate(cycle(members), start=1):
         if run_state.over:
             return
-        yield from _commit(member, GENERATION, offset, ledger)
+        yield from _commit(run_state, member, GENERATION, offset, ledger)
         if offset % READ_EVERY == 0:
             yield from _read_again(member, ledger)
 
 
-def _commit(member: LoadedMember, generation: int, offset: int, ledger: Ledger) -> Generator[Request, Any, None]:
+def _commit(
+    run_state: RunState, member: LoadedMember, generation: int, offset: int, ledger: Ledger
+) -> Generator[Request, Any, None]:
     commit = Commit(TOPIC, member.partition, offset, -1, "")
     request = OffsetCommit(member.group_id, member.member_id, None, generation, (commit,))
     answer = yield request
     if answer != Committed((ErrorCode.NONE,)):
         ledger.fail_on_response(answer, request)
+    durable = run_state.durable
+    if durable is not None and durable.offsets.get((member.group_id, member.partition), -1) < offset:
+        ledger.fail_on_response(f"{answer} before its record was written", request)
     ledger.acked[member.group_id, member.partition] = offset
     ledger.commits[member.group_id] = ledger.commits.get(member.group_id, 0) + 1
 
@@ -227,77 +254,6 @@ def _read_again(member: LoadedMember, ledger: Ledger) -> Generator[Request, Any,
 # Joins --------------------------------------------------------------------------------------------------------------
 
 
-class DynamicMember:
-    """A member that joins and leaves by requests, and records the responses."""
-
-    def __init__(self, group_id: str, ledger: Ledger, member_id: str = "", generation: int = -1) -> None:
-        self.group_id = group_id
-        self.member_id = member_id
-        self.generation = generation
-        self._ledger = ledger
-
-    def join(self, subscription: bytes = SUBSCRIPTION) -> Generator[Request, Any, bool]:
-        """Join a generation and get an assignment. False if another rebalance started meanwhile."""
-        request = join_request(self.group_id, self.member_id, subscription)
-        joined = yield request
-        if joined.error is not ErrorCode.NONE:
-            self._ledger.fail_on_response(joined, request)
-        member_ids = tuple(member.member_id for member in joined.members)
-        self.member_id, self.generation = joined.member_id, joined.generation_id
-        self._ledger.told.append(JoinResult(self.group_id, self.generation, self.member_id, joined.leader, member_ids))
-        self._ledger.generations[self.group_id] = self.generation
-        self._ledger.joined.setdefault(self.group_id, set()).add(self.member_id)
-        return (yield from self._sync(member_ids))
-
-    def _sync(self, member_ids: tuple[str, ...]) -> Generator[Request, Any, bool]:
-        assignments = tuple((member_id, assignment(member_id, self.generation)) for member_id in member_ids)
-        request = SyncGroup(self.group_id, self.member_id, None, self.generation, "consumer", PROTOCOL, assignments)
-        synced = yield request
-        if synced.error is ErrorCode.REBALANCE_IN_PROGRESS:
-            return False
-        own_groups = assignment(self.member_id, self.generation)
-        if synced != Synced(ErrorCode.NONE, "consumer", PROTOCOL, own_groups):
-            self._ledger.fail_on_response(synced, request)
-        return True
-
-    def beat(self) -> Generator[Request, Any, bool]:
-        """Send a heartbeat. False if the response was REBALANCE_IN_PROGRESS."""
-        request = Heartbeat(self.group_id, self.member_id, None, self.generation)
-        answer = yield request
-        if answer not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
-            self._ledger.fail_on_response(answer, request)
-        return answer is not ErrorCode.REBALANCE_IN_PROGRESS
-
-    def leave(self) -> Generator[Request, Any, None]:
-        request = LeaveGroup(self.group_id, (LeavingMember(self.member_id, None),))
-        answer = yield request
-        if answer != Left(ErrorCode.NONE, (LeftMember(self.member_id, None, ErrorCode.NONE),)):
-            self._ledger.fail_on_response(answer, request)
-        self._ledger.joined[self.group_id].discard(self.member_id)
-        self.member_id = ""
-
-
-def join_request(group_id: str, member_id: str, subscription: bytes) -> JoinGroup:
-    return JoinGroup(
-        group_id=group_id,
-        member_id=member_id,
-        group_instance_id=None,
-        client_id="lab",
-        client_host="/127.0.0.1",
-        session_timeout_ms=SESSION_MS,
-        rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
-        protocol_type="consumer",
-        protocols=(Protocol(PROTOCOL, subscription),),
-        needs_member_id=False,
-        can_skip_assignment=True,
-    )
-
-
-def assignment(member_id: str, generation: int) -> bytes:
-    """An assignment that is unique for the member and generation."""
-    return f"{generation} {member_id}".encode()
-
-
 def join_one(plan: Plan) -> WorkloadSetup:
     """All members join at once, and rejoin with another subscription as soon as they have their assignment.
 
@@ -307,7 +263,7 @@ def join_one(plan: Plan) -> WorkloadSetup:
     run_state = RunState(group_ids(plan))
 
     def script(group_id: str) -> Callable[[Ledger], Script]:
-        return lambda ledger: _rejoin_repeatedly(run_state, DynamicMember(group_id, ledger))
+        return lambda ledger: _rejoin_repeatedly(run_state, DynamicMember(run_state, group_id, ledger))
 
     clients = [Client(script(f"group-{number % plan.groups}")) for number in range(plan.groups * plan.members)]
     return WorkloadSetup(run_state, lambda: (Seed(group_id, None) for group_id in group_ids(plan)), clients, {})
@@ -337,7 +293,7 @@ def join_many(plan: Plan) -> WorkloadSetup:
 def _join_and_leave_each(run_state: RunState, own_groups: Sequence[str], ledger: Ledger) -> Script:
     """At the end of the run the last member may remain in its group, which the oracle takes into account."""
     for group_id in cycle(own_groups):
-        dynamic_member = DynamicMember(group_id, ledger)
+        dynamic_member = DynamicMember(run_state, group_id, ledger)
         yield from dynamic_member.join()
         if run_state.over:
             return
@@ -350,7 +306,8 @@ def _join_and_leave_each(run_state: RunState, own_groups: Sequence[str], ledger:
 def mixed(plan: Plan) -> WorkloadSetup:
     """Groups with one active and several silent members, which expire in waves, thousands in one tick.
 
-    The active member then has to rejoin. Each client also joins and leaves an auxiliary group.
+    The active member then has to rejoin. Each client also joins and leaves an auxiliary group. Some heartbeats must be
+    refused, and committed offsets are read at once and later.
     """
     plan = plan._replace(clients=min(plan.clients, plan.groups))
     all_group_ids = group_ids(plan)
@@ -360,7 +317,9 @@ def mixed(plan: Plan) -> WorkloadSetup:
     def script(number: int) -> Callable[[Ledger], Script]:
         own_groups = all_group_ids[number :: plan.clients]
         steps = Random(f"{plan.seed} {number}").choices(
-            ("beat", "commit", "visit"), (HEARTBEAT_STEPS, COMMITS, VISIT_STEPS), k=PRECOMPUTED_STEPS
+            ("beat", "commit", "read", "visit"),
+            (HEARTBEAT_STEPS, COMMITS, READ_STEPS, VISIT_STEPS),
+            k=PRECOMPUTED_STEPS,
         )
         return lambda ledger: _run_mixed_steps(run_state, steps, own_groups, dynamic_group_ids[number], ledger)
 
@@ -382,16 +341,22 @@ def _silent(plan: Plan, group_id: str) -> list[str]:
 def _run_mixed_steps(
     run_state: RunState, steps: Sequence[str], own_groups: Sequence[str], lobby: str, ledger: Ledger
 ) -> Script:
-    members = [DynamicMember(group_id, ledger, f"{group_id}-0", GENERATION) for group_id in own_groups]
+    members = [DynamicMember(run_state, group_id, ledger, f"{group_id}-0", GENERATION) for group_id in own_groups]
     for member in members:
         ledger.joined[member.group_id] = {member.member_id}
     for offset, (step, member) in enumerate(zip(cycle(steps), cycle(members), strict=False), start=1):
         if run_state.over:
             return
+        loaded_member = LoadedMember(member.group_id, member.member_id, 0)
         if step == "commit":
-            yield from _commit(LoadedMember(member.group_id, member.member_id, 0), member.generation, offset, ledger)
+            yield from _commit(run_state, loaded_member, member.generation, offset, ledger)
+            yield from _read_again(loaded_member, ledger)
+        elif step == "read":
+            yield from _read_again(loaded_member, ledger)
         elif step == "visit":
-            yield from _join_and_leave(DynamicMember(lobby, ledger))
+            yield from _join_and_leave(DynamicMember(run_state, lobby, ledger))
+        elif offset % REFUSED_EVERY == 0:
+            yield from member.beat_of_past_generation()
         elif not (yield from member.beat()):
             yield from _rejoin(member)
 

@@ -23,7 +23,7 @@ from callboard.bench.concurrency.lock_engines import GroupLockEngine, LockWaitTi
 from callboard.bench.concurrency.loop_engines import AsyncioLockEngine
 from callboard.bench.concurrency.oracle import ReferenceCell
 from callboard.bench.concurrency.services import LabClock, ThreadTimer, Writer
-from callboard.bench.concurrency.workloads import WORKLOADS, Plan, loaded
+from callboard.bench.concurrency.workloads import GENERATION, WORKLOADS, Plan, loaded
 
 SMALL = {"join-one": (1, 12)}  # groups and members of a workload; 6 and 3 for the others
 SECONDS = 0.12
@@ -159,9 +159,22 @@ def test_hot_workload_prefers_first_group() -> None:
 def test_heartbeats_are_distributed_evenly() -> None:
     plan = WORKLOADS["heartbeats"].plan(groups=8, seconds=1, seed=1, members=2, clients=4)
     requests_by_member = Counter(
-        request.member_id for requests in requests_of(plan, "heartbeats", 8) for request in requests
+        request.member_id
+        for requests in requests_of(plan, "heartbeats", 10)
+        for request in requests
+        if request.generation_id == GENERATION and not request.member_id.endswith("-unknown")
     )
-    assert len(requests_by_member) == 16 and set(requests_by_member.values()) == {2}
+    assert len(requests_by_member) == 16 and max(requests_by_member.values()) - min(requests_by_member.values()) <= 1
+
+
+@pytest.mark.parametrize("workload", ["heartbeats", "hot"])
+def test_each_client_sends_heartbeats_that_are_refused(workload: str) -> None:
+    plan = WORKLOADS[workload].plan(groups=8, seconds=1, seed=1, members=2, clients=4)
+    for requests in requests_of(plan, workload, 10):
+        reference = {seed.group_id: ReferenceCell(seed) for seed in WORKLOADS[workload].make(plan).seeds()}
+        answers = [reference[request.group_id].ask(request) for request in requests]
+        assert answers[0] is ErrorCode.NONE
+        assert answers[1] in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 
 
 def test_plan_limits_clients_to_members() -> None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.errors import ErrorCode
-from callboard.actors.messages import Commit, Committed, OffsetCommit
+from callboard.actors.messages import Commit, Committed, Heartbeat, OffsetCommit, OffsetFetch
 from callboard.bench.concurrency import measured_process
 from callboard.bench.concurrency.cell import Append, Cell, CommitContext, Request, deliver
 from callboard.bench.concurrency.clients import JoinResult
 from callboard.bench.concurrency.engines import Engine, Seed
-from callboard.bench.concurrency.lock_engines import GlobalLockEngine, GroupLockEngine, Lock
+from callboard.bench.concurrency.lock_engines import GlobalLockEngine, GroupLockEngine, Lock, LockWaitTimer
 from callboard.bench.concurrency.oracle import FINDINGS_MAX, ReferenceCell, check_generations, snapshot
 from callboard.bench.concurrency.services import LabClock
 from callboard.bench.concurrency.workloads import WORKLOADS, Plan, loaded
@@ -96,8 +98,10 @@ class AnswersBeforeApplying(GroupLockEngine):
         self._late: list[Append] = []
 
     def written(self, appends: Sequence[Append]) -> None:
-        deliver([(append.context.reply_to, _answer(append)) for append in appends])
-        late, self._late = self._late, list(appends)
+        commits = [append for append in appends if isinstance(append.context, CommitContext)]
+        super().written([append for append in appends if append not in commits])
+        deliver([(append.context.reply_to, _answer(append)) for append in commits])
+        late, self._late = self._late, commits
         for append in late:
             self.turn(append.cell, self._writers_waits, _apply_in_silence, append)
 
@@ -123,6 +127,77 @@ class OutOfOrder(GroupLockEngine):
 def _answer(append: Append) -> Any:
     assert isinstance(append.context, CommitContext)
     return Committed(append.context.errors)
+
+
+class NeverAsksAboutHeartbeats(GroupLockEngine):
+    """Accepts each heartbeat without asking the group, and counts it as handled."""
+
+    def submit(self, request: Request, reply_to: ReplyTo) -> None:
+        if not isinstance(request, Heartbeat):
+            super().submit(request, reply_to)
+            return
+        cell, lock = self._cells_and_locks[request.group_id]
+        with as_context(lock):
+            cell.handled += 1
+        reply_to.set(self.answer(request, cell))
+
+    def answer(self, request: Heartbeat, cell: Cell) -> ErrorCode:
+        return ErrorCode.NONE
+
+
+class NeverRenewsSessions(NeverAsksAboutHeartbeats):
+    """Compares member and generation, but does not renew the session."""
+
+    def answer(self, request: Heartbeat, cell: Cell) -> ErrorCode:
+        if request.member_id not in cell.group.members.by_id:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if request.generation_id != cell.group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.NONE if cell.group.state.is_stable else ErrorCode.REBALANCE_IN_PROGRESS
+
+
+@contextmanager
+def as_context(lock: Lock) -> Iterator[None]:
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+class AnswersBeforeWriting(GroupLockEngine):
+    """Applies and acknowledges records when they are handed to the writer."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        append = self.writer.append
+
+        def append_and_answer(appended: Append) -> None:
+            append(appended._replace(context=None))
+            threading.Thread(
+                target=self.turn, args=(appended.cell, LockWaitTimer(), appended.cell.written, appended)
+            ).start()
+
+        self.writer.append = append_and_answer
+
+    def written(self, appends: Sequence[Append]) -> None: ...
+
+
+class ReadsStaleOffsets(GroupLockEngine):
+    """Answers an OffsetFetch with the first answer to the same request."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._answers: dict[OffsetFetch, Any] = {}
+
+    def submit(self, request: Request, reply_to: ReplyTo) -> None:
+        if not isinstance(request, OffsetFetch):
+            super().submit(request, reply_to)
+            return
+        cell, lock = self._cells_and_locks[request.group_id]
+        with as_context(lock):
+            answers = cell.handle(request, reply_to)
+        deliver([(slot, self._answers.setdefault(request, answer)) for slot, answer in answers])
 
 
 class NeverExpires(GroupLockEngine):
@@ -185,6 +260,17 @@ def violations_of(engine: Engine, workload: str, groups: int = 4, members: int =
         (AppliesTwiceAnswersOnce, "commits", "offsets were applied, "),
         (AnswersBeforeApplying, "commits", "was acknowledged, was answered "),
         (OutOfOrder, "commits", "the last acknowledged one is "),
+        (NeverAsksAboutHeartbeats, "heartbeats", " was answered "),
+        (NeverAsksAboutHeartbeats, "hot", " was answered "),
+        (NeverAsksAboutHeartbeats, "mixed", " was answered "),
+        (NeverRenewsSessions, "heartbeats", "its last heartbeat was sent at "),
+        (NeverRenewsSessions, "mixed", "its last heartbeat was sent at "),
+        (AnswersBeforeWriting, "commits", "before its record was written"),
+        (AnswersBeforeWriting, "mixed", "before its record was written"),
+        (AnswersBeforeWriting, "join-many", "before its record was written"),
+        (AnswersBeforeApplying, "mixed", " was acknowledged, was answered "),
+        (ReadsStaleOffsets, "commits", " was acknowledged, was answered "),
+        (ReadsStaleOffsets, "mixed", " was acknowledged, was answered "),
         (NeverExpires, "mixed", "members with expired sessions: "),
         (ExpiresAll, "mixed", "missing members: "),
         (TwoCellsPerGroup, "commits", "the last acknowledged one is "),
