@@ -16,6 +16,7 @@ from ..common.errors import StartError
 from ..common.printing import print_error, print_line
 
 REFUSED_EXIT_CODE = 2  # as for a wrong option: nothing was started, nothing was changed
+HELP_OPTIONS = ["-h", "--help"]
 MISSING_EXTRA_HINT = "pip install 'callboard["
 """Part of the message of an import error that names the missing extra."""
 
@@ -51,7 +52,7 @@ def make_app(help: str | None = None) -> typer.Typer:
         help=help,
         no_args_is_help=True,
         add_completion=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": HELP_OPTIONS},
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )

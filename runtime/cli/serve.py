@@ -15,8 +15,7 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -25,8 +24,25 @@ from ..common.printing import print_error, print_line
 from ..node.connection_limit import raise_limit
 from ..node.listening import bind, bind_health
 from ..settings.load import load
-from ..settings.table import Address, Options, Settings
-from .main import make_app
+from ..settings.table import Address, Options, Settings, parse_choice
+from .main import HELP_OPTIONS, make_app
+from .serve_options import (
+    AdvertisedOption,
+    ConfigOption,
+    DataOption,
+    DynamicSettingsOption,
+    FileModeOption,
+    IgnoreSavedSettingsOption,
+    ListenOption,
+    LogFormatOption,
+    LogLevelOption,
+    MetricsOption,
+    SetOption,
+    SyncOption,
+    TopicOption,
+    UnsafeSettingsOption,
+)
+from .service_manager import READY, STOPPING, notify
 
 if TYPE_CHECKING:
     from ..node.node import Node
@@ -38,84 +54,25 @@ FAILED_EXIT_CODE = 3  # a clean stop after the disk had failed: an operator must
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STATS_SIGNAL = signal.SIGUSR1
 
-DynamicSettingsOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="local|all|none",
-        help="Who may change settings with IncrementalAlterConfigs: clients on this machine, all clients, nobody.  "
-        "[default: local]",
-    ),
-]
-FileModeOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="MODE",
-        help="Octal permissions of new files in the data folder; 0640 lets the group read them, e.g. for Spark."
-        "  [default: 0600]",
-    ),
-]
-UnsafeSettingsOption = Annotated[
-    bool,
-    typer.Option(
-        "--unsafe-settings", help="Allow values that delete offsets early or keep the server busy, for tests."
-    ),
-]
-IgnoreSavedSettingsOption = Annotated[
-    bool,
-    typer.Option("--ignore-saved-settings", help="Ignore the changed settings that are saved in the data folder."),
-]
-
 app = make_app()
 
 
-@app.command("serve")
+@app.command("serve", context_settings={"auto_envvar_prefix": "CALLBOARD", "help_option_names": HELP_OPTIONS})
 def serve(
-    listen: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0: a free one.  [default: 127.0.0.1:9092]"),
-    ] = None,
-    advertised: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="The address for clients, if they cannot use the one of --listen."),
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option(metavar="DIR", help="The data folder; created if missing.  [default: ./data]")
-    ] = None,
-    sync: Annotated[
-        str | None,
-        typer.Option(
-            metavar="always|interval|none",
-            help="Answer a commit after its sync; after its write, synced every log_flush_interval_ms; or never sync.  "
-            "[default: always]",
-        ),
-    ] = None,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME:PARTITIONS", help="A topic to create at the start if missing; may be repeated."),
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting (see `callboard settings`); may be repeated."),
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="The address for /metrics, /healthz and /readyz over HTTP.  [default: none]"
-        ),
-    ] = None,
+    listen: ListenOption = None,
+    advertised: AdvertisedOption = None,
+    data: DataOption = None,
+    sync: SyncOption = None,
+    topic: TopicOption = None,
+    set_: SetOption = None,
+    metrics: MetricsOption = None,
     file_mode: FileModeOption = None,
-    config_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            metavar="FILE.toml",
-            help="A file with the keys listen, advertised, data, sync, metrics, dynamic_settings, file_mode, "
-            "[topics], [settings]. Command-line options override it.",
-        ),
-    ] = None,
+    config_file: ConfigOption = None,
     dynamic_settings: DynamicSettingsOption = None,
     unsafe_settings: UnsafeSettingsOption = False,
     ignore_saved_settings: IgnoreSavedSettingsOption = False,
+    log_level: LogLevelOption = None,
+    log_format: LogFormatOption = None,
 ) -> None:
     """Serve Kafka clients: groups, offsets, and small topics in memory.
 
@@ -123,6 +80,8 @@ def serve(
     requests for groups that are not loaded are refused. Log lines go to standard error. SIGTERM and Ctrl-C stop it
     cleanly; SIGUSR1 prints statistics of its actors.
     """
+    level = parse_choice("--log-level", log_level or "info", logs.Level)
+    form = None if log_format is None else parse_choice("--log-format", log_format, logs.Format)
     settings, options = load(
         *(listen, advertised, data, sync, topic or (), set_ or (), config_file, metrics),
         dynamic_settings=dynamic_settings,
@@ -133,6 +92,7 @@ def serve(
     with ExitStack() as sockets:
         listening_socket = sockets.enter_context(bind(options))
         watch_socket = None if options.metrics is None else sockets.enter_context(bind_health(options.metrics))
+        logs.configure(sys.stderr, level, form)
         run_node(settings, options, listening_socket, watch_socket)
 
 
@@ -140,7 +100,6 @@ def run_node(
     settings: Settings, options: Options, listening_socket: socket.socket, watch_socket: socket.socket | None = None
 ) -> None:
     """Run a node until a signal. The process belongs to the node alone, so process-wide settings are changed here."""
-    logs.configure(sys.stderr)
     # After a sync the log's thread needs the GIL at once, because all waiting commits depend on it. By default a busy
     # event loop may hold it for 5 ms, the time of thirty syncs.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -195,9 +154,11 @@ async def serve_until_stopped(
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     print_line(f"callboard ready on {Address(options.listen_host or host, port)}", flush=True)
+    notify(READY)
     announcing = asyncio.get_running_loop().create_task(announce_when_loaded(node, stopping))
     await stopping.wait()
     announcing.cancel()
+    notify(STOPPING)
     await node.stop()
 
 

@@ -21,7 +21,14 @@ REFUSED_EXIT_CODE = 1
 DEFAULT_SERVER = "127.0.0.1:9092"
 
 Bootstrap = Annotated[
-    str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A server of the cluster.")
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT",
+        envvar="CALLBOARD_BOOTSTRAP_SERVER",
+        help="A server of the cluster.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 TimeoutS = Annotated[

@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from ...actors.text import LogLine, printable
 from .printing import printable_lines
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from structlog.typing import Processor
 
 
-ACTORS = "callboard.actors"
-"""The ``logging`` logger of the actors, which use no structlog."""
+ROOT = "callboard"
+"""The parent of all loggers of Callboard."""
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["text", "json"]
 
 
 class Logger:
@@ -50,7 +53,7 @@ class Logger:
     def _log(self, method: str, event: str, fields: Mapping[str, object]) -> None:
         structlog = sys.modules.get("structlog")
         if structlog is not None and structlog.is_configured():
-            getattr(structlog.get_logger(), method)(event, **fields)
+            getattr(structlog.get_logger(), method)(event, **fields, logger=self._name)
             return
         getattr(logging.getLogger(self._name), method)(LogLine(event, fields))
 
@@ -115,8 +118,11 @@ def _print_traceback(stream: TextIO, exc_info: Any) -> None:
     stream.write("\n" + printable_lines("".join(traceback.format_exception(*exc_info)).rstrip("\n")))
 
 
-def configure(stream: TextIO, level: int = logging.INFO) -> None:
-    """Send Callboard's log lines from ``level`` on, and warnings of libraries, to ``stream``."""
+def configure(stream: TextIO, level: Level = "info", form: Format | None = None) -> None:
+    """Send Callboard's log lines from ``level`` on, and warnings of libraries, to ``stream``.
+
+    ``form``: if None, text if the stream is a terminal, else JSON.
+    """
     structlog = import_structlog()
     shared: list[Processor] = [
         structlog.processors.add_log_level,
@@ -124,18 +130,19 @@ def configure(stream: TextIO, level: int = logging.INFO) -> None:
     ]
     last: list[Processor] = (
         [_make_printable, structlog.dev.ConsoleRenderer(exception_formatter=_print_traceback)]
-        if stream.isatty()
+        if form == "text" or (form is None and stream.isatty())
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[*shared, *last],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.WriteLoggerFactory(LossyStream(stream)),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(stream)
     formatter = structlog.stdlib.ProcessorFormatter
     processors = [formatter.remove_processors_meta, *last]
-    handler.setFormatter(formatter(foreign_pre_chain=[*shared, _add_fields], processors=processors))
+    before = [*shared, structlog.stdlib.add_logger_name, _add_fields]
+    handler.setFormatter(formatter(foreign_pre_chain=before, processors=processors))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    logging.getLogger(ACTORS).setLevel(level)
+    logging.getLogger(ROOT).setLevel(level.upper())

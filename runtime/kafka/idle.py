@@ -56,5 +56,5 @@ class IdleConnectionCloser:
             connection for connection in self._connections if connection.count_idle_checks() >= self._max_idle_checks
         ]
         for connection in idle:
-            log.info("connection from %s closed: idle for %d ms", connection.peer, self._max_idle_ms)
+            log.debug("connection from %s closed: idle for %d ms", connection.peer, self._max_idle_ms)
             connection.close_idle()

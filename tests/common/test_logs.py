@@ -25,8 +25,8 @@ def test_lines_of_actors_have_their_fields() -> None:
     completed = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     lines = [json.loads(line) for line in completed.stdout.split("\n") if line]
     assert [{name: line[name] for name in line if name != "timestamp"} for line in lines] == [
-        {"event": "group rebalanced", "level": "info", "group": "g", "joined": 2},
-        {"event": "about it", "level": "info"},
+        {"event": "group rebalanced", "level": "info", "logger": "callboard.actors", "group": "g", "joined": 2},
+        {"event": "about it", "level": "info", "logger": "callboard.actors"},
     ]
 
 

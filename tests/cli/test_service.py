@@ -1,0 +1,139 @@
+"""The server as a service: environment variables, log options, the service manager, and docs/running.md."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from peers.waiting import wait_until
+from program_helpers import DEADLINE_S, PROGRAM, refusal, run, serving
+
+from callboard.runtime.cli.serve import main
+from callboard.runtime.cli.service_manager import notify
+
+RUNNING = Path(__file__).parents[2] / "docs" / "running.md"
+
+
+def block(language: str) -> str:
+    """The code block of a language in docs/running.md."""
+    [text] = re.findall(rf"^```{language}\n(.*?)^```", RUNNING.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return str(text)
+
+
+def test_environment_variables_are_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALLBOARD_DATA", "from-variable")
+    monkeypatch.setenv("CALLBOARD_TOPIC", "jobs:2 audit:1")
+    monkeypatch.setenv("CALLBOARD_SET", "group_max_size=7")
+    with serving(tmp_path, program=PROGRAM) as server:
+        monkeypatch.setenv("CALLBOARD_BOOTSTRAP_SERVER", server.ready)
+        listed = json.loads(run("topics", "list", "--json", folder=tmp_path).stdout)
+        assert server.end(signal.SIGTERM) == 0
+    assert listed == [{"topic": "audit", "partitions": 1}, {"topic": "jobs", "partitions": 2}]
+    assert (tmp_path / "from-variable" / "callboard.json").exists()
+
+
+def test_command_line_overrides_environment_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALLBOARD_SYNC", "often")
+    assert "bad sync 'often'" in refusal("serve", folder=tmp_path)
+    with serving(tmp_path, "--sync", "none", program=PROGRAM) as server:
+        assert server.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize(("form", "is_json"), [("json", True), ("text", False)])
+def test_log_format_and_level(tmp_path: Path, form: str, is_json: bool) -> None:
+    arguments = ("--log-level", "debug", "--log-format", form)
+    with serving(tmp_path, *arguments, program=PROGRAM) as server:
+        host, port = server.ready.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), DEADLINE_S) as client:
+            client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert client.recv(1) == b""
+        server.end(signal.SIGTERM)
+        [line] = [line for line in server.log().splitlines() if "an HTTP request" in line]
+    assert line.startswith("{") is is_json
+    if is_json:
+        assert (json.loads(line)["logger"], json.loads(line)["level"]) == ("callboard.kafka", "warning")
+
+
+def test_log_level_error_omits_warnings(tmp_path: Path) -> None:
+    with serving(tmp_path, "--log-level", "error", program=PROGRAM) as server:
+        host, port = server.ready.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), DEADLINE_S) as client:
+            client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert client.recv(1) == b""
+        server.end(signal.SIGTERM)
+        assert server.log() == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--log-level", "loud"), "bad --log-level 'loud': expected one of debug, info, warning, error"),
+        (("--log-format", "xml"), "bad --log-format 'xml': expected one of text, json"),
+    ],
+)
+def test_invalid_log_option_is_refused(tmp_path: Path, arguments: tuple[str, ...], text: str) -> None:
+    assert text in refusal("serve", *arguments, folder=tmp_path)
+
+
+def test_service_manager_is_told_ready_and_stopping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.settimeout(DEADLINE_S)
+        manager.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with serving(tmp_path, program=PROGRAM) as server:
+            assert manager.recv(100) == b"READY=1"
+            assert server.end(signal.SIGTERM) == 0
+        assert manager.recv(100) == b"STOPPING=1"
+
+
+@pytest.mark.parametrize("address", ["", "relative", "/missing/notify"])
+def test_no_service_manager_is_no_error(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    notify("READY=1")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is in Debian's package systemd")
+def test_systemd_unit_of_the_docs_is_valid(tmp_path: Path) -> None:
+    """The program has to exist for the check, so its path is replaced."""
+    unit = tmp_path / "callboard.service"
+    unit.write_text(block("ini").replace("/opt/callboard/bin/callboard", str(shutil.which("true"))))
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert [line for line in checked.stderr.splitlines() if "callboard" in line] == []
+
+
+def test_options_and_variables_of_the_docs_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every --option and CALLBOARD_ variable in the unit, the container file and the text."""
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    help_text = re.sub(r"\s+", "", capsys.readouterr().out)
+    text = RUNNING.read_text(encoding="utf-8")
+    variables = set(re.findall(r"CALLBOARD_[A-Z_]+", text)) - {"CALLBOARD_BOOTSTRAP_SERVER"}
+    assert len(variables) >= 6
+    assert [name for name in variables if f"envvar:{name}]" not in help_text] == []
+
+
+def test_container_file_of_the_docs_starts_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its variables and entry point. tests/project/test_package.py installs the package."""
+    settings = dict(
+        re.findall(r"(CALLBOARD_\w+)=(\S+)", re.findall(r"^ENV (.*)$", block("dockerfile"), re.MULTILINE)[0])
+    )
+    assert json.loads(re.findall(r"^ENTRYPOINT (.*)$", block("dockerfile"), re.MULTILINE)[0]) == ["callboard", "serve"]
+    assert settings["CALLBOARD_DATA"].startswith("/data/")
+    settings |= {"CALLBOARD_DATA": str(tmp_path / "data"), "CALLBOARD_METRICS": "127.0.0.1:0"}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    with serving(tmp_path, program=PROGRAM) as server:
+        wait_until(lambda: (tmp_path / "data" / "callboard.json").exists(), bool, "the data folder")
+        assert server.end(signal.SIGTERM) == 0
