@@ -45,6 +45,7 @@ from .loading import LogLoading
 from .local_requests import LocalRequests
 from .memory import count_memory
 from .services import NodeServices
+from .topic_cleaning import clean_topics
 
 if TYPE_CHECKING:
     from ..kafka.interceptor import Interceptor
@@ -165,6 +166,7 @@ class Node:
         self.connections.start_idle_checks()
         self._start_task(self._load_and_clean())
         self._start_task(self._check_topics())
+        self._start_task(clean_topics(self.topics, self.settings, self.environment))
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(self._loop.create_task(work))

@@ -187,6 +187,9 @@ class Settings:
         LONG_MAX,
     )
     log_cleaner_backoff_ms: int = row(15_000, "Interval of the check for partitions to compact.", 1, LONG_MAX, 1000)
+    log_retention_check_interval_ms: int = row(
+        300_000, "Interval of the check for records of topics that are older than retention.ms.", 1, LONG_MAX
+    )
     auto_create_topics_enable: bool = row(True, "A Metadata request may create the topics that it names.")
     num_partitions: int = row(1, "Partitions of a topic that is created without a number.", 1, PARTITIONS_MAX)
     max_partitions: int = row(

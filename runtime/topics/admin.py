@@ -39,7 +39,7 @@ class TopicAdmin:
 
     def check_deletable(self, topic: Topic) -> None:
         """Raise CoordinatorError for the coordinator's own topics, which cannot be deleted."""
-        self._catalogue.check_deletable(topic)
+        self._catalogue.files.table.find(topic.name, topic.topic_id)
 
     def delete(self, topics: Sequence[Topic], done: Callable[[list[DeleteOutcome]], None]) -> None:
         """Delete topics; ``done`` gets for each the refusal, or None if it is deleted.

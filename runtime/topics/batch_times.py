@@ -20,8 +20,11 @@ class BatchTimes:
 
     __slots__ = ("_blocks", "_first", "_large_blocks", "_times")
 
-    def __init__(self) -> None:
-        self._first = 0  # number of the first batch that is kept, a multiple of LARGE_BLOCK
+    def __init__(self, first: int = 0) -> None:
+        """``first``: the lowest number of the first batch."""
+        self._first = (
+            -(-first // LARGE_BLOCK) * LARGE_BLOCK
+        )  # number of the first batch that is kept, a multiple of LARGE_BLOCK
         self._times = array("q")
         self._blocks = array("q")
         self._large_blocks = array("q")

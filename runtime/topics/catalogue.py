@@ -215,10 +215,6 @@ class TopicCatalogue:
         draft.remove(topic.name, partial(self._unpublish_topic, topic))
         return None
 
-    def check_deletable(self, topic: Topic) -> None:
-        """Raise CoordinatorError for the coordinator's own topics, which cannot be deleted."""
-        self.files.table.find(topic.name, topic.topic_id)
-
     def check_growable(self, topic: Topic, partitions: int) -> None:
         """Raise CoordinatorError unless a topic may have so many partitions."""
         _check_growable(self.files.table, topic, partitions, self._settings.max_partitions)

@@ -7,8 +7,6 @@ end offset.
 from __future__ import annotations
 
 import sys
-from array import array
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -20,8 +18,8 @@ from ..log.format.batch import Producer, encode_batch, frame_record, read_batch
 from ..log.format.errors import DamagedBatch
 from ..log.format.transaction_records import encode_marker
 from .batch import check_batch, read_batch_info
-from .batch_times import BatchTimes
 from .producers import ProducerStates
+from .stored_batches import StoredBatches
 from .transactions import PartitionTransactions
 
 NO_RECORDS = SharedBytes(())
@@ -40,36 +38,35 @@ class TimestampAndOffset(NamedTuple):
 
 
 class PartitionLog:
-    """The log of one partition. ``start_offset`` is the oldest record's, ``end_offset`` the next one's.
+    """The log of one partition: its records have offsets from ``start_offset`` up to but excluding ``end_offset``.
 
-    ``waiters``: callbacks for appends. The caller of ``append`` must call them.
+    ``waiters``: callbacks for appends. The caller of ``append`` must call them. ``compacted_end``: records before it
+    were compacted, see ``compaction``; they have ``compacted_bytes``.
     """
 
     __slots__ = (
-        *("_base_offsets", "_batches", "_deleted_before", "_head", "_producers", "_times"),
-        *("end_offset", "message_max_bytes", "size_bytes", "transactions", "waiters"),
+        *("_producers", "batches", "compacted_bytes", "compacted_end", "end_offset", "message_max_bytes"),
+        *("start_offset", "transactions", "waiters"),
     )
 
     def __init__(self, message_max_bytes: int, end_offset: int = 0) -> None:
         self.message_max_bytes = message_max_bytes
         self._producers = ProducerStates()
         self.transactions = PartitionTransactions()
-        self._base_offsets = array("q")
-        self._batches: list[bytes] = []
-        self._times = BatchTimes()
-        self._head = 0  # entries before it are dropped; the lists are shortened when half of them is
-        self._deleted_before = 0  # records before it are deleted, even if their batch is retained
+        self.batches = StoredBatches()
+        self.start_offset = end_offset
         self.end_offset = end_offset
-        self.size_bytes = 0
+        self.compacted_end = 0
+        self.compacted_bytes = 0
         self.waiters: set[Waiter] = set()
 
     @property
     def batch_count(self) -> int:
-        return len(self._batches) - self._head
+        return len(self.batches)
 
     @property
-    def start_offset(self) -> int:
-        return max(self._base_offsets[self._head], self._deleted_before) if self.size_bytes else self.end_offset
+    def size_bytes(self) -> int:
+        return self.batches.size_bytes
 
     def append(self, records: bytes | None) -> int:
         """Store one batch and return its base offset. A duplicate is not stored; its original offset is returned.
@@ -95,10 +92,7 @@ class PartitionLog:
         self._store(encode_batch(self.end_offset, timestamp_ms, timestamp_ms, [record], producer), 1, timestamp_ms)
 
     def _store(self, data: bytes, record_count: int, max_timestamp_ms: int) -> None:
-        self._base_offsets.append(self.end_offset)
-        self._batches.append(data)
-        self._times.append(max_timestamp_ms)
-        self.size_bytes += len(data)
+        self.batches.append(self.end_offset, data, max_timestamp_ms)
         self.end_offset += record_count
 
     @property
@@ -122,27 +116,15 @@ class PartitionLog:
         end_offset = self.last_stable_offset if committed_only else self.end_offset
         if offset >= end_offset:
             return NO_RECORDS
-        first = last = bisect_right(self._base_offsets, offset, lo=self._head) - 1
-        remaining_bytes = max_bytes
-        while last < len(self._base_offsets) and self._base_offsets[last] < end_offset:
-            size = len(self._batches[last])
-            if size > remaining_bytes and not (allow_oversized and last == first):
-                break
-            remaining_bytes -= size
-            last += 1
-        return SharedBytes(self._batches[first:last])
+        return SharedBytes(self.batches.select(offset, end_offset, max_bytes, allow_oversized))
 
     def drop_oldest(self) -> int:
         """Drop the oldest batch and return its size in bytes. The log must not be empty."""
-        size = len(self._batches[self._head])
-        self._batches[self._head] = b""
-        self._head += 1
-        self.size_bytes -= size
+        size = self.batches.drop_oldest()
+        self.compacted_bytes = max(0, self.compacted_bytes - size)
+        first_offset = self.batches.first_offset if self.batches else self.end_offset
+        self.start_offset = max(self.start_offset, first_offset)
         self.transactions.drop_before(self.start_offset)
-        if self._head * 2 > len(self._base_offsets):
-            del self._base_offsets[: self._head], self._batches[: self._head]
-            self._head = 0
-            self._times.drop_before(self._first_number)
         return size
 
     def delete_before(self, offset: int, batches_max: int = sys.maxsize) -> int:
@@ -156,31 +138,23 @@ class PartitionLog:
         if not 0 <= offset <= self.end_offset:
             raise CoordinatorError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}: expected 0 to {self.end_offset}")
         size_before = self.size_bytes
-        self._deleted_before = max(self._deleted_before, offset)
-        while batches_max and self.size_bytes and self._oldest_end() <= offset:
+        self.start_offset = max(self.start_offset, offset)
+        while batches_max and self.batches and self._oldest_end() <= offset:
             self.drop_oldest()
             batches_max -= 1
         self.transactions.drop_before(self.start_offset)
         return size_before - self.size_bytes
 
     def _oldest_end(self) -> int:
-        """The end offset of the oldest batch."""
-        next_index = self._head + 1
-        return self._base_offsets[next_index] if next_index < len(self._base_offsets) else self.end_offset
+        """The offset at which the batch after the oldest one begins."""
+        second_offset = self.batches.second_offset()
+        return self.end_offset if second_offset is None else second_offset
 
     def raise_end(self, offset: int) -> None:
         """Raise the end offset, and with it the start offset, to ``offset``. Only for a log without records."""
         if self.size_bytes:
             raise ValueError(f"cannot raise the end to {offset}: the log holds records up to {self.end_offset}")
-        self.end_offset = max(self.end_offset, offset)
-
-    @property
-    def _first_number(self) -> int:
-        """The number of the oldest batch in ``_times``."""
-        return self._times.end - len(self._batches) + self._head
-
-    def _batch(self, number: int) -> bytes:
-        return self._batches[number - self._times.end]
+        self.end_offset = self.start_offset = max(self.end_offset, offset)
 
     def find_first_since(self, timestamp_ms: int) -> Steps[TimestampAndOffset | None]:
         """The first record with this timestamp or a later one. A compressed batch counts as its first record.
@@ -188,29 +162,31 @@ class PartitionLog:
         The header of a batch may claim a later timestamp than its records have. It is corrected in the index, so that
         its records are read once only.
         """
-        number = self._times.find_first_since(self._first_number, timestamp_ms)
+        number = self.batches.times.find_first_since(self.batches.first_number, timestamp_ms)
         while number is not None:
             newest_ms = _NO_TIMESTAMP
-            for records in pieces(_records_or_header(self._batch(number), self.start_offset)):
+            for records in pieces(_records_or_header(self.batches.batch(number), self.start_offset)):
                 for record in records:
                     if record.timestamp_ms >= timestamp_ms and record.offset >= self.start_offset:
                         return record
                 newest_ms = max(newest_ms, max(record.timestamp_ms for record in records))
                 yield
-            number = max(number, self._first_number - 1)  # meanwhile batches may have been dropped
-            if number >= self._first_number and newest_ms < self._times[number]:
-                self._times.lower(number, newest_ms)
-            number = self._times.find_first_since(number + 1, timestamp_ms)
+            times, first_number = self.batches.times, self.batches.first_number
+            number = max(number, first_number - 1)  # meanwhile batches may have been dropped, or all compacted
+            if number >= first_number and newest_ms < times[number]:
+                times.lower(number, newest_ms)
+            number = times.find_first_since(number + 1, timestamp_ms)
         return None
 
     def find_newest(self) -> Steps[TimestampAndOffset | None]:
         """The first record with the highest timestamp. A compressed batch counts as its last record."""
-        highest_ms = self._times.highest(self._first_number)
+        batches = self.batches
+        highest_ms = batches.times.highest(batches.first_number)
         if highest_ms is None:
             return None
-        number = self._times.find_first_since(self._first_number, highest_ms)
+        number = batches.times.find_first_since(batches.first_number, highest_ms)
         assert number is not None
-        batch = self._batch(number)
+        batch = batches.batch(number)
         for records in pieces(record_timestamps(batch)):
             for record in records:
                 if record.timestamp_ms == highest_ms:

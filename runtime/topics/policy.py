@@ -19,6 +19,16 @@ class PolicyDefaults(Protocol):
     def message_max_bytes(self) -> int: ...
 
 
+class CompactionDefaults(Protocol):
+    """The server's settings that are the defaults of compacted topics. They can change at any time."""
+
+    @property
+    def log_cleaner_delete_retention_ms(self) -> int: ...
+
+    @property
+    def log_cleaner_min_cleanable_ratio(self) -> float: ...
+
+
 class TopicPolicy(NamedTuple):
     """The settings of a topic. LONG_MAX: no limit.
 
@@ -30,18 +40,44 @@ class TopicPolicy(NamedTuple):
     message_max_bytes: int
     retention_bytes: int
     partition_retention_bytes: int
+    retention_ms: int
+    is_compacted: bool
+
+
+class CompactionPolicy(NamedTuple):
+    """The settings of a compacted topic. Times in ms; ``min_dirty_ratio`` from 0 to 1."""
+
+    min_lag_ms: int
+    delete_retention_ms: int
+    min_dirty_ratio: float
 
 
 def policy_of(overrides: Overrides, defaults: PolicyDefaults) -> TopicPolicy:
-    """The policy of a topic with valid ``overrides``. A topic that is only compacted drops no records by size."""
+    """The policy of a topic with valid ``overrides``. One that is only compacted drops no records by size or time."""
     own_limit = overrides.get("retention.bytes")
-    deletes = "delete" in list_items(overrides.get("cleanup.policy", BY_NAME["cleanup.policy"].default))
+    cleanup = list_items(_text(overrides, "cleanup.policy"))
+    deletes = "delete" in cleanup
     return TopicPolicy(
         overrides,
         int(overrides.get("max.message.bytes", defaults.message_max_bytes)),
         defaults.topic_retention_bytes if deletes and own_limit is None else LONG_MAX,
         _limit(own_limit) if deletes else LONG_MAX,
+        _limit(_text(overrides, "retention.ms")) if deletes else LONG_MAX,
+        "compact" in cleanup,
     )
+
+
+def compaction_policy_of(overrides: Overrides, defaults: CompactionDefaults) -> CompactionPolicy:
+    """How to compact a topic with valid ``overrides``."""
+    return CompactionPolicy(
+        int(_text(overrides, "min.compaction.lag.ms")),
+        int(overrides.get("delete.retention.ms", defaults.log_cleaner_delete_retention_ms)),
+        float(overrides.get("min.cleanable.dirty.ratio", defaults.log_cleaner_min_cleanable_ratio)),
+    )
+
+
+def _text(overrides: Overrides, name: str) -> str:
+    return overrides.get(name, BY_NAME[name].default)
 
 
 def _limit(text: str | None) -> int:

@@ -9,9 +9,13 @@ from uuid import UUID
 
 from ...actors.records import MarkerRecord
 from ...actors.steps import ITEMS_PER_STEP, Steps
+from .compaction import Compaction
 from .held_records import HeldRecords
 from .partition_log import PartitionLog
-from .policy import TopicPolicy
+from .policy import CompactionPolicy, TopicPolicy
+
+NO_TIMESTAMP = -1
+"""The time of a batch whose records have none."""
 
 TOPIC_DELETED = sys.maxsize
 """The size that waiters are called with when the topic is deleted: larger than any size they wait for."""
@@ -184,6 +188,28 @@ class Topic:
             dropped = batches - log.batch_count
             self._count(-size_bytes, -dropped)
             yield
+
+    def expire(self, now_ms: int) -> Steps[None]:
+        """Drop the oldest batches of each partition while they are older than the topic's ``retention_ms``."""
+        oldest_kept_ms = now_ms - self.policy.retention_ms
+        for log in tuple(self.partitions.active()):
+            dropped = ITEMS_PER_STEP
+            while dropped == ITEMS_PER_STEP:
+                dropped = self._drop_before(log, oldest_kept_ms)
+                yield
+
+    def _drop_before(self, log: PartitionLog, oldest_kept_ms: int) -> int:
+        """Drop up to ITEMS_PER_STEP batches, and return how many. A batch without timestamps stays."""
+        for number in range(ITEMS_PER_STEP):
+            if not log.batches or not NO_TIMESTAMP < log.batches.oldest_ms < oldest_kept_ms:
+                return number
+            self._count(-log.drop_oldest(), -1)
+        return ITEMS_PER_STEP
+
+    def compact(self, log: PartitionLog, policy: CompactionPolicy, now_ms: int) -> Steps[None]:
+        """Compact a partition. After a pause it must not go on if the topic was deleted."""
+        freed = yield from Compaction(log, policy, now_ms).run()
+        self._count(-freed.size_bytes, -freed.batches)
 
     def raise_end(self, index: int, offset: int) -> None:
         """Raise the end offset of a partition without records to ``offset``, unless it is higher already.

@@ -6,7 +6,7 @@ aborted transactions among them; the client leaves out their records (KIP-98).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import NamedTuple
 
 from ...actors.steps import ITEMS_PER_STEP
@@ -49,6 +49,15 @@ class PartitionTransactions:
                 yield transaction
             if number % ITEMS_PER_STEP == 0:
                 yield None
+
+    def forget(self, marker_offsets: Set[int]) -> None:
+        """Forget the aborted transactions with these markers, which are gone with the records of the transactions."""
+        if marker_offsets:
+            self._aborted_transactions = [
+                transaction
+                for transaction in self._aborted_transactions
+                if transaction.last_offset not in marker_offsets
+            ]
 
     def drop_before(self, start_offset: int) -> None:
         """Drop the aborted transactions before ``start_offset``, where the log begins now."""

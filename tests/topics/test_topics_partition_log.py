@@ -87,7 +87,7 @@ def test_drop_oldest_frees_list_entries() -> None:
     for _ in range(1000):
         log.append(producer_batch())
         log.drop_oldest()
-    assert len(log._batches) <= 6
+    assert len(log.batches._batches) <= 6
     assert log.read(log.start_offset, ALL)
 
 

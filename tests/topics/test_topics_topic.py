@@ -43,7 +43,7 @@ def topic_of(partitions: int, retention_bytes: int) -> tuple[Topic, dict[int, in
         "plays",
         UUID(int=7),
         InMemoryEnds(partitions, stored_ends),
-        TopicPolicy(NO_OVERRIDES, MESSAGE_MAX_BYTES, retention_bytes, LONG_MAX),
+        TopicPolicy(NO_OVERRIDES, MESSAGE_MAX_BYTES, retention_bytes, LONG_MAX, LONG_MAX, is_compacted=False),
         HeldRecords(lambda: 2**63),
     ), stored_ends
 

@@ -102,9 +102,11 @@ def encode_batch(
     return _OUTSIDE_CRC.pack(base_offset, length, LEADER_EPOCH, MAGIC, crc32c(checked)) + checked
 
 
-def with_records(batch: Batch, attributes: int, records: bytes) -> bytes:
-    """The bytes of ``batch`` with other attributes and records."""
-    checked = _INSIDE_CRC.pack(attributes, *_INSIDE_CRC.unpack_from(batch.data, CRC_FROM)[1:]) + records
+def with_records(batch: Batch, attributes: int, records: bytes, record_count: int | None = None) -> bytes:
+    """The bytes of ``batch`` with other attributes and records, by default as many as before."""
+    fields = _INSIDE_CRC.unpack_from(batch.data, CRC_FROM)[1:-1]
+    checked = _INSIDE_CRC.pack(attributes, *fields, batch.record_count if record_count is None else record_count)
+    checked += records
     base_offset, _, leader_epoch, magic, _ = _OUTSIDE_CRC.unpack_from(batch.data)
     length = len(checked) + CRC_FROM - PREFIX_BYTES
     return _OUTSIDE_CRC.pack(base_offset, length, leader_epoch, magic, crc32c(checked)) + checked
