@@ -10,9 +10,12 @@ import argparse
 import re
 import sys
 import tempfile
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +28,7 @@ LIMIT_MB = 256
 QUICK_LIMIT_MB = 2
 SENT_LIMITS = 3  # what is bounded without a refusal is filled with so many times the limit
 ACCEPTED_RATIO = 1.5
-METRICS_TIMEOUT_S = 30.0
+METRICS_TIMEOUT_S = 60.0
 MEGABYTE = 1024 * 1024
 COUNTED = re.compile(r'^callboard_memory_bytes\{kind="[^"]*"\} (\S+)$', re.MULTILINE)
 
@@ -78,9 +81,21 @@ def measure(filling: Filling, limit_bytes: int) -> Row:
     metrics_address = f"127.0.0.1:{free_port()}"
     with _server(filling, limit_bytes, metrics_address) as server, ExitStack() as stack:
         filled = filling.fill(stack, server.address, SENT_LIMITS * limit_bytes)
-        with urllib.request.urlopen(f"http://{metrics_address}/metrics", timeout=METRICS_TIMEOUT_S) as page:
-            counted_bytes = counted_in(page.read().decode())
+        counted_bytes = counted_in(_metrics_page(f"http://{metrics_address}/metrics"))
         return Row(filling.name, filling.title, filled, limit_bytes, counted_bytes, peak_resident_bytes(server.pid))
+
+
+def _metrics_page(url: str) -> str:
+    """The server's metrics. Asks again while it is busy. Raises OSError."""
+    give_up_s = time.monotonic() + METRICS_TIMEOUT_S
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=METRICS_TIMEOUT_S) as page:
+                text: str = page.read().decode()
+                return text
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() > give_up_s:
+                raise
 
 
 def counted_in(page: str) -> int:

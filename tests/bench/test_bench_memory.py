@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import urllib.request
+from email.message import Message
+from io import BytesIO
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -21,6 +25,22 @@ callboard_memory_limit_bytes 7.0
 
 def test_counted_bytes_are_those_of_all_kinds() -> None:
     assert counted_in(PAGE) == 1_500_300
+
+
+def test_metrics_of_busy_server_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[int | bytes] = [503, 503, b"page"]
+
+    def urlopen(url: str, timeout: float) -> BytesIO:
+        answer = answers.pop(0)
+        if isinstance(answer, int):
+            raise HTTPError(url, answer, "", Message(), None)
+        return BytesIO(answer)
+
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    assert memory._metrics_page("http://x/metrics") == "page"
+    answers.append(404)
+    with pytest.raises(HTTPError):
+        memory._metrics_page("http://x/metrics")
 
 
 def test_ratio_is_that_of_peak_and_limit() -> None:
