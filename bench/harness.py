@@ -1,6 +1,6 @@
 """Shared by the benchmarks: child processes, their CPU time and memory, medians, tables and JSON.
 
-Benchmarks report times and never assert them.
+Benchmarks report times and do not assert them, except the bars of ``overload``.
 """
 
 from __future__ import annotations
