@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from ...actors.errors import CoordinatorError, ErrorCode
@@ -10,6 +10,9 @@ from ...actors.steps import Steps
 from .catalogue import ChangeOverrides, CreateOutcome, DeleteOutcome, TopicCatalogue, altered_row
 from .store import NewTopic
 from .topic import Topic
+
+DELETED_NAMES_MAX = 10_000
+"""Deleted topics that are remembered; the oldest are forgotten."""
 
 TO_THE_END = -1
 """The offset of DeleteRecords that stands for the end of the partition."""
@@ -25,6 +28,7 @@ class TopicAdmin:
     def __init__(self, catalogue: TopicCatalogue, on_deleted: Callable[[frozenset[str]], None]) -> None:
         self._catalogue = catalogue
         self._on_deleted = on_deleted
+        self._deleted_names: dict[str, None] = {}  # until a client asks for one
 
     def check_new(self, name: str, partitions: int, other_partitions: int = 0) -> None:
         """Raise CoordinatorError, with Kafka's error code, unless such a topic can be created.
@@ -56,8 +60,18 @@ class TopicAdmin:
     ) -> None:
         deleted = frozenset(topic.name for topic, refusal in zip(topics, outcomes, strict=True) if refusal is None)
         if deleted:
+            self._deleted_names.update(dict.fromkeys(deleted))
             self._on_deleted(deleted)
+        while len(self._deleted_names) > DELETED_NAMES_MAX:
+            del self._deleted_names[next(iter(self._deleted_names))]
         done(outcomes)
+
+    def take_deleted(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of the names that were deleted since the last call for them."""
+        taken = frozenset(name for name in names if name in self._deleted_names)
+        for name in taken:
+            del self._deleted_names[name]
+        return taken
 
     def check_growable(self, topic: Topic, partitions: int) -> None:
         """Raise CoordinatorError unless a topic may have so many partitions."""

@@ -1,7 +1,7 @@
 """Metadata (3): the topics, all led by this broker.
 
 A topic that is auto-created is in the same response. Kafka answers "unknown" first and creates the topic meanwhile;
-clients accept both.
+clients accept both. The first response after a deletion says "unknown" here too, so that clients notice the deletion.
 """
 
 from __future__ import annotations
@@ -37,17 +37,22 @@ Requested = dict[TopicKey, None]
 
 
 class Access(NamedTuple):
-    """Which of the requested topics the client may describe, and which missing ones it may create."""
+    """Which of the requested topics the client may describe, and which missing ones it may create.
+
+    ``deleted``: names of topics that are unknown in this response, because they were just deleted.
+    """
 
     describe: Verdicts
     create: Verdicts
+    deleted: frozenset[str]
 
 
 def handle(call: Call) -> Steps[None]:
     requested = yield from requested_topics(call)
     describe = yield from authorize_in_steps(call, DESCRIBE_TOPIC, requested_names(call, requested or ()))
     missing_names = [] if requested is None else (yield from names_to_create(call, describe, requested))
-    access = Access(describe, (yield from authorize_in_steps(call, CREATE_TOPIC, missing_names)))
+    create = yield from authorize_in_steps(call, CREATE_TOPIC, missing_names)
+    access = Access(describe, create, call.services.topic_admin.take_deleted(missing_names))
     partitions = call.services.settings.num_partitions
     to_create = [NewTopic(name, partitions) for name in missing_names if access.create.allows(name)]
     if to_create:
@@ -152,7 +157,7 @@ def find_topic(call: Call, access: Access, name: str | None, topic_id: UUID | No
     if topic_id is not None or name is None:
         return ErrorCode.INVALID_REQUEST
     denial = access.describe.error_of(name) or access.create.error_of(name)
-    topic = None if denial else call.services.topics.get(name)
+    topic = None if denial or name in access.deleted else call.services.topics.get(name)
     return topic or denial or name_error(name)
 
 
