@@ -12,6 +12,7 @@ from ..errors import ErrorCode
 from ..messages import Append, GroupChanged
 from ..ports import Entry
 from ..records import Record
+from ..steps import Steps
 from ..timer.messages import Cancel, Schedule
 from .contexts import deliver_reply
 from .effects import Deadline, Effects
@@ -94,6 +95,15 @@ class ActiveGroup:
                 deliver_reply(reply, value)
         self.count_memory()
         self._report_state()
+
+    def work_in_steps(self) -> Steps[None]:
+        """Do what the last decisions have left to be done. The effects are applied after each step."""
+        work = self.effects.work
+        while work:
+            for _ in work.popleft():
+                self.apply_effects()
+                yield
+            self.apply_effects()
 
     def count_memory(self) -> None:
         """Count the members and offsets. Takes constant time."""

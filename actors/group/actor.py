@@ -22,7 +22,8 @@ from ..messages import (
 from ..records import MarkerRecord
 from ..steps import SHORT_WORK_ITEMS, Steps
 from ..timer.messages import Expired
-from .active_group import IDLE, ActiveGroup
+from .active_group import ActiveGroup
+from .alarms import expire
 from .appended import complete_append, replay_in_steps
 from .deletion import delete_topic_offsets, expire_offsets, wait_for_deletion
 from .environment import GroupEnvironment
@@ -126,13 +127,8 @@ class GroupActor(Actor):
 
     # From the timer and the writer -----------------------------------------------------------------------------------
 
-    def handle_expired(self, message: Expired) -> None:
-        active = self.active
-        for name in message.names:
-            if name != IDLE:
-                active.group.expired(name, active.effects)
-        active.apply_effects()
-        if IDLE in message.names and active.handle_idle_deadline():
+    def handle_expired(self, message: Expired) -> Steps[None]:
+        if (yield from expire(self.active, message.names)):
             self.passivate()
 
     def handle_written(self, message: Written) -> Steps[None] | None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from ..engine_ports import ReplyTo
 from ..errors import NO_ERROR, ErrorCode
-from ..messages import Described, DescribeGroup, Heartbeat, OffsetCommit, OffsetDelete, TxnOffsetCommit
+from ..messages import Described, DescribedMember, DescribeGroup, Heartbeat, OffsetCommit, OffsetDelete, TxnOffsetCommit
+from ..steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from .core import GroupCore
 from .effects import Effects
 from .subscription import CONSUMER
@@ -42,21 +43,33 @@ def accept_of_consumers(
     return NO_ERROR if group.protocol_type == CONSUMER else ErrorCode.NON_EMPTY_GROUP
 
 
-def describe(group: GroupCore, _request: DescribeGroup, _reply: ReplyTo | None, _effects: Effects) -> Described:
+def describe(group: GroupCore, _request: DescribeGroup, _reply: ReplyTo | None, _effects: Effects) -> object:
     """Without a protocol and the members' subscriptions: there is no generation, or its assignment is not durable."""
     return _described(group, None)
 
 
-def describe_protocol(
-    group: GroupCore, _request: DescribeGroup, _reply: ReplyTo | None, _effects: Effects
-) -> Described:
+def describe_protocol(group: GroupCore, _request: DescribeGroup, _reply: ReplyTo | None, _effects: Effects) -> object:
     return _described(group, group.protocol_name)
 
 
-def _described(group: GroupCore, protocol: str | None) -> Described:
-    members = tuple(member.described(protocol) for member in group.members)
+def _described(group: GroupCore, protocol: str | None) -> object:
+    """The description, or the work that makes it."""
+    steps = _describe_in_steps(group, protocol)
+    return steps if len(group.members) > SHORT_WORK_ITEMS else run_steps(steps)
+
+
+def _describe_in_steps(group: GroupCore, protocol: str | None) -> Steps[Described]:
+    described: list[DescribedMember] = []
+    for members in pieces(group.members):
+        described += [member.described(protocol) for member in members]
+        yield
     return Described(
-        ErrorCode.NONE, group.group_id, group.state.value, group.protocol_type or "", protocol or "", members
+        ErrorCode.NONE,
+        group.group_id,
+        group.state.value,
+        group.protocol_type or "",
+        protocol or "",
+        tuple(described),
     )
 
 

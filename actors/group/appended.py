@@ -37,11 +37,18 @@ def complete_append(active: ActiveGroup, message: Written) -> Steps[None] | None
         handle_tombstones_written(active, context, error)
     else:
         handle_group_record_written(active, context, error)
+        if active.effects.work:
+            return _work_and_resume(active)
     if in_flight.fetches or in_flight.deletion is not None:
         return _resume(active)
     if active.idle.due_ms is None and in_flight.is_idle and active.group.may_be_passivated:
         active.apply_effects()
     return None
+
+
+def _work_and_resume(active: ActiveGroup) -> Steps[None]:
+    yield from active.work_in_steps()
+    yield from _resume(active)
 
 
 def _resume(active: ActiveGroup) -> Steps[None]:

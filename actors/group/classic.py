@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import ErrorCode
 from ..messages import Joined, JoinGroup, Synced
 from ..records import CLASSIC, GroupRecord, GroupType, GroupValue
+from ..steps import run_steps
 from .contexts import StaticRejoinContext
 from .core import GroupCore
 from .dispatch import DEADLINES, TABLES
@@ -58,13 +59,13 @@ class ClassicGroup(GroupCore):
 
     def load(self, value: GroupValue, effects: Effects) -> None:
         """Restore the group from its record. The sessions of its members start again."""
-        replay(self, value)
+        run_steps(replay(self, value))
         if value.members:
             act = self.machine.apply(Event.LOADED_WITH_MEMBERS, value.current_state_timestamp_ms)
             assert act is None, "loading is no rebalance"
         self.machine.since_ms = value.current_state_timestamp_ms
-        self.members.count_assignments()
-        self.subscriptions.store(self.protocol_type, self.protocol_name, self.members)
+        run_steps(self.members.count_assignments())
+        run_steps(self.subscriptions.store(self.protocol_type, self.protocol_name, self.members))
         for member in self.members:
             self.renew_session(member, effects)
             self.note(Kind.MEMBER_ADDED, Cause(Reason.LOADED, member), effects)
@@ -82,7 +83,6 @@ class ClassicGroup(GroupCore):
             complete_replacement(self, context, effects)
         elif self.sync_phase.awaited is not None and context == self.sync_phase.awaited:
             complete_assignment(self, value, effects)
-            self.members.count_assignments()
 
     def append_failed(self, context: Any, error: ErrorCode, effects: Effects) -> None:
         """A record of this group could not be appended: revert the decision."""

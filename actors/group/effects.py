@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from ..engine_ports import ReplyTo
 from ..records import Record
+from ..steps import SHORT_WORK_ITEMS, Steps, run_steps
 from .event_log import GroupHistory
 from .events import GroupEvent
 
@@ -44,9 +46,13 @@ class Answer(NamedTuple):
 
 
 class Effects:
-    """Filled by one decision. ``records`` are appended together; ``context`` is returned with their outcome."""
+    """Filled by one decision. ``records`` are appended together; ``context`` is returned with their outcome.
 
-    __slots__ = ("alarms", "answers", "context", "counters", "events", "history", "records")
+    ``work``: parts of the decision that take long. The actor does them in steps, in this order, before it handles the
+    next message.
+    """
+
+    __slots__ = ("alarms", "answers", "context", "counters", "events", "history", "records", "work")
 
     def __init__(self, counters: GroupCounters | None = None, history: GroupHistory | None = None) -> None:
         """``history``: where the events go."""
@@ -57,6 +63,14 @@ class Effects:
         self.answers: list[Answer] = []
         self.alarms: dict[Hashable, int | None] = {}
         self.events: list[GroupEvent] = []
+        self.work: deque[Steps[None]] = deque()
+
+    def run(self, steps: Steps[None], size: int) -> None:
+        """Run a part of the decision: now, or if it handles many items, in steps. ``size``: how many."""
+        if size > SHORT_WORK_ITEMS or self.work:
+            self.work.append(steps)
+        else:
+            run_steps(steps)
 
     def answer(self, reply: ReplyTo | None, value: Any) -> None:
         """Reply to a parked request. Does nothing if ``reply`` is None: there is no parked request."""

@@ -22,7 +22,7 @@ def handle_request(active: ActiveGroup, request: GroupRequest, reply: ReplyTo | 
     if isinstance(answer, GeneratorType):
         return _handle_in_steps(active, answer)
     active.apply_effects()
-    return answer
+    return _answer_in_steps(active, answer) if active.effects.work else answer
 
 
 def _handle_in_steps(active: ActiveGroup, steps: Steps[object]) -> Steps[object]:
@@ -32,9 +32,14 @@ def _handle_in_steps(active: ActiveGroup, steps: Steps[object]) -> Steps[object]
             next(steps)
         except StopIteration as end:
             active.apply_effects()
-            return end.value
+            return (yield from _answer_in_steps(active, end.value))
         active.apply_effects()
         yield
+
+
+def _answer_in_steps(active: ActiveGroup, answer: object) -> Steps[object]:
+    yield from active.work_in_steps()
+    return answer
 
 
 def create_or_handle(active: ActiveGroup, request: GroupRequest, reply: ReplyTo | None) -> object:
@@ -46,7 +51,7 @@ def create_or_handle(active: ActiveGroup, request: GroupRequest, reply: ReplyTo 
         if record is not None:
             effects.append_record(record, NewGroupContext())
     active.apply_effects()
-    return answer
+    return _answer_in_steps(active, answer) if effects.work else answer
 
 
 def describe_events(active: ActiveGroup, _request: DescribeEvents, _reply: ReplyTo | None) -> DescribedEvents:

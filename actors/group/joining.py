@@ -14,7 +14,7 @@ from .effects import Deadline, Effects
 from .events import Cause, Kind, Reason
 from .members import GroupMember, Members
 from .removal import drop_member, forget_pending
-from .replies import joined
+from .replies import answer_join
 from .states import Event, Request
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
@@ -137,7 +137,7 @@ def rejoin_if_changed(group: GroupCore, request: JoinGroup, reply: ReplyTo | Non
     member = group.members.by_id[request.member_id]
     if member.protocols != request.protocols:
         return rejoin(group, request, reply, effects)
-    effects.answer(reply, joined(group, member))
+    effects.run(answer_join(group, member, reply, effects), len(group.members))
     return DEFERRED
 
 

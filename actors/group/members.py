@@ -10,6 +10,7 @@ from ..javahash import first_in_hash_map
 from ..memory import MEMBER_BYTES, PENDING_MEMBER_BYTES
 from ..messages import DescribedMember, JoinedMember, JoinGroup, Protocol
 from ..records import MemberValue
+from ..steps import Steps, pieces
 from .effects import Deadline
 
 SIZE_MAX = 2**28
@@ -181,9 +182,13 @@ class Members:
             + pending.name_bytes
         )
 
-    def count_assignments(self) -> None:
+    def count_assignments(self) -> Steps[None]:
         """Update ``assignment_bytes`` after a generation has got its assignments."""
-        self.assignment_bytes = sum(len(member.assignment) for member in self)
+        assignment_bytes = 0
+        for members in pieces(self):
+            assignment_bytes += sum([len(member.assignment) for member in members])
+            yield
+        self.assignment_bytes = assignment_bytes
 
     @property
     def joining(self) -> int:
@@ -241,14 +246,17 @@ class Members:
         member_count = len(self.by_id)
         return any(self._supporters.get(offer.name, 0) == member_count for offer in offers)
 
-    def vote(self) -> str:
+    def vote(self) -> Steps[str]:
         """The protocol that all members offer and most prefer. A tie is decided by the order of Kafka's hash map."""
         member_count = len(self.by_id)
-        common = {name for name, count in self._supporters.items() if count == member_count}
+        any_member = next(iter(self))
+        common = {offer.name for offer in any_member.protocols if self._supporters[offer.name] == member_count}
         votes: dict[str, int] = {}
-        for member in self:
-            choice = next(offer.name for offer in member.protocols if offer.name in common)
-            votes[choice] = votes.get(choice, 0) + 1
+        for members in pieces(self):
+            for member in members:
+                choice = next(offer.name for offer in member.protocols if offer.name in common)
+                votes[choice] = votes.get(choice, 0) + 1
+            yield
         max_votes = max(votes.values())
         winners = [name for name, count in votes.items() if count == max_votes]
         return first_in_hash_map(winners, entries=len(votes))
@@ -256,9 +264,13 @@ class Members:
     def max_rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self), default=0)
 
-    def joined(self, protocol: str | None) -> tuple[JoinedMember, ...]:
+    def joined(self, protocol: str | None) -> Steps[tuple[JoinedMember, ...]]:
         """The list of members in the leader's response."""
-        return tuple(JoinedMember(m.member_id, m.group_instance_id, m.metadata(protocol)) for m in self)
+        joined: list[JoinedMember] = []
+        for members in pieces(self):
+            joined += [JoinedMember(m.member_id, m.group_instance_id, m.metadata(protocol)) for m in members]
+            yield
+        return tuple(joined)
 
     def check(self) -> None:
         """Raise AssertionError unless the counts agree with the members. For tests."""

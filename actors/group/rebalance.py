@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from ..errors import ErrorCode
 from ..messages import Joined
+from ..steps import Steps, pieces, run_steps
 from .core import GroupCore
 from .effects import Effects
 from .events import Cause, Reason
 from .group_value import record_of
 from .removal import remove
-from .replies import drop_assignments, joined
+from .replies import answer_join, drop_assignments
 from .states import Event
 
 # The join phase ------------------------------------------------------------------------------------------------------
@@ -29,7 +30,7 @@ def start_initial_delay(group: GroupCore, _cause: Cause, effects: Effects) -> No
 def abandon_generation(group: GroupCore, cause: Cause, effects: Effects) -> None:
     """A rebalance begins before all members have got their assignment."""
     assert group.state.is_join_phase
-    drop_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS, effects)
+    effects.run(drop_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS, effects), len(group.members))
     group.sync_phase.awaited = None
     start_join_phase(group, cause, effects)
 
@@ -113,20 +114,26 @@ def _elect_leader(group: GroupCore) -> bool:
 def become_empty(group: GroupCore, _cause: Cause, effects: Effects) -> None:
     assert group.state.is_empty
     group.protocol_name = None
-    group.subscriptions.store(group.protocol_type, group.protocol_name, group.members)
-    effects.append_record(record_of(group, ()))
+    run_steps(group.subscriptions.store(group.protocol_type, group.protocol_name, group.members))
+    effects.append_record(run_steps(record_of(group, ())))
 
 
 def begin_generation(group: GroupCore, _cause: Cause, effects: Effects) -> None:
     assert group.state.is_sync_phase
-    members, phase = group.members, group.sync_phase
-    group.protocol_name = members.vote()
     effects.counters.rebalances += 1
-    group.subscriptions.store(group.protocol_type, group.protocol_name, members)
-    for member in members:
-        effects.answer(members.pop_join(member), joined(group, member))
-        group.renew_session(member, effects)
-        member.is_new = False
+    effects.run(_begin_generation(group, effects), len(group.members))
+
+
+def _begin_generation(group: GroupCore, effects: Effects) -> Steps[None]:
+    members, phase = group.members, group.sync_phase
+    group.protocol_name = yield from members.vote()
+    yield from group.subscriptions.store(group.protocol_type, group.protocol_name, members)
+    for piece in pieces(members):
+        for member in piece:
+            yield from answer_join(group, member, members.pop_join(member), effects)
+            group.renew_session(member, effects)
+            member.is_new = False
+        yield
     phase.pending = set(members.by_id)
     group.set_deadline(phase.deadline, members.max_rebalance_timeout_ms(), effects)
 

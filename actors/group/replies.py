@@ -6,7 +6,8 @@ from ..base import DEFERRED
 from ..engine_ports import ReplyTo
 from ..error_reply import error_reply
 from ..errors import ErrorCode
-from ..messages import GroupRequest, Joined, Synced
+from ..messages import GroupRequest, Joined, JoinedMember, Synced
+from ..steps import Steps, pieces
 from .core import GroupCore
 from .effects import Effects
 from .members import GroupMember
@@ -26,9 +27,15 @@ def refuse_with_code(_request: object, _reply: ReplyTo | None, _effects: Effects
     return error
 
 
-def joined(group: GroupCore, member: GroupMember, *, list_members: bool = True) -> Joined:
-    """The reply to a JoinGroup for the current generation. The leader gets the list of members."""
+def answer_join(group: GroupCore, member: GroupMember, reply: ReplyTo | None, effects: Effects) -> Steps[None]:
+    """Reply to a JoinGroup for the current generation. The leader gets the list of members."""
     is_leader = member.member_id == group.leader_id
+    listed = (yield from group.members.joined(group.protocol_name)) if is_leader else ()
+    effects.answer(reply, joined(group, member, listed))
+
+
+def joined(group: GroupCore, member: GroupMember, listed: tuple[JoinedMember, ...] = ()) -> Joined:
+    """The reply to a JoinGroup for the current generation. ``listed``: the members."""
     return Joined(
         ErrorCode.NONE,
         member_id=member.member_id,
@@ -36,7 +43,7 @@ def joined(group: GroupCore, member: GroupMember, *, list_members: bool = True) 
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,
         leader=group.leader_id or "",
-        members=group.members.joined(group.protocol_name) if is_leader and list_members else (),
+        members=listed,
     )
 
 
@@ -53,8 +60,10 @@ def answer_parked_sync(group: GroupCore, member: GroupMember, answer: Synced, ef
     group.renew_session(member, effects)
 
 
-def drop_assignments(group: GroupCore, error: ErrorCode, effects: Effects) -> None:
+def drop_assignments(group: GroupCore, error: ErrorCode, effects: Effects) -> Steps[None]:
     """Discard the assignments of this generation; parked SyncGroup requests get ``error``."""
-    for member in group.members:
-        member.assignment = b""
-        answer_parked_sync(group, member, Synced(error), effects)
+    for members in pieces(group.members):
+        for member in members:
+            member.assignment = b""
+            answer_parked_sync(group, member, Synced(error), effects)
+        yield

@@ -23,6 +23,7 @@ def start(active: ActiveGroup) -> None:
     if active.data.value is not None:
         active.group.load(active.data.value, active.effects)
     active.apply_effects()
+    run_steps(active.work_in_steps())
     run_steps(resume_in_flight(active))
 
 

@@ -6,6 +6,7 @@ from ..base import DEFERRED
 from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
 from ..messages import Joined, JoinGroup, Synced
+from ..steps import Steps
 from .contexts import StaticRejoinContext
 from .core import GroupCore
 from .effects import Effects
@@ -27,12 +28,18 @@ def replace_and_rebalance(group: GroupCore, request: JoinGroup, reply: ReplyTo |
 def replace_if_unchanged(group: GroupCore, request: JoinGroup, reply: ReplyTo | None, effects: Effects) -> object:
     """If the protocol of the group stays the same, it needs no rebalance, but a record with the new member id."""
     context = _replace_static(group, request, reply, effects)
-    if group.members.vote() == group.protocol_name:
-        effects.append_record(record_of(group), context)
-        return DEFERRED
+    effects.run(_append_or_rebalance(group, request, context, effects), len(group.members))
+    return DEFERRED
+
+
+def _append_or_rebalance(
+    group: GroupCore, request: JoinGroup, context: StaticRejoinContext, effects: Effects
+) -> Steps[None]:
+    if (yield from group.members.vote()) == group.protocol_name:
+        effects.append_record((yield from record_of(group)), context)
+        return
     member = group.members.by_id[context.member_id]
     group.apply(Event.MEMBER_JOINED, Cause(Reason.STATIC_MEMBER_REPLACED, member, request.reason), effects)
-    return DEFERRED
 
 
 def _replace_static(
@@ -81,7 +88,14 @@ def complete_replacement(group: GroupCore, context: StaticRejoinContext, effects
     member = group.members.by_id.get(context.member_id)
     if member is None or member.joining is None:
         return
-    reply = joined(group, member, list_members=context.can_skip_assignment)
+    effects.run(_answer_replacement(group, member, context, effects), len(group.members))
+
+
+def _answer_replacement(
+    group: GroupCore, member: GroupMember, context: StaticRejoinContext, effects: Effects
+) -> Steps[None]:
+    is_listed = context.can_skip_assignment and member.member_id == group.leader_id
+    reply = joined(group, member, (yield from group.members.joined(group.protocol_name)) if is_listed else ())
     if context.can_skip_assignment:
         reply = reply._replace(skip_assignment=member.member_id == group.leader_id)
     else:
@@ -97,9 +111,7 @@ def revert_replacement(group: GroupCore, context: StaticRejoinContext, error: Er
     member = group.members.by_id.get(context.member_id)
     if member is None or member.joining is None or not group.state.is_stable:
         return  # a rebalance has begun: the reply is sent at the end of its join phase
-    reply = joined(group, member, list_members=False)._replace(
-        error=error, member_id="", leader=context.old_leader_id or ""
-    )
+    reply = joined(group, member)._replace(error=error, member_id="", leader=context.old_leader_id or "")
     effects.answer(group.members.pop_join(member), reply)
     old = _replace(group, member, context.old_member_id, Reason.REPLACEMENT_NOT_STORED, effects)
     old.rebalance_timeout_ms = context.old_rebalance_timeout_ms

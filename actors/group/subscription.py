@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
+from ..steps import Steps, pieces
 from .members import GroupMember
 
 CONSUMER = "consumer"
@@ -61,11 +62,15 @@ class Subscriptions:
         self._encoded: tuple[bytes, ...] | None = None  # until they are parsed
         self._topics: frozenset[str] | None = None
 
-    def store(self, protocol_type: str | None, protocol: str | None, members: Iterable[GroupMember]) -> None:
+    def store(self, protocol_type: str | None, protocol: str | None, members: Iterable[GroupMember]) -> Steps[None]:
         """Store the subscriptions of the members for a protocol. Only those of consumers can be parsed."""
         self._encoded = self._topics = None
         if protocol_type == CONSUMER:
-            self._encoded = tuple(member.metadata(protocol) for member in members)
+            encoded: list[bytes] = []
+            for piece in pieces(members):
+                encoded += [member.metadata(protocol) for member in piece]
+                yield
+            self._encoded = tuple(encoded)
 
     def topics(self) -> frozenset[str] | None:
         """The topics; None if unknown: no consumer group, no generation, or invalid bytes."""

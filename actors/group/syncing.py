@@ -10,6 +10,7 @@ from ..engine_ports import ReplyTo
 from ..errors import ErrorCode
 from ..messages import SyncGroup
 from ..records import GroupValue
+from ..steps import Steps, pieces
 from .contexts import AssignmentContext
 from .core import GroupCore
 from .effects import Effects
@@ -27,8 +28,15 @@ def park_sync(group: GroupCore, request: SyncGroup, reply: ReplyTo | None, effec
     if request.member_id == group.leader_id and phase.awaited is None:
         # Only the first assignment is used: members might already have got it when a second one is appended.
         phase.awaited = AssignmentContext(group.generation)
-        effects.append_record(record_of(group, request.assignments), phase.awaited)
+        steps = _append_assignment(group, request.assignments, phase.awaited, effects)
+        effects.run(steps, max(len(group.members), len(request.assignments)))
     return DEFERRED
+
+
+def _append_assignment(
+    group: GroupCore, assignments: tuple[tuple[str, bytes], ...], context: AssignmentContext, effects: Effects
+) -> Steps[None]:
+    effects.append_record((yield from record_of(group, assignments)), context)
 
 
 def answer_sync(group: GroupCore, request: SyncGroup, reply: ReplyTo | None, effects: Effects) -> object:
@@ -47,13 +55,20 @@ def _count_sync(group: GroupCore, member_id: str, effects: Effects) -> None:
 def complete_assignment(group: GroupCore, value: GroupValue, effects: Effects) -> None:
     """The assignment is durable: members whose SyncGroup is parked get it."""
     group.sync_phase.awaited = None
-    replay(group, value)
-    for member in group.members:
-        answer_parked_sync(group, member, synced(group, member), effects)
+    effects.run(_answer_syncs(group, value, effects), len(group.members))
+
+
+def _answer_syncs(group: GroupCore, value: GroupValue, effects: Effects) -> Steps[None]:
+    yield from replay(group, value)
+    for members in pieces(group.members):
+        for member in members:
+            answer_parked_sync(group, member, synced(group, member), effects)
+        yield
+    yield from group.members.count_assignments()
     group.apply(Event.ASSIGNMENT_DURABLE, Cause(Reason.ASSIGNMENT_STORED), effects)
 
 
 def revert_assignment(group: GroupCore, error: ErrorCode, effects: Effects) -> None:
     """The assignment could not be appended: members whose SyncGroup is parked get the error, and rejoin."""
-    drop_assignments(group, error, effects)
+    effects.run(drop_assignments(group, error, effects), len(group.members))
     group.apply(Event.ASSIGNMENT_FAILED, Cause(Reason.ASSIGNMENT_NOT_STORED), effects)

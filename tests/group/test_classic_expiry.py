@@ -13,6 +13,7 @@ from callboard.actors.group.group_value import value_of
 from callboard.actors.group.states import State
 from callboard.actors.messages import DescribedMember, Joined, Synced
 from callboard.actors.records import GroupValue, MemberValue
+from callboard.actors.steps import run_steps
 
 
 @pytest.fixture
@@ -251,7 +252,7 @@ LOADED_VALUE = GroupValue(
 def test_loaded_group_has_state_of_its_last_record(simulated_group: SimulatedGroup) -> None:
     simulated_group.load(LOADED_VALUE)
     assert (simulated_group.state(), simulated_group.generation) == (State.STABLE, 7)
-    assert value_of(simulated_group.group) == LOADED_VALUE
+    assert run_steps(value_of(simulated_group.group)) == LOADED_VALUE
     assert simulated_group.sync("b", 7, instance="i").value.assignment == b"part b"
     assert simulated_group.heartbeat("a", 7) is ErrorCode.NONE
 

@@ -22,6 +22,7 @@ from callboard.actors.group.group_value import replay, value_of
 from callboard.actors.group.states import State
 from callboard.actors.messages import Joined, LeavingMember, Protocol
 from callboard.actors.records import GroupValue
+from callboard.actors.steps import run_steps
 
 ALARMS_MAX = 10_000  # more than any of these groups needs until it has no alarms
 
@@ -254,8 +255,8 @@ class GroupMachine(RuleBasedStateMachine):
         if self.group.state is not State.STABLE or self.simulated_group.pending_appends:
             return
         replayed = self.simulated_group.new_group()
-        replay(replayed, self.simulated_group.durable[-1])
-        assert comparable_value(value_of(replayed)) == comparable_value(value_of(self.group))
+        run_steps(replay(replayed, self.simulated_group.durable[-1]))
+        assert comparable_value(run_steps(value_of(replayed))) == comparable_value(run_steps(value_of(self.group)))
 
     @invariant()
     def members_have_deadlines(self) -> None:

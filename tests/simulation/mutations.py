@@ -28,6 +28,7 @@ from callboard.actors.group.offsets import GroupData, Offsets
 from callboard.actors.group.replies import answer_parked_sync, synced
 from callboard.actors.messages import Heartbeat, LeaveGroup, LeavingMember, Left, LeftMember, OffsetCommit, SyncGroup
 from callboard.actors.records import GroupRecord, MarkerRecord, OffsetRecord
+from callboard.actors.steps import Steps
 from callboard.actors.timer.messages import Wake
 from callboard.actors.transactions.completion import Completion, marker_of
 from callboard.runtime.engine.alarm import Alarm
@@ -242,7 +243,7 @@ def a_generation_is_used_twice(patch: pytest.MonkeyPatch) -> None:
 def one_gets_anothers_assignment(patch: pytest.MonkeyPatch) -> None:
     record_of = group_value.record_of
 
-    def mixed_up(group: ClassicGroup, assignments: tuple[tuple[str, bytes], ...]) -> GroupRecord:
+    def mixed_up(group: ClassicGroup, assignments: tuple[tuple[str, bytes], ...]) -> Steps[GroupRecord]:
         if len(assignments) > 1:
             first = assignments[0][1]
             assignments = tuple((member_id, first) for member_id, _ in assignments)

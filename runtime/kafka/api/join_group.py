@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import Joined, JoinedMember, JoinGroup, Protocol
+from ....actors.steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from ..authorize import authorize
-from ..call import Call
+from ..call import Body, Call
 from ..checks import READ_GROUP
 from ..codec.codes import NO_THROTTLE, milliseconds
 from ..codec.rows import Row, encode_rows, without_column
@@ -24,13 +26,13 @@ def handle(call: Call) -> None:
     request = call.request
     error = authorize(call, READ_GROUP, (request.group_id,)).error
     if error:
-        call.respond_with_bytes(encode(call, Joined(error)))
+        call.respond_with_bytes(_encode(call, Joined(error)))
         return
     protocols_max = call.services.settings.group_max_member_protocols
     if len(request.protocols) > protocols_max:
         reason = f"a JoinGroup has {len(request.protocols)} protocols, expected at most {protocols_max}"
         call.services.over_limit.report(call.connection, "group_max_member_protocols", reason)
-        call.respond_with_bytes(encode(call, Joined(ErrorCode.INVALID_REQUEST)))
+        call.respond_with_bytes(_encode(call, Joined(ErrorCode.INVALID_REQUEST)))
         return
     session_timeout_ms = milliseconds(request.session_timeout)
     rebalance_timeout = getattr(request, "rebalance_timeout", None)  # v0 has none: the session timeout is used
@@ -51,11 +53,35 @@ def handle(call: Call) -> None:
     call.ask_group_queued(message, encode)
 
 
-def encode(call: Call, answer: Joined) -> bytes:
+def encode(call: Call, answer: Joined) -> Body:
+    """The body; for the leader of a large group, the work that makes it."""
+    if not answer.members:  # followers, and errors
+        return _encode(call, answer)
+    steps = _encode_with_members(call, answer)
+    return steps if len(answer.members) > SHORT_WORK_ITEMS else run_steps(steps)
+
+
+def _encode_with_members(call: Call, answer: Joined) -> Steps[bytes]:
+    rows: Iterable[Row] = answer.members
+    if call.version < INSTANCE_ID_FROM:
+        rows = without_column(answer.members, INSTANCE_ID)
+    members: list[bytes] = []
+    for piece in pieces(rows):
+        members += encode_rows(piece, flexible=call.schema.flexible)
+        yield
+    return call.schema.write_array(_response(call, answer), members)
+
+
+def _encode(call: Call, answer: Joined) -> bytes:
+    return call.schema.write(_response(call, answer))
+
+
+def _response(call: Call, answer: Joined) -> Any:
+    """The response without members."""
     name = answer.protocol_name
     if not name:
         name = None if call.version >= NULLABLE_PROTOCOL_NAME_FROM else ""
-    response = call.make(
+    return call.make(
         "JoinGroupResponse",
         throttle_time=NO_THROTTLE,
         error_code=answer.error,
@@ -67,11 +93,3 @@ def encode(call: Call, answer: Joined) -> bytes:
         member_id=answer.member_id,
         members=(),
     )
-    if not answer.members:  # followers, and errors
-        return call.schema.write(response)
-    return call.schema.write_array(response, _members(call, answer.members))
-
-
-def _members(call: Call, members: Iterable[JoinedMember]) -> list[bytes]:
-    rows: Iterable[Row] = members if call.version >= INSTANCE_ID_FROM else without_column(members, INSTANCE_ID)
-    return encode_rows(rows, flexible=call.schema.flexible)

@@ -1,0 +1,21 @@
+"""The alarms of an active group: its deadlines that are due."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from ..steps import Steps, pieces
+from .active_group import IDLE, ActiveGroup
+
+
+def expire(active: ActiveGroup, names: Sequence[Hashable]) -> Steps[bool]:
+    """Handle the alarms of the deadlines ``names``. Returns whether the group should be passivated."""
+    for piece in pieces(names):
+        for name in piece:
+            if name != IDLE:
+                active.group.expired(name, active.effects)
+                if active.effects.work:
+                    yield from active.work_in_steps()
+        active.apply_effects()
+        yield
+    return IDLE in names and active.handle_idle_deadline()
