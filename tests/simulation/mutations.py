@@ -361,17 +361,6 @@ def unknown_numbers_are_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ResourceSubscription, "find_shard", find_known)
 
 
-def lost_claims_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """A member that loses shards while its JoinGroup claims them does not rejoin, and nobody else gets them."""
-    lose_all = Membership._lose_all
-
-    def forget(self: Membership, reason: str) -> None:
-        lose_all(self, reason)
-        self._subscription.claimed = ()
-
-    patch.setattr(Membership, "_lose_all", forget)
-
-
 def tokens_are_not_kept(patch: pytest.MonkeyPatch) -> None:
     new_shard = OwnedShards.new_shard
 
@@ -449,7 +438,6 @@ MUTATIONS: dict[str, Mutant] = {
     "a member does not stop at its lease": Mutant(leases_never_end, "embedded_members"),
     "looks at a lease do not read the clock": Mutant(looks_do_not_read_the_clock, "embedded_members"),
     "shards that the leader adds are dropped": Mutant(unknown_numbers_are_dropped, "growing_resource"),
-    "claims of lost shards are forgotten": Mutant(lost_claims_are_forgotten, "embedded_members"),
     "tokens are not kept": Mutant(tokens_are_not_kept, "embedded_members"),
     "work goes on while a member joins": Mutant(work_goes_on_while_joining, "embedded_members"),
     "what moves is given at once": Mutant(what_moves_is_given_at_once, "embedded_members"),

@@ -136,8 +136,8 @@ async def embedded_members(sim: Sim) -> None:
         {"jobs": parts},
         is_static=sim.random.random() < 0.3,
         assignor=sim.random.choice(ASSIGNORS),
+        rebalance_timeouts_ms=sim.random.choice(((8000,), (20_000,), (8000, 20_000))),
         session_timeout_ms=sim.random.choice((6000, 10_000)),
-        rebalance_timeout_ms=sim.random.choice((8000, 20_000)),
     )
     member_group.join()
     member_group.join()
@@ -154,7 +154,7 @@ async def named_resources(sim: Sim) -> None:
         {"tenants": lambda: sorted(names)},
         is_static=sim.random.random() < 0.3,
         session_timeout_ms=6000,
-        rebalance_timeout_ms=sim.random.choice((8000, 15_000)),
+        rebalance_timeouts_ms=(sim.random.choice((8000, 15_000)),),
     )
 
     def change() -> None:
@@ -302,8 +302,9 @@ async def growing_resource(sim: Sim) -> None:
         parts[0] = min(parts[0] + sim.random.randint(1, 2), 9)
 
     is_static = sim.random.random() < 0.4
-    options = {"session_timeout_ms": 6000, "rebalance_timeout_ms": 8000}
-    member_group = MemberGroup(sim, {"jobs": lambda: parts[0]}, is_static=is_static, **options)
+    member_group = MemberGroup(
+        sim, {"jobs": lambda: parts[0]}, is_static=is_static, rebalance_timeouts_ms=(8000,), session_timeout_ms=6000
+    )
     member_group.join()
     member_group.join()
     await Chaos(sim, {**member_group.actions(), "parts are added": grow}).run(16)

@@ -13,7 +13,10 @@ from .scenarios import SCENARIOS
 
 QUICK = ("the journal is not synced", "a commit is lost at a restart", "an old alarm counts", "an abort commits")
 QUICK_LOG = ("a checkpoint does not sync", "interval: never synced", "sleepers are not swept")
-QUICK_MEMBERS = ("tokens are not kept", "work goes on while a member joins")
+QUICK_MEMBERS = (
+    *("tokens are not kept", "work goes on while a member joins"),
+    "shards that the leader adds are dropped",
+)
 QUICK_SEEDS = 40
 EVENT_TEXTS = (
     *(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -108,9 +108,19 @@ def current_shards(amount: Amount) -> Iterable[str | int]:
 class MemberGroup(WorkerGroup):
     """A group of members of ``callboard.member``."""
 
-    def __init__(self, sim: Sim, resources: Resources, is_static: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        sim: Sim,
+        resources: Resources,
+        is_static: bool = False,
+        *,
+        rebalance_timeouts_ms: Sequence[int],
+        **options: Any,
+    ) -> None:
+        """``rebalance_timeouts_ms``: each member draws one. With a short one it may lose its shards while it joins."""
         super().__init__(sim, 0, is_static)
         self.resources = resources
+        self.rebalance_timeouts_ms = rebalance_timeouts_ms
         self.options = options
         self.leaving: dict[str, asyncio.Event] = {}
         self.ending: set[str] = set()
@@ -129,11 +139,14 @@ class MemberGroup(WorkerGroup):
         self.ending.discard(name)
 
     async def _serve(self, name: str, leaving: asyncio.Event, owner: str) -> None:
-        instance_id = name if self.is_static else None
-        refresh_ms = self.sim.random.choice(REFRESH_MS)
-        member = self.sim.member(
-            GROUP, resources=self.resources, instance_id=instance_id, refresh_interval_ms=refresh_ms, **self.options
-        )
+        options = {
+            "resources": self.resources,
+            "instance_id": name if self.is_static else None,
+            "refresh_interval_ms": self.sim.random.choice(REFRESH_MS),
+            "rebalance_timeout_ms": self.sim.random.choice(self.rebalance_timeouts_ms),
+            **self.options,
+        }
+        member = self.sim.member(GROUP, **options)
         serving = asyncio.create_task(self.sim.serve(member, self._work, owner))
         stop_request = asyncio.create_task(leaving.wait())
         await asyncio.wait({serving, stop_request}, return_when=asyncio.FIRST_COMPLETED)
