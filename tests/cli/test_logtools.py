@@ -22,6 +22,7 @@ from callboard.actors.records import (
     UnknownRecord,
 )
 from callboard.runtime.cli.log import commands, verify
+from callboard.runtime.cli.log.newest import load_newest
 from callboard.runtime.cli.log.repair import require_stopped_server
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
@@ -35,7 +36,6 @@ from callboard.runtime.log.format.encoder import RecordEncoder
 from callboard.runtime.log.format.transaction_records import encode_transaction
 from callboard.runtime.log.manifest import segments_folder
 from callboard.runtime.log.partition import TRANSACTIONS_TOPIC, folder_name
-from callboard.runtime.log.reading.newest import load_partition
 from callboard.runtime.log.reading.partition_reader import live_offsets, read_partition
 from callboard.runtime.log.reading.segment import segment_name
 from callboard.runtime.log.recovery.clean_stop import EMPTY_NOTE, write_note
@@ -377,13 +377,13 @@ def test_verify_reports_differences_between_readers(
 ) -> None:
     """A loader that omits a group; a compaction that removes everything."""
     if way == "newest first":
-        really = load_partition
+        really = load_newest
 
         def forgets(*args: Any) -> Any:
             loaded = really(*args)
-            return loaded._replace(packed_groups={}, unpacked_groups={})
+            return loaded._replace(state={})
 
-        monkeypatch.setattr(verify, "load_partition", forgets)
+        monkeypatch.setattr(verify, "load_newest", forgets)
     else:
         monkeypatch.setattr(
             verify, "compact", lambda _disk, folder, _settings: [path.unlink() for path in folder.glob("*.log")]

@@ -4,8 +4,9 @@ Nothing is converted. Callboard reads Kafka's compressed batches, old versions a
 records that it does not interpret. Only the number of partitions can be wrong, and a group's partition depends on it.
 It is taken from Kafka's folders, and each group is checked to be in the right partition.
 
-The folder is built under another name and read back record by record. The result is compared with Kafka's folders,
-which are read newest first. The rename is the last step, so a folder under the final name is complete.
+The folder is built under another name. After it was opened as a server opens it, its files are compared with Kafka's
+byte by byte, and Kafka's are read newest first, as a server loads them. The rename is the last step, so a folder under
+the final name is complete.
 """
 
 from __future__ import annotations
@@ -19,28 +20,27 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
-from ....actors.group.offsets import GroupData
 from ....actors.records import TransactionValue, UnknownRecord
 from ....actors.transactions.rules import TransactionState
 from ...common.errors import StartError
-from ...disk.disk import Disk, read_at, write_all
+from ...disk.disk import Disk, file_size, read_at, write_all
 from ...disk.modes import copy_owner_and_mode
 from ...log.compaction.swap import SEGMENT_BYTES
 from ...log.folder import DEFAULT_PARTITIONS, INFO_NAME, DataFolder, write_empty_topics
 from ...log.format.batch import LOG_OFFSET_MAX
 from ...log.format.errors import Damage
+from ...log.format.records import RECORD_TYPES
 from ...log.manifest import log_files
 from ...log.partition import TOPIC, TRANSACTIONS_TOPIC
 from ...log.partitions import Partitions
-from ...log.reading.newest import load_partition
-from ...log.reading.newest_transactions import load_transactions_partition
+from ...log.reading.key_types import count_key_types
 from ...log.reading.search import OpenFile
 from ...log.reading.segment import segment_name
 from ...log.recovery.clean_stop import write_note
 from ...log.recovery.misplaced import MisplacedError, find_misplaced
 from ..groups.tables import format_count, format_number
+from ..log.newest import GroupContent, load_newest
 from ..log.scan import LoggedRecord, LogPartition, is_torn_tail, scan_partition
-from ..log.verify import GroupContent, LogReplay, comparable_state, describe_differences
 from .kafka_folder import COUNT_SETTINGS, partition_folders, require_stopped_kafka
 
 IMPORTING = ".importing"
@@ -250,7 +250,7 @@ def _build_folder(
     if data.exists():
         copy_owner_and_mode(data, temporary)  # replaced by the rename at the end
     DataFolder(temporary, *numbers, disk=disk).close()
-    for partition in partitions:
+    for partition in track_progress(partitions):
         _copy(partition, temporary, disk)
     _open_once(temporary, numbers, disk)
     counters, difference_count = _ImportCounters(), 0
@@ -305,47 +305,56 @@ def _read_back(
     on_problem: ProblemCallback,
     counters: _ImportCounters,
 ) -> list[str]:
-    """Count the content of a partition's copy. Returns a text for each difference from Kafka's partition."""
-    expected, problems = _newest_first(partition, disk)
-    _refuse_large_offsets(problems, disk)
-    for problem in problems:
+    """Count the content of Kafka's partition. Returns a text for each file of which the copy has other bytes."""
+    content = load_newest(partition, disk)
+    _refuse_large_offsets(content.damages, disk)
+    for problem in (*content.damages, *content.problems):
         if isinstance(problem, Damage) and is_torn_tail(problem, partition, disk):
             counters.torn.append(
                 f"{problem.path}: {format_count(problem.size, 'byte')} from byte {problem.position} on"
             )
         else:
             on_problem(problem)
-    _refuse_misplaced(partition, number, expected)
-    replay, is_complete = LogReplay(), True
-    for item in scan_partition(partition._replace(folder=temporary / partition.folder.name), disk):
-        if not isinstance(item, LoggedRecord):
-            is_complete = False
-            continue
-        counters.records += 1
-        replay.apply(item.record)
-        if isinstance(item.record, UnknownRecord):
-            counters.skipped[item.record.key_type] += 1
-    state = replay.state()
-    counters.take(state)
-    return list(describe_differences(expected, "in Kafka's folder", state, "in the copy")) if is_complete else []
+    _refuse_misplaced(partition, number, content.state)
+    counters.records += content.records
+    counters.take(content.state)
+    if content.unknown_keys:
+        counters.skipped.update(_unknown_key_types(partition, disk))
+    return list(_different_files(partition, temporary / partition.folder.name, content.damages, disk))
 
 
-def _newest_first(partition: LogPartition, disk: Disk) -> tuple[Mapping[str, object], list[object]]:
-    """The groups or transactional ids of a Kafka partition, and its unreadable parts."""
-    if partition.topic == TRANSACTIONS_TOPIC:
-        transactions = load_transactions_partition(partition.folder, disk)
-        return dict(transactions.values), [*transactions.damages, *transactions.problems]
-    loaded = load_partition(partition.folder, disk)
-    packed_groups = {
-        group_id: comparable_state(GroupData.unpack(packed)) for group_id, packed in loaded.packed_groups.items()
-    }
-    unpacked_groups = {
-        group_id: comparable_state(data) for group_id, data in loaded.unpacked_groups.items() if not data.is_empty()
-    }
-    quarantined = [
-        f"group '{group_id}' cannot be read: {quarantine.reason}" for group_id, quarantine in loaded.quarantined.items()
-    ]
-    return packed_groups | unpacked_groups, [*loaded.damages, *loaded.problems, *quarantined]
+def _unknown_key_types(partition: LogPartition, disk: Disk) -> Mapping[int, int]:
+    """Numbers of records that are not interpreted, by key type."""
+    if partition.topic == TRANSACTIONS_TOPIC:  # here it may depend on the value
+        records = (item.record for item in scan_partition(partition, disk) if isinstance(item, LoggedRecord))
+        return Counter(record.key_type for record in records if isinstance(record, UnknownRecord))
+    counts = count_key_types(partition.folder, disk)
+    return {key_type: count for key_type, count in counts.items() if key_type not in RECORD_TYPES}
+
+
+def _different_files(partition: LogPartition, copy: Path, damages: Sequence[Damage], disk: Disk) -> Iterator[str]:
+    """A copied file must have the bytes of its original. It may end earlier only where the original is damaged."""
+    for file in log_files(disk, partition.folder).files:
+        copied = copy / segment_name(file.base)
+        earliest_end = min((damage.position for damage in damages if damage.path == file.path), default=None)
+        at = _first_difference(disk, file.path, copied)
+        if at is not None and not (at == file_size(disk, copied) and earliest_end is not None and at >= earliest_end):
+            yield f"{copied}: byte {at} is not that of {file.path}"
+
+
+def _first_difference(disk: Disk, original: Path, copy: Path) -> int | None:
+    """The position of the first byte that differs, or the end of the shorter file; None if the files are equal."""
+    fds = disk.open(original, os.O_RDONLY), disk.open(copy, os.O_RDONLY)
+    try:
+        for at in range(0, max(map(disk.size, fds)), _COPY_BYTES):
+            blocks = [read_at(disk, fd, _COPY_BYTES, at) for fd in fds]
+            if blocks[0] != blocks[1]:
+                pairs = enumerate(zip(*blocks, strict=False))
+                return at + next((index for index, (a, b) in pairs if a != b), min(map(len, blocks)))
+    finally:
+        for fd in fds:
+            disk.close(fd)
+    return None
 
 
 def _refuse_misplaced(partition: LogPartition, number: int, state: Mapping[str, object]) -> None:

@@ -10,30 +10,21 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from ....actors.group.offsets import GroupData
-from ....actors.records import (
-    GroupType,
-    MarkerRecord,
-    OffsetValue,
-    PendingOffsetRecord,
-    Record,
-    TransactionRecord,
-    group_id_of,
-)
+from ....actors.records import MarkerRecord, PendingOffsetRecord, Record, TransactionRecord, group_id_of
 from ...disk.disk import Disk, file_size, read_at
 from ...engine.clock import wall_clock_ms
 from ...log.compaction.swap import CompactionSettings, compact
 from ...log.format.batch import Batch
 from ...log.format.errors import Damage, DamagedBatch, UnsupportedCompression
 from ...log.manifest import LogFile, log_files, manifest_folder, manifest_name, segments_folder
-from ...log.partition import TOPIC
-from ...log.reading.newest import load_partition
 from ...log.reading.segment import segment_name
 from ...log.recovery.misplaced import Misplaced, find_misplaced
+from .newest import NewestContent, State, comparable_state, load_newest
 from .scan import (
     LoggedRecord,
     LogPartition,
@@ -51,9 +42,6 @@ CENTURY_MS = 100 * 365 * 24 * 60 * 60 * 1000
 
 _COPY_BYTES = 1024 * 1024
 
-State = Mapping[str, object]
-"""The content of a partition, by group or transactional id, as comparable values."""
-
 
 class PartitionCheck(NamedTuple):
     """The result for one partition. ``differences``: texts that name a group and the two ways of reading that differ.
@@ -64,7 +52,7 @@ class PartitionCheck(NamedTuple):
     partition: LogPartition
     records: int
     size: int
-    problems: tuple[Damage | Unreadable, ...]
+    problems: tuple[Damage | Unreadable | str, ...]
     torn_tail: Damage | None
     keys: int  # groups or transactional ids
     differences: tuple[str, ...]
@@ -100,22 +88,6 @@ class LogReplay:
         return groups | {name: value for name, value in self._transactions.items() if value is not None}
 
 
-class GroupContent(NamedTuple):
-    """What the log has of a group, in a form that does not depend on the order of its records."""
-
-    type: GroupType
-    value: object
-    offsets: dict[tuple[str, int], OffsetValue]
-    pending: dict[tuple[str, int], dict[int, OffsetValue | None]]
-    """Offsets of open transactions by topic and partition, then by producer id."""
-
-
-def comparable_state(data: GroupData) -> GroupContent:
-    offsets = {(topic, partition): value for topic, partition, value in data.offsets}
-    pending = {topic_partition: dict(producers) for topic_partition, producers in data.pending.by_partition.items()}
-    return GroupContent(data.type, data.value, offsets, pending)
-
-
 def verify(partition: LogPartition, scratch: Path, disk: Disk) -> PartitionCheck:
     """Check the current state of a partition. ``scratch``: an empty folder for the snapshot, which stays there.
 
@@ -132,15 +104,53 @@ def verify(partition: LogPartition, scratch: Path, disk: Disk) -> PartitionCheck
             replay.apply(item.record)
             records += 1
         elif isinstance(item, Damage) and is_torn_tail(item, snapshot, disk):
-            torn_tail = item
+            torn_tail = item._replace(path=_original_path(item.path, partition, snapshot))
         else:
-            problems.append(_with_original_path(item, partition, snapshot))
+            problems.append(item._replace(path=_original_path(item.path, partition, snapshot)))
     state = replay.state()
-    files = (file.path for file in log_files(disk, snapshot.folder).files)
-    size = sum(file_size(disk, path) for path in files if disk.kind(path) == "file")
+    size = _log_bytes(snapshot, disk)
     differences = () if problems else tuple(_compare(snapshot, disk, state, torn_tail))
     results = tuple(problems), torn_tail, len(state), differences, is_short
     return PartitionCheck(partition, records, size, *results, _misplaced(partition, state))
+
+
+def verify_quickly(partition: LogPartition, scratch: Path, disk: Disk) -> PartitionCheck:
+    """Check the checksums and offsets of a partition, the newest record of each key, and that its groups belong to it.
+
+    The partition is read once, newest first. ``scratch`` and errors as in ``verify``.
+    """
+    snapshot = LogPartition(partition.topic, partition.number, scratch / partition.folder.name)
+    _make_snapshot(disk, partition.folder, snapshot.folder)
+    missing, is_short = [*find_missing(partition, disk)], any(find_missing_ends(partition, disk))
+    disk = Disk(follows_links=True)
+    content = _load_snapshot(snapshot, disk, has_missing_files=bool(missing))
+    torn_tail: Damage | None = None
+    problems: list[Damage | Unreadable | str] = [*missing]
+    for damage in content.damages:
+        if is_torn_tail(damage, snapshot, disk):
+            torn_tail = damage._replace(path=_original_path(damage.path, partition, snapshot))
+        else:
+            problems.append(damage._replace(path=_original_path(damage.path, partition, snapshot)))
+    problems += (problem.replace(str(snapshot.folder), str(partition.folder)) for problem in content.problems)
+    results = tuple(problems), torn_tail, len(content.state), (), is_short
+    size = _log_bytes(snapshot, disk)
+    return PartitionCheck(partition, content.records, size, *results, _misplaced(partition, content.state))
+
+
+def _load_snapshot(snapshot: LogPartition, disk: Disk, *, has_missing_files: bool) -> NewestContent:
+    try:
+        return load_newest(snapshot, disk)
+    except UnsupportedCompression as error:
+        return NewestContent({}, 0, 0, [], [str(error)])
+    except FileNotFoundError:
+        if not has_missing_files:
+            raise
+        return NewestContent({}, 0, 0, [], [])
+
+
+def _log_bytes(snapshot: LogPartition, disk: Disk) -> int:
+    files = (file.path for file in log_files(disk, snapshot.folder).files)
+    return sum(file_size(disk, path) for path in files if disk.kind(path) == "file")
 
 
 def _misplaced(partition: LogPartition, state: State) -> Misplaced | None:
@@ -148,16 +158,13 @@ def _misplaced(partition: LogPartition, state: State) -> Misplaced | None:
     return find_misplaced(state, folder, topic, number, partitions) if partitions else None
 
 
-def _with_original_path(
-    problem: Damage | Unreadable, partition: LogPartition, snapshot: LogPartition
-) -> Damage | Unreadable:
-    """Replace the path in the snapshot by the original path."""
-    return problem._replace(path=partition.folder / problem.path.relative_to(snapshot.folder))
+def _original_path(path: Path, partition: LogPartition, snapshot: LogPartition) -> Path:
+    """The path in the partition's folder of a path in its snapshot."""
+    return partition.folder / path.relative_to(snapshot.folder)
 
 
 def _compare(snapshot: LogPartition, disk: Disk, state: State, torn_tail: Damage | None) -> Iterator[str]:
-    if snapshot.topic == TOPIC:
-        yield from describe_differences(state, "record by record", _newest_first(snapshot, disk), "newest first")
+    yield from describe_differences(state, "record by record", load_newest(snapshot, disk).state, "newest first")
     _close_last_segment(disk, snapshot, torn_tail)
     for round, now_ms in enumerate((wall_clock_ms(), wall_clock_ms() + CENTURY_MS), 1):
         try:
@@ -179,17 +186,6 @@ def describe_differences(state: State, description: str, other_state: State, oth
     for key in sorted(state.keys() | other_state.keys()):
         if state.get(key) != other_state.get(key):
             yield f"{key!r} is {state.get(key)!r} {description}, and {other_state.get(key)!r} {other_description}"
-
-
-def _newest_first(snapshot: LogPartition, disk: Disk) -> State:
-    loaded = load_partition(snapshot.folder, disk)
-    packed_groups = {
-        group_id: comparable_state(GroupData.unpack(packed)) for group_id, packed in loaded.packed_groups.items()
-    }
-    unpacked_groups = {
-        group_id: comparable_state(data) for group_id, data in loaded.unpacked_groups.items() if not data.is_empty()
-    }
-    return packed_groups | unpacked_groups
 
 
 def _replayed(snapshot: LogPartition, disk: Disk) -> dict[str, object]:

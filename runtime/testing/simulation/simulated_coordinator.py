@@ -29,7 +29,8 @@ from ....actors.transactions.messages import (
     InitProducerId,
     VerifyPartitions,
 )
-from ...cli.log.verify import LogReplay, comparable_state, describe_differences
+from ...cli.log.newest import comparable_state
+from ...cli.log.verify import LogReplay, describe_differences
 from ...disk.group_commit import immediate_outcome
 from ...engine.alarm import WhenRead
 from ...engine.reply import Reply
