@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Overflow,
         ResilientActor,
         Supervision,
+        UnhandledMessage,
     )
     from .timer.messages import Cancel, Expired, Schedule
 
@@ -51,6 +52,7 @@ __all__ = [
     "Schedule",
     "Supervision",
     "Timeout",
+    "UnhandledMessage",
 ]
 
 _MODULES = {

@@ -18,6 +18,7 @@ the UUID on first use, and a flag instead of the event.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 from collections import deque
@@ -111,8 +112,11 @@ class Dispatcher(Protocol):
     def new_reply(self) -> FutureReply:
         """A future that an actor of this dispatcher will complete."""
 
-    def check_blocking_wait(self) -> None:
-        """Raises WouldDeadlock if a blocking wait on this thread would prevent the reply."""
+    def check_blocking_wait(self, receiver: object | None = None) -> None:
+        """Raises WouldDeadlock if a blocking wait on this thread would prevent the reply.
+
+        ``receiver``: the mailbox of the actor that is asked; None if it is not known.
+        """
 
     def clock_ns(self) -> int:
         """The time by which long turns are divided into slices."""
@@ -159,6 +163,15 @@ class ActorFailed(CallboardError, pykka.ActorDeadError):
 
 class MailboxFull(CallboardError, RuntimeError):
     """The actor has more unread messages than its ``high_water`` allows. Slow down, or ``await ref.room()``."""
+
+
+class UnhandledMessage(CallboardError, TypeError):
+    """The actor has no handler for the message. This is an error of the sender, and the actor is not affected."""
+
+    def __init__(self, receiver: ActorRef, message: Any) -> None:
+        names = sorted(receiver.actor_class.handlers.values())
+        super().__init__(f"{receiver} has no handler for {type(message).__name__}; its handlers: {names}")
+        self.receiver = receiver
 
 
 class ChildFailed(NamedTuple):
@@ -240,13 +253,15 @@ class ActorRef(pykka.ActorRef[Any]):
         means the system's ``ask_timeout_s``. Raises pykka.Timeout. Raises WouldDeadlock, before anything is sent, for a
         blocking wait on the actors' own thread.
         """
-        dispatcher = self.actor_inbox.dispatcher
+        inbox = self.actor_inbox
+        dispatcher = inbox.dispatcher
         if block:
-            dispatcher.check_blocking_wait()
+            dispatcher.check_blocking_wait(inbox)
         future = dispatcher.new_reply()
+        future.receiver = inbox
         if timeout is not None:
             future.timeout_s = timeout
-        self.actor_inbox.put(Envelope(message, future))  # type: ignore[arg-type]
+        inbox.put(Envelope(message, future))  # type: ignore[arg-type]
         if not block:
             return future
         try:
@@ -266,7 +281,7 @@ class ActorRef(pykka.ActorRef[Any]):
             stopped.set(False)
         else:
             if block:
-                dispatcher.check_blocking_wait()
+                dispatcher.check_blocking_wait(self.actor_inbox)
             stopped = self.ask(messages._ActorStop(), block=False, timeout=timeout).converted(_has_stopped)
         return stopped.get() if block else stopped
 
@@ -343,7 +358,7 @@ class Actor(pykka.Actor):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._methods = {message: getattr(cls, name) for message, name in cls.handlers.items()}
+        cls._methods = {message: _handler_method(cls, message, name) for message, name in cls.handlers.items()}
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
         """Make an instance with an inbox and a reference of its own, before its constructor runs."""
@@ -401,14 +416,28 @@ class Actor(pykka.Actor):
             return super().on_receive(message)
         method = self._methods.get(type(message))
         if method is None:
-            raise TypeError(
-                f"{self} has no handler for {type(message).__name__}; its handlers: {sorted(self.handlers.values())}"
-            )
+            raise UnhandledMessage(self._actor_ref, message)
         return method(self, message)
 
     # Pykka's extension points. The inbox is made in ``__new__``, futures by the dispatcher, and no actor has a loop.
     _create_actor_inbox = _create_future = staticmethod(_not_used)
     _start_actor_loop = _not_used
+
+
+def _handler_method(actor_class: type[Actor], message: type, name: str) -> Callable[..., Any]:
+    """The method that handles a class of messages. Raises TypeError if it cannot be a handler."""
+    row = f"{actor_class.__name__}.handlers has the method {name!r} for {getattr(message, '__name__', message)}"
+    method: Callable[..., Any] | None = getattr(actor_class, name, None)
+    if hasattr(Actor, name):
+        raise TypeError(f"{row}, and {name!r} is an attribute of Actor itself: choose another name")
+    if not callable(method):
+        raise TypeError(f"{row}, and the class has no such method")
+    if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+        raise TypeError(
+            f"{row}, which is `async def`: a handler is a plain method. Start a task in it, return DEFERRED, and reply "
+            "from the task through the stored `self.reply_to`"
+        )
+    return method
 
 
 class ResilientActor(Actor):

@@ -28,10 +28,12 @@ class ReplyTo(Protocol):
 class FutureReply(Awaitable[Any], ReplyTo, Protocol):
     """The future of an ``ask``. Implemented in ``runtime/engine/reply.py``.
 
-    ``timeout_s``: how long ``get`` and ``await`` wait without a timeout of their own.
+    ``timeout_s``: how long ``get`` and ``await`` wait without a timeout of their own. ``receiver``: the mailbox of the
+    actor that was asked; None if it is not known.
     """
 
     timeout_s: float
+    receiver: object | None
 
     def done(self) -> bool: ...
 

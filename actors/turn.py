@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pykka
 from pykka import messages
 
-from .base import DEFERRED, Actor, Echo, Envelope
+from .base import DEFERRED, Actor, Echo, Envelope, UnhandledMessage
 from .steps import SLICE_NS, Steps, run_slice
 
 if TYPE_CHECKING:
@@ -92,6 +92,9 @@ def _handle_exception(actor: Actor, error: Exception, reply_to: ReplyTo | None) 
 
 
 def _handle_error(actor: Actor, error: Exception, reply_to: ReplyTo | None) -> None:
+    if isinstance(error, UnhandledMessage) and error.receiver is actor._actor_ref:
+        _refuse(actor, error, reply_to)
+        return
     supervision = actor.supervision
     if actor.survives_bugs:
         log.error("%s continues after a bug", actor, exc_info=error)
@@ -109,6 +112,14 @@ def _handle_error(actor: Actor, error: Exception, reply_to: ReplyTo | None) -> N
         actor.on_failure(type(error), error, error.__traceback__)
     elif not is_bug:
         log.info("%s refused a message whose sender does not wait:", actor, exc_info=error)
+
+
+def _refuse(actor: Actor, error: UnhandledMessage, reply_to: ReplyTo | None) -> None:
+    """The sender has made an error, and gets it; the actor goes on. Without a receiver the error is logged."""
+    if reply_to is None:
+        log.error("a message was dropped: %s", error)
+    else:
+        _reply_with_error(actor, error, reply_to)
 
 
 def _end_instance(actor: Actor, error: Exception) -> None:

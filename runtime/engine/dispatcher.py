@@ -102,14 +102,14 @@ class Dispatcher:
     def unregister(self, ref: Any) -> None:
         self.registry.unregister(ref)
 
-    def check_blocking_wait(self) -> None:
-        """Raises WouldDeadlock where a blocking wait would prevent the answer."""
+    def check_blocking_wait(self, receiver: object | None = None) -> None:
+        """Raises WouldDeadlock where a blocking wait for an answer of ``receiver`` (a mailbox) would prevent it."""
         if self.is_own_thread():
             raise WouldDeadlock("a blocking wait on the actors' own thread: await the reply, or use on_done()")
 
     def wait_for(self, reply: Reply, timeout_s: float) -> None:
         """Block until the reply is settled. Raises pykka.Timeout, or WouldDeadlock if it could never be settled."""
-        self.check_blocking_wait()
+        self.check_blocking_wait(reply.receiver)
         block_until_done(reply, timeout_s)
 
     def handle_broken_turn(self, mailbox: Mailbox, error: BaseException) -> bool:

@@ -46,6 +46,8 @@ class Reply(pykka.Future[Any]):
     def __init__(self, dispatcher: ReplyHost | None = None) -> None:
         super().__init__()
         self.timeout_s = ASK_TIMEOUT_S if dispatcher is None else dispatcher.ask_timeout_s
+        self.receiver: object | None = None
+        """The mailbox of the actor that was asked; None if it is not known."""
         self._dispatcher = dispatcher
         self._outcome: tuple[Any, BaseException | None, TracebackType | None] | None = None
         self._callbacks: list[Callable[[Reply], object]] = []
@@ -68,6 +70,7 @@ class Reply(pykka.Future[Any]):
         """
         derived = Reply(self._dispatcher)
         derived.timeout_s = self.timeout_s
+        derived.receiver = self.receiver
         self.on_done(_Conversion(derived, convert))
         return derived
 

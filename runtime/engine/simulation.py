@@ -172,7 +172,7 @@ class Simulation(Dispatcher):
             self.run()
         self.clock.now_ms = until_ms
 
-    def check_blocking_wait(self) -> None:
+    def check_blocking_wait(self, receiver: object | None = None) -> None:
         if self._is_in_turn:
             raise WouldDeadlock("a blocking wait inside a handler: use on_done(), or answer later")
 

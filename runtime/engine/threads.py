@@ -22,6 +22,8 @@ from .alarm import Alarm, ThreadAlarm
 from .counters import TurnCounters
 from .dispatcher import MESSAGES_A_TURN, Dispatcher, current_cause, tell_with_cause
 from .mailbox import Mailbox, SharedMailbox
+from .reply import Reply, block_until_done
+from .waiting_workers import WaitingWorkers
 
 _numbers = itertools.count(1)
 
@@ -43,6 +45,7 @@ class ThreadsDispatcher(Dispatcher):
         self._mailbox_class = Mailbox if workers == 1 else SharedMailbox
         self._alarms: list[ThreadAlarm] = []
         self._is_closed = False
+        self._waiting_workers = WaitingWorkers(workers)
         number = next(_numbers)
         self._threads = [
             threading.Thread(
@@ -72,6 +75,18 @@ class ThreadsDispatcher(Dispatcher):
     def is_own_thread(self) -> bool:
         return threading.current_thread() in self._threads
 
+    def check_blocking_wait(self, receiver: object | None = None) -> None:
+        """In a handler, a blocking wait is allowed if another worker is left to run the actor that is asked."""
+        if self.is_own_thread():
+            self._waiting_workers.check(receiver)
+
+    def wait_for(self, reply: Reply, timeout_s: float) -> None:
+        if not self.is_own_thread():
+            block_until_done(reply, timeout_s)
+            return
+        with self._waiting_workers.waiting_for(reply.receiver):
+            block_until_done(reply, timeout_s)
+
     def close(self, *, wait: bool = True) -> None:
         """End the threads when the queue is empty. Must be called from another thread.
 
@@ -90,7 +105,9 @@ class ThreadsDispatcher(Dispatcher):
     def _work(self, counters: TurnCounters) -> None:
         set_current_dispatcher(self)
         get, put, clock = self._queue.get, self._queue.put, time.perf_counter_ns
+        running, number = self._waiting_workers.running, threading.get_ident()
         while (runnable := get()) is not None:
+            running[number] = runnable
             began_ns = clock()
             try:
                 must_requeue = runnable.run(MESSAGES_A_TURN, counters)

@@ -151,6 +151,57 @@ def test_message_without_handler_raises_type_error(actor_system: SystemHarness) 
     assert player.ask(Say("on")) == "heard on"
 
 
+def test_told_message_without_handler_is_logged_and_dropped(
+    actor_system: SystemHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    player = actor_system.spawn(Player)
+    with caplog.at_level(logging.ERROR, "pykka"):
+        player.tell({})
+        assert player.ask(Say("on")) == "heard on"
+    assert "a message was dropped: " in caplog.text
+    assert "has no handler for dict" in caplog.text
+
+
+async def _asynchronous(_actor: Any, _message: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("attributes", "complaint"),
+    [
+        ({}, "the class has no such method"),
+        ({"answer": 1}, "the class has no such method"),
+        ({"answer": _asynchronous}, "which is `async def`: a handler is a plain method"),
+    ],
+)
+def test_class_with_invalid_handler_is_refused(attributes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(TypeError, match=f"Wrong.handlers has the method 'answer' for Say, .*{complaint}"):
+        type("Wrong", (Actor,), {"handlers": {Say: "answer"}, **attributes})
+
+
+@pytest.mark.parametrize("name", ["stop", "on_receive", "spawn", "save_state", "reply_to"])
+def test_class_with_handler_named_like_attribute_of_actor_is_refused(name: str) -> None:
+    with pytest.raises(TypeError, match=f"'{name}' is an attribute of Actor itself: choose another name"):
+        type("Wrong", (Actor,), {"handlers": {Say: name}, name: lambda _self, _message: None})
+
+
+class WithoutSuper(Actor):
+    """Its constructor does not call that of Actor, which is not necessary."""
+
+    handlers = {Say: "answer"}
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def answer(self, message: Say) -> str:
+        return f"{self.word} {message}"
+
+
+def test_actor_without_call_of_super_constructor_works(actor_system: SystemHarness) -> None:
+    ref = actor_system.spawn(WithoutSuper, "heard")
+    assert str(ref.ask(Say("x"))).startswith("heard")
+    assert ref.stop() is True
+
+
 class Plain(Actor):
     """An actor as in pykka: it has on_receive and no table of handlers."""
 

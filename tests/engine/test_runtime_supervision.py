@@ -14,7 +14,7 @@ import pykka
 import pytest
 from actor_system.players import REAL, SIMULATIONS, Fail, Player, Say, SystemHarness, do, system_fixture
 
-from callboard.actors.base import Actor, ActorFailed, ActorRef, ChildFailed, MailboxFull, Supervision
+from callboard.actors.base import Actor, ActorFailed, ActorRef, ChildFailed, MailboxFull, Supervision, UnhandledMessage
 from callboard.runtime.engine.simulation import Simulation
 from callboard.runtime.engine.system import System
 
@@ -133,11 +133,27 @@ def test_bug_in_told_handler_is_logged_and_restarts_actor(
     assert "ValueError: bug" in caplog.text
 
 
-def test_message_without_handler_restarts_supervised_actor(actor_system: SystemHarness) -> None:
-    """The TypeError counts as any other error that is not a domain error."""
+def test_message_without_handler_does_not_affect_supervised_actor(actor_system: SystemHarness) -> None:
+    """It is an error of the sender: also many of them restart nothing."""
     player = actor_system.spawn(Watched)
-    with pytest.raises(TypeError, match="no handler for dict"):
-        player.ask({})
+    for _ in range(5):
+        with pytest.raises(UnhandledMessage, match="no handler for dict"):
+            player.ask({})
+        player.tell({})
+    assert player.ask(Say("x")) == "heard x as 1"
+    assert actor_system.system.stats().restarts == 0
+
+
+def test_handler_that_sends_a_message_without_handler_has_a_bug(actor_system: SystemHarness) -> None:
+    """The sender is an actor, and the error is its own."""
+    other, player = actor_system.spawn(Player), actor_system.spawn(Watched)
+    error = UnhandledMessage(other, {})
+
+    def fail(_: object) -> None:
+        raise error
+
+    with pytest.raises(UnhandledMessage):
+        player.ask(do(fail))
     assert player.ask(Say("x")) == "heard x as 1"
 
 
