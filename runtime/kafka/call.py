@@ -169,17 +169,13 @@ class Call:
 
         Close the connection if the response has no error field in this version.
         """
-        from .error_response import encode_error_response  # rarely needed
+        from .error_response import error_response_in_steps  # rarely needed
 
-        try:
-            body = encode_error_response(self.schema, self.request, kafka_error(code))
-        except Exception:
-            log.exception("no error response can be made for %s version %s", self.schema.name, self.schema.version)
-            body = None
-        if body is None:
+        steps = error_response_in_steps(self.schema, self.request, kafka_error(code))
+        if steps is None:
             self.connection.close()
         else:
-            self.respond_with_bytes(body)
+            self.services.slices.run(ErrorJob(self, steps))
 
     def set_exception(self, exc_info: Any = None) -> None:
         """Log the exception that the actor raised, and answer with an error code."""
@@ -215,6 +211,17 @@ class EncodingJob:
 
     def drop(self) -> None:
         self._call.respond_with_nothing()
+
+
+class ErrorJob(EncodingJob):
+    """Makes an error response. If that fails, no other response can be made."""
+
+    __slots__ = ()
+
+    def fail(self, error: Exception) -> None:
+        schema = self._call.schema
+        log.error("no error response can be made for %s version %s", schema.name, schema.version, exc_info=error)
+        self._call.connection.close()
 
 
 class QueuedReplySlot:

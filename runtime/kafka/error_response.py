@@ -14,8 +14,10 @@ from types import NoneType
 from typing import Any, get_args
 from uuid import UUID
 
+from ...actors.steps import Steps, run_steps
 from .codec.kio import kio
 from .codec.schemas import Schema
+from .codec.step_writer import write_in_steps
 
 ERROR = "error_code"  # kio's name of the type
 OTHER_NAMES = {"partition_index": ("partition", "index"), "index": ("partition_index",)}
@@ -48,9 +50,19 @@ def error_code_by_name(name: str) -> Any:
 
 def encode_error_response(schema: Schema, request: Any, code: Any) -> bytes | None:
     """Return the body of an error response, or None if the response has no error field in this version."""
+    steps = error_response_in_steps(schema, request, code)
+    return None if steps is None else run_steps(steps)
+
+
+def error_response_in_steps(schema: Schema, request: Any, code: Any) -> Steps[bytes] | None:
+    """The same in steps: the response has as many entries as the request."""
     if not _has_error_field(schema.response_type):
         return None
-    return schema.write(_error_entity(schema.response_type, request, code))
+    return _write(_error_entity(schema.response_type, request, code))
+
+
+def _write(entity: Any) -> Steps[bytes]:
+    return bytes((yield from write_in_steps(entity)))
 
 
 def encode_whole_error(schema: Schema, code: Any) -> bytes | None:
@@ -98,7 +110,10 @@ def _errors(answer: Any) -> Iterator[str]:
 
 
 def _error_entity(entity_type: Any, item: Any, code: Any) -> Any:
-    """Return an entity of the response. ``item``: the corresponding entity of the request, or a bare name or number."""
+    """Return an entity of the response, with iterators as arrays.
+
+    ``item``: the corresponding entity of the request, or a bare name or number.
+    """
     return entity_type(**{field.name: _value(entity_type, field, item, code) for field in fields(entity_type)})
 
 
@@ -109,7 +124,7 @@ def _value(entity_type: Any, field: Any, item: Any, code: Any) -> Any:
     if entry_type is not None:
         if not is_dataclass(entry_type) or not _has_error_field(entry_type):
             return ()
-        return tuple(_error_entity(entry_type, entry, code) for entry in _entries(item))
+        return (_error_entity(entry_type, entry, code) for entry in _entries(item))
     if not is_dataclass(item):
         is_text = isinstance(item, str)
         return item if field.name == _name_field(entity_type, is_text) else _zero(field)

@@ -9,6 +9,7 @@ import pytest
 from harness import join_values, random_entity
 from peers.wire import build, message_type, plain
 
+from callboard.actors.steps import ITEMS_PER_STEP
 from callboard.runtime.kafka.api import APIS
 from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.kafka.error_response import (
@@ -16,6 +17,7 @@ from callboard.runtime.kafka.error_response import (
     encode_error_response,
     error_code_by_name,
     error_names_in,
+    error_response_in_steps,
 )
 
 SEEDS = range(10)
@@ -89,3 +91,16 @@ def test_error_code_by_name_finds_every_kafka_error() -> None:
 def test_error_code_by_name_with_unknown_name_lists_names() -> None:
     with pytest.raises(ValueError, match=r"no error 'REBALANCE': expected one of .*REBALANCE_IN_PROGRESS"):
         error_code_by_name("REBALANCE")
+
+
+def test_error_response_of_a_large_request_is_made_in_steps() -> None:
+    """It has an entry for each partition of the request."""
+    partitions = [
+        {"partition_index": index, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
+        for index in range(5000)
+    ]
+    values = {"group_id": "g", "topics": [{"name": "t", "partitions": partitions}]}
+    request = build(message_type("offset_commit", 8, "request"), values)
+    steps = error_response_in_steps(schema("offset_commit", 8), request, error_code_by_name(REBALANCE))
+    assert steps is not None
+    assert sum(1 for _ in steps) > 5000 // ITEMS_PER_STEP // 2
