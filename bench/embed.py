@@ -38,7 +38,7 @@ from callboard.bench.harness import (
     write_json,
 )
 from callboard.bench.server import callboard_server
-from callboard.runtime.cli.serve import GC_THRESHOLD
+from callboard.runtime.cli.serve import GC_THRESHOLDS
 from callboard.runtime.embed.coordinator import Coordinator
 from callboard.runtime.member.connect import connect
 from callboard.runtime.member.member import Member
@@ -146,7 +146,7 @@ def tcp(options: argparse.Namespace) -> dict[str, Any]:
 def _run(measure: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
     """Run on asyncio's default loop, with the thresholds of garbage collection that ``serve`` sets."""
     gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 50)
+    gc.set_threshold(*GC_THRESHOLDS)
     return asyncio.run(measure)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ....actors.steps import Steps
+from ....actors.steps import Steps, pieces
 from ...settings.table import PARTITIONS_MAX
 from ...topics.setting_values import Overrides, check_overrides
 from ...topics.settings import TOPIC_SETTINGS
@@ -35,8 +35,13 @@ CreateOutcome = Topic | CoordinatorError | NewTopic
 
 
 def handle(call: Call) -> Steps[None]:
-    requests = {topic.name: topic for topic in call.request.topics}
-    outcomes = yield from check_all(call, requests)
+    requests: dict[str, Any] = {}
+    occurrences = Counter[str]()
+    for topics in pieces(call.request.topics):
+        requests.update((topic.name, topic) for topic in topics)
+        occurrences.update(topic.name for topic in topics)
+        yield
+    outcomes = yield from check_all(call, requests, occurrences)
     to_create = [outcome for outcome in outcomes.values() if isinstance(outcome, NewTopic)]
     if call.request.validate_only or not to_create:
         call.encode_and_respond(lambda: encode(call, outcomes))
@@ -65,12 +70,15 @@ def answers(call: Call, outcomes: Mapping[str, CreateOutcome]) -> Iterator[Any]:
         yield answer(call, name, outcome, settings, verdicts.error_of(name))
 
 
-def check_all(call: Call, requests: dict[str, Any]) -> Steps[dict[str, CreateOutcome]]:
+def check_all(
+    call: Call, requests: Mapping[str, Any], occurrences: Mapping[str, int]
+) -> Steps[dict[str, CreateOutcome]]:
     """Return for each name the topic to create, or the refusal."""
-    occurrences = Counter(topic.name for topic in call.request.topics)
     verdicts = yield from authorize_in_steps(call, CREATE_TOPIC, requests)
-    default = call.services.settings.num_partitions
-    total = sum(max(partitions_of(topic, default), 0) for topic in requests.values())
+    default, total = call.services.settings.num_partitions, 0
+    for topics in pieces(requests.values()):
+        total += sum(max(partitions_of(topic, default), 0) for topic in topics)
+        yield
     outcomes: dict[str, CreateOutcome] = {}
     already_requested = 0
     for number, (name, topic) in enumerate(requests.items(), 1):

@@ -53,8 +53,10 @@ def handle(call: Call) -> Steps[None]:
     missing_names = [] if requested is None else (yield from names_to_create(call, describe, requested))
     create = yield from authorize_in_steps(call, CREATE_TOPIC, missing_names)
     access = Access(describe, create, call.services.topic_admin.take_deleted(missing_names))
-    partitions = call.services.settings.num_partitions
-    to_create = [NewTopic(name, partitions) for name in missing_names if access.create.allows(name)]
+    partitions, to_create = call.services.settings.num_partitions, list[NewTopic]()
+    for names in pieces(missing_names):
+        to_create += [NewTopic(name, partitions) for name in names if access.create.allows(name)]
+        yield
     if to_create:
         call.services.topic_admin.create(to_create, partial(finish, call, access, requested))
     else:
