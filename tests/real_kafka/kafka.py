@@ -16,17 +16,13 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from peers.waiting import wait_until
 from peers.wire import Wire
 
 VERSION = "4.3.1"
-COORDINATES = (
-    f"org.apache.kafka:kafka_2.13:{VERSION}",
-    f"org.apache.kafka:kafka-tools:{VERSION}",
-    "org.slf4j:slf4j-nop:1.7.36",
-)
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "callboard-tests" / f"kafka-{VERSION}"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "callboard-tests"
 
 HOST = "127.0.0.1"
 MAX_HEAP = "-Xmx512m"
@@ -52,6 +48,28 @@ TEST_SETTINGS: Mapping[str, object] = {
 }
 
 
+class Jars(NamedTuple):
+    """Programs by their Maven coordinates. ``folder``: the name of their folder in the cache."""
+
+    folder: str
+    coordinates: tuple[str, ...]
+
+
+NO_LOG = "org.slf4j:slf4j-nop:1.7.36"
+KAFKA = Jars(
+    f"kafka-{VERSION}",
+    (f"org.apache.kafka:kafka_2.13:{VERSION}", f"org.apache.kafka:kafka-tools:{VERSION}", NO_LOG),
+)
+FRAMEWORKS = Jars(
+    f"frameworks-{VERSION}",
+    (
+        *(f"org.apache.kafka:connect-{part}:{VERSION}" for part in ("runtime", "file", "json")),
+        f"org.apache.kafka:kafka-streams:{VERSION}",
+        NO_LOG,
+    ),
+)
+
+
 class KafkaUnavailable(Exception):
     """A real Kafka cannot be started on this machine. The message has the reason and a remedy."""
 
@@ -64,15 +82,16 @@ def missing() -> str | None:
     return f"a real Kafka needs {' and '.join(missing_programs)} on the PATH (Java 17 or newer, Maven 3)"
 
 
-def jars() -> Path:
-    """Return the folder with Kafka's jars, filled by Maven the first time. Raises KafkaUnavailable if that fails."""
-    if CACHE.exists():
-        return CACHE
-    CACHE.parent.mkdir(parents=True, exist_ok=True)
-    with _file_lock(CACHE.with_suffix(".lock")):
-        if not CACHE.exists():
-            _download(CACHE)
-    return CACHE
+def jars(wanted: Jars = KAFKA) -> Path:
+    """Return the folder with the jars, filled by Maven the first time. Raises KafkaUnavailable if that fails."""
+    folder = CACHE / wanted.folder
+    if folder.exists():
+        return folder
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with _file_lock(folder.with_suffix(".lock")):
+        if not folder.exists():
+            _download(folder, wanted)
+    return folder
 
 
 class RealKafka:
@@ -92,7 +111,7 @@ class RealKafka:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        self.port, controller_port = _free_ports(2)
+        self.port, controller_port = free_ports(2)
         self._properties.write_text(_properties(self.port, controller_port, self.data, self._settings))
         if not self.data.exists():
             self._format()
@@ -163,7 +182,7 @@ def _properties(port: int, controller_port: int, data: Path, settings: Mapping[s
     return "".join(f"{name}={value}\n" for name, value in values.items())
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Return free ports. Kafka cannot use port 0, because the controller's address is part of the properties."""
     sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
     ports = [listener.getsockname()[1] for listener in sockets]
@@ -172,12 +191,12 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def _download(target: Path) -> None:
+def _download(target: Path, wanted: Jars) -> None:
     """Download the jars into a temporary folder and rename it: an interrupted download leaves no ``target``."""
     folder = target.with_name(f"{target.name}.{os.getpid()}")
     folder.mkdir(parents=True)
     try:
-        (folder / "pom.xml").write_text(_pom())
+        (folder / "pom.xml").write_text(_pom(wanted))
         command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'jars'}"]
         result = subprocess.run(
             command,
@@ -197,10 +216,10 @@ def _download(target: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _pom() -> str:
+def _pom(wanted: Jars) -> str:
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version></dependency>"
-        for group, artifact, version in (coordinate.split(":") for coordinate in COORDINATES)
+        for group, artifact, version in (coordinate.split(":") for coordinate in wanted.coordinates)
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
