@@ -99,7 +99,8 @@ def test_error_response_of_a_large_request_is_made_in_steps() -> None:
         {"partition_index": index, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
         for index in range(5000)
     ]
-    values = {"group_id": "g", "topics": [{"name": "t", "partitions": partitions}]}
+    member = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+    values = {"group_id": "g", **member, "topics": [{"name": "t", "partitions": partitions}]}
     request = build(message_type("offset_commit", 8, "request"), values)
     steps = error_response_in_steps(schema("offset_commit", 8), request, error_code_by_name(REBALANCE))
     assert steps is not None
