@@ -1,4 +1,4 @@
-"""``callboard bench concurrency``: eight ways to serialise requests to groups, with the same load and the same rules.
+"""``callboard bench concurrency``: nine ways to serialise requests to groups, with the same load and the same rules.
 
 Every measurement runs in its own process (``measured_process.py``), and an oracle checks the final state. This file
 imports little at module level, because the measured process imports it too.

@@ -1,4 +1,4 @@
-"""The engines: eight ways to ensure that only one thread at a time accesses a group.
+"""The engines: nine ways to ensure that only one thread at a time accesses a group.
 
 An engine gives each group a ``Cell``, accepts requests from the clients' threads, and delivers requests, results of the
 writer and expired timers to the cell one at a time, the writer's results in order. The comparison includes the
@@ -10,6 +10,7 @@ Events that do not come from clients are handled as follows:
 - Locks: the threads of the writer and of the timer take the group's lock themselves. In the pool, two threads could
   take two results of the writer in order and acquire the lock in the opposite order.
 - Actors, partition loops, pykka: messages in the same mailbox or queue as the requests.
+- The plain loop: calls in the same queue as the requests.
 - asyncio.Lock: a task each, as for a request; tasks start in order, and the lock is fair.
 
 The table has the classes' import paths, so that a run imports only the engine that it measures.
@@ -53,6 +54,7 @@ ENGINES: dict[str, EngineSpec] = {
     "actor-threads": EngineSpec(
         f"an actor per group, on {WORKERS} threads", None, False, False, "actor_engines:ThreadActorEngine"
     ),
+    "plain-loop": EngineSpec("calls on one loop, without actors", None, False, True, "loop_engines:PlainLoopEngine"),
     # One operating-system thread per group: Linux allows 32,768, and becomes slow far below that.
     "pykka-threads": EngineSpec("a pykka ThreadingActor per group", 2000, False, False, "pykka_engine:PykkaEngine"),
     "lock-group": EngineSpec("an RLock per group, thread pool", None, True, False, "lock_engines:GroupLockEngine"),

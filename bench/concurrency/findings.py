@@ -1,7 +1,8 @@
 """The conclusion of a run, as sentences generated from its figures.
 
-Two engines are compared round by round: one is called faster if it was faster in every round that both have; otherwise
-the comparison is "not decided".
+Two engines are compared round by round: one is called faster if it was faster in every round that both have, and there
+are at least two; otherwise the comparison is "not decided". Requests per second of a starved engine decide nothing.
+Requests per second of CPU time are compared too, since they depend less on other programs.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ ADVANTAGES = (
 )
 
 
+PLAIN_LOOP = "plain-loop"
+
+ROUNDS_MIN = 2  # one round decides nothing
+
 LOCK, ACTOR, OPEN = "a lock was faster", "an actor was faster", "not decided"
 
 
@@ -61,27 +66,48 @@ class EngineComparison(NamedTuple):
 
     @property
     def decided(self) -> bool:
-        return self.won == self.rounds
+        """Whether the winner won all of at least two rounds, and no other program took the CPU."""
+        is_starved = self.winner.is_starved or self.loser.is_starved
+        return self.won == self.rounds >= ROUNDS_MIN and not is_starved
 
 
 def findings(run: LabRun, table: SummaryTable) -> list[Finding]:
     """The conclusion, the most important findings first."""
-    parts = (_correctness, _fastest, _locks, _advantages, _costs)
+    parts = (_correctness, _fastest, _least_cpu, _locks, _advantages, _costs)
     return [*(part(run, table) for part in parts), _scope(run)]
 
 
 def key_sentences(run: LabRun, table: SummaryTable) -> list[str]:
     """A summary of the run in a few sentences."""
-    first = [ranked[0] for summaries in table.values() if (ranked := ranking(summaries))]
+    first = [ranked[0] for summaries in table.values() if (ranked := ranking(summaries)) and not _has_starved(ranked)]
     sentences = [*_correctness(run, table).sentences]
-    if first:
-        sentences.append(f"Fastest by the median, of {count(len(table), 'case')}: {_winners(first)}.")
+    is_conclusive = int(run.options.get("rounds") or 1) >= ROUNDS_MIN
+    if first and is_conclusive:
+        sentences.append(f"Fastest by the median, of {count(len(first), 'case')}: {_winners(first)}.")
+    if starved_count := sum(_has_starved(summaries.values()) for summaries in table.values()):
+        sentences.append(
+            f"In {count(starved_count, 'case')} an engine was starved of CPU: compare CPU per request there, and "
+            "measure again on an idle machine."
+        )
+    least_cpu = [ranked[0] for summaries in table.values() if (ranked := cpu_ranking(summaries))]
+    if least_cpu and is_conclusive:
+        sentences.append(f"Least CPU per request, of {count(len(table), 'case')}: {_winners(least_cpu)}.")
     return [*sentences, *_locks(run, table).sentences, *_significance(run)]
 
 
 def ranking(summaries: dict[str, Summary]) -> list[Summary]:
     """The correct engines, the fastest first."""
     return sorted((summary for summary in summaries.values() if summary.rounds), key=_median, reverse=True)
+
+
+def _has_starved(summaries: Iterable[Summary]) -> bool:
+    return any(summary.is_starved for summary in summaries)
+
+
+def cpu_ranking(summaries: dict[str, Summary]) -> list[Summary]:
+    """The correct engines, the one with most requests per second of CPU time first."""
+    with_figures = [summary for summary in summaries.values() if summary.cpu_rates]
+    return sorted(with_figures, key=lambda summary: median(summary.cpu_rates.values()), reverse=True)
 
 
 def compare_engines(first: Summary, second: Summary) -> EngineComparison | None:
@@ -96,8 +122,8 @@ def compare_engines(first: Summary, second: Summary) -> EngineComparison | None:
 
 def certainty(rounds_won: int, rounds: int) -> str:
     """The number of rounds that the winner won; a comparison is decided only if it won all."""
-    if rounds == 1:
-        return "the one round"
+    if rounds < ROUNDS_MIN:
+        return "one round: not decided"
     return f"each of {rounds} rounds" if rounds_won == rounds else f"{rounds_won} of {rounds}: not decided"
 
 
@@ -163,7 +189,7 @@ def _significance(run: LabRun) -> list[str]:
     """Sentences about the significance of the comparisons."""
     rounds = int(run.options.get("rounds") or 1)
     if rounds == 1:
-        return ["There was only one round, so the results may be accidental; use at least three."]
+        return ["There was only one round, which decides nothing: the results may be accidental. Use at least three."]
     chance = percent(2 / 2**rounds)
     return [
         f"An engine is called faster than another if it was faster in each of {rounds} rounds. Of two equally fast "
@@ -188,7 +214,39 @@ def _fastest_of(ranked: Sequence[Summary]) -> tuple[str, ...]:
         if comparison.winner is first
         else (1 / comparison.ratio, comparison.rounds - comparison.won)
     )
-    return (*head, ranked[1].engine, times(ratio), certainty(rounds_won, comparison.rounds), last)
+    won = "starved: not decided" if _has_starved(ranked[:2]) else certainty(rounds_won, comparison.rounds)
+    return (*head, ranked[1].engine, times(ratio), won, last)
+
+
+def _least_cpu(_run: LabRun, table: SummaryTable) -> Finding:
+    columns = ("case", "least CPU", "us/request", f"CPU of {BASE}, times", "next", "CPU of the next, times", "less in")
+    rows = [(case_name(case), *_least_cpu_of(summaries)) for case, summaries in table.items()]
+    starved = [
+        f"{summary.engine} on {case_name(case)}"
+        for case, summaries in table.items()
+        for summary in summaries.values()
+        if summary.is_starved
+    ]
+    sentences = ["CPU time per request depends less on other programs than requests per second."]
+    if starved:
+        sentences.append(f"Starved of CPU, so that their requests per second are not compared: {', '.join(starved)}.")
+    return Finding("Which engine used least CPU", sentences, columns=columns, rows=rows)
+
+
+def _least_cpu_of(summaries: dict[str, Summary]) -> tuple[str, ...]:
+    ranked = cpu_ranking(summaries)
+    if not ranked:
+        return ("no figures", *[""] * 5)
+    first, base = ranked[0], summaries.get(BASE)
+    ratios = list(ratios_by_round(first.cpu_rates, base.cpu_rates).values()) if base else []
+    head = (first.engine, significant(first.figure("cpu_us")), times(median(ratios)) if ratios else "")
+    if len(ranked) == 1:
+        return (*head, "no other", "", "")
+    to_next = list(ratios_by_round(first.cpu_rates, ranked[1].cpu_rates).values())
+    if not to_next:
+        return (*head, ranked[1].engine, "", "no common round")
+    won = sum(ratio > 1 for ratio in to_next)
+    return (*head, ranked[1].engine, times(median(to_next)), certainty(won, len(to_next)))
 
 
 # Locks and actors -----------------------------------------------------------------------------------------------------
@@ -277,7 +335,24 @@ def _advantages(run: LabRun, table: SummaryTable) -> Finding:
         )
     else:
         introduction = "In this run no lock was faster in every round of a case. Further advantages:"
-    return Finding("Advantages of actors", [introduction], [*ADVANTAGES, *_lock_waits(table)])
+    return Finding("Advantages of actors", [introduction], [*ADVANTAGES, *_lock_waits(table), *_mailbox_cost(table)])
+
+
+def _mailbox_cost(table: SummaryTable) -> list[str]:
+    """What a mailbox for each group costs on a loop, in CPU time."""
+    ratios = [
+        median(rounds.values())
+        for summaries in table.values()
+        if "actor-loop" in summaries
+        and PLAIN_LOOP in summaries
+        and (rounds := ratios_by_round(summaries[PLAIN_LOOP].cpu_rates, summaries["actor-loop"].cpu_rates))
+    ]
+    if not ratios:
+        return []
+    return [
+        f"What an actor costs: actor-loop used {times(min(ratios))} to {times(max(ratios))} times the CPU of "
+        f"{PLAIN_LOOP}, which calls the groups directly on the same loop, and is correct too."
+    ]
 
 
 def _lock_waits(table: SummaryTable) -> list[str]:

@@ -1,4 +1,7 @@
-"""Engines on event loops: one loop with a lock per group and a task per request, and one loop per partition.
+"""Engines on event loops: one loop without anything else, one with a lock per group, and one loop per partition.
+
+``PlainLoopEngine`` is the least that an event loop needs: calls in a queue, on one thread. Compared with it, the
+figures of ``actor-loop`` show what a mailbox for each group costs.
 
 ``AsyncioLockEngine`` is the usual design of a service on asyncio. Nothing awaits while it holds a lock, so locks are
 never contended; their uncontended cost and the cost of the tasks are measured.
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from concurrent.futures import TimeoutError as NotInTime
 from queue import SimpleQueue
@@ -27,6 +31,12 @@ from callboard.bench.concurrency.services import LoopTimer, ThreadTimer
 
 PULSE_S = 0.002
 """Interval of measuring a loop's delay; shorter pauses may be missed."""
+
+
+SLICE_S = 0.002
+"""How long the plain loop handles events before other callbacks run, as the dispatcher of actors."""
+
+Event = tuple[Callable[..., Answers], tuple[Any, ...]]
 
 
 class LoopEngine(Engine):
@@ -87,6 +97,53 @@ class LoopEngine(Engine):
         self._pulse()
 
 
+class PlainLoopEngine(LoopEngine):
+    """One queue of calls for all groups. The loop's only thread makes it unnecessary to serialise them further."""
+
+    def prepare(self) -> None:
+        self._cells: dict[str, Cell] = {}
+        self._events: deque[Event] = deque()
+        self._is_scheduled = False
+        super().prepare()
+
+    def add_cell(self, cell: Cell) -> None:
+        self._cells[cell.group_id] = cell
+
+    def submit(self, request: Request, reply_to: ReplyTo) -> None:
+        self._put(self._cells[request.group_id].handle, request, reply_to)
+
+    def on_round_written(self, appends: Sequence[Append]) -> None:
+        for append in appends:
+            self._put(append.cell.written, append)
+
+    def expired(self, cell: Cell, names: Sequence[Hashable]) -> None:
+        self._put(cell.expired, names)
+
+    def barrier(self) -> bool:
+        return self.wait_for(self._all_handled())
+
+    async def _all_handled(self) -> None:
+        await asyncio.sleep(0)  # lets callbacks scheduled by the writer's thread run first
+        while self._events:
+            await asyncio.sleep(0)
+
+    def _put(self, decide: Callable[..., Answers], *message: Any) -> None:
+        self._events.append((decide, message))
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self.loop.call_soon(self._handle_events)
+
+    def _handle_events(self) -> None:
+        """Handle events for one slice; then the loop's other callbacks run."""
+        events, deadline_s = self._events, perf_counter() + SLICE_S
+        while events and perf_counter() < deadline_s:
+            decide, message = events.popleft()
+            deliver(decide(*message))
+        self._is_scheduled = bool(events)
+        if events:
+            self.loop.call_soon(self._handle_events)
+
+
 class AsyncioLockEngine(LoopEngine):
     """One asyncio.Lock per group, and a task for each turn."""
 
@@ -143,9 +200,6 @@ class AsyncioLockEngine(LoopEngine):
     def reset_counters(self) -> None:
         super().reset_counters()
         self._wait_s = 0.0
-
-
-Event = tuple[Callable[..., Answers], tuple[Any, ...]]
 
 
 class PartitionLoop:

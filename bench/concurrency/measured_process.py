@@ -124,6 +124,7 @@ def _figures(finished_run: FinishedRun, groups: int) -> dict[str, Any]:
         "elapsed_s": elapsed_s if latencies else 0.0,
         "throughput": len(latencies) / elapsed_s if latencies else 0.0,
         "cpu_s": finished_run.usage.cpu_s,
+        "cpu_wait_s": finished_run.usage.cpu_wait_s,
         "latency_us": measures.latencies_us(latencies) if latencies else None,
         "ccdf": measures.curve(latencies) if latencies else [],
         "context_switches": {"voluntary": finished_run.usage.voluntary, "involuntary": finished_run.usage.involuntary},

@@ -20,21 +20,38 @@ HOT_SHARE = 0.01  # of the groups
 
 
 class Usage(NamedTuple):
-    """Resources used by the process so far."""
+    """Resources used by the process so far. ``cpu_wait_s``: how long its threads waited for a CPU, None if unknown."""
 
     cpu_s: float
+    cpu_wait_s: float | None
     voluntary: int
     involuntary: int
 
     @classmethod
     def now(cls) -> Self:
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        return cls(time.process_time(), usage.ru_nvcsw, usage.ru_nivcsw)
+        return cls(time.process_time(), cpu_wait_s(), usage.ru_nvcsw, usage.ru_nivcsw)
 
     def since(self, before: Usage) -> Usage:
+        is_unknown = self.cpu_wait_s is None or before.cpu_wait_s is None
         return Usage(
-            self.cpu_s - before.cpu_s, self.voluntary - before.voluntary, self.involuntary - before.involuntary
+            self.cpu_s - before.cpu_s,
+            None if is_unknown else max((self.cpu_wait_s or 0.0) - (before.cpu_wait_s or 0.0), 0.0),
+            self.voluntary - before.voluntary,
+            self.involuntary - before.involuntary,
         )
+
+
+def cpu_wait_s() -> float | None:
+    """How long the living threads of this process were ready to run without a CPU, in seconds; see proc(5), schedstat.
+
+    Waiting for a lock, the GIL included, does not count. None where the kernel does not report it.
+    """
+    try:
+        tasks = list(Path("/proc/self/task").iterdir())
+        return sum(int((task / "schedstat").read_text().split()[1]) for task in tasks) / 1e9
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def resident_bytes() -> int | None:

@@ -16,8 +16,18 @@ from callboard.bench.concurrency import page, plots
 from callboard.bench.concurrency.findings import case_name, findings, key_sentences, python_name
 from callboard.bench.concurrency.page import HtmlCell
 from callboard.bench.concurrency.plan import Case, MeasurementStep
-from callboard.bench.concurrency.results import BASE, FIGURE_PATHS, RIGHT, LabRun, Measurement, Summary, SummaryTable
-from callboard.bench.concurrency.styles import count, kb, ms, rate, sentence, significant, times
+from callboard.bench.concurrency.results import (
+    BASE,
+    FIGURE_PATHS,
+    RIGHT,
+    SCHEMA,
+    STARVED_SHARE,
+    LabRun,
+    Measurement,
+    Summary,
+    SummaryTable,
+)
+from callboard.bench.concurrency.styles import count, kb, ms, percent, rate, sentence, significant, times
 from callboard.bench.harness import BenchError, write_json
 
 CSV_NAME, JSON_NAME, HTML_NAME = "results.csv", "results.json", "report.html"
@@ -39,6 +49,7 @@ COLUMNS = (
     FigureColumn("p99.9 ms", "p999_us", ms, True),
     FigureColumn("kB per group", "bytes_a_group", kb, True),
     FigureColumn("CPU us/req", "cpu_us", significant, True),
+    FigureColumn("waited for CPU", "cpu_wait_share", percent, None),
     FigureColumn("switches /1000", "switches_a_1000", significant, None),
     FigureColumn("lock wait us/req", "lock_wait_us", significant, None),
     FigureColumn("worst pause ms", "loop_pause_max_ms", significant, None),
@@ -67,7 +78,17 @@ READING = (
         "Increase of the process's resident memory when its groups and members were created, per group. Empty: too few "
         "groups to measure.",
     ),
-    ("CPU us/req", "CPU time of the whole process, including the clients, per request, in microseconds."),
+    (
+        "CPU us/req",
+        "CPU time of the whole process, including the clients, per request, in microseconds. It depends less on what "
+        "else the machine does than requests/s.",
+    ),
+    (
+        "waited for CPU",
+        "The share of waiting in the time that the engine's threads ran or were ready to run. Above "
+        f"{percent(STARVED_SHARE)} the engine is starved: other programs took the CPU. Then its requests/s are not "
+        "compared. Empty: unknown.",
+    ),
     ("switches /1000", "Context switches of the process's threads, voluntary and involuntary, per thousand requests."),
     (
         "lock wait us/req",
@@ -106,6 +127,8 @@ def load(path: Path) -> LabRun:
         fields: Any = json.loads(path.read_text())
         if fields["bench"] != "concurrency":
             raise BenchError(f"{path} holds the benchmark {fields['bench']!r}; expected the benchmark 'concurrency'")
+        if fields["schema"] != SCHEMA:
+            raise BenchError(f"{path} has version {fields['schema']!r} of the schema; expected {SCHEMA}")
         return LabRun.from_json(fields)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BenchError(f"{path} is not a results.json of the concurrency laboratory: {error!r}") from error
@@ -241,7 +264,8 @@ def _row(summary: Summary, fastest: float | None, best_figures: dict[str, float 
     low, high = min(summary.rounds.values()), max(summary.rounds.values())
     spread = f' <span class="range">{rate(low)} to {rate(high)}</span>' if len(summary.rounds) > 1 else ""
     failed = f' <span class="range">({summary.measured - len(summary.rounds)} FAILED)</span>' if summary.reasons else ""
-    speed = HtmlCell(f"{rate(median)}{spread}{failed}", "best" if median == fastest else "")
+    starved = ' <span class="range">starved</span>' if summary.is_starved else ""
+    speed = HtmlCell(f"{rate(median)}{spread}{failed}{starved}", "best" if median == fastest else "")
     return [
         page.engine(summary.engine),
         speed,

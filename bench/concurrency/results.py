@@ -17,6 +17,11 @@ from callboard.bench.harness import BenchError, MedianAndSpread, median_or_none,
 
 BASE = "lock-group"  # every ratio is to this engine, in the same round
 
+SCHEMA = 2  # the version of results.json; changed with each change of its fields
+
+STARVED_SHARE = 0.2
+"""With a larger share of waiting in the time that an engine's threads ran or were ready to run, it is starved."""
+
 RIGHT, WRONG, FAILED = "right", "WRONG", "FAILED"
 
 # The path of each figure in the measured process's JSON.
@@ -27,6 +32,7 @@ FIGURE_PATHS: dict[str, tuple[str, ...]] = {
     "elapsed_s": ("elapsed_s",),
     "throughput": ("throughput",),
     "cpu_s": ("cpu_s",),
+    "cpu_wait_s": ("cpu_wait_s",),
     "p50_us": ("latency_us", "p50"),
     "p99_us": ("latency_us", "p99"),
     "p999_us": ("latency_us", "p999"),
@@ -88,6 +94,7 @@ class LabRun(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         return {
             "bench": "concurrency",
+            "schema": SCHEMA,
             **self._asdict(),
             "measurements": [measurement.to_json() for measurement in self.measurements],
         }
@@ -154,7 +161,8 @@ class Summary(NamedTuple):
     """An engine on a case, over its rounds.
 
     One wrong round makes the engine WRONG, without figures. ``rounds``: requests per second of each correct round
-    by its number, ``ratios`` those to the base's. ``figures`` are medians, with three that are taken for each request.
+    by its number, ``ratios`` those to the base's, ``cpu_rates`` requests per second of CPU time. ``figures`` are
+    medians, with some that are taken for each request.
     """
 
     case: Case
@@ -163,6 +171,7 @@ class Summary(NamedTuple):
     measured: int
     rounds: dict[int, float]
     ratios: dict[int, float]
+    cpu_rates: dict[int, float]
     figures: Figures
     ccdf: list[tuple[float, float]]
     reasons: list[str]
@@ -174,6 +183,11 @@ class Summary(NamedTuple):
     @property
     def ratio(self) -> float | None:
         return median(self.ratios.values()) if self.ratios else None
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether other programs took the CPU, so that the requests per second are not the engine's."""
+        return (self.figure("cpu_wait_share") or 0.0) > STARVED_SHARE
 
     def figure(self, name: str) -> float | None:
         return self.figures.get(name)
@@ -232,10 +246,20 @@ def _summary(case: Case, engine: str, engine_measurements: Sequence[Measurement]
         len(engine_measurements),
         rounds,
         ratios,
+        _cpu_rates(correct),
         _medians(correct),
         _middle_ccdf(correct),
         reasons,
     )
+
+
+def _cpu_rates(correct: Sequence[Measurement]) -> dict[int, float]:
+    """Requests per second of CPU time, by round."""
+    return {
+        measurement.step.round: 1e6 / cpu_us
+        for measurement in correct
+        if (cpu_us := _per_request(measurement, "cpu_s", 1e6))
+    }
 
 
 def _reasons(failures: Sequence[Measurement]) -> list[str]:
@@ -249,6 +273,7 @@ def _reasons(failures: Sequence[Measurement]) -> list[str]:
 def _medians(correct: Sequence[Measurement]) -> Figures:
     figures = {name: median_or_none([measurement.figures[name] for measurement in correct]) for name in FIGURE_PATHS}
     figures["cpu_us"] = median_or_none([_per_request(measurement, "cpu_s", 1e6) for measurement in correct])
+    figures["cpu_wait_share"] = median_or_none([_cpu_wait_share(measurement) for measurement in correct])
     figures["lock_wait_us"] = median_or_none([_per_request(measurement, "lock_wait_s", 1e6) for measurement in correct])
     figures["switches_a_1000"] = median_or_none([_switches(measurement) for measurement in correct])
     return figures
@@ -258,6 +283,11 @@ def _per_request(measurement: Measurement, name: str, factor: float) -> float | 
     """A total of the measurement, per request."""
     total, requests = measurement.figures[name], measurement.figures["requests"]
     return None if total is None or not requests else factor * total / requests
+
+
+def _cpu_wait_share(measurement: Measurement) -> float | None:
+    cpu_s, cpu_wait_s = measurement.figures["cpu_s"], measurement.figures["cpu_wait_s"]
+    return None if cpu_s is None or cpu_wait_s is None or not cpu_s else cpu_wait_s / (cpu_s + cpu_wait_s)
 
 
 def _switches(measurement: Measurement) -> float | None:

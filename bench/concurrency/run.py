@@ -300,7 +300,7 @@ def _row(summary: Summary) -> list[str]:
     figures = [column.write(summary.figure(column.figure)) for column in COLUMNS]
     return [
         summary.engine,
-        rate(median),
+        f"{rate(median)} starved" if summary.is_starved else rate(median),
         percent(spread if len(summary.rounds) > 1 else None),
         times(summary.ratio),
         *figures,

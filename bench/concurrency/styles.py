@@ -21,6 +21,7 @@ class Style(NamedTuple):
 STYLES = {
     "actor-loop": Style("#1450F5", "o", "-"),
     "actor-threads": Style("#0F3969", "s", "-"),
+    "plain-loop": Style("#C2185B", "p", "-"),
     "pykka-threads": Style("#199F95", "^", "-"),
     "lock-group": Style("#111111", "D", "--"),
     "lock-global": Style("#8A1008", "X", "--"),

@@ -29,7 +29,16 @@ SMALL = {"join-one": (1, 12)}  # groups and members of a workload; 6 and 3 for t
 SECONDS = 0.12
 FIELDS = {
     *("engine", "workload", "groups", "members_a_group", "clients", "seed", "requests", "elapsed_s", "throughput"),
-    *("cpu_s", "latency_us", "ccdf", "bytes_a_group", "context_switches", "lock_wait_s", "loop_pause_max_ms"),
+    *(
+        "cpu_s",
+        "cpu_wait_s",
+        "latency_us",
+        "ccdf",
+        "bytes_a_group",
+        "context_switches",
+        "lock_wait_s",
+        "loop_pause_max_ms",
+    ),
     *("fairness", "right", "wrong", "python", "switch_interval_ms"),
 }
 # Modules that a measured process must not import: they do not exist for all builds, and cost memory.

@@ -15,7 +15,17 @@ from lab_made_up import HEARTBEATS, line, made_up_run, measured, mixed_run, step
 from callboard.bench.concurrency import report
 from callboard.bench.concurrency.findings import findings, key_sentences
 from callboard.bench.concurrency.plan import Case
-from callboard.bench.concurrency.results import BASE, FAILED, RIGHT, WRONG, LabRun, failure, read_line, summaries
+from callboard.bench.concurrency.results import (
+    BASE,
+    FAILED,
+    RIGHT,
+    WRONG,
+    LabRun,
+    Measurement,
+    failure,
+    read_line,
+    summaries,
+)
 from callboard.bench.concurrency.styles import STYLES, kb, ms, significant
 from callboard.bench.harness import BenchError, MedianAndSpread
 
@@ -268,7 +278,8 @@ def test_findings_with_contradicting_rounds_are_not_decided() -> None:
 
 def test_findings_compare_threaded_engines_with_each_other() -> None:
     """The actor is faster on the loop and the lock on threads; both are reported."""
-    section = conclusion({"actor-loop": [300], "actor-threads": [50], BASE: [100]})["Locks compared with actors"]
+    rates = {"actor-loop": [300, 300], "actor-threads": [50, 50], BASE: [100, 100]}
+    section = conclusion(rates)["Locks compared with actors"]
     assert (
         "Of all engines, the best engine with locks compared with the best actor, 1 case: an actor was faster"
         in section
@@ -277,7 +288,62 @@ def test_findings_compare_threaded_engines_with_each_other() -> None:
         "On threads, the best engine with locks compared with the best actor, 1 case: a lock was faster in 1 "
         "(2.00 times)" in section
     )
-    assert "On threads, heartbeats, 10 groups, lock-group, actor-threads, 2.00, the one round" in section
+    assert "On threads, heartbeats, 10 groups, lock-group, actor-threads, 2.00, each of 2 rounds" in section
+
+
+def test_one_round_decides_nothing() -> None:
+    sections = conclusion({"actor-loop": [300], BASE: [100]})
+    assert "not decided in 1." in sections["Locks compared with actors"]
+    assert "one round: not decided" in sections["Which engine was fastest"]
+    run = made_up_run(measured({"actor-loop": [300], BASE: [100]}))._replace(options={"rounds": 1})
+    sentences = " ".join(key_sentences(run, summaries(run)))
+    assert "only one round, which decides nothing" in sentences
+    assert "Fastest" not in sentences and "Least CPU" not in sentences
+
+
+def rounds_of(engine: str, rates: Iterable[float], cpu_s: float, cpu_wait_s: float) -> list[Measurement]:
+    return [
+        read_line(step(engine, number), line(step(engine, number), rate, cpu_s=cpu_s, cpu_wait_s=cpu_wait_s))
+        for number, rate in enumerate(rates, 1)
+    ]
+
+
+def test_starved_engine_is_marked_and_ranked_by_cpu_only() -> None:
+    """On a busy machine the engine with less CPU per request has fewer requests per second."""
+    starved = rounds_of("actor-loop", [50, 50], cpu_s=0.1, cpu_wait_s=1.9)
+    run = made_up_run([*starved, *rounds_of(BASE, [100, 100], cpu_s=1.0, cpu_wait_s=0.01)])
+    table = summaries(run)
+    assert [summary.is_starved for summary in table[HEARTBEATS].values()] == [True, False]
+    sections = {
+        finding.title: " | ".join([*finding.sentences, *(", ".join(row) for row in finding.rows)])
+        for finding in findings(run, table)
+    }
+    assert "not decided in 1." in sections["Locks compared with actors"]
+    assert "starved: not decided" in sections["Which engine was fastest"]
+    sentences = " ".join(key_sentences(run, table))
+    assert "In 1 case an engine was starved of CPU" in sentences
+    assert "Fastest" not in sentences and "Least CPU per request, of 1 case: actor-loop in 1." in sentences
+    cpu = sections["Which engine used least CPU"]
+    assert "heartbeats, 10 groups, actor-loop, 1,000, 5.00, lock-group, 5.00, each of 2 rounds" in cpu
+    assert "Starved of CPU, so that their requests per second are not compared: actor-loop on heartbeats" in cpu
+    assert "starved" in report.html(run, table)
+
+
+def test_cost_of_mailbox_is_cpu_relative_to_plain_loop() -> None:
+    plain = rounds_of("plain-loop", [100, 100], cpu_s=1.0, cpu_wait_s=0.0)
+    actor = rounds_of("actor-loop", [100, 100], cpu_s=1.5, cpu_wait_s=0.0)
+    run = made_up_run([*plain, *actor])
+    run = run._replace(engines={**run.engines, "plain-loop": run.engines["actor-loop"]})
+    points = [point for finding in findings(run, summaries(run)) for point in finding.points]
+    assert any("actor-loop used 1.50 to 1.50 times the CPU of plain-loop" in point for point in points)
+
+
+def test_file_of_another_schema_is_refused(tmp_path: Path) -> None:
+    run = made_up_run(measured({BASE: [100]}))
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({**run.to_json(), "schema": 1}))
+    with pytest.raises(BenchError, match="version 1 of the schema; expected 2"):
+        report.load(path)
 
 
 def test_findings_begin_with_wrong_and_missing_measurements(mixed: LabRun) -> None:
