@@ -35,7 +35,7 @@ from callboard.runtime.cli.exchange.kafka_export import CHECKPOINTS, FINISHED, M
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.folder import DataFolder
-from callboard.runtime.log.format.batch import read_batches, with_records
+from callboard.runtime.log.format.batch import Batch, read_batches, with_records
 from callboard.runtime.log.partition import TOPIC, TRANSACTIONS_TOPIC, folder_name
 from callboard.runtime.log.reading.segment import segment_name
 from callboard.runtime.log.recovery.clean_stop import CleanEnd, CleanStopNote, write_note
@@ -382,6 +382,23 @@ def test_import_with_different_read_back_makes_no_folder(
         and "1 difference between Kafka's folders and their copy" in result.err
     )
     assert list(tmp_path.glob("made*")) == []
+
+
+def test_import_does_not_decode_superseded_records(
+    full: Path, run_import: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2,000 commits of one offset: few of them are decoded one by one."""
+    commits = (plain(base, *(offset(GROUPS[0], base + index) for index in range(100))) for base in range(0, 2000, 100))
+    (full / folder_name(0) / segment_name(0)).write_bytes(b"".join(commits))
+    decoded, original = [0], Batch._record
+
+    def count(batch: Batch, start: int, stop: int) -> tuple[int, int, bytes | None, bytes | None]:
+        decoded[0] += 1
+        return original(batch, start, stop)
+
+    monkeypatch.setattr(Batch, "_record", count)
+    assert run_import("--from-kafka-logs", full, "--data", tmp_path / "made").code == 0
+    assert decoded[0] < 500
 
 
 # Serving a copy ------------------------------------------------------------------------------------------------------
