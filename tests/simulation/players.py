@@ -37,6 +37,7 @@ from callboard.runtime.testing.simulation.scenario import Sim
 HOST = "/127.0.0.1"
 TOPIC = "t"
 LONG_PAUSE_S = 150.0  # a group is passivated after one to two minutes
+COMMITS_ONLY = 99  # the partition of commits that keep a session
 RETRY_S = 0.3  # before a refused or disconnected client retries
 LEASE_FRACTION = 0.8  # the part of a session in which a member may rely on the last answer
 REQUEST_TIMEOUT_S = 400.0  # also for requests that wait for other members
@@ -99,9 +100,16 @@ class Worker(SimulatedClient):
         rebalance_s: float = 20.0,
         starts: int = 1,
         is_watched: bool = True,
+        heartbeat_s: float | None = None,
     ) -> None:
-        """``is_watched``: the checker requires that it is the only owner. False if answered generations may be lost."""
+        """``is_watched``: the checker requires that it is the only owner. False if answered generations may be lost.
+
+        ``heartbeat_s``: the interval between heartbeats, by default a fifth of the session. If it is longer than the
+        session, commits keep the session in between.
+        """
         self.is_watched = is_watched
+        self.interval_s = session_s / 5
+        self.heartbeat_s = heartbeat_s or self.interval_s
         self.group_id = group_id
         self.partitions = partitions
         self.instance_id = instance_id
@@ -111,7 +119,7 @@ class Worker(SimulatedClient):
         self.generation_id = -1
         self.held: frozenset[int] = frozenset()
         self.is_leaving = False
-        self._lease_end_s = 0.0
+        self._lease_end_s = self._heartbeat_sent_s = 0.0
         self._owner_name = instance_id or f"{name}/{starts}"
         super().__init__(sim, name)
 
@@ -143,6 +151,7 @@ class Worker(SimulatedClient):
         if error is not ErrorCode.NONE:
             await self._refused(error)
             return
+        self._heartbeat_sent_s = sent_s
         self._renew(sent_s)  # joins and syncs that are answered at once do not renew the session
         await self._work_until_lease_ends(json.loads(synced.assignment or b"[]"))
 
@@ -191,7 +200,9 @@ class Worker(SimulatedClient):
         return Heartbeat(self.group_id, self.member_id, self.instance_id, self.generation_id)
 
     def _renew(self, sent_s: float) -> None:
-        self._lease_end_s = sent_s + min(self.session_s, self.rebalance_s) * LEASE_FRACTION
+        """Only a heartbeat tells that no rebalance is in progress."""
+        ends_s = min(sent_s + self.session_s, self._heartbeat_sent_s + self.rebalance_s)
+        self._lease_end_s = sent_s + (ends_s - sent_s) * LEASE_FRACTION
 
     async def _work_until_lease_ends(self, partitions: Iterable[int]) -> None:
         self.held = frozenset(partitions)
@@ -210,10 +221,10 @@ class Worker(SimulatedClient):
             sent_s = self.sim.now_s
             try:
                 async with asyncio.timeout(max(self._lease_end_s - sent_s, 0)):
-                    error = await self.ask(self._heartbeat(), "beat")
+                    error = await self._keep_session(sent_s)
                     if error is ErrorCode.NONE:
                         self._renew(sent_s)
-                        await asyncio.sleep(self.session_s / 5)
+                        await asyncio.sleep(self.interval_s)
                     elif error in RETRIABLE_ERRORS:
                         await self.pause()
                     else:
@@ -227,6 +238,16 @@ class Worker(SimulatedClient):
                 pass
             if self.sim.now_s >= self._lease_end_s:
                 return
+
+    async def _keep_session(self, sent_s: float) -> ErrorCode:
+        is_due = sent_s >= self._heartbeat_sent_s + self.heartbeat_s
+        if is_due or self.heartbeat_s == self.interval_s:
+            error: ErrorCode = await self.ask(self._heartbeat(), "beat")
+            if error is ErrorCode.NONE:
+                self._heartbeat_sent_s = sent_s
+            return error
+        [error] = (await self.ask(self._commit(COMMITS_ONLY, 0), "beat")).errors
+        return error
 
     async def _work(self, partition: int) -> None:
         token = self.generation_id
@@ -306,37 +327,6 @@ class Committer(SimulatedClient):
         await asyncio.gather(
             *(self.ask(message, channel_name) for channel_name in (("main", "other") if repeats else ("main",)))
         )
-
-
-class ExpiryRacer(SimulatedClient):
-    """Commits again at the moment at which its last commit expires, during a retention scan."""
-
-    def __init__(self, sim: Sim, name: str, group_id: str, retention_s: float) -> None:
-        self.group_id = group_id
-        self.retention_s = retention_s
-        super().__init__(sim, name)
-
-    async def run(self) -> None:
-        while True:
-            with suppress(ChannelLost):
-                await self._commit()
-                await asyncio.sleep(self.retention_s - 0.01)
-                await self._commit_during_retention_scan()
-                await self.ask(OffsetFetch(self.group_id, ((TOPIC, (0,)),), True))
-
-    async def _commit_during_retention_scan(self) -> None:
-        sim = self.sim
-        try:
-            if sim.set(offsets_retention_check_interval_ms=3):
-                await self.pause(0.005)
-                await self._commit()
-        finally:
-            while not sim.set(offsets_retention_check_interval_ms=10_000):
-                await self.pause()
-
-    async def _commit(self) -> None:
-        commit = Commit(TOPIC, 0, self.sim.random.randrange(1000), -1, self.unique())
-        await self.ask(OffsetCommit(self.group_id, "", None, -1, (commit,)))
 
 
 class Deleter(SimulatedClient):

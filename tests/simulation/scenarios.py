@@ -9,7 +9,8 @@ from callboard.runtime.member.channel import ChannelLost
 from callboard.runtime.testing.simulation.chaos import Action, Chaos
 from callboard.runtime.testing.simulation.scenario import Sim
 
-from .players import TOPIC, Committer, Deleter, ExpiryRacer, InvalidClient, Producer
+from .players import TOPIC, Committer, Deleter, InvalidClient, Producer
+from .racers import ExpiryRacer, LateHeartbeats, TransactionalRacer
 from .shared_log import AWAY_S, MovingPartitions
 from .worker_groups import GROUP, MemberGroup, WorkerGroup
 
@@ -83,6 +84,63 @@ async def full_disk(sim: Sim) -> None:
     await Chaos(sim).run(14, ("full disk", "disk error", "compaction", "crash"))
     await sim.calm()
     await workers_group.settle()
+
+
+async def refused_appends(sim: Sim) -> None:
+    """The log refuses appends during rebalances, takeovers of static members, commits and transactions."""
+    is_static = sim.random.random() < 0.8
+    is_embedded = sim.random.random() < 0.5
+    workers_group = (
+        MemberGroup(sim, {"jobs": 3}, is_static, rebalance_timeouts_ms=(8000, 20_000), session_timeout_ms=6000)
+        if is_embedded
+        else WorkerGroup(sim, 3, is_static)
+    )
+    for _ in range(3):
+        workers_group.join()
+    Committer(sim, "c1", "simple", stable=1.0)
+    Producer(sim, "tx1", ("simple", "other"))
+
+    async def change_while_refused() -> None:
+        """A member restarts, joins or leaves while the log refuses all appends."""
+        sim.refuse_appends()
+        sim.random.choice((workers_group.restart, workers_group.join, workers_group.leave))()
+        await sim.sleep(3 * sim.random.random())
+        sim.mend_disk()
+
+    actions: dict[str, Action] = {**workers_group.actions(), "change while refused": change_while_refused}
+    action_names = (*actions, "appends refused", "crash", "hang up")
+    await Chaos(sim, actions).run(25, action_names, pause_s=3)
+    await sim.calm()
+    await workers_group.settle()
+
+
+async def sessions(sim: Sim) -> None:
+    """Members that keep their sessions by heartbeats, by commits, or not any more; others send late heartbeats."""
+    workers_group = WorkerGroup(sim, 3, is_static=sim.random.random() < 0.3, commits=0.4)
+    workers_group.join()
+    workers_group.join()
+    LateHeartbeats(sim, "late", GROUP)
+    action_names = ("join", "leave", "die", "worker restarts", "cut off", "overload", "crash", "lossy network")
+    await Chaos(sim, workers_group.actions()).run(30, action_names, pause_s=8)
+    await sim.calm()
+    await workers_group.settle()
+
+
+async def expiring_transactions(sim: Sim) -> None:
+    """Offsets expire while transactions that commit them again are open."""
+    retention_min = 1
+    await sim.begin(
+        offsets_retention_minutes=retention_min,
+        offsets_retention_check_interval_ms=sim.random.choice((500, 5000)),
+        group_generation_from_clock=True,
+    )
+    sim.registers.retention_s = retention_min * 60
+    for number, group_id in enumerate(("simple", "simple", "other")):
+        TransactionalRacer(sim, f"tx{number}", group_id, retention_min * 60)
+    action_names = ("appends refused", "crash", "power cut", "compaction", "hang up")
+    await Chaos(sim).run(200, action_names, pause_s=60)
+    await sim.calm()
+    await sim.sleep(1)
 
 
 async def transactions(sim: Sim) -> None:
@@ -321,6 +379,9 @@ SCENARIOS = {
         crashes,
         commits,
         full_disk,
+        refused_appends,
+        sessions,
+        expiring_transactions,
         transactions,
         deletions,
         invalid_requests,

@@ -6,7 +6,14 @@ import pytest
 
 from .seeds import run_all
 
-NAMES = ("transactions", "passivated_groups", "embedded_members", "named_resources", "moving_partitions")
+NAMES = (
+    "transactions",
+    "expiring_transactions",
+    "passivated_groups",
+    "embedded_members",
+    "named_resources",
+    "moving_partitions",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,7 +6,16 @@ import pytest
 
 from .seeds import run_all
 
-NAMES = ("members", "overload", "static_members", "invalid_requests", "shared_partition", "growing_resource")
+NAMES = (
+    "members",
+    "overload",
+    "static_members",
+    "invalid_requests",
+    "shared_partition",
+    "growing_resource",
+    "refused_appends",
+    "sessions",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -25,8 +25,16 @@ class WorkerGroup:
     """The workers of one group: they join, leave and are killed. Static members restart with the same instance id."""
 
     def __init__(
-        self, sim: Sim, partitions: int, is_static: bool = False, group_id: str = GROUP, is_watched: bool = True
+        self,
+        sim: Sim,
+        partitions: int,
+        is_static: bool = False,
+        group_id: str = GROUP,
+        is_watched: bool = True,
+        commits: float = 0,
     ) -> None:
+        """``commits``: the fraction of workers that keep their session by commits, with few heartbeats."""
+        self.commits = commits
         self.group_id = group_id
         self.is_watched = is_watched
         self.sim = sim
@@ -48,6 +56,7 @@ class WorkerGroup:
         self._starts[name] = self._starts.get(name, 0) + 1
         session_s = self.sim.random.choice((6.0, 10.0))
         instance_id = name if self.is_static else None
+        is_committing = self.commits > 0 and self.sim.random.random() < self.commits
         starts = self._starts[name]
         self.workers[name] = Worker(
             self.sim,
@@ -58,6 +67,7 @@ class WorkerGroup:
             session_s=session_s,
             starts=starts,
             is_watched=self.is_watched,
+            heartbeat_s=1.3 * session_s if is_committing else None,
         )
 
     def leave(self) -> None:

@@ -25,6 +25,7 @@ FROZEN_S = (0.5, 10.0, 30.0)  # the longest time for which a process is frozen: 
 CHANGES_MAX = 40  # disk changes until a power loss in the middle of one
 ROOM_BYTES = 3000  # space left on a full disk
 WHILE_FULL_S = 3.0
+REFUSED_S = (0.1, 1.0, 5.0)  # the longest time in which all appends are refused
 LOSS = 0.1
 ALL_AT_ONCE, ALONE = 0.2, 0.7  # probability of compaction in one step; of that, or compaction by one process
 COMPACTION_DIES = 0.2
@@ -61,6 +62,7 @@ class Chaos:
             "process killed": self.kill_process,
             "process frozen": self.freeze_process,
             "compaction": self.compact,
+            "appends refused": self.refuse_appends,
             "full disk": self.full_disk,
             "disk error": self.disk_error,
             **self._more,
@@ -153,6 +155,12 @@ class Chaos:
             sim.coordinator.compactions.compact_in_subprocess(draw.choice(TOMBSTONES_MS), draw.choice(GRACE_MS))
         if draw.random() < COMPACTION_DIES:
             sim.loop.call_later(draw.random(), sim.coordinator.compactions.kill_subprocesses)
+
+    def refuse_appends(self) -> None:
+        """Refuse all appends to the log for a while, and go on with other faults meanwhile."""
+        sim, draw = self._sim, self._draw
+        sim.refuse_appends()
+        sim.loop.call_later(draw.random() * draw.choice(REFUSED_S), sim.mend_disk)
 
     async def full_disk(self) -> None:
         """Fill the disk up to a few bytes, then free it."""

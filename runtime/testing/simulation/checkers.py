@@ -13,7 +13,9 @@ from math import inf
 from typing import Any
 
 from ....actors.errors import ErrorCode
+from ....actors.group.events import GroupEvent, Kind
 from ....actors.group.offsets import GroupData
+from ....actors.group.states import State
 from ....actors.messages import (
     Committed,
     DeleteGroup,
@@ -191,6 +193,7 @@ class AnswerChecker(Listener):
         self._now_s = now_s
         self._waiting: dict[Exchange, float] = {}
         self._answered: set[Exchange] = set()
+        self._stable_since_s: dict[str, float] = {}  # by group id
         self._longest_rebalance_s: dict[str, float] = defaultdict(
             float
         )  # group id -> the longest rebalance that its members allow
@@ -215,21 +218,39 @@ class AnswerChecker(Listener):
         """Forget the requests of the ended coordinator."""
         self._waiting.clear()
         self._answered.clear()
+        self._stable_since_s.clear()
+
+    def group_changed(self, group_id: str, event: GroupEvent) -> None:
+        if event.kind is Kind.STATE_CHANGED:
+            self._stable_since_s.pop(group_id, None)
+            if event.state == State.STABLE:
+                self._stable_since_s[group_id] = self._now_s()
 
     def overdue(self) -> Iterator[Exchange]:
         """The requests that wait for longer than allowed."""
         now_s = self._now_s()
-        return (exchange for exchange, since_s in self._waiting.items() if now_s - since_s > self._limit_s(exchange))
+        return (
+            exchange for exchange in self._waiting if now_s - self._waits_since_s(exchange) > self._limit_s(exchange)
+        )
+
+    def _waits_since_s(self, exchange: Exchange) -> float:
+        """In a Stable group no request waits for other members any more."""
+        since_s = self._waiting[exchange]
+        if isinstance(exchange.message, WAITING_REQUESTS):
+            return max(since_s, self._stable_since_s.get(exchange.message.group_id, since_s))
+        return since_s
 
     def check_overdue(self) -> None:
         for exchange in list(self.overdue()):
-            waits_s = self._now_s() - self._waiting[exchange]
+            waits_s = self._now_s() - self._waits_since_s(exchange)
             self._fail(f"{exchange} waits for {waits_s:.1f} s, more than {self._limit_s(exchange):g}")
         self._answered.clear()
 
     def _limit_s(self, exchange: Exchange) -> float:
         message: Any = exchange.message
-        is_parked = isinstance(message, WAITING_REQUESTS)
+        is_leaders = isinstance(message, SyncGroup) and bool(message.assignments)
+        is_parked = isinstance(message, WAITING_REQUESTS) and message.group_id not in self._stable_since_s
+        is_parked = is_parked and not is_leaders  # a leader waits for the log only
         return ANSWER_TIMEOUT_S + (
             2 * self._longest_rebalance_s[message.group_id] + NEW_MEMBER_TIMEOUT_S if is_parked else 0
         )

@@ -104,3 +104,17 @@ def check_groups(groups: Iterable[ActorRef], fail: Callable[[str], None]) -> Non
                 actor.group.check()
             except AssertionError as error:
                 fail(f"{actor}: {error}")
+            if actor.active.in_flight.is_all_appended:
+                _check_appended(actor, actor.group, fail)
+
+
+def _check_appended(actor: GroupActor, group: ClassicGroup, fail: Callable[[str], None]) -> None:
+    """Check a group without appends in flight: nobody waits for one, and its members, if it is Stable, are durable."""
+    if group.sync_phase.awaited is not None:
+        fail(f"{actor} waits for an assignment that is not being appended")
+    value = actor.data.value
+    if value is None or not group.state.is_stable:
+        return
+    unknown = {member.member_id for member in group.members} - {member.member_id for member in value.members}
+    if unknown:
+        fail(f"{actor} is Stable, and has members that are not in its record: {sorted(unknown)}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import Context
+from math import inf
 
 from .loop import VirtualLoop
 
@@ -18,8 +19,13 @@ class SocketReading:
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
         self._is_busy = False
+        self._read_since_s = 0.0
         self._unread: list[Callable[[], None]] = []
         self._waits: list[Callable[[], None]] = []
+
+    def read_since_s(self) -> float:
+        """Since when the sockets are read; infinity while they are not."""
+        return inf if self._is_busy else self._read_since_s
 
     def arrive(self, deliver: Callable[[], None]) -> None:
         """A request arrives. ``deliver`` is called when it is read."""
@@ -47,6 +53,7 @@ class SocketReading:
 
     def _read_all(self) -> None:
         self._is_busy = False
+        self._read_since_s = self._loop.time()
         unread, self._unread = self._unread, []
         waits, self._waits = self._waits, []
         for call in (*unread, *waits):

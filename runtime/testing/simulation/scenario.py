@@ -8,9 +8,11 @@ all faults end, the coordinator is restarted once more, and its state is checked
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import AbstractContextManager
+from math import inf
 from typing import Any, TypeVar, Unpack
 
 from ....actors.errors import ErrorCode
@@ -22,10 +24,12 @@ from ...member.shards import Shard
 from ...settings.table import Settings, Sync
 from ..disk.faulty import Fault
 from .checkers import AnswerChecker, GenerationChecker, Violation
+from .compactions import DATA_FOLDER
 from .fault_draw import FaultDraw
 from .group_events import GroupEventChecker, check_groups
 from .history import History
 from .holders import Hold, HolderChecker, Resource
+from .leases import LeaseChecker
 from .loop import Process, VirtualLoop, current_process
 from .losses import LossChecker
 from .network import Host, Network, SimulatedConnector
@@ -33,6 +37,7 @@ from .registers import RegisterChecker
 from .sessions import SessionChecker
 from .simulated_coordinator import CoordinatorHooks, CoordinatorIncarnation, SimulatedCoordinator
 from .spawned import Program, Spawned, SpawnedProcesses
+from .static_members import StaticMemberChecker
 
 T = TypeVar("T")
 
@@ -40,7 +45,7 @@ THAW_GRACE_S = 1.0  # within this time, and a heartbeat interval, a thawed proce
 SUSPENDED_CHANCE = 0.5  # that a frozen process was on a suspended machine, where timers stand still
 SYNC_S = 0.001  # a power loss may happen during a sync that is due
 CONDITION_INTERVAL_S = 0.25  # between two checks of a condition
-OVERDUE_CHECK_INTERVAL_S = 5.0  # between two checks for overdue requests
+OVERDUE_CHECK_INTERVAL_S = 2.0  # between two checks for overdue requests
 CHECKER_HOST = "judge"
 FETCH_ATTEMPTS = 1000  # of fetching all offsets at the end; open transactions must time out before
 FETCH_RETRY_S = 1.0
@@ -79,8 +84,11 @@ class Sim:
         self.registers = RegisterChecker()
         self.losses = LossChecker(self.fail)
         self.holders = HolderChecker(self.fail, self.history.tell)
+        self.sessions = SessionChecker(self.fail, loop.time, self.network.reading.read_since_s)
+        self.leases = LeaseChecker(self.fail, loop.time)
+        self.static_members = StaticMemberChecker(self.fail)
         self.history.listeners += [self.generations, self.answers, self.registers, self.losses]
-        self.history.listeners += [GroupEventChecker(self.fail), SessionChecker(self.fail, loop.time)]
+        self.history.listeners += [GroupEventChecker(self.fail), self.sessions, self.leases, self.static_members]
         self.coordinator = SimulatedCoordinator(
             loop,
             seed,
@@ -112,6 +120,7 @@ class Sim:
         if violation:
             self.fail(violation)
         self.generations.forget_newer(groups)
+        self.static_members.forget()
 
     def _is_loading(self) -> bool:
         incarnation = self.coordinator.current
@@ -158,6 +167,13 @@ class Sim:
         """Make the coordinator's disk fail, until ``mend_disk``."""
         self.coordinator.mark_disk_faulty()
         self.coordinator.disk.faults.fail(fault)
+
+    def refuse_appends(self) -> None:
+        """Let the log refuse all appends until ``mend_disk``: there is no room for the next write of its journal.
+
+        Nothing else fails, and the coordinator goes on. After ``mend_disk`` the log accepts appends within a second.
+        """
+        self.coordinator.disk.faults.fail(Fault("write", errno.ENOSPC, str(DATA_FOLDER / "journal" / "*"), times=inf))
 
     def mend_disk(self) -> None:
         self.coordinator.disk.faults.clear()
@@ -217,9 +233,12 @@ class Sim:
         """Make a member, as ``Coordinator.member`` does, in the calling process (see ``spawn``)."""
         process = current_process()
         name = "member" if process is None else process.name
-        self._interval_max_s = max(self._interval_max_s, make_options(options).timeouts().interval_s)
+        timeouts = make_options(options).timeouts()
+        self._interval_max_s = max(self._interval_max_s, timeouts.interval_s)
         draw = random.Random(self.random.random())
-        return Member(self.connector(name, process), group_id, random=draw, clock_s=self.loop.time, **options)
+        member = Member(self.connector(name, process), group_id, random=draw, clock_s=self.loop.time, **options)
+        self.leases.watch(member, process, timeouts)
+        return member
 
     async def serve(self, member: Member, handler: Callable[[Shard], Coroutine[Any, Any, object]], who: str) -> None:
         """Run ``member.run(handler)`` and report its work to the checker. ``who``: the name of the owner."""
@@ -359,6 +378,7 @@ class Sim:
             await asyncio.sleep(OVERDUE_CHECK_INTERVAL_S)
             self.answers.check_overdue()
             if self.coordinator.current is not None:
+                self.sessions.check_overdue()
                 check_groups(self.coordinator.current.node.groups.groups.values(), self.fail)
 
     async def check_final_state(self) -> None:
