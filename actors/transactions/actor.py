@@ -41,6 +41,7 @@ from .timeouts import EXPIRATION_SCAN
 class TransactionsActor(ResilientActor):
     """Handles all transactional ids. Only this actor changes ``table``; request handlers read it."""
 
+    may_pause = True
     handlers = {
         TxnOffsetCommit: "commit_offsets",
         CommitDone: "handle_commit_done",

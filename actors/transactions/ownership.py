@@ -7,6 +7,8 @@ from typing import Any
 
 from ..coordinator.partition_states import PartitionEvent
 from ..messages import PartitionClosed, PartitionGained, PartitionLoaded, PartitionLost, PartitionOpened
+from ..steps import Steps as Work
+from ..steps import pieces
 from .environment import TransactionEnvironment
 from .messages import PendingLoaded, TransactionsLoaded
 from .steps import Steps
@@ -34,7 +36,7 @@ class TransactionOwnership:
         }
 
     def handle(self, message: OwnershipMessage) -> object:
-        """Handle a message and return the reply."""
+        """Handle a message. Returns the reply, or the work that returns it."""
         return self._methods[type(message)](message)
 
     def _load(self, message: PartitionGained) -> bool:
@@ -53,23 +55,32 @@ class TransactionOwnership:
         for producer_id, groups in message.groups.items():
             groups_by_producer.setdefault(producer_id, set()).update(groups)
 
-    def _finish_loading(self, message: PartitionLoaded) -> None:
+    def _finish_loading(self, message: PartitionLoaded) -> Work[None]:
         number = self._number(message)
         if message.failure:
             if self._table.apply(number, PartitionEvent.FAIL, message.epoch, message.failure):
-                self._clear(message.partition, number)
-        elif self._table.apply(number, PartitionEvent.LOADED, message.epoch):
-            for transaction in self._table.activate(number).values():
-                self._steps.resume(transaction)
+                yield from self._clear(message.partition, number)
+            return
+        transactions = yield from self._table.loaded_transactions(number)
+        if self._table.apply(number, PartitionEvent.LOADED, message.epoch):
+            yield from self._table.activate(number, transactions)
+            for piece in pieces(transactions.values()):
+                for transaction in piece:
+                    self._steps.resume(transaction)
+                yield
 
-    def _lose(self, message: PartitionLost) -> None:
+    def _lose(self, message: PartitionLost) -> Work[None]:
         number = self._number(message)
         if self._table.apply(number, PartitionEvent.UNLOAD, message.epoch):
-            self._clear(message.partition, number)
+            yield from self._clear(message.partition, number)
 
-    def _clear(self, partition: int, number: int) -> None:
-        self._steps.timeouts.cancel(self._table.clear_partition(number))
+    def _clear(self, partition: int, number: int) -> Work[None]:
+        removed, counting = self._table.clear_partition(number)
         self._environment.writer.tell(PartitionClosed(partition))
+        yield from counting
+        for names in pieces(removed):
+            self._steps.timeouts.cancel(names)
+            yield
 
     def _number(self, message: PartitionGained | TransactionsLoaded | PartitionLoaded | PartitionLost) -> int:
         """The number of a partition in its topic."""

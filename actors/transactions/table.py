@@ -9,6 +9,7 @@ from ..errors import ErrorCode
 from ..javahash import offsets_partition
 from ..memory import TRANSACTION_PARTITION_BYTES, TRANSACTIONAL_ID_BYTES
 from ..records import TransactionValue
+from ..steps import Steps, pieces
 from .rules import Transaction
 
 
@@ -92,20 +93,34 @@ class TransactionTable(dict[str, Transaction]):
         self.is_full = all(partition.is_active for partition in self.partitions)
         return is_applied
 
-    def activate(self, number: int) -> Mapping[str, Transaction]:
-        """Add the loaded values of a partition. Returns its transactions."""
-        partition = self.partitions[number]
-        loaded, partition.loaded = partition.loaded, {}
-        return {name: self.add(name, value) for name, value in loaded.items()}
+    def loaded_transactions(self, number: int) -> Steps[dict[str, Transaction]]:
+        """The loaded values of a partition as transactions, for ``activate``."""
+        transactions: dict[str, Transaction] = {}
+        for piece in pieces(self.partitions[number].loaded.items()):
+            transactions.update((name, Transaction(name, value)) for name, value in piece)
+            yield
+        return transactions
 
-    def clear_partition(self, number: int) -> Mapping[str, Transaction]:
-        """Remove everything of a partition. Returns the transactions that it had."""
+    def activate(self, number: int, transactions: dict[str, Transaction]) -> Steps[None]:
+        """Add all transactions of a partition at once. Their memory is counted in steps."""
+        partition = self.partitions[number]
+        partition.loaded, partition.transactions = {}, transactions
+        self.update(transactions)
+        return self._count(transactions, 1)
+
+    def clear_partition(self, number: int) -> tuple[Mapping[str, Transaction], Steps[None]]:
+        """Remove everything of a partition at once. Returns its transactions, and the count of their memory."""
         partition = self.partitions[number]
         removed, partition.transactions, partition.loaded = partition.transactions, {}, {}
-        for name, transaction in removed.items():
+        for name in removed:
             del self[name]
-            self.memory_bytes -= _memory_bytes(transaction)
-        return removed
+        return removed, self._count(removed, -1)
+
+    def _count(self, transactions: Mapping[str, Transaction], sign: int) -> Steps[None]:
+        """Add the memory of transactions, or subtract it."""
+        for piece in pieces(transactions.values()):
+            self.memory_bytes += sign * sum(map(_memory_bytes, piece))
+            yield
 
 
 def _memory_bytes(transaction: Transaction) -> int:

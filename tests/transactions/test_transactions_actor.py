@@ -19,6 +19,7 @@ from callboard.actors.javahash import offsets_partition
 from callboard.actors.memory import TRANSACTION_PARTITION_BYTES, TRANSACTIONAL_ID_BYTES
 from callboard.actors.messages import FetchedOffset
 from callboard.actors.records import MarkerRecord, PendingOffsetRecord, TransactionRecord
+from callboard.actors.steps import run_steps
 from callboard.actors.transactions import expiration
 from callboard.actors.transactions.messages import InitProducerId, ProducerIdAssigned, VerifyPartitions
 from callboard.actors.transactions.rules import (
@@ -352,7 +353,8 @@ def test_memory_of_transactional_ids_grows_with_their_partitions() -> None:
     assert restarted.table.memory_bytes == simulation.table.memory_bytes
     simulation.end(producer)
     assert simulation.table.memory_bytes == empty_bytes
-    simulation.table.clear_partition(simulation.table.number_of(TX))
+    _removed, counting = simulation.table.clear_partition(simulation.table.number_of(TX))
+    run_steps(counting)
     assert simulation.table.memory_bytes == 0
 
 
