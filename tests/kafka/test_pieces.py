@@ -14,9 +14,9 @@ from callboard.runtime.node.environment import Environment
 
 __all__ = ["_one_step_a_turn"]
 
-ITEMS = 9_000
-PIECE_MAX = 8_000
-"""Executed lines. A loop over all items takes at least ``ITEMS``; 100 messages to groups take some 5,000."""
+ITEMS = 12_000
+PIECE_MAX = 10_000
+"""Executed lines. A loop over all items takes at least ``ITEMS``; decoding 32 topics takes some 4,000."""
 
 MANY_TOPICS = [f"unknown-{number}" for number in range(ITEMS // 2)]
 COMMIT = {**commit_values("g"), "topics": [{"name": "t", "partitions": [committed_partition(0)] * ITEMS}]}
@@ -67,6 +67,11 @@ CASES = {
     ),
     "TxnOffsetCommit of many topics": Case(
         "txn_offset_commit", 3, {**TXN_COMMIT, "topics": partitions_of_topics(**committed_partition(0))}
+    ),
+    "TxnOffsetCommit": Case(
+        "txn_offset_commit",
+        3,
+        {**TXN_COMMIT, "topics": [{"name": "t", "partitions": [committed_partition(0)] * ITEMS}]},
     ),
     "LeaveGroup": Case(
         "leave_group",

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....actors.errors import ErrorCode
 from ....actors.messages import Commit, Committed, TxnOffsetCommit
-from ....actors.steps import ITEMS_PER_STEP, Steps
+from ....actors.steps import ITEMS_PER_STEP, Steps, pieces
 from ..authorize import authorize, authorize_in_steps
 from ..call import Body, Call
 from ..checks import READ_GROUP, READ_TOPIC, WRITE_TRANSACTIONAL_ID
@@ -52,7 +52,10 @@ def handle(call: Call) -> Steps[None]:
         adds_partition_to_transaction=version >= IMPLICIT_ADD_FROM,
         supports_transaction_abortable=version >= ABORTABLE_FROM,
     )
-    partitions = tuple((commit.topic, commit.partition) for commit in commits)
+    partitions: list[TopicPartition] = []
+    for piece in pieces(commits):
+        partitions += [(commit.topic, commit.partition) for commit in piece]
+        yield
     call.ask_transactions(message, partial(encode, refused, partitions))
 
 
@@ -91,7 +94,7 @@ def _error_for_version(call: Call, error: ErrorCode) -> ErrorCode:
 
 
 def encode(
-    refused: tuple[RefusedPartition, ...], partitions: tuple[TopicPartition, ...], call: Call, answer: Committed
+    refused: tuple[RefusedPartition, ...], partitions: Sequence[TopicPartition], call: Call, answer: Committed
 ) -> Body:
     response = call.make(
         "TxnOffsetCommitResponse", throttle_time=NO_THROTTLE, topics=topics(refused, partitions, call, answer)
@@ -100,7 +103,7 @@ def encode(
 
 
 def topics(
-    refused: tuple[RefusedPartition, ...], partitions: tuple[TopicPartition, ...], call: Call, answer: Committed
+    refused: tuple[RefusedPartition, ...], partitions: Sequence[TopicPartition], call: Call, answer: Committed
 ) -> Iterator[Any]:
     answers = (
         (name, index, _error_for_version(call, error))
