@@ -112,6 +112,11 @@ def list_groups(count: int, _turn: int) -> bytes:
     return _frame(16, 0, b"", False) * count
 
 
+def heartbeats(count: int, _turn: int) -> bytes:
+    """``count`` requests Heartbeat v0 of a member that the group does not have, in one piece."""
+    return _frame(12, 0, _string(GROUP) + struct.pack(">i", 1) + _string(b"m"), False) * count
+
+
 def scrape(_count: int, _turn: int) -> bytes:
     """A request for the page of metrics."""
     return b"GET /metrics HTTP/1.1\r\n\r\n"

@@ -125,6 +125,9 @@ REQUESTS = (
         answer="frame per item",
     ),
     HostileRequest(
+        *("heartbeats", "Heartbeat, pipelined", 100_000, "requests", frames.heartbeats), answer="frame per item"
+    ),
+    HostileRequest(
         *("metrics", f"GET /metrics, {GROUPS:,} groups", 1, "page", frames.scrape),
         fill_folder=fill_groups,
         answer="http",
@@ -151,7 +154,7 @@ def at_limit(request: HostileRequest) -> HostileRequest | None:
         return None
     key = int.from_bytes(frame[KEY_AT], "big")
     limit: int = getattr(Settings(), next(api.limit for api in APIS if api.key == key))
-    return request._replace(name=f"{request.name}-at-limit", items=limit - 1) if limit < request.items else None
+    return request._replace(name=f"{request.name}-at-limit", items=limit - 1) if limit <= request.items else None
 
 
 ALL_REQUESTS = tuple(row for request in REQUESTS for row in (request, at_limit(request)) if row is not None)

@@ -76,7 +76,7 @@ def test_request_is_one_of_the_schema(name: str) -> None:
 
 
 def test_every_request_has_a_schema_here() -> None:
-    assert {*SCHEMAS, "list-groups", "metrics"} == set(BY_NAME)
+    assert {*SCHEMAS, "heartbeats", "list-groups", "metrics"} == set(BY_NAME)
 
 
 def test_request_at_limit_has_as_many_items_as_the_setting_allows() -> None:
