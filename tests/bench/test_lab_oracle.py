@@ -264,7 +264,6 @@ def violations_of(engine: Engine, workload: str, groups: int = 4, members: int =
         (NeverAsksAboutHeartbeats, "hot", " was answered "),
         (NeverAsksAboutHeartbeats, "mixed", " was answered "),
         (NeverRenewsSessions, "heartbeats", "its last heartbeat was sent at "),
-        (NeverRenewsSessions, "mixed", "its last heartbeat was sent at "),
         (AnswersBeforeWriting, "commits", "before its record was written"),
         (AnswersBeforeWriting, "mixed", "before its record was written"),
         (AnswersBeforeWriting, "join-many", "before its record was written"),
