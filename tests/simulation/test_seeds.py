@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from mutate import run_mutant
 
@@ -11,6 +13,7 @@ from . import test_seeds_apart, test_seeds_groups, test_seeds_log
 from .mutations import MUTATIONS
 from .mutations_groups import GROUP_MUTATIONS
 from .scenarios import SCENARIOS
+from .seeds import RUNS, SEEDS_PER_RELEASE, first_seed_of
 
 QUICK = ("the journal is not synced", "a commit is lost at a restart", "an old alarm counts", "an abort commits")
 QUICK_LOG = ("a checkpoint does not sync", "interval: never synced", "sleepers are not swept")
@@ -74,3 +77,11 @@ def test_timelines_contain_all_events() -> None:
             timeline = "\n".join(run_seed(scenario, seed, keeps_timeline=True).timeline)
             missing = [word for word in missing if word not in timeline]
     assert missing == []
+
+
+def test_each_release_runs_other_seeds() -> None:
+    versions = ["0.1.0", "0.1.1", "0.2.0", "1.0.0", "1.0.1", "1.10.0"]
+    first_seeds = [first_seed_of(version) for version in versions]
+    assert first_seeds == sorted(first_seeds)
+    assert min(later - earlier for earlier, later in pairwise(first_seeds)) >= SEEDS_PER_RELEASE >= RUNS
+    assert first_seed_of("1.2.0rc1") == first_seed_of("1.2.0.dev3") == first_seed_of("1.2.0")

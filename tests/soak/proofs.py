@@ -34,6 +34,16 @@ def run_simulation(seed: int) -> str | None:
     return None if failure is None else f"{type(failure).__name__}: {failure}"
 
 
+def run_growing(seed: int) -> str | None:
+    """Members of a group whose resource gets more shards, with all faults."""
+    from simulation.scenarios import growing_resource
+
+    from callboard.runtime.testing.simulation.simulate import run_seed
+
+    failure = run_seed(growing_resource, seed).failure
+    return None if failure is None else f"{type(failure).__name__}: {failure}"
+
+
 def run_power_cuts(seed: int) -> str | None:
     """One log on a simulated disk, with faults and power cuts."""
     from crashes.crash_run import CrashRun
@@ -79,6 +89,7 @@ def run_pytest(path: str, *variables: str) -> str | None:
 
 PROOFS: Mapping[str, Proof] = {
     "simulation": Proof(run_simulation, 1_000_000, 500, "PYTHONPATH=tests python -m simulation {seed}"),
+    "growing": Proof(run_growing, 250_000, 200, "PYTHONPATH=tests python -m simulation growing_resource {seed}"),
     "power-cuts": Proof(run_power_cuts, 200_000, 200, "PYTHONPATH=tests python -m crashes {seed}"),
     "hostile-bytes": Proof(run_hostile_bytes, 100_000, 200, "PYTHONPATH=tests python -m crashes.hostile_run {seed}"),
     "kills": Proof(run_kills, 50, 1, f"{KILL_ROUNDS} CALLBOARD_TEST_SEED={{seed}} pytest tests/node/test_crash.py"),
