@@ -106,3 +106,16 @@ def test_worker_of_the_page_has_stale_writes_only_without_its_look(looks: bool) 
     failures = [str(run_seed(namespace["scenario"], seed).failure) for seed in range(8)]
     assert any("was written by a former owner" in failure for failure in failures) != looks
     assert not looks or set(failures) == {"None"}
+
+
+def test_compaction_on_a_disk_without_power_ends_the_coordinator() -> None:
+    """The coordinator's own timers may have lost the power before, without a message that notices it."""
+
+    async def scenario(sim: Sim) -> None:
+        sim.power_cut(1)
+        sim.coordinator.disk.faults.is_off = True
+        sim.compact_in_subprocess()
+        assert sim.coordinator.is_down
+        await sim.start()
+
+    assert run_seed(scenario, 0).failure is None

@@ -82,7 +82,11 @@ class SimulatedCompactions:
             for folder in folders:
                 self._compact(disk, folder, retention_ms, grace_ms)
 
-        folders = self._folders()
+        try:
+            folders = self._folders()
+        except (PowerLoss, OSError) as error:
+            self._machine.compaction_failed(error)
+            return
         subprocess = SteppedProcess(self._machine.disk, work)
         self._subprocesses.append(subprocess)
         self._loop.call_soon(self._step, subprocess, self._draw.choice(PAUSE_MS))
