@@ -470,7 +470,7 @@ def replace_instance(actor_class: type[Actor], ref: ActorRef, args: tuple[Any, .
     return actor
 
 
-def requeue_first(inbox: Inbox, requests: Sequence[tuple[Any, ReplyTo]]) -> None:
+def requeue_first(inbox: Inbox, requests: Sequence[tuple[Any, ReplyTo | None]]) -> None:
     """Put requests at the front of an inbox, in their order.
 
     For requests that an actor has held back: later messages must not overtake them.

@@ -378,6 +378,10 @@ class SettingsChanged(NamedTuple):
     """To the coordinator: settings have changed, so deadlines that depend on them are scheduled again."""
 
 
+class Unpack(NamedTuple):
+    """To a group with many offsets, as its first message: they are unpacked in steps."""
+
+
 class Unload(NamedTuple):
     """To a group: its partition was lost or has failed. The reply comes when the actor has stopped."""
 

@@ -9,6 +9,7 @@ from ..group.actor import GroupActor
 from ..group.environment import GroupEnvironment
 from ..group.in_flight import GroupSnapshot
 from ..group.offsets import GroupData
+from ..messages import Unpack
 from .directory import Directory
 from .topic_cleanup import TopicCleanups
 
@@ -31,7 +32,7 @@ class GroupActors:
     def add(self, group_id: str, data: GroupData) -> None:
         """Add a group that has no actor. An empty group exists until the next retention scan, as in Kafka."""
         number = self._directory.partitions.number_of(group_id)
-        if data.is_packable():
+        if data.may_be_passivated():
             self._directory.partitions[number].passivated.put(group_id, data.pack())
         else:
             self.start(group_id, number, data)
@@ -39,12 +40,14 @@ class GroupActors:
     def start(self, group_id: str, number: int, data: GroupData) -> ActorRef:
         """Start the actor of a group of partition ``number``."""
         ref = self._spawn(GroupActor, group_id, number, data, self._environment)
+        if data.packed_chunks:
+            ref.tell(Unpack())  # its first message
         self._directory.add_active(group_id, number, ref)
         return ref
 
     def activate(self, number: int, group_id: str) -> ActorRef:
         """Start the actor of a passivated group."""
-        data = GroupData.unpack(self._directory.partitions[number].passivated.take(group_id))
+        data = GroupData.unpack_head(self._directory.partitions[number].passivated.take(group_id))
         ref = self.start(group_id, number, data)
         self._cleanups.notify(group_id, ref)
         return ref

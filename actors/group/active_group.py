@@ -75,7 +75,7 @@ class ActiveGroup:
     @property
     def may_be_passivated(self) -> bool:
         """Whether nothing but ``data`` would be lost with the instance."""
-        return self.group.may_be_passivated and self.in_flight.is_idle and not self.data.pending
+        return self.group.may_be_passivated and self.in_flight.is_idle and self.data.may_be_passivated()
 
     def apply_effects(self) -> None:
         """Send what the last decisions caused, events first."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base import Actor, Overflow, Supervision
+from ..base import Actor, Overflow, Supervision, requeue_first
 from ..errors import NO_ERROR, ErrorCode
 from ..messages import (
     DeleteTopicOffsets,
@@ -17,6 +17,7 @@ from ..messages import (
     OffsetCommit,
     Shutdown,
     Unload,
+    Unpack,
     Written,
 )
 from ..records import MarkerRecord
@@ -61,6 +62,7 @@ class GroupActor(Actor):
         DeleteTopicOffsets: "delete_topic_offsets",
         Shutdown: "shut_down",
         Unload: "unload",
+        Unpack: "unpack",
     }
 
     def __init__(self, group_id: str, partition: int, data: GroupData, environment: GroupEnvironment) -> None:
@@ -103,6 +105,10 @@ class GroupActor(Actor):
         return commit(self.active, request, self.reply_to)
 
     # From the coordinator and the writer of markers ------------------------------------------------------------------
+
+    def unpack(self, _message: Unpack) -> Steps[None]:
+        yield from self.data.unpack_in_steps()
+        self.active.count_memory()
 
     def apply_marker(self, marker: MarkerRecord) -> None:
         """A marker of a transaction is durable, and so are the transaction's offsets of this group."""
@@ -150,5 +156,7 @@ class GroupActor(Actor):
         return GroupSnapshot(self.group_id, self.data, active.in_flight, error)
 
     def restore_state(self, snapshot: GroupSnapshot) -> None:
+        if self.data.packed_chunks:
+            requeue_first(self.actor_inbox, [(Unpack(), None)])
         self.active.in_flight = snapshot.in_flight
         snapshot.in_flight.stale_appends = snapshot.in_flight.appends_sent

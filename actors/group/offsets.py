@@ -22,7 +22,7 @@ from ..records import (
     TransactionRecord,
     UnknownRecord,
 )
-from ..steps import SHORT_WORK_ITEMS, Steps, pieces
+from ..steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from .kind import GroupKind
 from .kinds import KINDS
 from .pending_offsets import PendingOffsets
@@ -32,6 +32,12 @@ _HEAD = struct.Struct(">qqHH")
 the group's type and the protocol type, which follow the header."""
 
 _NEVER = 2**63 - 1
+
+CHUNK_OFFSETS = 512
+"""Packed data of more offsets is in chunks of so many, which are unpacked in steps. A chunk takes a millisecond."""
+
+STAYS_ACTIVE_BYTES = 512 * 1024
+"""A group with more offsets than this is not packed again while the server runs: that would take milliseconds."""
 
 
 class Offsets:
@@ -57,9 +63,13 @@ class Offsets:
         return self._topics.items()
 
     def restore(self, topic: str, partitions: dict[int, OffsetValue]) -> None:
-        """Set the offsets of a topic, as returned by ``topics``."""
-        self._topics[topic] = partitions
-        self.size_bytes += TOPIC_OFFSETS_BYTES + len(topic)
+        """Add offsets of a topic, which it does not have yet, as returned by ``topics``."""
+        present = self._topics.get(topic)
+        if present is None:
+            self._topics[topic] = partitions
+            self.size_bytes += TOPIC_OFFSETS_BYTES + len(topic)
+        else:
+            present.update(partitions)
         self.size_bytes += sum(OFFSET_BYTES + len(value.metadata) for value in partitions.values())
 
     def replay(self, record: OffsetRecord) -> None:
@@ -118,13 +128,15 @@ class Offsets:
 class GroupData:
     """The durable data of one group, built only from its records in the order of the log."""
 
-    __slots__ = ("offsets", "pending", "type", "value")
+    __slots__ = ("offsets", "packed_chunks", "pending", "type", "value")
 
     def __init__(self, group_type: GroupType = CLASSIC) -> None:
         self.type = group_type  # a group that has only offsets is a classic one
         self.value: Any = None  # of this kind of group, see ``GroupKind``
         self.offsets = Offsets()
         self.pending = PendingOffsets()
+        self.packed_chunks: list[bytes] = []
+        """Offsets that are not in ``offsets`` yet. ``unpack_in_steps`` moves them there, before any other use."""
 
     def replay(self, record: Record) -> None:
         if isinstance(record, OffsetRecord):
@@ -204,11 +216,16 @@ class GroupData:
 
     def is_empty(self) -> bool:
         """Whether there is no group record, no offset and no pending offset."""
-        return self.value is None and not len(self.offsets) and not self.pending
+        return self.value is None and not len(self.offsets) and not self.pending and not self.packed_chunks
 
     def is_packable(self) -> bool:
-        """Whether the group can be passivated: it has no members and no open transactions."""
-        return (self.value is None or not self.kind.has_members(self.value)) and not self.pending
+        """Whether ``pack`` may be called: the group has no members and no open transactions."""
+        has_members = self.value is not None and self.kind.has_members(self.value)
+        return not (has_members or self.pending or self.packed_chunks)
+
+    def may_be_passivated(self) -> bool:
+        """Whether the group can be packed, in a short time."""
+        return self.offsets.size_bytes <= STAYS_ACTIVE_BYTES and self.is_packable()
 
     def pack(self) -> bytes:
         """Serialize to a tenth of the memory, for ``unpack`` in the same process. The group must be packable."""
@@ -221,13 +238,32 @@ class GroupData:
 
     @classmethod
     def unpack(cls, packed: bytes) -> GroupData:
+        """The whole data of a packed group."""
+        data = cls.unpack_head(packed)
+        run_steps(data.unpack_in_steps())
+        return data
+
+    @classmethod
+    def unpack_head(cls, packed: bytes) -> GroupData:
+        """The data of a packed group. If they are many, the offsets are still in ``packed_chunks``."""
         _, _, type_bytes, protocol_bytes = _HEAD.unpack_from(packed)
-        value, topics = marshal.loads(memoryview(packed)[_HEAD.size + type_bytes + protocol_bytes :])
+        value, topics, chunks = marshal.loads(memoryview(packed)[_HEAD.size + type_bytes + protocol_bytes :])
         data = cls(packed_types(packed)[0])
         data.value = None if value is None else data.kind.unpack(value)
-        for topic, offsets in topics:
-            data.offsets.restore(topic, {partition: OffsetValue(*rest) for partition, *rest in offsets})
+        data._restore(topics)
+        data.packed_chunks = chunks
         return data
+
+    def unpack_in_steps(self) -> Steps[None]:
+        """Unpack the chunks. It can be called again after an interruption."""
+        while self.packed_chunks:
+            self._restore(marshal.loads(self.packed_chunks[-1]))
+            self.packed_chunks.pop()
+            yield
+
+    def _restore(self, topics: Iterable[tuple[str, Iterable[PackedOffset]]]) -> None:
+        for topic, offsets in topics:
+            self.offsets.restore(topic, {partition: OffsetValue(*rest) for partition, *rest in offsets})
 
     def tombstones(self, group_id: str) -> Iterator[Record]:
         """The records that delete the offsets and then the group, even if it is a simple group (as in Kafka)."""
@@ -242,7 +278,10 @@ PackedOffset = tuple[int, int, int, str, int, int]
 """A partition and the fields of its ``OffsetValue``."""
 
 
-def pack(kind: GroupKind, value: Any, topics: list[tuple[str, list[PackedOffset]]]) -> bytes:
+PackedTopics = list[tuple[str, list[PackedOffset]]]
+
+
+def pack(kind: GroupKind, value: Any, topics: PackedTopics) -> bytes:
     """The input of ``GroupData.unpack``, made without a ``GroupData``: a start packs up to a million groups."""
     group_type = kind.type.encode()
     if value is None:
@@ -251,10 +290,34 @@ def pack(kind: GroupKind, value: Any, topics: list[tuple[str, list[PackedOffset]
         protocol_type, fields = kind.protocol_type(value).encode("utf-8", "surrogatepass"), kind.pack(value)
         since_ms = kind.offsets_age_from_ms(value)
     head = _HEAD.pack(*_oldest_ms(topics, since_ms), len(group_type), len(protocol_type))
-    return b"%b%b%b%b" % (head, group_type, protocol_type, marshal.dumps((fields, topics)))
+    content = (fields, [], _chunks(topics)) if _is_long(topics) else (fields, topics, [])
+    return b"%b%b%b%b" % (head, group_type, protocol_type, marshal.dumps(content))
 
 
-def _oldest_ms(topics: list[tuple[str, list[PackedOffset]]], since_ms: int) -> tuple[int, int]:
+def _is_long(topics: PackedTopics) -> bool:
+    return sum(len(offsets) for _topic, offsets in topics) > CHUNK_OFFSETS
+
+
+def _chunks(topics: PackedTopics) -> list[bytes]:
+    """The offsets in chunks. They are unpacked last to first."""
+    chunks: list[bytes] = []
+    chunk: PackedTopics = []
+    room = CHUNK_OFFSETS
+    for topic, offsets in topics:
+        start = 0
+        while start < len(offsets):
+            part = offsets[start : start + room]
+            chunk.append((topic, part))
+            start, room = start + len(part), room - len(part)
+            if not room:
+                chunks.append(marshal.dumps(chunk))
+                chunk, room = [], CHUNK_OFFSETS
+    if chunk:
+        chunks.append(marshal.dumps(chunk))
+    return chunks[::-1]
+
+
+def _oldest_ms(topics: PackedTopics, since_ms: int) -> tuple[int, int]:
     """Times for ``packed_may_have_expired``, by the rules of ``expiry.find_expired`` for a group without members."""
     if not topics:
         return -1, -1  # the group itself is deleted
