@@ -66,3 +66,12 @@ def test_first_in_hash_map_of_larger_map() -> None:
     by_size = {entries: first_in_hash_map(names, entries) for entries in (12, 13, 25, 1000)}
     for entries, capacity in ((12, 16), (13, 32), (25, 64), (1000, 2048)):
         assert by_size[entries] == min(names, key=lambda name: hash_map_index(name, capacity)), entries
+
+
+@pytest.mark.parametrize("length", [255, 256, 257, 511, 512, 513, 32_767])
+def test_java_hash_of_long_string_equals_recurrence(length: int) -> None:
+    text = "".join(chr(0x20 + number * 7 % 0xD000) for number in range(length))
+    value = 0
+    for character in text:
+        value = (31 * value + ord(character)) % 2**32
+    assert java_hash(text) % 2**32 == value
