@@ -21,7 +21,7 @@ QUICK_MEMBERS = (
     *("tokens are not kept", "work goes on while a member joins"),
     "shards that the leader adds are dropped",
 )
-QUICK_SEEDS = 40
+QUICK_SEEDS = 100
 EVENT_TEXTS = (
     *(
         "is killed",
