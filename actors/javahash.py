@@ -23,7 +23,7 @@ def java_hash(text: str) -> int:
     """
     units = memoryview(text.encode(_UTF_16, "surrogatepass")).cast("H")
     rest = len(units) % _CHUNK
-    value = sum(map(mul, units[:rest], _POWERS[_CHUNK - rest :])) & _INT_BITS
+    value: int = sum(map(mul, units[:rest], _POWERS[_CHUNK - rest :])) & _INT_BITS
     for start in range(rest, len(units), _CHUNK):
         value = (value * _CHUNK_POWER + sum(map(mul, units[start : start + _CHUNK], _POWERS))) & _INT_BITS
     return value - (1 << 32) if value >> 31 else value

@@ -263,7 +263,7 @@ class GroupData:
 
     def _restore(self, topics: Iterable[tuple[str, Iterable[PackedOffset]]]) -> None:
         for topic, offsets in topics:
-            self.offsets.restore(topic, {partition: OffsetValue(*rest) for partition, *rest in offsets})
+            self.offsets.restore(topic, {offset[0]: OffsetValue(*offset[1:]) for offset in offsets})
 
     def tombstones(self, group_id: str) -> Iterator[Record]:
         """The records that delete the offsets and then the group, even if it is a simple group (as in Kafka)."""
