@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ...actors.engine_ports import ReplyTo
@@ -20,6 +19,9 @@ Message = GroupRequest | TransactionRequest
 
 MESSAGES_PER_BATCH = 100
 """Messages in flight at a time: about two milliseconds of work, with the encoding of the replies."""
+
+CHARS_PER_BATCH = 16_384
+"""Characters of the ids of groups in a batch: a millisecond."""
 
 log = logging.getLogger("callboard.kafka")
 
@@ -76,15 +78,24 @@ class ScatterGather:
 
     def send_next_batch(self) -> None:
         """Send the next batch."""
-        batch = list(islice(self._messages, MESSAGES_PER_BATCH))
+        batch = list(self._take_batch())
         self._sent_count += len(batch)
-        self._is_last_batch = len(batch) < MESSAGES_PER_BATCH
         self._missing_replies = len(batch)
         self._replies = [None] * len(batch)
         for index, message in enumerate(batch):
             self._post(message, ReplySlot(self, index, message))
         if not batch:
             self._finish()
+
+    def _take_batch(self) -> Iterator[Message]:
+        """Long ids end a batch early, because the partition of an id is computed from all its characters."""
+        chars = 0
+        for count, message in enumerate(self._messages, 1):
+            chars += len(getattr(message, "group_id", "") or getattr(message, "transactional_id", ""))
+            yield message
+            if count == MESSAGES_PER_BATCH or chars >= CHARS_PER_BATCH:
+                return
+        self._is_last_batch = True
 
     def set_reply(self, index: int, answer: Any) -> None:
         self._replies[index] = answer
