@@ -39,7 +39,7 @@ QUICK_DIVISOR = 100
 ACCEPTED_P99_MS = 20.0
 ACCEPTED_LONGEST_MS = 100.0
 RECONNECT_PAUSE_S = 0.001
-QUIET = "none"
+QUIET = "without"
 
 COLUMNS = (
     *("hostile request", "items", "kB", "answered", "closed", "answer\nkB"),
@@ -208,8 +208,10 @@ def _show(rows: Sequence[Row], seconds: float) -> None:
         "answer kB: the mean size; CPU: of one core; peak MB: resident memory of the server",
         f"accepted: p99 at most {ACCEPTED_P99_MS:.0f} ms, the longest at most {ACCEPTED_LONGEST_MS:.0f} ms",
     ]
-    above = [row.name for row in rows if not row.is_accepted]
-    notes.append(f"above it: {', '.join(above)}" if above else "no row is above it")
+    above = [row.name for row in rows if not row.is_accepted and row.name != QUIET]
+    notes.append(f"above it: {', '.join(above)}" if above else "no hostile request is above it")
+    if any(not row.is_accepted for row in rows if row.name == QUIET):
+        notes.append("above it without a hostile client too: the machine is not quiet, so the other rows show nothing")
     print_table("Heartbeats beside a hostile client", COLUMNS, [_cells(row) for row in rows], notes)
 
 
