@@ -111,7 +111,12 @@ PACKAGES: dict[str, Package] = {
             "runtime/log",
             "runtime/log/compaction",
             # The form of commands.
-            *("runtime/cli/main.py", "runtime/cli/groups/tables.py", "runtime/settings/table.py"),
+            *(
+                "runtime/cli/main.py",
+                "runtime/cli/groups/tables.py",
+                "runtime/cli/server_options.py",
+                "runtime/settings/table.py",
+            ),
         ),
     ),
     "bench": Package(("bench",), ("*",)),

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from ...runtime.cli.groups.tables import Column, Table, format_count, format_number, print_facts, print_table
 from ...runtime.cli.main import make_app
+from ...runtime.cli.server_options import DEFAULT_SERVER, Bootstrap, TimeoutS
 from ...runtime.client.cluster import Cluster, OffsetAndMetadata
 from ...runtime.client.errors import ClientError
 from ...runtime.common.printing import print_error, print_hint, print_json, print_line
@@ -49,7 +50,6 @@ from .table import HistoryTable
 
 FAILED_EXIT_CODE = 1
 DAMAGED_EXIT_CODE = 3
-DEFAULT_SERVER = "127.0.0.1:9092"
 
 Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="The data folder of a server, running or not.")]
 NotInTable = Annotated[
@@ -57,12 +57,8 @@ NotInTable = Annotated[
 ]
 TablePath = Annotated[Path, typer.Option("--table", metavar="TABLE", help="A table made by history keep.")]
 Groups = Annotated[list[str] | None, typer.Option("--group", help="Only this group; may be repeated.")]
-Bootstrap = Annotated[
-    str, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A server of the cluster.")
-]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the changes.")]
 Fence = Annotated[bool, typer.Option("--fence", help="Remove the members from the group first.")]
-TimeoutS = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for a response.")]
 Master = Annotated[
     str | None, typer.Option(metavar="URL", help="Spark's master URL.  [default: all cores of this machine]")
 ]

@@ -23,6 +23,7 @@ from ...log.format.errors import UnsupportedCompression
 from ...settings.table import parse_address
 from ..groups.tables import format_count
 from ..main import make_app
+from ..server_options import DEFAULT_SERVER
 from .export import ProblemPrinter, run
 from .kafka_import import KafkaPartitionCounts, ReadBackDiffers
 from .kafka_import import import_log as build_data_folder
@@ -32,7 +33,6 @@ from .restore import GroupImportResult, describe_problems, import_groups
 from .text_source import BYTES_MAX
 
 DIFFERENT_EXIT_CODE = 3
-DEFAULT_SERVER = "127.0.0.1:9092"
 
 app = make_app()
 
