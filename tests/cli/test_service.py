@@ -125,7 +125,7 @@ def test_options_and_variables_of_the_docs_exist(capsys: pytest.CaptureFixture[s
 
 
 def test_container_file_of_the_docs_starts_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its variables and entry point. tests/project/test_package.py installs the package."""
+    """Its variables and entry point. tests/project/test_packaging.py installs the package."""
     settings = dict(
         re.findall(r"(CALLBOARD_\w+)=(\S+)", re.findall(r"^ENV (.*)$", block("dockerfile"), re.MULTILINE)[0])
     )

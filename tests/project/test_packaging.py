@@ -1,10 +1,13 @@
-"""What is built is what is here: a wheel, made in a copy of the sources, holds every file and runs from anywhere."""
+"""What is built is what is here: an sdist, and the wheel that is made from it, which runs from anywhere."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tarfile
 from email.parser import Parser
 from pathlib import Path
 from zipfile import ZipFile
@@ -15,21 +18,52 @@ from project_packages import FOLDERS, packages
 
 from callboard import __version__
 
-BUILD = "from setuptools import build_meta; build_meta.build_wheel('dist')"
+DEADLINE_S = 300.0
+BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, sys.argv[1])(sys.argv[2])"
 INFO = f"callboard-{__version__}.dist-info"
 
 
+def call(*command: str | Path, folder: Path) -> str:
+    """Run a program outside of the source tree. Returns its standard output."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    completed = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    return completed.stdout
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    copy = tmp_path_factory.mktemp("copy")
-    for folder in FOLDERS:
-        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy)
-    done = subprocess.run([sys.executable, "-c", BUILD], cwd=copy, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    (made,) = (copy / "dist").glob("*.whl")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an sdist, and the wheel that is built from the files of the sdist."""
+    folder = tmp_path_factory.mktemp("package")
+    source, made, again = folder / "source", folder / "made", folder / "again"
+    ignored = shutil.ignore_patterns("build", ".*", "__pycache__", "*.egg-info", "dist", "data")
+    shutil.copytree(ROOT, source, ignore=ignored, symlinks=True)
+    made.mkdir()
+    call(sys.executable, "-c", BUILD, "build_sdist", made, folder=source)
+    [sdist] = made.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(again, filter="data")
+    [unpacked] = again.iterdir()
+    call(sys.executable, "-c", BUILD, "build_wheel", made, folder=unpacked)
     return made
+
+
+@pytest.fixture(scope="module")
+def wheel(distributions: Path) -> Path:
+    (made,) = distributions.glob("*.whl")
+    return made
+
+
+def test_sdist_has_docs_examples_and_tests(distributions: Path) -> None:
+    [path] = distributions.glob("*.tar.gz")
+    with tarfile.open(path) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    for folder in ("docs", "examples", "tests", *FOLDERS):
+        files = (path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md"))
+        assert {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts} <= names
+    assert {"README.md", "CHANGELOG.md", "LICENSE", "Makefile"} <= names
 
 
 def test_wheel_contains_every_file_of_every_package(wheel: Path) -> None:
@@ -46,6 +80,8 @@ def test_wheel_metadata_lists_requirements(wheel: Path) -> None:
     files = ZipFile(wheel)
     metadata = Parser().parsestr(files.read(f"{INFO}/METADATA").decode())
     assert (metadata["Name"], metadata["Version"], metadata["Requires-Python"]) == ("callboard", __version__, ">=3.11")
+    assert "Apache-2.0" in (metadata["License"], metadata["License-Expression"])
+    assert metadata["Description-Content-Type"] == "text/markdown"
     assert set(metadata.get_all("Provides-Extra", [])) >= {"spark", "fast", "test", "bench"}
     needs = metadata.get_all("Requires-Dist", [])
     assert [need for need in needs if not any(sign in need for sign in "<>=")] == []  # a lower bound on each
@@ -64,3 +100,18 @@ def test_wheel_runs_from_any_folder_and_as_zip(wheel: Path, tmp_path: Path) -> N
         check=False,
     )
     assert done.stdout.splitlines() == [f"{wheel}/callboard/__init__.py", f"callboard {__version__}"], done.stderr
+
+
+def test_program_runs_from_a_fresh_environment(wheel: Path, tmp_path: Path) -> None:
+    """The commands of the container file in docs/running.md. The libraries come from this environment."""
+    call(sys.executable, "-m", "venv", "fresh", folder=tmp_path)
+    python = tmp_path / "fresh" / "bin" / "python"
+    site = Path(call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", folder=tmp_path).strip())
+    call(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel, folder=tmp_path)
+    (site / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    home = call(python, "-P", "-c", "import callboard; print(callboard.__file__)", folder=tmp_path)
+    assert Path(home.strip()).is_relative_to(site)
+    program = tmp_path / "fresh" / "bin" / "callboard"
+    assert call(program, "--version", folder=tmp_path).startswith("callboard ")
+    assert "Usage: callboard serve" in call(program, "serve", "--help", folder=tmp_path)
+    assert "server" in call(program, "bench", "--help", folder=tmp_path)
