@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -81,6 +82,8 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("PYTHONPATH", links.python_path())
+        # A logger of PySpark gives its format to each handler it gets, also to pytest's, for all later tests.
+        patch.setattr("pyspark.logger.PySparkLogger.addHandler", logging.Logger.addHandler)
         builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
         builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "ERROR")
         builder = builder.config("spark.python.unix.domain.socket.enabled", "true")

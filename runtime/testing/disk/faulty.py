@@ -233,10 +233,11 @@ class FaultyDisk(MemoryDisk):
                 is_short = self.faults.begin_change("write", opened.path)
             except PowerLoss:
                 if not was_off:  # a part of the write in which power is lost reaches the page cache
-                    opened.file.write(position, bytes(data[: self._random.randint(0, size)]))
+                    torn = _part_of_write(self, opened, position, size, self._random.randint(0, size))
+                    opened.file.write(position, bytes(data[:torn]))
                 raise
             if is_short and size > 1:
-                size = self._random.randrange(1, size)
+                size = _part_of_write(self, opened, position, size, self._random.randrange(1, size)) or size
             written = super().write(fd, data[: _room_for(self, opened, position, size)], position)
             self.faults.on_change("write", opened.path)
             return written
@@ -326,6 +327,16 @@ def _successor(disk: FaultyDisk, seed: int, names: CachedNames) -> FaultyDisk:
     successor = FaultyDisk(seed, capacity_bytes=disk.capacity_bytes, sector_bytes=disk.sector_bytes, names=names)
     successor.faults.on_change = disk.faults.on_change
     return successor
+
+
+def _part_of_write(disk: FaultyDisk, opened: OpenFile, position: int, size: int, part: int) -> int:
+    """How much of a write is done when it is interrupted after ``part`` bytes.
+
+    A write that appends may end anywhere. One within the file ends at a sector.
+    """
+    end = position + part
+    is_within_file = position + size <= len(opened.file.visible)
+    return max(0, end - end % disk.sector_bytes - position) if is_within_file and part < size else part
 
 
 def _room_for(disk: FaultyDisk, opened: OpenFile, position: int, size: int) -> int:
