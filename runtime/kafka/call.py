@@ -155,9 +155,19 @@ class Call:
                 self.services.slices.run_in_turn(EncodingJob(self, body))
 
     def encode_and_respond(self, encode: Callable[[], Body]) -> None:
-        """Answer with the body that ``encode`` makes, or UNKNOWN_SERVER_ERROR if it raises."""
-        self._encode = lambda _call, _value: encode()
-        self.set()
+        """Answer with the body that ``encode`` makes, or UNKNOWN_SERVER_ERROR if it raises.
+
+        The call does not keep ``encode``, which refers to the call: only the garbage collector frees such a circle.
+        """
+        try:
+            body = encode()
+        except Exception:
+            self.fail()
+        else:
+            if isinstance(body, bytes):
+                self.respond_with_bytes(body)
+            else:
+                self.services.slices.run_in_turn(EncodingJob(self, body))
 
     def fail(self) -> None:
         """Log the current exception and answer UNKNOWN_SERVER_ERROR, so that it does not reach the actor."""

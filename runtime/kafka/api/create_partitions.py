@@ -35,7 +35,7 @@ def handle(call: Call) -> Steps[None]:
             check_request(name, occurrences[name], verdicts)
             grow(call, topic, partial(done, name))
         except CoordinatorError as refusal:
-            done(name, refusal)
+            done(name, refusal.with_traceback(None))  # its frames refer to the outcomes: a cycle
         yield
 
 

@@ -85,7 +85,7 @@ def check(call: Call, access: Access, name: str | None, topic_id: UUID | None, c
         call.services.topic_admin.check_deletable(topic)
         return DeleteOutcome(topic.name, topic.topic_id, topic)
     except CoordinatorError as refusal:
-        return DeleteOutcome(name, topic_id, refusal=refusal)
+        return DeleteOutcome(name, topic_id, refusal=refusal.with_traceback(None))
 
 
 def check_key(name: str | None, topic_id: UUID | None) -> None:

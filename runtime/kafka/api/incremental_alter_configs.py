@@ -89,7 +89,7 @@ def alter(call: Call, changes: Changes, checks: Mapping[int, Check], response: s
                 raise denial
             alter_resource(call, resource, changes, partial(done, number))
         except CoordinatorError as refusal:
-            done(number, refusal)
+            done(number, refusal.with_traceback(None))  # its frames refer to the outcomes: a cycle
         yield
 
 
