@@ -6,15 +6,17 @@ import csv
 import math
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
 import typer
-from pyspark.sql import DataFrame
 
 from ..runtime.cli.groups.tables import Cell, Column, Table, format_count, print_table
 from ..runtime.common.errors import StartError
 from ..runtime.common.printing import Writable, csv_stream, print_error, print_json, print_line, spreadsheet_cell
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 CSV, PARQUET = ".csv", ".parquet"
 SIGNIFICANT_DIGITS = 6  # of fractional numbers
@@ -115,6 +117,8 @@ def _cell(cell: Any) -> Cell:
 
 
 def _is_number(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
-
-from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
 
 from ..runtime.common.errors import StartError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MIN_JAVA_VERSION = 17
 SHORT_MESSAGE_MAX_CHARS = 400  # Spark's error messages can be pages long
@@ -63,11 +63,16 @@ def check_environment(master: str | None) -> None:
         raise StartError(reason)
 
 
+def is_spark_error(error: Exception) -> bool:
+    """Whether Spark raised the error. Does not import Spark: an error of Spark has imported it."""
+    return any(each.__module__.partition(".")[0] in ("pyspark", "py4j") for each in type(error).__mro__)
+
+
 def short_message(error: Exception) -> str:
     """The line of a Spark error that states the cause: the first of a Java error, the last of a Python error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\tat ")]
     error_lines = [line for line in lines if "Error: " in line or "Exception: " in line or line.startswith("[")]
-    is_first = isinstance(error, Py4JError) or error_lines[:1] == lines[:1]
+    is_first = type(error).__module__.startswith("py4j.") or error_lines[:1] == lines[:1]
     message = (error_lines or lines or ["failed without an error message"])[0 if is_first else -1]
     return message.removeprefix(": ")[:SHORT_MESSAGE_MAX_CHARS]
 
@@ -84,6 +89,8 @@ def session(
     ``master`` as for spark-submit; None means the one given by spark-submit, or else this machine. ``settings``:
     additional Spark settings. ``java_options``: for a session on this machine.
     """
+    from pyspark.sql import SparkSession
+
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
@@ -99,6 +106,8 @@ def session(
 
 
 def _builder(name: str, master: str | None, settings: Mapping[str, str], java_options: Sequence[str]) -> Any:
+    from pyspark.sql import SparkSession
+
     builder: Any = SparkSession.builder
     builder = builder.appName(name)
     if master is not None or "PYSPARK_GATEWAY_PORT" not in os.environ:

@@ -1,8 +1,7 @@
-"""``callboard serve``: parses the arguments, runs a node until a signal, and returns the exit code.
+"""Runs a node until a signal, for ``callboard serve``.
 
-Arguments and settings are checked first, then the port is bound, then the data folder is opened. A second server
-that is started by mistake therefore fails at the port and does not touch the folder of the first. A refused start
-prints one line and exits with code 2.
+The port is bound first, then the data folder is opened. A second server that is started by mistake therefore fails at
+the port and does not touch the folder of the first.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -23,25 +22,7 @@ from ..common import logs
 from ..common.printing import print_error, print_line
 from ..node.connection_limit import raise_limit
 from ..node.listening import bind, bind_health
-from ..settings.load import load
-from ..settings.table import Address, Options, Settings, parse_choice
-from .main import HELP_OPTIONS, make_app
-from .serve_options import (
-    AdvertisedOption,
-    ConfigOption,
-    DataOption,
-    DynamicSettingsOption,
-    FileModeOption,
-    IgnoreSavedSettingsOption,
-    ListenOption,
-    LogFormatOption,
-    LogLevelOption,
-    MetricsOption,
-    SetOption,
-    SyncOption,
-    TopicOption,
-    UnsafeSettingsOption,
-)
+from ..settings.table import Address, Options, Settings
 from .service_manager import READY, STOPPING, notify
 
 if TYPE_CHECKING:
@@ -54,41 +35,9 @@ FAILED_EXIT_CODE = 3  # a clean stop after the disk had failed: an operator must
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STATS_SIGNAL = signal.SIGUSR1
 
-app = make_app()
 
-
-@app.command("serve", context_settings={"auto_envvar_prefix": "CALLBOARD", "help_option_names": HELP_OPTIONS})
-def serve(
-    listen: ListenOption = None,
-    advertised: AdvertisedOption = None,
-    data: DataOption = None,
-    sync: SyncOption = None,
-    topic: TopicOption = None,
-    set_: SetOption = None,
-    metrics: MetricsOption = None,
-    file_mode: FileModeOption = None,
-    config_file: ConfigOption = None,
-    dynamic_settings: DynamicSettingsOption = None,
-    unsafe_settings: UnsafeSettingsOption = False,
-    ignore_saved_settings: IgnoreSavedSettingsOption = False,
-    log_level: LogLevelOption = None,
-    log_format: LogFormatOption = None,
-) -> None:
-    """Serve Kafka clients: groups, offsets, and small topics in memory.
-
-    Prints one line on standard output when it listens, and one when it has loaded its log, if there is one. Until then
-    requests for groups that are not loaded are refused. Log lines go to standard error. SIGTERM and Ctrl-C stop it
-    cleanly; SIGUSR1 prints statistics of its actors.
-    """
-    level = parse_choice("--log-level", log_level or "info", logs.Level)
-    form = None if log_format is None else parse_choice("--log-format", log_format, logs.Format)
-    settings, options = load(
-        *(listen, advertised, data, sync, topic or (), set_ or (), config_file, metrics),
-        dynamic_settings=dynamic_settings,
-        unsafe_settings=unsafe_settings,
-        ignore_saved_settings=ignore_saved_settings,
-        file_mode=file_mode,
-    )
+def run_server(settings: Settings, options: Options, level: logs.Level, form: logs.Format | None) -> None:
+    """Listen, configure the log lines, and run a node until a signal. Raises StartError if a port is taken."""
     with ExitStack() as sockets:
         listening_socket = sockets.enter_context(bind(options))
         watch_socket = None if options.metrics is None else sockets.enter_context(bind_health(options.metrics))
@@ -210,8 +159,3 @@ def show_stats(serving: Serving) -> None:
 
     if serving.node is not None:
         print_stats(serving.node.actors.system, sys.stderr)
-
-
-def main(argv: Sequence[str]) -> int:
-    app(list(argv), prog_name="callboard serve")
-    return 0

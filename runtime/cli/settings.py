@@ -12,7 +12,6 @@ import typer
 from ..client.settings import change_settings
 from ..common.errors import StartError
 from ..common.printing import print_line
-from ..settings.dynamic import kafka_name
 from ..settings.table import SETTINGS, Setting, find_setting
 from .main import make_app
 from .server_options import DEFAULT_SERVER, Bootstrap, TimeoutS, connect, parse_assignment, run_app
@@ -47,6 +46,8 @@ def set_(
 
 def parse_change(text: str) -> tuple[str, str | None]:
     """Kafka's name of a dynamic setting and its new value. Raises StartError."""
+    from ..settings.dynamic import kafka_name  # imports asyncio, which the help does not need
+
     name, value = parse_assignment("set", text)
     setting = find_setting(name.replace(".", "_"))
     if not setting.is_dynamic:

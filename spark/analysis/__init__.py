@@ -1,17 +1,21 @@
 """Common questions about an offsets log. Each is a function from records to a DataFrame.
 
 The records have the data source's columns and ``day``; ``records`` reads them from a data folder, a history, or both.
-``callboard analyse`` (questions.py) answers one question, ``callboard report`` (report.py) all of them, with plots.
+``callboard analyse`` answers one question, ``callboard report`` all of them, with plots.
 """
 
 from __future__ import annotations
 
-from .commits import frequent_commits, gaps, rewinds, skew
-from .expiring import expiring
-from .growth import forecast, growth
-from .rebalances import generations, storms
-from .sources import records
-from .zombies import zombie_groups, zombie_topics
+from ..extra import require_extra
+
+require_extra()
+
+from .commits import frequent_commits, gaps, rewinds, skew  # noqa: E402
+from .expiring import expiring  # noqa: E402
+from .growth import forecast, growth  # noqa: E402
+from .rebalances import generations, storms  # noqa: E402
+from .sources import records  # noqa: E402
+from .zombies import zombie_groups, zombie_topics  # noqa: E402
 
 __all__ = [
     "expiring",

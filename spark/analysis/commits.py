@@ -5,9 +5,9 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from ..commands.defaults import GAP_MINUTES
 from ..history.states import KEY_COLUMNS, effective_offsets
 
-GAP_MINUTES = 10.0
 SECONDS_PER_MINUTE = 60.0
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 """Clients may commit any offset. Differences and sums of offsets stop at these values."""

@@ -7,12 +7,9 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ..commands.defaults import RETENTION_MINUTES, WITHIN_DAYS
 from ..history.states import KEY_COLUMNS
 from .zombies import SECONDS_PER_DAY, group_members, live_offsets
-
-WITHIN_DAYS = 7.0
-RETENTION_MINUTES = 10_080
-"""Kafka's offsets.retention.minutes."""
 
 CONSUMER = "consumer"
 

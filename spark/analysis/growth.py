@@ -10,9 +10,9 @@ import numpy as np
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from ..commands.defaults import FORECAST_DAYS
 from ..history.states import KEY_COLUMNS
 
-FORECAST_DAYS = 14
 FIT_DAYS = 28  # older days say little about the future
 STUDENT_95 = (
     *(12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16),
@@ -77,6 +77,13 @@ def forecast(days: Sequence[Any], now: datetime, ahead: int = FORECAST_DAYS) -> 
         value, margin = line.at((day - first).days)
         result.append(DailyRecords(day, max(value, 0.0), max(value - margin, 0.0), max(value + margin, 0.0), True))
     return result
+
+
+def forecast_frame(records: DataFrame, now: datetime, ahead: int = FORECAST_DAYS) -> DataFrame:
+    """``forecast`` as a DataFrame."""
+    spark, days = records.sparkSession, forecast(growth(records).collect(), now, ahead)
+    schema = "day date, records double, low double, high double, is_forecast boolean"
+    return spark.createDataFrame([(day.day, *map(float, day[1:4]), day.is_forecast) for day in days], schema)
 
 
 class _TrendLine:

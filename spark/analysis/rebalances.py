@@ -5,8 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-STORM_GENERATIONS = 3
-STORM_MINUTES = 1.0
+from ..commands.defaults import STORM_GENERATIONS, STORM_MINUTES
 
 
 def generations(records: DataFrame) -> DataFrame:

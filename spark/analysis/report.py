@@ -1,32 +1,25 @@
-"""``callboard report``: answers all questions about an offsets log in one HTML page with plots.
-
-Exit codes as for ``callboard analyse``.
-"""
+"""Answers all questions about an offsets log in one HTML page with plots."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
-import typer
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...runtime.cli.groups.tables import Table, format_count, format_number
-from ...runtime.cli.main import make_app
-from ...runtime.common.errors import StartError
-from ...runtime.common.printing import print_error, print_hint, print_line
-from ..history.commands import FAILED_EXIT_CODE, Master, run_app
+from ...runtime.common.printing import print_hint
+from ..commands.questions import QUESTIONS, QueryInput
 from ..output import text_table
-from ..session import session, short_message
+from ..session import short_message
 from . import page, plots
-from .questions import QUESTIONS, DataOption, HistoryOption, NowOption, QueryInput, SinceOption, parse_query_input
 from .sources import log_bytes
 
 ROWS_FETCHED, ROWS_SHOWN = 2000, 20
@@ -108,43 +101,6 @@ SECTIONS = (
         plots.expiring,
     ),
 )
-
-app = make_app()
-
-
-@app.command("report")
-def report(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.html", help="The page to write.")] = Path(
-        "report.html"
-    ),
-    data: DataOption = None,
-    history: HistoryOption = None,
-    since: SinceOption = None,
-    now: NowOption = None,
-    pictures: Annotated[
-        Path | None, typer.Option("--pictures", metavar="DIR", help="Also write each plot as a PNG file.")
-    ] = None,
-    master: Master = None,
-) -> None:
-    """Answer all questions about an offsets log in one self-contained HTML page.
-
-    A question that fails is a line of the page; the exit code is 1 then.
-    """
-    plots.require()
-    if output.is_dir():
-        raise StartError(f"bad --output '{output}': found a folder, expected the name of a file")
-    for folder, name in ((output.absolute().parent, "--output"), (pictures, "--pictures")):
-        if folder is not None and not folder.is_dir():
-            raise StartError(f"bad {name}: found no folder {folder}; create it first")
-    query = parse_query_input(data, history, since, now)
-    with session("callboard report", master) as spark:
-        finished = render_report(spark, query, pictures)
-        output.write_text(finished.html, encoding="utf-8")
-    print_line(f"{output}: {format_number(output.stat().st_size)} bytes")
-    for name, failure in finished.failures.items():
-        print_error(f"{name}: {failure}")
-    if finished.failures:
-        raise typer.Exit(FAILED_EXIT_CODE)
 
 
 def render_report(
@@ -239,7 +195,3 @@ def _facts(records: DataFrame, query: QueryInput) -> list[str]:
 
 def _format_time(time_ms: int) -> str:
     return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def main(argv: Sequence[str]) -> int:
-    return run_app(app, argv, "callboard report")

@@ -7,9 +7,9 @@ from datetime import datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ..commands.defaults import ZOMBIE_DAYS
 from ..history.states import KEY_COLUMNS, effective_offsets
 
-ZOMBIE_DAYS = 7.0
 SECONDS_PER_DAY = 86_400
 
 

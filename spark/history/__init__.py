@@ -5,13 +5,16 @@
 - states.py: all offsets and their owners at a point in time, and the differences between two points.
 - restore.py: writes earlier offsets back through a running coordinator, and undoes that.
 - changes.py: the journal of restores: the changes, their user and their reason.
-- commands.py: ``callboard history``.
 """
 
 from __future__ import annotations
 
-from .keep import KeepResult, keep
-from .states import as_of, diff
-from .table import HistoryTable
+from ..extra import require_extra
+
+require_extra()
+
+from .keep import KeepResult, keep  # noqa: E402
+from .states import as_of, diff  # noqa: E402
+from .table import HistoryTable  # noqa: E402
 
 __all__ = ["HistoryTable", "KeepResult", "as_of", "diff", "keep"]

@@ -14,7 +14,7 @@ import pytest
 from peers.waiting import wait_until
 from program_helpers import DEADLINE_S, PROGRAM, refusal, run, serving
 
-from callboard.runtime.cli.serve import main
+from callboard.runtime.cli.serve_command import main
 from callboard.runtime.cli.service_manager import notify
 
 RUNNING = Path(__file__).parents[2] / "docs" / "running.md"

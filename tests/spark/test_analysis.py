@@ -23,8 +23,10 @@ from callboard.actors.ports import Entry
 from callboard.runtime.cli.groups.tables import Column, Table
 from callboard.runtime.common.errors import StartError
 from callboard.spark import analysis, output
-from callboard.spark.analysis import page, plots, questions, report
+from callboard.spark.analysis import page, plots, report
 from callboard.spark.analysis.growth import DailyRecords
+from callboard.spark.commands import questions
+from callboard.spark.commands import report as report_command
 from callboard.spark.history import keep
 
 SECOND_MS, HOUR_MS = 1000, 3_600_000
@@ -293,7 +295,7 @@ def test_report_is_self_contained_page(
     """The page is well-formed, has a section for each question with plots, and loads no other resources."""
     arguments = ("-o", str(tmp_path / "x.html"), "--pictures", str(tmp_path), "--now", NOW.isoformat())
     with pytest.raises(SystemExit) as exit_info:
-        report.main(["--data", str(analysed.data), "--history", str(analysed.table), *arguments])
+        report_command.main(["--data", str(analysed.data), "--history", str(analysed.table), *arguments])
     assert not exit_info.value.code and "x.html: " in capsys.readouterr().out
     text = (tmp_path / "x.html").read_text()
     assert [text.count(f'<h2 id="{part.question}">') for part in report.SECTIONS] == [1] * len(report.SECTIONS)
@@ -325,7 +327,7 @@ def test_question_that_fails_is_a_line_of_the_report(
     changed = [each._replace(answer=failing.get(each.name, each.answer)) for each in questions.QUESTIONS]
     monkeypatch.setattr(report, "QUESTIONS", changed)
     with pytest.raises(SystemExit) as exit_info:
-        report.main(["--data", str(analysed.data), "-o", str(tmp_path / "x.html"), "--now", NOW.isoformat()])
+        report_command.main(["--data", str(analysed.data), "-o", str(tmp_path / "x.html"), "--now", NOW.isoformat()])
     assert exit_info.value.code == 1
     errors = capsys.readouterr().err
     assert "skew: [ARITHMETIC_OVERFLOW" in errors and "rewinds: year 300000 is out of range" in errors
@@ -399,17 +401,17 @@ def test_report_without_matplotlib_is_refused_before_spark_starts(
 ) -> None:
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
     with pytest.raises(StartError, match="need matplotlib"):
-        report.main(["--data", str(analysed.data)])
+        report_command.main(["--data", str(analysed.data)])
     with pytest.raises(StartError, match="bad --output: found no folder"):
         monkeypatch.setattr(plots, "find_spec", lambda name: name)
-        report.main(["--data", str(analysed.data), "-o", str(analysed.data / "absent" / "x.html")])
+        report_command.main(["--data", str(analysed.data), "-o", str(analysed.data / "absent" / "x.html")])
     with pytest.raises(StartError, match="found a folder, expected the name of a file"):
-        report.main(["--data", str(analysed.data), "-o", str(analysed.data)])
+        report_command.main(["--data", str(analysed.data), "-o", str(analysed.data)])
 
 
-@pytest.mark.parametrize("command", ["history", "analyse", "report"])
+@pytest.mark.parametrize("command", ["history off", "analyse gaps", "report"])
 def test_analyse_without_extra_names_extra_to_install(command: str) -> None:
-    program = f"import sys; sys.modules['pyspark'] = None; sys.argv[1:] = ['{command}', '--help']"
+    program = f"import sys; sys.modules['pyspark'] = None; sys.argv[1:] = '{command} --data x'.split()"
     program += "; from callboard.runtime.cli.main import main; main()"
     completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert completed.returncode == 2 and completed.stderr.count("\n") == 1

@@ -44,7 +44,8 @@ from callboard.runtime.log.compaction.swap import CompactionSettings, commit_dra
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.manifest import ManifestError, log_files
 from callboard.runtime.log.reading.partition_reader import partition_folders
-from callboard.spark.history import HistoryTable, commands, keep
+from callboard.spark.commands import history as commands
+from callboard.spark.history import HistoryTable, keep
 from callboard.spark.history.keep import HISTORY_KINDS
 from callboard.spark.history.table import FROM_OFFSET, PARTITION_COLUMNS
 from callboard.spark.options import Options

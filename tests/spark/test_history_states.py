@@ -22,7 +22,8 @@ from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.manifest import log_files
 from callboard.runtime.log.reading.partition_reader import partition_folders, partition_of, read_partition
-from callboard.spark.history import HistoryTable, as_of, commands, diff, keep
+from callboard.spark.commands import history as commands
+from callboard.spark.history import HistoryTable, as_of, diff, keep
 from callboard.spark.history.states import AS_OF_COLUMNS, damaged_files
 
 HOUR_MS = 3_600_000

@@ -237,8 +237,9 @@ def run(script: str) -> Sequence[str]:
 
 
 @pytest.mark.parametrize("library", ["pyspark", "pyarrow"])
-def test_import_without_extra_names_extra_to_install(library: str) -> None:
-    output = run(f"import sys; sys.modules[{library!r}] = None; import callboard.spark")[-1]
+@pytest.mark.parametrize("statement", ["from callboard.spark import register", "import callboard.spark.history"])
+def test_import_without_extra_names_extra_to_install(statement: str, library: str) -> None:
+    output = run(f"import sys; sys.modules[{library!r}] = None; {statement}")[-1]
     assert (
         output.startswith("ModuleNotFoundError")
         and f"needs {library}, which is not installed" in output

@@ -7,30 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from importlib import import_module
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from pyspark.sql import DataFrame, SparkSession
 
 from ...runtime.cli.main import make_app
 from ...runtime.common.errors import StartError
-from ...runtime.disk.disk import Disk
-from ...runtime.log.manifest import log_files
-from ..history.commands import Master, run_app
-from ..history.table import HistoryTable
 from ..output import AsCsv, AsJson, Output, SafeCsv, check_output, output_frame
 from ..session import session
 from ..time_options import parse_time
-from .commits import GAP_MINUTES, frequent_commits, gaps, rewinds, skew
-from .expiring import RETENTION_MINUTES, WITHIN_DAYS, expiring
-from .growth import FORECAST_DAYS, forecast, growth
-from .rebalances import STORM_GENERATIONS, STORM_MINUTES, generations, storms
-from .sources import log_partitions, records
-from .zombies import ZOMBIE_DAYS, zombie_groups, zombie_topics
+from .defaults import (
+    FORECAST_DAYS,
+    GAP_MINUTES,
+    RETENTION_MINUTES,
+    STORM_GENERATIONS,
+    STORM_MINUTES,
+    WITHIN_DAYS,
+    ZOMBIE_DAYS,
+)
+from .running import Master, run_app
 
-QuestionFunction = Callable[..., DataFrame]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QuestionFunction = Callable[..., "DataFrame"]
 
 DataOption = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="A data folder, Callboard's or Kafka's.")
@@ -78,19 +81,22 @@ def count_option(help: str, default: int) -> tuple[Any, Any]:
     return Annotated[int, typer.Option(min=1, help=help)], default
 
 
-def forecast_frame(records: DataFrame, now: datetime, ahead: int = FORECAST_DAYS) -> DataFrame:
-    """``forecast`` as a DataFrame."""
-    spark, days = records.sparkSession, forecast(growth(records).collect(), now, ahead)
-    schema = "day date, records double, low double, high double, is_forecast boolean"
-    return spark.createDataFrame([(day.day, *map(float, day[1:4]), day.is_forecast) for day in days], schema)
+def answer_by(module: str, function: str) -> QuestionFunction:
+    """A function of ``callboard.spark.analysis``, whose module is imported when the function is called."""
+
+    def answer(records: DataFrame, **options: Any) -> DataFrame:
+        frame: DataFrame = getattr(import_module(f"callboard.spark.analysis.{module}"), function)(records, **options)
+        return frame
+
+    return answer
 
 
 QUESTIONS = (
-    Question("commits", "How often groups commit.", frequent_commits, "no group has committed"),
+    Question("commits", "How often groups commit.", answer_by("commits", "frequent_commits"), "no group has committed"),
     Question(
         "zombie-groups",
         "Groups that have offsets and do not commit.",
-        zombie_groups,
+        answer_by("zombies", "zombie_groups"),
         "every group has committed recently",
         {"days": number_option("Days without a commit.", ZOMBIE_DAYS)},
         needs_now=True,
@@ -98,16 +104,21 @@ QUESTIONS = (
     Question(
         "zombie-topics",
         "Topics for which no group commits.",
-        zombie_topics,
+        answer_by("zombies", "zombie_topics"),
         "every topic has a group that committed recently",
         {"days": number_option("Days without a commit.", ZOMBIE_DAYS)},
         needs_now=True,
     ),
-    Question("rebalances", "Generations of groups, with joins and leaves.", generations, "no group had members"),
+    Question(
+        "rebalances",
+        "Generations of groups, with joins and leaves.",
+        answer_by("rebalances", "generations"),
+        "no group had members",
+    ),
     Question(
         "storms",
         "Times with too many generations of a group.",
-        storms,
+        answer_by("rebalances", "storms"),
         "there was no rebalance storm",
         {
             "minutes": number_option("The length of the time window in minutes.", STORM_MINUTES),
@@ -117,22 +128,27 @@ QUESTIONS = (
     Question(
         "gaps",
         "Times without a commit of a partition.",
-        gaps,
+        answer_by("commits", "gaps"),
         "there was no gap",
         {"minutes": number_option("Minimum length in minutes.", GAP_MINUTES)},
     ),
-    Question("rewinds", "Commits of smaller offsets than before.", rewinds, "no commit went backwards"),
+    Question(
+        "rewinds",
+        "Commits of smaller offsets than before.",
+        answer_by("commits", "rewinds"),
+        "no commit went backwards",
+    ),
     Question(
         "skew",
         "Groups whose partitions progress unevenly.",
-        skew,
+        answer_by("commits", "skew"),
         "all partitions of each group and topic progressed evenly",
     ),
-    Question("growth", "The log's growth by day.", growth, "the log is empty"),
+    Question("growth", "The log's growth by day.", answer_by("growth", "growth"), "the log is empty"),
     Question(
         "forecast",
         "Forecast of records by day.",
-        forecast_frame,
+        answer_by("growth", "forecast_frame"),
         "the log is empty",
         {"ahead": count_option("Number of days.", FORECAST_DAYS)},
         needs_now=True,
@@ -140,7 +156,7 @@ QUESTIONS = (
     Question(
         "expiring",
         "Offsets that will expire.",
-        expiring,
+        answer_by("expiring", "expiring"),
         "nothing expires",
         {
             "days": number_option("Days from now.", WITHIN_DAYS),
@@ -161,6 +177,8 @@ class QueryInput(NamedTuple):
     now: datetime
 
     def records(self, spark: SparkSession) -> DataFrame:
+        from ..analysis.sources import records
+
         return records(spark, self.data, self.history, self.since, self.until)
 
 
@@ -168,6 +186,11 @@ def parse_query_input(data: Path | None, history: Path | None, since: str | None
     """Check the options before Spark starts, which takes seconds. Raises StartError."""
     if data is None and history is None:
         raise StartError("found no source, expected --data DIR, --history TABLE, or both")
+    from ...runtime.disk.disk import Disk
+    from ...runtime.log.manifest import log_files
+    from ..analysis.sources import log_partitions
+    from ..history.table import HistoryTable
+
     clock = datetime.now(UTC)
     time = clock if now is None else parse_time("--now", now, clock)
     if data is not None:

@@ -12,56 +12,36 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import join
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import uuid4
 
 import typer
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from ...runtime.cli.groups.tables import Column, Table, format_count, format_number, print_facts, print_table
 from ...runtime.cli.main import make_app
 from ...runtime.cli.server_options import DEFAULT_SERVER, Bootstrap, TimeoutS
-from ...runtime.client.cluster import Cluster, OffsetAndMetadata
 from ...runtime.client.errors import ClientError
 from ...runtime.common.printing import print_error, print_hint, print_json, print_line
-from ...runtime.disk.disk import Disk
-from ...runtime.log.compaction.history import read_history_mark, remove_history_mark
-from ...runtime.log.manifest import log_files
 from ...runtime.settings.table import parse_address
 from ..output import AsCsv, AsJson, Output, SafeCsv, check_output, output_frame
-from ..session import session, short_message
+from ..session import session
 from ..time_options import parse_time
-from .changes import ID_CHARS, RESTORE, UNDO, Change, current_user, read_changes
-from .keep import check_table, keep, log_partition_folders
-from .restore import (
-    RestoreStep,
-    apply_change,
-    check_no_members,
-    describe_group,
-    find_change_to_undo,
-    plan_restore,
-    plan_table,
-    plan_undo,
-)
-from .states import as_of, damaged_files, diff
-from .table import HistoryTable
+from .running import DAMAGED_EXIT_CODE, Groups, Master, TablePath, run_app
 
-FAILED_EXIT_CODE = 1
-DAMAGED_EXIT_CODE = 3
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ...runtime.client.cluster import Cluster
+    from ..history.changes import Change
+    from ..history.restore import RestoreStep
+    from ..history.table import HistoryTable
 
 Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="The data folder of a server, running or not.")]
 NotInTable = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="The data folder, to add records not in the table yet.")
 ]
-TablePath = Annotated[Path, typer.Option("--table", metavar="TABLE", help="A table made by history keep.")]
-Groups = Annotated[list[str] | None, typer.Option("--group", help="Only this group; may be repeated.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the changes.")]
 Fence = Annotated[bool, typer.Option("--fence", help="Remove the members from the group first.")]
-Master = Annotated[
-    str | None, typer.Option(metavar="URL", help="Spark's master URL.  [default: all cores of this machine]")
-]
 
 app = make_app("Keep records that compaction would remove, show earlier offsets, and restore them.")
 
@@ -77,6 +57,9 @@ def keep_history(
     as_json: AsJson = False,
 ) -> None:
     """Copy the records of closed segments to a table, each exactly once. From then on compaction waits for it."""
+    from ...runtime.disk.disk import Disk
+    from ..history.keep import check_table, keep, log_partition_folders
+
     log_partition_folders(data.absolute())  # validated before Spark starts, which takes seconds
     check_table(data.absolute(), to, Disk())
     with session("callboard history keep", master) as spark:
@@ -102,6 +85,10 @@ def keep_history(
 @app.command("off")
 def turn_off(data: Data) -> None:
     """Let compaction continue without a history. The table stays as it is, and can be used again later."""
+    from ...runtime.disk.disk import Disk
+    from ...runtime.log.compaction.history import remove_history_mark
+    from ..history.keep import log_partition_folders
+
     log_partition_folders(data.absolute())
     was_on = remove_history_mark(Disk(), data)
     print_line(f"{data}: history is off; compaction no longer waits" if was_on else f"{data}: there was no history")
@@ -110,6 +97,11 @@ def turn_off(data: Data) -> None:
 @app.command("status", short_help="Show the progress of the history.")
 def show_status(data: Data, as_json: AsJson = False) -> None:
     """Show up to which offset each log partition is in the table, and up to which it could be now."""
+    from ...runtime.disk.disk import Disk
+    from ...runtime.log.compaction.history import read_history_mark
+    from ...runtime.log.manifest import log_files
+    from ..history.keep import log_partition_folders
+
     disk, folders = Disk(), log_partition_folders(data.absolute())
     mark = read_history_mark(disk, data)
     rows = []
@@ -141,6 +133,9 @@ def show_as_of(
     master: Master = None,
 ) -> None:
     """Show the offsets of a group, or of all groups, as they were at a time, with the owners of the partitions."""
+    from ..history.states import as_of
+    from ..history.table import HistoryTable
+
     check_output(output, as_json, as_csv, safe_csv)
     time, history_table = parse_time("--at", at, datetime.now(UTC)), HistoryTable.open(table)
     warn_of_limits(history_table, time, data)
@@ -166,6 +161,9 @@ def show_diff(
     master: Master = None,
 ) -> None:
     """Show the offsets that differ between two times."""
+    from ..history.states import diff
+    from ..history.table import HistoryTable
+
     check_output(output, as_json, as_csv, safe_csv)
     now, history_table = datetime.now(UTC), HistoryTable.open(table)
     before, after = parse_time("--from", since, now), parse_time("--to", until, now)
@@ -194,6 +192,12 @@ def restore_offsets(
     master: Master = None,
 ) -> None:
     """Write a group's offsets as they were at a time, through a running server."""
+    from ...runtime.client.cluster import Cluster, OffsetAndMetadata
+    from ..history.changes import RESTORE
+    from ..history.restore import check_no_members, describe_group, plan_restore
+    from ..history.states import as_of
+    from ..history.table import HistoryTable
+
     time, history_table, target = parse_time("--at", at, datetime.now(UTC)), HistoryTable.open(table), to or group
     address = parse_address("--bootstrap-server", bootstrap_server, lowest_port=1)
     with Cluster(address, timeout) as cluster:  # before Spark starts, which takes seconds
@@ -232,6 +236,11 @@ def undo_change(
     timeout: TimeoutS = 10.0,
 ) -> None:
     """Undo a restore: give its group the offsets that it had before."""
+    from ...runtime.client.cluster import Cluster
+    from ..history.changes import UNDO, read_changes
+    from ..history.restore import check_no_members, find_change_to_undo, plan_undo
+    from ..history.table import HistoryTable
+
     history_table = HistoryTable.open(table)
     address = parse_address("--bootstrap-server", bootstrap_server, lowest_port=1)
     old = find_change_to_undo(read_changes(history_table), change_id)
@@ -249,6 +258,8 @@ def protocol_epoch(leader_epoch: int | None) -> int:
 
 
 def new_change(kind: str, group: str, source: str, as_of: str, reason: str, server: str) -> Change:
+    from ..history.changes import ID_CHARS, Change, current_user
+
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     return Change(uuid4().hex[:ID_CHARS], kind, group, source, as_of, now, current_user(), reason, server, "", ())
 
@@ -263,6 +274,8 @@ def change_offsets(
     as_json: bool,
 ) -> None:
     """Apply a plan unless it is a dry run, and print it. Raises ClientError."""
+    from ..history.restore import apply_change, plan_table
+
     change = change._replace(offsets=tuple(step.change for step in steps if step.is_changed))
     if not dry_run and change.offsets:
         apply_change(cluster, table, change, fence)
@@ -292,6 +305,8 @@ def report_damage_afterwards(
     spark: SparkSession, table: HistoryTable, data: Path | None, groups: Sequence[str] | None, end: str = ""
 ) -> Iterator[None]:
     """After the block, report damaged files in ``data`` and exit with ``DAMAGED_EXIT_CODE`` if there are any."""
+    from ..history.states import damaged_files
+
     yield
     files = damaged_files(spark, table, data, groups) if data is not None else []
     for file in files:
@@ -302,6 +317,10 @@ def report_damage_afterwards(
 
 def warn_of_limits(table: HistoryTable, time: datetime, data: Path | None) -> None:
     """Print a warning if the result may be incomplete. Raises StartError for an invalid data folder."""
+    from ...runtime.disk.disk import Disk
+    from ...runtime.log.manifest import log_files
+    from ..history.keep import log_partition_folders
+
     if data is not None:
         for folder in log_partition_folders(data.absolute()).values():
             log_files(Disk(), folder)  # raises for a log that was compacted by a newer version
@@ -314,19 +333,6 @@ def warn_of_limits(table: HistoryTable, time: datetime, data: Path | None) -> No
         )
     if data is None and at_ms >= progress.at_ms:
         print_error("the result does not include the open segments, which are not in the table; --data DIR adds them")
-
-
-def run_app(app: Any, argv: Sequence[str], name: str) -> int:
-    """Run a Typer app, and print an error as one line on standard error. Returns the exit code."""
-    try:
-        app(list(argv), prog_name=name)
-    except (ClientError, OSError) as error:
-        print_error(error)
-    except (PySparkException, Py4JError) as error:
-        print_error(f"Spark: {short_message(error)}")
-    else:
-        return 0
-    return FAILED_EXIT_CODE
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,0 +1,73 @@
+"""``callboard serve``: parses the arguments, runs a server until a signal, and returns the exit code.
+
+Arguments and settings are checked before the port is bound. A refused start prints one line and exits with code 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..common import logs
+from ..settings.load import load
+from ..settings.table import parse_choice
+from .main import HELP_OPTIONS, make_app
+from .serve_options import (
+    AdvertisedOption,
+    ConfigOption,
+    DataOption,
+    DynamicSettingsOption,
+    FileModeOption,
+    IgnoreSavedSettingsOption,
+    ListenOption,
+    LogFormatOption,
+    LogLevelOption,
+    MetricsOption,
+    SetOption,
+    SyncOption,
+    TopicOption,
+    UnsafeSettingsOption,
+)
+
+app = make_app()
+
+
+@app.command("serve", context_settings={"auto_envvar_prefix": "CALLBOARD", "help_option_names": HELP_OPTIONS})
+def serve(
+    listen: ListenOption = None,
+    advertised: AdvertisedOption = None,
+    data: DataOption = None,
+    sync: SyncOption = None,
+    topic: TopicOption = None,
+    set_: SetOption = None,
+    metrics: MetricsOption = None,
+    file_mode: FileModeOption = None,
+    config_file: ConfigOption = None,
+    dynamic_settings: DynamicSettingsOption = None,
+    unsafe_settings: UnsafeSettingsOption = False,
+    ignore_saved_settings: IgnoreSavedSettingsOption = False,
+    log_level: LogLevelOption = None,
+    log_format: LogFormatOption = None,
+) -> None:
+    """Serve Kafka clients: groups, offsets, and small topics in memory.
+
+    Prints one line on standard output when it listens, and one when it has loaded its log, if there is one. Until then
+    requests for groups that are not loaded are refused. Log lines go to standard error. SIGTERM and Ctrl-C stop it
+    cleanly; SIGUSR1 prints statistics of its actors.
+    """
+    from .serve import run_server  # imports asyncio, which the help does not need
+
+    level = parse_choice("--log-level", log_level or "info", logs.Level)
+    form = None if log_format is None else parse_choice("--log-format", log_format, logs.Format)
+    settings, options = load(
+        *(listen, advertised, data, sync, topic or (), set_ or (), config_file, metrics),
+        dynamic_settings=dynamic_settings,
+        unsafe_settings=unsafe_settings,
+        ignore_saved_settings=ignore_saved_settings,
+        file_mode=file_mode,
+    )
+    run_server(settings, options, level, form)
+
+
+def main(argv: Sequence[str]) -> int:
+    app(list(argv), prog_name="callboard serve")
+    return 0
