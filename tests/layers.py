@@ -113,6 +113,7 @@ PACKAGES: dict[str, Package] = {
             # The form of commands.
             *(
                 "runtime/cli/main.py",
+                "runtime/cli/options.py",
                 "runtime/cli/groups/tables.py",
                 "runtime/cli/server_options.py",
                 "runtime/settings/table.py",

@@ -33,6 +33,7 @@ from ..log.manifest import log_files
 from ..log.partition import TOPIC, TRANSACTIONS_TOPIC
 from .groups.tables import Column, Table, format_count, format_number, print_table
 from .main import make_app
+from .options import DataFolder
 
 FAILED_EXIT_CODE = 1
 DAMAGED_EXIT_CODE = 3
@@ -69,10 +70,12 @@ app = make_app()
 
 @app.command("compact")
 def compact(
-    data: Annotated[Path, typer.Option(metavar="DIR", help="The data folder of a server, running or not.")],
+    data: DataFolder,
     partitions: Annotated[
         str | None,
-        typer.Option(metavar="N,A-B,...", help=f"Only these; {TRANSACTIONS_TOPIC}-N by name.  [default: all]"),
+        typer.Option(
+            "--partition", metavar="N,A-B,...", help=f"Only these; {TRANSACTIONS_TOPIC}-N by name.  [default: all]"
+        ),
     ] = None,
     processes: Annotated[
         int | None, typer.Option(min=1, max=1024, help="Number of processes.  [default: one for each processor]")
@@ -197,7 +200,7 @@ def choose_folders(data: Path, partitions: str | None) -> list[Path]:
     missing = [name for name in requested if name not in folders]
     if missing:
         count = f"{format_count(len(folders), 'partition')} with records"
-        raise StartError(f"{data}: found no {missing[0]}, which --partitions asks for; it has {count}")
+        raise StartError(f"{data}: found no {missing[0]}, which --partition asks for; it has {count}")
     return [folders[name] for name in requested]
 
 
@@ -209,12 +212,12 @@ def parse_partitions(text: str) -> list[str]:
         if match:
             first, last = int(match[1]), int(match[2] or match[1])
             if not first <= last <= PARTITIONS_MAX:
-                raise StartError(f"bad --partitions '{part}': expected A-B with A up to B, at most {PARTITIONS_MAX}")
+                raise StartError(f"bad --partition '{part}': expected A-B with A up to B, at most {PARTITIONS_MAX}")
             names.update((f"{TOPIC}-{number}", None) for number in range(first, last + 1))
         elif _FOLDER.fullmatch(part.strip()):
             names[part.strip()] = None
         else:
-            raise StartError(f"bad --partitions '{part}': expected numbers, A-B or {TRANSACTIONS_TOPIC}-N, as in 0,3-5")
+            raise StartError(f"bad --partition '{part}': expected numbers, A-B or {TRANSACTIONS_TOPIC}-N, as in 0,3-5")
     return list(names)
 
 

@@ -40,9 +40,8 @@ def parse_counts(fields: Mapping[str, Any]) -> PartitionCounts:
 def repair_command(root: Path, offsets: int | None = None, transactions: int | None = None) -> str:
     """The command that writes a new ``callboard.json``; ``N`` and ``M`` are placeholders for unknown numbers."""
     partitions, transaction_partitions = offsets or "N", transactions or "M"
-    return (
-        f"callboard log repair {root} --partitions {partitions} --transaction-partitions {transaction_partitions} --yes"
-    )
+    counts = f"--partitions {partitions} --transaction-partitions {transaction_partitions}"
+    return f"callboard log repair --data {root} {counts} --execute"
 
 
 def refuse_different_counts(root: Path, counts: PartitionCounts, path: Path, stored: PartitionCounts) -> None:

@@ -19,6 +19,7 @@ import typer
 
 from ...runtime.cli.groups.tables import Column, Table, format_count, format_number, print_facts, print_table
 from ...runtime.cli.main import make_app
+from ...runtime.cli.options import DataFolder, Groups, Reason
 from ...runtime.cli.server_options import DEFAULT_SERVER, Bootstrap, TimeoutS
 from ...runtime.client.errors import ClientError
 from ...runtime.common.printing import print_error, print_hint, print_json, print_line
@@ -26,7 +27,7 @@ from ...runtime.settings.table import parse_address
 from ..output import AsCsv, AsJson, Output, SafeCsv, check_output, output_frame
 from ..session import session
 from ..time_options import parse_time
-from .running import DAMAGED_EXIT_CODE, Groups, Master, TablePath, run_app
+from .running import DAMAGED_EXIT_CODE, Master, TablePath, run_app
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from ..history.restore import RestoreStep
     from ..history.table import HistoryTable
 
-Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="The data folder of a server, running or not.")]
 NotInTable = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="The data folder, to add records not in the table yet.")
 ]
@@ -48,8 +48,10 @@ app = make_app("Keep records that compaction would remove, show earlier offsets,
 
 @app.command("keep", short_help="Copy closed segments to a table; compaction waits for it.")
 def keep_history(
-    data: Data,
-    to: Annotated[Path, typer.Option("--to", metavar="TABLE", help="The table's folder; created if it is missing.")],
+    data: DataFolder,
+    table: Annotated[
+        Path, typer.Option("--table", metavar="TABLE", help="The table's folder; created if it is missing.")
+    ],
     format: Annotated[
         str, typer.Option(help="The format of a new table: parquet, orc, or one that Spark has jars for.")
     ] = ("parquet"),
@@ -61,16 +63,16 @@ def keep_history(
     from ..history.keep import check_table, keep, log_partition_folders
 
     log_partition_folders(data.absolute())  # validated before Spark starts, which takes seconds
-    check_table(data.absolute(), to, Disk())
+    check_table(data.absolute(), table, Disk())
     with session("callboard history keep", master) as spark:
-        result = keep(spark, data, to, format, report_progress=print_hint)
+        result = keep(spark, data, table, format, report_progress=print_hint)
     if as_json:
         fields = result._asdict()
         print_json({"troubles" if name == "problems" else name: value for name, value in fields.items()})
     else:
         copied = f"{format_count(result.records, 'record')} of {format_count(result.partitions, 'log partition')}"
         print_line(
-            f"{copied} copied to {to} in {result.seconds:.1f} s"
+            f"{copied} copied to {table} in {result.seconds:.1f} s"
             if result.partitions
             else "nothing new in closed segments"
         )
@@ -83,7 +85,7 @@ def keep_history(
 
 
 @app.command("off")
-def turn_off(data: Data) -> None:
+def turn_off(data: DataFolder) -> None:
     """Let compaction continue without a history. The table stays as it is, and can be used again later."""
     from ...runtime.disk.disk import Disk
     from ...runtime.log.compaction.history import remove_history_mark
@@ -95,7 +97,7 @@ def turn_off(data: Data) -> None:
 
 
 @app.command("status", short_help="Show the progress of the history.")
-def show_status(data: Data, as_json: AsJson = False) -> None:
+def show_status(data: DataFolder, as_json: AsJson = False) -> None:
     """Show up to which offset each log partition is in the table, and up to which it could be now."""
     from ...runtime.disk.disk import Disk
     from ...runtime.log.compaction.history import read_history_mark
@@ -150,8 +152,8 @@ def show_as_of(
 @app.command("diff")
 def show_diff(
     table: TablePath,
-    since: Annotated[str, typer.Option("--from", metavar="ISO|7d", help="The first time, or an age.")],
-    until: Annotated[str, typer.Option("--to", metavar="ISO|7d", help="The second time, or an age; 0s is now.")] = "0s",
+    since: Annotated[str, typer.Option("--since", metavar="ISO|7d", help="The first time, or an age.")],
+    until: Annotated[str, typer.Option("--until", metavar="ISO|7d", help="The second time; 0s is now.")] = "0s",
     group: Groups = None,
     data: NotInTable = None,
     as_json: AsJson = False,
@@ -166,7 +168,7 @@ def show_diff(
 
     check_output(output, as_json, as_csv, safe_csv)
     now, history_table = datetime.now(UTC), HistoryTable.open(table)
-    before, after = parse_time("--from", since, now), parse_time("--to", until, now)
+    before, after = parse_time("--since", since, now), parse_time("--until", until, now)
     warn_of_limits(history_table, before, data)
     with (
         session("callboard history diff", master) as spark,
@@ -179,10 +181,12 @@ def show_diff(
 @app.command("restore", short_help="Restore a group's earlier offsets.")
 def restore_offsets(
     table: TablePath,
-    group: Annotated[str, typer.Option("--group", help="The group to restore.")],
+    group: Annotated[str, typer.Option("--group", metavar="GROUP", help="The group to restore.")],
     at: Annotated[str, typer.Option("--at", metavar="ISO|7d", help="The time of the offsets, or an age.")],
-    to: Annotated[str | None, typer.Option("--to", metavar="GROUP", help="Write them to this group instead.")] = None,
-    reason: Annotated[str, typer.Option(help="Why, for the journal in the table's folder.")] = "",
+    to_group: Annotated[
+        str | None, typer.Option("--to-group", metavar="GROUP", help="Write them to this group instead.")
+    ] = None,
+    reason: Reason = "",
     data: NotInTable = None,
     bootstrap_server: Bootstrap = DEFAULT_SERVER,
     dry_run: DryRun = False,
@@ -198,7 +202,7 @@ def restore_offsets(
     from ..history.states import as_of
     from ..history.table import HistoryTable
 
-    time, history_table, target = parse_time("--at", at, datetime.now(UTC)), HistoryTable.open(table), to or group
+    time, history_table, target = parse_time("--at", at, datetime.now(UTC)), HistoryTable.open(table), to_group or group
     address = parse_address("--bootstrap-server", bootstrap_server, lowest_port=1)
     with Cluster(address, timeout) as cluster:  # before Spark starts, which takes seconds
         if fence or dry_run:
@@ -227,7 +231,7 @@ def restore_offsets(
 def undo_change(
     table: TablePath,
     change_id: Annotated[str | None, typer.Option("--id", help="The change.  [default: the last restore]")] = None,
-    reason: Annotated[str, typer.Option(help="Why, for the journal in the table's folder.")] = "",
+    reason: Reason = "",
     bootstrap_server: Bootstrap = DEFAULT_SERVER,
     dry_run: DryRun = False,
     fence: Fence = False,

@@ -38,7 +38,7 @@ QuestionFunction = Callable[..., "DataFrame"]
 DataOption = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="A data folder, Callboard's or Kafka's.")
 ]
-HistoryOption = Annotated[Path | None, typer.Option("--history", metavar="TABLE", help="A table made by history keep.")]
+TableOption = Annotated[Path | None, typer.Option("--table", metavar="TABLE", help="A table made by history keep.")]
 SinceOption = Annotated[str | None, typer.Option(metavar="ISO|7d", help="Only records of this time or later.")]
 NowOption = Annotated[
     str | None, typer.Option(metavar="ISO", help="Use this time as the current time.  [default: now]")
@@ -46,7 +46,7 @@ NowOption = Annotated[
 
 COMMON_OPTIONS: dict[str, tuple[Any, Any]] = {
     "data": (DataOption, None),
-    "history": (HistoryOption, None),
+    "table": (TableOption, None),
     "since": (SinceOption, None),
     "now": (NowOption, None),
     "as_json": (AsJson, False),
@@ -185,7 +185,7 @@ class QueryInput(NamedTuple):
 def parse_query_input(data: Path | None, history: Path | None, since: str | None, now: str | None) -> QueryInput:
     """Check the options before Spark starts, which takes seconds. Raises StartError."""
     if data is None and history is None:
-        raise StartError("found no source, expected --data DIR, --history TABLE, or both")
+        raise StartError("found no source, expected --data DIR, --table TABLE, or both")
     from ...runtime.disk.disk import Disk
     from ...runtime.log.manifest import log_files
     from ..analysis.sources import log_partitions
@@ -209,7 +209,7 @@ def add_command(question: Question) -> None:
     def command(**values: Any) -> None:
         as_json, as_csv, output, safe_csv = (values[name] for name in ("as_json", "as_csv", "output", "safe_csv"))
         check_output(output, as_json, as_csv, safe_csv)
-        query = parse_query_input(values["data"], values["history"], values["since"], values["now"])
+        query = parse_query_input(values["data"], values["table"], values["since"], values["now"])
         arguments = {name: values[name] for name in question.options}
         if question.needs_now:
             arguments["now"] = query.now

@@ -16,7 +16,7 @@ from ...runtime.cli.main import make_app
 from ...runtime.common.errors import StartError
 from ...runtime.common.printing import print_error, print_line
 from ..session import session
-from .questions import DataOption, HistoryOption, NowOption, SinceOption, parse_query_input
+from .questions import DataOption, NowOption, SinceOption, TableOption, parse_query_input
 from .running import FAILED_EXIT_CODE, Master, run_app
 
 app = make_app()
@@ -28,7 +28,7 @@ def report(
         "report.html"
     ),
     data: DataOption = None,
-    history: HistoryOption = None,
+    table: TableOption = None,
     since: SinceOption = None,
     now: NowOption = None,
     pictures: Annotated[
@@ -49,7 +49,7 @@ def report(
     for folder, name in ((output.absolute().parent, "--output"), (pictures, "--pictures")):
         if folder is not None and not folder.is_dir():
             raise StartError(f"bad {name}: found no folder {folder}; create it first")
-    query = parse_query_input(data, history, since, now)
+    query = parse_query_input(data, table, since, now)
     with session("callboard report", master) as spark:
         finished = render_report(spark, query, pictures)
         output.write_text(finished.html, encoding="utf-8")

@@ -16,7 +16,6 @@ FAILED_EXIT_CODE = 1
 DAMAGED_EXIT_CODE = 3
 
 TablePath = Annotated[Path, typer.Option("--table", metavar="TABLE", help="A table made by history keep.")]
-Groups = Annotated[list[str] | None, typer.Option("--group", help="Only this group; may be repeated.")]
 Master = Annotated[
     str | None, typer.Option(metavar="URL", help="Spark's master URL.  [default: all cores of this machine]")
 ]

@@ -100,7 +100,7 @@ def test_compact_dry_run_changes_nothing(program: Program) -> None:
 
 
 def test_compact_of_selected_partitions_skips_others(program: Program) -> None:
-    reports = program.json("--partitions", "3,__transaction_state-1")["partitions"]
+    reports = program.json("--partition", "3,__transaction_state-1")["partitions"]
     assert [(report["partition"], report["status"]) for report in reports] == [
         ("__consumer_offsets-3", "compacted"),
         ("__transaction_state-1", "compacted"),
@@ -111,14 +111,14 @@ def test_compact_of_selected_partitions_skips_others(program: Program) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("x", "bad --partitions 'x': expected numbers, A-B or __transaction_state-N"),
-        ("3-1", "bad --partitions '3-1': expected A-B with A up to B"),
-        ("", "bad --partitions ''"),
-        ("0,4", "found no __consumer_offsets-4, which --partitions asks for"),
+        ("x", "bad --partition 'x': expected numbers, A-B or __transaction_state-N"),
+        ("3-1", "bad --partition '3-1': expected A-B with A up to B"),
+        ("", "bad --partition ''"),
+        ("0,4", "found no __consumer_offsets-4, which --partition asks for"),
     ],
 )
 def test_compact_with_invalid_partition_list_is_refused(program: Program, text: str, expected: str) -> None:
-    result = program("--partitions", text)
+    result = program("--partition", text)
     assert result.code == 2
     assert expected in result.err
 
@@ -215,7 +215,7 @@ def test_compact_below_ratio_does_nothing_unless_forced(program: Program) -> Non
 def test_compact_reports_open_transaction(program: Program) -> None:
     folder = program.data / "__consumer_offsets-1"
     write_files(Disk(), [[BatchSpec((RecordSpec(b"a", b"1"),), "transaction")], *FILES], folder)
-    result = program("--partitions", "1")
+    result = program("--partition", "1")
     assert result.code == 0
     assert result.out.startswith("0 partitions compacted, 0 had nothing to do, 1 waiting, in")
     assert f"{folder}: a transaction is open since offset 0; later records wait for its end" in result.err

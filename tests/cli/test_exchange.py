@@ -232,14 +232,14 @@ def test_read_table_of_kafka_export_without_group(tmp_path: Path) -> None:
         "g": {("t", 0): OffsetAndMetadata(42, -1, ""), ("t", 1): OffsetAndMetadata(43, -1, "")}
     }
     assert (
-        "line 1: found no group, expected one; say whose it is with --groups NAME" in (parsed(tmp_path, "t,0,42\n")[0])
+        "line 1: found no group, expected one; say whose it is with --group NAME" in (parsed(tmp_path, "t,0,42\n")[0])
     )
 
 
 def test_import_of_file_without_group_for_several_groups_is_refused(run_import: Command, tmp_path: Path) -> None:
     file = tmp_path / "kafka.csv"
     file.write_text("t,0,42\n")
-    result = run_import(file, "-b", "127.0.0.1:1", "--groups", "a,b")
+    result = run_import(file, "-b", "127.0.0.1:1", "--group", "a", "--group", "b")
     assert result.code == 2 and "line 1: found no group" in result.err
     assert "1 bad line; nothing was written" in result.err
 
@@ -415,10 +415,10 @@ def test_import_with_groups_option_writes_only_these(
 ) -> None:
     """A name may contain commas."""
     file = table(tmp_path, "a,orders,0,1,,", "b,orders,0,2,,", '"c,d",orders,0,3,,', "e,orders,0,4,,")
-    assert run_import(file, "-b", server.bootstrap, "--groups", "a,b", "--groups", "c,d").code == 0
+    assert run_import(file, "-b", server.bootstrap, "--group", "a", "--group", "b", "--group", "c,d").code == 0
     assert [row[0] for row in rows(run_export("-b", server.bootstrap).out)] == ["a", "b", "c,d"]
-    result = run_import(file, "-b", server.bootstrap, "--groups", "a,bb")
-    assert result.code == 2 and "--groups 'bb': the file has no such group" in result.err
+    result = run_import(file, "-b", server.bootstrap, "--group", "a", "--group", "bb")
+    assert result.code == 2 and "--group 'bb': the file has no such group" in result.err
 
 
 def test_import_reports_different_read_back(
@@ -462,12 +462,12 @@ def test_import_of_bad_file_sends_no_request(run_import: Command, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        ([], 2, "expected a FILE with offsets, or --from-kafka-logs KDIR"),
+        ([], 2, "expected a FILE with offsets, or --kafka-dir KDIR"),
         (["nowhere.csv"], 2, "nowhere.csv: cannot be read"),
         (["."], 2, ".: cannot be read"),
         (["{}", "--format", "xml"], 2, "bad --format 'xml'"),
         (["{}", "--data", "d"], 2, "a FILE goes to a server"),
-        (["--from-kafka-logs", "k"], 2, "expected --data DIR with it"),
+        (["--kafka-dir", "k"], 2, "expected --data DIR with it"),
         (["{}", "-b", "127.0.0.1:1"], 1, "cannot reach 127.0.0.1:1"),
     ],
 )

@@ -100,7 +100,7 @@ def test_import_into_an_empty_folder_keeps_its_mode(full: Path, run_import: Comm
     new_folder = tmp_path / "made"
     new_folder.mkdir()
     new_folder.chmod(0o750)
-    assert run_import("--from-kafka-logs", full, "--data", new_folder).code == 0
+    assert run_import("--kafka-dir", full, "--data", new_folder).code == 0
     modes = {stat.S_IMODE(path.stat().st_mode) for path in new_folder.rglob("*") if path.is_file()}
     assert (modes, stat.S_IMODE(new_folder.stat().st_mode)) == ({0o640}, 0o750)
 
@@ -284,7 +284,7 @@ def test_import_of_kafka_folders_copies_segments(
     """The segments are copied unchanged, and their content is reported."""
     new_folder = tmp_path / "deep" / "made"
     content_before = content(full)
-    result = run_import("--from-kafka-logs", full, "--data", new_folder)
+    result = run_import("--kafka-dir", full, "--data", new_folder)
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines() == [
         f"{new_folder}: 8 records, read back",
@@ -308,7 +308,7 @@ def test_import_with_compressed_batches_and_torn_tails(
     path = full / folder_name(0) / segment_name(0)
     [batch] = read_batches(plain(0, offset(GROUPS[0], 6)))
     path.write_bytes(with_records(batch, 1, gzip.compress(bytes(batch.data[61:]))) + bytes(50))
-    result = run_import("--from-kafka-logs", full, "--data", tmp_path / "made")
+    result = run_import("--kafka-dir", full, "--data", tmp_path / "made")
     assert result.code == 0
     assert f"torn end          {path}: 50 bytes from byte" in result.out
     assert f"{GROUPS[0]},t,0,6," in run_export("--data", tmp_path / "made").out
@@ -319,7 +319,7 @@ def test_import_of_damaged_log_reports_damage(full: Path, run_import: Command, t
     damaged = bytearray(path.read_bytes())
     damaged[70] ^= 1
     path.write_bytes(damaged)
-    result = run_import("--from-kafka-logs", full, "--data", tmp_path / "made")
+    result = run_import("--kafka-dir", full, "--data", tmp_path / "made")
     assert result.code == 3
     assert str(path) in result.err and "damaged bytes at byte 0" in result.err
     assert (tmp_path / "made" / folder_name(3) / segment_name(0)).read_bytes() == damaged
@@ -329,23 +329,23 @@ def test_import_with_missing_partitions_needs_counts(full: Path, run_import: Com
     """Partitions on other brokers: the counts must be given, and groups must be in the right partition."""
     shutil.rmtree(full / folder_name(0))
     new_folder = tmp_path / "made"
-    result = run_import("--from-kafka-logs", full, "--data", new_folder)
+    result = run_import("--kafka-dir", full, "--data", new_folder)
     assert result.code == 2
     assert f"found {TOPIC}-3 and no {TOPIC}-0" in result.err and "offsets.topic.num.partitions" in result.err
-    result = run_import("--from-kafka-logs", full, "--data", new_folder, "--partitions", 50)
+    result = run_import("--kafka-dir", full, "--data", new_folder, "--partitions", 50)
     assert result.code == 2
     assert f"found group '{GROUPS[1]}' in {TOPIC}-" in result.err and "of 50; give Kafka's" in result.err
-    result = run_import("--from-kafka-logs", full, "--data", new_folder, "--partitions", 3)
+    result = run_import("--kafka-dir", full, "--data", new_folder, "--partitions", 3)
     assert result.code == 2 and f"found {TOPIC}-3, expected less than --partitions 3" in result.err
     assert list(tmp_path.glob("made*")) == []
-    assert run_import("--from-kafka-logs", full, "--data", new_folder, "--partitions", PARTITIONS).code == 0
+    assert run_import("--kafka-dir", full, "--data", new_folder, "--partitions", PARTITIONS).code == 0
 
 
 def test_import_of_invalid_folder_is_refused(full: Path, data: Path, run_import: Command, tmp_path: Path) -> None:
     new_folder = tmp_path / "made"
 
     def refused(kafka: Path, target: Path = new_folder) -> str:
-        result = run_import("--from-kafka-logs", kafka, "--data", target)
+        result = run_import("--kafka-dir", kafka, "--data", target)
         assert (result.code, result.out) == (2, "")
         return result.err
 
@@ -375,7 +375,7 @@ def test_import_with_different_read_back_makes_no_folder(
 
     (full / folder_name(0) / segment_name(0)).write_bytes(written_batch)
     monkeypatch.setattr(imports, "Disk", WrongDisk)
-    result = run_import("--from-kafka-logs", full, "--data", tmp_path / "made")
+    result = run_import("--kafka-dir", full, "--data", tmp_path / "made")
     assert (result.code, result.out) == (3, "")
     assert (
         ": byte 17 is not that of " in result.err
@@ -397,7 +397,7 @@ def test_import_does_not_decode_superseded_records(
         return original(batch, start, stop)
 
     monkeypatch.setattr(Batch, "_record", count)
-    assert run_import("--from-kafka-logs", full, "--data", tmp_path / "made").code == 0
+    assert run_import("--kafka-dir", full, "--data", tmp_path / "made").code == 0
     assert decoded[0] < 500
 
 
@@ -414,7 +414,7 @@ def test_copied_partitions_set_partition_counts(copied: Path) -> None:
 def test_unsafe_copies_are_refused(full: Path) -> None:
     """No file is changed: Kafka may be running on the folder."""
     content_before = content(full)
-    with pytest.raises(StartError, match=f"callboard import --from-kafka-logs {full} --data DIR"):
+    with pytest.raises(StartError, match=f"callboard import --kafka-dir {full} --data DIR"):
         DataFolder(full)
     assert content(full) == content_before
     (full / "meta.properties").unlink()

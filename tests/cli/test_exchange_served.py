@@ -31,6 +31,6 @@ def test_server_starts_twice_on_copied_partitions(copied: Path) -> None:
 
 
 def test_server_starts_twice_on_imported_folder(full: Path, run_import: Command, tmp_path: Path) -> None:
-    assert run_import("--from-kafka-logs", full, "--data", tmp_path / "made").code == 0
+    assert run_import("--kafka-dir", full, "--data", tmp_path / "made").code == 0
     groups = groups_served(tmp_path / "made")
     assert groups and groups_served(tmp_path / "made") == groups

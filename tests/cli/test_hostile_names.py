@@ -175,7 +175,7 @@ def test_export_and_import_escape_names(server: Any, callboard: Callboard, tmp_p
     file.write_text(json.dumps(rows))
     assert ESCAPED in callboard("import", file, *server_option).err
     callboard("import", file, "--json", *server_option)
-    assert ESCAPED in callboard("import", file, "--groups", EVIL, *server_option).err
+    assert ESCAPED in callboard("import", file, "--group", EVIL, *server_option).err
     for bad_row in ({**rows[0], "topic": EVIL}, {**rows[0], EVIL: 1}, {**rows[0], "offset": EVIL}):
         file.write_text(json.dumps([bad_row, rows[0], rows[0]]))
         assert callboard("import", file, *server_option).code == 2
@@ -222,19 +222,19 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_log_commands_escape_names(data: Path, callboard: Callboard) -> None:
-    dump = callboard("log", "dump", data)
+    dump = callboard("log", "dump", "--data", data)
     assert dump.code == 3 and dump.out.count(ESCAPED) > 8
-    records = [json.loads(line) for line in callboard("log", "dump", data, "--json").out.split("\n") if line]
+    records = [json.loads(line) for line in callboard("log", "dump", "--data", data, "--json").out.split("\n") if line]
     assert records[0]["members"][0]["client_id"] == records[0]["group"] == EVIL
-    assert ESCAPED in callboard("log", "stats", data).out
-    callboard("log", "stats", data, "--json")
-    assert callboard("log", "verify", data).code == 3
-    callboard("log", "verify", data, "--json")
+    assert ESCAPED in callboard("log", "stats", "--data", data).out
+    callboard("log", "stats", "--data", data, "--json")
+    assert callboard("log", "verify", "--data", data).code == 3
+    callboard("log", "verify", "--data", data, "--json")
     callboard("export", "--data", data, is_checked=False)
     callboard("export", "--data", data, "--format", "json")
-    callboard("log", "repair", data)
-    callboard("log", "repair", data, "--yes")
-    callboard("log", "verify", data)
+    callboard("log", "repair", "--data", data)
+    callboard("log", "repair", "--data", data, "--execute")
+    callboard("log", "verify", "--data", data)
     callboard("compact", "--data", data, "--dry-run")
     callboard("compact", "--data", data, "--force")
 

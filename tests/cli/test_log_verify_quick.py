@@ -1,4 +1,4 @@
-"""Tests of ``callboard log verify --quick``, and of the reading that it shares with ``import --from-kafka-logs``."""
+"""Tests of ``callboard log verify --quick``, and of the reading that it shares with ``import --kafka-dir``."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def data(tmp_path: Path) -> Path:
 def run(capsys: pytest.CaptureFixture[str]) -> Verify:
     def run_verify(*arguments: object) -> tuple[int, str]:
         try:
-            code = commands.main(["verify", *map(str, arguments)])
+            code = commands.main(["verify", "--data", *map(str, arguments)])
         except SystemExit as exit:
             code = int(exit.code or 0)
         return code, capsys.readouterr().out

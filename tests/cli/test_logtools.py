@@ -91,7 +91,7 @@ def log(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_dump_prints_one_line_per_record(full: Path, log: Any) -> None:
-    result = log("dump", full)
+    result = log("dump", "--data", full)
     assert (result.code, result.err) == (0, "")
     assert [line.split(maxsplit=4)[1:] for line in result.lines[1:]] == [
         ["offsets", "3", "0", "group           g generation 3 consumer/range: m-1 [t-0 t-1]"],
@@ -108,7 +108,7 @@ def test_dump_prints_one_line_per_record(full: Path, log: Any) -> None:
 
 
 def test_dump_json_has_fields_of_kafka_schemas(full: Path, log: Any) -> None:
-    rows = [json.loads(line) for line in log("dump", full, "--json").lines]
+    rows = [json.loads(line) for line in log("dump", "--data", full, "--json").lines]
     assert [row["log_offset"] for row in rows] == [*range(8), 0]
     location = {
         "log": "offsets",
@@ -126,19 +126,19 @@ def test_dump_json_has_fields_of_kafka_schemas(full: Path, log: Any) -> None:
 
 
 def test_dump_without_matches_prints_message(full: Path, log: Any) -> None:
-    result = log("dump", full, "--group", "nobody")
+    result = log("dump", "--data", full, "--group", "nobody")
     assert (result.code, len(result.lines), result.err) == (0, 1, "callboard: no such records\n")
 
 
 def test_dump_filters_by_group_and_time(full: Path, log: Any) -> None:
-    assert len(log("dump", full, "--group", "h").lines) == 3
-    assert len(log("dump", full, "--since", "2023-11-14T22:13:24").lines) == 2
-    assert len(log("dump", full, "--until", "2023-11-14T22:13:24Z", "--log", "offsets").lines) == 8
-    assert len(log("dump", full, "--until", "2023-11-14T22:13:25Z", "--log", "offsets").lines) == 8, (
+    assert len(log("dump", "--data", full, "--group", "h").lines) == 3
+    assert len(log("dump", "--data", full, "--since", "2023-11-14T22:13:24").lines) == 2
+    assert len(log("dump", "--data", full, "--until", "2023-11-14T22:13:24Z", "--log", "offsets").lines) == 8
+    assert len(log("dump", "--data", full, "--until", "2023-11-14T22:13:25Z", "--log", "offsets").lines) == 8, (
         "the limit is exclusive"
     )
-    assert len(log("dump", full, "--since", "1d").lines) == 1, "all records are older"
-    assert len(log("dump", full, "--partition", "16").lines) == 2
+    assert len(log("dump", "--data", full, "--since", "1d").lines) == 1, "all records are older"
+    assert len(log("dump", "--data", full, "--partition", "16").lines) == 2
 
 
 @pytest.mark.parametrize(
@@ -151,25 +151,25 @@ def test_dump_filters_by_group_and_time(full: Path, log: Any) -> None:
 )
 def test_invalid_arguments_are_refused(full: Path, log: Any, arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(StartError, match=message):
-        log("dump", full, *arguments)
+        log("dump", "--data", full, *arguments)
 
 
 def test_folder_without_log_is_refused(tmp_path: Path, log: Any) -> None:
     with pytest.raises(StartError, match=r"found neither callboard\.json nor a folder __consumer_offsets-N"):
-        log("dump", tmp_path)
+        log("dump", "--data", tmp_path)
     with pytest.raises(StartError, match="found no folder"):
-        log("stats", tmp_path / "nowhere")
+        log("stats", "--data", tmp_path / "nowhere")
 
 
 def test_commands_on_empty_log_succeed(data: Path, log: Any) -> None:
-    assert log("dump", data).code == 0
-    assert log("stats", data).out == "no records yet\n"
+    assert log("dump", "--data", data).code == 0
+    assert log("stats", "--data", data).out == "no records yet\n"
 
 
 def test_dump_with_incomplete_last_batch_reports_no_damage(full: Path, log: Any) -> None:
     [last] = (full / folder_name(3)).glob("*3.log")
     last.write_bytes(last.read_bytes() + plain(8, offset("g", 1))[:30])
-    result = log("dump", full)
+    result = log("dump", "--data", full)
     assert (result.code, result.err, len(result.lines)) == (0, "", 10)
 
 
@@ -177,7 +177,7 @@ def test_dump_with_incomplete_last_batch_reports_no_damage(full: Path, log: Any)
 
 
 def test_stats_json_counts_live_and_dead_records(full: Path, log: Any) -> None:
-    result = log("stats", full, "--json")
+    result = log("stats", "--data", full, "--json")
     stats = json.loads(result.out)
     offsets, transactions = stats["partitions"]
     expected = {"log": "offsets", "partition": 3, "files": 2, "records": 8, "live": 4, "tombstones": 2}
@@ -190,7 +190,7 @@ def test_stats_json_counts_live_and_dead_records(full: Path, log: Any) -> None:
 
 
 def test_stats_prints_tables(full: Path, log: Any) -> None:
-    result = log("stats", full, "--top", "1", "--log", "offsets")
+    result = log("stats", "--data", full, "--top", "1", "--log", "offsets")
     assert result.code == 0
     assert result.lines[0].split()[:4] == ["log", "partition", "files", "bytes"]
     assert any(line.startswith("records  8 in ") for line in result.lines)
@@ -217,7 +217,7 @@ def damaged(data: Path) -> Path:
 
 
 def test_dump_reports_damage_and_continues(damaged: Path, log: Any) -> None:
-    result = log("dump", damaged)
+    result = log("dump", "--data", damaged)
     assert result.code == 3
     assert [int(line.split()[3]) for line in result.lines[1:]] == [0, 2, 3, 5]
     first, second = result.err.splitlines()
@@ -228,27 +228,27 @@ def test_dump_reports_damage_and_continues(damaged: Path, log: Any) -> None:
 def test_undecodable_record_is_reported(data: Path, log: Any) -> None:
     unknown_batch = encode_batch(1, TIME_MS, TIME_MS, [frame_record(0, 0, b"\0\1", b"")])
     write(data, 3, [plain(0, offset("g", 1)), unknown_batch, plain(2, offset("g", 2))])
-    result = log("dump", data)
+    result = log("dump", "--data", data)
     assert (result.code, len(result.lines)) == (3, 3)
     assert "offset 1 in the batch at byte" in result.err
 
 
 def test_repair_without_yes_changes_nothing(damaged: Path, log: Any) -> None:
     logs_before = {path: path.read_bytes() for path in damaged.rglob("*.log")}
-    result = log("repair", damaged)
+    result = log("repair", "--data", damaged)
     assert result.code == 3
-    assert result.lines[-1] == "2 files would be changed; --yes does it"
+    assert result.lines[-1] == "2 files would be changed; --execute does it"
     assert {path: path.read_bytes() for path in damaged.rglob("*.log")} == logs_before
 
 
 def test_repair_removes_damage_and_keeps_original(damaged: Path, log: Any) -> None:
     folder = damaged / folder_name(3)
     logs_before = {path: path.read_bytes() for path in folder.glob("*.log")}
-    assert log("repair", damaged, "--yes").code == 0
+    assert log("repair", "--data", damaged, "--execute").code == 0
     assert [offset for offset, _, _ in read_partition(folder)] == [0, 2, 3, 5]
     assert {path.with_name(path.name + ".damaged").read_bytes() for path in logs_before} == set(logs_before.values())
-    assert log("dump", damaged).code == 0
-    assert log("repair", damaged, "--yes").out == "nothing to repair\n"
+    assert log("dump", "--data", damaged).code == 0
+    assert log("repair", "--data", damaged, "--execute").out == "nothing to repair\n"
 
 
 def test_repair_removes_single_records(data: Path, log: Any) -> None:
@@ -256,7 +256,7 @@ def test_repair_removes_single_records(data: Path, log: Any) -> None:
     valid_record, last_record = offset("g", 1, topic="a"), offset("g", 2, topic="b")
     records = [encoder.frame(valid_record, 0), frame_record(0, 1, b"\0\1", b""), encoder.frame(last_record, 2)]
     write(data, 3, [encode_batch(0, TIME_MS, TIME_MS + 9, records), plain(3, offset("g", 3, topic="c"))])
-    assert log("repair", data, "--yes").code == 0
+    assert log("repair", "--data", data, "--execute").code == 0
     assert [offset for offset, _, _ in read_partition(data / folder_name(3))] == [0, 2, 3]
     assert {key[1]: value.offset for key, (_, value) in live_offsets(data / folder_name(3)).items()} == {
         "a": 1,
@@ -269,9 +269,9 @@ def test_repair_of_missing_segment_fills_gap(data: Path, log: Any) -> None:
     batches = [plain(number, offset("g", number, topic=f"t{number}")) for number in range(3)]
     _, removed, _ = write(data, 3, *([batch] for batch in batches))
     removed.unlink()
-    assert "offsets 1 to 1" in log("dump", data).err
-    assert log("repair", data, "--yes").code == 0
-    assert log("dump", data).code == 0
+    assert "offsets 1 to 1" in log("dump", "--data", data).err
+    assert log("repair", "--data", data, "--execute").code == 0
+    assert log("dump", "--data", data).code == 0
     assert [offset for offset, _, _ in read_partition(data / folder_name(3))] == [0, 2]
 
 
@@ -283,8 +283,8 @@ def test_repair_of_compacted_segment_writes_next_manifest(data: Path, log: Any) 
     assert compact(Disk(), folder, CompactionSettings(now_ms, "", -1.0), lambda: now_ms - 10 * GRACE_MS) is not None
     [compacted] = segments_folder(folder).glob("*.log")
     spoil(compacted, len(batches[0]) + 70)
-    assert log("repair", data, "--yes").code == 0
-    assert log("dump", data).code == 0
+    assert log("repair", "--data", data, "--execute").code == 0
+    assert log("dump", "--data", data).code == 0
     assert [offset for offset, _, _ in read_partition(folder)] == [0, 2, 3]
     assert (folder / f"{compacted.name}.damaged").exists()
     publish_and_collect(Disk(), folder, wall_clock_ms())
@@ -298,19 +298,19 @@ def test_repair_of_compacted_segment_writes_next_manifest(data: Path, log: Any) 
 
 def test_repair_with_running_server_is_refused(damaged: Path, log: Any) -> None:
     with DataFolder(damaged), pytest.raises(StartError, match="in use by process"):
-        log("repair", damaged)
+        log("repair", "--data", damaged)
     with require_stopped_server(damaged, Disk()), pytest.raises(StartError, match=f"in use by process {os.getpid()},"):
         DataFolder(damaged)
     (damaged / "journal").mkdir()
     (damaged / "journal" / f"{4:020d}.journal").touch()
     with pytest.raises(StartError, match="found a journal"):
-        log("repair", damaged)
+        log("repair", "--data", damaged)
 
 
 def test_repair_of_kafka_folder_is_refused(damaged: Path, log: Any) -> None:
     (damaged / "callboard.json").unlink()
     with pytest.raises(StartError, match=r"found no callboard\.json"):
-        log("repair", damaged, "--yes")
+        log("repair", "--data", damaged, "--execute")
 
 
 def test_interrupted_repair_can_be_repeated(damaged: Path, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,19 +319,19 @@ def test_interrupted_repair_can_be_repeated(damaged: Path, log: Any, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(Disk, "rename", fails)
-        result = log("repair", damaged, "--yes")
+        result = log("repair", "--data", damaged, "--execute")
         assert result.code == 1
         assert "made to fail" in result.err
-    assert log("dump", damaged).code == 3, "no file has changed"
-    assert log("repair", damaged, "--yes").code == 0
-    assert log("dump", damaged).code == 0
+    assert log("dump", "--data", damaged).code == 3, "no file has changed"
+    assert log("repair", "--data", damaged, "--execute").code == 0
+    assert log("dump", "--data", damaged).code == 0
 
 
 # verify ---------------------------------------------------------------------------------------------------------------
 
 
 def test_verify_of_intact_log_exits_with_0(full: Path, log: Any) -> None:
-    result = log("verify", full)
+    result = log("verify", "--data", full)
     assert result.code == 0
     assert result.out.startswith("9 records, ")
     assert result.out.endswith(" in 2 partitions: all is well\n")
@@ -347,12 +347,12 @@ def test_verify_changes_no_file(full: Path, log: Any) -> None:
         }
 
     states_before = file_states()
-    log("verify", full)
+    log("verify", "--data", full)
     assert file_states() == states_before
 
 
 def test_verify_reports_path_of_damage(damaged: Path, log: Any) -> None:
-    result = log("verify", damaged)
+    result = log("verify", "--data", damaged)
     assert result.code == 3
     assert f"{damaged / folder_name(3) / segment_name(0)}: " in result.lines[0]
     assert result.lines[-1].endswith("in 1 partition: 2 faults; callboard log repair removes them")
@@ -361,13 +361,13 @@ def test_verify_reports_path_of_damage(damaged: Path, log: Any) -> None:
 def test_verify_with_incomplete_last_batch_exits_with_0(full: Path, log: Any) -> None:
     [last] = (full / folder_name(3)).glob("*3.log")
     last.write_bytes(last.read_bytes() + plain(8, offset("g", 1))[:30])
-    result = log("verify", full)
+    result = log("verify", "--data", full)
     assert result.code == 0
     assert "being written" in result.lines[0]
 
 
 def test_verify_json_has_counts_and_problems(damaged: Path, log: Any) -> None:
-    [checked] = json.loads(log("verify", damaged, "--json").out)
+    [checked] = json.loads(log("verify", "--data", damaged, "--json").out)
     assert (checked["records"], checked["is_well"], len(checked["troubles"])) == (4, False, 2)
 
 
@@ -388,6 +388,6 @@ def test_verify_reports_differences_between_readers(
         monkeypatch.setattr(
             verify, "compact", lambda _disk, folder, _settings: [path.unlink() for path in folder.glob("*.log")]
         )
-    result = log("verify", full, "--log", "offsets")
+    result = log("verify", "--data", full, "--log", "offsets")
     assert result.code == 3
     assert "'g' is GroupContent(type='classic', value=GroupValue(" in result.out and f"and None {way}" in result.out

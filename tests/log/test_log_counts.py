@@ -35,7 +35,7 @@ from callboard.runtime.log.recovery.misplaced import MisplacedError, find_mispla
 PARTITIONS, TRANSACTION_PARTITIONS = 7, 5
 GROUPS = [f"group-{number}" for number in range(40)]
 NAMES = st.sampled_from(["polygenelubricants", "g\N{GRINNING FACE}"]) | st.text("abc") | st.text(max_size=5)
-COMMAND = "callboard log repair {} --partitions 7 --transaction-partitions 5"
+COMMAND = "callboard log repair --data {} --partitions 7 --transaction-partitions 5"
 
 
 def open_log(root: Path) -> OffsetsLog:
@@ -187,7 +187,7 @@ def test_start_with_callboard_json_that_contradicts_the_note_is_refused(tmp_path
     with pytest.raises(StartError, match="found 7 and 5 partitions, expected 8 and 5 partitions"):
         OffsetsLog(root, 8, transactions_partitions=5, threads=InlineThreads()).open()
     with pytest.raises(StartError, match="found 7 and 5 partitions, expected 8 and 5 partitions"):
-        log_command("verify", root)
+        log_command("verify", "--data", root)
     assert read_files(root) == files_before
 
 
@@ -301,13 +301,13 @@ async def test_start_that_loads_a_group_from_a_wrong_partition_is_refused(
 
 def test_log_verify_reports_a_group_in_a_wrong_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = write_folder(tmp_path, "stopped")
-    assert log_command("verify", root) == 0
+    assert log_command("verify", "--data", root) == 0
     as_format_2(root, offsets_partitions=8)
-    assert log_command("verify", root) == 3
+    assert log_command("verify", "--data", root) == 3
     result = capsys.readouterr().out
     assert "expected it in __consumer_offsets-" in result and "of 8" in result
-    assert result.splitlines()[-1].endswith("callboard log repair DATA --partitions N --transaction-partitions M")
-    assert log_command("verify", root, "--json") == 3
+    assert result.splitlines()[-1].endswith("callboard log repair --data DIR --partitions N --transaction-partitions M")
+    assert log_command("verify", "--data", root, "--json") == 3
     assert any(partition["misplaced"] for partition in json.loads(capsys.readouterr().out))
 
 
@@ -316,19 +316,27 @@ def test_repair_with_wrong_counts_is_refused_with_the_right_command(tmp_path: Pa
     as_format_2(root, offsets_partitions=8)
     files_before = read_files(root)
     with pytest.raises(StartError, match=COMMAND.format(root)):
-        log_command("repair", root, "--yes")
+        log_command("repair", "--data", root, "--execute")
     assert read_files(root) == files_before
 
 
 def test_repair_with_matching_counts_writes_callboard_json(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     original_info = (data / INFO_NAME).read_bytes()
-    arguments = ("repair", data, "--partitions", PARTITIONS, "--transaction-partitions", TRANSACTION_PARTITIONS)
+    arguments = (
+        "repair",
+        "--data",
+        data,
+        "--partitions",
+        PARTITIONS,
+        "--transaction-partitions",
+        TRANSACTION_PARTITIONS,
+    )
     change_info(data, offsets_partitions=8)
     files_before = read_files(data)
     assert log_command(*arguments) == 3
-    assert "--yes does it" in capsys.readouterr().out
+    assert "--execute does it" in capsys.readouterr().out
     assert read_files(data) == files_before
-    assert log_command(*arguments, "--yes") == 0
+    assert log_command(*arguments, "--execute") == 0
     assert "(unchanged)" in capsys.readouterr().out
     assert (data / INFO_NAME).read_bytes() == original_info
     with DataFolder(data) as folder:
@@ -341,16 +349,16 @@ def test_repair_with_other_counts_is_refused(data: Path) -> None:
     for numbers in ((8, 5), (14, 5), (1, 5)):
         options = ("--partitions", numbers[0], "--transaction-partitions", numbers[1])
         with pytest.raises(StartError, match=COMMAND.format(data)):
-            log_command("repair", data, *options, "--yes")
+            log_command("repair", "--data", data, *options, "--execute")
     wrong_option_lists: list[tuple[object, ...]] = [
         ("--partitions", 7, "--transaction-partitions", 5, "--partition", 1),
         ("--partitions", 7),
     ]
     for wrong_options in wrong_option_lists:
         with pytest.raises(StartError, match="expected --partitions and --transaction-partitions"):
-            log_command("repair", data, *wrong_options)
+            log_command("repair", "--data", data, *wrong_options)
     with DataFolder(write_folder(data / "other", "stopped")), pytest.raises(StartError, match="in use by process"):
-        log_command("repair", data / "other", "--partitions", 7, "--transaction-partitions", 5)
+        log_command("repair", "--data", data / "other", "--partitions", 7, "--transaction-partitions", 5)
     shutil.rmtree(data / "other")
     assert read_files(data) == files_before
 
@@ -360,8 +368,8 @@ def test_repair_without_the_old_file_creates_a_cluster_id(data: Path, capsys: py
     (data / INFO_NAME).unlink()
     with pytest.raises(StartError, match=COMMAND.format(data).partition(" --tr")[0]):
         DataFolder(data)
-    options = ("--partitions", PARTITIONS, "--transaction-partitions", TRANSACTION_PARTITIONS, "--yes")
-    assert log_command("repair", data, *options) == 0
+    options = ("--partitions", PARTITIONS, "--transaction-partitions", TRANSACTION_PARTITIONS, "--execute")
+    assert log_command("repair", "--data", data, *options) == 0
     assert "new: the old one could not be read" in capsys.readouterr().out
     with DataFolder(data) as folder:
         assert folder.cluster_id != original_info["cluster_id"]

@@ -86,16 +86,19 @@ LOSSES: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("loss", LOSSES)
 def test_missing_end_is_reported_by_each_tool(data: Path, log: Any, loss: str) -> None:
     """The remaining files look complete. The clean-stop note, and so the next start, show the loss."""
-    assert log("verify", data).out.endswith("all is well\n")
+    assert log("verify", "--data", data).out.endswith("all is well\n")
     LOSSES[loss](data / folder_name(3))
     for command in ("verify", "repair"):
-        result = log(command, data)
+        result = log(command, "--data", data)
         assert (result.code, result.err) == (3, "")
         assert f"{data / '.clean_shutdown'}: " in result.out and "went on to offset 4" in result.out
         assert "callboard log repair removes them" not in result.out
-    dump_result = log("dump", data)
+    dump_result = log("dump", "--data", data)
     assert dump_result.code == 3 and "went on to offset 4" in dump_result.err
-    assert sum(partition["damaged"] for partition in json.loads(log("stats", data, "--json").out)["partitions"]) >= 1
+    assert (
+        sum(partition["damaged"] for partition in json.loads(log("stats", "--data", data, "--json").out)["partitions"])
+        >= 1
+    )
     problems: list[object] = []
     rows = list(read_folder_rows(find_partition_sources(data, Disk(), problems.append), (), Disk(), problems.append))
     assert [row.group for row in rows][-1] == "h" and "went on to offset 4" in str(problems[0])
@@ -104,9 +107,9 @@ def test_missing_end_is_reported_by_each_tool(data: Path, log: Any, loss: str) -
 def test_missing_beginning_is_reported(data: Path, log: Any) -> None:
     min((data / folder_name(3)).glob("*.log")).unlink()
     for command in ("verify", "repair"):
-        result = log(command, data)
+        result = log(command, "--data", data)
         assert result.code == 3 and "everything before it was removed" in result.out
-    assert "everything before it was removed" in log("dump", data).err
+    assert "everything before it was removed" in log("dump", "--data", data).err
 
 
 def test_missing_end_is_reported_by_the_journal(data: Path, log: Any) -> None:
@@ -114,12 +117,12 @@ def test_missing_end_is_reported_by_the_journal(data: Path, log: Any) -> None:
     offsets_log = OffsetsLog(data, 50, threads=InlineThreads())
     offsets_log.open()
     offsets_log.halt()  # as after a kill: a journal and no note
-    assert log("verify", data).code == 0
+    assert log("verify", "--data", data).code == 0
     shutil.rmtree(data / folder_name(3))
-    result = log("verify", data)
+    result = log("verify", "--data", data)
     assert result.code == 3 and f"/{0:020d}-" in result.out and ".journal: " in result.out
     shutil.copytree(copy / folder_name(3), data / folder_name(3))
-    assert log("verify", data).code == 0
+    assert log("verify", "--data", data).code == 0
 
 
 @pytest.mark.parametrize(
@@ -129,7 +132,7 @@ def test_verify_of_folder_refused_by_server_reports_it(data: Path, log: Any, con
     (data / "callboard.json").write_text(content)
     for command in ("dump", "stats", "verify", "repair"):
         with pytest.raises(StartError, match=message):
-            log(command, data)
+            log(command, "--data", data)
     with pytest.raises(StartError, match=message):
         find_partition_sources(data, Disk(), print)
 
@@ -137,7 +140,7 @@ def test_verify_of_folder_refused_by_server_reports_it(data: Path, log: Any, con
 def test_journal_without_callboard_json_is_refused(data: Path, log: Any) -> None:
     (data / "callboard.json").unlink()
     with pytest.raises(StartError, match=r"found a journal and no callboard\.json"):
-        log("verify", data)
+        log("verify", "--data", data)
 
 
 def test_verify_beside_running_server_reports_nothing_missing(tmp_path: Path, log: Any) -> None:
@@ -148,7 +151,7 @@ def test_verify_beside_running_server_reports_nothing_missing(tmp_path: Path, lo
         for number in range(12):
             entry = Entry(3 + number % 3, (offset("ghi"[number % 3], number),))
             offsets_log.append([entry], TIME_MS, lambda outcomes: None)
-            assert log("verify", tmp_path).code == 0
+            assert log("verify", "--data", tmp_path).code == 0
         assert offsets_log.stats().checkpoints > 2
         offsets_log.close()
-    assert log("verify", tmp_path).code == 0
+    assert log("verify", "--data", tmp_path).code == 0

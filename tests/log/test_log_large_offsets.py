@@ -267,7 +267,7 @@ def test_import_of_a_file_with_large_offset_is_refused_with_its_name(
     path = kafka_folder / "__consumer_offsets-0" / "00000000000000000000.log"
     path.write_bytes(plain(0, offset(GROUPS[0], 1)) + plain(base, offset(GROUPS[0], 2)))
     files_before = content(kafka_folder)
-    result = import_command("--from-kafka-logs", kafka_folder, "--data", tmp_path / "new")
+    result = import_command("--kafka-dir", kafka_folder, "--data", tmp_path / "new")
     assert result.code == 2
     assert f"{path}: found offsets {base} to {base}" in result.err and str(LOG_OFFSET_MAX) in result.err
     assert content(kafka_folder) == files_before
@@ -279,5 +279,5 @@ def test_import_of_a_file_named_by_a_large_offset_is_refused(
 ) -> None:
     path = kafka_folder / "__consumer_offsets-1" / f"{2**63 - 1:020d}.log"
     path.touch()
-    result = import_command("--from-kafka-logs", kafka_folder, "--data", tmp_path / "new")
+    result = import_command("--kafka-dir", kafka_folder, "--data", tmp_path / "new")
     assert result.code == 2 and f"{path}: found base offset {2**63 - 1}" in result.err

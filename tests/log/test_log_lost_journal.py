@@ -44,7 +44,7 @@ def make_killed_folder(root: Path, disk: Disk | None = None) -> Path:
 
 def verify(root: Path) -> int:
     try:
-        return commands.main(["verify", str(root)])
+        return commands.main(["verify", "--data", str(root)])
     except SystemExit as error:
         assert isinstance(error.code, int | None)
         return error.code or 0

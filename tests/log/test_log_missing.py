@@ -129,7 +129,7 @@ def log_command(*arguments: object) -> int:
 
 def test_complete_log_has_no_missing_files(root: Path) -> None:
     assert missing_files(Disk(), folder_of(root))[1] == []
-    assert log_command("verify", root) == 0
+    assert log_command("verify", "--data", root) == 0
     log = open_log(root)
     assert log.damages() == []
     assert committed_offsets(log) == set(range(COMMIT_COUNT))
@@ -162,12 +162,12 @@ def test_tools_report_missing_files(root: Path, loss: str, capsys: pytest.Captur
     lost_offsets = f"offsets {offset_before} to {offset_after - 1}"
     was_stopped = (root / ".clean_shutdown").exists()
     for command in ("verify", "repair") if was_stopped else ("verify",):
-        assert log_command(command, root) == 3
+        assert log_command(command, "--data", root) == 3
         result = capsys.readouterr().out
         assert lost_offsets in result and "all is well" not in result and "nothing to repair" not in result
-    assert log_command("dump", root) == 3
+    assert log_command("dump", "--data", root) == 3
     assert lost_offsets in capsys.readouterr().err
-    assert log_command("stats", root, "--json") == 0
+    assert log_command("stats", "--data", root, "--json") == 0
     assert json.loads(capsys.readouterr().out)["partitions"][0]["damaged"] >= 1
     problems: list[object] = []
     list(read_folder_rows(find_partition_sources(root, Disk(), problems.append), (), Disk(), problems.append))
@@ -195,15 +195,15 @@ def test_compaction_of_a_log_with_missing_files_is_refused(root: Path, loss: str
 def test_repair_replaces_a_missing_file_by_one_without_records(root: Path, loss: str) -> None:
     open_log(root).close()
     LOSSES[loss](root)
-    assert log_command("repair", root, "--yes") == 0
+    assert log_command("repair", "--data", root, "--execute") == 0
     assert missing_files(Disk(), folder_of(root))[1] == []
-    assert log_command("verify", root) == 0
+    assert log_command("verify", "--data", root) == 0
     log = open_log(root)
     assert log.damages() == []
     assert committed_offsets(log) >= set(range(uncompacted_bases(root)[1], COMMIT_COUNT))
     log.close()
     assert compact(LazyDisk(), folder_of(root), ALWAYS) is not None
-    assert log_command("verify", root) == 0
+    assert log_command("verify", "--data", root) == 0
 
 
 @pytest.mark.parametrize("index", [1, -2])
@@ -214,8 +214,8 @@ def test_compaction_of_a_log_with_a_gap_between_segments_is_refused(root: Path, 
     (folder_of(root) / segment_name(base)).unlink()
     with pytest.raises(DamagedBatch, match=f"it ends at offset {base}, the next segment begins at"):
         compact(LazyDisk(), folder_of(root), ALWAYS)
-    assert log_command("verify", root) == 3
-    assert log_command("repair", root, "--yes") == 0
+    assert log_command("verify", "--data", root) == 3
+    assert log_command("repair", "--data", root, "--execute") == 0
     assert compact(LazyDisk(), folder_of(root), ALWAYS) is not None
 
 
@@ -227,7 +227,7 @@ def test_repair_without_uncompacted_segments_keeps_the_compacted_ones(
         (folder_of(root) / segment_name(base)).unlink()
     compacted = compacted_file(root)
     bytes_before = compacted.read_bytes()
-    assert log_command("repair", root, "--yes") == 3
+    assert log_command("repair", "--data", root, "--execute") == 3
     assert compacted_file(root) == compacted and compacted.read_bytes() == bytes_before
     output = capsys.readouterr().out
     assert str(compacted) not in output and f"went on to offset {COMMIT_COUNT}" in output

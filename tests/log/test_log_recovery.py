@@ -170,7 +170,7 @@ def test_start_with_other_partition_counts_than_the_journal_is_refused_and_chang
     for expected_text in (
         f"{root}/journal/{FIRST_JOURNAL}: found 5 and 0 partitions",
         f"expected {offsets} and {transactions} partitions by {root}/callboard.json",
-        f"callboard log repair {root} --partitions 5 --transaction-partitions",
+        f"callboard log repair --data {root} --partitions 5 --transaction-partitions",
     ):
         assert expected_text in str(error.value)
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == files_before

@@ -41,7 +41,7 @@ def test_used_folder_without_callboard_json_is_refused(tmp_path: Path) -> None:
     root = make_used_folder(tmp_path / "data")
     text = (root / INFO_NAME).read_text()
     (root / INFO_NAME).unlink()
-    command = f"callboard log repair {root} --partitions 5 --transaction-partitions 5 --yes"
+    command = f"callboard log repair --data {root} --partitions 5 --transaction-partitions 5 --execute"
     with pytest.raises(StartError, match=f"found journal but no callboard.json.*put it back, or .* with {command}"):
         DataFolder(root, 5, 5)
     assert not (root / INFO_NAME).exists()

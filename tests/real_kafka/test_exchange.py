@@ -155,7 +155,7 @@ def test_import_of_kafka_log(
     """All codecs, members, and committed, aborted and open transactions."""
     kafka, offset_rows = from_kafka
     server = ServerProcess(tmp_path, settings=OUR_SETTINGS)
-    assert main(imports, "--from-kafka-logs", kafka, "--data", server.data) == 0
+    assert main(imports, "--kafka-dir", kafka, "--data", server.data) == 0
     output = capsys.readouterr().out
     assert f"in {PARTITIONS} partitions" in output
     assert f"{len(CODECS)} of open transactions" in output

@@ -253,7 +253,7 @@ def callboard(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tup
 def test_analyse_prints_table_json_csv_and_writes_parquet(
     spark: SparkSession, analysed: AnalysedLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    parse_query_input = ("storms", "--data", analysed.data, "--history", analysed.table)
+    parse_query_input = ("storms", "--data", analysed.data, "--table", analysed.table)
     code, out, _ = callboard(capsys, *parse_query_input)
     assert code == 0 and out.splitlines()[0].split()[:2] == ["group", "since"]
     [row] = json.loads(callboard(capsys, *parse_query_input, "--json")[1])
@@ -295,7 +295,7 @@ def test_report_is_self_contained_page(
     """The page is well-formed, has a section for each question with plots, and loads no other resources."""
     arguments = ("-o", str(tmp_path / "x.html"), "--pictures", str(tmp_path), "--now", NOW.isoformat())
     with pytest.raises(SystemExit) as exit_info:
-        report_command.main(["--data", str(analysed.data), "--history", str(analysed.table), *arguments])
+        report_command.main(["--data", str(analysed.data), "--table", str(analysed.table), *arguments])
     assert not exit_info.value.code and "x.html: " in capsys.readouterr().out
     text = (tmp_path / "x.html").read_text()
     assert [text.count(f'<h2 id="{part.question}">') for part in report.SECTIONS] == [1] * len(report.SECTIONS)
@@ -426,7 +426,7 @@ def test_analyse_with_invalid_arguments_is_refused(
 ) -> None:
     refused = [
         callboard(capsys, "gaps", *extra_arguments)
-        for extra_arguments in ((), ("--data", tmp_path), ("--history", tmp_path))
+        for extra_arguments in ((), ("--data", tmp_path), ("--table", tmp_path))
     ]
     assert [code for code, _, _ in refused] == [2, 2, 2]
     assert "expected --data DIR" in refused[0][2] and "found neither callboard.json" in refused[1][2]

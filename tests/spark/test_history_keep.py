@@ -124,7 +124,7 @@ def test_table_contains_records_removed_by_later_compaction(
 def test_keep_with_unwritable_format_is_refused_before_compaction_waits(
     spark: SparkSession, log: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str
 ) -> None:
-    code, out, err = callboard(capsys, "keep", "--data", log.data, "--to", tmp_path / "table", "--format", format)
+    code, out, err = callboard(capsys, "keep", "--data", log.data, "--table", tmp_path / "table", "--format", format)
     assert (code, out) == (2, "") and err.startswith(f"bad --format '{format}': ") and err.count("\n") == 1
     assert format in err.lower().partition("with it: ")[2] and "at org." not in err
     assert history.read_history_mark(Disk(), log.data) is None
@@ -311,7 +311,7 @@ def test_keep_after_kill_9_has_each_record_once(spark: SparkSession, tmp_path: P
     data, table = tmp_path / "data", tmp_path / "table"
     DataFolder(data, 4).close()
     write_log(data, LogShape(30_000, 4, groups=40, segment_bytes=100_000, transaction_rate=0.05, tick_ms=60_000))
-    command = [sys.executable, "-m", "callboard", "history", "keep", "--data", str(data), "--to", str(table)]
+    command = [sys.executable, "-m", "callboard", "history", "keep", "--data", str(data), "--table", str(table)]
     process = subprocess.Popen([*command, "--master", "local[2]"], start_new_session=True, stderr=subprocess.DEVNULL)
     try:
         wait_until(
@@ -389,7 +389,7 @@ def test_keep_after_compaction_reports_missing_records(
     spark: SparkSession, log: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compact(Disk(), log.folder(0), ALWAYS, clock=lambda: LATE_MS) is not None
-    _, out, err = callboard(capsys, "keep", "--data", log.data, "--to", tmp_path / "table")
+    _, out, err = callboard(capsys, "keep", "--data", log.data, "--table", tmp_path / "table")
     table = HistoryTable.open(tmp_path / "table")
     record_count, rows = sum(table.progress().taken_to.values()), table.rows(spark).count()
     assert (
@@ -434,13 +434,13 @@ def test_keep_with_damage_stops_only_that_partition(
     files = log_files(Disk(), log.folder(1)).files
     valid_content = files[2].path.read_bytes()
     files[2].path.write_bytes(valid_content[:40] + b"\xff" + valid_content[41:])
-    code, out, err = callboard(capsys, "keep", "--data", log.data, "--to", tmp_path / "table", "--json")
+    code, out, err = callboard(capsys, "keep", "--data", log.data, "--table", tmp_path / "table", "--json")
     assert code == 3 and f"{files[2].path}: " in err and "damaged bytes at byte 0" in err
     table = HistoryTable.open(tmp_path / "table")
     assert table.progress().taken_to[1] == files[2].base
     assert json.loads(out)["records"] == len(records_in_table(table.rows(spark)))
     files[2].path.write_bytes(valid_content)
-    assert callboard(capsys, "keep", "--data", log.data, "--to", tmp_path / "table")[0] == 0
+    assert callboard(capsys, "keep", "--data", log.data, "--table", tmp_path / "table")[0] == 0
     assert records_in_table(table.rows(spark)) == records_in_log(log.data)
 
 
@@ -448,9 +448,9 @@ def test_keep_off_and_status_commands(
     spark: SparkSession, log: WrittenLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert callboard(capsys, "status", "--data", log.data)[1].splitlines()[0].split() == ["history", "off"]
-    code, out, _ = callboard(capsys, "keep", "--data", log.data, "--to", tmp_path / "table")
+    code, out, _ = callboard(capsys, "keep", "--data", log.data, "--table", tmp_path / "table")
     assert code == 0 and f"of 2 log partitions copied to {tmp_path / 'table'} in " in out
-    assert "nothing new" in callboard(capsys, "keep", "--data", log.data, "--to", tmp_path / "table")[1]
+    assert "nothing new" in callboard(capsys, "keep", "--data", log.data, "--table", tmp_path / "table")[1]
     status = json.loads(callboard(capsys, "status", "--data", log.data, "--json")[1])
     assert status["table"] == str(tmp_path / "table")
     assert all(partition["taken_to"] == partition["closed_to"] > 0 for partition in status["partitions"])
@@ -468,21 +468,21 @@ def test_history_commands_with_invalid_arguments_are_refused(
         return err
 
     data, table = log.data, tmp_path / "table"
-    assert "found no callboard.json" in refused("keep", "--data", tmp_path, "--to", table)
-    assert f"found {data.name} and no _callboard/table.json" in refused("keep", "--data", data, "--to", tmp_path)
+    assert "found no callboard.json" in refused("keep", "--data", tmp_path, "--table", table)
+    assert f"found {data.name} and no _callboard/table.json" in refused("keep", "--data", data, "--table", tmp_path)
     assert "found no history" in refused("as-of", "--table", table, "--at", "1h")
     assert not table.exists() and history.read_history_mark(Disk(), data) is None
     keep(spark, data, table)
     assert "bad --at 'noon'" in refused("as-of", "--table", table, "--at", "noon")
     assert "at most one of --json" in refused("as-of", "--table", table, "--at", "1h", "--json", "--csv")
     assert "ends in .csv or .parquet" in refused("as-of", "--table", table, "--at", "1h", "-o", "x.txt")
-    assert f"its history is in {table}" in refused("keep", "--data", data, "--to", tmp_path / "other")
+    assert f"its history is in {table}" in refused("keep", "--data", data, "--table", tmp_path / "other")
     other_log = WrittenLog(tmp_path / "other-data")
     other_log.write(*rounds(random.Random(1), 10))
-    assert "found the history of cluster" in refused("keep", "--data", other_log.data, "--to", table)
+    assert "found the history of cluster" in refused("keep", "--data", other_log.data, "--table", table)
     assert "found the data of cluster" in refused("as-of", "--table", table, "--at", "1h", "--data", other_log.data)
     with HistoryTable.open(table).exclusive_writer():
-        assert "another callboard history process is writing to it" in refused("keep", "--data", data, "--to", table)
+        assert "another callboard history process is writing to it" in refused("keep", "--data", data, "--table", table)
     file = table / "_callboard" / "table.json"
     file.write_text(file.read_text().replace('"version": 1', '"version": 9'))
-    assert "found version 9, expected 1" in refused("keep", "--data", data, "--to", table)
+    assert "found version 9, expected 1" in refused("keep", "--data", data, "--table", table)

@@ -137,7 +137,7 @@ def test_restore_and_undo_change_offsets(history: History) -> None:
 def test_restore_to_another_group_and_undo_removes_its_offsets(history: History) -> None:
     history.groups.commit("shop", orders_0=5)
     time = history.now("shop", orders_0=5)
-    code, out, _ = history("restore", "--group", "shop", "--at", time, "--to", "copy", "--json")
+    code, out, _ = history("restore", "--group", "shop", "--at", time, "--to-group", "copy", "--json")
     assert code == 0 and json.loads(out)["group"] == "copy"
     assert history.committed("copy") == {"orders_0": 5}
     assert history("undo")[0] == 0

@@ -237,12 +237,12 @@ def test_diff_command(spark: SparkSession, written_log: WrittenLog, capsys: pyte
         written_log.data,
         "--group",
         "shop",
-        "--from",
+        "--since",
         times[0],
     )
-    rows = json.loads(callboard(capsys, *arguments, "--to", times[1], "--json")[0])
+    rows = json.loads(callboard(capsys, *arguments, "--until", times[1], "--json")[0])
     assert [(row["change"], row["moved"]) for row in rows] == [("forward", 2), ("back", -5)]
-    out, err = callboard(capsys, *arguments, "--to", times[0])
+    out, err = callboard(capsys, *arguments, "--until", times[0])
     assert (out, err) == ("", "callboard: nothing is different\n")
 
 

@@ -23,6 +23,8 @@ from ...common.printing import Writable, csv_stream, print_error, print_lines
 from ...disk.disk import Disk
 from ...settings.table import parse_address
 from ..main import make_app
+from ..options import Groups
+from ..server_options import TimeoutS
 from .kafka_export import build_folders, describe_result, prepare_export, swap_folders, undo_export
 from .parse import FORMATS
 from .progress import track_progress
@@ -60,9 +62,7 @@ def export(
         str | None,
         typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="Or any server of Kafka's protocol."),
     ] = None,
-    group: Annotated[
-        list[str] | None, typer.Option(metavar="G", help="Only this group; may be repeated.  [default: all]")
-    ] = None,
+    group: Groups = None,
     form: Annotated[str, typer.Option("--format", metavar="csv|json", help="The format of the table.")] = "csv",
     safe_csv: Annotated[
         bool,
@@ -86,7 +86,7 @@ def export(
         bool,
         typer.Option("--replace", help="With --kafka-dir: replace offsets of Kafka, which are kept in another folder."),
     ] = False,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for a server's answer.")] = 10.0,
+    timeout: TimeoutS = 10.0,
 ) -> None:
     """Write committed offsets as a table: group, topic, partition, offset, leader_epoch, metadata, commit_time.
 

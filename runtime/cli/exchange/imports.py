@@ -23,7 +23,7 @@ from ...log.format.errors import UnsupportedCompression
 from ...settings.table import parse_address
 from ..groups.tables import format_count
 from ..main import make_app
-from ..server_options import DEFAULT_SERVER
+from ..server_options import DEFAULT_SERVER, TimeoutS
 from .export import ProblemPrinter, run
 from .kafka_import import KafkaPartitionCounts, ReadBackDiffers
 from .kafka_import import import_log as build_data_folder
@@ -53,9 +53,8 @@ def import_(
     groups: Annotated[
         list[str] | None,
         typer.Option(
-            "--groups",
             "--group",
-            metavar="A,B",
+            metavar="GROUP",
             help="Only these groups; may be repeated. For a file without groups: the group to write to.",
         ),
     ] = None,
@@ -63,7 +62,7 @@ def import_(
         str | None, typer.Option("--format", metavar="csv|json", help="[default: detected from the content]")
     ] = None,
     max_bytes: Annotated[int, typer.Option(min=1, metavar="N", help="Refuse a FILE with more bytes.")] = BYTES_MAX,
-    from_kafka_logs: Annotated[
+    kafka_dir: Annotated[
         Path | None,
         typer.Option(metavar="KDIR", help="Instead of a file: the log folder of a stopped Kafka, or a copy of it."),
     ] = None,
@@ -75,23 +74,21 @@ def import_(
         int | None, typer.Option(min=1, metavar="N", help="The same for __transaction_state.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for a server's answer.")] = 10.0,
+    timeout: TimeoutS = 10.0,
 ) -> None:
     """Write the offsets in a file to groups without members, and read them back; or make a data folder of Kafka's logs.
 
     The whole file is checked before anything is written. Groups with members are refused, the others are written.
     """
-    if from_kafka_logs is not None:
+    if kafka_dir is not None:
         if file is not None or bootstrap_server is not None or data is None:
-            raise StartError(
-                "--from-kafka-logs makes a data folder: expected --data DIR with it, no FILE and no server"
-            )
-        import_log(from_kafka_logs, data, KafkaPartitionCounts(partitions, transaction_partitions), as_json)
+            raise StartError("--kafka-dir makes a data folder: expected --data DIR with it, no FILE and no server")
+        import_log(kafka_dir, data, KafkaPartitionCounts(partitions, transaction_partitions), as_json)
         return
     if file is None:
-        raise StartError("expected a FILE with offsets, or --from-kafka-logs KDIR")
+        raise StartError("expected a FILE with offsets, or --kafka-dir KDIR")
     if data is not None or partitions is not None or transaction_partitions is not None:
-        raise StartError("--data and the numbers of partitions are for --from-kafka-logs; a FILE goes to a server")
+        raise StartError("--data and the numbers of partitions are for --kafka-dir; a FILE goes to a server")
     import_table(file, bootstrap_server or DEFAULT_SERVER, dry_run, groups or [], form, as_json, timeout, max_bytes)
 
 
@@ -108,7 +105,7 @@ def import_table(
     if form is not None and form not in FORMATS:
         raise StartError(f"bad --format '{form}': expected {' or '.join(FORMATS)}")
     address = parse_address("--bootstrap-server", bootstrap, lowest_port=1)
-    default_group = groups[0] if len(groups) == 1 and "," not in groups[0] else None  # A,B are two
+    default_group = groups[0] if len(groups) == 1 else None
     offsets = choose_groups(read_table(file, ProblemPrinter(), form, default_group, max_bytes), groups)
     outcomes: list[GroupImportResult] = []
     try:

@@ -91,16 +91,11 @@ def read_table(
 
 
 def choose_groups(offsets: WantedOffsets, names: Sequence[str]) -> WantedOffsets:
-    """Keep only these groups; a name may be a comma-separated list. StartError for a group that the file lacks."""
-    chosen: list[str] = []
+    """Keep only these groups. StartError for a group that the file lacks."""
     for name in names:
-        chosen += [name] if name in offsets else name.split(",")
-    for name in chosen:
         if name not in offsets:
-            raise StartError(
-                f"--groups '{name}': the file has no such group;{did_you_mean(name, offsets)} leave it out"
-            )
-    return offsets.only(chosen) if names else offsets
+            raise StartError(f"--group '{name}': the file has no such group;{did_you_mean(name, offsets)} leave it out")
+    return offsets.only(names) if names else offsets
 
 
 # Text ----------------------------------------------------------------------------------------------------------------
@@ -282,7 +277,7 @@ class _OffsetCollector:
         if "group" in row.fields:
             return _string(row, "group", None)
         if self._group is None:
-            raise BadLine(row.number, "found no group, expected one; say whose it is with --groups NAME")
+            raise BadLine(row.number, "found no group, expected one; say whose it is with --group NAME")
         return self._group
 
 

@@ -28,6 +28,7 @@ from ...common.errors import StartError
 from ...common.printing import csv_stream, print_error, print_json, print_line
 from ...settings.table import did_you_mean
 from ..main import make_app
+from ..options import Reason
 from ..server_options import DEFAULT_SERVER, AsJson, Bootstrap, TimeoutS, connect, run_app
 from .report import PartitionLag, group_json, member_table, offset_table, read_partition_lags, total_lag
 from .reset import (
@@ -312,7 +313,7 @@ def remove_member(
         list[str] | None, typer.Argument(metavar="[MEMBER...]", help="Member ids, or instance ids of static members.")
     ] = None,
     all_members: Annotated[bool, typer.Option("--all", help="All members of the group.")] = False,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the server's log.")] = "removed by an operator",
+    reason: Reason = "removed by an operator",
     bootstrap_server: Bootstrap = DEFAULT_SERVER,
     as_json: AsJson = False,
     timeout: TimeoutS = 10.0,

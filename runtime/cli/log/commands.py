@@ -31,6 +31,7 @@ from ...log.partition_counts import PartitionCounts
 from ...log.recovery.misplaced import check_counts
 from ..groups.tables import format_count, format_number, print_facts, print_table
 from ..main import make_app
+from ..options import DataFolder, Groups
 from . import dump, repair
 from .new_info import prepare_info
 from .scan import (
@@ -54,11 +55,10 @@ MISSING_ADVICE = (
 )
 MISPLACED_ADVICE = (
     f"with the numbers of partitions in {INFO_NAME} not all groups are found: restore the file, or write a"
-    " new one with callboard log repair DATA --partitions N --transaction-partitions M"
+    " new one with callboard log repair --data DIR --partitions N --transaction-partitions M"
 )
 DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 
-Data = Annotated[Path, typer.Argument(metavar="DATA", help="The data folder of a server, or one with Kafka's folders.")]
 Log = Annotated[
     str | None, typer.Option("--log", metavar="offsets|transactions", help="Only this log.  [default: both]")
 ]
@@ -109,8 +109,8 @@ def parse_moment(option: str, text: str, now_ms: int) -> int:
 
 @app.command("dump")
 def dump_records(
-    data: Data,
-    group: Annotated[list[str] | None, typer.Option(help="Only records of this group; may be repeated.")] = None,
+    data: DataFolder,
+    group: Groups = None,
     since: Annotated[str | None, typer.Option(metavar="ISO|7d", help="Only records of this time or later.")] = None,
     until: Annotated[str | None, typer.Option(metavar="ISO|7d", help="Only records before this time.")] = None,
     log: Log = None,
@@ -157,7 +157,7 @@ def print_problem(problem: Damage | Unreadable) -> None:
 
 @app.command("stats")
 def print_stats(
-    data: Data,
+    data: DataFolder,
     log: Log = None,
     partition: Partitions = None,
     top: Annotated[int, typer.Option(min=0, max=10_000, help="How many of the hottest keys to show.")] = 10,
@@ -191,7 +191,7 @@ def print_stats(
 
 @app.command("verify")
 def verify_log(
-    data: Data,
+    data: DataFolder,
     log: Log = None,
     partition: Partitions = None,
     quick: Annotated[
@@ -270,7 +270,7 @@ def check_to_json(check: PartitionCheck) -> dict[str, Any]:
 
 @app.command("repair")
 def repair_log(
-    data: Data,
+    data: DataFolder,
     log: Log = None,
     partition: Partitions = None,
     partitions_: Annotated[
@@ -279,7 +279,9 @@ def repair_log(
     transaction_partitions: Annotated[
         int | None, typer.Option(min=1, metavar="M", help="With --partitions: the number of transaction partitions.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Change the files. Without this nothing is changed.")] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Change the files. Without it, only show the changes.")
+    ] = False,
 ) -> None:
     """Remove unreadable records while the server is stopped; the original files are kept.
 
@@ -287,7 +289,7 @@ def repair_log(
     in the partition that these numbers give.
     """
     if partitions_ is not None or transaction_partitions is not None:
-        _write_info(data, partitions_, transaction_partitions, yes, is_whole=log is None and not partition)
+        _write_info(data, partitions_, transaction_partitions, execute, is_whole=log is None and not partition)
         return
     disk, partitions = disk_like(data), choose_partitions(data, log, partition)
     with repair.require_stopped_server(data, disk):
@@ -302,30 +304,30 @@ def repair_log(
         for file_repair in repairs:
             for problem in file_repair.problems:
                 print_line(problem)
-            if yes:
+            if execute:
                 backup = repair.repair_file(file_repair, disk)
                 original = "the file was missing" if backup is None else f"the original is kept in {backup}"
                 print_line(f"{file_repair.file.path}: repaired; {original}")
     for damage in missing:
         print_line(f"{damage}: {MISSING_ADVICE}")
-    if repairs and not yes:
-        print_line(f"{format_count(len(repairs), 'file')} would be changed; --yes does it")
+    if repairs and not execute:
+        print_line(f"{format_count(len(repairs), 'file')} would be changed; --execute does it")
     elif not (repairs or missing):
         print_line("nothing to repair")
-    if missing or (repairs and not yes):
+    if missing or (repairs and not execute):
         raise typer.Exit(DAMAGED_EXIT_CODE)
 
 
-def _write_info(data: Path, offsets: int | None, transactions: int | None, yes: bool, *, is_whole: bool) -> None:
+def _write_info(data: Path, offsets: int | None, transactions: int | None, execute: bool, *, is_whole: bool) -> None:
     if offsets is None or transactions is None or not is_whole:
         raise StartError("bad options: expected --partitions and --transaction-partitions, and no --log or --partition")
     disk = Disk()
     with prepare_info(disk, data, PartitionCounts(offsets, transactions)) as new:
-        if yes:
+        if execute:
             write_info(disk, data, new.info)
             print_line(f"{data}: wrote {new.describe()}")
             return
-    print_line(f"{data}: would write {new.describe()}; --yes does it")
+    print_line(f"{data}: would write {new.describe()}; --execute does it")
     raise typer.Exit(DAMAGED_EXIT_CODE)
 
 

@@ -43,7 +43,7 @@ def refuse_kafka_folder(disk: Disk, path: Path) -> None:
     if KAFKA_MARKER_FILE in disk.names(path):
         raise StartError(
             f"{path}: found {KAFKA_MARKER_FILE}, so it is a log folder of Kafka; make a data folder of it with"
-            f" callboard import --from-kafka-logs {path} --data DIR"
+            f" callboard import --kafka-dir {path} --data DIR"
         )
 
 
@@ -86,7 +86,7 @@ def _count(disk: Disk, path: Path, topic: str, numbers: list[int], requested: in
         raise StartError(
             f"{path}: found {topic}-{numbers[-1]} and no {topic}-{min(missing)}, expected all of them; copy the"
             f" missing ones, or make a data folder of those that exist, with Kafka's number of partitions, by"
-            f" callboard import --from-kafka-logs {path} --partitions N --data DIR"
+            f" callboard import --kafka-dir {path} --partitions N --data DIR"
         )
     count = len(numbers)
     for number in numbers:

@@ -1,0 +1,22 @@
+"""Options that several commands have. An option has one name, one form and one meaning in all commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DataFolder = Annotated[
+    Path,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        envvar="CALLBOARD_DATA",
+        help="The data folder of a server, running or not, or Kafka's.",
+    ),
+]
+Groups = Annotated[
+    list[str] | None, typer.Option("--group", metavar="GROUP", help="Only this group; may be repeated.  [default: all]")
+]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the log of the change.")]

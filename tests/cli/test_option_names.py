@@ -1,0 +1,82 @@
+"""Tests of the options' names: one name for one thing, and one form, in all commands."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from command_walk import CommandLine, walk_commands
+
+COMMANDS = list(walk_commands())
+
+SEVERAL_FORMS: dict[str, set[tuple[str | None, ...]]] = {
+    "--partitions": {("N",)},
+    "--format": {("csv|json",), (None,)},  # of a table for programs; of the files of a history
+    "--output": {("FILE",), ("FILE.html",)},
+    "--partition": {("N",), ("N,A-B,...",)},
+    "--topic": {("NAME:PARTITIONS",), ("T[:P,...]",)},
+    "--transaction-partitions": {("M",), ("N",)},
+    "--config": {("FILE.toml",), ("NAME=VALUE",)},  # as Kafka's tools name it
+}
+"""Options whose commands name their values in several ways, for the reader."""
+
+FOLDERS = {"DIR": {"--data", "--pictures"}, "KDIR": {"--kafka-dir"}, "TABLE": {"--table"}}
+"""The options for each kind of folder."""
+
+GIVEN_UP = {
+    *("--yes", "--from", "--to", "--history", "--groups", "--from-kafka-logs", "--kafka-logs", "--folder"),
+    *("--server", "--bootstrap", "--table-format", "--dryrun", "--apply", "--file"),
+}
+"""Other names for things that have one."""
+
+NAMES = {"GROUP", "GROUP...", "TOPIC", "TOPIC...", "NAME=VALUE...", "[MEMBER...]", "[FILE]"}
+"""The arguments: what a command is about, or the file that it copies."""
+
+
+def options(command: CommandLine) -> list[Any]:
+    return [each for each in command.parameters if each.param_type_name == "option"]
+
+
+def test_option_has_one_form_in_all_commands() -> None:
+    forms = defaultdict[str, set[tuple[str | None, ...]]](set)
+    for command in COMMANDS:
+        for option in options(command):
+            forms[option.opts[0]].add((option.metavar,))
+    several = {name: found for name, found in forms.items() if len(found) > 1}
+    assert several.keys() <= SEVERAL_FORMS.keys(), several
+    assert all(found <= SEVERAL_FORMS[name] for name, found in several.items())
+
+
+def test_option_has_one_short_form_and_no_second_name() -> None:
+    short = defaultdict[str, set[tuple[str, ...]]](set)
+    for command in COMMANDS:
+        for option in options(command):
+            long_names = [name for name in option.opts if name.startswith("--")]
+            assert len(long_names) == 1, (command.words, option.opts)
+            short[long_names[0]].add(tuple(name for name in option.opts if not name.startswith("--")))
+    assert {name for name, found in short.items() if len(found) > 1} == set()
+
+
+def test_each_kind_of_folder_has_one_option() -> None:
+    for command in COMMANDS:
+        for option in options(command):
+            allowed = FOLDERS.get(str(option.metavar))
+            assert allowed is None or option.opts[0] in allowed, (command.words, option.opts)
+
+
+def test_given_up_names_do_not_come_back() -> None:
+    names = {name for command in COMMANDS for option in options(command) for name in option.opts}
+    assert names & GIVEN_UP == set()
+
+
+def test_arguments_are_names_or_files_to_copy() -> None:
+    arguments = {
+        each.metavar for command in COMMANDS for each in command.parameters if each.param_type_name == "argument"
+    }
+    assert arguments <= NAMES
+
+
+def test_change_that_needs_a_second_look_has_one_of_two_names() -> None:
+    for command in COMMANDS:
+        names = {name for option in options(command) for name in option.opts}
+        assert not {"--execute", "--dry-run"} <= names, command.words
