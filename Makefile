@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 MADE_FROM := setup.cfg pyproject.toml constraints.txt
 # The build backend comes from constraints.txt too, so that what is tested does not change from one day to the next.
 INSTALL := $(PIP) install --quiet --no-build-isolation --constraint constraints.txt --editable
-# Tests with real clients use real time, so they run first and alone; with `make --jobs=2 test` beside the others.
+# Tests with real clients mostly wait, so they run beside the others.
 REAL_TIME := $(wildcard tests/peers tests/real_kafka tests/suites)
 
 PURE := $(wildcard tests/common tests/coordinator tests/group tests/settings tests/timer tests/topics tests/transactions \
@@ -19,12 +19,13 @@ PURE := $(wildcard tests/common tests/coordinator tests/group tests/settings tes
 run: $(VENV)/.installed
 	$(BIN)/callboard serve --listen 127.0.0.1:9092 --data ./data
 
-test: test-real-time test-others
+test: check
+	$(MAKE) --no-print-directory --jobs=2 test-real-time test-others
 
-test-real-time: check
+test-real-time: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q $(REAL_TIME)
 
-test-others: check
+test-others: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(REAL_TIME))
 
 # A quick look, about 90 s when mypy's cache is warm: the code's rules, the pure tests, and 50 seeds of each simulation.
