@@ -139,7 +139,7 @@ REQUESTS = (
     HostileRequest("offset-delete", "OffsetDelete", 250_000, "partitions", frames.offset_delete, prepare_group),
     HostileRequest("describe-groups", "DescribeGroups", 100_000, "groups", frames.describe_groups),
     HostileRequest("delete-groups", "DeleteGroups", 100_000, "groups", frames.delete_groups),
-    HostileRequest("create-topics", "CreateTopics, validate only", 50_000, "topics", frames.create_topics),
+    HostileRequest("create-topics", "CreateTopics, validate only", 100_000, "topics", frames.create_topics),
     HostileRequest("transactions", "DescribeTransactions", 100_000, "ids", frames.describe_transactions),
 )
 

@@ -284,6 +284,28 @@ def test_row_is_accepted_within_both_limits(heartbeats: OpenLoopResult, is_accep
     assert row.is_accepted == is_accepted
 
 
+FAST, SLOW = OpenLoopResult(10, 10, 0.001, 0.002, 0.01), OpenLoopResult(10, 10, 0.001, 0.03, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("quiet", "hostile_row", "exit_status"), [(FAST, FAST, 0), (FAST, SLOW, 1), (SLOW, SLOW, 0), (SLOW, FAST, 0)]
+)
+def test_missed_row_fails_on_quiet_machine(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    quiet: OpenLoopResult,
+    hostile_row: OpenLoopResult,
+    exit_status: int,
+) -> None:
+    def measure(request: HostileRequest | None, seconds: float) -> Row:
+        name = QUIET if request is None else request.name
+        return Row(name, name, "", AttackResult(), quiet if request is None else hostile_row, None, None)
+
+    monkeypatch.setattr(hostile, "measure", measure)
+    assert hostile.main(["--only", "fetch"]) == exit_status
+    assert ("missed" in capsys.readouterr().out) == (SLOW in (quiet, hostile_row))
+
+
 def test_peak_resident_bytes_are_at_least_the_resident_bytes() -> None:
     resident, peak = resident_bytes(os.getpid()), peak_resident_bytes(os.getpid())
     assert resident is not None
