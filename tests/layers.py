@@ -73,7 +73,8 @@ PACKAGES: dict[str, Package] = {
         ("runtime/member",),
         (
             *("actors", "runtime/client", "runtime/common", "runtime/disk", "runtime/engine", "runtime/kafka"),
-            *("runtime/kafka/codec", "runtime/node", "runtime/settings", "runtime/topics", "actors/callboard_error.py"),
+            *("runtime/kafka/codec", "runtime/node", "runtime/settings", "runtime/topics"),
+            *("actors/callboard_error.py", "actors/text.py"),
         ),
     ),
     "runtime/embed": Package(

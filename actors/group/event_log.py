@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from ..errors import ErrorCode
 from ..text import LogLine
 from .events import GroupEvent, Kind, Reason
 from .states import State
@@ -27,9 +28,11 @@ RING_BYTES = 480  # of a ring without its events
 
 REBALANCE_LINES_PER_S = 100
 MEMBER_LINES_PER_S = 1000
+REFUSED_LINES_PER_S = 1
 NAME_CHARACTERS_MAX = 255  # in a log line; clients may choose names of 32 KiB
 
 EXPIRED = frozenset({Reason.SESSION_EXPIRED, Reason.DID_NOT_REJOIN, Reason.SYNC_TIMEOUT})
+TAKEOVERS = frozenset({Reason.STATIC_MEMBER_REPLACED, Reason.REPLACEMENT_NOT_STORED})
 LEFT = frozenset({Reason.MEMBER_LEFT, Reason.ADMIN, Reason.GROUP_IS_FULL})
 
 
@@ -128,6 +131,7 @@ class EventLog:
         self._histories: OrderedDict[GroupHistory, None] = OrderedDict()  # that with the oldest last event first
         self._rebalance_lines = LineLimit(REBALANCE_LINES_PER_S)
         self._member_lines = LineLimit(MEMBER_LINES_PER_S)
+        self._refused_lines = LineLimit(REFUSED_LINES_PER_S)
 
     def resized(self, history: GroupHistory, by_bytes: int) -> None:
         """The group has new events. Older events are dropped if the memory of all groups is used up."""
@@ -150,6 +154,23 @@ class EventLog:
             log.info(LogLine("group rebalanced", rebalance_fields(group_id, summary, limit.take_omitted())))
         elif limit.omitted == 1:
             log.info("more than %d rebalances in a second: the next lines are omitted", REBALANCE_LINES_PER_S)
+
+    def log_takeover(self, group_id: str, event: GroupEvent) -> None:
+        """A static member was replaced, usually without a rebalance."""
+        limit = self._rebalance_lines
+        if log.isEnabledFor(logging.INFO) and limit.admits(event.monotonic_ms):
+            log.info(LogLine("static member taken over", member_fields(group_id, event, limit.take_omitted())))
+
+    def log_refused_record(self, field: str, name: str, error: ErrorCode, now_ms: int) -> None:
+        """A record could not be written. ``field``: "group" or "transactional_id". ``now_ms``: monotonic.
+
+        The log has its own line with the reason. These lines are few, because clients repeat their requests.
+        """
+        limit = self._refused_lines
+        if limit.admits(now_ms):
+            omitted = limit.take_omitted()
+            fields: dict[str, object] = {field: _cut(name), "error": error.name}
+            log.warning(LogLine("a record could not be written", fields | ({"omitted": omitted} if omitted else {})))
 
     def log_members(self, group_id: str, events: Sequence[GroupEvent]) -> None:
         limit = self._member_lines
@@ -183,6 +204,8 @@ class GroupHistory:
         self._keep(events)
         event_log.log_members(self._group_id, events)
         for event in events:
+            if event.kind is Kind.MEMBER_ADDED and event.reason in TAKEOVERS:
+                event_log.log_takeover(self._group_id, event)
             summary = self._tally.add(event)
             if summary is not None:
                 event_log.log_rebalance(self._group_id, summary)

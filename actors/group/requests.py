@@ -6,7 +6,6 @@ The coordinator, the group actor and its placeholder read the table. So a new re
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -37,10 +36,8 @@ from ..messages import (
 )
 from ..ports import GroupSettings
 from ..records import CLASSIC, GroupType
-from ..strings import STRING_BYTES_MAX, find_too_long_string
+from ..strings import find_too_long_string
 from .kind import ABSENT_NAME
-
-log = logging.getLogger("callboard.actors")
 
 
 class RequestRow(NamedTuple):
@@ -94,16 +91,7 @@ def _commit_error(request: OffsetCommit | TxnOffsetCommit, error: ErrorCode) -> 
 
 
 def _check_join(request: JoinGroup, settings: GroupSettings) -> ErrorCode:
-    field = find_too_long_string(request)
-    if field:
-        log.warning(
-            "a JoinGroup request for group %r from %s is refused: its %s has more than %d bytes;"
-            " use a shorter one (the id of a new member is made from its group.instance.id or client.id)",
-            request.group_id[:100],
-            request.client_host[:100],
-            field,
-            STRING_BYTES_MAX,
-        )
+    if find_too_long_string(request):
         return ErrorCode.INVALID_REQUEST
     low_ms, high_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
     return ErrorCode.NONE if low_ms <= request.session_timeout_ms <= high_ms else ErrorCode.INVALID_SESSION_TIMEOUT

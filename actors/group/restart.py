@@ -54,7 +54,8 @@ def handle_group_record_written(active: ActiveGroup, context: Any, log_error: Er
     elif error is not ErrorCode.NONE and isinstance(context, NewGroupContext):
         reload(active, error)
     elif error is not ErrorCode.NONE:
-        log.warning("a record of group %r could not be written: %s", active.group_id, error.name)
+        environment = active.environment
+        environment.event_log.log_refused_record("group", active.group_id, error, environment.clock.monotonic_ms())
         active.group.append_failed(context, error, effects)
     elif active.data.value is not None:
         active.group.appended(active.data.value, context, effects)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,8 +19,6 @@ from .expiration import Expiration
 from .rules import PREPARED_STATES, Transaction, TransactionStep
 from .table import TransactionTable
 from .timeouts import Timeouts
-
-log = logging.getLogger("callboard.actors")
 
 
 class Steps:
@@ -60,9 +57,8 @@ class Steps:
         if error is ErrorCode.NONE:
             self._table.apply_step(transaction)
         else:
-            log.warning(
-                "a record of transactional id %r could not be written: %s", transaction.transactional_id, error.name
-            )
+            event_log, now_ms = self._environment.directory.event_log, self._environment.clock.monotonic_ms()
+            event_log.log_refused_record("transactional_id", transaction.transactional_id, error, now_ms)
             transaction.step = None
         if error is ErrorCode.NONE and transaction.state in PREPARED_STATES:
             self.completion.complete(transaction)

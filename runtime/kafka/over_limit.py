@@ -59,6 +59,14 @@ class OverLimitReports:
         self.counts = Counter[str](dict.fromkeys(LIMITS, 0))
         self.named = NamedClients()
 
+    def name_refused(self, client: Client, request: str, reason: str) -> None:
+        """Name a client whose request is refused for a reason that is no setting."""
+        if self.named.add(client, reason):
+            client_id = printable(client.client_id)
+            log.warning(
+                "%s of %s (client id '%s') is refused: %s (logged once)", request, client.peer, client_id, reason
+            )
+
     def report(self, client: Client, limit: str, what: str) -> None:
         """``limit``: one of ``LIMITS``. ``what``: what was requested and by how much it is over, and what follows."""
         if limit not in LIMITS:

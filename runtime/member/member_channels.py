@@ -8,6 +8,7 @@ from typing import Any
 
 from ...actors.messages import Joined, JoinGroup, LeaveGroup, Synced, SyncGroup
 from .channel import ChannelLost, Connector
+from .member_log import MemberLog
 from .reconnecting_channel import ReconnectingChannel
 
 log = logging.getLogger("callboard.member")
@@ -25,14 +26,15 @@ class MemberChannels:
     ``main``: for heartbeats, commits and fetches, which must not wait behind a JoinGroup that is held back.
     """
 
-    __slots__ = ("_rebalance_s", "client_id", "is_joining", "join", "main")
+    __slots__ = ("_log", "_rebalance_s", "client_id", "is_joining", "join", "main")
 
-    def __init__(self, connector: Connector, client_id: str, rebalance_s: float) -> None:
+    def __init__(self, connector: Connector, client_id: str, rebalance_s: float, member_log: MemberLog) -> None:
         self.client_id = client_id
         self.main = ReconnectingChannel(connector, client_id)
         self.join = ReconnectingChannel(connector, client_id)
         self.is_joining = False  # a JoinGroup was sent and not answered
         self._rebalance_s = rebalance_s
+        self._log = member_log
 
     async def send_join(self, request: JoinGroup) -> Joined | None:
         """The answer; None if there was none, see ``_ask``."""
@@ -66,11 +68,13 @@ class MemberChannels:
         """The answer; None if the channel was lost, or the answer took longer than a rebalance may."""
         try:
             async with asyncio.timeout(self._rebalance_s + JOIN_GRACE_S):
-                return await self.join.ask(request)
+                answer = await self.join.ask(request)
         except (ChannelLost, TimeoutError) as error:
-            log.info("no answer to %s of %r: %r; retrying", type(request).__name__, request.group_id, error)
+            self._log.no_answer(type(request).__name__, error)
             self.join.drop()
             return None
+        self._log.answered()
+        return answer
 
 
 async def _ask_with_retry(channel: ReconnectingChannel, request: LeaveGroup) -> None:

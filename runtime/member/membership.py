@@ -21,6 +21,7 @@ from .errors import Fenced, HasLeft, MemberError, refusal_message
 from .lease import Lease
 from .lease_timer import LeaseTimer
 from .member_channels import MemberChannels
+from .member_log import MemberLog
 from .member_tasks import MemberTasks
 from .offset_fetch import fetch_committed_offsets
 from .options import MemberOptions
@@ -67,8 +68,11 @@ class Membership:
         self.identity = NO_IDENTITY
         self.is_leader = False
         self.lease = Lease(options.timeouts(), clock_s)
-        self.owned = OwnedShards(owner)
-        self.channels = MemberChannels(connector, options.client_id or CLIENT_ID, self.lease.timeouts.rebalance_s)
+        self._log = MemberLog(group_id, lambda: self.identity)
+        self.owned = OwnedShards(owner, self._log)
+        self.channels = MemberChannels(
+            connector, options.client_id or CLIENT_ID, self.lease.timeouts.rebalance_s, self._log
+        )
         self.random = random
         self._subscription = ResourceSubscription(connector, group_id, options)
         self._rejoin = asyncio.Event()  # set: there is a reason to join again
@@ -304,10 +308,12 @@ class Membership:
                 Heartbeat(self.group_id, identity[0], self.options.instance_id, identity[1])
             )
         except ChannelLost as lost:
-            log.info("no answer to a heartbeat of %r: %s; retrying", identity[0], lost)
+            self._log.no_answer("a heartbeat", lost)
             if not self._is_synced:
                 self.channels.join.drop()  # a pending JoinGroup may be lost as well, without an error
             return False
+        if self._log.is_unanswered:
+            self._log.answered()
         if identity != self.identity:
             return True
         reaction = reaction_to(RequestKind.HEARTBEAT, error)
@@ -328,7 +334,7 @@ class Membership:
         deadline_s = self.lease.deadline_s()
         record(sent_s)
         if self.owned.shards and self.lease.now_s() >= deadline_s:
-            self._lose_all("its lease was over before it was extended")
+            self.owned.lose_all("its lease was over before it was extended")
             self._rejoin.set()
 
     def check_lease(self) -> bool:
@@ -336,7 +342,7 @@ class Membership:
         lease = self.lease
         if not lease.is_over():
             return True
-        self._lose_all(
+        self.owned.lose_all(
             f"its lease is over; its last answered heartbeat was sent {lease.now_s() - lease.renewed_s:.1f} s ago"
         )
         if lease.is_session_over():
@@ -344,11 +350,6 @@ class Membership:
         if self._is_synced:
             self._rejoin.set()
         return False
-
-    def _lose_all(self, reason: str) -> None:
-        if self.owned.shards:
-            log.warning("member %r of %r loses its shards: %s", self.identity[0], self.group_id, reason)
-            self.owned.lose_all()
 
     # Reactions to answers ---------------------------------------------------------------------------------------------
 
@@ -380,7 +381,7 @@ class Membership:
         self._tasks.cancel()
 
     def _reset_membership(self, reaction: Reaction, error: ErrorCode, request: str) -> None:
-        self._lose_all(f"{request} was answered {error.name}")
+        self.owned.lose_all(f"{request} was answered {error.name}")
         self.identity = (self.identity[0] if reaction is Reaction.LOSE_SHARDS else ""), -1
         self._subscription.last_assignment = (), -1
         if self.channels.is_joining:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from .member_log import MemberLog
 from .shards import Assignment, Shard, ShardOwner, ShardState, TopicPartition, unfinished_tasks
 
 log = logging.getLogger("callboard.member")
@@ -31,16 +32,18 @@ class OwnedShards:
         "_failure",
         "_has_changed",
         "_has_released",
+        "_log",
         "_owner",
         "_running_on_lost",
         "generation",
         "shards",
     )
 
-    def __init__(self, owner: ShardOwner) -> None:
+    def __init__(self, owner: ShardOwner, member_log: MemberLog) -> None:
         self.shards: dict[TopicPartition, Shard] = {}
         self.generation = -1
         self._owner = owner
+        self._log = member_log
         self._assignment: Assignment | None = None  # the last one that next_assignment() returned
         self._changed = asyncio.Event()
         self._has_changed = False
@@ -82,6 +85,7 @@ class OwnedShards:
         self._end_assignment()
         self._has_changed = True
         self._changed.set()
+        self._log.assigned(shards, len(self.shards))
 
     async def revoke(self, partitions: Iterable[TopicPartition], allowed_s: float) -> None:
         """Cancel the tasks on these shards, await them for at most ``allowed_s``, remove the shards."""
@@ -97,10 +101,12 @@ class OwnedShards:
             shard.set_state(ShardState.LOST)
             if self.shards.get(shard.topic_partition) is shard:
                 del self.shards[shard.topic_partition]
+        self._log.revoked(shards, len(self.shards))
 
-    def lose_all(self) -> None:
+    def lose_all(self, reason: str) -> None:
         """Remove all shards at once."""
         shards = tuple(self.shards.values())
+        self._log.lost(shards, reason)
         self.shards = {}
         for shard in shards:
             shard.set_state(ShardState.LOST)
@@ -144,7 +150,7 @@ class OwnedShards:
 
     def end(self, error: BaseException) -> None:
         """Remove all shards; ``next_assignment`` raises ``error`` from now on."""
-        self.lose_all()
+        self.lose_all(str(error))
         self._end = self._end or error
         self._changed.set()
 

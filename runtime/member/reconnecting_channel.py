@@ -21,6 +21,10 @@ class Backoff:
         self._random = random
         self._delay_s = BACKOFF_MIN_S
 
+    @property
+    def has_waited(self) -> bool:
+        return self._delay_s > BACKOFF_MIN_S
+
     async def wait(self) -> None:
         delay_s = self._delay_s * self._random.uniform(0.5, 1)
         self._delay_s = min(2 * self._delay_s, BACKOFF_MAX_S)

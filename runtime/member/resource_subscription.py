@@ -50,7 +50,8 @@ class ResourceSubscription:
                 await self._connector.ensure_topics(new)
                 break
             except ChannelLost as error:
-                log.info("the topics of group %r cannot be created yet: %s; retrying", self._group_id, error)
+                level = logging.DEBUG if backoff.has_waited else logging.INFO  # once for an outage
+                log.log(level, "the topics of group %r cannot be created yet: %s; retrying", self._group_id, error)
                 await backoff.wait()
             except CoordinatorError as error:
                 raise MemberError(

@@ -27,6 +27,7 @@ class LogLoading:
     def __init__(self, data: NodeData, actors: NodeActors, environment: Environment) -> None:
         self._store = data.log
         self._ownership = data.ownership
+        self._clock = environment.clock
         self.sink = LoadSink(actors.groups, actors.transactions, data.topics, data.log, environment.clock)
         self.is_in_background = False
         self._jobs: Sequence[LoadJob] = ()
@@ -126,6 +127,7 @@ class LogLoading:
         del self._loads[partition]
 
     async def _load(self, partition: int, epoch: int) -> None:
+        begun_ms = self._clock.monotonic_ms()
         try:
             jobs = self._store.jobs({partition: epoch})
             if jobs:
@@ -135,8 +137,12 @@ class LogLoading:
         except Exception as error:
             log.exception("a partition could not be loaded", partition=partition)
             self.sink.fail(partition, repr(error))
+        else:
+            seconds = (self._clock.monotonic_ms() - begun_ms) / 1000
+            log.info("partition taken over", partition=partition, epoch=epoch, seconds=round(seconds, 3))
 
     async def _lose(self, partition: int) -> None:
         if partition in self.sink.epochs:
             await self.sink.lose(partition)
             self._store.unload(partition)
+            log.info("partition given up", partition=partition)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from log.toy_store import Toy
 
 from callboard.actors.errors import CoordinatorError, ErrorCode
 from callboard.actors.javahash import offsets_partition
+from callboard.actors.text import LogLine
 from callboard.runtime.embed.coordinator import Coordinator
 from callboard.runtime.node.environment import Environment, in_memory
 
@@ -49,6 +51,21 @@ async def test_group_of_a_lost_partition_is_refused_until_the_partition_is_gaine
         outcome = await _outcome_after(coordinator, ErrorCode.NOT_COORDINATOR)
         assert outcome in (7, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         await _until(coordinator, 7)
+
+
+@async_test
+async def test_partition_that_comes_and_goes_is_one_line_each(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "callboard.runtime")
+    toy = Toy()
+    async with new_coordinator(toy, tmp_path / "data") as coordinator:
+        await coordinator.reset(GROUP, {"jobs": 7})
+        toy.ownership.lose(HOME)
+        await _outcome_after(coordinator, 7)
+        toy.ownership.gain(HOME)
+        await _until(coordinator, 7)
+    lines = [record.msg for record in caplog.records if isinstance(record.msg, LogLine)]
+    moves = [(line.event, line.fields["partition"]) for line in lines if line.event.startswith("partition ")]
+    assert moves == [("partition given up", HOME), ("partition taken over", HOME)]
 
 
 async def _outcome(coordinator: Coordinator) -> int | ErrorCode:

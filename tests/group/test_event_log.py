@@ -187,6 +187,28 @@ def test_member_that_expires_is_a_debug_line(caplog: pytest.LogCaptureFixture) -
     ]
 
 
+def test_static_member_that_is_replaced_is_one_info_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, LOGGER)
+    simulation = CoordinatorSimulation()
+    reply = simulation.post(join(instance="seat"))
+    simulation.advance(3000)
+    simulation.post(sync(reply.value.member_id, 1, {}))
+    caplog.clear()
+    replaced = simulation.post(join(instance="seat"))
+    [(event, fields)] = lines(caplog, logging.INFO)
+    assert (event, fields["instance_id"], fields["state"]) == ("static member taken over", "seat", "Stable")
+    assert fields["member_id"] == replaced.value.member_id != reply.value.member_id
+
+
+def test_lines_of_refused_records_are_one_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    log = EventLog()
+    for at_ms in (0, 1, 999, 1000):
+        log.log_refused_record("group", "g", ErrorCode.KAFKA_STORAGE_ERROR, at_ms)
+    first = {"group": "g", "error": "KAFKA_STORAGE_ERROR"}
+    refused = "a record could not be written"
+    assert lines(caplog, logging.WARNING) == [(refused, first), (refused, {**first, "omitted": 2})]
+
+
 def test_level_above_info_makes_no_lines(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, LOGGER)
     simulation = CoordinatorSimulation()

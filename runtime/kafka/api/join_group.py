@@ -8,6 +8,7 @@ from typing import Any
 from ....actors.errors import ErrorCode
 from ....actors.messages import Joined, JoinedMember, JoinGroup, Protocol
 from ....actors.steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
+from ....actors.strings import STRING_BYTES_MAX
 from ..authorize import authorize
 from ..call import Body, Call
 from ..checks import READ_GROUP
@@ -18,6 +19,12 @@ MEMBER_ID_REQUIRED_FROM = 4  # KIP-394
 INSTANCE_ID_FROM = 5  # KIP-345
 NULLABLE_PROTOCOL_NAME_FROM = 7
 SKIP_ASSIGNMENT_FROM = 9  # KIP-814
+
+INVALID_REQUEST = ErrorCode.INVALID_REQUEST
+TOO_LONG = (
+    f"a string of the JoinGroup, or the member id that is made from its group.instance.id or client.id, has more than"
+    f" {STRING_BYTES_MAX} bytes; use a shorter one"
+)
 
 INSTANCE_ID = JoinedMember._fields.index("group_instance_id")
 
@@ -56,6 +63,8 @@ def handle(call: Call) -> None:
 def encode(call: Call, answer: Joined) -> Body:
     """The body; for the leader of a large group, the work that makes it."""
     if not answer.members:  # followers, and errors
+        if answer.error is INVALID_REQUEST:
+            call.services.over_limit.name_refused(call.connection, "a JoinGroup", TOO_LONG)
         return _encode(call, answer)
     steps = _encode_with_members(call, answer)
     return steps if len(answer.members) > SHORT_WORK_ITEMS else run_steps(steps)

@@ -1,0 +1,96 @@
+"""What a member logs: its shards, and the outages of its coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import pytest
+from member_helpers import (
+    GROUP,
+    ScriptedConnector,
+    in_virtual_time,
+    local_coordinator,
+    member_on_loop_time,
+    next_assignment_of,
+    wait_until,
+)
+
+from callboard.actors.messages import Heartbeat
+from callboard.actors.text import LogLine
+from callboard.runtime.member.channel import ChannelLost
+from callboard.runtime.member.member_log import SHARDS_NAMED_MAX
+
+LOGGER = "callboard.member"
+JOBS = {"jobs": 4}
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, object]]]:
+    """The lines with fields, since the last call."""
+    lines = [record.msg for record in caplog.records if record.name == LOGGER and record.levelno >= logging.INFO]
+    caplog.clear()
+    return [(line.event, dict(line.fields)) for line in lines if isinstance(line, LogLine)]
+
+
+@in_virtual_time
+async def test_member_logs_each_assignment_and_what_it_gave_back(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, LOGGER)
+    async with local_coordinator() as connector, member_on_loop_time(connector, resources=JOBS) as ann:
+        await next_assignment_of(ann, 4)
+        whole = {"group": GROUP, "member_id": ann.member_id, "generation": 1, "count": 4, "owned": 4}
+        assert events(caplog) == [("shards assigned", {**whole, "shards": "jobs/0 jobs/1 jobs/2 jobs/3"})]
+        async with member_on_loop_time(connector, resources=JOBS) as bob:
+            await next_assignment_of(bob, 2)
+            lines = events(caplog)
+            kept = [
+                (event, fields["count"], fields["owned"])
+                for event, fields in lines
+                if fields["member_id"] != bob.member_id
+            ]
+            assert kept == [("shards given back", 2, 2)]
+            [got] = [(event, fields["count"]) for event, fields in lines if fields["member_id"] == bob.member_id]
+            assert got == ("shards assigned", 2)
+        bobs = [(event, fields["count"], fields["owned"]) for event, fields in events(caplog)]
+        assert bobs[0] == ("shards given back", 2, 0)
+
+
+@in_virtual_time
+async def test_line_names_a_few_of_many_shards(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, LOGGER)
+    async with local_coordinator() as connector, member_on_loop_time(connector, resources={"jobs": 1000}) as ann:
+        await next_assignment_of(ann, 1000)
+    fields = events(caplog)[0][1]
+    assert (fields["count"], str(fields["shards"]).count("jobs/")) == (1000, SHARDS_NAMED_MAX)
+    assert str(fields["shards"]).endswith(" ...")
+
+
+def messages(caplog: pytest.LogCaptureFixture, is_wanted: Callable[[str], bool]) -> list[str]:
+    texts = [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
+    return [text for text in texts if is_wanted(text)]
+
+
+@in_virtual_time
+async def test_outage_is_one_line_when_it_begins_and_one_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, LOGGER)
+    connector = ScriptedConnector()
+    async with member_on_loop_time(connector, resources={"jobs": 1}) as member:
+        await next_assignment_of(member)
+        connector.answer_next(Heartbeat, *[ChannelLost("the network is down")] * 5)
+        seen = connector.count(Heartbeat)
+        await wait_until(lambda: connector.count(Heartbeat) > seen + 6)
+        await asyncio.sleep(1)
+    assert len(messages(caplog, lambda text: text.startswith("no answer to a heartbeat"))) == 1
+    assert len(messages(caplog, lambda text: text.endswith("again"))) == 1
+
+
+@in_virtual_time
+async def test_shards_lost_after_a_silent_coordinator_are_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    connector = ScriptedConnector()
+    async with member_on_loop_time(connector, resources={"jobs": 1}) as member:
+        await next_assignment_of(member)
+        connector.answer_next(Heartbeat, *[ChannelLost("the network is down")] * 500)
+        await wait_until(lambda: not member.shards)
+    [(event, fields)] = events(caplog)
+    assert (event, fields["shards"]) == ("shards lost", "jobs/0")
+    assert "its lease is over" in str(fields["reason"])
