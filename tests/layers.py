@@ -93,7 +93,7 @@ PACKAGES: dict[str, Package] = {
         ("runtime/cli",),
         (
             *(*ACTORS, "runtime/client", "runtime/common", "runtime/disk", "runtime/engine", "runtime/front"),
-            *("runtime/log", "runtime/log/compaction", "runtime/node", "runtime/settings"),
+            *("runtime/log", "runtime/log/compaction", "runtime/node", "runtime/settings", "runtime/topics"),
         ),
     ),
     "runtime/testing": Package(

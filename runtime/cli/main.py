@@ -38,6 +38,10 @@ COMMANDS = {
     "export": Command("callboard.runtime.cli.exchange.export", "Write committed offsets to a file, or a log to Kafka."),
     "import": Command("callboard.runtime.cli.exchange.imports", "Read offsets from a file, or a log from Kafka."),
     "compact": Command("callboard.runtime.cli.compact", "Compact an offsets log, with or without a running server."),
+    "backup": Command(
+        "callboard.runtime.cli.backup.backup_command", "Copy a data folder, also while a server runs on it."
+    ),
+    "restore": Command("callboard.runtime.cli.backup.restore_command", "Make a data folder of a backup."),
     "history": Command("callboard.spark.commands.history", "Keep what compaction drops, and show past offsets."),
     "analyse": Command(
         "callboard.spark.commands.questions", "Ask an offsets log who does what too often, or not at all."

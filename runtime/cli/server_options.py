@@ -49,6 +49,17 @@ def parse_assignment(option: str, text: str) -> tuple[str, str]:
     return name, value
 
 
+def run_on_disk(app: typer.Typer, argv: Sequence[str], name: str) -> int:
+    """Run a command on files. Returns its exit code; an OSError is printed as one line."""
+    try:
+        app(list(argv), prog_name=name)
+    except OSError as error:
+        prefix = f"{error.filename}: " if error.filename else ""
+        print_error(f"{prefix}{error.strerror or error}; check the disk and the folder's owner")
+        return REFUSED_EXIT_CODE
+    return 0
+
+
 def run_app(app: typer.Typer, argv: Sequence[str], name: str) -> int:
     """Run a command. Returns its exit code; a ClientError is printed as one line."""
     try:

@@ -29,8 +29,8 @@ GIVEN_UP = {
 }
 """Other names for things that have one."""
 
-NAMES = {"GROUP", "GROUP...", "TOPIC", "TOPIC...", "NAME=VALUE...", "[MEMBER...]", "[FILE]"}
-"""The arguments: what a command is about, or the file that it copies."""
+NAMES = {"GROUP", "GROUP...", "TOPIC", "TOPIC...", "NAME=VALUE...", "[MEMBER...]", "[FILE]", "DATA", "DEST", "BACKUP"}
+"""The arguments: what a command is about, or the files that it copies."""
 
 
 def options(command: CommandLine) -> list[Any]:
