@@ -88,7 +88,7 @@ def test_quick_verify_reads_each_partition_once(data: Path, run: Verify, monkeyp
     def refuse(*_arguments: object) -> None:
         raise AssertionError("a second reading")
 
-    for name in ("compact", "scan_files", "scan_partition"):
+    for name in ("compact", "scan_batches", "ForwardReading"):
         monkeypatch.setattr(verify, name, refuse)
     assert run(data, QUICK)[0] == 0
 

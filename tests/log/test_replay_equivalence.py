@@ -30,9 +30,10 @@ from callboard.actors.messages import DeleteGroup, Joined, OffsetDelete
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import OffsetRecord, TransactionRecord, TransactionValue
 from callboard.actors.transactions.messages import AddOffsets, EndTransaction, InitProducerId
+from callboard.runtime.cli.log.forward import LogReplay
 from callboard.runtime.cli.log.newest import comparable_state
 from callboard.runtime.cli.log.scan import LoggedRecord, LogPartition, scan_partition
-from callboard.runtime.cli.log.verify import LogReplay, describe_differences
+from callboard.runtime.cli.log.verify import describe_differences
 from callboard.runtime.disk.disk import read_file
 from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.compaction.garbage import publish_and_collect

@@ -137,7 +137,7 @@ def scan_files(partition: LogPartition, disk: Disk) -> Iterator[LoggedRecord | D
         if isinstance(item, Damage):
             yield item
         else:
-            yield from _records(partition, file, item, decode)
+            yield from read_records(partition, file, item, decode)
 
 
 def find_missing(partition: LogPartition, disk: Disk) -> Iterator[Damage]:
@@ -178,12 +178,17 @@ def is_torn_tail(damage: Damage, partition: LogPartition, disk: Disk) -> bool:
     return damage.path == last.path and not last.is_closed
 
 
-def _records(
-    partition: LogPartition, file: LogFile, batch: Batch, decode: Decode
+def read_records(
+    partition: LogPartition,
+    file: LogFile,
+    batch: Batch,
+    decode: Decode,
+    is_read: Callable[[int, int], bool] | None = None,
 ) -> Iterator[LoggedRecord | Unreadable]:
+    """The records of a batch. ``is_read`` as in ``Batch.records``."""
     offset = batch.base_offset
     try:
-        for offset, timestamp_ms, key, value in batch.records():
+        for offset, timestamp_ms, key, value in batch.records(is_read):
             try:
                 yield LoggedRecord(partition, offset, timestamp_ms, decode(batch, key, value))
             except DamagedRecord as damage:

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ....actors.group.offsets import GroupData
-from ....actors.records import MarkerRecord, PendingOffsetRecord, Record, TransactionRecord, group_id_of
 from ...disk.disk import Disk, file_size, read_at
 from ...engine.clock import wall_clock_ms
 from ...log.compaction.swap import CompactionSettings, compact
@@ -24,17 +22,15 @@ from ...log.format.errors import Damage, DamagedBatch, UnsupportedCompression
 from ...log.manifest import LogFile, log_files, manifest_folder, manifest_name, segments_folder
 from ...log.reading.segment import segment_name
 from ...log.recovery.misplaced import Misplaced, find_misplaced
-from .newest import NewestContent, State, comparable_state, load_newest
+from .forward import ForwardReading
+from .newest import NewestContent, State, load_newest
 from .scan import (
-    LoggedRecord,
     LogPartition,
     Unreadable,
     find_missing,
     find_missing_ends,
     is_torn_tail,
     scan_batches,
-    scan_files,
-    scan_partition,
 )
 
 CENTURY_MS = 100 * 365 * 24 * 60 * 60 * 1000
@@ -64,30 +60,6 @@ class PartitionCheck(NamedTuple):
         return not (self.problems or self.differences or self.misplaced)
 
 
-class LogReplay:
-    """Builds groups and transactional ids from records in log order."""
-
-    def __init__(self) -> None:
-        self._groups: dict[str, GroupData] = {}
-        self._transactions: dict[str, object] = {}
-        self._open: dict[int, set[str]] = {}  # producer id -> groups with an open transaction
-
-    def apply(self, record: Record | None) -> None:
-        if isinstance(record, MarkerRecord):
-            for group_id in self._open.pop(record.producer_id, ()):
-                self._groups[group_id].replay(record)
-        elif isinstance(record, TransactionRecord):
-            self._transactions[record.transactional_id] = record.value
-        elif record is not None and (owner := group_id_of(record)) is not None:
-            self._groups.setdefault(owner, GroupData()).replay(record)
-            if isinstance(record, PendingOffsetRecord):
-                self._open.setdefault(record.producer_id, set()).add(owner)
-
-    def state(self) -> dict[str, object]:
-        groups = {group_id: comparable_state(data) for group_id, data in self._groups.items() if not data.is_empty()}
-        return groups | {name: value for name, value in self._transactions.items() if value is not None}
-
-
 def verify(partition: LogPartition, scratch: Path, disk: Disk) -> PartitionCheck:
     """Check the current state of a partition. ``scratch``: an empty folder for the snapshot, which stays there.
 
@@ -96,22 +68,24 @@ def verify(partition: LogPartition, scratch: Path, disk: Disk) -> PartitionCheck
     snapshot = LogPartition(partition.topic, partition.number, scratch / partition.folder.name)
     _make_snapshot(disk, partition.folder, snapshot.folder)
     disk = Disk(follows_links=True)  # the snapshot has links to closed segments
-    replay, torn_tail, records = LogReplay(), None, 0
+    reading, torn_tail = ForwardReading(snapshot), None
     is_short = any(find_missing_ends(partition, disk))
     problems: list[Damage | Unreadable] = [*find_missing(partition, disk)]
-    for item in scan_files(snapshot, disk):
-        if isinstance(item, LoggedRecord):
-            replay.apply(item.record)
-            records += 1
-        elif isinstance(item, Damage) and is_torn_tail(item, snapshot, disk):
+    for file, item in scan_batches(snapshot, disk):
+        if isinstance(item, Batch):
+            problems += (
+                problem._replace(path=_original_path(problem.path, partition, snapshot))
+                for problem in reading.add(file, item)
+            )
+        elif is_torn_tail(item, snapshot, disk):
             torn_tail = item._replace(path=_original_path(item.path, partition, snapshot))
         else:
             problems.append(item._replace(path=_original_path(item.path, partition, snapshot)))
-    state = replay.state()
+    state = reading.state()
     size = _log_bytes(snapshot, disk)
     differences = () if problems else tuple(_compare(snapshot, disk, state, torn_tail))
     results = tuple(problems), torn_tail, len(state), differences, is_short
-    return PartitionCheck(partition, records, size, *results, _misplaced(partition, state))
+    return PartitionCheck(partition, reading.records, size, *results, _misplaced(partition, state))
 
 
 def verify_quickly(partition: LogPartition, scratch: Path, disk: Disk) -> PartitionCheck:
@@ -189,11 +163,11 @@ def describe_differences(state: State, description: str, other_state: State, oth
 
 
 def _replayed(snapshot: LogPartition, disk: Disk) -> dict[str, object]:
-    replay = LogReplay()
-    for item in scan_partition(snapshot, disk):
-        if isinstance(item, LoggedRecord):
-            replay.apply(item.record)
-    return replay.state()
+    reading = ForwardReading(snapshot)
+    for file, item in scan_batches(snapshot, disk):
+        if isinstance(item, Batch):
+            list(reading.add(file, item))
+    return reading.state()
 
 
 # Snapshot ------------------------------------------------------------------------------------------------------------

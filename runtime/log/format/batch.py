@@ -21,7 +21,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -148,8 +148,13 @@ class Batch(NamedTuple):
         """Whether it ends a transaction and has no data."""
         return bool(self.attributes & CONTROL_BIT)
 
-    def records(self) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
+    def records(
+        self, is_read: Callable[[int, int], bool] | None = None
+    ) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
         """Offset, timestamp in ms, key and value of each record, decoded lazily.
+
+        ``is_read`` gets the positions in ``data`` where a record begins, after its length, and where it ends. Records
+        for which it returns True are left out. It is not called for compressed batches.
 
         Raises UnsupportedCompression for an unsupported codec, DamagedBatch where records do not match the batch.
         """
@@ -163,7 +168,8 @@ class Batch(NamedTuple):
                 at = start + length
                 if length < 0 or at > self.size:
                     raise ValueError(f"it claims {length} bytes")
-                yield self._record(start, at)
+                if is_read is None or not is_read(start, at):
+                    yield self._record(start, at)
             except ValueError as error:
                 reason = f"record {index} of {self.record_count}: {error}"
                 raise DamagedBatch(self.position, reason, self.source) from None

@@ -51,8 +51,11 @@ def decode_unsigned(data: bytes | memoryview, at: int, max_bytes: int = MAX_BYTE
 
 
 def decode_signed(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """As ``decode_unsigned``, with zigzag. Reading a log is mostly this, so one byte has a fast path."""
-    if at < len(data) and (byte := data[at]) < 0x80:
-        return (byte >> 1) ^ -(byte & 1), at + 1
+    """As ``decode_unsigned``, with zigzag. Reading a log is mostly this, so one and two bytes have fast paths."""
+    if at + 1 < len(data):
+        if (byte := data[at]) < 0x80:
+            return (byte >> 1) ^ -(byte & 1), at + 1
+        if (high := data[at + 1]) < 0x80:
+            return (high << 6 | (byte & 0x7E) >> 1) ^ -(byte & 1), at + 2
     value, at = decode_unsigned(data, at)
     return (value >> 1) ^ -(value & 1), at

@@ -29,8 +29,9 @@ from ....actors.transactions.messages import (
     InitProducerId,
     VerifyPartitions,
 )
+from ...cli.log.forward import LogReplay
 from ...cli.log.newest import comparable_state
-from ...cli.log.verify import LogReplay, describe_differences
+from ...cli.log.verify import describe_differences
 from ...disk.group_commit import immediate_outcome
 from ...engine.alarm import WhenRead
 from ...engine.reply import Reply
