@@ -34,6 +34,9 @@ COMMANDS = {
     "serve": Command("callboard.runtime.cli.serve_command", "Serve Kafka clients: groups, offsets, topics in memory."),
     "groups": Command("callboard.runtime.cli.groups.commands", "Show, reset and delete groups on any server."),
     "topics": Command("callboard.runtime.cli.topics", "Show, create and delete topics on any server."),
+    "worker": Command(
+        "callboard.runtime.cli.worker.worker_command", "Run a handler in several processes that share work."
+    ),
     "log": Command("callboard.runtime.cli.log.commands", "Show, check and repair an offsets log."),
     "export": Command("callboard.runtime.cli.exchange.export", "Write committed offsets to a file, or a log to Kafka."),
     "import": Command("callboard.runtime.cli.exchange.imports", "Read offsets from a file, or a log from Kafka."),

@@ -36,12 +36,12 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STATS_SIGNAL = signal.SIGUSR1
 
 
-def run_server(settings: Settings, options: Options, level: logs.Level, form: logs.Format | None) -> None:
+def run_server(settings: Settings, options: Options) -> None:
     """Listen, configure the log lines, and run a node until a signal. Raises StartError if a port is taken."""
     with ExitStack() as sockets:
         listening_socket = sockets.enter_context(bind(options))
         watch_socket = None if options.metrics is None else sockets.enter_context(bind_health(options.metrics))
-        logs.configure(sys.stderr, level, form)
+        logs.configure(sys.stderr, options.log_level, options.log_format)
         run_node(settings, options, listening_socket, watch_socket)
 
 

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..common import logs
 from ..settings.load import load
-from ..settings.table import parse_choice
 from .main import HELP_OPTIONS, make_app
 from .serve_options import (
     AdvertisedOption,
@@ -56,16 +54,16 @@ def serve(
     """
     from .serve import run_server  # imports asyncio, which the help does not need
 
-    level = parse_choice("--log-level", log_level or "info", logs.Level)
-    form = None if log_format is None else parse_choice("--log-format", log_format, logs.Format)
     settings, options = load(
         *(listen, advertised, data, sync, topic or (), set_ or (), config_file, metrics),
         dynamic_settings=dynamic_settings,
         unsafe_settings=unsafe_settings,
         ignore_saved_settings=ignore_saved_settings,
         file_mode=file_mode,
+        log_level=log_level,
+        log_format=log_format,
     )
-    run_server(settings, options, level, form)
+    run_server(settings, options)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -52,7 +52,7 @@ ConfigOption = Annotated[
         metavar="FILE.toml",
         envvar="CALLBOARD_CONFIG",
         help="A file with the keys listen, advertised, data, sync, metrics, dynamic_settings, file_mode, "
-        "[topics], [settings]. Command-line options override it.",
+        "log_level, log_format, [topics], [settings]. Command-line options override it.",
     ),
 ]
 DynamicSettingsOption = Annotated[

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from callboard.runtime.member.shards import Assignment as Assignment
     from callboard.runtime.member.shards import CommitResult as CommitResult
     from callboard.runtime.member.shards import Shard as Shard
+    from callboard.runtime.member.signals import leave_on_signals as leave_on_signals
 
 _HOMES = {
     "Assignment": "callboard.runtime.member.shards",
@@ -82,6 +83,7 @@ _HOMES = {
     "TopicDescription": "callboard.runtime.embed.results",
     "connect": "callboard.runtime.member.connect",
     "connect_in_thread": "callboard.runtime.member.connect",
+    "leave_on_signals": "callboard.runtime.member.signals",
 }
 """The module of each public name. ``callboard.testing`` is a module of this folder."""
 

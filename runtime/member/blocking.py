@@ -39,6 +39,11 @@ class LoopRunner:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Call a function on the loop, without waiting for it. Does nothing when the loop has ended."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback)
+
     def run(self, coro: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Wait for a result. Raises TimeoutError, and MemberError when the loop has ended."""
         try:
@@ -204,6 +209,10 @@ class BlockingMember:
         and ``run`` returns when all handlers have ended.
         """
         self._runner.run(self._leave(threading.current_thread()))
+
+    def start_leaving(self) -> None:
+        """Leave without waiting for it, for example in a signal handler. ``run`` returns when all handlers ended."""
+        self._runner.call_soon(self._member.start_leaving)
 
     async def _leave(self, caller: threading.Thread) -> None:
         if caller in self._handler_threads:

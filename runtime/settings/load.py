@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..common.errors import StartError
+from ..common.logs import Format, Level
 from ..disk.disk import FILE_MODE
 from .file_mode import parse_file_mode
 from .table import (
@@ -62,6 +63,8 @@ class ConfigFile(NamedTuple):
     metrics: str | None = None
     dynamic_settings: str | None = None
     file_mode: str | None = None
+    log_level: str | None = None
+    log_format: str | None = None
     topics: Mapping[str, object] = {}
     settings: Mapping[str, object] = {}
 
@@ -101,6 +104,8 @@ def load(
     unsafe_settings: bool = False,
     ignore_saved_settings: bool = False,
     file_mode: str | None = None,
+    log_level: str | None = None,
+    log_format: str | None = None,
 ) -> tuple[Settings, Options]:
     """The settings and options of ``serve``, checked. Options of the command line override those of the file, topics
     and settings by name. Raises StartError for the first error.
@@ -111,6 +116,8 @@ def load(
     sync = file.sync if sync is None else sync
     metrics = file.metrics if metrics is None else metrics
     file_mode = file.file_mode if file_mode is None else file_mode
+    log_level = file.log_level if log_level is None else log_level
+    log_format = file.log_format if log_format is None else log_format
     data = file.data if data is None else data
     dynamic_settings = file.dynamic_settings if dynamic_settings is None else dynamic_settings
     if data == "":
@@ -129,6 +136,8 @@ def load(
         ignore_saved_settings=ignore_saved_settings,
         given=setting_sources(file.settings, overrides, config),
         file_mode=FILE_MODE if file_mode is None else parse_file_mode(file_mode),
+        log_level=parse_choice("log level", log_level or "info", Level),
+        log_format=None if log_format is None else parse_choice("log format", log_format, Format),
     )
     settings = load_settings(file.settings, overrides)
     if not unsafe_settings:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from ..common.errors import StartError
+from ..common.logs import Format, Level
 from ..disk.disk import FILE_MODE
 
 INT_MAX = 2**31 - 1  # Kafka's INT settings
@@ -383,6 +384,7 @@ class Options:
     below a safe minimum. ``ignore_saved_settings``: start without the changes that are saved in the data folder.
     ``given``: the settings that were given at the start, by name, with their source ("--set"). ``file_mode``:
     permissions of new files in the data folder; users who may read the files may also search the folders.
+    ``log_format``: None for text on a terminal, else JSON.
     """
 
     listen_host: str = DEFAULT_LISTEN.host
@@ -397,6 +399,8 @@ class Options:
     ignore_saved_settings: bool = False
     given: Mapping[str, str] = field(default_factory=dict, compare=False)
     file_mode: int = FILE_MODE
+    log_level: Level = "info"
+    log_format: Format | None = None
 
 
 ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+(?:%[\w.-]+)?)\]|(?P<host>[^\s:\[\]]*)):(?P<port>[0-9]{1,5})")

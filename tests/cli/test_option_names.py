@@ -29,7 +29,10 @@ GIVEN_UP = {
 }
 """Other names for things that have one."""
 
-NAMES = {"GROUP", "GROUP...", "TOPIC", "TOPIC...", "NAME=VALUE...", "[MEMBER...]", "[FILE]", "DATA", "DEST", "BACKUP"}
+NAMES = {
+    *("GROUP", "GROUP...", "TOPIC", "TOPIC...", "NAME=VALUE...", "[MEMBER...]", "MODULE:FUNCTION"),
+    *("[FILE]", "DATA", "DEST", "BACKUP"),
+}
 """The arguments: what a command is about, or the files that it copies."""
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from peers.server import ServerProcess
 from peers.waiting import wait_until
 from program_helpers import DEADLINE_S, PROGRAM, refusal, run, serving
 
 from callboard.runtime.cli.serve_command import main
 from callboard.runtime.cli.service_manager import notify
+from callboard.runtime.common.errors import StartError
+from callboard.runtime.settings.load import load
 
 RUNNING = Path(__file__).parents[2] / "docs" / "running.md"
 
@@ -73,8 +78,8 @@ def test_log_level_error_omits_warnings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--log-level", "loud"), "bad --log-level 'loud': expected one of debug, info, warning, error"),
-        (("--log-format", "xml"), "bad --log-format 'xml': expected one of text, json"),
+        (("--log-level", "loud"), "bad log level 'loud': expected one of debug, info, warning, error"),
+        (("--log-format", "xml"), "bad log format 'xml': expected one of text, json"),
     ],
 )
 def test_invalid_log_option_is_refused(tmp_path: Path, arguments: tuple[str, ...], text: str) -> None:
@@ -137,3 +142,65 @@ def test_container_file_of_the_docs_starts_the_server(tmp_path: Path, monkeypatc
     with serving(tmp_path, program=PROGRAM) as server:
         wait_until(lambda: (tmp_path / "data" / "callboard.json").exists(), bool, "the data folder")
         assert server.end(signal.SIGTERM) == 0
+
+
+def test_config_file_has_the_log_options(tmp_path: Path) -> None:
+    config = tmp_path / "callboard.toml"
+    config.write_text('log_level = "error"\nlog_format = "json"\n')
+    _, options = load(config=config)
+    assert (options.log_level, options.log_format) == ("error", "json")
+    _, options = load(config=config, log_level="debug", log_format="text")
+    assert (options.log_level, options.log_format) == ("debug", "text")
+    config.write_text('log_level = "loud"\n')
+    with pytest.raises(StartError, match="bad log level 'loud': expected one of debug, info, warning, error"):
+        load(config=config)
+    assert "bad log format 'xml': expected one of text, json" in refusal(
+        "serve", "--log-format", "xml", folder=tmp_path
+    )
+
+
+def test_web_workers_of_the_page_share_the_shards(tmp_path: Path) -> None:
+    """The application in docs/running.md in three processes, each with its own lifespan, as a web server runs it."""
+    (tmp_path / "web.py").write_text(block("python"))
+    with ServerProcess(tmp_path) as server:
+        environment = {**os.environ, "CALLBOARD_BOOTSTRAP_SERVER": server.bootstrap}
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", WEB_WORKER],
+                cwd=tmp_path,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(3)
+        ]
+        try:
+            shares = [share_of(process) for process in processes]
+            while sum(map(len, shares)) != 12 or not all(shares):  # until the group is stable
+                shares = [share_of(process) for process in processes]
+            assert sorted(shard for share in shares for shard in share) == list(range(12))
+        finally:
+            for process in processes:
+                process.communicate(timeout=DEADLINE_S)
+        assert [process.returncode for process in processes] == [0, 0, 0]
+
+
+WEB_WORKER = """
+import sys
+from starlette.testclient import TestClient
+from web import app
+
+with TestClient(app) as client:
+    for _ in sys.stdin:
+        print(client.get("/shards").text, flush=True)
+"""
+
+
+def share_of(process: subprocess.Popen[str]) -> list[int]:
+    """The shards of a web worker now."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    shards: list[int] = json.loads(process.stdout.readline())
+    return shards

@@ -1,0 +1,95 @@
+"""``callboard worker MODULE:FUNCTION``: runs a handler in several processes, which share the shards of a group.
+
+Exit codes: 0 stopped by a signal, and every process left the group; 1 a process did not leave in time and was killed;
+2 the command line, the handler or the address is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...common import logs
+from ...common.errors import StartError
+from ...settings.table import parse_address, parse_choice
+from ..main import make_app
+from ..serve_options import LogFormatOption, LogLevelOption
+from .handler import parse_name
+
+app = make_app()
+
+
+@app.command("worker")
+def worker(
+    handler: Annotated[
+        str, typer.Argument(metavar="MODULE:FUNCTION", help="Called with each shard; `async def`, or a function.")
+    ],
+    group: Annotated[str, typer.Option("--group", metavar="GROUP", help="The group whose members share the work.")],
+    resource: Annotated[
+        list[str], typer.Option("--resource", metavar="NAME:SHARDS", help="What to share; may be repeated.")
+    ],
+    processes: Annotated[int, typer.Option(min=1, max=1024, help="Number of processes.")] = 1,
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            metavar="HOST:PORT",
+            envvar="CALLBOARD_BOOTSTRAP_SERVER",
+            help="A server of the cluster.  [default: a coordinator of their own]",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The data folder of their own coordinator.  [default: in memory]"),
+    ] = None,
+    session_timeout_ms: Annotated[
+        int, typer.Option(min=1, help="After this time without a heartbeat a process has lost its shards.")
+    ] = 10_000,
+    stop_timeout: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long handlers may take to end.")
+    ] = 30.0,
+    restart_delay: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Before the first restart; it doubles up to a minute.")
+    ] = 1.0,
+    log_level: LogLevelOption = None,
+    log_format: LogFormatOption = None,
+) -> None:
+    """Run a handler in several processes. Each is a member of the group and calls it for each shard that it owns.
+
+    SIGTERM and Ctrl-C stop them: tasks are cancelled, for functions `shard.is_revoked` becomes true, and each process
+    leaves the group when its handlers have ended. A process that crashes is started again.
+    """
+    from .run import WorkerOptions, run_worker  # imports asyncio, which the help does not need
+
+    level = parse_choice("--log-level", log_level or "info", logs.Level)
+    form = None if log_format is None else parse_choice("--log-format", log_format, logs.Format)
+    parse_name(handler)
+    if bootstrap_server is not None and data is not None:
+        raise StartError("--data is for a coordinator of their own: leave out --data or --bootstrap-server")
+    if bootstrap_server is not None:
+        parse_address("--bootstrap-server", bootstrap_server, lowest_port=1)
+    resources = dict(parse_resource(text) for text in resource)
+    options = WorkerOptions(
+        *(handler, group, resources, processes, bootstrap_server, data),
+        *(session_timeout_ms, stop_timeout, restart_delay, level, form),
+    )
+    code = run_worker(options)
+    if code:
+        raise typer.Exit(code)
+
+
+def parse_resource(text: str) -> tuple[str, int]:
+    """The name and the number of shards in NAME:SHARDS. Raises StartError."""
+    name, separator, shards = text.rpartition(":")
+    if not (name and separator and shards.isdecimal() and int(shards) >= 1):
+        raise StartError(f"bad --resource '{text}': expected NAME:SHARDS, as in jobs:12")
+    return name, int(shards)
+
+
+def main(argv: Sequence[str]) -> int:
+    app(list(argv), prog_name="callboard worker")
+    return 0

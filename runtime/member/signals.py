@@ -1,0 +1,64 @@
+"""Leaves the group when the process is asked to end, so that other members get the shards without a wait."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from .blocking import BlockingMember
+from .member import Member
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def leave_on_signals(
+    member: Member | BlockingMember, signals: Sequence[signal.Signals] = STOP_SIGNALS
+) -> Iterator[None]:
+    """While the block runs, the first of these signals makes the member leave; then ``run`` returns.
+
+    Leaving cancels handlers that are coroutines, sets ``is_revoked`` for those in threads, and waits for their end, at
+    most for the rebalance timeout. A second signal has its usual effect.
+
+    Raises RuntimeError outside of the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("signals reach the main thread only: use leave_on_signals() there")
+    install = _install_on_loop if isinstance(member, Member) else _install_in_thread
+    restore = install(member.start_leaving, signals)
+    try:
+        yield
+    finally:
+        restore()
+
+
+def _install_on_loop(leave: Callable[[], object], signals: Sequence[signal.Signals]) -> Callable[[], None]:
+    loop = asyncio.get_running_loop()
+
+    def restore() -> None:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+    def on_signal() -> None:
+        restore()
+        leave()
+
+    for number in signals:
+        loop.add_signal_handler(number, on_signal)
+    return restore
+
+
+def _install_in_thread(leave: Callable[[], object], signals: Sequence[signal.Signals]) -> Callable[[], None]:
+    def restore() -> None:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+    def on_signal(_number: int, _frame: object) -> None:
+        restore()
+        leave()
+
+    previous = {number: signal.signal(number, on_signal) for number in signals}
+    return restore
