@@ -6,7 +6,10 @@ since the epoch; -1 means none.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple, NewType, Protocol
+
+from .steps import Steps, pieces
 
 GroupType = NewType("GroupType", str)
 """The name of a kind of group in ListGroups."""
@@ -153,6 +156,29 @@ OffsetsTopicRecord = OffsetRecord | GroupRecord | GroupStateRecord | PendingOffs
 """A record of ``__consumer_offsets`` with a key and a value."""
 
 Record = OffsetsTopicRecord | MarkerRecord | TransactionRecord
+
+
+def item_count(record: Record) -> int:
+    """The members or partitions in a record, which make it long. 0 for a record that is always short."""
+    if isinstance(record, GroupRecord):
+        return 0 if record.value is None else len(record.value.members)
+    if isinstance(record, TransactionRecord):
+        return 0 if record.value is None else len(record.value.partitions)
+    return 0
+
+
+def partitions_by_topic(partitions: Iterable[tuple[str, int]]) -> Steps[list[tuple[str, list[int]]]]:
+    """The partitions of each topic, both sorted."""
+    numbers_by_topic: dict[str, list[int]] = {}
+    for piece in pieces(partitions):
+        for topic, number in piece:
+            numbers_by_topic.setdefault(topic, []).append(number)
+        yield
+    topics: list[tuple[str, list[int]]] = []
+    for names in pieces(sorted(numbers_by_topic)):
+        topics += [(topic, sorted(numbers_by_topic[topic])) for topic in names]
+        yield
+    return topics
 
 
 def group_id_of(record: Record | None) -> str | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ...actors.errors import ErrorCode
 from ...actors.ports import Appended, Entry
-from ...actors.records import MarkerRecord, PendingOffsetRecord, Record
+from ...actors.records import MarkerRecord, OffsetRecord, PendingOffsetRecord, Record, item_count
 from ...actors.steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
 from ..common.logs import get_logger
 from .format.batch import HEADER_BYTES, LOG_OFFSET_MAX, Producer, encode_batch
@@ -83,23 +83,33 @@ class _FramedRound:
             for record in records:
                 framed.append(frame(record, len(framed)))
 
-    def add_in_steps(self, entries: Sequence[Entry], frame: Callable[[Record, int], bytes]) -> Steps[None]:
+    def add_in_steps(self, entries: Sequence[Entry], encoder: RecordEncoder) -> Steps[None]:
         """Short entries are added many at a time: a pause after each would take as long as its record."""
         for piece in pieces(entries):
-            if sum(len(records) for _, records in piece) <= SHORT_WORK_ITEMS:
-                self.add(piece, frame)
+            if sum(len(records) + sum(map(item_count, records)) for _, records in piece) <= SHORT_WORK_ITEMS:
+                self.add(piece, encoder.frame)
                 yield
             else:
                 for entry in piece:
-                    yield from self._add_entry_in_steps(entry, frame)
+                    yield from self._add_entry_in_steps(entry, encoder)
 
-    def _add_entry_in_steps(self, entry: Entry, frame: Callable[[Record, int], bytes]) -> Steps[None]:
-        self.add([Entry(entry.partition, ())], frame)
-        framed = self.by_partition[entry.partition]
-        for piece in pieces(entry.records):
-            for record in piece:
-                framed.append(frame(record, len(framed)))
-            yield
+    def _add_entry_in_steps(self, entry: Entry, encoder: RecordEncoder) -> Steps[None]:
+        self.add([Entry(entry.partition, ())], encoder.frame)
+        yield from _frame_in_steps(encoder, entry.records, self.by_partition[entry.partition])
+
+
+def _frame_in_steps(
+    encoder: RecordEncoder, records: Sequence[Record], framed: list[bytes], first_delta: int = 0
+) -> Steps[None]:
+    """Append the bytes of each record to ``framed``. ``first_delta``: the offset delta of the first in ``framed``."""
+    for piece in pieces(records):
+        for record in piece:
+            delta = first_delta + len(framed)
+            if type(record) is OffsetRecord or not item_count(record):
+                framed.append(encoder.frame(record, delta))
+            else:
+                framed.append((yield from encoder.frame_in_steps(record, delta)))
+        yield
 
 
 class RoundEncoder:
@@ -134,7 +144,7 @@ class RoundEncoder:
         """The same for many records. No other round is encoded before its end."""
         try:
             framed = _FramedRound(self._end_offsets, self._durability)
-            yield from framed.add_in_steps(entries, self._encoder.frame)
+            yield from framed.add_in_steps(entries, self._encoder)
             plain_round = self._plain_round(framed, timestamp_ms, done)
         except Exception as error:
             _log_unexpected(error)
@@ -250,10 +260,8 @@ class _EntryByEntryEncoder:
         return Appended(ErrorCode.NONE, base_offset)
 
     def _frame(self, records: Sequence[Record], offset_delta: int) -> Steps[list[bytes]]:
-        frame, framed = self._encoder.frame, list[bytes]()
-        for piece in pieces(records):
-            framed += [frame(record, delta) for delta, record in enumerate(piece, offset_delta + len(framed))]
-            yield
+        framed: list[bytes] = []
+        yield from _frame_in_steps(self._encoder, records, framed, offset_delta)
         return framed
 
     def _open_batch(self, partition: int) -> _OpenBatch:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
 
 from callboard.actors.ports import Entry
-from callboard.actors.records import MarkerRecord, OffsetRecord, OffsetValue, PendingOffsetRecord
+from callboard.actors.records import (
+    GroupRecord,
+    GroupValue,
+    MarkerRecord,
+    MemberValue,
+    OffsetRecord,
+    OffsetValue,
+    PendingOffsetRecord,
+    TransactionRecord,
+    TransactionValue,
+)
 from callboard.actors.steps import ITEMS_PER_STEP, SHORT_WORK_ITEMS, run_steps
 from callboard.runtime.log.rounds import RoundEncoder
 
@@ -31,6 +41,17 @@ def transaction_entry(partition: int, count: int) -> Entry:
     return Entry(partition, tuple(PendingOffsetRecord("g", "topic", index, value, 9, 1) for index in range(count)))
 
 
+def group_entry(partition: int, members: int) -> Entry:
+    member = MemberValue("m", None, "client", "/127.0.0.1", 1000, 1000, b"subscription", b"assignment")
+    value = GroupValue("consumer", 3, "range", "m", NOW_MS, (member,) * members)
+    return Entry(partition, (GroupRecord("g", value),))
+
+
+def transactional_id_entry(partition: int, partitions: int, topics: int = 1) -> Entry:
+    written_to = frozenset((f"topic-{number % topics}", number) for number in range(partitions))
+    return Entry(partition, (TransactionRecord("id", TransactionValue(1, 2, 1000, 1, written_to)),))
+
+
 def random_entries(random: Random) -> list[Entry]:
     entries = [
         offset_entry(random.randrange(PARTITIONS), random.choice((0, 1, 2, 63, 64, 65, 300)))
@@ -40,6 +61,10 @@ def random_entries(random: Random) -> list[Entry]:
         entries.insert(0, offset_entry(0, 1, "x" * MESSAGE_BYTES))
     if random.random() < 0.5:
         entries += [transaction_entry(1, 70), Entry(1, (MarkerRecord(9, 1, committed=True),))]
+    if random.random() < 0.5:
+        entries.insert(random.randrange(len(entries)), group_entry(0, random.choice((1, 64, 2000))))
+    if random.random() < 0.5:
+        entries.append(transactional_id_entry(2, random.choice((1, 64, 3000)), 7))
     return entries
 
 
@@ -68,3 +93,9 @@ def steps_of(entries: Sequence[Entry]) -> int:
 )
 def test_steps_of_a_round(entries: Sequence[Entry], expected: int) -> None:
     assert steps_of(entries) == expected
+
+
+@pytest.mark.parametrize("entry", [group_entry, transactional_id_entry], ids=["members", "partitions"])
+def test_steps_of_one_record_grow_with_its_items(entry: Callable[[int, int], Entry]) -> None:
+    small, large = steps_of([entry(0, 500)]), steps_of([entry(0, 1500)])
+    assert large - small >= 1000 // ITEMS_PER_STEP

@@ -12,7 +12,15 @@ from callboard.actors.base import Actor, ActorRef
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Append, Drain, RoundDone, Written
 from callboard.actors.ports import Appended, Entry
-from callboard.actors.records import OffsetRecord, OffsetValue
+from callboard.actors.records import (
+    GroupRecord,
+    GroupValue,
+    MemberValue,
+    OffsetRecord,
+    OffsetValue,
+    TransactionRecord,
+    TransactionValue,
+)
 from callboard.actors.steps import SHORT_WORK_ITEMS
 from callboard.actors.writer import MAX_TURNS, OffsetWriterActor
 from callboard.runtime.engine.simulation import Simulation
@@ -124,6 +132,28 @@ def test_large_round_is_encoded_in_steps_and_later_entries_wait(harness: WriterH
     harness.run()
     assert harness.log.rounds[1:] == [[entry(1)]]
     assert harness.contexts == ["large"]
+
+
+MEMBER = MemberValue("m", None, "c", "/h", 1, 1, b"", b"")
+LONG_RECORDS = {
+    "group": GroupRecord("g", GroupValue("consumer", 1, "range", "m", 1, (MEMBER,) * (SHORT_WORK_ITEMS + 1))),
+    "transaction": TransactionRecord(
+        "x", TransactionValue(1, 1, 1, 1, frozenset(("t", number) for number in range(SHORT_WORK_ITEMS + 1)))
+    ),
+}
+
+
+@pytest.mark.parametrize("record", LONG_RECORDS.values(), ids=LONG_RECORDS)
+def test_round_with_one_long_record_is_encoded_in_steps(
+    harness: WriterHarness, record: GroupRecord | TransactionRecord
+) -> None:
+    harness.log.steps = 50
+    harness.writer.tell(Append(harness.owner, Entry(0, (record,)), "long"))
+    turns = 0
+    while harness.dispatcher.step():
+        turns += 1
+    assert turns > 50 / 2
+    assert harness.log.rounds == [[Entry(0, (record,))]]
 
 
 def test_failure_of_a_large_round_is_reported(harness: WriterHarness) -> None:

@@ -10,12 +10,20 @@ from __future__ import annotations
 from struct import Struct
 from struct import error as StructError
 
-from ....actors.records import MarkerRecord, OffsetRecord, PendingOffsetRecord, Record, TransactionRecord
+from ....actors.records import (
+    GroupRecord,
+    MarkerRecord,
+    OffsetRecord,
+    PendingOffsetRecord,
+    Record,
+    TransactionRecord,
+)
+from ....actors.steps import Steps
 from .batch import frame_record
 from .errors import NeedsOwnBatch, UnwritableRecord
 from .fields import MAX_STRING_BYTES
-from .records import encode, encode_key
-from .transaction_records import encode_marker, encode_transaction
+from .records import encode, encode_group_in_steps, encode_key
+from .transaction_records import encode_marker, encode_transaction, encode_transaction_in_steps
 from .varint import SMALL, encode_length
 
 KEY_TABLE_LIMIT = 16384  # about 5 MB; a full table is cleared, which is cheaper than an LRU order
@@ -55,6 +63,14 @@ class RecordEncoder:
         length = 2 + len(delta) + len(key) + len(rest)
         size = SMALL[length] if length < 8192 else encode_length(length)
         return b"%b\0\0%b%b%b" % (size, delta, key, rest)
+
+    def frame_in_steps(self, record: Record, offset_delta: int) -> Steps[bytes]:
+        """The same as ``frame`` for a record with many members or partitions, and any other."""
+        if isinstance(record, GroupRecord):
+            return frame_record(0, offset_delta, *(yield from encode_group_in_steps(record)))
+        if isinstance(record, TransactionRecord):
+            return frame_record(0, offset_delta, *(yield from encode_transaction_in_steps(record)))
+        return self.frame(record, offset_delta)
 
     def frame_in_transaction(self, record: PendingOffsetRecord | MarkerRecord, offset_delta: int) -> bytes:
         """The same for records in a batch of their transaction."""

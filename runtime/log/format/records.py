@@ -37,11 +37,13 @@ from ....actors.records import (
     PendingOffsetRecord,
     UnknownRecord,
 )
+from ....actors.steps import Steps, pieces, run_steps
 from .errors import DamagedRecord, UnwritableRecord
 from .fields import I16, I32, I64, Reader, bounded, nullable, string
 
 NEWEST_VERSION = 4
 FLEXIBLE_VERSION = 4
+MEMBERS_PER_STEP = 32  # a member of a group takes some 5 us
 
 _OFFSET_HEAD = Struct(">hqih")
 _OFFSET_EXPIRING_HEAD = Struct(">hqh")
@@ -74,6 +76,15 @@ def encode(record: OffsetsTopicRecord) -> tuple[bytes, bytes | None]:
         return encode_key(record), encode_value(record)
     except (StructError, UnicodeEncodeError) as error:
         raise UnwritableRecord(f"{record!r}: {error}") from error
+
+
+def encode_group_in_steps(record: GroupRecord) -> Steps[tuple[bytes, bytes | None]]:
+    """The same for a group with many members."""
+    try:
+        value = None if record.value is None else (yield from _encode_group_in_steps(record.value))
+        return encode_key(record), value
+    except (StructError, UnicodeEncodeError) as error:
+        raise UnwritableRecord(f"the record of group {record.group_id!r}: {error}") from error
 
 
 def decode(key: bytes | None, value: bytes | None) -> DecodedRecord:
@@ -160,6 +171,10 @@ def _encode_offset(value: OffsetValue) -> bytes:
 
 
 def _encode_group(value: GroupValue) -> bytes:
+    return run_steps(_encode_group_in_steps(value))
+
+
+def _encode_group_in_steps(value: GroupValue) -> Steps[bytes]:
     parts = [
         b"\0\3",
         string(value.protocol_type),
@@ -169,7 +184,9 @@ def _encode_group(value: GroupValue) -> bytes:
         I64.pack(value.current_state_timestamp_ms),
         I32.pack(len(value.members)),
     ]
-    parts.extend(_encode_member(member) for member in value.members)
+    for piece in pieces(value.members, MEMBERS_PER_STEP):
+        parts.extend(map(_encode_member, piece))
+        yield
     return b"".join(parts)
 
 

@@ -16,8 +16,7 @@ A control batch has one record (``EndTransactionMarker``)::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from struct import error as StructError
 
@@ -29,7 +28,10 @@ from ....actors.records import (
     TransactionRecord,
     TransactionValue,
     UnknownRecord,
+    item_count,
+    partitions_by_topic,
 )
+from ....actors.steps import ITEMS_PER_STEP, Steps, pieces, run_steps
 from .batch import Batch
 from .errors import DamagedRecord, UnwritableRecord
 from .fields import I8, I16, I32, I64, Reader, bounded, string
@@ -51,11 +53,17 @@ _EMPTY = 0  # the state in which Kafka writes no array
 
 def encode_transaction(record: TransactionRecord) -> tuple[bytes, bytes | None]:
     """The key and value of a record; UnwritableRecord when a field does not fit."""
+    return run_steps(encode_transaction_in_steps(record))
+
+
+def encode_transaction_in_steps(record: TransactionRecord) -> Steps[tuple[bytes, bytes | None]]:
+    """The same for a transaction of many partitions."""
     try:
         key = I16.pack(KEY_VERSION) + string(record.transactional_id)
-        return key, None if record.value is None else _encode_value(record.value)
+        return key, None if record.value is None else (yield from _encode_value(record.value))
     except (StructError, UnicodeEncodeError) as error:
-        raise UnwritableRecord(f"{record!r}: {error}") from error
+        shown = record if item_count(record) <= ITEMS_PER_STEP else record.transactional_id
+        raise UnwritableRecord(f"{shown!r}: {error}") from error
 
 
 def decode_transaction(key: bytes | None, value: bytes | None) -> TransactionRecord | UnknownRecord:
@@ -98,19 +106,25 @@ def decode_transactions(batch: Batch) -> Iterator[tuple[int, int, Record]]:
         yield offset, timestamp_ms, decode_transaction(key, value)
 
 
-def _encode_value(value: TransactionValue) -> bytes:
+def _encode_value(value: TransactionValue) -> Steps[bytes]:
     head = _HEAD.pack(NEWEST_VERSION, value.producer_id, value.producer_epoch, value.timeout_ms, value.state)
-    partitions = b"\0" if value.state == _EMPTY else _encode_partitions(value.partitions)
+    partitions = b"\0" if value.state == _EMPTY else (yield from _encode_partitions(value.partitions))
     times = _TIMES.pack(value.last_update_timestamp_ms, value.start_timestamp_ms)
     return head + partitions + times + _encode_tags(value)
 
 
-def _encode_partitions(partitions: Iterable[tuple[str, int]]) -> bytes:
-    topics = []
-    for topic, topic_partitions in groupby(sorted(partitions), key=lambda partition: partition[0]):
-        name, ids = bounded(topic), [I32.pack(partition) for _, partition in topic_partitions]
-        topics.append(b"".join((encode_unsigned(len(name) + 1), name, encode_unsigned(len(ids) + 1), *ids, b"\0")))
-    return encode_unsigned(len(topics) + 1) + b"".join(topics)
+def _encode_partitions(partitions: Iterable[tuple[str, int]]) -> Steps[bytes]:
+    topics = yield from partitions_by_topic(partitions)
+    parts = [encode_unsigned(len(topics) + 1)]
+    for piece in pieces(topics):
+        parts += [_encode_topic(bounded(topic), numbers) for topic, numbers in piece]
+        yield
+    return b"".join(parts)
+
+
+def _encode_topic(name: bytes, numbers: Sequence[int]) -> bytes:
+    ids = Struct(f">{len(numbers)}i").pack(*numbers)
+    return b"".join((encode_unsigned(len(name) + 1), name, encode_unsigned(len(numbers) + 1), ids, b"\0"))
 
 
 def _encode_tags(value: TransactionValue) -> bytes:
