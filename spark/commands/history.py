@@ -60,12 +60,14 @@ def keep_history(
 ) -> None:
     """Copy the records of closed segments to a table, each exactly once. From then on compaction waits for it."""
     from ...runtime.disk.disk import Disk
-    from ..history.keep import check_table, keep, log_partition_folders
+    from ..history.keep import check_table, keep, log_partition_folders, nothing_new
 
     log_partition_folders(data.absolute())  # validated before Spark starts, which takes seconds
     check_table(data.absolute(), table, Disk())
-    with session("callboard history keep", master) as spark:
-        result = keep(spark, data, table, format, report_progress=print_hint)
+    result = nothing_new(data.absolute(), table)
+    if result is None:
+        with session("callboard history keep", master) as spark:
+            result = keep(spark, data, table, format, report_progress=print_hint)
     if as_json:
         fields = result._asdict()
         print_json({"troubles" if name == "problems" else name: value for name, value in fields.items()})

@@ -149,6 +149,25 @@ def keep(
     return KeepResult(len(valid), records, progress.number, tuple(problems), time.perf_counter() - started_s, missing)
 
 
+def nothing_new(data: Path, path: Path, disk: Disk | None = None) -> KeepResult | None:
+    """The result of ``keep`` if the table has all records of closed segments; None if there is work for Spark.
+
+    The arguments are valid, see ``log_partition_folders`` and ``check_table``. Raises StartError for a table that
+    cannot be read or that another process writes to, OSError if the disk fails.
+    """
+    started_s, disk = time.perf_counter(), disk or disk_like(data)
+    mark = read_history_mark(disk, data)
+    if mark is None or not (path / FOLDER / INFO_NAME).exists():
+        return None
+    table = HistoryTable.open(path, disk)
+    with table.exclusive_writer():
+        progress = table.progress()
+        ranges, problems = _new_ranges(disk, log_partition_folders(data), progress)
+    if ranges or mark.taken_to != progress.taken_to:
+        return None
+    return KeepResult(0, 0, progress.number, tuple(problems), time.perf_counter() - started_s, 0)
+
+
 def log_partition_folders(data: Path) -> dict[int, Path]:
     """The log partitions of a data folder. Raises StartError if the folder is not a data folder."""
     if not (data / DATA_INFO_NAME).is_file():
