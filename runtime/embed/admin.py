@@ -94,12 +94,7 @@ class Admin:
 
     async def describe(self, group: str) -> GroupDescription:
         """Describe a group and its members. Raises CoordinatorError GROUP_ID_NOT_FOUND for an unknown group."""
-        answer: Described = await self._ask(DescribeGroup(group))
-        _check(answer.error, f"group {group!r}", answer.message)
-        if answer.state == ABSENT_NAME:
-            raise _error(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r}", answer.message)
-        members = tuple(map(_describe_member, answer.members))
-        return GroupDescription(group, answer.state, answer.protocol_type, answer.protocol, members)
+        return describe_group(group, await self._ask(DescribeGroup(group)))
 
     async def groups(
         self,
@@ -298,6 +293,15 @@ class Admin:
             return True
         described: Described = await self._ask(DescribeGroup(group))
         return topic in (subscribed_topics(member.metadata for member in described.members) or ())
+
+
+def describe_group(group: str, answer: Described) -> GroupDescription:
+    """The description in an answer. Raises CoordinatorError."""
+    _check(answer.error, f"group {group!r}", answer.message)
+    if answer.state == ABSENT_NAME:
+        raise _error(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r}", answer.message)
+    members = tuple(map(_describe_member, answer.members))
+    return GroupDescription(group, answer.state, answer.protocol_type, answer.protocol, members)
 
 
 def _check_filter(argument: str, words: Iterable[str], allowed: Sequence[str]) -> frozenset[str]:

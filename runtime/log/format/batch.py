@@ -58,15 +58,14 @@ assert _OUTSIDE_CRC.size == CRC_FROM
 assert _HEADER.size == HEADER_BYTES == CRC_FROM + _INSIDE_CRC.size
 
 
-def frame_record(timestamp_delta_ms: int, offset_delta: int, key: bytes, value: bytes | None) -> bytes:
+def frame_record(timestamp_delta_ms: int, offset_delta: int, key: bytes | None, value: bytes | None) -> bytes:
     """The bytes of one record in a batch, without headers; a value of None is a tombstone."""
     body = b"".join(
         (
             b"\0",
             encode_signed(timestamp_delta_ms),
             encode_length(offset_delta),
-            encode_length(len(key)),
-            key,
+            b"\1" if key is None else encode_length(len(key)) + key,
             b"\1" if value is None else encode_length(len(value)) + value,
             b"\0",
         )

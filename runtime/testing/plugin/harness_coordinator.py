@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ...embed.coordinator import Coordinator
 from ...embed.lifecycle import EndMode
+from ...embed.results import GroupDescription
 from ...embed.thread import ThreadCoordinator
 from ...node.environment import Environment, in_memory
 from ..disk.faulty import FaultyDisk
 from .faults import Faults
 from .harness import Harness
+from .helpers import WAIT_S, check_stable, produce, wait_until_stable
 from .timeline import Timeline
 from .virtual_time import BlockingTime, VirtualTime
 
@@ -88,6 +91,23 @@ class HarnessCoordinator(Coordinator):
         """All events, including those before a restart."""
         return self._harness.timeline
 
+    async def wait_until_stable(self, group: str, members: int = 1, *, timeout: float = WAIT_S) -> GroupDescription:
+        """Wait until the group has stored the assignment of exactly so many members.
+
+        A client applies its assignment soon after that. ``timeout``: in seconds of the machine's clock. Raises
+        TimeoutError, with the state of the group.
+        """
+        return await wait_until_stable(lambda: self.node, group, members, timeout)
+
+    async def produce(
+        self, topic: str, value: bytes | str | None, *, key: bytes | str | None = None, partition: int = 0
+    ) -> int:
+        """Append a record to a topic. Returns its offset. Text is encoded as UTF-8; a value of None is a tombstone.
+
+        Raises CoordinatorError for an unknown topic or partition.
+        """
+        return produce((await self._loaded()), topic, value, key, partition)
+
     async def stop(self) -> None:
         self._harness.detach()
         await super().stop()
@@ -111,3 +131,37 @@ class HarnessThread(ThreadCoordinator):
         self.clock = BlockingTime(coordinator.clock, self.run)
         self.faults: Faults[None] = coordinator.faults.with_restart(self.restart)
         self.timeline = coordinator.timeline
+        self._harness_coordinator = coordinator
+
+    def wait_until_stable(
+        self,
+        group: str,
+        members: int = 1,
+        *,
+        timeout: float = WAIT_S,
+        poll: Callable[[], object] | None = None,
+    ) -> GroupDescription:
+        """See ``HarnessCoordinator.wait_until_stable``.
+
+        ``poll`` is called again and again meanwhile, in this thread: clients such as confluent_kafka's take part in a
+        rebalance only while they are polled.
+        """
+        coordinator = self._harness_coordinator
+        if poll is None:
+            return self.run(coordinator.wait_until_stable(group, members, timeout=timeout))
+        end_s = time.monotonic() + timeout
+        while isinstance(found := self.run(_check_stable(coordinator, group, members)), str):
+            if time.monotonic() > end_s:
+                raise TimeoutError(f"{found} after {timeout:g} s")
+            poll()
+        return found
+
+    def produce(
+        self, topic: str, value: bytes | str | None, *, key: bytes | str | None = None, partition: int = 0
+    ) -> int:
+        """See ``HarnessCoordinator.produce``."""
+        return self.run(self._harness_coordinator.produce(topic, value, key=key, partition=partition))
+
+
+async def _check_stable(coordinator: HarnessCoordinator, group: str, members: int) -> GroupDescription | str:
+    return await check_stable(coordinator.node, group, members)

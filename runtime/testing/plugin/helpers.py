@@ -1,0 +1,73 @@
+"""What tests of consumers and members do again and again: wait for a group, and produce a record."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ....actors.errors import CoordinatorError, ErrorCode
+from ....actors.group.states import State
+from ....actors.messages import Described, DescribeGroup
+from ...embed.admin import describe_group
+from ...embed.results import GroupDescription
+from ...log.format.batch import encode_batch, frame_record
+
+if TYPE_CHECKING:
+    from ...node.node import Node
+    from ...topics.topic import Topic
+
+POLL_S = 0.005
+WAIT_S = 10.0
+"""The default time to wait, in seconds of the machine's clock: clients use that one too."""
+
+
+async def wait_until_stable(
+    node: Callable[[], Node], group: str, members: int, timeout: float, clock_s: Callable[[], float] = time.monotonic
+) -> GroupDescription:
+    """Poll the group. Raises TimeoutError. ``node`` returns the running node, which a restart replaces."""
+    end_s = clock_s() + timeout
+    while isinstance(found := await check_stable(node(), group, members), str):
+        if clock_s() > end_s:
+            raise TimeoutError(f"{found} after {timeout:g} s")
+        await asyncio.sleep(POLL_S)
+    return found
+
+
+async def check_stable(node: Node, group: str, members: int) -> GroupDescription | str:
+    """The group if it is Stable with so many members, else what it is. Faults and the timeline see no request."""
+    reply = node.actors.system.dispatcher.new_reply()
+    node.local.post(DescribeGroup(group), reply)
+    answer: Described = await reply
+    if answer.state == State.STABLE and len(answer.members) == members:
+        return describe_group(group, answer)
+    state = answer.state or answer.error.name
+    return f"group {group!r} is {state} with {len(answer.members)} members, not Stable with {members},"
+
+
+def produce(node: Node, topic: str, value: bytes | str | None, key: bytes | str | None, partition: int) -> int:
+    """Append a record with the coordinator's time, and wake the consumers that wait for it. Returns its offset."""
+    found = _find_topic(node, topic, partition)
+    now_ms = node.environment.clock.wall_ms()
+    record = frame_record(0, 0, _to_bytes(key), _to_bytes(value))
+    return found.append(partition, encode_batch(0, now_ms, now_ms, [record]))
+
+
+def _find_topic(node: Node, topic: str, partition: int) -> Topic:
+    found = node.topics.get(topic)
+    if found is None or found.is_internal:
+        names = ", ".join(sorted(name for name in node.topics.names() if not name.startswith("__")))
+        raise CoordinatorError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}: create_topic() it; there are: {names}"
+        )
+    if not found.has_partition(partition):
+        last = len(found.partitions) - 1
+        raise CoordinatorError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has partitions 0 to {last}, not {partition}"
+        )
+    return found
+
+
+def _to_bytes(text: bytes | str | None) -> bytes | None:
+    return text.encode() if isinstance(text, str) else text
