@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -87,7 +87,7 @@ async def serve_until_signal(
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number, stopping)
     loop.add_signal_handler(STATS_SIGNAL, show_stats, serving)
-    with serving_health(serving, watch_socket, loop):
+    with serving_health(serving, watch_socket, loop, options.metrics_lag):
         node = await node_class.open(settings, options, None, listening_socket, on_folder_lost=stopping.set)
         serving.node = node
         await serve_until_stopped(node, options, listening_socket, stopping)
@@ -114,7 +114,10 @@ async def serve_until_stopped(
 
 @contextmanager
 def serving_health(
-    serving: Serving, watch_socket: socket.socket | None, loop: asyncio.AbstractEventLoop
+    serving: Serving,
+    watch_socket: socket.socket | None,
+    loop: asyncio.AbstractEventLoop,
+    lag_groups: Sequence[str] = (),
 ) -> Iterator[None]:
     """Serve health and metrics from before the node is opened until after its end."""
     if watch_socket is None:
@@ -123,7 +126,7 @@ def serving_health(
     from ..node.health import HealthServer
     from ..node.metrics import pages  # imports prometheus_client, which is not needed without --metrics
 
-    server = HealthServer(watch_socket, pages(lambda: serving.node), loop)
+    server = HealthServer(watch_socket, pages(lambda: serving.node, lag_groups=lag_groups), loop)
     server.start()
     try:
         yield

@@ -19,6 +19,7 @@ from .serve_options import (
     ListenOption,
     LogFormatOption,
     LogLevelOption,
+    MetricsLagOption,
     MetricsOption,
     SetOption,
     SyncOption,
@@ -38,6 +39,7 @@ def serve(
     topic: TopicOption = None,
     set_: SetOption = None,
     metrics: MetricsOption = None,
+    metrics_lag: MetricsLagOption = None,
     file_mode: FileModeOption = None,
     config_file: ConfigOption = None,
     dynamic_settings: DynamicSettingsOption = None,
@@ -62,6 +64,7 @@ def serve(
         file_mode=file_mode,
         log_level=log_level,
         log_format=log_format,
+        metrics_lag=metrics_lag or (),
     )
     run_server(settings, options)
 

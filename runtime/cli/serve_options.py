@@ -45,6 +45,10 @@ MetricsOption = Annotated[
         metavar="HOST:PORT", help="The address for /metrics, /healthz and /readyz over HTTP.  [default: none]"
     ),
 ]
+MetricsLagOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="GROUP", help="A group whose lag is in /metrics; may be repeated, for up to 100 groups."),
+]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(

@@ -281,6 +281,11 @@ class Coordinator(AsyncCoordinator):
             )
         return self._node
 
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            raise RuntimeError(self._not_running_message())
+        return self._loop
+
     def _not_running_message(self) -> str:
         if self._loop is None:
             return "this Coordinator is not running yet: use it inside `async with`, or await start() first"

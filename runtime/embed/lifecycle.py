@@ -1,4 +1,4 @@
-"""The interface of a coordinator on an event loop: start, stop, members, and the admin methods."""
+"""The interface of a coordinator on an event loop: start, stop, members, admin methods, figures and health."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from ..settings.table import Settings
 from .admin import Admin
+from .monitoring import Monitoring
 
 if TYPE_CHECKING:
     from ..member.local import LocalConnector
@@ -18,7 +19,7 @@ EndMode = Literal["stopped", "killed", "power lost"]
 """How the old process ends in a restart."""
 
 
-class AsyncCoordinator(Admin, ABC):
+class AsyncCoordinator(Admin, Monitoring, ABC):
     """The interface of ``Coordinator``. ``ThreadCoordinator`` runs any of these on a thread of its own."""
 
     @abstractmethod

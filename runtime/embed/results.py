@@ -67,6 +67,40 @@ class CommittedOffset:
     leader_epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class CoordinatorStats:
+    """Figures of one coordinator at one moment. Their number does not depend on groups or clients.
+
+    Those from ``commits`` to ``expired_offsets`` count from its start. ``passivated_groups`` are without members, and
+    packed in memory. ``memory_bytes`` is counted, not measured, and limited by ``memory_limit_bytes``. docs/metrics.md
+    describes each.
+    """
+
+    active_groups: int
+    passivated_groups: int
+    quarantined_groups: int
+    failed_partitions: int
+    commits: int
+    rebalances: int
+    expired_sessions: int
+    expired_offsets: int
+    connections: int
+    transactional_ids: int
+    memory_bytes: int
+    memory_limit_bytes: int
+    journal_bytes: int
+    log_damages: int
+    is_log_full: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether a coordinator serves its clients. ``reason``: why it does not, else ""."""
+
+    is_ready: bool
+    reason: str
+
+
 Target = int | Literal["earliest", "latest"]
 """The target of a reset: an offset, or the start or end offset of the partition."""
 

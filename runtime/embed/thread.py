@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
@@ -12,11 +12,25 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from ..engine.waiting import LoopClosed, run_on_loop
 from ..settings.table import Settings
 from .lifecycle import AsyncCoordinator, EndMode
-from .results import CommittedOffset, GroupDescription, GroupPage, Targets, TopicDescription, TopicPartition
+from .results import (
+    CommittedOffset,
+    CoordinatorStats,
+    GroupDescription,
+    GroupPage,
+    Health,
+    Targets,
+    TopicDescription,
+    TopicPartition,
+)
 
 if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
     from ..member.blocking import BlockingMember
     from ..member.options import MemberArguments
+
+HEALTH_TIMEOUT_S = 2.0
+"""A coordinator whose loop does not answer for so long is not healthy."""
 
 STOPPED = "this Coordinator has stopped: make another one"
 T = TypeVar("T")
@@ -210,3 +224,26 @@ class ThreadCoordinator:
     def set(self, **settings: float | bool | None) -> None:
         """See ``Coordinator.set``."""
         self.run(self._coordinator.set(**settings))
+
+    def stats(self) -> CoordinatorStats:
+        """See ``Coordinator.stats``."""
+        return self.run(_call(self._coordinator.stats))
+
+    def health(self) -> Health:
+        """See ``Coordinator.health``. Waits for two seconds at most."""
+        checking = _call(self._coordinator.health)
+        try:
+            return run_on_loop(checking, self._running_loop(), HEALTH_TIMEOUT_S)
+        except TimeoutError:
+            return Health(False, f"the coordinator's event loop has not answered for {HEALTH_TIMEOUT_S:.0f} s")
+        except (RuntimeError, CancelledError, LoopClosed) as error:
+            checking.close()
+            return Health(False, str(error) or STOPPED)
+
+    def collector(self, lag_groups: Iterable[str] = ()) -> Collector:
+        """See ``Coordinator.collector``."""
+        return self._coordinator.collector(lag_groups)
+
+
+async def _call(function: Callable[[], T]) -> T:
+    return function()

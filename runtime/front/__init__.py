@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from callboard.runtime.common.errors import StartError as StartError
     from callboard.runtime.embed.coordinator import Coordinator as Coordinator
     from callboard.runtime.embed.results import CommittedOffset as CommittedOffset
+    from callboard.runtime.embed.results import CoordinatorStats as CoordinatorStats
     from callboard.runtime.embed.results import GroupDescription as GroupDescription
     from callboard.runtime.embed.results import GroupMember as GroupMember
     from callboard.runtime.embed.results import GroupPage as GroupPage
+    from callboard.runtime.embed.results import Health as Health
     from callboard.runtime.embed.results import ListedGroup as ListedGroup
     from callboard.runtime.embed.results import PartitionRange as PartitionRange
     from callboard.runtime.embed.results import TopicDescription as TopicDescription
@@ -61,6 +63,7 @@ _HOMES = {
     "CommittedOffset": "callboard.runtime.embed.results",
     "Coordinator": "callboard.runtime.embed.coordinator",
     "CoordinatorError": "callboard.actors.errors",
+    "CoordinatorStats": "callboard.runtime.embed.results",
     "ErrorCode": "callboard.actors.errors",
     "Fenced": "callboard.runtime.member.errors",
     "FunctionAssignor": "callboard.actors.assignors.custom",
@@ -68,6 +71,7 @@ _HOMES = {
     "GroupMember": "callboard.runtime.embed.results",
     "GroupPage": "callboard.runtime.embed.results",
     "HasLeft": "callboard.runtime.member.errors",
+    "Health": "callboard.runtime.embed.results",
     "InvalidAssignment": "callboard.actors.assignors.custom",
     "ListedGroup": "callboard.runtime.embed.results",
     "Member": "callboard.runtime.member.member",

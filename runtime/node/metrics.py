@@ -1,8 +1,8 @@
 """The metrics of /metrics, for Prometheus. See docs/metrics.md.
 
 A page is made of counters that exist anyway, at most once a second, and for the most part in a thread. Labels are
-states, classes of actors and the like, never names of groups or clients, so clients cannot increase the number of time
-series.
+states, classes of actors and the like, and those groups whose lag the operator asked for. So clients cannot increase
+the number of time series.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
@@ -23,7 +23,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from ...actors.coordinator.partition_states import PartitionState
 from ...actors.coordinator.partitions import GroupPartition
 from ...actors.group.kind import PASSIVATED_NAME
 from ...actors.group.kinds import KINDS
@@ -35,6 +34,8 @@ from ..log.manifest import log_files
 from ..log.partition import PARTITION_FOLDER
 from ..log.stats import SYNC_BOUNDS_S, LogStats
 from .health import Pages
+from .lag import group_lags
+from .sample import NodeSample, RefusedCounts, not_ready, sample
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -45,32 +46,6 @@ if TYPE_CHECKING:
 
 MICROSECONDS = 1e6
 PAGE_KEPT_S = 1.0
-
-
-class RefusedCounts(NamedTuple):
-    """Numbers of partitions that are not loaded yet or could not be read, and of groups with invalid records."""
-
-    loading_partitions: int
-    failed_partitions: int
-    quarantined_groups: int
-
-
-class NodeSample(NamedTuple):
-    """The figures of a node that are read on its loop, at one moment."""
-
-    passivated: int
-    commits: int
-    rebalances: int
-    expired_sessions: int
-    expired_offsets: int
-    connections: int
-    transactional_ids: int
-    memory: MemorySample
-    refused: RefusedCounts
-    log: LogStats
-    damages: int
-    compactions: int
-    over_limit: Mapping[str, int]
 
 
 class ThreadSample(NamedTuple):
@@ -88,9 +63,9 @@ NodeSource = Callable[[], "Node | None"]
 """Returns the node; None while it is being opened."""
 
 
-def pages(source: NodeSource, clock_s: Callable[[], float] = time.monotonic) -> Pages:
-    """``clock_s``: seconds, for the age of the page of metrics."""
-    return Pages(KeptPage(partial(metrics, source), clock_s).get, partial(not_ready, source))
+def pages(source: NodeSource, clock_s: Callable[[], float] = time.monotonic, lag_groups: Sequence[str] = ()) -> Pages:
+    """``clock_s``: seconds, for the age of the page of metrics. ``lag_groups``: groups whose lag is shown."""
+    return Pages(KeptPage(partial(metrics, source, lag_groups), clock_s).get, lambda: not_ready(source()))
 
 
 class KeptPage:
@@ -122,27 +97,19 @@ class KeptPage:
             self._making = None
 
 
-def not_ready(source: NodeSource) -> str | None:
-    """Why the node does not serve clients; None if it does."""
-    node = source()
-    if node is None:
-        return "the log is being opened"
-    if node.is_loading:
-        return f"{node.groups.partitions.count_in(PartitionState.LOADING)} partitions of the log are being read"
-    failure = node.offsets_log.stats().failure
-    return f"commits are refused, the log has failed: {failure}" if failure else None
-
-
-async def metrics(source: NodeSource) -> bytes:
+async def metrics(source: NodeSource, lag_groups: Sequence[str] = ()) -> bytes:
     """The page. Counters are read on the loop; the rest is read, and the page is written, in a thread."""
     node = source()
-    return await asyncio.to_thread(_make_page, node, None if node is None else _sample(node))
+    if node is None:
+        return await asyncio.to_thread(_make_page, None, None, {})
+    lags = await group_lags(node, lag_groups)
+    return await asyncio.to_thread(_make_page, node, sample(node), lags)
 
 
-def _make_page(node: Node | None, sample: NodeSample | None) -> bytes:
+def _make_page(node: Node | None, figures: NodeSample | None, lags: Mapping[str, int]) -> bytes:
     registry = CollectorRegistry()
-    if node is not None and sample is not None:
-        registry.register(_Collector(sample, _sample_in_thread(node)))
+    if node is not None and figures is not None:
+        registry.register(NodeCollector(figures, sample_in_thread(node), lags))
     ProcessCollector(registry=registry)  # memory, CPU, files and start of the process, under their usual names
     return generate_latest(registry)
 
@@ -154,7 +121,8 @@ class Sizes(NamedTuple):
     dirty_bytes: int
 
 
-def _sample_in_thread(node: Node) -> ThreadSample:
+def sample_in_thread(node: Node) -> ThreadSample:
+    """May be called in any thread."""
     return ThreadSample(_count_groups(node), node.actors.system.stats(), _sizes(node.services.options.data))
 
 
@@ -178,29 +146,6 @@ def _sizes(data: Path) -> Sizes:
     return Sizes(clean + dirty, dirty)
 
 
-def _sample(node: Node) -> NodeSample:
-    groups, counters = node.groups, node.groups.counters
-    return NodeSample(
-        len(groups.passivated),
-        counters.commits,
-        counters.rebalances,
-        counters.expired_sessions,
-        counters.expired.offsets,
-        len(node.connections),
-        len(node.actors.transaction_table),
-        groups.memory_limit.sample(),
-        RefusedCounts(
-            groups.partitions.count_in(PartitionState.LOADING),
-            groups.partitions.count_in(PartitionState.FAILED),
-            len(groups.partitions.quarantined),
-        ),
-        node.offsets_log.stats(),
-        len(node.offsets_log.damages()),
-        node.compactions,
-        dict(node.services.over_limit.counts),
-    )
-
-
 def _count_passivated(partitions: Iterable[GroupPartition]) -> Mapping[str, int]:
     """By type. With one kind of group there is nothing to read in a million packed groups."""
     if len(KINDS) == 1:
@@ -209,19 +154,30 @@ def _count_passivated(partitions: Iterable[GroupPartition]) -> Mapping[str, int]
     return Counter(packed_types(packed)[0] for copy in copies for packed in copy)
 
 
-class _Collector(Collector):
-    def __init__(self, sample: NodeSample, thread_sample: ThreadSample) -> None:
-        self._node_sample = sample
+class NodeCollector(Collector):
+    """All metrics of one moment. ``lags``: records by group."""
+
+    def __init__(self, figures: NodeSample, thread_sample: ThreadSample, lags: Mapping[str, int]) -> None:
+        self._figures = figures
         self._thread_sample = thread_sample
+        self._lags = lags
 
     def collect(self) -> Iterator[Metric]:
         groups, stats, sizes = self._thread_sample
-        yield from _of_groups(self._node_sample, groups)
+        yield ready_metric(is_ready=self._figures.not_ready is None)
+        yield from _of_groups(self._figures, groups)
         yield from _of_actors(stats)
-        yield from _of_memory(self._node_sample.memory)
-        yield from _of_loading(self._node_sample.refused)
-        yield from _of_rounds(self._node_sample.log)
-        yield from _of_log(self._node_sample, sizes)
+        yield from _of_memory(self._figures.memory)
+        yield from _of_loading(self._figures.refused)
+        yield from _of_rounds(self._figures.log)
+        yield from _of_log(self._figures, sizes)
+        if self._lags:
+            doc = "Records between the committed offsets of a group and the ends of the partitions."
+            yield _gauges("callboard_group_lag", doc, "group", self._lags)
+
+
+def ready_metric(*, is_ready: bool) -> Metric:
+    return _gauge("callboard_ready", "1 if clients are served, as in /readyz.", is_ready)
 
 
 def _of_groups(sample: NodeSample, groups: Mapping[tuple[str, str], int]) -> Iterator[Metric]:

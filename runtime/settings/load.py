@@ -11,6 +11,7 @@ from ..common.errors import StartError
 from ..common.logs import Format, Level
 from ..disk.disk import FILE_MODE
 from .file_mode import parse_file_mode
+from .lag_groups import check_lag_groups
 from .table import (
     BY_NAME,
     DEFAULT_DATA,
@@ -106,6 +107,7 @@ def load(
     file_mode: str | None = None,
     log_level: str | None = None,
     log_format: str | None = None,
+    metrics_lag: Sequence[str] = (),
 ) -> tuple[Settings, Options]:
     """The settings and options of ``serve``, checked. Options of the command line override those of the file, topics
     and settings by name. Raises StartError for the first error.
@@ -131,6 +133,7 @@ def load(
         sync="always" if sync is None else parse_sync(sync),
         topics=tuple((file_topics(file.topics, config) | option_topics(topics)).items()),
         metrics=None if metrics is None else parse_address("metrics", metrics),
+        metrics_lag=check_lag_groups(metrics_lag),
         dynamic_settings=parse_choice("dynamic settings", dynamic_settings or "local", DynamicPeers),
         unsafe_settings=unsafe_settings,
         ignore_saved_settings=ignore_saved_settings,

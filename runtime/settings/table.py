@@ -380,6 +380,7 @@ class Options:
     """The options of one server: addresses, data folder and others.
 
     ``advertised`` is None if clients use the listening address, ``metrics`` if metrics are not served.
+    ``metrics_lag``: groups whose lag is among the metrics.
     ``dynamic_settings``: clients that may change settings of the broker. ``unsafe_settings``: dynamic changes may go
     below a safe minimum. ``ignore_saved_settings``: start without the changes that are saved in the data folder.
     ``given``: the settings that were given at the start, by name, with their source ("--set"). ``file_mode``:
@@ -394,6 +395,7 @@ class Options:
     sync: Sync = "always"
     topics: tuple[tuple[str, int], ...] = ()
     metrics: Address | None = None
+    metrics_lag: tuple[str, ...] = ()
     dynamic_settings: DynamicPeers = "local"
     unsafe_settings: bool = False
     ignore_saved_settings: bool = False

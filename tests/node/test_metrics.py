@@ -115,6 +115,28 @@ async def test_metrics_of_the_log(tmp_path: Path) -> None:
     assert (after["callboard_log_failed"], after["callboard_log_full"], after["callboard_log_damages"]) == (0, 0, 0)
 
 
+@async_test
+async def test_lag_of_named_groups_is_the_sum_of_their_partitions(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        for group in ("named", "other"):
+            await client.ask("offset_commit", 9, **commit_values(group, None, offset=3))
+        topic = harness.node.topics.get("t")
+        assert topic is not None
+        topic.raise_end(0, 10)
+        page = await metrics(lambda: harness.node, ("named", "absent"))
+        topic.raise_end(0, 13)
+        again = await metrics(lambda: harness.node, ("named", "absent"))
+    lines = [[line for line in text.splitlines() if line.startswith(b"callboard_group_lag")] for text in (page, again)]
+    assert lines == [[b'callboard_group_lag{group="named"} 7.0'], [b'callboard_group_lag{group="named"} 10.0']]
+
+
+def test_serve_with_too_many_groups_for_lag_is_refused(tmp_path: Path) -> None:
+    groups = [argument for number in range(101) for argument in ("--metrics-lag", f"g{number}")]
+    error_text = refusal("serve", "--data", "d", "--metrics", "127.0.0.1:0", *groups, folder=tmp_path)
+    assert error_text.startswith("the lag of 101 groups is requested, expected at most 100")
+
+
 # The page of metrics is made rarely, and off the loop ----------------------------------------------------------------
 
 
@@ -310,6 +332,6 @@ async def test_every_metric_is_documented(tmp_path: Path) -> None:
     document = (DOCS / "metrics.md").read_text()
     async with running_node(tmp_path) as harness, serving(new_pages(harness)) as port:
         response = await asyncio.to_thread(get, port, "/metrics")
-    names = {family.name for family in text_string_to_metric_families(response.text)}
+    names = {family.name for family in text_string_to_metric_families(response.text)} | {"callboard_group_lag"}
     documented = set(re.findall(r"`(callboard_\w+)", document.partition("## Worth an alarm")[0]))
     assert {name for name in names if name.startswith("callboard_")} == documented

@@ -1,0 +1,77 @@
+"""The figures of a node at one moment: read on its loop, without I/O and without reading each group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...actors.coordinator.partition_states import PartitionState
+from ...actors.memory import MemorySample
+from ..log.stats import LogStats
+
+if TYPE_CHECKING:
+    from .node import Node
+
+
+class RefusedCounts(NamedTuple):
+    """Numbers of partitions that are not loaded yet or could not be read, and of groups with invalid records."""
+
+    loading_partitions: int
+    failed_partitions: int
+    quarantined_groups: int
+
+
+class NodeSample(NamedTuple):
+    """``not_ready``: why clients are not served, None if they are. ``active``, ``passivated``: numbers of groups."""
+
+    not_ready: str | None
+    active: int
+    passivated: int
+    commits: int
+    rebalances: int
+    expired_sessions: int
+    expired_offsets: int
+    connections: int
+    transactional_ids: int
+    memory: MemorySample
+    refused: RefusedCounts
+    log: LogStats
+    damages: int
+    compactions: int
+    over_limit: Mapping[str, int]
+
+
+def sample(node: Node) -> NodeSample:
+    """Call it on the node's loop."""
+    groups, counters = node.groups, node.groups.counters
+    return NodeSample(
+        not_ready(node),
+        len(groups.groups),
+        len(groups.passivated),
+        counters.commits,
+        counters.rebalances,
+        counters.expired_sessions,
+        counters.expired.offsets,
+        len(node.connections),
+        len(node.actors.transaction_table),
+        groups.memory_limit.sample(),
+        RefusedCounts(
+            groups.partitions.count_in(PartitionState.LOADING),
+            groups.partitions.count_in(PartitionState.FAILED),
+            len(groups.partitions.quarantined),
+        ),
+        node.offsets_log.stats(),
+        len(node.offsets_log.damages()),
+        node.compactions,
+        dict(node.services.over_limit.counts),
+    )
+
+
+def not_ready(node: Node | None) -> str | None:
+    """Why a node does not serve clients; None if it does."""
+    if node is None:
+        return "the log is being opened"
+    if node.is_loading:
+        return f"{node.groups.partitions.count_in(PartitionState.LOADING)} partitions of the log are being read"
+    failure = node.offsets_log.stats().failure
+    return f"commits are refused, the log has failed: {failure}" if failure else None
