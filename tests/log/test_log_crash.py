@@ -81,7 +81,7 @@ def test_kill_at_any_change_loses_no_acknowledged_round(tmp_path: Path, sync: Sy
         check_after_start(snapshot, tmp_path / f"killed-{number}")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_power_loss_at_any_change_loses_no_acknowledged_round(tmp_path: Path, seed: int) -> None:
     """Unsynced data survives in part: some blocks, some names, in any order."""
     disk = CrashDisk(tmp_path / "log", seed)
@@ -91,8 +91,7 @@ def test_power_loss_at_any_change_loses_no_acknowledged_round(tmp_path: Path, se
         check_after_start(snapshot, tmp_path / f"dark-{number}")
 
 
-@pytest.mark.parametrize("sync", ["interval", "none"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("sync", "seed"), [("interval", 0), ("none", 1)])
 def test_power_loss_with_unsynced_policies_loses_only_the_end(tmp_path: Path, sync: SyncPolicy, seed: int) -> None:
     """The system writes unsynced data in any order; after a start nothing remains that followed a gap."""
     disk = CrashDisk(tmp_path / "log", seed)
@@ -109,7 +108,7 @@ def test_second_crash_during_recovery_loses_nothing(tmp_path: Path, seed: int) -
     (tmp_path / "log").mkdir()
     append_rounds(tmp_path / "log", first_disk, "always")
     crash_during_recovery(
-        [snapshot for snapshot in first_disk.snapshots_after_power_loss if snapshot.answered in (3, 9, ROUNDS)][::4],
+        [snapshot for snapshot in first_disk.snapshots_after_power_loss if snapshot.answered in (3, 9, ROUNDS)][seed * 4 :: 8],
         tmp_path,
         seed,
     )
@@ -122,7 +121,7 @@ def test_power_loss_during_recovery_after_a_kill_loses_nothing(tmp_path: Path, s
     (tmp_path / "log").mkdir()
     append_rounds(tmp_path / "log", first_disk, "always")
     crash_during_recovery(
-        [snapshot for snapshot in first_disk.snapshots_after_kill if snapshot.answered in (4, 8, 12)][::4],
+        [snapshot for snapshot in first_disk.snapshots_after_kill if snapshot.answered in (4, 8, 12)][seed * 4 :: 8],
         tmp_path,
         seed,
     )

@@ -375,4 +375,4 @@ def test_random_walk_with_transactions_expiry_compaction_and_power_loss(seed: in
 
 
 TestReplayEquivalence = CoordinatorMachine.TestCase
-TestReplayEquivalence.settings = settings(max_examples=45, stateful_step_count=30)
+TestReplayEquivalence.settings = settings(max_examples=30, stateful_step_count=30)

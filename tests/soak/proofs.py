@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OUTPUT_TAIL_CHARS = 2000
 KILL_ROUNDS = "CALLBOARD_KILL_ROUNDS=20"
 WHEEL_STEPS = "CALLBOARD_WHEEL_STEPS=5000000"
+FUZZ_FRAMES = "CALLBOARD_FUZZ_FRAMES=100000"
 
 
 class Proof(NamedTuple):
@@ -74,7 +75,12 @@ def run_wheel(seed: int) -> str | None:
 
 def run_fuzz(seed: int) -> str | None:
     """100,000 damaged frames for a server."""
-    return run_pytest("tests/kafka/test_fuzz.py", f"CALLBOARD_FUZZ_SEED={seed}")
+    return run_pytest("tests/kafka/test_fuzz.py", f"CALLBOARD_FUZZ_SEED={seed}", FUZZ_FRAMES)
+
+
+def run_leases(seed: int) -> str | None:
+    """Members that are cut off from their coordinator: ten seeds for each of two assignors."""
+    return run_pytest("tests/member/test_member_lease.py", f"CALLBOARD_LEASE_SEED={seed}")
 
 
 def run_pytest(path: str, *variables: str) -> str | None:
@@ -94,5 +100,6 @@ PROOFS: Mapping[str, Proof] = {
     "hostile-bytes": Proof(run_hostile_bytes, 100_000, 200, "PYTHONPATH=tests python -m crashes.hostile_run {seed}"),
     "kills": Proof(run_kills, 50, 1, f"{KILL_ROUNDS} CALLBOARD_TEST_SEED={{seed}} pytest tests/node/test_crash.py"),
     "wheel": Proof(run_wheel, 100, 1, f"{WHEEL_STEPS} CALLBOARD_WHEEL_SEED={{seed}} pytest tests/timer/test_wheel.py"),
-    "fuzz": Proof(run_fuzz, 100, 1, "CALLBOARD_FUZZ_SEED={seed} pytest tests/kafka/test_fuzz.py"),
+    "fuzz": Proof(run_fuzz, 100, 1, f"{FUZZ_FRAMES} CALLBOARD_FUZZ_SEED={{seed}} pytest tests/kafka/test_fuzz.py"),
+    "leases": Proof(run_leases, 500, 1, "CALLBOARD_LEASE_SEED={seed} pytest tests/member/test_member_lease.py"),
 }
