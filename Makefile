@@ -52,7 +52,7 @@ suites: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q tests/suites
 
 # The long proofs: a million seeds of the simulation, power cuts, hostile bytes, kills, timing wheels, damaged frames,
-# members without a connection.
+# members without a connection, property tests with many examples.
 # It can be interrupted and resumes; its progress is tests/soak/progress.json.
 # `make soak PROOFS="simulation kills" MINUTES=30` runs some of it.
 soak: $(VENV)/.installed-test

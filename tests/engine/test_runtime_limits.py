@@ -360,7 +360,7 @@ class Idle(Actor):
 @pytest.mark.parametrize("has_large_replies", [False, True])
 def test_idle_actor_uses_little_memory(mailbox_system: SystemHarness, has_large_replies: bool) -> None:
     """After its reply, which may be large, only the actor, its mailbox and its reference stay in memory."""
-    count = 10_000
+    count = 3_000
     mailbox_system.spawn(Idle).ask(0)
     gc.collect()
     tracemalloc.start()

@@ -31,6 +31,7 @@ from compaction_helpers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_helpers import kafka_python_batches, with_attributes
+from property_examples import examples
 
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction.plan import make_plan
@@ -249,7 +250,7 @@ def test_compact_splits_output_at_source_file_boundaries(disk: FaultyDisk) -> No
     assert [(segment.base, segment.end) for segment in log_files(disk, FOLDER).manifest.segments] == [(0, 10), (10, 20)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(120))
 @given(rounds=st.lists(logs, min_size=1, max_size=3), pauses_h=st.lists(st.sampled_from([0, 1, 30]), min_size=3))
 def test_repeated_compaction_of_any_log_keeps_its_state(
     rounds: list[list[list[BatchSpec]]], pauses_h: list[int]
@@ -269,7 +270,7 @@ def test_repeated_compaction_of_any_log_keeps_its_state(
         assert contents(with_numpy, segments_folder(FOLDER)) == contents(without_numpy, segments_folder(FOLDER))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(60))
 @given(files=logs)
 def test_second_compaction_changes_nothing(files: list[list[BatchSpec]]) -> None:
     disk = FaultyDisk()

@@ -28,6 +28,7 @@ from compaction_helpers import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction import runs as runs_module
@@ -60,7 +61,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(120))
 @given(
     rounds=st.lists(logs, min_size=1, max_size=3),
     pauses_h=st.lists(st.sampled_from([0, 1, 30]), min_size=3),
@@ -107,7 +108,7 @@ def test_compaction_of_many_keys_with_keys_on_disk_writes_same_bytes(fast: bool)
 hashes = st.lists(st.sampled_from([b"\0", b"\1"]), min_size=HASH_BYTES, max_size=HASH_BYTES).map(b"".join)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(100))
 @given(stored=st.sets(hashes, max_size=60), requested=st.sets(hashes, max_size=60))
 def test_hash_run_find_returns_stored_hashes(stored: set[bytes], requested: set[bytes]) -> None:
     """The hashes are so similar that the bytes of one often occur across two adjacent ones."""

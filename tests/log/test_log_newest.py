@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 
 from callboard.actors.group.offsets import GroupData
 from callboard.actors.records import (
@@ -142,7 +143,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("fast", NUMPY_OPTIONS)
-@settings(max_examples=400)
+@settings(max_examples=examples(150))
 @given(
     log=logs,
     segment_starts=st.sets(st.integers(1, 13)),
@@ -164,7 +165,7 @@ def test_loading_newest_first_equals_oldest_first(
 
 
 @pytest.mark.parametrize("fast", NUMPY_OPTIONS)
-@settings(max_examples=100)
+@settings(max_examples=examples(60))
 @given(log=st.lists(plain | in_transactions | markers(), min_size=3, max_size=8), data=st.data())
 def test_damaged_batch_loses_only_its_records(folder: Path, fast: bool, log: list[Batch], data: st.DataObject) -> None:
     """Records before and after it are loaded, and its position is reported."""

@@ -21,6 +21,7 @@ from actor_system.transactions import PARTITIONS, TransactionSimulation, txn_com
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from property_examples import examples
 from structlog.testing import capture_logs
 
 from callboard.actors.errors import ErrorCode
@@ -375,4 +376,4 @@ def test_random_walk_with_transactions_expiry_compaction_and_power_loss(seed: in
 
 
 TestReplayEquivalence = CoordinatorMachine.TestCase
-TestReplayEquivalence.settings = settings(max_examples=30, stateful_step_count=30)
+TestReplayEquivalence.settings = settings(max_examples=examples(20), stateful_step_count=30)

@@ -14,6 +14,7 @@ OUTPUT_TAIL_CHARS = 2000
 KILL_ROUNDS = "CALLBOARD_KILL_ROUNDS=20"
 WHEEL_STEPS = "CALLBOARD_WHEEL_STEPS=5000000"
 FUZZ_FRAMES = "CALLBOARD_FUZZ_FRAMES=100000"
+MANY_EXAMPLES = "CALLBOARD_EXAMPLE_FACTOR=20"
 
 
 class Proof(NamedTuple):
@@ -83,6 +84,11 @@ def run_leases(seed: int) -> str | None:
     return run_pytest("tests/member/test_member_lease.py", f"CALLBOARD_LEASE_SEED={seed}")
 
 
+def run_properties(seed: int) -> str | None:
+    """The property tests of the log, with twenty times as many examples."""
+    return run_pytest("tests/log", f"PYTEST_ADDOPTS=-m hypothesis --hypothesis-seed={seed}", MANY_EXAMPLES)
+
+
 def run_pytest(path: str, *variables: str) -> str | None:
     """Run a test file. ``variables``: NAME=VALUE for its environment."""
     environment = dict(variable.split("=", 1) for variable in variables)
@@ -102,4 +108,7 @@ PROOFS: Mapping[str, Proof] = {
     "wheel": Proof(run_wheel, 100, 1, f"{WHEEL_STEPS} CALLBOARD_WHEEL_SEED={{seed}} pytest tests/timer/test_wheel.py"),
     "fuzz": Proof(run_fuzz, 100, 1, f"{FUZZ_FRAMES} CALLBOARD_FUZZ_SEED={{seed}} pytest tests/kafka/test_fuzz.py"),
     "leases": Proof(run_leases, 500, 1, "CALLBOARD_LEASE_SEED={seed} pytest tests/member/test_member_lease.py"),
+    "properties": Proof(
+        run_properties, 100, 1, f"{MANY_EXAMPLES} pytest tests/log -m hypothesis --hypothesis-seed={{seed}}"
+    ),
 }
