@@ -17,6 +17,13 @@ RUNS = int(os.environ.get("CALLBOARD_CRASH_RUNS", "500"))
 FIRST_SEED = int(os.environ.get("CALLBOARD_CRASH_SEED", "0"))
 CHUNKS = 10
 MUTANT_SEEDS_MAX = 3000
+FOUND_BY = {
+    "published names are not synced before the old files go": 440,
+    "a start takes unsynced files for synced": 120,
+    "torn tails are not cut": 588,
+}
+"""The first seed that finds a rare mistake. It is tried before all others, which would take long."""
+
 SEEDS = [range(FIRST_SEED + chunk, FIRST_SEED + RUNS, CHUNKS) for chunk in range(min(CHUNKS, RUNS))]
 
 
@@ -48,7 +55,7 @@ def test_acknowledged_records_survive_crashes(seeds: range) -> None:
 def test_planted_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few seeds are enough for most of them."""
     MUTATIONS[name](monkeypatch)
-    assert any(failure(seed) for seed in range(MUTANT_SEEDS_MAX))
+    assert any(failure(seed) for seed in (FOUND_BY.get(name, 0), *range(MUTANT_SEEDS_MAX)))
 
 
 @pytest.mark.parametrize(("seed", "symptom"), [(90061, "never appended"), (92652, "must not cause damage")])
