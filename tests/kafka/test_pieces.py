@@ -36,9 +36,23 @@ class Case(NamedTuple):
     api: str
     version: int
     values: dict[str, Plain]
+    piece_max: int = PIECE_MAX
+
+
+def new_topic(number: int) -> Plain:
+    """A topic whose settings no other one has."""
+    settings = [{"name": "retention.ms", "value": str(number)}]
+    name = f"new-{number}"
+    return {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": settings}
 
 
 CASES = {
+    "CreateTopics with different settings": Case(
+        "create_topics",
+        7,
+        {"topics": [new_topic(number) for number in range(200)], "timeout": 1000, "validate_only": True},
+        piece_max=20_000,  # the settings of one topic are encoded at once
+    ),
     "DeleteGroups": Case("delete_groups", 2, {"groups_names": [f"g{number}" for number in range(ITEMS)]}),
     "DescribeGroups": Case(
         "describe_groups",
@@ -107,4 +121,4 @@ async def test_work_between_two_turns_does_not_grow_with_the_request(tmp_path: P
         with counter.counting():
             client.feed(data)
             await counter.count_turns_until(lambda: bool(client.transport.written))
-        assert counter.longest < PIECE_MAX
+        assert counter.longest < case.piece_max

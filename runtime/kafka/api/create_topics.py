@@ -7,7 +7,7 @@ given, see ``topics.settings``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,8 +41,8 @@ def handle(call: Call) -> Steps[None]:
         requests.update((topic.name, topic) for topic in topics)
         occurrences.update(topic.name for topic in topics)
         yield
-    outcomes = yield from check_all(call, requests, occurrences)
-    to_create = [outcome for outcome in outcomes.values() if isinstance(outcome, NewTopic)]
+    to_create: list[NewTopic] = []
+    outcomes = yield from check_all(call, requests, occurrences, to_create)
     if call.request.validate_only or not to_create:
         call.encode_and_respond(lambda: encode(call, outcomes))
     else:
@@ -55,25 +55,32 @@ def finish(call: Call, outcomes: dict[str, CreateOutcome], created: Sequence[Top
     call.encode_and_respond(lambda: encode(call, {**outcomes, **dict(zip(names, created, strict=True))}))
 
 
-def encode(call: Call, outcomes: Mapping[str, CreateOutcome]) -> Body:
+def encode(call: Call, outcomes: dict[str, CreateOutcome]) -> Body:
     return write_in_steps(call.make("CreateTopicsResponse", throttle_time=NO_THROTTLE, topics=answers(call, outcomes)))
 
 
-def answers(call: Call, outcomes: Mapping[str, CreateOutcome]) -> Iterator[Any]:
+def answers(call: Call, outcomes: dict[str, CreateOutcome]) -> Iterator[Any]:
     """Yield the results. Topics that were given the same settings share their bytes."""
     encoded: dict[object, tuple[bytes, ...]] = {}
     verdicts = yield from authorize_in_steps(call, DESCRIBE_NEW_TOPIC_CONFIGS, outcomes)
-    for name, outcome in outcomes.items():
+    for name in list(outcomes):
+        outcome = outcomes.pop(name)  # so that thousands of outcomes are not freed at once
         settings: tuple[bytes, ...] = ()
         if call.version >= SETTINGS_FROM and verdicts.allows(name) and not isinstance(outcome, CoordinatorError):
+            count = len(encoded)
             settings = described_settings(call, overrides_of_outcome(outcome), encoded)
+            if len(encoded) > count:
+                yield None  # a pause: encoding all settings of a topic takes half a millisecond
         yield answer(call, name, outcome, settings, verdicts.error_of(name))
 
 
 def check_all(
-    call: Call, requests: Mapping[str, Any], occurrences: Mapping[str, int]
+    call: Call, requests: dict[str, Any], occurrences: dict[str, int], to_create: list[NewTopic]
 ) -> Steps[dict[str, CreateOutcome]]:
-    """Return for each name the topic to create, or the refusal."""
+    """Return for each name the topic to create, or the refusal. Adds those to create to ``to_create``.
+
+    Empties ``requests`` and ``occurrences``: what is freed in one piece takes long.
+    """
     verdicts = yield from authorize_in_steps(call, CREATE_TOPIC, requests)
     default, total = call.services.settings.num_partitions, 0
     for topics in pieces(requests.values()):
@@ -81,11 +88,13 @@ def check_all(
         yield
     outcomes: dict[str, CreateOutcome] = {}
     already_requested = 0
-    for number, (name, topic) in enumerate(requests.items(), 1):
+    for number, name in enumerate(list(requests), 1):
+        topic = requests.pop(name)
         try:
             check_total(total)
-            check_request(name, occurrences[name], verdicts)
-            outcomes[name] = check(call, topic, partitions_of(topic, default), already_requested)
+            check_request(name, occurrences.pop(name), verdicts)
+            outcomes[name] = new_topic = check(call, topic, partitions_of(topic, default), already_requested)
+            to_create.append(new_topic)
             already_requested += partitions_of(topic, default)
         except CoordinatorError as refusal:
             outcomes[name] = refusal.with_traceback(None)  # its frames refer to the outcomes: a cycle
