@@ -7,12 +7,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-from log_helpers import append, entry, offsets_in, scan_journal_file
+from log_helpers import entry, offsets_in, scan_journal_file
 from peers.server import ServerProcess
 
+from callboard.actors.ports import Appended
 from callboard.actors.records import OffsetRecord
 from callboard.runtime.cli.backup import backup_command, held_journals, restore_command
 from callboard.runtime.cli.backup.contents import FILE_NAME, read_contents
@@ -23,11 +25,13 @@ from callboard.runtime.cli.log import commands as log_commands
 from callboard.runtime.client.cluster import Cluster
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
+from callboard.runtime.disk.threads import InlineThreads
 from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.journal import FOLDER as JOURNAL
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.settings.table import Address
+from callboard.runtime.topics.end_slots import HEADER, encode_slot
 
 PARTITIONS = 5
 GROUPS = [f"group-{number}" for number in range(20)]
@@ -56,29 +60,40 @@ class HookedDisk(Disk):
 
 
 class Writer:
-    """A log in a data folder. Each round has the same number for every partition."""
+    """A log in a data folder. Each round has the same number for every partition.
 
-    def __init__(self, data: Path, checkpoint_bytes: int) -> None:
+    Everything runs on the caller's thread: checkpoints at once, or with a ``seed`` in the order that it chooses.
+    """
+
+    def __init__(self, data: Path, checkpoint_bytes: int, seed: int | None) -> None:
         with DataFolder(data, PARTITIONS, 1):
             pass
         self.rounds = 0
+        self._is_stepped = seed is not None
+        self._threads = InlineThreads(None if seed is None else Random(seed).randrange)
         self.log = OffsetsLog(
             data,
             PARTITIONS,
             transactions_partitions=1,
             checkpoint_bytes=checkpoint_bytes,
             segment_bytes=1000,
+            clock=lambda: 0.0,
+            threads=self._threads,
         )
         self.log.open()
 
     def write_round(self, _path: Path | None = None) -> None:
-        append(self.log, [entry(partition, self.rounds) for partition in range(PARTITIONS)])
+        outcomes: list[Appended] = []
+        self.log.append([entry(partition, self.rounds) for partition in range(PARTITIONS)], 1, outcomes.extend)
+        while self._is_stepped and not outcomes:
+            self._threads.step()
+        assert [outcome.error for outcome in outcomes] == [0] * PARTITIONS
         self.rounds += 1
 
 
 @contextmanager
-def writer(data: Path, checkpoint_bytes: int = 4000) -> Iterator[Writer]:
-    running = Writer(data, checkpoint_bytes)
+def writer(data: Path, checkpoint_bytes: int = 4000, seed: int | None = None) -> Iterator[Writer]:
+    running = Writer(data, checkpoint_bytes, seed)
     try:
         yield running
     finally:
@@ -111,15 +126,18 @@ def restored(backup: Path, data: Path) -> Path:
 # The copy ------------------------------------------------------------------------------------------------------------
 
 
-def test_backup_while_rounds_are_written_has_all_partitions_at_one_instant(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", [None, *range(8)])
+def test_backup_while_rounds_are_written_has_all_partitions_at_one_instant(seed: int | None, tmp_path: Path) -> None:
     """A round is written before each file that is copied; segments roll and checkpoints remove journal files."""
-    with writer(tmp_path / "data") as running:
+    with writer(tmp_path / "data", seed=seed) as running:
         for _ in range(60):
             running.write_round()
         began = running.rounds
         journals = set((tmp_path / "data" / JOURNAL).iterdir())
         make_backup(HookedDisk(running.write_round), tmp_path / "data", Disk(), tmp_path / "backup", fixed_clock_ms)
-        assert journals.isdisjoint((tmp_path / "data" / JOURNAL).iterdir()), "a checkpoint removed them meanwhile"
+        assert seed is not None or journals.isdisjoint((tmp_path / "data" / JOURNAL).iterdir()), (
+            "a checkpoint removed them meanwhile"
+        )
     first, *others = rounds_in(restored(tmp_path / "backup", tmp_path / "restored"))
     assert began <= len(first) <= running.rounds and first == list(range(len(first)))
     assert all(other == first for other in others)
@@ -213,6 +231,57 @@ def test_frame_that_is_being_written_is_read_again(tmp_path: Path) -> None:
         assert list(journals.contents()) == [(f"{JOURNAL}/{journal.name}", whole)]
         assert pauses == [held_journals.TORN_READ_PAUSE_S]
         journals.close()
+
+
+def test_topics_that_change_while_they_are_copied_are_read_again(tmp_path: Path) -> None:
+    """Another topic takes the slot of a deleted one between the reads of the table and of the end offsets."""
+    data = tmp_path / "data"
+    table, ends = data / "topics.json", data / "topics.ends"
+    reads: list[str] = []
+
+    def change_topics(path: Path) -> None:
+        if path in (table, ends):
+            reads.append(path.name)
+            if reads == ["topics.json", "topics.ends"]:
+                table.write_text("the second table")
+                ends.write_bytes(HEADER + encode_slot(1, 7))
+
+    with writer(data):
+        table.write_text("the first table")
+        ends.write_bytes(HEADER + encode_slot(1, 1000))
+        make_backup(HookedDisk(change_topics), data, Disk(), tmp_path / "backup", fixed_clock_ms)
+    assert (tmp_path / "backup" / "topics.json").read_text() == "the second table"
+    assert (tmp_path / "backup" / "topics.ends").read_bytes() == HEADER + encode_slot(1, 7)
+
+
+def test_end_offset_that_is_being_written_is_read_again(tmp_path: Path) -> None:
+    """A free slot is never valid; one in use becomes valid."""
+    data = tmp_path / "data"
+    ends, free, reads = data / "topics.ends", bytes(16), list[Path]()
+
+    def finish_slot(path: Path) -> None:
+        if path == ends:
+            reads.append(path)
+            if len(reads) == 3:
+                ends.write_bytes(HEADER + encode_slot(1, 7) + free)
+            elif len(reads) == 2:
+                ends.write_bytes(HEADER + encode_slot(1, 7)[:8] + bytes(8) + free)
+
+    with writer(data):
+        ends.write_bytes(HEADER + encode_slot(1, 6) + free)
+        make_backup(HookedDisk(finish_slot), data, Disk(), tmp_path / "backup", fixed_clock_ms)
+    assert (tmp_path / "backup" / "topics.ends").read_bytes() == HEADER + encode_slot(1, 7) + free
+
+
+def test_backup_leaves_locks_and_the_mark_of_the_history_out(tmp_path: Path) -> None:
+    with writer(tmp_path / "data") as running:
+        running.write_round()
+        (tmp_path / "data" / "history.json").write_text("{}")
+        (tmp_path / "data" / "settings.json").write_text("{}")
+        make_backup(Disk(), tmp_path / "data", Disk(), tmp_path / "backup", fixed_clock_ms)
+    names = {path.name for path in (tmp_path / "backup").iterdir()}
+    assert {"callboard.json", "settings.json", JOURNAL, FILE_NAME} <= names
+    assert names.isdisjoint({".lock", "history.json", ".clean_shutdown"})
 
 
 # The command, under load ---------------------------------------------------------------------------------------------
