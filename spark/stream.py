@@ -4,13 +4,15 @@ An offset of the stream is the next log offset of each log partition. Compaction
 their offsets, so a checkpoint stays valid after any restart. If compaction removes records before the stream has read
 them, the stream delivers the remaining ones and a row of kind ``gap`` with the number of missing offsets.
 
-For each batch the driver finds the end of each log. It remembers how far it has read the newest file and reads only
-what is new. A torn batch at the end is delivered once it is complete.
+For each batch the driver finds the end of each log. At the start it reads only the tail of the newest file. It
+remembers how far it has read that file, and then reads only what is new. A torn batch at the end is delivered once it
+is complete.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -25,9 +27,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ..runtime.disk.disk import Disk
-from ..runtime.log.format.batch import Batch
-from ..runtime.log.manifest import log_files
+from ..runtime.log.format.batch import HEADER_BYTES, Batch
+from ..runtime.log.manifest import LogFile, log_files
 from ..runtime.log.reading.damage_scan import scan_past_damage
+from ..runtime.log.reading.search import RECORD_BYTES_MAX, OpenFile, SearchAborted, find_good_batch, head_of
 from .files import LogLocation, find_log
 from .options import Options
 from .scan import MAX_ATTEMPTS, FilePosition, PartitionScan
@@ -35,6 +38,9 @@ from .tasks import distribute, freeze_gc_once, selected_partitions
 
 TASK_ROWS = 200_000
 """About 0.1 s of decoding."""
+
+TAIL_BYTES = 4 * RECORD_BYTES_MAX
+"""The end of a newest file is searched in so many bytes before the file is read from its beginning."""
 
 EndOffsets = dict[str, int]
 """The next offset of each log partition, by its number as a string (a JSON key)."""
@@ -88,7 +94,7 @@ class LogEndTracker:
             return manifest.clean_end
         file = files[-1]
         if not self._known_positions or self._known_positions[-1].name != file.path.name:
-            self._known_positions = [FilePosition(file.path.name, 0, file.base)]
+            self._known_positions = [self._start_position(file)]
         last = self._known_positions[-1]
         for batch in scan_past_damage(self._disk, file.path, last.offset, position=last.position):
             if isinstance(batch, Batch):
@@ -96,6 +102,30 @@ class LogEndTracker:
         if last != self._known_positions[-1]:
             self._known_positions.append(last)
         return last.offset
+
+    def _start_position(self, file: LogFile) -> FilePosition:
+        """A position in the tail of a long file from which all batches are valid; the beginning if there is none.
+
+        A record may contain bytes that look like batches. So at least half of the tail must be valid batches up to the
+        end of the file: no record is that long.
+        """
+        beginning, disk, path = FilePosition(file.path.name, 0, file.base), self._disk, file.path
+        fd = disk.open(path, os.O_RDONLY)
+        try:
+            size = disk.size(fd)
+            tail = max(0, size - TAIL_BYTES)
+            open_file = OpenFile(disk, fd, path, size)
+            position = find_good_batch(open_file, tail, file.base, None) if tail > TAIL_BYTES else None
+            if position is None or position > tail + TAIL_BYTES // 2:
+                return beginning
+            offset = head_of(open_file.read(HEADER_BYTES, position), 0).base_offset
+        except SearchAborted:
+            return beginning
+        finally:
+            disk.close(fd)
+        pieces = scan_past_damage(disk, path, offset, size=size, position=position)
+        is_valid = all(isinstance(piece, Batch) for piece in pieces)
+        return FilePosition(file.path.name, position, offset) if is_valid else beginning
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

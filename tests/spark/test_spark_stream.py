@@ -19,7 +19,9 @@ from callboard.runtime.log.compaction.swap import CompactionSettings
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.format.records import encode
 from callboard.runtime.log.offsets_log import OffsetsLog
+from callboard.runtime.log.reading.search import SearchAborted
 from callboard.runtime.log.reading.segment import segment_name
+from callboard.spark import stream
 from callboard.spark.options import parse_options
 from callboard.spark.stream import LogEndTracker, StreamReader, limit_end_offsets
 
@@ -156,6 +158,72 @@ def test_end_offset_does_not_reread_newest_file(tmp_path: Path) -> None:
     (folder / segment_name(3)).write_bytes(batch(3))
     assert tracker.end() == 4
     assert tracker.nearest_position(3) is not None and tracker.nearest_position(2) is None
+
+
+class CountingDisk(Disk):
+    bytes_read = 0
+
+    def read(self, fd: int, size: int, position: int) -> bytes:
+        data = super().read(fd, size, position)
+        self.bytes_read += len(data)
+        return data
+
+
+TAIL_BYTES = 8000
+
+
+@pytest.fixture
+def long_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A newest file of 1,000 batches, much longer than the tail that is read at the start."""
+    monkeypatch.setattr(stream, "TAIL_BYTES", TAIL_BYTES)
+    path = tmp_path / "__consumer_offsets-0" / segment_name(0)
+    path.parent.mkdir()
+    path.write_bytes(b"".join(map(batch, range(1000))))
+    return path
+
+
+def read_end(path: Path) -> tuple[int, int]:
+    """The end offset that a new stream finds, and how many bytes it reads for it."""
+    disk = CountingDisk()
+    return LogEndTracker(disk, path.parent).end(), disk.bytes_read
+
+
+def test_first_end_offset_reads_tail_of_newest_file(long_file: Path) -> None:
+    end, bytes_read = read_end(long_file)
+    assert end == 1000
+    assert bytes_read < 5 * TAIL_BYTES < long_file.stat().st_size // 2
+
+
+def test_first_end_offset_of_file_with_torn_end_is_that_of_last_whole_batch(long_file: Path) -> None:
+    long_file.write_bytes(long_file.read_bytes()[:-5])
+    assert read_end(long_file)[0] == 999
+
+
+def test_first_end_offset_of_record_that_contains_batches_is_that_of_log(long_file: Path) -> None:
+    contained = b"".join(batch(number) for number in range(5000, 5030))
+    last = encoded(BatchSpec((RecordSpec(b"\0\x09", contained),)), 1000, START_MS)
+    long_file.write_bytes(long_file.read_bytes() + last)
+    assert read_end(long_file)[0] == 1001
+
+
+def test_first_end_offset_of_long_record_that_contains_batches_is_that_of_log(long_file: Path) -> None:
+    """The record is longer than half of the tail, so the file is read from its beginning."""
+    contained = b"".join(batch(number) for number in range(5000, 5070))
+    assert len(contained) > TAIL_BYTES // 2
+    last = encoded(BatchSpec((RecordSpec(b"\0\x09", contained),)), 1000, START_MS)
+    long_file.write_bytes(long_file.read_bytes() + last)
+    assert read_end(long_file)[0] == 1001
+
+
+def test_first_end_offset_of_search_that_is_given_up_is_read_from_beginning(
+    long_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def give_up(*_arguments: object) -> None:
+        raise SearchAborted(0)
+
+    monkeypatch.setattr(stream, "find_good_batch", give_up)
+    end, bytes_read = read_end(long_file)
+    assert end == 1000 and bytes_read >= long_file.stat().st_size
 
 
 def test_position_in_closed_file_is_not_used(tmp_path: Path) -> None:
