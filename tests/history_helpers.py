@@ -1,19 +1,16 @@
-"""Small logs and a Spark session for tests of history; the records of a log and of a table."""
+"""Small logs for tests of history; the records of a log and of a table."""
 
 from __future__ import annotations
 
 import os
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import links
-import pytest
 from log_helpers import LazyDisk, append
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from callboard.actors.ports import Entry
 from callboard.actors.records import (
@@ -31,7 +28,6 @@ from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.manifest import log_files
 from callboard.runtime.log.offsets_log import OffsetsLog
 from callboard.runtime.log.reading.partition_reader import partition_folders, read_partition
-from callboard.spark.session import missing_java, session
 
 START_MS = 1_763_700_000_000  # 2025-11-21T04:40:00Z
 DAY_MS = 86_400_000
@@ -41,23 +37,6 @@ LogPosition = tuple[int, int]
 """A log partition and a log offset."""
 
 RecordFields = tuple[Any, ...]
-
-
-@contextmanager
-def spark_session(folder: Path) -> Iterator[SparkSession]:
-    """A session on two cores. Without Java the test is skipped; in CI it fails."""
-    if (reason := missing_java()) is not None:
-        if os.environ.get("CI"):
-            pytest.fail(f"Spark tests are required in CI: {reason}")
-        pytest.skip(reason)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        patch.setenv("SPARK_LOCAL_DIRS", str(folder))
-        patch.setenv("PYTHONPATH", links.python_path())
-        with session("tests of history", "local[2]") as spark:
-            spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")  # results must not depend on it
-            spark.conf.set("spark.sql.shuffle.partitions", "2")
-            yield spark
 
 
 class WrittenLog:

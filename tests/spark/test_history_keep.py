@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from history_helpers import (
     generation,
     records_in_log,
     records_in_table,
-    spark_session,
 )
 from log_helpers import LazyDisk
 from peers.waiting import wait_until
@@ -53,12 +52,6 @@ from callboard.spark.scan import PartitionScan
 
 LATE_MS = START_MS + 400 * DAY_MS
 ALWAYS = CompactionSettings(LATE_MS, "a test", min_ratio=-1.0, delete_retention_ms=0)
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with spark_session(tmp_path_factory.mktemp("spark")) as session:
-        yield session
 
 
 @pytest.fixture
@@ -310,7 +303,7 @@ def test_keep_after_kill_9_has_each_record_once(spark: SparkSession, tmp_path: P
     """The command is killed while Spark writes; afterwards the next run has each record once."""
     data, table = tmp_path / "data", tmp_path / "table"
     DataFolder(data, 4).close()
-    write_log(data, LogShape(30_000, 4, groups=40, segment_bytes=100_000, transaction_rate=0.05, tick_ms=60_000))
+    write_log(data, LogShape(12_000, 4, groups=40, segment_bytes=40_000, transaction_rate=0.05, tick_ms=60_000))
     command = [sys.executable, "-m", "callboard", "history", "keep", "--data", str(data), "--table", str(table)]
     process = subprocess.Popen([*command, "--master", "local[2]"], start_new_session=True, stderr=subprocess.DEVNULL)
     try:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from groups_program import DEADLINE_S, GroupsCommand, assigned, filled_server, members_of, program_at
-from history_helpers import spark_session
 from peers.server import ServerProcess
 from peers.waiting import wait_until
 from pyspark.sql import SparkSession
@@ -31,12 +30,6 @@ from callboard.spark.history.changes import Change, OffsetChange, read_changes, 
 from callboard.spark.history.restore import find_change_to_undo, plan_restore, plan_undo
 
 importlib.import_module("hypothesis")  # which the command hides
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with spark_session(tmp_path_factory.mktemp("spark")) as session:
-        yield session
 
 
 @pytest.fixture(scope="module")

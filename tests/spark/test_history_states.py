@@ -7,13 +7,12 @@ import io
 import json
 import random
 import shutil
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from history_helpers import START_MS, WrittenLog, commit, end, generation, spark_session
+from history_helpers import START_MS, WrittenLog, commit, end, generation
 from pyspark.sql import DataFrame, SparkSession
 
 from callboard.actors.ports import Entry
@@ -28,12 +27,6 @@ from callboard.spark.history.states import AS_OF_COLUMNS, damaged_files
 
 HOUR_MS = 3_600_000
 Key = tuple[str, str, int]
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with spark_session(tmp_path_factory.mktemp("spark")) as session:
-        yield session
 
 
 def at(hour: float) -> int:
