@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple
@@ -17,6 +19,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from ....actors.records import group_id_of
+from ....actors.text import did_you_mean
 from ...common.errors import StartError
 from ...common.printing import print_error, print_json, print_line
 from ...disk.disk import Disk, read_file
@@ -33,6 +36,7 @@ from ..groups.tables import format_count, format_number, print_facts, print_tabl
 from ..main import make_app
 from ..options import DataFolder, Groups
 from . import dump, repair
+from .follow import follow_partitions
 from .new_info import prepare_info
 from .scan import (
     TOPICS,
@@ -89,7 +93,7 @@ class RecordFilter(NamedTuple):
 def choose_partitions(data: Path, log: str | None, numbers: Sequence[int] | None) -> list[LogPartition]:
     """The requested partitions. Raises StartError."""
     if log is not None and log not in TOPICS:
-        raise StartError(f"bad --log '{log}': expected one of {', '.join(TOPICS)}")
+        raise StartError(f"bad --log '{log}':{did_you_mean(log, TOPICS)} expected one of {', '.join(TOPICS)}")
     return find_partitions(data, None if log is None else TOPICS[log], numbers or ())
 
 
@@ -116,6 +120,9 @@ def dump_records(
     log: Log = None,
     partition: Partitions = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line, for programs.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on with records that a server appends, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """Print the records, oldest first within each partition; damage is printed on standard error."""
     now_ms = wall_clock_ms()
@@ -127,6 +134,12 @@ def dump_records(
     partitions = choose_partitions(data, log, partition)
     if not as_json:
         print_line(dump.format_columns(*dump.HEADER))
+    if follow:
+        with suppress(KeyboardInterrupt):
+            follow_partitions(
+                lambda: choose_partitions(data, log, partition), partial(_show_item, record_filter, as_json)
+            )
+        return
     counts = [_dump_partition(partition, record_filter, as_json) for partition in partitions]
     if not sum(count for count, _ in counts):
         print_error("no such records")
@@ -139,16 +152,25 @@ def _dump_partition(partition: LogPartition, record_filter: RecordFilter, as_jso
     disk, count, is_whole = Disk(), 0, True
     for item in scan_partition(partition, disk):
         if isinstance(item, LoggedRecord):
-            if record_filter.matches(item):
-                count += 1
-                if as_json:
-                    print_json(dump.as_json(item), indent=None)
-                else:
-                    print_line(dump.format_line(item))
+            count += _show_item(record_filter, as_json, item)
         elif isinstance(item, Unreadable) or not is_torn_tail(item, partition, disk):
             is_whole = False
             print_problem(item)
     return count, is_whole
+
+
+def _show_item(record_filter: RecordFilter, as_json: bool, item: LoggedRecord | Damage | Unreadable) -> bool:
+    """Print a record if it matches, or a problem. Returns whether a record was printed."""
+    if not isinstance(item, LoggedRecord):
+        print_problem(item)
+        return False
+    if not record_filter.matches(item):
+        return False
+    if as_json:
+        print_json(dump.as_json(item), indent=None)
+    else:
+        print_line(dump.format_line(item))
+    return True
 
 
 def print_problem(problem: Damage | Unreadable) -> None:
