@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 
 def printable(text: str) -> str:
@@ -14,6 +14,18 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def did_you_mean(name: object, known_names: Iterable[str]) -> str:
+    """' did you mean ...?' for the end of a message about an unknown name; empty if no known name is similar.
+
+    Case does not count: a name in lower case is similar to the same name in upper case.
+    """
+    from difflib import get_close_matches  # for errors only
+
+    by_folded = {known.casefold(): known for known in known_names}
+    similar = get_close_matches(str(name).casefold(), list(by_folded), n=1)
+    return f" did you mean '{by_folded[similar[0]]}'?" if similar else ""
 
 
 class LogLine:

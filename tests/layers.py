@@ -35,7 +35,7 @@ PACKAGES: dict[str, Package] = {
     "runtime/engine": Package(("runtime/__init__", "runtime/engine"), ("actors/base",)),
     "actors": Package(("actors",), ("actors/base",)),
     "runtime/disk": Package(("runtime/disk",), ("actors/steps.py", "runtime/common")),
-    "runtime/settings": Package(("runtime/settings",), ("runtime/common", "runtime/disk")),
+    "runtime/settings": Package(("runtime/settings",), ("actors/text.py", "runtime/common", "runtime/disk")),
     "runtime/log": Package(("runtime/log",), ("actors", "actors/steps.py", "runtime/common", "runtime/disk")),
     "runtime/log/compaction": Package(
         ("runtime/log/compaction",), ("runtime/common", "runtime/disk", "runtime/engine/clock.py", "runtime/log")
@@ -81,7 +81,7 @@ PACKAGES: dict[str, Package] = {
         ("runtime/embed",),
         (
             *("actors", "runtime/common", "runtime/disk", "runtime/engine", "runtime/kafka"),
-            *("runtime/member", "runtime/node", "runtime/settings", "runtime/topics"),
+            *("runtime/member", "runtime/node", "runtime/settings", "runtime/topics", "actors/text.py"),
         ),
     ),
     # The public names, imported lazily; every package may read the version there.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..text import did_you_mean
 from .base import Assignor
 from .cooperative import CooperativeSticky
 from .range_ import Range
@@ -20,7 +21,8 @@ def find_assignor(name_or_assignor: str | Assignor) -> Assignor:
         return name_or_assignor
     if (assignor := ASSIGNORS.get(name_or_assignor)) is None:
         raise ValueError(
-            f"there is no assignor {name_or_assignor!r}: expected {', '.join(ASSIGNORS)}, or "
+            f"there is no assignor {name_or_assignor!r}:{did_you_mean(name_or_assignor, ASSIGNORS)}"
+            f" expected {', '.join(ASSIGNORS)}, or "
             f"FunctionAssignor(name, function)"
         )
     return assignor

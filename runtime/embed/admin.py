@@ -38,6 +38,7 @@ from ...actors.messages import (
     OffsetsDeleted,
 )
 from ...actors.records import CLASSIC
+from ...actors.text import did_you_mean
 from ..common.errors import StartError
 from ..disk.group_commit import outcome_of
 from ..kafka.services import Origin
@@ -311,7 +312,10 @@ def _check_filter(argument: str, words: Iterable[str], allowed: Sequence[str]) -
     lower = {word.lower(): word for word in words}
     unknown = lower.keys() - {word.lower() for word in allowed}
     if unknown:
-        raise ValueError(f"{argument}: unknown {lower[min(unknown)]!r}; expected some of {', '.join(allowed)}")
+        name = lower[min(unknown)]
+        raise ValueError(
+            f"{argument}: unknown {name!r};{did_you_mean(name, allowed)} expected some of {', '.join(allowed)}"
+        )
     return frozenset(lower)
 
 

@@ -15,6 +15,7 @@ from typing import Any, get_args
 from uuid import UUID
 
 from ...actors.steps import Steps, run_steps
+from ...actors.text import did_you_mean
 from .codec.kio import kio
 from .codec.schemas import Schema
 from .codec.step_writer import write_in_steps
@@ -44,7 +45,8 @@ def error_names() -> list[str]:
 def error_code_by_name(name: str) -> Any:
     """Return kio's error code. Raises ValueError for an unknown name."""
     if not isinstance(name, str) or name.upper() not in error_names():
-        raise ValueError(f"Kafka has no error {name!r}: expected one of {', '.join(sorted(error_names()))}")
+        known = sorted(error_names())
+        raise ValueError(f"Kafka has no error {name!r}:{did_you_mean(name, known)} expected one of {', '.join(known)}")
     return _codes()[name.lower()]
 
 

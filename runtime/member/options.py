@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Required, TypedDict
 
 from ...actors.assignors.base import Assignor
 from ...actors.assignors.table import find_assignor
 from ...actors.assignors.user_data import write_weight
+from ...actors.text import did_you_mean
 from ..settings.table import INT_MAX
 from .lease import LeaseTimeouts
 from .resources import Resource, check_resources, check_text
@@ -116,9 +116,9 @@ def make_options(arguments: MemberArguments) -> MemberOptions:
     names = [field.name for field in fields(MemberOptions)]
     for name in arguments:
         if name not in names:
-            similar = get_close_matches(name, names, n=1)
-            hint = f"did you mean {similar[0]}?" if similar else f"expected one of {', '.join(names)}"
-            raise TypeError(f"there is no option {name!r}; {hint}")
+            raise TypeError(
+                f"there is no option {name!r};{did_you_mean(name, names)} expected one of {', '.join(names)}"
+            )
     if "resources" not in arguments:
         raise TypeError("a member needs resources, as in resources={'jobs': 12}")
     return MemberOptions(**arguments)

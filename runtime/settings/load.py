@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ...actors.text import did_you_mean
 from ..common.errors import StartError
 from ..common.logs import Format, Level
 from ..disk.disk import FILE_MODE
@@ -21,7 +22,6 @@ from .table import (
     Settings,
     check_safe,
     check_topic,
-    did_you_mean,
     format_value,
     load_settings,
     parse_address,

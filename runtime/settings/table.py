@@ -8,12 +8,12 @@ is worse than one that does not start.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
+from ...actors.text import did_you_mean
 from ..common.errors import StartError
 from ..common.logs import Format, Level
 from ..disk.disk import FILE_MODE
@@ -316,12 +316,6 @@ def format_value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def did_you_mean(name: str, known_names: Iterable[str]) -> str:
-    """' did you mean ...?' for the end of a message about an unknown name; empty if no known name is similar."""
-    similar = get_close_matches(name, list(known_names), n=1)
-    return f" did you mean '{similar[0]}'?" if similar else ""
-
-
 def find_setting(name: str) -> Setting:
     if name not in BY_NAME:
         raise StartError(f"unknown setting '{name}':{did_you_mean(name, BY_NAME)} `callboard settings` lists all")
@@ -463,4 +457,5 @@ def parse_choice(option: str, value: str, choices: Any) -> Any:
     """One of the values of a Literal. ``option`` is the name of the option in the error."""
     if value in get_args(choices):
         return value
-    raise StartError(f"bad {option} '{value}': expected one of {', '.join(get_args(choices))}")
+    known = get_args(choices)
+    raise StartError(f"bad {option} '{value}':{did_you_mean(value, known)} expected one of {', '.join(known)}")

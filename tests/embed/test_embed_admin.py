@@ -276,8 +276,8 @@ def test_progress_returns_offsets_by_shard_name() -> None:
     ("ask", "expected"),
     [
         (lambda c: c.groups(limit="x"), "limit='x': expected a whole number"),
-        (lambda c: c.groups(states=["Stabel"]), "unknown 'Stabel'; expected some of Empty, "),
-        (lambda c: c.groups(types=["shared"]), "unknown 'shared'; expected some of classic, "),
+        (lambda c: c.groups(states=["Stabel"]), r"unknown 'Stabel'; did you mean 'Stable'\? expected some of Empty, "),
+        (lambda c: c.groups(types=["shared"]), r"unknown 'shared'; did you mean 'share'\? expected some of classic, "),
         (lambda c: c.create_topic("jobs", "x"), "topic 'jobs' with 'x' partitions: expected a name and a whole number"),
         (lambda c: c.grow_topic(3, 4), "topic 3 with 4 partitions: expected a name and a whole number"),
     ],

@@ -89,8 +89,14 @@ def test_error_code_by_name_finds_every_kafka_error() -> None:
 
 
 def test_error_code_by_name_with_unknown_name_lists_names() -> None:
-    with pytest.raises(ValueError, match=r"no error 'REBALANCE': expected one of .*REBALANCE_IN_PROGRESS"):
-        error_code_by_name("REBALANCE")
+    with pytest.raises(ValueError, match=r"no error 'NONSENSE': expected one of .*REBALANCE_IN_PROGRESS"):
+        error_code_by_name("NONSENSE")
+
+
+@pytest.mark.parametrize("name", ["REBALANCE_IN_PROGRES", "rebalance_inprogress", "RebalanceInProgress"])
+def test_error_code_by_name_with_similar_name_asks_for_the_known_one(name: str) -> None:
+    with pytest.raises(ValueError, match=r"did you mean 'REBALANCE_IN_PROGRESS'\?"):
+        error_code_by_name(name)
 
 
 def test_error_response_of_a_large_request_is_made_in_steps() -> None:

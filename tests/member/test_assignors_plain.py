@@ -213,6 +213,7 @@ def test_find_assignor_returns_assignor_by_name() -> None:
     mine = FunctionAssignor("mine", lambda partitions, members: {})
     assert find_assignor(mine) is mine
     with pytest.raises(
-        ValueError, match=r"there is no assignor 'rang': expected range, roundrobin, .*FunctionAssignor"
+        ValueError,
+        match=r"there is no assignor 'rang': did you mean 'range'\? expected range, roundrobin, .*FunctionAssignor",
     ):
         find_assignor("rang")

@@ -271,7 +271,7 @@ def test_invalid_options_raise_value_error_with_advice(options: Any, message: st
 
 def test_unknown_option_raises_type_error_with_the_nearest_name() -> None:
     wrong: Any = {"resources": {"jobs": 1}, "sesion_timeout_ms": 3}
-    with pytest.raises(TypeError, match="did you mean session_timeout_ms"):
+    with pytest.raises(TypeError, match="did you mean 'session_timeout_ms'"):
         make_options(wrong)
     nothing: Any = {}
     with pytest.raises(TypeError, match="needs resources"):

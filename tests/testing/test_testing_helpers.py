@@ -79,7 +79,7 @@ def test_produced_records_are_consumed_with_key_value_and_the_coordinators_time(
 @pytest.mark.parametrize(
     ("topic", "partition", "message"),
     [
-        ("job", 0, r"there is no topic 'job': .* jobs"),
+        ("job", 0, r"there is no topic 'job': did you mean 'jobs'\? create_topic\(\) it"),
         ("jobs", 2, r"topic 'jobs' has partitions 0 to 1, not 2"),
         ("__consumer_offsets", 0, "there is no topic '__consumer_offsets'"),
     ],

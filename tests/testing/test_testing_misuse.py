@@ -62,7 +62,8 @@ async def test_advance_with_unknown_silent_name_is_refused() -> None:
     async with running() as (coordinator, client):
         member = await join_and_sync(client, "g")
         with pytest.raises(
-            ValueError, match=r"silent=\['ware'\]: no member or client of that name .*; known names are wire"
+            ValueError,
+            match=r"silent=\['ware'\]: no member or client of that name .*; did you mean 'wire'\? known names are wire",
         ):
             await coordinator.clock.advance(1, silent=["ware"])
         await coordinator.clock.advance(1, silent=["wire", member.member_id])

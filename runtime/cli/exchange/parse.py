@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ....actors.text import did_you_mean
 from ...client.cluster import OffsetAndMetadata
 from ...common.errors import StartError
 from ...common.printing import from_spreadsheet_cell
-from ...settings.table import did_you_mean
 from ..groups.tables import format_count
 from .offsets_file import WantedOffsets
 from .rows import ESCAPED, IS_ESCAPED, Row

@@ -14,6 +14,7 @@ import typer
 
 from ....actors.errors import ErrorCode
 from ....actors.records import CLASSIC
+from ....actors.text import did_you_mean
 from ...client.cluster import (
     EARLIEST,
     LATEST,
@@ -26,7 +27,6 @@ from ...client.cluster import (
 from ...client.errors import ClientError, RefusedError, describe_error_code
 from ...common.errors import StartError
 from ...common.printing import csv_stream, print_error, print_json, print_line
-from ...settings.table import did_you_mean
 from ..main import make_app
 from ..options import Reason
 from ..server_options import DEFAULT_SERVER, AsJson, Bootstrap, TimeoutS, connect, run_app

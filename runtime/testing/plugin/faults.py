@@ -11,9 +11,9 @@ import math
 import threading
 from collections.abc import Callable
 from copy import copy
-from difflib import get_close_matches
 from typing import Any, Generic, NoReturn, Protocol, TypedDict, TypeVar, Unpack
 
+from ....actors.text import did_you_mean
 from ...embed.lifecycle import EndMode
 from ...kafka.error_response import error_code_by_name
 from ..disk.faulty import Fault as DiskFault
@@ -169,9 +169,8 @@ def known_api(name: str) -> str:
     """Return the name. ValueError, with the list of names, if it is not a served API."""
     if name == ANY or name in api_names():
         return name
-    similar_names = get_close_matches(str(name), api_names(), 1, 0.5)
-    advice = f"did you mean {similar_names[0]!r}? " if similar_names else ""
-    raise ValueError(f"there is no API {name!r}: {advice}Kafka's names are {', '.join(sorted(api_names()))}")
+    known = sorted(api_names())
+    raise ValueError(f"there is no API {name!r}:{did_you_mean(name, known)} Kafka's names are {', '.join(known)}")
 
 
 class Faults(Generic[R]):

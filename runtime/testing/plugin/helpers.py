@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ....actors.errors import CoordinatorError, ErrorCode
 from ....actors.group.states import State
 from ....actors.messages import Described, DescribeGroup
+from ....actors.text import did_you_mean
 from ...embed.admin import describe_group
 from ...embed.results import GroupDescription
 from ...log.format.batch import encode_batch, frame_record
@@ -57,9 +58,9 @@ def produce(node: Node, topic: str, value: bytes | str | None, key: bytes | str 
 def _find_topic(node: Node, topic: str, partition: int) -> Topic:
     found = node.topics.get(topic)
     if found is None or found.is_internal:
-        names = ", ".join(sorted(name for name in node.topics.names() if not name.startswith("__")))
+        hint = did_you_mean(topic, (name for name in node.topics.names() if not name.startswith("__")))
         raise CoordinatorError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}: create_topic() it; there are: {names}"
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}:{hint} create_topic() it"
         )
     if not found.has_partition(partition):
         last = len(found.partitions) - 1

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from ....actors.group.actor import GroupActor
 from ....actors.group.classic import ClassicGroup
+from ....actors.text import did_you_mean
 from ...node.node import Node
 from .clock import MovableClock, MovableDispatcher
 from .presence import DeadlinePostponement, Presence
@@ -85,7 +86,8 @@ class ClockMover:
         if unknown := sorted(names - known_names):
             known_text = ", ".join(sorted(known_names)[:NAMES_SHOWN]) or "none"
             raise ValueError(
-                f"silent={unknown}: no member or client of that name has sent a request; known names are {known_text}"
+                f"silent={unknown}: no member or client of that name has sent a request;"
+                f"{did_you_mean(unknown[0], known_names)} known names are {known_text}"
             )
 
     async def step(self, move: ClockMove) -> bool:
