@@ -22,7 +22,7 @@ from .handling_job import LARGE_REQUEST_BYTES, as_bad_request, handle_large, run
 from .holds import Hold, Holds
 from .interceptor import Interceptor
 from .output import WRITE_BYTES, Output
-from .pending_requests import MAX_CALLS_OPEN, PendingRequests, QueuedRequest
+from .pending_requests import MAX_CALLS_OPEN, SMALL_REQUEST_BYTES, PendingRequests, QueuedRequest
 from .principal import ANONYMOUS
 from .request_decoding import decode_client_id, decode_request, open_route
 from .services import Services
@@ -221,7 +221,9 @@ class Connection(asyncio.Protocol):
         requests.calls.append(call)
         if not route.overlaps:
             requests.has_exclusive_call = True
-        elif len(requests.calls) >= MAX_CALLS_OPEN:
+        elif len(requests.calls) >= MAX_CALLS_OPEN or (
+            end - start > SMALL_REQUEST_BYTES and requests.count_open(call, end - start)
+        ):
             self._holds.add(Hold.TOO_MANY_REQUESTS)
         try:
             if interceptor is not None:

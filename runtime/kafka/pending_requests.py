@@ -24,6 +24,13 @@ MAX_CALLS_OPEN = 1024
 """Unanswered requests of one connection. When there are as many, its socket is not read."""
 
 
+SMALL_REQUEST_BYTES = 1024
+"""Requests up to this size are bounded by ``MAX_CALLS_OPEN``. Larger ones count towards ``MAX_BYTES_OPEN``."""
+
+MAX_BYTES_OPEN = 1024 * 1024
+"""Bytes of the larger ones of the unanswered requests of one connection. Beyond them its socket is not read."""
+
+
 class QueuedRequest(NamedTuple):
     """A frame that waits for the answers of earlier requests. ``body_start``: see ``framing.Frame``."""
 
@@ -40,7 +47,7 @@ class PendingRequests:
     reported to ``ClientBuffers.unread``.
     """
 
-    __slots__ = ("calls", "counted_bytes", "has_exclusive_call", "queue", "queued_bytes")
+    __slots__ = ("_open_sizes", "calls", "counted_bytes", "has_exclusive_call", "open_bytes", "queue", "queued_bytes")
 
     def __init__(self) -> None:
         self.calls: deque[Call] = deque()  # unanswered, or answered after an unanswered one
@@ -48,10 +55,19 @@ class PendingRequests:
         self.queue: deque[QueuedRequest] = deque()
         self.queued_bytes = 0
         self.counted_bytes = 0
+        self.open_bytes = 0  # of the calls in ``_open_sizes``
+        self._open_sizes: dict[Call, int] = {}  # of calls above ``SMALL_REQUEST_BYTES``
+
+    def count_open(self, call: Call, size_bytes: int) -> bool:
+        """Count a request above ``SMALL_REQUEST_BYTES``. Returns whether those have ``MAX_BYTES_OPEN`` or more."""
+        self._open_sizes[call] = size_bytes
+        self.open_bytes += size_bytes
+        return self.open_bytes >= MAX_BYTES_OPEN
 
     def remove_call(self, call: Call) -> None:
         """Remove a request that could not be handled."""
         self.calls.remove(call)
+        self.open_bytes -= self._open_sizes.pop(call, 0)
         self.has_exclusive_call = False
 
     def take_answered(self) -> list[Any]:
@@ -62,7 +78,9 @@ class PendingRequests:
         calls, payloads = self.calls, []
         while calls and (payload := calls[0].payload) is not None:
             payloads.append(payload)
-            calls.popleft()
+            call = calls.popleft()
+            if self.open_bytes:
+                self.open_bytes -= self._open_sizes.pop(call, 0)
         if not calls:
             self.has_exclusive_call = False
         return payloads
@@ -91,6 +109,7 @@ class PendingRequests:
             len(self.calls) >= MAX_CALLS_OPEN
             or len(self.queue) >= MAX_FRAMES_WAITING
             or self.queued_bytes >= MAX_BYTES_WAITING
+            or self.open_bytes >= MAX_BYTES_OPEN
         )
 
     @property
@@ -100,4 +119,5 @@ class PendingRequests:
             len(self.calls) < MAX_CALLS_OPEN // 2
             and len(self.queue) < MAX_FRAMES_WAITING // 2
             and self.queued_bytes < MAX_BYTES_WAITING // 2
+            and self.open_bytes < MAX_BYTES_OPEN // 2
         )

@@ -16,6 +16,7 @@ from harness import (
     NodeHarness,
     async_test,
     commit_values,
+    committed_partition,
     correlation_id_of,
     fetch_values,
     frame,
@@ -30,7 +31,7 @@ from peers.wire import decode, encode
 
 from callboard.runtime.kafka.addresses import host_and_port, java_address
 from callboard.runtime.kafka.framing import FRAMES_PER_TURN
-from callboard.runtime.kafka.pending_requests import MAX_CALLS_OPEN, MAX_FRAMES_WAITING
+from callboard.runtime.kafka.pending_requests import MAX_BYTES_OPEN, MAX_CALLS_OPEN, MAX_FRAMES_WAITING
 
 IDLE_TURNS = 3000  # iterations of the loop without progress until a client counts as blocked
 
@@ -285,6 +286,24 @@ async def test_too_many_unanswered_calls_pause_reading(tmp_path: Path) -> None:
         client.feed(request)
         assert client.is_paused
         assert len(await client.answered(MAX_CALLS_OPEN)) == MAX_CALLS_OPEN
+        assert not client.is_paused
+        client.close()
+
+
+@async_test
+async def test_unanswered_commits_with_too_many_bytes_pause_reading(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as harness:
+        client = MemoryClient(harness.node)
+        partition = {**committed_partition(0), "committed_metadata": "m" * 4000}
+        values = {**commit_values("g"), "topics": [{"name": "t", "partitions": [partition]}]}
+        request = frame("offset_commit", 8, **values)
+        count = -(-MAX_BYTES_OPEN // len(request))
+        assert count < MAX_CALLS_OPEN / 2
+        feed_in_one_iteration(client, request, count - 1)
+        assert not client.is_paused
+        client.feed(request * 2)
+        assert client.is_paused
+        assert len(await client.answered(count + 1)) == count + 1
         assert not client.is_paused
         client.close()
 

@@ -9,6 +9,7 @@ import pytest
 from callboard.runtime.kafka.api import Route
 from callboard.runtime.kafka.codec.schemas import schema
 from callboard.runtime.kafka.pending_requests import (
+    MAX_BYTES_OPEN,
     MAX_BYTES_WAITING,
     MAX_CALLS_OPEN,
     MAX_FRAMES_WAITING,
@@ -105,3 +106,25 @@ def test_calls_are_full_at_limit_and_have_room_below_half() -> None:
     assert pending(*[None] * MAX_CALLS_OPEN).is_full
     assert not pending(*[None] * (MAX_CALLS_OPEN // 2)).has_room
     assert pending(*[None] * (MAX_CALLS_OPEN // 2 - 1)).has_room
+
+
+class LargeCall:
+    """A call above ``SMALL_REQUEST_BYTES``."""
+
+    payload: bytes | None = None
+
+
+def test_bytes_of_large_calls_are_full_at_limit_and_have_room_below_half() -> None:
+    requests, calls = PendingRequests(), [LargeCall() for _ in range(4)]
+    requests.calls.extend(cast("Any", calls))
+    size = MAX_BYTES_OPEN // 4
+    assert [requests.count_open(cast("Any", call), size) for call in calls] == [False, False, False, True]
+    assert requests.is_full
+    for call in calls[:3]:
+        call.payload = b""
+    requests.calls.appendleft(cast("Any", Answer(b"small")))
+    assert not requests.has_room
+    requests.take_answered()
+    assert requests.has_room and requests.open_bytes == size
+    requests.remove_call(cast("Any", calls[3]))
+    assert requests.open_bytes == 0
