@@ -12,7 +12,7 @@ from ..errors import ErrorCode
 from ..messages import Append, GroupChanged
 from ..ports import Entry
 from ..records import Record
-from ..steps import Steps
+from ..steps import Steps, run_steps
 from ..timer.messages import Cancel, Schedule
 from .contexts import deliver_reply
 from .effects import Deadline, Effects
@@ -118,9 +118,14 @@ class ActiveGroup:
 
     def close(self, error: ErrorCode, reason: Reason) -> None:
         """Reply to all parked requests with ``error``."""
+        run_steps(self.close_in_steps(error, reason))
+
+    def close_in_steps(self, error: ErrorCode, reason: Reason) -> Steps[None]:
+        """The same for a group that may have many members."""
         self.idle.cancel(self.effects)
         self.group.close(error, reason, self.effects)
         self.apply_effects()
+        yield from self.work_in_steps()
 
     def handle_idle_deadline(self) -> bool:
         """Whether the group had no members and no appends. Fetches do not count: they activate it again."""

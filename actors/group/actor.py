@@ -125,9 +125,9 @@ class GroupActor(Actor):
         """NOT_COORDINATOR makes clients look up the coordinator again, and find it after the restart."""
         self.active.close(ErrorCode.NOT_COORDINATOR, Reason.SERVER_STOPS)
 
-    def unload(self, _message: Unload) -> None:
-        """Stop at once. The writer replies to requests whose records are in flight."""
-        self.active.close(ErrorCode.NOT_COORDINATOR, Reason.PARTITION_LOST)
+    def unload(self, _message: Unload) -> Steps[None]:
+        """Stop. The writer replies to requests whose records are in flight."""
+        yield from self.active.close_in_steps(ErrorCode.NOT_COORDINATOR, Reason.PARTITION_LOST)
         self.active.in_flight.fail_pending(ErrorCode.NOT_COORDINATOR)
         self._stop()
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ErrorCode
-from ..messages import Joined, JoinGroup, Synced
+from ..messages import JoinGroup
 from ..records import CLASSIC, GroupRecord, GroupType, GroupValue
 from ..steps import run_steps
 from .contexts import StaticRejoinContext
 from .core import GroupCore
+from .deadlines import cancel_in_steps
 from .dispatch import DEADLINES, TABLES
 from .effects import Effects
 from .events import Cause, Kind, Reason
@@ -22,6 +23,7 @@ from .invariants import check
 from .kind import OffsetExpiry
 from .members import Members
 from .phases import SyncPhase
+from .replies import refuse_parked
 from .states import Event
 from .static_members import complete_replacement, revert_replacement
 from .subscription import CONSUMER
@@ -122,11 +124,9 @@ class ClassicGroup(GroupCore):
 
     def close(self, error: ErrorCode, reason: Reason, effects: Effects) -> None:
         """Reply to all parked requests with ``error``, and enter Dead."""
-        for member in self.members:
-            effects.answer(self.members.pop_join(member), Joined(error, member_id=member.member_id))
-            effects.answer(member.syncing, Synced(error))
-            member.syncing = None
-        self.deadlines.cancel_all(self, effects)
+        members, deadlines = tuple(self.members), tuple(self.deadlines.all(self))
+        effects.run(refuse_parked(members, error, effects), len(members))
+        effects.run(cancel_in_steps(deadlines, effects), len(deadlines))
         self.members = Members()  # so that no session is renewed
         self.leader_id, self.sync_phase = None, SyncPhase()
         self.apply(Event.CLOSED, Cause(reason), effects)

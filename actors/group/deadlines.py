@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 from ..errors import UnknownDeadline
+from ..steps import Steps, pieces
 from .effects import Deadline, Effects
 
 Name = tuple[str, ...]
@@ -53,10 +54,6 @@ class Deadlines(Generic[GroupT]):
         for kind in self._kinds.values():
             yield from kind.each(group)
 
-    def cancel_all(self, group: GroupT, effects: Effects) -> None:
-        for deadline in self.all(group):
-            deadline.cancel(effects)
-
     def fire(self, group: GroupT, name: Name, now_ms: int, effects: Effects) -> None:
         """Handle the alarm of a deadline: call its handler if it has passed. Raises UnknownDeadline."""
         deadline = self.find(group, name)
@@ -68,3 +65,10 @@ class Deadlines(Generic[GroupT]):
         if kind is None:
             raise UnknownDeadline(f"no deadline is named {name!r}; the kinds are {', '.join(self._kinds)}")
         return kind
+
+
+def cancel_in_steps(deadlines: Iterable[Deadline], effects: Effects) -> Steps[None]:
+    for piece in pieces(deadlines):
+        for deadline in piece:
+            deadline.cancel(effects)
+        yield

@@ -72,6 +72,11 @@ class Effects:
         else:
             run_steps(steps)
 
+    def finish_work(self) -> None:
+        """Do the work that is left without a pause."""
+        while self.work:
+            run_steps(self.work.popleft())
+
     def answer(self, reply: ReplyTo | None, value: Any) -> None:
         """Reply to a parked request. Does nothing if ``reply`` is None: there is no parked request."""
         if reply is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..base import DEFERRED
 from ..engine_ports import ReplyTo
 from ..error_reply import error_reply
@@ -66,4 +68,14 @@ def drop_assignments(group: GroupCore, error: ErrorCode, effects: Effects) -> St
         for member in members:
             member.assignment = b""
             answer_parked_sync(group, member, Synced(error), effects)
+        yield
+
+
+def refuse_parked(members: Iterable[GroupMember], error: ErrorCode, effects: Effects) -> Steps[None]:
+    """Answer the parked requests of members that the group has no more."""
+    for piece in pieces(members):
+        for member in piece:
+            effects.answer(member.joining, Joined(error, member_id=member.member_id))
+            effects.answer(member.syncing, Synced(error))
+            member.joining = member.syncing = None
         yield

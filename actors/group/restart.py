@@ -78,6 +78,7 @@ def reply_to_all(active: ActiveGroup, current: ReplyTo | None, bug: Exception) -
     active.idle.cancel(active.effects)
     try:
         active.group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE, Reason.RESTARTED, active.effects)
+        active.effects.finish_work()
     except Exception:
         log.exception("group %r could not reply to all parked requests", active.group_id)
     active.effects.answers = [answer for answer in active.effects.answers if id(answer.reply) not in replied]

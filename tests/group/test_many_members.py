@@ -9,7 +9,7 @@ from work_counter import WorkCounter
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.states import State
-from callboard.actors.messages import DescribeGroup, GroupRequest, Joined
+from callboard.actors.messages import DescribeGroup, GroupRequest, Joined, Unload
 from callboard.actors.timer.messages import Expired
 
 MEMBERS = 1_500
@@ -108,3 +108,20 @@ def test_sessions_that_end_together_are_handled_in_pieces() -> None:
         while group.simulation.dispatcher.step():
             counter.end_piece()
     assert counter.longest < 4 * TURN_MAX
+
+
+def test_group_whose_partition_is_lost_answers_waiting_members_in_pieces() -> None:
+    group = LargeGroup()
+    generation = group.leader.generation_id
+    waiting = [
+        group._post(sync(member.member_id, generation)) for member in group.members if member is not group.leader
+    ]
+    group.simulation.run()
+    counter = WorkCounter()
+    with counter.counting():
+        group.simulation.directory.groups[GROUP].tell(Unload())
+        while group.simulation.dispatcher.step():
+            counter.end_piece()
+    assert counter.longest < TURN_MAX
+    assert {reply.error for reply in waiting} == {ErrorCode.NOT_COORDINATOR}
+    assert group.simulation.deadlines == 0
