@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import pytest
 from harness import MemoryClient, async_test, commit_values, committed_partition, fetch_values, frame, running_node
-from peers.wire import Plain
+from peers.wire import Plain, decode
+from transaction_api_helpers import TX, begin_with_record, init_producer_id
 from work_counter import WorkCounter, _one_step_a_turn, endless_clock
 
 from callboard.runtime.node.environment import Environment
@@ -122,3 +123,27 @@ async def test_work_between_two_turns_does_not_grow_with_the_request(tmp_path: P
             client.feed(data)
             await counter.count_turns_until(lambda: bool(client.transport.written))
         assert counter.longest < case.piece_max
+
+
+@pytest.mark.usefixtures("_one_step_a_turn")
+@pytest.mark.parametrize("topics", [1, ITEMS // 2])
+@async_test
+async def test_transaction_with_many_partitions_is_described_in_pieces(tmp_path: Path, topics: int) -> None:
+    environment = Environment(slice_clock_ns=endless_clock())
+    async with running_node(tmp_path, {"sync": "none"}, environment=environment) as harness:
+        client = await harness.connect()
+        await begin_with_record(client, b"x", await init_producer_id(client))
+        await client.ask("describe_transactions", transactional_ids=[TX])  # loads the API
+        transaction = harness.node.services.transaction_table.get(TX)
+        assert transaction is not None
+        partitions = {(f"t{number % topics}", number) for number in range(ITEMS)}
+        transaction.value = transaction.value._replace(partitions=frozenset(partitions))
+        memory_client, counter = MemoryClient(harness.node), WorkCounter()
+        with counter.counting():
+            memory_client.feed(frame("describe_transactions", 0, transactional_ids=[TX]))
+            await counter.count_turns_until(lambda: bool(memory_client.transport.written))
+        assert counter.longest < PIECE_MAX
+        [answer] = await memory_client.answered(1)
+        [state] = decode("describe_transactions", 0, answer)["transaction_states"]
+        found = [(topic["topic"], number) for topic in state["topics"] for number in topic["partitions"]]
+        assert found == sorted(partitions)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
+from struct import Struct
 from typing import Any
 
 from ....actors.errors import ErrorCode
+from ....actors.records import partitions_by_topic
 from ....actors.steps import Steps
 from ....actors.transactions.rules import Transaction, TransactionState
-from ..authorize import Verdicts, authorize, authorize_in_steps
+from ...common.shared_bytes import SharedBytes
+from ...log.format.varint import encode_unsigned
+from ..authorize import Verdicts, authorize_in_steps
 from ..call import Call
 from ..checks import DESCRIBE_TRANSACTIONAL_ID, FILTERED_TOPIC
 from ..codec.codes import NO_THROTTLE, ONE_MILLISECOND, kafka_error
+from ..codec.step_writer import write_in_steps
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_START = (-1).to_bytes(8, "big", signed=True)
@@ -21,29 +27,31 @@ BYTES_AFTER_START = 8 + 2 + 1 + 1  # producer id, epoch, no topics, no tagged fi
 
 def handle(call: Call) -> Steps[None]:
     verdicts = yield from authorize_in_steps(call, DESCRIBE_TRANSACTIONAL_ID, call.request.transactional_ids)
-    items = (encoded(call, verdicts, name) for name in call.request.transactional_ids)
-    fields = {"throttle_time": NO_THROTTLE, "transaction_states": items}
+    fields = {"throttle_time": NO_THROTTLE, "transaction_states": items(call, verdicts)}
     yield from call.respond_in_steps(call.make("DescribeTransactionsResponse", **fields))
 
 
-def encoded(call: Call, verdicts: Verdicts, name: str) -> bytes:
+def items(call: Call, verdicts: Verdicts) -> Iterator[bytes | SharedBytes | None]:
+    """The encoded states, and pauses between them."""
+    for name in call.request.transactional_ids:
+        if verdicts.allows(name):
+            yield (yield from encoded(call, name))
+        else:
+            yield call.schema.write_item(error_state(call, name, verdicts.code))
+
+
+def encoded(call: Call, name: str) -> Steps[bytes | SharedBytes]:
     """Encode a state. If no transaction has begun, the start time is -1 in Kafka, which kio cannot encode."""
-    if not verdicts.allows(name):
-        return call.schema.write_item(error_state(call, name, verdicts.code))
-    item = call.schema.write_item(transaction_state(call, name))
-    transaction = call.services.transaction_table.get(name)
-    if transaction is None or transaction.value.start_timestamp_ms >= 0:
-        return item
+    table = call.services.transaction_table
+    transaction = table.get(name)
+    if transaction is None:
+        unknown = table.error_for(name) or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        return call.schema.write_item(error_state(call, name, unknown if name else ErrorCode.INVALID_REQUEST))
+    if transaction.value.start_timestamp_ms >= 0:
+        return (yield from write_in_steps((yield from described(call, transaction))))
+    item = call.schema.write_item(state_of(call, transaction))
     end = len(item) - BYTES_AFTER_START
     return item[: end - len(NO_START)] + NO_START + item[end:]
-
-
-def transaction_state(call: Call, name: str) -> Any:
-    transaction = call.services.transaction_table.get(name)
-    if transaction is not None:
-        return described(call, transaction)
-    unknown = call.services.transaction_table.error_for(name) or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-    return error_state(call, name, unknown if name else ErrorCode.INVALID_REQUEST)
 
 
 def error_state(call: Call, name: str, error: ErrorCode) -> Any:
@@ -60,11 +68,25 @@ def error_state(call: Call, name: str, error: ErrorCode) -> Any:
     )
 
 
-def described(call: Call, transaction: Transaction) -> Any:
+def described(call: Call, transaction: Transaction) -> Steps[Any]:
+    """The state of a transaction that may have many partitions, as it is now: it may change during the pauses."""
+    state, partitions = state_of(call, transaction), transaction.value.partitions
+    topics = yield from partitions_by_topic(partitions)
+    verdicts = yield from authorize_in_steps(call, FILTERED_TOPIC, (topic for topic, _ in topics))
+    shown = (encoded_topic(topic, numbers) for topic, numbers in topics if verdicts.allows(topic))
+    return replace(state, topics=shown) if topics else state
+
+
+def encoded_topic(topic: str, partitions: Sequence[int]) -> bytes:
+    """Kafka's TopicData: kio takes a microsecond for each partition."""
+    name, count = topic.encode(), len(partitions)
+    numbers = Struct(f">{count}i").pack(*partitions)
+    return b"".join((encode_unsigned(len(name) + 1), name, encode_unsigned(count + 1), numbers, b"\0"))
+
+
+def state_of(call: Call, transaction: Transaction) -> Any:
+    """The state without its topics."""
     value = transaction.value
-    verdicts = authorize(call, FILTERED_TOPIC, (name for name, _ in value.partitions))
-    shown = (partition for partition in sorted(value.partitions) if verdicts.allows(partition[0]))
-    topics = groupby(shown, key=lambda partition: partition[0])
     return call.make(
         "TransactionState",
         error_code=kafka_error(ErrorCode.NONE),
@@ -74,10 +96,7 @@ def described(call: Call, transaction: Transaction) -> Any:
         transaction_start_time=EPOCH + max(value.start_timestamp_ms, 0) * ONE_MILLISECOND,
         producer_id=value.producer_id,
         producer_epoch=value.producer_epoch,
-        topics=tuple(
-            call.make("TopicData", topic=topic, partitions=tuple(partition for _, partition in partitions))
-            for topic, partitions in topics
-        ),
+        topics=(),
     )
 
 
