@@ -11,7 +11,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +30,7 @@ from ..log.compaction.swap import DELETE_RETENTION_MS, SEGMENT_BYTES, Compaction
 from ..log.folder import FORMAT, INFO_NAME, parse_info
 from ..log.manifest import log_files
 from ..log.partition import TOPIC, TRANSACTIONS_TOPIC
+from .byte_progress import Advance, byte_progress
 from .groups.tables import Column, Table, format_count, format_number, print_table
 from .main import make_app
 from .options import DataFolder
@@ -60,7 +60,6 @@ _PLAN_COLUMNS = (
     Column("is_due", "to do"),
 )
 
-Advance = Callable[[int], None]
 
 Runner = Callable[[Sequence[CompactionJob], Mapping[Path, int], Advance], Iterator[CompactionReport]]
 """Runs jobs, the largest first; the mapping has the bytes to read of each. Yields reports as jobs finish."""
@@ -252,7 +251,7 @@ def _run(jobs: Sequence[CompactionJob], runner: Runner, as_json: bool) -> int:
     started_s = time.perf_counter()
     sizes = {job.folder: _bytes_to_read(job) for job in jobs}
     jobs = sorted(jobs, key=lambda job: -sizes[job.folder])  # the largest first: it must not start last
-    with _progress(sum(sizes.values()), as_json) as advance:
+    with byte_progress(sum(sizes.values()), "compacting", is_quiet=as_json) as advance:
         reports = list(runner(jobs, sizes, advance))
     seconds = time.perf_counter() - started_s
     reports.sort(key=lambda report: _partition_key(Path(report.partition)))
@@ -302,21 +301,6 @@ def _run_in_processes(
         for future in as_completed(futures):
             advance(sizes[futures[future].folder])
             yield future.result()
-
-
-@contextmanager
-def _progress(total: int, as_json: bool) -> Iterator[Advance]:
-    """Show a progress bar of bytes, on a terminal only."""
-    if as_json or not sys.stderr.isatty():
-        yield lambda size: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("compacting"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("compacting", total=total)
-        yield lambda size: progress.advance(task, size)
 
 
 def describe_reports(reports: Sequence[CompactionReport], seconds: float) -> str:

@@ -7,7 +7,6 @@ done; 3 the log is damaged, and the damage was printed.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -32,6 +31,7 @@ from ...log.journal import journal_number
 from ...log.lost_journal import CONSEQUENCE, find_lost_journal
 from ...log.partition_counts import PartitionCounts
 from ...log.recovery.misplaced import check_counts
+from ..byte_progress import byte_progress
 from ..groups.tables import format_count, format_number, print_facts, print_table
 from ..main import make_app
 from ..options import DataFolder, Groups
@@ -53,6 +53,7 @@ from .verify import PartitionCheck, verify, verify_quickly
 
 DISK_EXIT_CODE = 1
 DAMAGED_EXIT_CODE = 3
+PROGRESS_PARTITIONS_MIN = 2  # a bar of one partition would not move
 UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 MISSING_ADVICE = (
     "missing data cannot be repaired: restore the files from a backup, or read what the server prints at its next start"
@@ -189,7 +190,7 @@ def print_stats(
     disk = Disk()
     stats = [
         partition_stats(partition, disk, top)
-        for partition in progress(choose_partitions(data, log, partition), as_json)
+        for partition in progress(choose_partitions(data, log, partition), "reading", is_quiet=as_json)
     ]
     if as_json:
         print_json(
@@ -223,7 +224,7 @@ def verify_log(
 ) -> None:
     """Check every checksum and record, and that reading, loading and compacting give the same result."""
     disk, checks = Disk(), list[PartitionCheck]()
-    for log_partition in progress(choose_partitions(data, log, partition), as_json):
+    for log_partition in progress(choose_partitions(data, log, partition), "checking", is_quiet=as_json):
         with TemporaryDirectory(prefix="callboard-verify-") as scratch:
             checks.append((verify_quickly if quick else verify)(log_partition, Path(scratch), disk))
         if not as_json:
@@ -320,7 +321,7 @@ def repair_log(
         missing = [damage for log_partition in partitions for damage in find_missing_ends(log_partition, disk)]
         repairs = [
             file_repair
-            for log_partition in progress(partitions, False)
+            for log_partition in progress(partitions, "checking")
             for file_repair in repair.find_repairs(log_partition, disk)
         ]
         for file_repair in repairs:
@@ -368,15 +369,22 @@ def stats_facts(stats: Sequence[PartitionStats]) -> list[tuple[str, str]]:
     )
 
 
-def progress(partitions: Sequence[LogPartition], is_quiet: bool) -> Iterator[LogPartition]:
-    """Yield the partitions, with a progress bar on standard error if it is a terminal."""
-    if is_quiet or not sys.stderr.isatty() or len(partitions) < 2:
-        yield from partitions
-        return
-    from rich.console import Console
-    from rich.progress import track
+def progress(partitions: Sequence[LogPartition], label: str, *, is_quiet: bool = False) -> Iterator[LogPartition]:
+    """Yield the partitions, with a progress bar of their bytes on standard error if it is a terminal."""
+    sizes = [_segment_bytes(partition.folder) for partition in partitions]
+    with byte_progress(sum(sizes), label, is_quiet=is_quiet or len(partitions) < PROGRESS_PARTITIONS_MIN) as advance:
+        for partition, size in zip(partitions, sizes, strict=True):
+            yield partition
+            advance(size)
 
-    yield from track(partitions, "partitions", console=Console(stderr=True), transient=True)
+
+def _segment_bytes(folder: Path) -> int:
+    """The current size of a partition's segments, for the progress bar: about 0 if compaction replaces them now."""
+    size = 0
+    for path in folder.rglob("*.log"):
+        with suppress(OSError):
+            size += path.stat().st_size
+    return size
 
 
 def main(argv: Sequence[str]) -> int:
