@@ -18,6 +18,7 @@ FIRST_SEED = int(os.environ.get("CALLBOARD_CRASH_SEED", "0"))
 CHUNKS = 10
 MUTANT_SEEDS_MAX = 3000
 FOUND_BY = {
+    "a manifest's name is not synced before the old files go": 668,
     "published names are not synced before the old files go": 440,
     "a start takes unsynced files for synced": 120,
     "torn tails are not cut": 588,
