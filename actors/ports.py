@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from .errors import ErrorCode
-from .records import MarkerRecord, Record
-from .steps import Steps
+from .records import MarkerRecord, OffsetRecord, Record, item_count
+from .steps import SHORT_WORK_ITEMS, Steps
 
 
 class Random(Protocol):
@@ -23,6 +23,18 @@ class Entry(NamedTuple):
 
     partition: int
     records: tuple[Record, ...]
+
+
+def are_long(entries: Sequence[Entry]) -> bool:
+    """Whether entries have many records, or a record with many members or partitions. Looks at few of the records."""
+    items = 0
+    for _, records in entries:
+        items += len(records)
+        if items > SHORT_WORK_ITEMS:
+            return True
+        if records and type(records[-1]) is not OffsetRecord:
+            items += sum(map(item_count, records))
+    return items > SHORT_WORK_ITEMS
 
 
 class Appended(NamedTuple):

@@ -21,9 +21,8 @@ from .base import DEFERRED, ResilientActor
 from .engine_ports import Clock, ReplyTo
 from .errors import ErrorCode
 from .messages import Append, Drain, Flush, PartitionClosed, PartitionOpened, RoundDone, Written
-from .ports import NO_EPOCH, NO_EPOCHS, Appended, Entry, Log
-from .records import OffsetRecord, item_count
-from .steps import SHORT_WORK_ITEMS, Steps
+from .ports import NO_EPOCH, NO_EPOCHS, Appended, Entry, Log, are_long
+from .steps import Steps
 
 log = logging.getLogger("callboard.actors")
 
@@ -128,7 +127,7 @@ class OffsetWriterActor(ResilientActor):
         """Append a round. Returns the work if it is long."""
         self._in_flight = self._waiting.take(ROUND_MAX)
         entries, self._round_epochs = [append.entry for append in self._in_flight], self._epochs
-        if _is_long(entries):
+        if are_long(entries):
             return self._append_in_steps(entries)
         try:
             self._log.append(entries, self._clock.wall_ms(), self._done, self._epochs)
@@ -152,18 +151,6 @@ class OffsetWriterActor(ResilientActor):
             for reply_to in self._draining:
                 reply_to.set(None)
             self._draining.clear()
-
-
-def _is_long(entries: Sequence[Entry]) -> bool:
-    """Whether a round has many records, or a record with many members or partitions."""
-    items = 0
-    for _, records in entries:
-        items += len(records)
-        if items > SHORT_WORK_ITEMS:
-            return True
-        if records and type(records[-1]) is not OffsetRecord:
-            items += sum(map(item_count, records))
-    return items > SHORT_WORK_ITEMS
 
 
 def _notify_owner(append: Append, outcome: Appended) -> None:

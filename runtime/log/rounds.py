@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...actors.errors import ErrorCode
-from ...actors.ports import Appended, Entry
+from ...actors.ports import Appended, Entry, are_long
 from ...actors.records import MarkerRecord, OffsetRecord, PendingOffsetRecord, Record, item_count
-from ...actors.steps import SHORT_WORK_ITEMS, Steps, pieces, run_steps
+from ...actors.steps import Steps, pieces, run_steps
 from ..common.logs import get_logger
 from .format.batch import HEADER_BYTES, LOG_OFFSET_MAX, Producer, encode_batch
 from .format.encoder import RecordEncoder
@@ -86,12 +86,12 @@ class _FramedRound:
     def add_in_steps(self, entries: Sequence[Entry], encoder: RecordEncoder) -> Steps[None]:
         """Short entries are added many at a time: a pause after each would take as long as its record."""
         for piece in pieces(entries):
-            if sum(len(records) + sum(map(item_count, records)) for _, records in piece) <= SHORT_WORK_ITEMS:
-                self.add(piece, encoder.frame)
-                yield
-            else:
+            if are_long(piece):
                 for entry in piece:
                     yield from self._add_entry_in_steps(entry, encoder)
+            else:
+                self.add(piece, encoder.frame)
+                yield
 
     def _add_entry_in_steps(self, entry: Entry, encoder: RecordEncoder) -> Steps[None]:
         self.add([Entry(entry.partition, ())], encoder.frame)
