@@ -17,7 +17,7 @@ DEADLINE_S = 300.0  # for a process that hangs
 LINES_MAX = 170  # short enough to read from top to bottom
 # The examples of actors are tested here, the others in test_examples_groups.py.
 ACTORS = ("embed_actors.py", "embed_threads.py")
-GROUPS = ("fastapi_service.py", "resize_images.py", "shard_queue.py", "sharded_scheduler.py")
+GROUPS = ("fastapi_service.py", "rebalance_picture.py", "resize_images.py", "shard_queue.py", "sharded_scheduler.py")
 TESTS = ("test_aiokafka_service.py", "test_confluent_rebalance.py")
 each_example = pytest.mark.parametrize("name", (*ACTORS, *GROUPS, *TESTS))
 

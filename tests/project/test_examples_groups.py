@@ -16,9 +16,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 import httpx
 import links
@@ -247,3 +249,17 @@ def test_fastapi_service_continues_at_the_committed_offset(tmp_path: Path, monke
         assert all(after[name] >= before[name] for name in before)
 
     asyncio.run(scenario())
+
+
+def test_rebalance_picture_shows_one_owner_of_each_shard_at_a_time(tmp_path: Path) -> None:
+    picture = tmp_path / "rebalance.svg"
+    run(EXAMPLES / "rebalance_picture.py", picture, cwd=tmp_path)
+    bars = [bar for bar in ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}rect") if len(bar)]
+    assert {bar[0].text.split(",")[0] for bar in bars if bar[0].text} == {"worker 1", "worker 2", "worker 3"}
+    by_shard: dict[str, list[tuple[float, float]]] = {}
+    for bar in bars:
+        begin = float(bar.attrib["x"])
+        by_shard.setdefault(bar.attrib["y"], []).append((begin, begin + float(bar.attrib["width"])))
+    assert len(by_shard) == 6
+    for periods in by_shard.values():
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(sorted(periods)))
