@@ -10,12 +10,15 @@ from uuid import UUID
 from ...actors.records import MarkerRecord
 from ...actors.steps import ITEMS_PER_STEP, Steps
 from .compaction import Compaction
-from .held_records import HeldRecords
+from .held_records import HeldRecords, SizeClasses
 from .partition_log import PartitionLog
 from .policy import CompactionPolicy, TopicPolicy
 
 NO_TIMESTAMP = -1
 """The time of a batch whose records have none."""
+
+DROPS_PER_APPEND = 64
+"""Batches that an append drops at most for each limit, so that it does not take long."""
 
 TOPIC_DELETED = sys.maxsize
 """The size that waiters are called with when the topic is deleted: larger than any size they wait for."""
@@ -88,13 +91,15 @@ class PartitionLogs(Sequence[PartitionLog]):
 class Topic:
     """A topic in memory.
 
-    Retention: while the partitions together have more than ``policy.retention_bytes``, the largest partition drops its
-    oldest batch. So a busy partition does not displace the records of a quiet one, and the newest batch stays, whatever
-    its size. ``records`` limits the records of all topics together in the same way. A limit that the topic was given
-    holds for each partition instead.
+    Retention: while the partitions together have more than ``policy.retention_bytes``, a large partition drops its
+    oldest batch: one that is at least half as large as the largest. So a busy partition does not displace the records
+    of a quiet one, and the newest batch stays, whatever its size. ``records`` limits the records of all topics together
+    in the same way. A limit that the topic was given holds for each partition instead.
+
+    An append drops ``DROPS_PER_APPEND`` batches at most. After a limit was lowered, ``expire`` drops the others.
     """
 
-    __slots__ = ("_records", "ends", "held_bytes", "is_internal", "name", "partitions", "policy", "topic_id")
+    __slots__ = ("_records", "_sizes", "ends", "held_bytes", "is_internal", "name", "partitions", "policy", "topic_id")
 
     def __init__(
         self,
@@ -113,6 +118,7 @@ class Topic:
         self.policy = policy
         self.is_internal = is_internal
         self.held_bytes = 0
+        self._sizes = SizeClasses[PartitionLog]()
 
     def use_policy(self, policy: TopicPolicy) -> None:
         """Follow changed settings from now on."""
@@ -160,22 +166,32 @@ class Topic:
                     waiter(added)
 
     def _enforce_retention(self, newest: PartitionLog, added: int) -> None:
-        self._count(added, 1)
-        while newest.size_bytes > max(self.policy.partition_retention_bytes, added):
-            self._count(-newest.drop_oldest(), -1)
-        while self.held_bytes > max(self.policy.retention_bytes, added):
-            # The new batch is not counted, so the partition that is chosen has an older batch.
-            largest = max(self.partitions.active(), key=lambda log: log.size_bytes - (added if log is newest else 0))
-            self._count(-largest.drop_oldest(), -1)
-        self._records.enforce_limit(self, added)
+        self._count(newest, added, 1)
+        for _ in range(DROPS_PER_APPEND):
+            if newest.size_bytes <= max(self.policy.partition_retention_bytes, added):
+                break
+            self._drop_oldest(newest)
+        for _ in range(DROPS_PER_APPEND):
+            if self.held_bytes <= max(self.policy.retention_bytes, added):
+                break
+            large = self._sizes.find_large(newest if newest.size_bytes <= added else None)
+            if large is None:
+                break
+            self._drop_oldest(large)
+        self._records.enforce_limit(self, added, DROPS_PER_APPEND)
 
     def drop_oldest(self) -> None:
-        """Drop the oldest batch of the largest partition. There must be a batch."""
-        largest = max(self.partitions.active(), key=lambda log: log.size_bytes)
-        self._count(-largest.drop_oldest(), -1)
+        """Drop the oldest batch of a large partition. There must be a batch."""
+        large = self._sizes.find_large()
+        assert large is not None
+        self._drop_oldest(large)
 
-    def _count(self, added_bytes: int, added_batches: int) -> None:
+    def _drop_oldest(self, log: PartitionLog) -> None:
+        self._count(log, -log.drop_oldest(), -1)
+
+    def _count(self, log: PartitionLog, added_bytes: int, added_batches: int) -> None:
         self.held_bytes += added_bytes
+        self._sizes.change(log, added_bytes)
         self._records.change(self, added_bytes, added_batches)
 
     def delete_records(self, index: int, offset: int) -> Steps[None]:
@@ -186,30 +202,38 @@ class Topic:
             batches = log.batch_count
             size_bytes = log.delete_before(offset, ITEMS_PER_STEP)
             dropped = batches - log.batch_count
-            self._count(-size_bytes, -dropped)
+            self._count(log, -size_bytes, -dropped)
             yield
 
     def expire(self, now_ms: int) -> Steps[None]:
-        """Drop the oldest batches of each partition while they are older than the topic's ``retention_ms``."""
+        """Drop the oldest batches that are older than ``retention_ms``, and those above the limits of bytes."""
         oldest_kept_ms = now_ms - self.policy.retention_ms
         for log in tuple(self.partitions.active()):
             dropped = ITEMS_PER_STEP
             while dropped == ITEMS_PER_STEP:
                 dropped = self._drop_before(log, oldest_kept_ms)
                 yield
+            while log.batch_count > 1 and log.size_bytes > self.policy.partition_retention_bytes:
+                self._drop_oldest(log)
+                yield
+        while self.held_bytes > self.policy.retention_bytes and (large := self._sizes.find_large()) is not None:
+            if large.batch_count == 1:
+                return
+            self._drop_oldest(large)
+            yield
 
     def _drop_before(self, log: PartitionLog, oldest_kept_ms: int) -> int:
         """Drop up to ITEMS_PER_STEP batches, and return how many. A batch without timestamps stays."""
         for number in range(ITEMS_PER_STEP):
             if not log.batches or not NO_TIMESTAMP < log.batches.oldest_ms < oldest_kept_ms:
                 return number
-            self._count(-log.drop_oldest(), -1)
+            self._drop_oldest(log)
         return ITEMS_PER_STEP
 
     def compact(self, log: PartitionLog, policy: CompactionPolicy, now_ms: int) -> Steps[None]:
         """Compact a partition. After a pause it must not go on if the topic was deleted."""
         freed = yield from Compaction(log, policy, now_ms).run()
-        self._count(-freed.size_bytes, -freed.batches)
+        self._count(log, -freed.size_bytes, -freed.batches)
 
     def raise_end(self, index: int, offset: int) -> None:
         """Raise the end offset of a partition without records to ``offset``, unless it is higher already.
@@ -222,7 +246,8 @@ class Topic:
 
     def close(self) -> None:
         """End all waits and release the records, because the topic is deleted."""
-        self._count(-self.held_bytes, -sum(log.batch_count for log in self.partitions.active()))
+        self._records.change(self, -self.held_bytes, -sum(log.batch_count for log in self.partitions.active()))
+        self.held_bytes = 0
         for log in self.partitions.active():
             for waiter in tuple(log.waiters):
                 waiter(TOPIC_DELETED)

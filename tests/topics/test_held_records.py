@@ -25,7 +25,7 @@ class FakeTopic:
     def append(self, size_bytes: int) -> None:
         self.batches.append(size_bytes)
         self._records.change(self, size_bytes, 1)
-        self._records.enforce_limit(self, size_bytes)
+        self._records.enforce_limit(self, size_bytes, drops_max=64)
 
     def drop_oldest(self) -> None:
         self._records.change(self, -self.batches.pop(0), -1)

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from topics_helpers import MESSAGE_MAX_BYTES, producer_batch
+from work_counter import WorkCounter
 
 from callboard.actors.errors import CoordinatorError
 from callboard.runtime.settings.table import LONG_MAX
 from callboard.runtime.topics.held_records import HeldRecords
 from callboard.runtime.topics.policy import TopicPolicy
 from callboard.runtime.topics.setting_values import NO_OVERRIDES
-from callboard.runtime.topics.topic import TOPIC_DELETED, Topic
+from callboard.runtime.topics.topic import DROPS_PER_APPEND, TOPIC_DELETED, Topic
 
 BATCH_BYTES = len(producer_batch())
 
@@ -103,6 +104,32 @@ def test_held_bytes_stay_within_retention_or_newest_batch(retention: int, batche
         assert topic.held_bytes == sum(log.size_bytes for log in topic.partitions)
         assert topic.held_bytes <= max(retention, len(records))
     assert [stored_ends.get(partition, 0) for partition in range(3)] == ends
+
+
+def test_lowered_retention_is_enforced_in_pieces_by_appends_and_by_the_cleaner() -> None:
+    topic, _ = topic_of(2, 2_000 * BATCH_BYTES)
+    for number in range(1_000):
+        topic.append(number % 2, producer_batch())
+    topic.use_policy(topic.policy._replace(retention_bytes=10 * BATCH_BYTES))
+    topic.append(0, producer_batch())
+    assert topic.held_bytes == (1_001 - DROPS_PER_APPEND) * BATCH_BYTES
+    steps = sum(1 for _ in topic.expire(0))
+    assert topic.held_bytes == 10 * BATCH_BYTES
+    assert steps > 900
+
+
+def test_append_to_full_topic_does_not_look_at_all_partitions() -> None:
+    def lines_of_append(partitions: int) -> int:
+        topic, _ = topic_of(partitions, partitions * BATCH_BYTES)
+        for index in range(partitions):
+            topic.append(index, producer_batch())
+        counter = WorkCounter()
+        with counter.counting():
+            topic.append(0, producer_batch())
+        counter.end_piece()
+        return counter.longest
+
+    assert lines_of_append(2_000) < lines_of_append(20) + 200
 
 
 def test_append_stores_end_before_calling_waiters() -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ....actors.errors import CoordinatorError, ErrorCode
-from ....actors.steps import Steps
+from ....actors.steps import Steps, pieces
 from ....actors.transactions.messages import AddPartitions
 from ....actors.transactions.rules import NEW_PROTOCOL
 from ...common.shared_bytes import SharedBytes
@@ -33,7 +33,8 @@ IMPLICIT_ADD_FROM = 12  # KIP-890: without AddPartitionsToTxn
 
 
 def handle(call: Call) -> Steps[None]:
-    if (yield from authorize_in_steps(call, WRITE_TRANSACTIONAL_ID, transactional_ids(call))).error:
+    ids = yield from transactional_ids(call)
+    if (yield from authorize_in_steps(call, WRITE_TRANSACTIONAL_ID, ids)).error:
         yield from store_and_respond(call, ALL_ALLOWED, CoordinatorError(*WRITE_TRANSACTIONAL_ID.denial))
         return
     verdicts = yield from authorize_in_steps(call, WRITE_TOPIC, topic_names(call))
@@ -46,12 +47,17 @@ def handle(call: Call) -> Steps[None]:
         call.ask_transactions(added_partitions, partial(store_after_add, verdicts))
 
 
-def transactional_ids(call: Call) -> Iterable[str]:
-    """Yield the transactional id if the request has one and transactional batches."""
+def transactional_ids(call: Call) -> Steps[tuple[str, ...]]:
+    """Return the transactional id if the request has one and transactional batches. Not needed if all is allowed."""
     name = call.request.transactional_id
+    if name is None or call.services.authorizer.allows_everything:
+        return ()
     batches = (partition.records for topic in call.request.topic_data for partition in topic.partition_data)
-    if name is not None and any(transactional_producer(records) is not None for records in batches):
-        yield name
+    for piece in pieces(batches, BATCHES_PER_STEP):
+        if any(transactional_producer(records) is not None for records in piece):
+            return (name,)
+        yield
+    return ()
 
 
 def topic_names(call: Call) -> Iterable[str]:
