@@ -208,7 +208,7 @@ async def test_unanswered_commits_are_counted_until_they_are_durable(tmp_path: P
 
 @pytest.mark.parametrize(
     ("requests", "partitions", "metadata"),
-    [(900, 1, ""), (300, 1, "x" * 4000), (200, 50, ""), (20, 3, "y" * 2000)],
+    [(900, 1, ""), (250, 1, "x" * 4000), (200, 50, ""), (20, 3, "y" * 2000)],
     ids=["small", "metadata", "partitions", "few"],
 )
 @async_test
