@@ -37,7 +37,9 @@ class Steps:
         self.timeouts = Timeouts(environment, owner, table, self.append)
         self.expiration = Expiration(environment, table, self.timeouts, self.write, tell_after_turn)
         self.commits = TransactionalCommits(environment, owner, self.append)
-        self.completion = Completion(environment, owner, table, self.append, self.timeouts, self.commits)
+        self.completion = Completion(
+            environment, owner, table, self.append, self.timeouts, self.commits, tell_after_turn
+        )
 
     def append(self, transaction: Transaction, step: TransactionStep, then: Then) -> None:
         """Append a step. ``then`` is called with the outcome after the step has taken effect or failed."""

@@ -6,6 +6,7 @@ A second one would end the next transaction of the same producer, whose offsets 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from actor_system.requests import GROUP
@@ -16,7 +17,7 @@ from callboard.actors.javahash import offsets_partition
 from callboard.actors.messages import Append
 from callboard.actors.ports import Entry
 from callboard.actors.records import MarkerRecord
-from callboard.actors.transactions.completion import Completion
+from callboard.actors.transactions.completion import MARKERS_PER_TURN, Completion
 from callboard.actors.transactions.rules import COMPLETE_COMMIT, Transaction
 
 NONE, REFUSED = ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR
@@ -120,3 +121,23 @@ def test_planted_second_marker_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     commit_in(simulation, producer, groups_in_partitions(2), 7)
     simulation.end(producer)
     assert sorted(markers(simulation).values()) == [1, 2]
+
+
+def test_transaction_with_many_partitions_is_ended_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other transactions and groups have turns in between."""
+    simulation = TransactionSimulation()
+    producer = simulation.init()
+    partitions = [("plays", number) for number in range(300)]
+    simulation.add_partitions(producer, *partitions)
+    ended_before_turns: list[int] = []
+    end_in_topics = Completion._end_in_topics
+
+    def count_and_end(completion: Completion, *arguments: Any) -> None:
+        ended_before_turns.append(len(simulation.topics.ended))
+        end_in_topics(completion, *arguments)
+
+    monkeypatch.setattr(Completion, "_end_in_topics", count_and_end)
+    simulation.end(producer)
+    assert sorted(ended[:2] for ended in simulation.topics.ended) == partitions
+    assert ended_before_turns == list(range(0, 300, MARKERS_PER_TURN))
+    assert simulation.table[TX].state is COMPLETE_COMMIT
