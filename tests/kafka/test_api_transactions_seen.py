@@ -9,6 +9,8 @@ import pytest
 from harness import async_test, frame, running_node
 from transaction_api_helpers import TX, add_offsets, begin_with_record, init_producer_id
 
+from callboard.runtime.kafka.api import describe_transactions
+
 
 @async_test
 async def test_describe_transactions(tmp_path: Path) -> None:
@@ -49,6 +51,27 @@ async def test_describe_transactions(tmp_path: Path) -> None:
         ([], False, 3_600_000, ["idle"], []),
     ],
 )
+@async_test
+async def test_described_transaction_that_is_requested_often_is_encoded_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its partitions would fill the memory with each repetition."""
+    described: list[Any] = []
+    original = describe_transactions.described
+
+    def count_and_describe(*values: Any) -> Any:
+        described.append(values)
+        return original(*values)
+
+    async with running_node(tmp_path) as harness:
+        client = await harness.connect()
+        await begin_with_record(client, b"x", await init_producer_id(client))
+        monkeypatch.setattr(describe_transactions, "described", count_and_describe)
+        answer = await client.ask("describe_transactions", transactional_ids=[TX] * 100)
+    assert len(answer["transaction_states"]) == 100
+    assert len(described) == 1
+
+
 @async_test
 async def test_list_transactions_filters(
     tmp_path: Path, states: list[str], is_idle_only: bool, age_ms: int, listed: list[str], unknown: list[str]

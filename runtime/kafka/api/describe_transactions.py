@@ -32,12 +32,16 @@ def handle(call: Call) -> Steps[None]:
 
 
 def items(call: Call, verdicts: Verdicts) -> Iterator[bytes | SharedBytes | None]:
-    """The encoded states, and pauses between them."""
+    """The encoded states, and pauses between them. An id that is requested again gets the same bytes."""
+    states: dict[str, bytes | SharedBytes] = {}
     for name in call.request.transactional_ids:
-        if verdicts.allows(name):
-            yield (yield from encoded(call, name))
-        else:
-            yield call.schema.write_item(error_state(call, name, verdicts.code))
+        if name not in states:
+            states[name] = (
+                (yield from encoded(call, name))
+                if verdicts.allows(name)
+                else call.schema.write_item(error_state(call, name, verdicts.code))
+            )
+        yield states[name]
 
 
 def encoded(call: Call, name: str) -> Steps[bytes | SharedBytes]:
