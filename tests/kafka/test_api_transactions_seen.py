@@ -39,18 +39,6 @@ async def test_describe_transactions(tmp_path: Path) -> None:
         assert state in await client.receive_frame()
 
 
-@pytest.mark.parametrize(
-    ("states", "is_idle_only", "age_ms", "listed", "unknown"),
-    [
-        ([], False, -1, ["idle", TX], []),
-        (["Ongoing"], False, -1, [TX], []),
-        (["Ongoing", "Empty", "x"], False, -1, ["idle", TX], ["x"]),
-        (["ongoing", "ongoing"], False, -1, [], ["ongoing"]),
-        ([], True, -1, ["idle"], []),
-        (["Ongoing"], True, -1, [], []),
-        ([], False, 3_600_000, ["idle"], []),
-    ],
-)
 @async_test
 async def test_described_transaction_that_is_requested_often_is_encoded_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -72,6 +60,18 @@ async def test_described_transaction_that_is_requested_often_is_encoded_once(
     assert len(described) == 1
 
 
+@pytest.mark.parametrize(
+    ("states", "is_idle_only", "age_ms", "listed", "unknown"),
+    [
+        ([], False, -1, ["idle", TX], []),
+        (["Ongoing"], False, -1, [TX], []),
+        (["Ongoing", "Empty", "x"], False, -1, ["idle", TX], ["x"]),
+        (["ongoing", "ongoing"], False, -1, [], ["ongoing"]),
+        ([], True, -1, ["idle"], []),
+        (["Ongoing"], True, -1, [], []),
+        ([], False, 3_600_000, ["idle"], []),
+    ],
+)
 @async_test
 async def test_list_transactions_filters(
     tmp_path: Path, states: list[str], is_idle_only: bool, age_ms: int, listed: list[str], unknown: list[str]
