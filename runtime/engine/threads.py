@@ -84,7 +84,7 @@ class ThreadsDispatcher(Dispatcher):
         if not self.is_own_thread():
             block_until_done(reply, timeout_s)
             return
-        with self._waiting_workers.waiting_for(reply.receiver):
+        with self._waiting_workers.waiting_for(reply):
             block_until_done(reply, timeout_s)
 
     def close(self, *, wait: bool = True) -> None:
