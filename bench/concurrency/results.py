@@ -73,8 +73,18 @@ class Measurement(NamedTuple):
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Raises ValueError, KeyError or TypeError if the fields are not those of a measurement."""
+        step, status = MeasurementStep(**fields["step"]), fields["status"]
+        if not isinstance(step.round, int) or not isinstance(step.groups, int):
+            raise TypeError(f"the round and the groups of a step are numbers, not {step.round!r} and {step.groups!r}")
+        if status not in (RIGHT, WRONG, FAILED):
+            raise ValueError(f"a measurement has the status {status!r}")
+        figures = {name: number(fields["figures"], (name,)) for name in FIGURE_PATHS} if status == RIGHT else {}
+        if status == RIGHT and (missing := _missing_figures(figures)):
+            raise ValueError(f"a measurement has no number for {', '.join(missing)}")
         ccdf = [(float(latency_us), float(share)) for latency_us, share in fields["ccdf"]]
-        return cls(**{**fields, "step": MeasurementStep(**fields["step"]), "ccdf": ccdf})
+        reasons = [str(reason) for reason in fields["reasons"]]
+        return cls(**{**fields, "step": step, "figures": figures, "ccdf": ccdf, "reasons": reasons})
 
 
 class LabRun(NamedTuple):
@@ -101,6 +111,9 @@ class LabRun(NamedTuple):
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        for name in ("machine", "python", "options", "engines", "workloads"):
+            if not isinstance(fields[name], dict):
+                raise TypeError(f"the field {name!r} is not an object")
         measurements = [Measurement.from_json(measurement) for measurement in fields["measurements"]]
         return cls(**{name: fields[name] for name in cls._fields if name != "measurements"}, measurements=measurements)
 
@@ -121,10 +134,13 @@ def read_line(step: MeasurementStep, line: str) -> Measurement:
         reasons = [str(reason) for reason in result.get("wrong") or ["the oracle gave no reason"]]
         return Measurement(step, WRONG, {}, [], reasons, result.get("python") or {})
     figures = {name: number(result, path) for name, path in FIGURE_PATHS.items()}
-    missing = [name for name in REQUIRED_FIGURES if figures[name] is None]
-    if missing:
+    if missing := _missing_figures(figures):
         raise BenchError(f"its line has no number for {', '.join(missing)}: {line[:200]!r}")
     return Measurement(step, RIGHT, figures, _ccdf(result), [], result.get("python") or {})
+
+
+def _missing_figures(figures: Figures) -> list[str]:
+    return [name for name in REQUIRED_FIGURES if figures[name] is None]
 
 
 def _check_same(step: MeasurementStep, result: Mapping[str, Any]) -> None:

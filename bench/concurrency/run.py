@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from callboard.bench.concurrency import plots, report
+from callboard.bench.concurrency import compare, plots, report
 from callboard.bench.concurrency.findings import case_name, key_sentences
 from callboard.bench.concurrency.plan import (
     Case,
@@ -65,10 +65,14 @@ class Catalogue(NamedTuple):
 def main(argv: Sequence[str] | None = None, child: Sequence[str] = CHILD) -> int:
     """Measure, write the files, print the tables; returns 1 if an engine was wrong or nothing could be run.
 
+    With ``--compare``, only compare two files: see ``compare.main``.
+
     ``child`` is the command of the measured process after ``python``.
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
     options = parse(arguments, catalogue())
+    if options.compare:
+        return compare.main(*options.compare)
     try:
         return _run(options, arguments, child)
     except BenchError as error:
@@ -162,7 +166,15 @@ def _parser(available: Catalogue) -> argparse.ArgumentParser:
     )
     parser.add_argument("--quick", action="store_true", help="a smoke test of less than a minute")
     parser.add_argument("--no-html", dest="html", action="store_false", help="write no page; does not need matplotlib")
-    parser.add_argument(
+    no_measurement = parser.add_mutually_exclusive_group()
+    no_measurement.add_argument(
+        "--compare",
+        type=Path,
+        nargs=2,
+        metavar=("OLD", "NEW"),
+        help="only compare these two results.json: requests/s and CPU per request",
+    )
+    no_measurement.add_argument(
         "--from", dest="source", type=Path, metavar="FILE", help="only write the report of this results.json"
     )
     return parser
