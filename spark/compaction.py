@@ -17,14 +17,18 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import Row, SparkSession
+from .extra import require_extra
 
-from ..runtime.log.compaction.job import CompactionJob, CompactionReport, run
-from .session import check_environment, session, short_message
-from .tasks import freeze_gc_once
+require_extra()
+
+import pyarrow as pa  # noqa: E402
+from py4j.protocol import Py4JError  # noqa: E402
+from pyspark.errors import PySparkException  # noqa: E402
+from pyspark.sql import Row, SparkSession  # noqa: E402
+
+from ..runtime.log.compaction.job import CompactionJob, CompactionReport, run  # noqa: E402
+from .session import check_environment, session, short_message  # noqa: E402
+from .tasks import freeze_gc_once  # noqa: E402
 
 ReportProgress = Callable[[int], None]
 

@@ -233,20 +233,34 @@ def test_compact_command_with_invalid_options_is_refused(tmp_path: Path, argumen
     assert expected in str(error.value)
 
 
-def test_compact_without_pyspark_names_extra_to_install(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compact", "--spark", "--data"],
+        ["history", "keep", "--table", "table", "--data"],
+        ["analyse", "zombie-groups", "--data"],
+        ["report", "--data"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_command_without_pyspark_names_extra_to_install(tmp_path: Path, arguments: list[str]) -> None:
     DataFolder(tmp_path, PARTITIONS).close()
     script = (
         "import sys; sys.modules['pyspark'] = None; from callboard.runtime.cli.main import main;"
-        " sys.argv = ['callboard', 'compact', '--spark', '--data', sys.argv[1]]; main()"
+        " sys.argv = ['callboard', *sys.argv[1:]]; main()"
     )
     completed = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", script, *arguments, str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert completed.returncode == 2
     assert completed.stderr == (
         "callboard: callboard.spark needs pyspark, which is not installed;"
         " install it with: pip install 'callboard[spark]'\n"
     )
+    assert completed.returncode == 2
 
 
 def test_compact_every_interval_counts_from_start_to_start() -> None:

@@ -17,7 +17,7 @@ from ....actors.transactions.rules import NEW_PROTOCOL
 from ...common.shared_bytes import SharedBytes
 from ...topics.batch import transactional_producer
 from ...topics.topic import Topic
-from ..authorize import ALL_ALLOWED, Verdicts, authorize_in_steps
+from ..authorize import ALL_ALLOWED, Verdicts, allows_everything, authorize_in_steps
 from ..call import Body, Call
 from ..checks import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from ..codec.codes import NO_THROTTLE, kafka_error
@@ -50,7 +50,7 @@ def handle(call: Call) -> Steps[None]:
 def transactional_ids(call: Call) -> Steps[tuple[str, ...]]:
     """Return the transactional id if the request has one and transactional batches. Not needed if all is allowed."""
     name = call.request.transactional_id
-    if name is None or call.services.authorizer.allows_everything:
+    if name is None or allows_everything(call):
         return ()
     batches = (partition.records for topic in call.request.topic_data for partition in topic.partition_data)
     for piece in pieces(batches, BATCHES_PER_STEP):
