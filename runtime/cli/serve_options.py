@@ -55,8 +55,9 @@ ConfigOption = Annotated[
         "--config",
         metavar="FILE.toml",
         envvar="CALLBOARD_CONFIG",
-        help="A file with the keys listen, advertised, data, sync, metrics, dynamic_settings, file_mode, "
-        "log_level, log_format, [topics], [settings]. Command-line options override it.",
+        help="A file with the keys listen, advertised, data, sync, metrics, metrics_lag, dynamic_settings, "
+        "unsafe_settings, ignore_saved_settings, file_mode, log_level, log_format, [topics], [settings]. Command-line "
+        "options override it.",
     ),
 ]
 DynamicSettingsOption = Annotated[

@@ -62,12 +62,25 @@ class ConfigFile(NamedTuple):
     data: str | None = None
     sync: str | None = None
     metrics: str | None = None
+    metrics_lag: Sequence[str] = ()
     dynamic_settings: str | None = None
+    unsafe_settings: bool = False
+    ignore_saved_settings: bool = False
     file_mode: str | None = None
     log_level: str | None = None
     log_format: str | None = None
     topics: Mapping[str, object] = {}
     settings: Mapping[str, object] = {}
+
+
+VALUES: dict[str, tuple[type, str]] = {
+    "metrics_lag": (list, "a list of texts"),
+    "unsafe_settings": (bool, "true or false"),
+    "ignore_saved_settings": (bool, "true or false"),
+    "topics": (dict, "a table"),
+    "settings": (dict, "a table"),
+}
+"""The type of the value of each key, with its name for the operator. Other keys have a text."""
 
 
 def read_file(path: Path) -> ConfigFile:
@@ -87,8 +100,10 @@ def check_key(path: Path, key: str, value: object) -> None:
     if key not in ConfigFile._fields:
         hint = " settings belong under [settings];" if key in BY_NAME else did_you_mean(key, ConfigFile._fields)
         raise StartError(f"unknown key '{key}' in '{path}':{hint} known are {', '.join(ConfigFile._fields)}")
-    expected, word = (dict, "a table") if key in ("topics", "settings") else (str, "a text")
-    if not isinstance(value, expected):
+    expected, word = VALUES.get(key, (str, "a text"))
+    if not isinstance(value, expected) or (
+        isinstance(value, list) and not all(isinstance(item, str) for item in value)
+    ):
         raise StartError(f"bad value {format_value(value)} for '{key}' in '{path}': expected {word}")
 
 
@@ -122,6 +137,9 @@ def load(
     log_format = file.log_format if log_format is None else log_format
     data = file.data if data is None else data
     dynamic_settings = file.dynamic_settings if dynamic_settings is None else dynamic_settings
+    metrics_lag = metrics_lag or file.metrics_lag
+    unsafe_settings = unsafe_settings or file.unsafe_settings
+    ignore_saved_settings = ignore_saved_settings or file.ignore_saved_settings
     if data == "":
         raise StartError("bad data '': expected the path of a folder; leave it out for ./data, or give . for this one")
     address = DEFAULT_LISTEN if listen is None else parse_address("listen", listen)

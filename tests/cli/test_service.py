@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_walk import walk_commands
 from peers.server import ServerProcess
 from peers.waiting import wait_until
 from program_helpers import DEADLINE_S, PROGRAM, refusal, run, serving
@@ -20,7 +21,7 @@ from program_helpers import DEADLINE_S, PROGRAM, refusal, run, serving
 from callboard.runtime.cli.serve_command import main
 from callboard.runtime.cli.service_manager import notify
 from callboard.runtime.common.errors import StartError
-from callboard.runtime.settings.load import load
+from callboard.runtime.settings.load import ConfigFile, load
 
 RUNNING = Path(__file__).parents[2] / "docs" / "running.md"
 
@@ -29,6 +30,17 @@ def block(language: str) -> str:
     """The code block of a language in docs/running.md."""
     [text] = re.findall(rf"^```{language}\n(.*?)^```", RUNNING.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     return str(text)
+
+
+def test_option_of_serve_has_environment_variable_and_config_key() -> None:
+    [serve] = [line for line in walk_commands() if line.words == ("serve",)]
+    options = {each.opts[0].removeprefix("--").replace("-", "_"): each for each in serve.parameters}
+    variables = {f"CALLBOARD_{name.upper()}" for name in options}
+    command_help = re.sub(r"\s+", "", run("serve", "--help", folder=Path.cwd()).stdout)
+    assert set(re.findall(r"envvar:(\w+)", command_help)) == variables
+    keys = {{"topic": "topics", "set": "settings"}.get(name, name) for name in options} - {"config"}
+    assert keys == set(ConfigFile._fields)
+    assert [key for key in keys if not re.search(rf"\b{key}\b", options["config"].help)] == []
 
 
 def test_environment_variables_are_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

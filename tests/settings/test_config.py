@@ -218,6 +218,23 @@ def test_config_file_sets_all_options(tmp_path: Path) -> None:
     )
 
 
+def test_config_file_sets_flags_and_lists(tmp_path: Path) -> None:
+    path = write_config(
+        tmp_path, 'metrics_lag = ["etl", "mail", "etl"]\nunsafe_settings = true\nignore_saved_settings = true'
+    )
+    _, options = load(config=path)
+    assert options == Options(metrics_lag=("etl", "mail"), unsafe_settings=True, ignore_saved_settings=True)
+    assert load(config=path, metrics_lag=["other"])[1].metrics_lag == ("other",)
+
+
+def test_unsafe_setting_in_config_file_that_allows_them_is_accepted(tmp_path: Path) -> None:
+    unsafe = "[settings]\noffsets_retention_check_interval_ms = 1"
+    with pytest.raises(StartError, match="offsets_retention_check_interval_ms"):
+        load(config=write_config(tmp_path, unsafe))
+    settings, _ = load(config=write_config(tmp_path, "unsafe_settings = true\n" + unsafe))
+    assert settings.offsets_retention_check_interval_ms == 1
+
+
 def test_command_line_overrides_config_file(tmp_path: Path) -> None:
     path = write_config(
         tmp_path,
@@ -243,6 +260,9 @@ def test_command_line_overrides_config_file(tmp_path: Path) -> None:
         ("group_max_size = 1", "unknown key 'group_max_size' in .* settings belong under .settings."),
         ("listen = 9092", "bad value 9092 for 'listen' in .* expected a text"),
         ('topics = ["orders"]', "for 'topics' in .* expected a table"),
+        ('metrics_lag = "etl"', "bad value 'etl' for 'metrics_lag' in .* expected a list of texts"),
+        ("metrics_lag = [1]", "for 'metrics_lag' in .* expected a list of texts"),
+        ('unsafe_settings = "yes"', "for 'unsafe_settings' in .* expected true or false"),
         (
             'topics = { orders = "6" }',
             "^.topics. in '.*toml': bad topic 'orders': expected 1 to 10000 .*, not '6'",
