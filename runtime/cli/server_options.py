@@ -7,15 +7,17 @@ and no request was sent.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..client.cluster import Cluster
 from ..client.errors import ClientError
 from ..common.errors import StartError
 from ..common.printing import print_error
 from ..settings.table import parse_address
+
+if TYPE_CHECKING:
+    from ..client.cluster import Cluster
 
 REFUSED_EXIT_CODE = 1
 DEFAULT_SERVER = "127.0.0.1:9092"
@@ -38,6 +40,8 @@ TimeoutS = Annotated[
 
 def connect(bootstrap_server: str, timeout_s: float) -> Cluster:
     """Connections to a server. Raises StartError if the address is invalid."""
+    from ..client.cluster import Cluster  # imports more than the help needs
+
     return Cluster(parse_address("--bootstrap-server", bootstrap_server, lowest_port=1), timeout_s)
 
 

@@ -30,7 +30,7 @@ from log_helpers import offset
 from partition_helpers import plain, write
 
 from callboard.actors.records import GroupRecord
-from callboard.runtime.cli.exchange import export, imports
+from callboard.runtime.cli.exchange import export_run, import_run
 from callboard.runtime.cli.exchange.kafka_export import CHECKPOINTS, FINISHED, METADATA, UNFINISHED
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
@@ -257,8 +257,8 @@ def test_crash_during_export_is_undone_by_next_run(
     shutil.copytree(kafka, saved_folder)
     for changes in range(1000):
         disk = StoppingDisk(changes)
-        monkeypatch.setattr(export, "Disk", lambda disk=disk: disk)
-        monkeypatch.setattr(export, "undo_export", lambda plan, disk: None)  # a process without power runs no cleanup
+        monkeypatch.setattr(export_run, "Disk", lambda disk=disk: disk)
+        monkeypatch.setattr(export_run, "undo_export", lambda plan, disk: None)  # without power no cleanup runs
         try:
             assert run_export("--data", data, "--kafka-dir", kafka, "--replace").code == 0
             break
@@ -266,7 +266,7 @@ def test_crash_during_export_is_undone_by_next_run(
             parts = {name: data for name, data in content(kafka).items() if not name.startswith("callboard_")}
             if parts != original:
                 assert (kafka / UNFINISHED).exists()
-        monkeypatch.setattr(export, "Disk", Disk)
+        monkeypatch.setattr(export_run, "Disk", Disk)
         refused = run_export("--data", data, "--kafka-dir", kafka)
         assert refused.code == 2 and "found Kafka's records in it" in refused.err
         assert without_checkpoints(kafka) == {name: original[name] for name in without_checkpoints(saved_folder)}
@@ -374,7 +374,7 @@ def test_import_with_different_read_back_makes_no_folder(
             return super().write(fd, different_batch if data == written_batch else data, position)
 
     (full / folder_name(0) / segment_name(0)).write_bytes(written_batch)
-    monkeypatch.setattr(imports, "Disk", WrongDisk)
+    monkeypatch.setattr(import_run, "Disk", WrongDisk)
     result = run_import("--kafka-dir", full, "--data", tmp_path / "made")
     assert (result.code, result.out) == (3, "")
     assert (

@@ -52,6 +52,30 @@ def test_help_of_each_command_imports_no_slow_library() -> None:
     assert {"log dump -h", "history keep --help", "analyse gaps --help", "report --help"} <= printed.keys()
 
 
+OWN_SCRIPT = """
+import contextlib, io, sys
+from importlib import import_module
+from callboard.runtime.cli.main import COMMANDS
+
+for name in sys.argv[1:]:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        import_module(COMMANDS[name].module).main(["--help"])
+print(*sorted(name for name in sys.modules if name.startswith("callboard.")))
+"""
+
+
+def test_help_of_commands_on_files_imports_only_options() -> None:
+    """The names are those of packages that read and write the log, or talk to a server."""
+    commands = ["serve", "log", "export", "import", "backup", "worker", "history", "analyse", "report"]
+    completed = subprocess.run(
+        [sys.executable, "-c", OWN_SCRIPT, *commands], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    imported = completed.stdout.split()
+    assert "callboard.runtime.cli.log.commands" in imported, completed.stderr
+    work = ("actors.group", "runtime.log", "runtime.kafka", "runtime.client.cluster", "runtime.node", "spark.history")
+    assert [name for name in imported if name.removeprefix("callboard.").startswith(work)] == []
+
+
 @pytest.mark.parametrize("command", ["history", "analyse", "report"])
 def test_help_without_spark_is_printed(command: str) -> None:
     program = f"import sys; sys.modules['pyspark'] = sys.modules['pyarrow'] = None; sys.argv[1:] = ['{command}', '-h']"

@@ -12,7 +12,7 @@ from log_helpers import offset
 from partition_helpers import plain, write
 
 from callboard.runtime.cli.byte_progress import Advance, byte_progress
-from callboard.runtime.cli.log import commands
+from callboard.runtime.cli.log import actions
 from callboard.runtime.cli.log.scan import find_partitions
 
 
@@ -32,9 +32,9 @@ def test_progress_of_partitions_advances_by_bytes_of_each(tmp_path: Path, monkey
         steps.append(-total_bytes)
         yield steps.append
 
-    monkeypatch.setattr(commands, "byte_progress", record)
+    monkeypatch.setattr(actions, "byte_progress", record)
     partitions = find_partitions(tmp_path)
-    assert list(commands.progress(partitions, "checking")) == partitions
+    assert list(actions.progress(partitions, "checking")) == partitions
     sizes = [sum(map(len, content)) for content in batches.values()]
     assert steps == [-sum(sizes), *sizes]
 

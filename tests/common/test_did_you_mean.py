@@ -11,7 +11,7 @@ import pytest
 import callboard
 from callboard.actors.assignors.table import find_assignor
 from callboard.actors.text import did_you_mean
-from callboard.runtime.cli.log.commands import choose_partitions
+from callboard.runtime.cli.log.actions import choose_partitions
 from callboard.runtime.settings.table import parse_sync
 from callboard.runtime.testing.plugin.faults import known_api
 from callboard.testing import Coordinator

@@ -1,6 +1,6 @@
 """``callboard log``: show, check and repair a log. All but ``repair`` only read, also while a server runs.
 
-- commands.py: the command line.
+- commands.py: the command line; actions.py: what its commands do.
 - scan.py: all records of a data folder, and the damage between them.
 - dump.py: records as a table or as JSON lines.
 - stats.py: live and dead records.
