@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from ...actors.steps import SLICE_NS, Steps, run_slice
+from ...actors.steps import SLICE_NS, Steps
 from ..common.logs import get_logger
 from ..topics.cleaning import TopicCleaner
 from .environment import Environment
@@ -17,30 +17,60 @@ if TYPE_CHECKING:
 
 log = get_logger("callboard.runtime")
 
+T = TypeVar("T")
+
+
+class BlockingCalls:
+    """Blocking calls of work in steps. ``pending`` runs, perhaps in a thread, before the next step."""
+
+    def __init__(self) -> None:
+        self.pending: Callable[[], object] | None = None
+
+    def run(self, call: Callable[[], T]) -> Steps[T]:
+        results: list[T] = []
+        self.pending = lambda: results.append(call())
+        yield
+        return results[0]
+
 
 async def clean_topics(topics: TopicCatalogue, settings: Settings, environment: Environment) -> None:
     """Drop old records and compact topics until cancelled."""
-    cleaner = TopicCleaner(topics, settings, environment.clock.wall_ms)
-    clock_ns = environment.slice_clock_ns
+    calls = BlockingCalls()
+    cleaner = TopicCleaner(topics, settings, environment.clock.wall_ms, calls.run)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_repeat(lambda: settings.log_retention_check_interval_ms, cleaner.expire, clock_ns))
+        retention = _repeat(
+            lambda: settings.log_retention_check_interval_ms, cleaner.expire, BlockingCalls(), environment
+        )
+        tasks.create_task(retention)
         if settings.log_cleaner_enable:
-            tasks.create_task(_repeat(lambda: settings.log_cleaner_backoff_ms, cleaner.compact, clock_ns))
+            compaction = _repeat(lambda: settings.log_cleaner_backoff_ms, cleaner.compact, calls, environment)
+            tasks.create_task(compaction)
 
 
-async def _repeat(interval_ms: Callable[[], int], work: Callable[[], Steps[None]], clock_ns: Callable[[], int]) -> None:
+async def _repeat(
+    interval_ms: Callable[[], int], work: Callable[[], Steps[None]], calls: BlockingCalls, environment: Environment
+) -> None:
     while True:
         await asyncio.sleep(interval_ms() / 1000)
         try:
-            await _run_in_slices(work(), clock_ns)
+            await run_in_slices(work(), calls, environment)
         except Exception:  # a bug; the records of topics grow, but the server can go on
             log.exception("topics could not be cleaned")
 
 
-async def _run_in_slices(steps: Steps[None], clock_ns: Callable[[], int]) -> None:
+async def run_in_slices(steps: Steps[None], calls: BlockingCalls, environment: Environment) -> None:
+    """Run steps, in slices of the loop's thread between the work of others, and their blocking calls."""
+    clock_ns = environment.slice_clock_ns
     while True:
+        deadline_ns = clock_ns() + SLICE_NS
         try:
-            run_slice(steps, clock_ns, clock_ns() + SLICE_NS)
+            next(steps)
+            while calls.pending is None and clock_ns() < deadline_ns:
+                next(steps)
         except StopIteration:
             return
-        await asyncio.sleep(0)
+        if calls.pending is None:
+            await asyncio.sleep(0)
+        else:
+            call, calls.pending = calls.pending, None
+            await environment.run_blocking(call)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ...actors.steps import Steps
 from .catalogue import TopicCatalogue
+from .compaction import RunBlocking, run_here
 from .policy import CompactionDefaults, compaction_policy_of
 from .topic import Topic
 
@@ -13,10 +14,17 @@ from .topic import Topic
 class TopicCleaner:
     """Both checks are work in steps for the loop's thread. ``wall_ms`` returns the time since 1970."""
 
-    def __init__(self, catalogue: TopicCatalogue, settings: CompactionDefaults, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        catalogue: TopicCatalogue,
+        settings: CompactionDefaults,
+        wall_ms: Callable[[], int],
+        run_blocking: RunBlocking = run_here,
+    ) -> None:
         self._catalogue = catalogue
         self._settings = settings
         self._wall_ms = wall_ms
+        self._run_blocking = run_blocking
 
     def expire(self) -> Steps[None]:
         """Drop the records of all topics that are older than their ``retention.ms``."""
@@ -29,7 +37,9 @@ class TopicCleaner:
             if topic.policy.is_compacted:
                 policy = compaction_policy_of(topic.policy.overrides, self._settings)
                 for log in tuple(topic.partitions.active()):
-                    yield from self._while_it_exists(topic, topic.compact(log, policy, self._wall_ms()))
+                    yield from self._while_it_exists(
+                        topic, topic.compact(log, policy, self._wall_ms(), self._run_blocking)
+                    )
             yield
 
     def _topics(self) -> list[Topic]:

@@ -6,30 +6,53 @@ Batches are compacted up to the newest one, the oldest open transaction and ``mi
 * records of aborted transactions;
 * tombstones and transaction markers that are older than ``delete.retention.ms``.
 
-Offsets do not change, so there are gaps. A batch whose records cannot be read stays as it is.
+Offsets do not change, so there are gaps. A batch whose records cannot be read stays as it is, and so does one whose
+records are compressed and have more than ``INFLATED_MAX`` bytes without it.
 
 The compacted batches are made beside the old ones, in steps, and replace them at once. Meanwhile the partition can be
-read, written and shortened.
+read, written and shortened. What cannot be divided into steps is a blocking call: decompression, and the checksums of
+large batches. ``RunBlocking`` decides where it runs.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
-from ...actors.steps import ITEMS_PER_STEP, Steps, pieces
-from ..log.format.batch import CODEC_BITS, Batch, with_records
+from ...actors.steps import ITEMS_PER_STEP, Steps
+from ..log.format.batch import CODEC_BITS, Batch, attributes_of, with_records
 from ..log.format.errors import DamagedBatch, UnsupportedCompression
-from .keyed_records import KeyedRecord, decompressed, keyed_records
+from .keyed_records import BYTES_PER_STEP, KeyedRecord, decompressed, keyed_records, pieces_of
 from .partition_log import PartitionLog
 from .policy import CompactionPolicy
 from .stored_batches import StoredBatch, StoredBatches
 from .transactions import AbortedTransaction
 
+INFLATED_MAX = 16 * 1024 * 1024
+"""The largest uncompressed size of a compressed batch's records that are compacted. A batch has at most
+``max.message.bytes`` as it is sent, by default 1 MB; its records could be 256 times as large."""
+
 _first_offset = attrgetter("first_offset")
+
+T = TypeVar("T")
+
+
+class RunBlocking(Protocol):
+    """Runs a call that takes long, perhaps in another thread, and returns its result after some pauses."""
+
+    def __call__(self, call: Callable[[], T], /) -> Steps[T]: ...
+
+
+def run_here(call: Callable[[], T]) -> Steps[T]:
+    """Run a call on this thread, between two pauses."""
+    yield
+    result = call()
+    yield
+    return result
 
 
 class Freed(NamedTuple):
@@ -42,10 +65,11 @@ class Freed(NamedTuple):
 class Compaction:
     """One compaction of one partition. ``now_ms`` counts from 1970."""
 
-    def __init__(self, log: PartitionLog, policy: CompactionPolicy, now_ms: int) -> None:
+    def __init__(self, log: PartitionLog, policy: CompactionPolicy, now_ms: int, run_blocking: RunBlocking) -> None:
         self._log = log
         self._policy = policy
         self._now_ms = now_ms
+        self._run_blocking = run_blocking
         self._newest: dict[bytes, int] = {}  # the offset of the newest record of each key
         self._aborted: dict[int, list[AbortedTransaction]] = {}  # by producer id, in order
         self._dropped_markers: set[int] = set()  # their offsets
@@ -104,14 +128,14 @@ class Compaction:
 
     def _read_newest(self, end_offset: int) -> Steps[None]:
         for stored in self._batches_before(end_offset):
-            batch = _readable(stored)
+            batch = (yield from self._read(stored)) if stored is not None else None
             if batch is not None and not batch.is_control and not self._is_aborted(batch):
                 yield from self._read_keys(batch)
             yield
 
     def _read_keys(self, batch: Batch) -> Steps[None]:
         with suppress(DamagedBatch):
-            for records in pieces(keyed_records(batch)):
+            for records in pieces_of(keyed_records(batch)):
                 self._newest.update((record.key, record.offset) for record in records if record.key is not None)
                 yield
 
@@ -132,23 +156,32 @@ class Compaction:
 
     def _compact_batch(self, stored: StoredBatch) -> Steps[bytes]:
         """The batch with the records that stay; empty if none does."""
-        batch = _readable(stored)
+        batch = yield from self._read(stored)
         if batch is None:
             return stored.data
         if batch.is_control:
             return self._compact_marker(stored)
         if self._is_aborted(batch):
             return b""
-        kept: list[bytes] = []
+        kept: list[memoryview] = []
         try:
-            for records in pieces(keyed_records(batch)):
+            for records in pieces_of(keyed_records(batch)):
                 kept += (record.data for record in records if self._stays(record))
                 yield
         except DamagedBatch:
             return stored.data
         if len(kept) == batch.record_count:
             return stored.data
-        return with_records(batch, batch.attributes & ~CODEC_BITS, b"".join(kept), len(kept)) if kept else b""
+        if not kept:
+            return b""
+        call = partial(_with_kept, batch, kept)
+        return (yield from self._run_blocking(call)) if sum(map(len, kept)) > BYTES_PER_STEP else call()
+
+    def _read(self, stored: StoredBatch) -> Steps[Batch | None]:
+        """The batch without compression; None if it cannot be read."""
+        call = partial(_readable, stored.data)
+        is_long = attributes_of(stored.data) & CODEC_BITS or len(stored.data) > BYTES_PER_STEP
+        return (yield from self._run_blocking(call)) if is_long else call()
 
     def _compact_marker(self, stored: StoredBatch) -> bytes:
         if not self._is_over(stored.max_timestamp_ms):
@@ -184,11 +217,13 @@ class Compaction:
         return Freed(old.size_bytes - new.size_bytes, len(old) - len(new))
 
 
-def _readable(stored: StoredBatch | None) -> Batch | None:
-    """The batch without compression; None if it cannot be decompressed, and for a pause."""
-    if stored is None:
-        return None
+def _with_kept(batch: Batch, kept: list[memoryview]) -> bytes:
+    return with_records(batch, batch.attributes & ~CODEC_BITS, b"".join(kept), len(kept))
+
+
+def _readable(data: bytes) -> Batch | None:
+    """The batch without compression; None if it cannot be decompressed."""
     try:
-        return decompressed(stored.data)
+        return decompressed(data, INFLATED_MAX)
     except (DamagedBatch, UnsupportedCompression):
         return None

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ...actors.records import MarkerRecord
 from ...actors.steps import ITEMS_PER_STEP, Steps
-from .compaction import Compaction
+from .compaction import Compaction, RunBlocking
 from .held_records import HeldRecords, SizeClasses
 from .partition_log import PartitionLog
 from .policy import CompactionPolicy, TopicPolicy
@@ -230,9 +230,11 @@ class Topic:
             self._drop_oldest(log)
         return ITEMS_PER_STEP
 
-    def compact(self, log: PartitionLog, policy: CompactionPolicy, now_ms: int) -> Steps[None]:
+    def compact(
+        self, log: PartitionLog, policy: CompactionPolicy, now_ms: int, run_blocking: RunBlocking
+    ) -> Steps[None]:
         """Compact a partition. After a pause it must not go on if the topic was deleted."""
-        freed = yield from Compaction(log, policy, now_ms).run()
+        freed = yield from Compaction(log, policy, now_ms, run_blocking).run()
         self._count(log, -freed.size_bytes, -freed.batches)
 
     def raise_end(self, index: int, offset: int) -> None:

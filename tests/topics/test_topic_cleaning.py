@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from topics_helpers import TRANSACTIONAL_BIT, delete, open_catalogue, producer_batch
@@ -15,11 +18,13 @@ from callboard.actors.records import MarkerRecord
 from callboard.actors.steps import ITEMS_PER_STEP, Steps, run_steps
 from callboard.runtime.disk.group_commit import immediate_outcome
 from callboard.runtime.log.format.batch import HEADER_BYTES, Batch, frame_record, read_batch, read_batches
+from callboard.runtime.node.environment import Environment
+from callboard.runtime.node.topic_cleaning import BlockingCalls, run_in_slices
 from callboard.runtime.settings.table import Settings
 from callboard.runtime.topics import compaction
 from callboard.runtime.topics.catalogue import TopicCatalogue
 from callboard.runtime.topics.cleaning import TopicCleaner
-from callboard.runtime.topics.keyed_records import KeyedRecord, keyed_records
+from callboard.runtime.topics.keyed_records import BYTES_PER_STEP, KeyedRecord, decompressed, keyed_records, pieces_of
 from callboard.runtime.topics.partition_log import PartitionLog
 from callboard.runtime.topics.setting_values import check_overrides
 from callboard.runtime.topics.store import NewTopic
@@ -29,6 +34,8 @@ NOW_MS = 1_000_000
 DAY_MS = 86_400_000
 
 KeyValue = tuple[bytes, bytes | None]
+
+T = TypeVar("T")
 
 
 class Bench:
@@ -239,6 +246,76 @@ def test_compaction_reads_compressed_batches(tmp_path: Path) -> None:
     assert bench.records() == [(1, b"b", b"1"), (2, b"a", b"2"), (3, b"c", b"1")]
 
 
+class CallsNoted:
+    """Runs blocking calls and notes how many run now. ``inflated``: that number at each decompression."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.running = 0
+        self.inflated: list[int] = []
+        monkeypatch.setattr(compaction, "decompressed", self._decompressed)
+
+    def _decompressed(self, data: bytes, bytes_max: int) -> Batch:
+        self.inflated.append(self.running)
+        return decompressed(data, bytes_max)
+
+    def run(self, call: Callable[[], T]) -> Steps[T]:
+        yield
+        self.running += 1
+        result = call()
+        self.running -= 1
+        return result
+
+
+def test_compaction_decompresses_in_blocking_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = CallsNoted(monkeypatch)
+    bench = Bench(tmp_path, cleanup_policy="compact")
+    bench.cleaner = TopicCleaner(bench.catalogue, Settings(), lambda: bench.now_ms, calls.run)
+    framed = frame_record(0, 0, b"a", b"1") + frame_record(0, 1, b"b", b"1")
+    bench.topic.append(0, producer_batch(2, records=gzip.compress(framed), attributes=1, timestamps=[NOW_MS, NOW_MS]))
+    bench.add((b"large", bytes(BYTES_PER_STEP)))
+    bench.add((b"a", b"2"))
+    bench.add((b"c", b"1"))
+    bench.compact()
+    assert calls.inflated == [1, 1, 0] * 2, "a compressed, a large and a small batch, each read twice"
+    assert [offset for offset, _, _ in bench.records()] == [1, 2, 3, 4]
+
+
+def test_compaction_keeps_compressed_batch_with_too_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "INFLATED_MAX", 1000)
+    bench = Bench(tmp_path, cleanup_policy="compact")
+    for size in (900, 1100):
+        records = gzip.compress(frame_record(0, 0, b"a", bytes(size)))
+        bench.topic.append(0, producer_batch(1, records=records, attributes=1, timestamps=[NOW_MS]))
+    bench.add((b"a", b"2"))
+    bench.add((b"c", b"1"))
+    bench.compact()
+    assert [offset for offset, _, _ in bench.records()] == [1, 2, 3]
+
+
+def test_compaction_copies_few_bytes_in_one_step() -> None:
+    framed = b"".join(frame_record(0, number, b"k", bytes(BYTES_PER_STEP // 4)) for number in range(40))
+    batch = read_batch(memoryview(producer_batch(40, records=framed, timestamps=[NOW_MS] * 40)))
+    assert [len(piece) for piece in pieces_of(keyed_records(batch))] == [4] * 10
+    small = b"".join(frame_record(0, number, b"k", b"v") for number in range(100))
+    batch = read_batch(memoryview(producer_batch(100, records=small, timestamps=[NOW_MS] * 100)))
+    assert [len(piece) for piece in pieces_of(keyed_records(batch))] == [ITEMS_PER_STEP, 100 - ITEMS_PER_STEP]
+
+
+def test_blocking_call_runs_in_thread_before_next_step() -> None:
+    """Meanwhile the event loop goes on: the call waits for it."""
+    calls, went_on, result = BlockingCalls(), threading.Event(), list[bool]()
+
+    def work() -> Steps[None]:
+        result.append((yield from calls.run(partial(went_on.wait, 60))))
+
+    async def run() -> None:
+        asyncio.get_running_loop().call_later(0.01, went_on.set)
+        await run_in_slices(work(), calls, Environment())
+
+    asyncio.run(run())
+    assert result == [True]
+
+
 def test_compaction_keeps_batch_that_cannot_be_read(tmp_path: Path) -> None:
     bench = Bench(tmp_path, cleanup_policy="compact")
     damaged = producer_batch(2, records=b"\x7f" * 40, timestamps=[NOW_MS, NOW_MS])
@@ -262,7 +339,7 @@ def test_compacted_batch_keeps_headers_of_records_and_has_valid_checksum(tmp_pat
     batch = read_batch(memoryview(bench.batches()[0]))
     assert (batch.base_offset, batch.last_offset, batch.record_count) == (0, 1, 1)
     [record] = keyed_records(batch)
-    assert (record.offset, record.key, record.data[1:]) == (1, b"k", body)
+    assert (record.offset, record.key, bytes(record.data[1:])) == (1, b"k", body)
 
 
 def interrupted(bench: Bench, after: int) -> Steps[None]:

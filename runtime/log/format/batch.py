@@ -26,7 +26,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from ...disk.crc import crc32c
-from .codecs import decompress
+from .codecs import INFLATED_MAX, decompress
 from .errors import DamagedBatch, OffsetTooLarge
 from .varint import decode_signed, encode_length, encode_signed
 
@@ -120,6 +120,11 @@ def offsets_of(batch: bytes | memoryview) -> tuple[int, int]:
     """First and last offset of a complete batch."""
     base, _ = _PREFIX.unpack_from(batch)
     return base, base + int(_LAST_OFFSET_DELTA.unpack_from(batch, 23)[0])
+
+
+def attributes_of(batch: bytes | memoryview) -> int:
+    """The attributes of a complete batch."""
+    return int.from_bytes(batch[CRC_FROM : CRC_FROM + 2])
 
 
 class Batch(NamedTuple):
@@ -230,15 +235,15 @@ def read_batch(data: memoryview, at: int = 0, position: int | None = None, sourc
     return Batch(position, size, base, last, attributes, base_ms, max_ms, count, body, source, producer, epoch)
 
 
-def inflate(batch: Batch) -> Batch:
-    """The same batch with uncompressed records; the argument itself if it is not compressed.
+def inflate(batch: Batch, bytes_max: int = INFLATED_MAX) -> Batch:
+    """The same batch with uncompressed records, of at most ``bytes_max``; the argument itself if it is not compressed.
 
     UnsupportedCompression and DamagedBatch as in ``codecs.decompress``.
     """
     codec = batch.attributes & CODEC_BITS
     if not codec:
         return batch
-    records = decompress(codec, bytes(batch.data[HEADER_BYTES:]), batch.position, batch.source)
+    records = decompress(codec, bytes(batch.data[HEADER_BYTES:]), batch.position, batch.source, bytes_max)
     data = with_records(batch, batch.attributes & ~CODEC_BITS, records)
     return read_batch(memoryview(data), 0, batch.position, batch.source)
 

@@ -26,41 +26,41 @@ _XERIAL_BLOCK = Struct(">i")
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
-def decompress(codec: int, data: bytes, position: int, source: str) -> bytes:
+def decompress(codec: int, data: bytes, position: int, source: str, bytes_max: int = INFLATED_MAX) -> bytes:
     """The records of the batch at ``position`` in ``source``, decompressed.
 
     UnsupportedCompression for an unknown codec, or one whose package is not installed; DamagedBatch where the bytes are
-    not valid for the codec.
+    not valid for the codec, or become more than ``bytes_max``.
     """
     decompressor = _DECOMPRESS.get(codec)
     if decompressor is None:
         raise UnsupportedCompression(CODECS[codec], position, source)
     try:
-        return decompressor(data)
+        return decompressor(data, bytes_max)
     except ImportError:
         raise UnsupportedCompression(CODECS[codec], position, source) from None
     except Exception as error:  # cramjam and zlib have errors of their own
         raise DamagedBatch(position, f"its records are not valid {CODECS[codec]}: {error}", source) from None
 
 
-def _gunzip(data: bytes) -> bytes:
+def _gunzip(data: bytes, bytes_max: int) -> bytes:
     """Decompress all members of a gzip stream; Java may write several."""
-    parts, remaining_bytes = [], INFLATED_MAX
+    parts, remaining_bytes = [], bytes_max
     while data:
         member = zlib.decompressobj(_GZIP_WINDOW)
         parts.append(member.decompress(data, max(1, remaining_bytes)))
         remaining_bytes -= len(parts[-1])
         if not member.eof or remaining_bytes < 0:
-            raise ValueError(f"it is truncated, or has more than {INFLATED_MAX} bytes")
+            raise ValueError(f"it is truncated, or has more than {bytes_max} bytes")
         data = member.unused_data
     return b"".join(parts)
 
 
-def _unsnap(data: bytes) -> bytes:
+def _unsnap(data: bytes, bytes_max: int) -> bytes:
     """Decompress snappy, framed by the xerial library (as in Kafka's Java client) or raw."""
     if not data.startswith(_XERIAL_MAGIC):
-        return _unsnap_block(data, INFLATED_MAX)
-    parts, at, remaining_bytes = [], _XERIAL_HEADER_BYTES, INFLATED_MAX
+        return _unsnap_block(data, bytes_max)
+    parts, at, remaining_bytes = [], _XERIAL_HEADER_BYTES, bytes_max
     while at < len(data):
         (size,) = _XERIAL_BLOCK.unpack_from(data, at)
         at += _XERIAL_BLOCK.size
@@ -76,27 +76,27 @@ def _unsnap_block(data: bytes, bytes_max: int) -> bytes:
     """Decompress one block. Its size is checked first, because snappy allocates that much memory."""
     snappy = _cramjam().snappy
     if snappy.decompress_raw_len(data) > bytes_max:
-        raise ValueError(f"it has more than {INFLATED_MAX} bytes")
+        raise ValueError(f"it has more than {bytes_max} bytes")
     return bytes(snappy.decompress_raw(data))
 
 
-def _unlz4(data: bytes) -> bytes:
-    return _into_buffer(_cramjam().lz4.decompress_into, data)
+def _unlz4(data: bytes, bytes_max: int) -> bytes:
+    return _into_buffer(_cramjam().lz4.decompress_into, data, bytes_max)
 
 
-def _unzstd(data: bytes) -> bytes:
-    return _into_buffer(_cramjam().zstd.decompress_into, data)
+def _unzstd(data: bytes, bytes_max: int) -> bytes:
+    return _into_buffer(_cramjam().zstd.decompress_into, data, bytes_max)
 
 
-def _into_buffer(decompress_into: Callable[[bytes, bytearray], int], data: bytes) -> bytes:
-    """Decompress into growing buffers of at most ``INFLATED_MAX``, because a few bytes may become gigabytes."""
+def _into_buffer(decompress_into: Callable[[bytes, bytearray], int], data: bytes, bytes_max: int) -> bytes:
+    """Decompress into growing buffers of at most ``bytes_max``, because a few bytes may become gigabytes."""
     size = max(_BUFFER_BYTES, 4 * len(data))
     while True:
-        buffer = bytearray(min(size, INFLATED_MAX))
+        buffer = bytearray(min(size, bytes_max))
         try:
             return bytes(memoryview(buffer)[: decompress_into(data, buffer)])
         except Exception:  # cramjam's own; a full buffer and invalid bytes raise the same
-            if size >= INFLATED_MAX:
+            if size >= bytes_max:
                 raise
         size *= 8
 
@@ -108,4 +108,4 @@ def _cramjam() -> Any:
     return cramjam
 
 
-_DECOMPRESS: dict[int, Callable[[bytes], bytes]] = {1: _gunzip, 2: _unsnap, 3: _unlz4, 4: _unzstd}
+_DECOMPRESS: dict[int, Callable[[bytes, int], bytes]] = {1: _gunzip, 2: _unsnap, 3: _unlz4, 4: _unzstd}
