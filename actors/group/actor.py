@@ -121,9 +121,9 @@ class GroupActor(Actor):
     def delete_topic_offsets(self, message: DeleteTopicOffsets) -> object:
         return delete_topic_offsets(self.active, message, self.reply_to)
 
-    def shut_down(self, _message: Shutdown) -> None:
+    def shut_down(self, _message: Shutdown) -> Steps[None]:
         """NOT_COORDINATOR makes clients look up the coordinator again, and find it after the restart."""
-        self.active.close(ErrorCode.NOT_COORDINATOR, Reason.SERVER_STOPS)
+        return self.active.close_in_steps(ErrorCode.NOT_COORDINATOR, Reason.SERVER_STOPS)
 
     def unload(self, _message: Unload) -> Steps[None]:
         """Stop. The writer replies to requests whose records are in flight."""

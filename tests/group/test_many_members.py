@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from actor_system.ports import RecordedReply
 from actor_system.requests import GROUP, SESSION_MS, join, offers, sync
 from actor_system.simulation import CoordinatorSimulation
@@ -9,7 +10,7 @@ from work_counter import WorkCounter
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.group.states import State
-from callboard.actors.messages import DescribeGroup, GroupRequest, Joined, Unload
+from callboard.actors.messages import DescribeGroup, GroupRequest, Joined, Shutdown, Unload
 from callboard.actors.timer.messages import Expired
 
 MEMBERS = 1_500
@@ -110,7 +111,8 @@ def test_sessions_that_end_together_are_handled_in_pieces() -> None:
     assert counter.longest < 4 * TURN_MAX
 
 
-def test_group_whose_partition_is_lost_answers_waiting_members_in_pieces() -> None:
+@pytest.mark.parametrize("message", [Unload(), Shutdown()], ids=["partition lost", "server stops"])
+def test_group_that_ends_answers_waiting_members_in_pieces(message: Unload | Shutdown) -> None:
     group = LargeGroup()
     generation = group.leader.generation_id
     waiting = [
@@ -119,7 +121,7 @@ def test_group_whose_partition_is_lost_answers_waiting_members_in_pieces() -> No
     group.simulation.run()
     counter = WorkCounter()
     with counter.counting():
-        group.simulation.directory.groups[GROUP].tell(Unload())
+        group.simulation.directory.groups[GROUP].tell(message)
         while group.simulation.dispatcher.step():
             counter.end_piece()
     assert counter.longest < TURN_MAX
