@@ -15,7 +15,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from callboard.bench.concurrency import measures
@@ -45,15 +45,20 @@ class FinishedRun(NamedTuple):
 
 
 def measure(
-    engine: Engine, workload: WorkloadSpec, plan: Plan, answer_limit_s: float = ANSWER_LIMIT_S
+    engine: Engine,
+    workload: WorkloadSpec,
+    plan: Plan,
+    answer_limit_s: float = ANSWER_LIMIT_S,
+    wait: Callable[[float], object] = time.sleep,
 ) -> dict[str, Any]:
     """Create the groups, run the load, wait until the engine is idle, and check the result. Closes the engine.
 
-    Returns the printed fields except the names.
+    ``wait`` is called with the seconds of the plan and returns when the load shall end. Returns the printed fields
+    except the names.
     """
     setup = workload.make(plan)
     bytes_a_group = _build(engine, setup, plan.groups)
-    finished_run = _run_load(engine, setup, plan.seconds, answer_limit_s)
+    finished_run = _run_load(engine, setup, answer_limit_s, lambda: wait(plan.seconds))
     gc.unfreeze()
     violations = finished_run.wrong + find_violations(
         engine.cells, setup, finished_run.runners, is_fixed=workload.is_fixed
@@ -83,7 +88,7 @@ def _build(engine: Engine, setup: WorkloadSetup, groups: int) -> float | None:
     return (bytes_after - bytes_before) / groups
 
 
-def _run_load(engine: Engine, setup: WorkloadSetup, seconds: float, answer_limit_s: float) -> FinishedRun:
+def _run_load(engine: Engine, setup: WorkloadSetup, answer_limit_s: float, wait: Callable[[], object]) -> FinishedRun:
     setup.run_state.observe(engine.clock, engine.writer.durable)
     runners = engine.runners(setup.run_state, setup.clients)
     engine.reset_counters()
@@ -91,7 +96,7 @@ def _run_load(engine: Engine, setup: WorkloadSetup, seconds: float, answer_limit
     engine.clock.begin()
     for runner in runners:
         runner.start()
-    time.sleep(seconds)
+    wait()
     setup.run_state.over = True
     give_up = time.monotonic() + answer_limit_s
     finished = all(runner.finished.wait(max(give_up - time.monotonic(), 0)) for runner in runners)

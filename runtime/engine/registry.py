@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any, cast
 
 import pykka
 
 from ...actors.base import ActorRef
-from .reply import Reply
+from .reply import Reply, ReplyHost
 
 log = logging.getLogger("pykka")
-
-STOP_ACTOR_S = 0.001
-"""Added to the timeout of a stop of all actors for each of them. A stop takes about 20 us on an idle machine."""
 
 STOP_ROUNDS = 10
 """How often a stop of all actors looks for newly started ones. The limit ends it even if actors start for ever."""
@@ -84,9 +81,9 @@ class Registry:
 
         With ``block`` (not on a thread that runs actors: ``await stop_in_order()`` there) each has stopped before the
         next is stopped, and the result says for each whether it was running. ``timeout`` is for all together, in
-        seconds; None means ``ask_timeout_s``, and a millisecond for each actor. Actors that are started meanwhile are
-        stopped last. Without ``block`` all actors that run now get the stop message at once, and the result is their
-        futures.
+        seconds; None means ``ask_timeout_s`` for each, however many there are. Raises pykka.Timeout. Actors that are
+        started meanwhile are stopped last. Without ``block`` all actors that run now get the stop message at once, and
+        the result is their futures.
         """
         refs, engine_refs = self.get_all(), self.engine_refs()
         if not block:
@@ -115,21 +112,57 @@ class Registry:
         Actors that are started meanwhile are stopped last. Pykka's own actors get the stop message without a wait.
         """
         engine_refs = self.engine_refs()
-        done = engine_refs[0].actor_inbox.dispatcher.new_reply() if engine_refs else Reply()
-        assert isinstance(done, Reply)
-        done.timeout_s += STOP_ACTOR_S * len(engine_refs)
-        return _SequentialStop(self, done).begin()
+        host = cast("ReplyHost | None", engine_refs[0].actor_inbox.dispatcher if engine_refs else None)
+        return _SequentialStop(self, StopReply(host)).begin()
+
+
+class StopReply(Reply):
+    """The future of a stop of all actors. A wait without its own timeout ends if no actor stops for ``timeout_s``.
+
+    So the time to stop them may grow with their number, and a slow machine needs no longer timeout.
+    """
+
+    def __init__(self, dispatcher: ReplyHost | None = None) -> None:
+        super().__init__(dispatcher)
+        self.results: list[bool] = []
+        """For each actor that has stopped, whether it was running."""
+
+    def get(self, *, timeout: float | None = None) -> Any:
+        if timeout is not None:
+            return super().get(timeout=timeout)
+        while True:
+            stopped_count = len(self.results)
+            try:
+                return super().get()
+            except pykka.Timeout:
+                if not self._has_progressed(stopped_count):
+                    raise
+
+    def _wait_on_loop(self) -> Generator[Any, None, None]:
+        while not self.done():
+            stopped_count = len(self.results)
+            try:
+                yield from super()._wait_on_loop()
+            except pykka.Timeout:
+                if not self._has_progressed(stopped_count):
+                    raise
+
+    def _has_progressed(self, stopped_count: int) -> bool:
+        """Whether an actor has stopped since there were ``stopped_count``; then the wait has not timed out."""
+        progressed = len(self.results) > stopped_count
+        self._has_timed_out = not progressed
+        return progressed
 
 
 class _SequentialStop:
     """A chain of stops. Each answer sends the next stop, on the answering thread, without a hand-over to the caller."""
 
-    def __init__(self, registry: Registry, done: Reply) -> None:
+    def __init__(self, registry: Registry, done: StopReply) -> None:
         self._registry = registry
         self._refs: Iterator[Any] = iter(())
         self._rounds = 0
         self._done = done
-        self._results: list[bool] = []
+        self._results = done.results
 
     def begin(self) -> Reply:
         self._stop_next()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import islice, pairwise
@@ -15,10 +17,10 @@ import pytest
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Heartbeat
-from callboard.bench.concurrency import measured_process, measures
+from callboard.bench.concurrency import measured_process, measures, workloads
 from callboard.bench.concurrency.cell import Append, Cell
 from callboard.bench.concurrency.clients import RunState
-from callboard.bench.concurrency.engines import ENGINES, make_engine
+from callboard.bench.concurrency.engines import ENGINES, Engine, make_engine
 from callboard.bench.concurrency.lock_engines import GroupLockEngine, LockWaitTimer
 from callboard.bench.concurrency.loop_engines import AsyncioLockEngine
 from callboard.bench.concurrency.oracle import ReferenceCell
@@ -26,7 +28,9 @@ from callboard.bench.concurrency.services import LabClock, ThreadTimer, Writer
 from callboard.bench.concurrency.workloads import GENERATION, WORKLOADS, Plan, loaded
 
 SMALL = {"join-one": (1, 12)}  # groups and members of a workload; 6 and 3 for the others
-SECONDS = 0.12
+SECONDS = 0.02
+REQUESTS_MIN = 600  # of a measurement, so that each script passes through all its steps
+STEPS = 256  # that a client draws, of workloads that draw them in advance
 FIELDS = {
     *("engine", "workload", "groups", "members_a_group", "clients", "seed", "requests", "elapsed_s", "throughput"),
     *(
@@ -54,7 +58,7 @@ def same_switch_interval() -> Iterator[None]:
 
 def run(capsys: pytest.CaptureFixture[str], engine: str, workload: str, *extra_arguments: str) -> dict[str, Any]:
     groups, members = SMALL.get(workload, (6, 3))
-    size = ["--groups", str(groups), "--members", str(members), "--clients", "8", "--seconds", str(SECONDS)]
+    size = ["--groups", str(groups), "--members", str(members), "--clients", "8", "--seconds", "0.12"]
     assert measured_process.main(["--engine", engine, "--workload", workload, *size, *extra_arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1
@@ -62,23 +66,50 @@ def run(capsys: pytest.CaptureFixture[str], engine: str, workload: str, *extra_a
     return result
 
 
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "PRECOMPUTED_STEPS", STEPS)
+
+
+@pytest.fixture
+def small_heap() -> Iterator[None]:
+    """A measurement collects garbage twice. Without the objects of the tests this is fast."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def measured(engine: Engine, workload: str) -> dict[str, Any]:
+    """A small measurement that ends when ``REQUESTS_MIN`` requests were handled and ``SECONDS`` have passed."""
+
+    def wait(seconds: float) -> None:
+        while engine.clock.monotonic_ms() < seconds * 1000 or handled() < REQUESTS_MIN:
+            time.sleep(0.002)
+
+    def handled() -> int:
+        return sum(cell.handled for cell in engine.cells)
+
+    groups, members = SMALL.get(workload, (6, 3))
+    plan = WORKLOADS[workload].plan(groups, SECONDS, 1, members, clients=8)
+    return measured_process.measure(engine, WORKLOADS[workload], plan, wait=wait)
+
+
+@pytest.mark.usefixtures("small_heap")
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_every_engine_passes_oracle_on_every_workload(
-    capsys: pytest.CaptureFixture[str], engine: str, workload: str
-) -> None:
-    result = run(capsys, engine, workload)
+def test_every_engine_passes_oracle_on_every_workload(engine: str, workload: str) -> None:
+    result = measured(make_engine(engine), workload)
     assert result["wrong"] == []
     assert result["right"] is True
-    assert result.keys() == FIELDS
     assert result["requests"] > result["clients"] > 0
-    assert (result["engine"], result["workload"], result["seed"]) == (engine, workload, 1)
     assert (result["lock_wait_s"] is not None) == ENGINES[engine].has_locks
     assert (result["loop_pause_max_ms"] is not None) == ENGINES[engine].has_loop
 
 
 def test_figures_are_consistent(capsys: pytest.CaptureFixture[str]) -> None:
     result = run(capsys, "lock-group", "hot")
+    assert result.keys() == FIELDS
+    assert (result["engine"], result["workload"], result["seed"]) == ("lock-group", "hot", 1)
     latency, shares = result["latency_us"], [share for _, share in result["ccdf"]]
     assert latency["p50"] <= latency["p99"] <= latency["p999"] <= latency["max"]
     assert result["throughput"] == pytest.approx(result["requests"] / result["elapsed_s"])
