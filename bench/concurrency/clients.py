@@ -1,21 +1,28 @@
-"""The load: closed-loop clients, each with one request in flight and no pause between requests.
+"""The load: clients with one request in flight each, in a closed or an open loop.
+
+In a closed loop a client sends its next request when it has the response. In an open loop its requests are due at fixed
+times, so that all clients together send a given number per second. A request whose time has passed is sent at once.
 
 A client is a script: a generator that yields requests and receives the responses. A runner runs the scripts of many
 clients on one thread and measures latencies. For engines on a loop, runners are on the loop's thread, where sockets
 would be; for threaded engines, on two threads of their own, like Kafka's network threads. So a request to a threaded
 engine crosses threads twice, as in a server, and one to a loop does not. The number in flight is the same for all.
 
-Latency is the time from the submission of a request to the arrival of its response at the client.
+Latency is the time from the submission of a request to the arrival of its response at the client. In an open loop it
+begins when the request was due: otherwise a pause of the engine would delay requests without being measured, since
+their clients wait for responses (coordinated omission).
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from array import array
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from itertools import islice
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from time import perf_counter_ns
 from typing import Any, NamedTuple, NoReturn
 
@@ -23,6 +30,9 @@ from callboard.bench.concurrency.cell import Bug, Request
 from callboard.bench.concurrency.services import DurableState, LabClock
 
 Script = Generator[Request, Any, None]
+
+TICK_S = 0.001
+"""How often an open loop looks for requests that are due."""
 
 START_STEPS = 8
 """The number of steps in which a runner starts its clients. A single step would block an engine on the same loop."""
@@ -35,6 +45,8 @@ class RunState:
         """``recorded``: numbers of the groups whose requests and responses are kept for the oracle."""
         self.numbers: Mapping[str, int] = {group_id: number for number, group_id in enumerate(group_ids)}
         self.recorded = frozenset(recorded)
+        self.interval_ns = 0
+        """Between two requests of a client in an open loop; 0: a closed loop."""
         self.over = False
         """Set when the time is up. Scripts check it before each new step."""
         self.clock = LabClock()
@@ -125,6 +137,36 @@ class ResponseSlot:
 Submit = Callable[[Request, ResponseSlot], None]
 
 
+class Schedule:
+    """The requests of an open loop that are not due yet. The clients begin one after another within an interval."""
+
+    def __init__(self, interval_ns: int, clients: int) -> None:
+        self._interval_ns = interval_ns
+        self._begun = 0
+        self._first_ns = perf_counter_ns()
+        self._clients = clients
+        self._due_ns: dict[Client, int] = {}
+        self._waiting: list[tuple[int, int, Client, Request]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, client: Client, request: Request) -> None:
+        """Put the next request of a client on the schedule."""
+        due_ns = self._due_ns.get(client)
+        if due_ns is None:
+            due_ns = self._first_ns + self._interval_ns * self._begun // self._clients
+            self._begun += 1
+        self._due_ns[client] = due_ns + self._interval_ns
+        heappush(self._waiting, (due_ns, id(client), client, request))
+
+    def take_due(self, now_ns: int) -> Iterator[tuple[int, Client, Request]]:
+        """Take the requests that are due by a time, each with the time at which it was due."""
+        while self._waiting and self._waiting[0][0] <= now_ns:
+            due_ns, _, client, request = heappop(self._waiting)
+            yield due_ns, client, request
+
+
 class Measurements:
     """What one runner measured. ``recorded``: numbers of the groups whose exchanges are kept."""
 
@@ -165,6 +207,7 @@ class ClientRunner:
         self._all_begun = False
         self._held: list[tuple[Client, Any]] = []  # answered before all had begun
         self._beginnings = self._begin_all()
+        self._schedule = Schedule(run_state.interval_ns, len(clients)) if run_state.interval_ns else None
 
     def start(self) -> None:
         """Start the clients; ``finished`` is set when every script has ended. Called from another thread."""
@@ -211,12 +254,27 @@ class ClientRunner:
             request = client.script.send(answer)
         except (StopIteration, WrongAnswer):
             return
+        if self._schedule is None:
+            self._send(client, request, perf_counter_ns())
+        else:
+            self._schedule.add(client, request)
+
+    def _send(self, client: Client, request: Request, issued_ns: int) -> None:
         run_state = self._stage
         slot = ResponseSlot(client, request, run_state.numbers[request.group_id], self._sink)
         self.in_flight += 1
         if not run_state.over:
-            slot.issued_ns = perf_counter_ns()
+            slot.issued_ns = issued_ns
         self._submit(request, slot)
+
+    def send_due(self) -> bool:
+        """In an open loop, send the requests that are due; all of them when the time is up. False if none are left."""
+        if self._schedule is None:
+            return False
+        now_ns = sys.maxsize if self._stage.over else perf_counter_ns()
+        for due_ns, client, request in list(self._schedule.take_due(now_ns)):
+            self._send(client, request, due_ns)
+        return bool(self._schedule)
 
 
 class LoopClientRunner(ClientRunner):
@@ -235,10 +293,16 @@ class LoopClientRunner(ClientRunner):
             self._loop.call_soon(self._begin)
             return
         self._is_started = True
+        self._tick()
         self._rest()
 
+    def _tick(self) -> None:
+        """In an open loop, send what is due at short intervals."""
+        if self._schedule is not None and (self.send_due() or self.in_flight):
+            self._loop.call_later(TICK_S, self._tick)
+
     def _rest(self) -> None:
-        if self._is_started and not self.in_flight:
+        if self._is_started and not self.in_flight and not self._schedule:
             self.finished.set()
 
 
@@ -262,6 +326,9 @@ class ThreadClientRunner(ClientRunner):
         while self.start_next_clients():
             self.settle_late_responses()
         inbox, settle = self._inbox.get, self.settle
-        while self.in_flight:
-            settle(inbox())
+        while self.send_due() or self.in_flight:
+            try:
+                settle(inbox(timeout=None if self._schedule is None else TICK_S))
+            except Empty:
+                continue
         self.finished.set()

@@ -26,7 +26,7 @@ ROUNDS_MIN = 3
 
 HIGHER, LOWER, NOT_DECIDED = "higher", "lower", "not decided"
 
-COMPARED_OPTIONS = ("seconds", "seed")  # with other values the requests are not the same
+COMPARED_OPTIONS = ("seconds", "seed", "rate")  # with other values the requests are not the same
 
 COLUMNS = (
     "engine",

@@ -26,6 +26,7 @@ from callboard.actors.engine_ports import ReplyTo
 from callboard.actors.records import GroupValue
 from callboard.bench.concurrency.cell import Append, Cell, CellEnvironment, Request
 from callboard.bench.concurrency.clients import Client, ClientRunner, RunState, ThreadClientRunner
+from callboard.bench.concurrency.own_code import UnknownName, import_object
 from callboard.bench.concurrency.services import LabClock, LoopTimer, ThreadTimer, Writer
 from callboard.runtime.engine.clock import SystemRandom
 
@@ -81,7 +82,13 @@ class Engine:
 
     ``add_cell`` gives a cell its lock, mailbox or loop. ``lock_wait_s`` and ``loop_pause_s`` are None for engines
     without locks or loops.
+
+    For an engine that is not in ``ENGINES``: ``label`` describes it in the report, and ``max_groups`` is how many
+    groups it can have (None: any number).
     """
+
+    label = ""
+    max_groups: int | None = None
 
     timer: ThreadTimer | LoopTimer
 
@@ -178,7 +185,35 @@ class Engine:
 
 
 def make_engine(name: str) -> Engine:
-    """Create an engine by its id. Raises KeyError for an unknown one."""
+    """Create an engine by its id, or by MODULE:CLASS. Raises UnknownName."""
+    if name not in ENGINES:
+        return engine_class(name)()
     module, _, class_name = ENGINES[name].import_path.partition(":")
     engine: Engine = getattr(import_module(f"{__package__}.{module}"), class_name)()
     return engine
+
+
+def find_engine(name: str) -> EngineSpec:
+    """An engine by its id, or by MODULE:CLASS. Raises UnknownName."""
+    if name in ENGINES:
+        return ENGINES[name]
+    found = engine_class(name)
+    has_locks, has_loop = (
+        getattr(found, name) is not getattr(Engine, name) for name in ("lock_wait_s", "loop_pause_s")
+    )
+    return EngineSpec(found.label or found.__name__, found.max_groups, has_locks, has_loop, name)
+
+
+def engine_class(path: str) -> type[Engine]:
+    """The class of an engine of the user's own, by MODULE:CLASS. Raises UnknownName."""
+    found = import_object("engine", path, list(ENGINES))
+    if not (isinstance(found, type) and issubclass(found, Engine)):
+        raise UnknownName(f"bad engine {path!r}: found {found!r}, expected a subclass of {Engine.__module__}.Engine")
+    missing = [name for name in MUST_DEFINE if getattr(found, name) is getattr(Engine, name)]
+    if missing:
+        raise UnknownName(f"bad engine {path!r}: expected a class that defines {', '.join(missing)}")
+    return found
+
+
+MUST_DEFINE = ("prepare", "add_cell", "submit", "written", "expired", "barrier", "end")
+"""The methods that each engine has of its own."""

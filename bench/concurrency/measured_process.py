@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,9 +21,10 @@ from typing import Any, NamedTuple
 
 from callboard.bench.concurrency import measures
 from callboard.bench.concurrency.clients import ClientRunner, ThreadClientRunner
-from callboard.bench.concurrency.engines import ENGINES, Engine, make_engine
+from callboard.bench.concurrency.engines import Engine, find_engine, make_engine
 from callboard.bench.concurrency.oracle import find_violations
-from callboard.bench.concurrency.workloads import WORKLOADS, Plan, WorkloadSetup, WorkloadSpec
+from callboard.bench.concurrency.own_code import UnknownName
+from callboard.bench.concurrency.workloads import Plan, WorkloadSetup, WorkloadSpec, find_workload
 
 ANSWER_LIMIT_S = 60.0
 """How long to wait for responses after the end of the measurement; later responses count as missing."""
@@ -50,13 +52,15 @@ def measure(
     plan: Plan,
     answer_limit_s: float = ANSWER_LIMIT_S,
     wait: Callable[[float], object] = time.sleep,
+    rate: float = 0,
 ) -> dict[str, Any]:
     """Create the groups, run the load, wait until the engine is idle, and check the result. Closes the engine.
 
-    ``wait`` is called with the seconds of the plan and returns when the load shall end. Returns the printed fields
-    except the names.
+    ``wait`` is called with the seconds of the plan and returns when the load shall end. ``rate``: requests per second
+    of an open loop; 0: a closed loop. Returns the printed fields except the names.
     """
     setup = workload.make(plan)
+    setup.run_state.interval_ns = round(len(setup.clients) / rate * 1e9) if rate else 0
     bytes_a_group = _build(engine, setup, plan.groups)
     finished_run = _run_load(engine, setup, answer_limit_s, lambda: wait(plan.seconds))
     gc.unfreeze()
@@ -145,10 +149,12 @@ def _figures(finished_run: FinishedRun, groups: int) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure once and print the line. Returns 0 even if the engine was wrong; the line reports that."""
     options = _parse(argv)
+    if options.cores is not None:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
     sys.setswitchinterval(options.switch_interval_ms / 1000)
-    workload = WORKLOADS[options.workload]
+    workload = find_workload(options.workload)
     plan = workload.plan(options.groups, options.seconds, options.seed, options.members, options.clients)
-    result = measure(make_engine(options.engine), workload, plan)
+    result = measure(make_engine(options.engine), workload, plan, rate=options.rate)
     line = {"engine": options.engine, "workload": options.workload, **result}
     print(json.dumps({**line, "switch_interval_ms": options.switch_interval_ms}))
     return 0
@@ -159,10 +165,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m callboard.bench.concurrency.measured_process",
         description="One measurement; prints one line of JSON.",
     )
-    parser.add_argument("--engine", required=True, choices=ENGINES)
-    parser.add_argument("--workload", required=True, choices=WORKLOADS)
+    parser.add_argument("--engine", required=True, help="an id, or MODULE:CLASS")
+    parser.add_argument("--workload", required=True, help="an id, or MODULE:NAME")
     parser.add_argument("--groups", type=_count, required=True, help="number of groups")
     parser.add_argument("--seconds", type=_positive, default=2.0, help="seconds in which requests are sent (default 2)")
+    parser.add_argument("--cores", type=_count, help="use so many cores (default: all)")
+    parser.add_argument("--rate", type=float, default=0, help="requests per second of an open loop (0: a closed loop)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--members", type=_count, default=0, help="of each group (default: the workload's)")
     parser.add_argument("--clients", type=_count, default=0, help="requests in flight (default: the workload's)")
@@ -170,7 +178,11 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--switch-interval-ms", type=_positive, default=SWITCH_INTERVAL_MS, help="of the interpreter (default 0.5)"
     )
     options = parser.parse_args(argv)
-    group_limit = ENGINES[options.engine].max_groups
+    try:
+        group_limit = find_engine(options.engine).max_groups
+        find_workload(options.workload)
+    except UnknownName as error:
+        parser.error(str(error))
     if group_limit is not None and options.groups > group_limit:
         parser.error(f"--groups {options.groups}: {options.engine} supports at most {group_limit}")
     return options

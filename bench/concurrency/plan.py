@@ -26,7 +26,10 @@ class Case(NamedTuple):
 
 
 class MeasurementStep(NamedTuple):
-    """One measurement. ``round`` counts from 1; ``seed`` is that of the requests."""
+    """One measurement. ``round`` counts from 1; ``seed`` is that of the requests.
+
+    ``rate``: requests per second of an open loop; 0: a closed loop.
+    """
 
     round: int
     workload: str
@@ -34,6 +37,7 @@ class MeasurementStep(NamedTuple):
     engine: str
     seconds: float
     seed: int
+    rate: float = 0
 
     @property
     def case(self) -> Case:
@@ -43,7 +47,12 @@ class MeasurementStep(NamedTuple):
         """The options of the measured process."""
         named = {"engine": self.engine, "workload": self.workload, "groups": self.groups, "seed": self.seed}
         pairs = [(f"--{name}", str(value)) for name, value in named.items()]
-        return [argument for pair in pairs for argument in pair] + ["--seconds", f"{self.seconds:g}"]
+        return [argument for pair in pairs for argument in pair] + [
+            "--seconds",
+            f"{self.seconds:g}",
+            "--rate",
+            f"{self.rate:g}",
+        ]
 
 
 class Plan(NamedTuple):
@@ -53,10 +62,18 @@ class Plan(NamedTuple):
     left_out: list[str]
 
 
-def make_plan(cases: Iterable[Case], limits: Mapping[str, int | None], rounds: int, seconds: float, seed: int) -> Plan:
+def make_plan(
+    cases: Iterable[Case],
+    limits: Mapping[str, int | None],
+    rounds: int,
+    seconds: float,
+    seed: int,
+    rate: float = 0,
+) -> Plan:
     """The steps for every case: ``rounds`` rounds of every engine in ``limits``.
 
-    ``limits`` gives for each engine the most groups that it can have; None: any number.
+    ``limits`` gives for each engine the most groups that it can have; None: any number. ``rate``: see
+    ``MeasurementStep``.
     """
     chance = Random(seed)
     steps: list[MeasurementStep] = []
@@ -67,7 +84,7 @@ def make_plan(cases: Iterable[Case], limits: Mapping[str, int | None], rounds: i
             excluded.setdefault(engine, []).append(f"{case.workload} with {case.groups:,}")
         for number in range(1, rounds + 1):
             order = shuffled(eligible, chance)
-            steps += [MeasurementStep(number, *case, engine, seconds, seed + number) for engine in order]
+            steps += [MeasurementStep(number, *case, engine, seconds, seed + number, rate) for engine in order]
     return Plan(
         steps,
         [f"{name} (at most {limits[name]:,} groups): {', '.join(case_names)}" for name, case_names in excluded.items()],

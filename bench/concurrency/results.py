@@ -17,7 +17,7 @@ from callboard.bench.harness import BenchError, MedianAndSpread, median_or_none,
 
 BASE = "lock-group"  # every ratio is to this engine, in the same round
 
-SCHEMA = 2  # the version of results.json; changed with each change of its fields
+SCHEMA = 3  # the version of results.json; changed with each change of its fields
 
 STARVED_SHARE = 0.2
 """With a larger share of waiting in the time that an engine's threads ran or were ready to run, it is starved."""

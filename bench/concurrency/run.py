@@ -7,6 +7,7 @@ the run continues. If the oracle finds an error, the engine is WRONG and the exi
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import shlex
 import sys
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 
 from callboard.bench.concurrency import compare, plots, report
 from callboard.bench.concurrency.findings import case_name, key_sentences
+from callboard.bench.concurrency.own_code import UnknownName
 from callboard.bench.concurrency.plan import (
     Case,
     MeasurementStep,
@@ -43,6 +45,7 @@ from callboard.bench.concurrency.results import (
     summaries,
 )
 from callboard.bench.concurrency.styles import percent, rate, times
+from callboard.bench.concurrency.sweep import sweep
 from callboard.bench.harness import BenchError, ChildProcess, machine, print_table
 
 CHILD = ("-m", "callboard.bench.concurrency.measured_process")
@@ -74,6 +77,8 @@ def main(argv: Sequence[str] | None = None, child: Sequence[str] = CHILD) -> int
     if options.compare:
         return compare.main(*options.compare)
     try:
+        if options.cores:
+            return sweep(options, lambda options, variant: _run(options, arguments, (*child, *variant)))
         return _run(options, arguments, child)
     except BenchError as error:
         print(f"concurrency: {error}", file=sys.stderr)
@@ -108,20 +113,28 @@ def catalogue() -> Catalogue:
     from callboard.bench.concurrency.engines import ENGINES
     from callboard.bench.concurrency.workloads import WORKLOADS
 
-    engines = {
-        name: {
-            "label": spec.label,
-            "max_groups": spec.max_groups,
-            "has_locks": spec.has_locks,
-            "has_loop": spec.has_loop,
-        }
-        for name, spec in ENGINES.items()
+    return Catalogue({name: engine_row(name) for name in ENGINES}, {name: workload_row(name) for name in WORKLOADS})
+
+
+def engine_row(name: str) -> dict[str, Any]:
+    """What the report needs of an engine. Raises UnknownName."""
+    from callboard.bench.concurrency.engines import find_engine
+
+    spec = find_engine(name)
+    return {
+        "label": spec.label,
+        "max_groups": spec.max_groups,
+        "has_locks": spec.has_locks,
+        "has_loop": spec.has_loop,
     }
-    workloads = {
-        name: {"label": spec.label, "shows": spec.shows, "groups": list(spec.groups)}
-        for name, spec in WORKLOADS.items()
-    }
-    return Catalogue(engines, workloads)
+
+
+def workload_row(name: str) -> dict[str, Any]:
+    """What the report needs of a workload. Raises UnknownName."""
+    from callboard.bench.concurrency.workloads import find_workload
+
+    spec = find_workload(name)
+    return {"label": spec.label, "shows": spec.shows, "groups": list(spec.groups)}
 
 
 def parse(arguments: Sequence[str], available: Catalogue) -> argparse.Namespace:
@@ -135,12 +148,22 @@ def parse(arguments: Sequence[str], available: Catalogue) -> argparse.Namespace:
     for name in ("seconds", "rounds"):
         if not 0 < getattr(options, name) < float("inf"):
             parser.error(f"--{name} {getattr(options, name)}: expected more than 0")
+    if not 0 <= options.rate < float("inf"):
+        parser.error(f"--rate {options.rate}: expected 0 or more")
+    available_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    if options.cores and max(options.cores) > available_cores:
+        parser.error(f"--cores {max(options.cores)}: expected at most {available_cores}, the cores of this process")
     if options.seed < 0:
         parser.error(f"--seed {options.seed}: expected 0 or more")
     if options.out.exists() and not options.out.is_dir():
         parser.error(f"--out {options.out}: found a file, expected a folder")
     options.engines = {name: available.engines[name] for name in options.engines}
     options.workloads = {name: available.workloads[name] for name in options.workloads}
+    try:
+        options.engines |= {path: engine_row(path) for path in options.engine}
+        options.workloads |= {path: workload_row(path) for path in options.workload}
+    except UnknownName as error:
+        parser.error(str(error))
     return options
 
 
@@ -157,9 +180,29 @@ def _parser(available: Catalogue) -> argparse.ArgumentParser:
         metavar="A,B",
         help=_choices(all_workloads),
     )
+    parser.add_argument(
+        "--engine", action="append", default=[], metavar="MODULE:CLASS", help="also an engine of your own; repeatable"
+    )
+    parser.add_argument(
+        "--workload", action="append", default=[], metavar="MODULE:NAME", help="also a workload of your own; repeatable"
+    )
     parser.add_argument("--groups", type=_sizes, metavar="N,N", help="numbers of groups (default: the workload's)")
     parser.add_argument("--seconds", type=float, help=f"seconds of each measurement (default {SECONDS:g})")
     parser.add_argument("--rounds", type=int, help=f"measurements of each kind (default {ROUNDS})")
+    parser.add_argument(
+        "--cores",
+        type=_sizes,
+        default=[],
+        metavar="N,N",
+        help="measure with so many cores, one number after the other, and compare (default: all cores)",
+    )
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=0,
+        metavar="N",
+        help="send N requests per second, due at fixed times (default 0: the next request follows a response)",
+    )
     parser.add_argument("--seed", type=int, default=1, help="seed of the requests and of the order (default 1)")
     parser.add_argument(
         "--out", type=Path, default=OUT, metavar="DIR", help=f"folder for the output files (default ./{OUT})"
@@ -199,7 +242,7 @@ def _sizes(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     invalid = [part for part in parts if not part.isdecimal() or int(part) < 1]
     if invalid:
-        raise argparse.ArgumentTypeError(f"{invalid[0]!r} is not a number of groups; expected for example 100,1000")
+        raise argparse.ArgumentTypeError(f"{invalid[0]!r}: expected numbers of at least 1, for example 100,1000")
     return sorted({int(part) for part in parts})
 
 
@@ -222,7 +265,7 @@ def cases(options: argparse.Namespace) -> list[Case]:
 def measure(options: argparse.Namespace, arguments: Sequence[str], child: Sequence[str]) -> LabRun:
     """Run the plan. An interrupt ends it early; finished measurements are kept."""
     limits = {name: properties["max_groups"] for name, properties in options.engines.items()}
-    plan = make_plan(cases(options), limits, options.rounds, options.seconds, options.seed)
+    plan = make_plan(cases(options), limits, options.rounds, options.seconds, options.seed, options.rate)
     if not plan.steps:
         raise BenchError(f"nothing to run: {'; '.join(plan.left_out)}; give fewer groups or other engines")
     for description in plan.left_out:
@@ -287,7 +330,7 @@ def _build() -> str:
 
 def _options_for_json(options: argparse.Namespace) -> dict[str, Any]:
     names: Mapping[str, Any] = vars(options)
-    chosen = {name: names[name] for name in ("groups", "seconds", "rounds", "seed", "quick")}
+    chosen = {name: names[name] for name in ("groups", "seconds", "rounds", "rate", "seed", "quick")}
     return {**chosen, "engines": list(options.engines), "workloads": list(options.workloads)}
 
 
@@ -296,6 +339,8 @@ def _options_for_json(options: argparse.Namespace) -> dict[str, Any]:
 
 def show(run: LabRun, table: SummaryTable) -> None:
     """Print a table for each workload, and a summary."""
+    if run.options.get("rate"):
+        print(f"\nopen loop: {rate(run.options['rate'])} requests/s are due; latencies begin when a request was due")
     for case, case_summaries in table.items():
         print()
         columns = ("engine", "requests/s", "spread", f"of {BASE}", *(column.heading for column in COLUMNS))

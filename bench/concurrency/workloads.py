@@ -30,6 +30,7 @@ from callboard.bench.concurrency.dynamic_member import (
     DynamicMember,
 )
 from callboard.bench.concurrency.engines import Seed
+from callboard.bench.concurrency.own_code import UnknownName, import_object
 
 TOPIC = "orders"
 GENERATION = 1  # of a loaded group
@@ -427,3 +428,13 @@ WORKLOADS: dict[str, WorkloadSpec] = {
         make=mixed,
     ),
 }
+
+
+def find_workload(name: str) -> WorkloadSpec:
+    """A workload by its id, or by MODULE:NAME. Raises UnknownName."""
+    if name in WORKLOADS:
+        return WORKLOADS[name]
+    found = import_object("workload", name, list(WORKLOADS))
+    if not isinstance(found, WorkloadSpec):
+        raise UnknownName(f"bad workload {name!r}: found {found!r}, expected a {WorkloadSpec.__module__}.WorkloadSpec")
+    return found

@@ -22,7 +22,7 @@ from callboard.bench.concurrency.compare import (
     differences,
 )
 from callboard.bench.concurrency.plan import Case
-from callboard.bench.concurrency.results import BASE, LabRun, Measurement, failure, read_line
+from callboard.bench.concurrency.results import BASE, SCHEMA, LabRun, Measurement, failure, read_line
 
 JOINS = Case("join-one", 1)
 
@@ -231,7 +231,7 @@ def measurement_fields(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("fields", "error_text"),
     [
-        ({"schema": 1}, "has version 1 of the schema; expected 2"),
+        ({"schema": 1}, f"has version 1 of the schema; expected {SCHEMA}"),
         ({"bench": "server"}, "holds the benchmark 'server'"),
         ({"machine": "fast"}, "the field 'machine' is not an object"),
         ({"measurements": [1]}, "is not a results.json of the concurrency laboratory"),

@@ -250,8 +250,8 @@ def test_run_without_matplotlib_is_refused_before_measuring(
     [
         (["--engines", "actor-loop,nope"], "there is no engine 'nope'; there are: actor-loop, actor-threads, "),
         (["--workloads", ""], "there is no workload ''; there are: heartbeats, join-one"),
-        (["--groups", "10,-1"], "'-1' is not a number of groups; expected for example 100,1000"),
-        (["--groups", "1e3"], "'1e3' is not a number of groups"),
+        (["--groups", "10,-1"], "'-1': expected numbers of at least 1, for example 100,1000"),
+        (["--groups", "1e3"], "'1e3': expected numbers of at least 1"),
         (["--seconds", "0"], "--seconds 0.0: expected more than 0"),
         (["--seconds", "nan"], "--seconds nan: expected more than 0"),
         (["--rounds", "-2"], "--rounds -2: expected more than 0"),

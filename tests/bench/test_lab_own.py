@@ -1,0 +1,164 @@
+"""Engines and workloads of the user's own, the open loop, and the sweep over cores."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from project_paths import ROOT
+
+from callboard.bench.concurrency import measured_process, run, sweep
+from callboard.bench.concurrency.clients import Client, Schedule
+from callboard.bench.concurrency.engines import find_engine
+from callboard.bench.concurrency.workloads import WORKLOADS, find_workload
+
+PAGE = (ROOT / "docs" / "concurrency.md").read_text()
+MEASURE = ("--groups", "6", "--seconds", "0.05", "--members", "3", "--clients", "8")
+
+
+@pytest.fixture
+def own_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The engine of the page, in the current folder."""
+    (source,) = re.findall(r"```python\n(import threading.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "one_thread.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "one_thread:OneThread"
+
+
+def measured(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert measured_process.main([*arguments, *MEASURE]) == 0
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+@pytest.mark.parametrize("workload", ["heartbeats", "mixed"])
+def test_engine_of_the_page_passes_the_oracle(
+    capsys: pytest.CaptureFixture[str], own_engine: str, workload: str
+) -> None:
+    result = measured(capsys, "--engine", own_engine, "--workload", workload)
+    assert (result["wrong"], result["engine"]) == ([], own_engine)
+    assert find_engine(own_engine).label == "one thread with one queue"
+
+
+def test_run_measures_own_engine_and_workload(own_engine: str, tmp_path: Path) -> None:
+    (tmp_path / "own_load.py").write_text(
+        "from callboard.bench.concurrency.workloads import WORKLOADS\n"
+        "FEW = WORKLOADS['heartbeats']._replace(label='few groups', groups=(5,))\n"
+    )
+    arguments = ["--engine", own_engine, "--engines", "lock-group", "--workloads", "hot", "--workload", "own_load:FEW"]
+    assert run.main([*arguments, "--seconds", "0.05", "--rounds", "1", "--groups", "5", "--no-html"]) == 0
+    results = json.loads((tmp_path / "concurrency-report" / "results.json").read_text())
+    assert results["engines"][own_engine]["label"] == "one thread with one queue"
+    assert results["workloads"]["own_load:FEW"]["label"] == "few groups"
+    assert {(each["step"]["engine"], each["status"]) for each in results["measurements"]} == {
+        ("lock-group", "right"),
+        (own_engine, "right"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("option", "path", "message"),
+    [
+        ("--engine", "plain", "there is no engine 'plain'; there are: actor-loop, .*, or your own as MODULE:NAME"),
+        ("--engine", "no_such:Engine", "bad engine 'no_such:Engine': the module 'no_such' cannot be imported"),
+        ("--engine", "json:Engine", "the module 'json' has no 'Engine'"),
+        ("--engine", "json:JSONDecoder", "expected a subclass of callboard.bench.concurrency.engines.Engine"),
+        ("--engine", "half:Half", "bad engine 'half:Half': expected a class that defines written, barrier, end"),
+        ("--workload", "json:JSONDecoder", "bad workload .* expected a callboard.bench.concurrency.workloads.Workload"),
+    ],
+)
+def test_invalid_own_code_is_refused(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    option: str,
+    path: str,
+    message: str,
+) -> None:
+    (tmp_path / "half.py").write_text(
+        "from callboard.bench.concurrency.engines import Engine\n"
+        "class Half(Engine):\n    def prepare(self): ...\n    def add_cell(self, cell): ...\n"
+        "    def submit(self, request, reply_to): ...\n    def expired(self, cell, names): ...\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SystemExit):
+        run.parse([option, path], run.catalogue())
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_workload_is_found_by_id_and_path() -> None:
+    assert find_workload("hot") is WORKLOADS["hot"]
+    assert find_workload(f"{__name__}:OWN") is OWN
+
+
+OWN = WORKLOADS["hot"]._replace(label="mine")
+
+
+# The open loop --------------------------------------------------------------------------------------------------------
+
+
+def script(_ledger: object) -> Any:
+    yield from ()
+
+
+def test_requests_of_an_open_loop_are_due_at_fixed_times() -> None:
+    """Whatever the times at which the clients were ready for them."""
+    request: Any = "a request"
+    clients = [Client(script), Client(script)]
+    schedule = Schedule(interval_ns=1000, clients=2)
+    for client in clients:
+        schedule.add(client, request)
+    first = [due_ns for due_ns, _, _ in schedule.take_due(2**62)]
+    assert first[1] - first[0] == 500, "the clients begin one after another"
+    schedule.add(clients[0], request)
+    assert list(schedule.take_due(first[0] + 999)) == []
+    [(due_ns, client, _)] = schedule.take_due(first[0] + 50_000)
+    assert (due_ns, client) == (first[0] + 1000, clients[0]), "late, but due when it was due"
+    assert not schedule
+
+
+@pytest.mark.parametrize("engine", ["plain-loop", "lock-group"])
+def test_open_loop_passes_the_oracle_and_counts_the_delay(capsys: pytest.CaptureFixture[str], engine: str) -> None:
+    """At a rate that no engine reaches, nearly all requests are late, and the last ones by nearly the whole run."""
+    result = measured(capsys, "--engine", engine, "--workload", "heartbeats", "--rate", "100000000")
+    assert result["wrong"] == []
+    assert result["latency_us"]["max"] > 20_000
+    slow = measured(capsys, "--engine", engine, "--workload", "heartbeats", "--rate", "200")
+    assert slow["wrong"] == []
+    assert slow["requests"] <= 200 * 0.05 + 8, "the rate of 0.05 s, and one for each client"
+
+
+# The sweep ------------------------------------------------------------------------------------------------------------
+
+
+def test_sweep_runs_each_number_of_cores_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[tuple[Path, tuple[str, ...]]] = []
+    compared: list[tuple[Path, Path]] = []
+
+    def measure(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+        runs.append((options.out, tuple(arguments)))
+        return 0
+
+    def compare(old: Path, new: Path) -> int:
+        compared.append((old, new))
+        return 1
+
+    monkeypatch.setattr("callboard.bench.concurrency.compare.main", compare)
+    assert sweep.sweep(argparse.Namespace(cores=[1, 2, 4], out=tmp_path), measure) == 1
+    folders = [tmp_path / f"cores-{count}" for count in (1, 2, 4)]
+    assert runs == [(folder, ("--cores", str(count))) for folder, count in zip(folders, (1, 2, 4), strict=True)]
+    files = [folder / "results.json" for folder in folders]
+    assert compared == [(files[0], files[1]), (files[0], files[2])]
+
+
+def test_cores_that_this_process_may_not_use_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run.parse(["--cores", "1,4096"], run.catalogue())
+    assert re.search(r"--cores 4096: expected at most \d+", capsys.readouterr().err)
