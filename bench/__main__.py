@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
+
+from callboard.actors.text import did_you_mean
+from callboard.runtime.common.printing import print_error
 
 BENCHES = {
     "server": "heartbeats and durable commits per second over TCP, compared with a minimal server",
@@ -40,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     name, *bench_arguments = arguments
     if name not in BENCHES:
-        print(_unknown(name), file=sys.stderr)
+        print_error(
+            f"there is no benchmark '{name}':{did_you_mean(name, BENCHES)} expected one of {', '.join(BENCHES)}"
+        )
         return 2
     code: int = import_module(f"callboard.bench.{MODULES.get(name, name)}").main(bench_arguments)
     return code
@@ -50,12 +54,6 @@ def _list() -> None:
     print("usage: callboard bench NAME [OPTIONS]   (NAME --help lists the options)\n")
     for name, purpose in BENCHES.items():
         print(f"  {name:<13}{purpose}")
-
-
-def _unknown(name: str) -> str:
-    similar_names = get_close_matches(name, BENCHES, n=1)
-    advice = f"did you mean {similar_names[0]!r}?" if similar_names else f"there are: {', '.join(BENCHES)}"
-    return f"there is no benchmark {name!r}; {advice}"
 
 
 if __name__ == "__main__":

@@ -11,14 +11,22 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import track
 
 from callboard.bench.actor_designs import BURST, TOKENS, WORKERS
-from callboard.bench.harness import BenchError, interleaved, machine, median_or_none, print_table, ratios, write_json
+from callboard.bench.harness import (
+    BenchError,
+    add_output,
+    interleaved,
+    machine,
+    median_or_none,
+    print_table,
+    ratios,
+    write_json,
+)
 
 TASKS = "tasks"
 LOOP = "loop"
@@ -93,8 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"actors: {error}", file=sys.stderr)
         return 1
     _show(options, rows)
-    if options.json is not None:
-        write_json(options.json, _to_json(options, rows))
+    if options.output is not None:
+        write_json(options.output, _to_json(options, rows))
     return 0
 
 
@@ -103,10 +111,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--actors", type=_sizes, default=(10, 1000, 10_000, 100_000), metavar="N,N", help="(10,1000,10000,100000)"
     )
-    parser.add_argument("--messages", type=int, default=200_000, help="messages of each kind of work (default 200000)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each design at each size (default 3)")
+    parser.add_argument(
+        "--messages", type=int, metavar="N", default=200_000, help="messages of each kind of work (default 200000)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, metavar="N", default=3, help="rounds of each design at each size (default 3)"
+    )
     parser.add_argument("--uvloop", action="store_true", help="also measure actors and tasks on uvloop")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    add_output(parser)
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -257,7 +269,7 @@ def _notes() -> list[str]:
 
 
 def _to_json(options: argparse.Namespace, rows: Sequence[Row]) -> dict[str, Any]:
-    """The result for ``--json``: rates per second, times in the unit of their name, bytes per actor."""
+    """The result for ``--output``: rates per second, times in the unit of their name, bytes per actor."""
     return {
         "bench": "actors",
         "machine": machine(),

@@ -117,7 +117,9 @@ async def serve(host: str, port: int, wrong_at: int) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m callboard.bench.bare_server")
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT")
-    parser.add_argument("--wrong-at", type=int, default=0, help="give response N a wrong correlation id (0: none)")
+    parser.add_argument(
+        "--wrong-at", type=int, metavar="N", default=0, help="give response N a wrong correlation id (0: none)"
+    )
     options = parser.parse_args(argv)
     uvloop.run(serve(*parse_address(options.listen), options.wrong_at))
     return 0

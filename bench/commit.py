@@ -26,6 +26,7 @@ from callboard.bench.harness import (
     BenchError,
     MedianAndSpread,
     Server,
+    add_output,
     machine,
     print_table,
     ratios,
@@ -87,18 +88,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     results = aims(rounds)
     _show(options, rounds, results)
-    if options.json is not None:
-        write_json(options.json, _to_json(options, rounds, results))
+    if options.output is not None:
+        write_json(options.output, _to_json(options, rounds, results))
     return 0
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="callboard bench commit", description=PURPOSE)
-    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each run (default 3)")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each kind (default 3)")
-    parser.add_argument("--connections", type=int, default=50)
+    parser.add_argument("--seconds", type=float, metavar="SECONDS", default=3.0, help="seconds of each run (default 3)")
+    parser.add_argument("--rounds", type=int, metavar="N", default=3, help="runs of each kind (default 3)")
+    parser.add_argument("--connections", type=int, metavar="N", default=50)
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder on the disk to measure (default: here)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    add_output(parser)
     parser.add_argument("--quick", action="store_true", help="one round of 0.5 s, as a smoke test")
     options = parser.parse_args(argv)
     if options.quick:

@@ -21,7 +21,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
-from callboard.bench.harness import BenchError, machine, print_table, ratios, summarise, write_json
+from callboard.bench.harness import BenchError, add_output, machine, print_table, ratios, summarise, write_json
 from callboard.bench.loggen import LogShape, write_log
 from callboard.bench.process_usage import ProcessUsage, descendants
 from callboard.runtime.common.errors import StartError
@@ -105,7 +105,7 @@ def _run(options: argparse.Namespace) -> int:
         burst_rate=options.burst_rate,
     )
     reason = spark_is_missing() if options.spark else "disabled by --no-spark"
-    with tempfile.TemporaryDirectory(prefix="callboard-compact-", dir=options.folder) as folder:
+    with tempfile.TemporaryDirectory(prefix="callboard-compact-", dir=options.data) as folder:
         began = time.perf_counter()
         written = write_log(Path(folder) / "log", shape, options.seed)
         written_s = time.perf_counter() - began
@@ -120,7 +120,7 @@ def _run(options: argparse.Namespace) -> int:
             f"target with numpy: {AIM_RECORDS_S / 1e6:.1f} M records per CPU second",
         ],
     )
-    if options.json is not None:
+    if options.output is not None:
         result = {
             "log": {**written._asdict(), "seconds": written_s},
             "copies_s": figures.copies_s,
@@ -128,7 +128,7 @@ def _run(options: argparse.Namespace) -> int:
             "spark_starts": [start._asdict() for start in figures.starts],
             "machine": machine(),
         }
-        write_json(options.json, result)
+        write_json(options.output, result)
     return 0
 
 
@@ -304,25 +304,37 @@ def _spark_notes(figures: CompactionFigures) -> Iterator[str]:
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="callboard bench compact", description=PURPOSE)
     parser.add_argument(
-        "--records", type=_positive, default=10_000_000, help="number of records in all partitions (%(default)s)"
+        "--records",
+        type=_positive,
+        metavar="N",
+        default=10_000_000,
+        help="number of records in all partitions (%(default)s)",
     )
-    parser.add_argument("--partitions", type=_positive, default=50, help="(%(default)s)")
-    parser.add_argument("--groups", type=_positive, default=5000, help="number of groups (%(default)s)")
+    parser.add_argument("--partitions", type=_positive, metavar="N", default=50, help="(%(default)s)")
+    parser.add_argument("--groups", type=_positive, metavar="N", default=5000, help="number of groups (%(default)s)")
     parser.add_argument(
-        "--segment-bytes", type=_positive, default=4 << 20, help="size of the log's files (%(default)s)"
+        "--segment-bytes", type=_positive, metavar="N", default=4 << 20, help="size of the log's files (%(default)s)"
     )
     parser.add_argument(
-        "--transaction-rate", type=float, default=0.02, help="share of batches that begin a transaction (%(default)s)"
+        "--transaction-rate",
+        type=float,
+        metavar="RATIO",
+        default=0.02,
+        help="share of batches that begin a transaction (%(default)s)",
     )
     parser.add_argument(
-        "--burst-rate", type=float, default=0.01, help="share of commits that begin a burst (%(default)s)"
+        "--burst-rate",
+        type=float,
+        metavar="RATIO",
+        default=0.01,
+        help="share of commits that begin a burst (%(default)s)",
     )
-    parser.add_argument("--rounds", type=_positive, default=3, help="each way so often (%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="(%(default)s)")
-    parser.add_argument("--folder", type=Path, help="folder for the log, which is removed afterwards")
+    parser.add_argument("--rounds", type=_positive, metavar="N", default=3, help="each way so often (%(default)s)")
+    parser.add_argument("--seed", type=int, metavar="N", default=1, help="(%(default)s)")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder for the log, which is removed afterwards")
     parser.add_argument("--spark", action=argparse.BooleanOptionalAction, default=True, help="also measure Spark")
     parser.add_argument("--quick", action="store_true", help="one round of 200,000 records, as a smoke test")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    add_output(parser)
     if "--quick" in (sys.argv[1:] if argv is None else argv):
         parser.set_defaults(**QUICK)
     return parser.parse_args(argv)

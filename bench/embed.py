@@ -28,7 +28,9 @@ from typing import Any
 from callboard.bench.harness import (
     BenchError,
     MedianAndSpread,
+    add_output,
     machine,
+    numbers,
     print_table,
     process_cpu_s,
     ratios,
@@ -64,28 +66,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"embed: {error}", file=sys.stderr)
         return 1
     show(options, results)
-    if options.json is not None:
-        write_json(options.json, {"machine": machine(), **results})
+    if options.output is not None:
+        write_json(options.output, {"machine": machine(), **results})
     return 0
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="callboard bench embed", description=PURPOSE)
-    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each run (default 3)")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each kind (default 3)")
-    parser.add_argument("--committers", type=int, nargs="+", default=[1, 50, 500], help="numbers of committing members")
-    parser.add_argument("--members", type=int, default=10_000, help="members on one loop (default 10000)")
-    parser.add_argument("--beating", type=float, default=BEATING_S, help="seconds of heartbeats to measure")
+    parser.add_argument("--seconds", type=float, metavar="SECONDS", default=3.0, help="seconds of each run (default 3)")
+    parser.add_argument("--rounds", type=int, metavar="N", default=3, help="runs of each kind (default 3)")
+    parser.add_argument(
+        "--committers", type=numbers, metavar="N,N", default=[1, 50, 500], help="numbers of committing members"
+    )
+    parser.add_argument("--members", type=int, metavar="N", default=10_000, help="members on one loop (default 10000)")
+    parser.add_argument(
+        "--heartbeat-seconds", type=float, metavar="SECONDS", default=BEATING_S, help="seconds of heartbeats to measure"
+    )
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder on the disk to measure (default: here)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    add_output(parser)
     parser.add_argument("--child", choices=CHILDREN, help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    for name in ("seconds", "rounds", "members", "beating"):
+    for name in ("seconds", "rounds", "members", "heartbeat_seconds"):
         if getattr(options, name) <= 0:
-            parser.error(f"--{name} {getattr(options, name)}: expected more than 0")
-    if min(options.committers) < 1:
-        parser.error(f"--committers {options.committers}: expected 1 or more each")
+            parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: expected more than 0")
     return options
 
 
@@ -116,7 +120,7 @@ def compare(options: argparse.Namespace, parent: Path, committers: int) -> dict[
 
 def _child(options: argparse.Namespace, kind: str, members: int, *extra: str) -> dict[str, Any]:
     arguments = ["-m", "callboard.bench", "embed", "--child", kind, "--members", str(members), *extra]
-    arguments += ["--seconds", str(options.seconds), "--beating", str(options.beating)]
+    arguments += ["--seconds", str(options.seconds), "--heartbeat-seconds", str(options.heartbeat_seconds)]
     return run_once(arguments, f"embed {kind}", CHILD_TIMEOUT_S)
 
 
@@ -197,7 +201,7 @@ def members(options: argparse.Namespace) -> dict[str, Any]:
             settled_s = time.perf_counter() - started
             bytes_used = _resident_bytes() - bytes_before
             started, cpu_s = time.perf_counter(), time.process_time()
-            await asyncio.sleep(options.beating)
+            await asyncio.sleep(options.heartbeat_seconds)
             elapsed_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu_s
             lost_count = sum(shard.is_revoked for shard in shards)
             started = time.perf_counter()

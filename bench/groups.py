@@ -19,7 +19,7 @@ from typing import NamedTuple
 from callboard.actors.javahash import offsets_partition
 from callboard.actors.ports import Appended, Entry
 from callboard.actors.records import GroupRecord, GroupValue, OffsetRecord, OffsetValue
-from callboard.bench.harness import BenchError, Server, machine, print_table, resident_bytes, write_json
+from callboard.bench.harness import BenchError, Server, add_output, machine, print_table, resident_bytes, write_json
 from callboard.bench.wire import Client, api
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.offsets_log import OffsetsLog
@@ -40,7 +40,7 @@ class GroupFigures(NamedTuple):
     loaded_s: float
     empty_bytes: int
     known_bytes: int
-    awake_bytes: int
+    active_bytes: int
 
 
 def group_name(number: int) -> str:
@@ -52,14 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
     try:
         with tempfile.TemporaryDirectory(prefix="callboard-groups-") as folder:
-            figures = measure(Path(folder), options.groups, options.awake)
+            figures = measure(Path(folder), options.groups, options.active)
     except BenchError as error:
         print(f"groups: {error}", file=sys.stderr)
         return 1
-    _show(options.groups, options.awake, figures)
-    if options.json is not None:
-        result = {"groups": options.groups, "awake": options.awake, **figures._asdict(), "machine": machine()}
-        write_json(options.json, result)
+    _show(options.groups, options.active, figures)
+    if options.output is not None:
+        result = {"groups": options.groups, "active": options.active, **figures._asdict(), "machine": machine()}
+        write_json(options.output, result)
     return 0
 
 
@@ -155,11 +155,12 @@ def _show(groups: int, active_groups: int, figures: GroupFigures) -> None:
     rows = [
         row("an empty server", figures.empty_bytes, 0),
         row(f"{groups:,} groups, all passivated", figures.known_bytes, groups),
-        row(f"the same, {active_groups:,} of them active", figures.awake_bytes, groups),
+        row(f"the same, {active_groups:,} of them active", figures.active_bytes, groups),
     ]
     notes = [
         f"loaded in {figures.loaded_s:.1f} s, with {2 * groups:,} records read",
-        f"each active group: {(figures.awake_bytes - figures.known_bytes) / active_groups:,.0f} B more than passivated",
+        f"each active group: {(figures.active_bytes - figures.known_bytes) / active_groups:,.0f} B more"
+        " than passivated",
         f"target: a million groups, ten thousand of them active, under {AIM_MB} MB",
     ]
     print_table("Groups in memory", ("", "resident", "per group"), rows, notes)
@@ -167,15 +168,19 @@ def _show(groups: int, active_groups: int, figures: GroupFigures) -> None:
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="callboard bench groups", description=PURPOSE)
-    parser.add_argument("--groups", type=int, default=1_000_000, help="number of groups in the log (default 1,000,000)")
-    parser.add_argument("--awake", type=int, default=10_000, help="number of them to activate (default 10,000)")
+    parser.add_argument(
+        "--groups", type=int, metavar="N", default=1_000_000, help="number of groups in the log (default 1,000,000)"
+    )
+    parser.add_argument(
+        "--active", type=int, metavar="N", default=10_000, help="number of them to activate (default 10,000)"
+    )
     parser.add_argument("--quick", action="store_true", help="20,000 groups, 200 of them active, as a smoke test")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    add_output(parser)
     options = parser.parse_args(argv)
     if options.quick:
-        options.groups, options.awake = 20_000, 200
-    if not 0 < options.awake <= options.groups:
-        parser.error(f"--awake {options.awake}: expected 1 to --groups {options.groups}")
+        options.groups, options.active = 20_000, 200
+    if not 0 < options.active <= options.groups:
+        parser.error(f"--active {options.active}: expected 1 to --groups {options.groups}")
     return options
 
 

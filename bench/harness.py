@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from types import TracebackType
@@ -23,6 +24,8 @@ from typing import Any, NamedTuple, Self, TypeVar
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+
+from callboard.actors.text import did_you_mean
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -163,6 +166,35 @@ def interleaved(
     for _ in range(rounds):
         for key, arguments in jobs.items():
             yield key, run_once(arguments, " ".join(str(part) for part in arguments), timeout_s)
+
+
+def add_output(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write the figures to this file, too, as JSON"
+    )
+
+
+def numbers(text: str) -> list[int]:
+    """Parse ``10,1000``, the value of an option."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise ArgumentTypeError(f"{text!r}: expected numbers, each at least 1, as in 10,1000")
+    return [int(part) for part in parts]
+
+
+def some_of(known: Collection[str]) -> Callable[[str], list[str]]:
+    """The type of an option whose value is one or more of the ``known`` names, as in ``fetch,metadata``."""
+
+    def parse(text: str) -> list[str]:
+        names = [name.strip() for name in text.split(",")]
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise ArgumentTypeError(
+                f"{unknown[0]!r}:{did_you_mean(unknown[0], known)} expected some of {', '.join(known)}"
+            )
+        return names
+
+    return parse
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -21,10 +21,12 @@ from callboard.bench.discarding_connection import DiscardingConnection
 from callboard.bench.harness import (
     BenchError,
     Server,
+    add_output,
     machine,
     peak_resident_bytes,
     print_table,
     process_cpu_s,
+    some_of,
     write_json,
 )
 from callboard.bench.hostile_requests import ALL_REQUESTS, HostileRequest
@@ -151,8 +153,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"hostile: {error}", file=sys.stderr)
         return 1
     _show(rows, options.seconds)
-    if options.json is not None:
-        write_json(options.json, {"bench": "hostile", "machine": machine(), "rows": [_to_json(row) for row in rows]})
+    if options.output is not None:
+        write_json(options.output, {"bench": "hostile", "machine": machine(), "rows": [_to_json(row) for row in rows]})
     return int(not options.quick and is_missed(rows))
 
 
@@ -264,10 +266,12 @@ def _to_json(row: Row) -> dict[str, object]:
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     names = [request.name for request in ALL_REQUESTS]
     parser = argparse.ArgumentParser(prog="callboard bench hostile", description=PURPOSE)
-    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"seconds of each row (default {SECONDS:.0f})")
+    parser.add_argument("--only", type=some_of(names), metavar="A,B", help=f"some of: {', '.join(names)}")
+    parser.add_argument(
+        "--seconds", type=float, metavar="SECONDS", default=SECONDS, help=f"seconds of each row (default {SECONDS:.0f})"
+    )
     parser.add_argument("--quick", action="store_true", help="0.5 s each and a hundredth of the items, as a smoke test")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    add_output(parser)
     options = parser.parse_args(argv)
     options.requests = [request for request in ALL_REQUESTS if options.only is None or request.name in options.only]
     if options.quick:

@@ -174,10 +174,10 @@ def _fictitious_members(group_ids: Sequence[str]) -> list[Member]:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m callboard.bench.load_generator")
     parser.add_argument("address", metavar="HOST:PORT")
-    parser.add_argument("--connections", type=int, default=50)
-    parser.add_argument("--groups", type=int, default=50)
+    parser.add_argument("--connections", type=int, metavar="N", default=50)
+    parser.add_argument("--groups", type=int, metavar="N", default=50)
     parser.add_argument("--no-join", action="store_true", help="do not join groups; use fictitious members")
-    parser.add_argument("--server-pid", type=int, help="process whose CPU time is read")
+    parser.add_argument("--server-pid", type=int, metavar="N", help="process whose CPU time is read")
     options = parser.parse_args(argv)
     try:
         _serve_orders(options)

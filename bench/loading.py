@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from callboard.actors.records import OffsetRecord, OffsetValue
-from callboard.bench.harness import BenchError, interleaved, machine, print_table, summarise, write_json
+from callboard.bench.harness import (
+    BenchError,
+    add_output,
+    interleaved,
+    machine,
+    print_table,
+    summarise,
+    write_json,
+)
 from callboard.runtime.log.format.batch import encode_batch
 from callboard.runtime.log.format.encoder import RecordEncoder
 from callboard.runtime.log.reading.columns import has_numpy
@@ -80,8 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"load: {error}", file=sys.stderr)
         return 1
     _show(counts, figures)
-    if options.json is not None:
-        write_json(options.json, {**counts._asdict(), "runs": figures, "machine": machine()})
+    if options.output is not None:
+        write_json(options.output, {**counts._asdict(), "runs": figures, "machine": machine()})
     return 0
 
 
@@ -155,11 +163,15 @@ def _row(way: str, counts: LogCounts, runs: Sequence[dict[str, Any]], plain_s: f
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="callboard bench load", description=PURPOSE)
-    parser.add_argument("--records", type=int, default=10_000_000, help="number of records (default 10,000,000)")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each way; medians are shown (default 3)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the records (default 1)")
+    parser.add_argument(
+        "--records", type=int, metavar="N", default=10_000_000, help="number of records (default 10,000,000)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, metavar="N", default=3, help="runs of each way; medians are shown (default 3)"
+    )
+    parser.add_argument("--seed", type=int, metavar="N", default=1, help="seed of the records (default 1)")
     parser.add_argument("--quick", action="store_true", help="200,000 records, once, as a smoke test")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    add_output(parser)
     options = parser.parse_args(argv)
     if options.quick:
         options.records, options.rounds = 200_000, 1

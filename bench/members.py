@@ -17,12 +17,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 from callboard.bench.group_setup import MEMBER_ID_REQUIRED, REBALANCING
-from callboard.bench.harness import BenchError, Server, machine, print_table, process_cpu_s, write_json
+from callboard.bench.harness import (
+    BenchError,
+    Server,
+    add_output,
+    machine,
+    numbers,
+    print_table,
+    process_cpu_s,
+    write_json,
+)
 from callboard.bench.members_bystander import Bystander, BystanderWaits, Span, longest_s
 from callboard.bench.server import callboard_server
 from callboard.bench.wire import Client, api
@@ -232,9 +240,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"members: {error}", file=sys.stderr)
         return 1
     _show(figures)
-    if options.json is not None:
+    if options.output is not None:
         sizes = [size_figures._asdict() for size_figures in figures]
-        write_json(options.json, {"rounds": options.rounds, "sizes": sizes, "machine": machine()})
+        write_json(options.output, {"rounds": options.rounds, "sizes": sizes, "machine": machine()})
     return 0
 
 
@@ -352,17 +360,15 @@ def _show(figures: Sequence[MemberFigures]) -> None:
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="callboard bench members", description=PURPOSE)
-    parser.add_argument("--members", type=int, nargs="+", metavar="N", help="sizes of the group (10 100 1000 5000)")
+    parser.add_argument("--members", type=numbers, metavar="N,N", help="sizes of the group (10,100,1000,5000)")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"rebalances of each group ({ROUNDS})")
     parser.add_argument("--quick", action="store_true", help="10 and 100 members, as a smoke test")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    add_output(parser)
     options = parser.parse_args(argv)
     options.members = options.members or (QUICK_SIZES if options.quick else SIZES)
     options.rounds = (QUICK_ROUNDS if options.quick else ROUNDS) if options.rounds is None else options.rounds
     if options.rounds < 1:
         parser.error(f"--rounds {options.rounds}: expected 1 or more")
-    if min(options.members) < 1:
-        parser.error(f"--members {min(options.members)}: expected 1 or more")
     return options
 
 

@@ -19,7 +19,16 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
-from callboard.bench.harness import BenchError, Server, machine, peak_resident_bytes, print_table, write_json
+from callboard.bench.harness import (
+    BenchError,
+    Server,
+    add_output,
+    machine,
+    peak_resident_bytes,
+    print_table,
+    some_of,
+    write_json,
+)
 from callboard.bench.hostile import free_port
 from callboard.bench.memory_fillings import COMMITTED_TOPIC, FILLINGS, Filled, Filling
 
@@ -70,9 +79,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"memory: {error}", file=sys.stderr)
         return 1
     _show(rows, options.limit_mb)
-    if options.json is not None:
+    if options.output is not None:
         shown = [{**row._asdict(), "filled": row.filled._asdict(), "ratio": row.ratio} for row in rows]
-        write_json(options.json, {"bench": "memory", "machine": machine(), "rows": shown})
+        write_json(options.output, {"bench": "memory", "machine": machine(), "rows": shown})
     return int(any(row.is_above for row in rows) and not options.quick)
 
 
@@ -144,10 +153,10 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     names = [filling.name for filling in FILLINGS]
     parser = argparse.ArgumentParser(prog="callboard bench memory", description=PURPOSE)
-    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}")
-    parser.add_argument("--limit-mb", type=int, default=LIMIT_MB, help=f"the limit (default {LIMIT_MB})")
+    parser.add_argument("--only", type=some_of(names), metavar="A,B", help=f"some of: {', '.join(names)}")
+    parser.add_argument("--limit-mb", type=int, metavar="N", default=LIMIT_MB, help=f"the limit (default {LIMIT_MB})")
     parser.add_argument("--quick", action="store_true", help=f"a limit of {QUICK_LIMIT_MB} MB, as a smoke test")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    add_output(parser)
     options = parser.parse_args(argv)
     options.fillings = [filling for filling in FILLINGS if options.only is None or filling.name in options.only]
     if options.quick:

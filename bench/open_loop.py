@@ -114,9 +114,11 @@ def _result(sent: int, latencies_s: Sequence[float], unanswered_due_s: Sequence[
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m callboard.bench.open_loop")
     parser.add_argument("address", metavar="HOST:PORT")
-    parser.add_argument("--connections", type=int, default=50)
-    parser.add_argument("--rate", type=float, default=1000.0, help="heartbeats per second, on all connections together")
-    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--connections", type=int, metavar="N", default=50)
+    parser.add_argument(
+        "--rate", type=float, metavar="N", default=1000.0, help="heartbeats per second, on all connections together"
+    )
+    parser.add_argument("--seconds", type=float, metavar="SECONDS", default=30.0)
     options = parser.parse_args(argv)
     try:
         result = _run(options)

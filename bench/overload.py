@@ -12,10 +12,9 @@ import sys
 import time
 from collections.abc import Sequence
 from math import inf
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from callboard.bench.harness import BenchError, machine, peak_resident_bytes, print_table, write_json
+from callboard.bench.harness import BenchError, add_output, machine, peak_resident_bytes, print_table, write_json
 from callboard.bench.overload_load import PHASES, LoadPhase, OverloadLoadResult, OverloadProcess
 from callboard.bench.server import callboard_server
 from callboard.bench.wire import Client, api
@@ -81,8 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     bars = bars_of(result)
     _show(result, bars)
-    if options.json is not None:
-        write_json(options.json, {"bench": "overload", "machine": machine(), **_to_json(result, bars)})
+    if options.output is not None:
+        write_json(options.output, {"bench": "overload", "machine": machine(), **_to_json(result, bars)})
     return int(any(not bar.is_met for bar in bars if not (options.quick and bar.is_timed)))
 
 
@@ -205,10 +204,14 @@ def _to_json(result: OverloadResult, bars: Sequence[Bar]) -> dict[str, Any]:
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="callboard bench overload", description=PURPOSE)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="seconds of the overload (default 60)")
-    parser.add_argument("--closed-seconds", type=float, default=CLOSED_SECONDS, help="of the closed loop (default 3)")
-    parser.add_argument("--connections", type=int, default=CONNECTIONS)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    parser.add_argument(
+        "--seconds", type=float, metavar="SECONDS", default=SECONDS, help="seconds of the overload (default 60)"
+    )
+    parser.add_argument(
+        "--closed-seconds", type=float, metavar="SECONDS", default=CLOSED_SECONDS, help="of the closed loop (default 3)"
+    )
+    parser.add_argument("--connections", type=int, metavar="N", default=CONNECTIONS)
+    add_output(parser)
     parser.add_argument("--quick", action="store_true", help="an overload of 2 s, as a smoke test")
     options = parser.parse_args(argv)
     if options.quick:

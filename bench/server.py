@@ -22,6 +22,7 @@ from callboard.bench.harness import (
     BenchError,
     MedianAndSpread,
     Server,
+    add_output,
     machine,
     median_or_none,
     print_table,
@@ -120,19 +121,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"server: {error}", file=sys.stderr)
         return 1
     _show(options, result)
-    if options.json is not None:
-        write_json(options.json, _to_json(options, result))
+    if options.output is not None:
+        write_json(options.output, _to_json(options, result))
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="callboard bench server", description=PURPOSE)
-    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each run (default 3)")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each kind (default 3)")
-    parser.add_argument("--connections", type=int, default=50)
-    parser.add_argument("--groups", type=int, help="number of groups of the members (default: one for each connection)")
-    parser.add_argument("--target", metavar="HOST:PORT", help="measure this server (default: start one)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    parser.add_argument("--seconds", type=float, metavar="SECONDS", default=3.0, help="seconds of each run (default 3)")
+    parser.add_argument("--rounds", type=int, metavar="N", default=3, help="runs of each kind (default 3)")
+    parser.add_argument("--connections", type=int, metavar="N", default=50)
+    parser.add_argument(
+        "--groups", type=int, metavar="N", help="number of groups of the members (default: one for each connection)"
+    )
+    parser.add_argument(
+        "-b", "--bootstrap-server", metavar="HOST:PORT", help="measure this server (default: start one)"
+    )
+    add_output(parser)
     parser.add_argument("--quick", action="store_true", help="one round of 0.5 s, as a smoke test")
     return parser
 
@@ -173,16 +178,16 @@ def run(options: argparse.Namespace) -> Result:
     """Measure; takes somewhat more than ``seconds * rounds * 8``. Raises BenchError if a response is wrong."""
     with ExitStack() as stack:
         bare = stack.enter_context(Server(["-m", "callboard.bench.bare_server"], "the bare server"))
-        if options.target is None:
+        if options.bootstrap_server is None:
             server = stack.enter_context(callboard_server())
             measured = _measured_server(stack, options, "callboard", server.address, server.pid)
         else:
-            measured = _measured_server(stack, options, "target", options.target, None)
+            measured = _measured_server(stack, options, "target", options.bootstrap_server, None)
         rounds = _interleaved((_measured_server(stack, options, BARE, bare.address, bare.pid), measured), options)
         compared = measured.load.verify()
         measured.load.leave()
     rows = _rows(rounds, options.connections)
-    if options.target is not None:
+    if options.bootstrap_server is not None:
         return Result(rows, compared, [], None)
     return Result(rows, compared, _ready_times(1 if options.quick else READY_RUNS), _memory(MEMORY_GROUPS))
 
@@ -349,7 +354,7 @@ def _notes(options: argparse.Namespace, result: Result) -> list[str]:
     notes = [
         "Every response was compared with the expected bytes; "
         f"{result.offsets_compared} last committed offsets were read back and are correct.",
-        _commits_note(options.target),
+        _commits_note(options.bootstrap_server),
         _load_note(result.rows),
         *_disturbed_note(result.rows),
     ]
@@ -406,7 +411,7 @@ def _disturbed_note(rows: Sequence[Row]) -> list[str]:
 
 
 def _to_json(options: argparse.Namespace, result: Result) -> dict[str, Any]:
-    """The result for ``--json``: times in the unit of their name."""
+    """The result for ``--output``: times in the unit of their name."""
     return {
         "bench": "server",
         "machine": machine(),
@@ -415,7 +420,7 @@ def _to_json(options: argparse.Namespace, result: Result) -> dict[str, Any]:
         "offsets_partitions": _partitions(options.groups),
         "seconds": options.seconds,
         "rounds": options.rounds,
-        "target": options.target,
+        "target": options.bootstrap_server,
         "rows": [row._asdict() for row in result.rows],
         "offsets_compared": result.offsets_compared,
         "ready_s": result.ready_s,

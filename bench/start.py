@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from callboard import Coordinator
-from callboard.bench.harness import BenchError, MedianAndSpread, Server, machine, print_table, summarise, write_json
+from callboard.bench.harness import (
+    BenchError,
+    MedianAndSpread,
+    Server,
+    add_output,
+    machine,
+    print_table,
+    summarise,
+    write_json,
+)
 
 PURPOSE = "Milliseconds until a coordinator is ready on an empty folder, as a process and embedded."
 TOGETHER = 10
@@ -41,16 +50,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     summaries = {kind: summarise([1000 * seconds for seconds in times_s]) for kind, times_s in times.items()}
     _show(summaries, options.rounds)
-    if options.json is not None:
-        write_json(options.json, {"machine": machine(), "rounds": options.rounds, "ms": _to_json(summaries)})
+    if options.output is not None:
+        write_json(options.output, {"machine": machine(), "rounds": options.rounds, "ms": _to_json(summaries)})
     return 0
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="callboard bench start", description=PURPOSE)
-    parser.add_argument("--rounds", type=int, default=7, help="starts of each kind (default 7)")
+    parser.add_argument("--rounds", type=int, metavar="N", default=7, help="starts of each kind (default 7)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder for the data folders (default: here)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    add_output(parser)
     parser.add_argument("--quick", action="store_true", help="one round, as a smoke test")
     options = parser.parse_args(argv)
     options.rounds = 1 if options.quick else options.rounds

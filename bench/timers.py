@@ -14,14 +14,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import track
 
-from callboard.bench.harness import BenchError, interleaved, machine, print_table, ratios, write_json
+from callboard.bench.harness import BenchError, add_output, interleaved, machine, print_table, ratios, write_json
 from callboard.bench.timer_designs import EMPTY
 
 WHEEL = "wheel"
@@ -101,16 +100,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"timers: {error}", file=sys.stderr)
         return 1
     _show(options, rows)
-    if options.json is not None:
-        write_json(options.json, _to_json(options, rows))
+    if options.output is not None:
+        write_json(options.output, _to_json(options, rows))
     return 0
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="callboard bench timers", description=PURPOSE)
-    parser.add_argument("--timers", type=int, default=AIM_TIMERS, help="timers scheduled at once (default 1000000)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each design (default 3)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    parser.add_argument(
+        "--timers", type=int, metavar="N", default=AIM_TIMERS, help="timers scheduled at once (default 1000000)"
+    )
+    parser.add_argument("--rounds", type=int, metavar="N", default=3, help="rounds of each design (default 3)")
+    add_output(parser)
     parser.add_argument("--quick", action="store_true", help=f"one round of at most {QUICK_TIMERS} timers")
     options = parser.parse_args(argv)
     if options.quick:
@@ -240,7 +241,7 @@ def _aims(options: argparse.Namespace, rows: Sequence[Row]) -> list[list[str]]:
 
 
 def _to_json(options: argparse.Namespace, rows: Sequence[Row]) -> dict[str, Any]:
-    """The result for ``--json``: times in the unit of their name, bytes per timer."""
+    """The result for ``--output``: times in the unit of their name, bytes per timer."""
     return {
         "bench": "timers",
         "machine": machine(),

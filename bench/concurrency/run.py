@@ -88,12 +88,12 @@ def main(argv: Sequence[str] | None = None, child: Sequence[str] = CHILD) -> int
 def _run(options: argparse.Namespace, arguments: Sequence[str], child: Sequence[str]) -> int:
     if options.html:
         plots.require()
-    run = report.load(options.source) if options.source else measure(options, arguments, child)
+    run = report.load(options.results) if options.results else measure(options, arguments, child)
     table = summaries(run)
-    paths = [] if options.source else report.write_numbers(options.out, run)
+    paths = [] if options.results else report.write_numbers(options.output, run)
     show(run, table)
     if options.html:
-        paths.append(report.write_html(options.out, run, table))
+        paths.append(report.write_html(options.output, run, table))
     for path in paths:
         print(f"wrote {path}")
     return exit_code(run)
@@ -155,8 +155,8 @@ def parse(arguments: Sequence[str], available: Catalogue) -> argparse.Namespace:
         parser.error(f"--cores {max(options.cores)}: expected at most {available_cores}, the cores of this process")
     if options.seed < 0:
         parser.error(f"--seed {options.seed}: expected 0 or more")
-    if options.out.exists() and not options.out.is_dir():
-        parser.error(f"--out {options.out}: found a file, expected a folder")
+    if options.output.exists() and not options.output.is_dir():
+        parser.error(f"--output {options.output}: found a file, expected a folder")
     options.engines = {name: available.engines[name] for name in options.engines}
     options.workloads = {name: available.workloads[name] for name in options.workloads}
     try:
@@ -187,8 +187,10 @@ def _parser(available: Catalogue) -> argparse.ArgumentParser:
         "--workload", action="append", default=[], metavar="MODULE:NAME", help="also a workload of your own; repeatable"
     )
     parser.add_argument("--groups", type=_sizes, metavar="N,N", help="numbers of groups (default: the workload's)")
-    parser.add_argument("--seconds", type=float, help=f"seconds of each measurement (default {SECONDS:g})")
-    parser.add_argument("--rounds", type=int, help=f"measurements of each kind (default {ROUNDS})")
+    parser.add_argument(
+        "--seconds", type=float, metavar="SECONDS", help=f"seconds of each measurement (default {SECONDS:g})"
+    )
+    parser.add_argument("--rounds", type=int, metavar="N", help=f"measurements of each kind (default {ROUNDS})")
     parser.add_argument(
         "--cores",
         type=_sizes,
@@ -203,9 +205,11 @@ def _parser(available: Catalogue) -> argparse.ArgumentParser:
         metavar="N",
         help="send N requests per second, due at fixed times (default 0: the next request follows a response)",
     )
-    parser.add_argument("--seed", type=int, default=1, help="seed of the requests and of the order (default 1)")
     parser.add_argument(
-        "--out", type=Path, default=OUT, metavar="DIR", help=f"folder for the output files (default ./{OUT})"
+        "--seed", type=int, metavar="N", default=1, help="seed of the requests and of the order (default 1)"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, default=OUT, metavar="DIR", help=f"folder for the output files (default ./{OUT})"
     )
     parser.add_argument("--quick", action="store_true", help="a smoke test of less than a minute")
     parser.add_argument("--no-html", dest="html", action="store_false", help="write no page; does not need matplotlib")
@@ -218,7 +222,7 @@ def _parser(available: Catalogue) -> argparse.ArgumentParser:
         help="only compare these two results.json: requests/s and CPU per request",
     )
     no_measurement.add_argument(
-        "--from", dest="source", type=Path, metavar="FILE", help="only write the report of this results.json"
+        "--results", type=Path, metavar="FILE", help="only write the report of this results.json"
     )
     return parser
 

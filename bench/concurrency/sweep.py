@@ -28,13 +28,13 @@ def sweep(options: argparse.Namespace, run: Callable[[argparse.Namespace, Sequen
 
     ``run`` gets the options and the arguments for the measured process.
     """
-    root, done = options.out, list[Path]()
+    root, done = options.output, list[Path]()
     codes = []
     for variant in variants(options.cores):
-        options.out = root / variant.folder
+        options.output = root / variant.folder
         print(f"\n{variant.folder}:")
         codes.append(run(options, variant.arguments))
-        done.append(options.out / RESULTS)
+        done.append(options.output / RESULTS)
     for results in done[1:]:
         print(f"\n{results.parent.name} (NEW) compared with {done[0].parent.name} (OLD):")
         codes.append(compare.main(done[0], results))

@@ -94,7 +94,9 @@ def compact(
     delete_retention_ms: Annotated[
         int, typer.Option(min=0, help="How long tombstones are kept.")
     ] = DELETE_RETENTION_MS,
-    segment_bytes: Annotated[int, typer.Option(min=1, help="Size of the compacted files.")] = SEGMENT_BYTES,
+    segment_bytes: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Size of the compacted files.")
+    ] = SEGMENT_BYTES,
     grace_minutes: Annotated[
         float, typer.Option(min=0, help="Keep replaced files so long, for their readers.")
     ] = GRACE_MS / MS_PER_MINUTE,

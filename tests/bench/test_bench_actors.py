@@ -84,7 +84,7 @@ def test_pass_tokens_visits_all_actors() -> None:
 
 def test_bench_actors_prints_all_designs_and_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "actors.json"
-    assert bench_main(["actors", "--quick", "--actors", "5", "--messages", "300", "--json", str(file)]) == 0
+    assert bench_main(["actors", "--quick", "--actors", "5", "--messages", "300", "--output", str(file)]) == 0
     output = capsys.readouterr().out
     assert all(label in output for name, label in LABELS.items() if name not in UVLOOP)
     assert "5 actors, 300 messages; median of 1" in output

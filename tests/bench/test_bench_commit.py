@@ -40,7 +40,7 @@ def test_measure_log_returns_rate_and_latency(tmp_path: Path) -> None:
 
 def test_bench_commit_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     json_path = tmp_path / "figures.json"
-    assert main(["--quick", "--connections", "10", "--data", str(tmp_path), "--json", str(json_path)]) == 0
+    assert main(["--quick", "--connections", "10", "--data", str(tmp_path), "--output", str(json_path)]) == 0
     result = json.loads(json_path.read_text())
     assert set(result["rounds"]) == set(KINDS)
     assert all(

@@ -23,7 +23,7 @@ SMALL = ["--records", "5000", "--partitions", "2", "--segment-bytes", "50000", "
 
 def measured(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     json_path = tmp_path / "figures.json"
-    assert compact.main([*SMALL, "--folder", str(tmp_path), "--json", str(json_path), *arguments]) == 0
+    assert compact.main([*SMALL, "--data", str(tmp_path), "--output", str(json_path), *arguments]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
     result: dict[str, Any] = json.loads(json_path.read_text())
     rounds = [compaction_round for rounds in result["ways"].values() for compaction_round in rounds]
@@ -41,7 +41,7 @@ def test_bench_compact_prints_table_and_writes_json(tmp_path: Path, capsys: pyte
 
 
 def test_bench_compact_in_missing_folder_prints_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert compact.main([*SMALL, "--no-spark", "--folder", str(tmp_path / "nowhere")]) == 1
+    assert compact.main([*SMALL, "--no-spark", "--data", str(tmp_path / "nowhere")]) == 1
     error_output = capsys.readouterr().err
     assert error_output.startswith("compact: ") and "nowhere" in error_output and error_output.count("\n") == 1
 

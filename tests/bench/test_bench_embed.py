@@ -12,8 +12,19 @@ from callboard.bench.__main__ import main as bench_main
 
 def test_bench_embed_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     json_path = tmp_path / "figures.json"
-    arguments = ["--seconds", "0.2", "--rounds", "2", "--committers", "1", "5", "--members", "20", "--beating", "0.2"]
-    assert bench_main(["embed", *arguments, "--data", str(tmp_path), "--json", str(json_path)]) == 0
+    arguments = [
+        "--seconds",
+        "0.2",
+        "--rounds",
+        "2",
+        "--committers",
+        "1,5",
+        "--members",
+        "20",
+        "--heartbeat-seconds",
+        "0.2",
+    ]
+    assert bench_main(["embed", *arguments, "--data", str(tmp_path), "--output", str(json_path)]) == 0
     result = json.loads(json_path.read_text())
     assert [comparison["committers"] for comparison in result["commits"]] == [1, 5]
     for comparison in result["commits"]:

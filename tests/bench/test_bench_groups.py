@@ -13,9 +13,9 @@ from callboard.bench.harness import BenchError
 
 def test_bench_groups_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     json_path = tmp_path / "figures.json"
-    assert groups.main(["--groups", "300", "--awake", "30", "--json", str(json_path)]) == 0
+    assert groups.main(["--groups", "300", "--active", "30", "--output", str(json_path)]) == 0
     result = json.loads(json_path.read_text())
-    assert (result["groups"], result["awake"]) == (300, 30)
+    assert (result["groups"], result["active"]) == (300, 30)
     assert result["known_bytes"] > 0
     printed = capsys.readouterr().out
     assert "300 groups, all passivated" in printed
@@ -33,5 +33,5 @@ def test_activate_of_missing_group_raises(tmp_path: Path) -> None:
 @pytest.mark.parametrize("active_groups", ["0", "11"])
 def test_invalid_number_is_refused(active_groups: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        groups.main(["--groups", "10", "--awake", active_groups])
-    assert f"--awake {active_groups}: expected 1 to --groups 10" in capsys.readouterr().err
+        groups.main(["--groups", "10", "--active", active_groups])
+    assert f"--active {active_groups}: expected 1 to --groups 10" in capsys.readouterr().err

@@ -131,7 +131,7 @@ def test_prepare_batches_appends_a_batch_for_each_record(server: Server) -> None
 
 def test_bench_hostile_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     json_path = tmp_path / "figures.json"
-    arguments = ["--quick", "--only", "offset-commit", "metrics", "--json", str(json_path)]
+    arguments = ["--quick", "--only", "offset-commit,metrics", "--output", str(json_path)]
     assert bench_main(["hostile", *arguments]) == 0
     rows = json.loads(json_path.read_text())["rows"]
     assert [row["name"] for row in rows] == [QUIET, "offset-commit", "metrics"]

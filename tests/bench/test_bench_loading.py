@@ -15,7 +15,7 @@ from callboard.runtime.log.reading.newest import load_partition
 
 def test_bench_load_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     json_path = tmp_path / "figures.json"
-    assert main(["load", "--records", "3000", "--rounds", "1", "--json", str(json_path)]) == 0
+    assert main(["load", "--records", "3000", "--rounds", "1", "--output", str(json_path)]) == 0
     result = json.loads(json_path.read_text())
     assert 3000 <= result["records"] < 3000 + 2**loading.BATCH_BITS
     assert all(runs[0]["cpu_seconds"] > 0 for runs in result["runs"].values())

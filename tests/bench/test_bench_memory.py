@@ -64,7 +64,7 @@ def test_row_above_accepted_ratio_is_the_exit_status(
 def test_quick_run_fills_a_server(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups, members and ids until the server refuses more. The others are not refused but dropped or closed."""
     monkeypatch.chdir(tmp_path)
-    assert bench_main(["memory", "--quick", "--only", name, "--json", "figures.json"]) == 0
+    assert bench_main(["memory", "--quick", "--only", name, "--output", "figures.json"]) == 0
     [row] = json.loads(Path("figures.json").read_text())["rows"]
     filled = row["filled"]
     assert filled["accepted"] > 0

@@ -174,7 +174,7 @@ def test_quick_run_has_all_phases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code = bench_main(["overload", "--quick", "--connections", "4", "--json", "result.json"])
+    code = bench_main(["overload", "--quick", "--connections", "4", "--output", "result.json"])
     assert code == 0, capsys.readouterr().err
     result = json.loads(Path("result.json").read_text())
     assert all(result[phase]["answered"] > 0 for phase in ("before", "overload", "after"))

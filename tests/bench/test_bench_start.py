@@ -12,7 +12,7 @@ from callboard.bench.start import AIMS, BARE, SERVER, THREAD, main
 
 def test_bench_start_prints_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     json_path = tmp_path / "figures.json"
-    assert main(["--quick", "--data", str(tmp_path), "--json", str(json_path)]) == 0
+    assert main(["--quick", "--data", str(tmp_path), "--output", str(json_path)]) == 0
     result = json.loads(json_path.read_text())["ms"]
     assert {BARE, SERVER, THREAD} | {aim.kind for aim in AIMS} <= set(result)
     assert all(median_ms > 0 for median_ms in result.values())

@@ -110,7 +110,7 @@ def test_plan_renews_later_and_orders_far_deadlines() -> None:
 
 def test_bench_timers_prints_all_designs_and_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "timers.json"
-    assert bench_main(["timers", "--timers", "100", "--rounds", "1", "--json", str(file)]) == 0
+    assert bench_main(["timers", "--timers", "100", "--rounds", "1", "--output", str(file)]) == 0
     output = capsys.readouterr().out
     assert all(label in output for label in LABELS.values())
     assert "worst tick, at 100 timers (the target is for 1,000,000)" in output

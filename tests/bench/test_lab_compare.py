@@ -270,7 +270,7 @@ def test_compare_with_missing_file_returns_2(
     assert "none.json" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["--compare", "a"], ["--compare", "a", "b", "--from", "c"]])
+@pytest.mark.parametrize("arguments", [["--compare", "a"], ["--compare", "a", "b", "--results", "c"]])
 def test_compare_without_two_files_or_with_from_is_refused(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

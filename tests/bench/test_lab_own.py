@@ -143,7 +143,7 @@ def test_sweep_runs_each_number_of_cores_in_its_folder(tmp_path: Path, monkeypat
     compared: list[tuple[Path, Path]] = []
 
     def measure(options: argparse.Namespace, arguments: Sequence[str]) -> int:
-        runs.append((options.out, tuple(arguments)))
+        runs.append((options.output, tuple(arguments)))
         return 0
 
     def compare(old: Path, new: Path) -> int:

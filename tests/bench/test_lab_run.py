@@ -152,7 +152,7 @@ def test_run_writes_files_and_prints_paths(
 ) -> None:
     pytest.importorskip("matplotlib")
     out_folder = tmp_path / "deep" / "out"
-    assert short_run(monkeypatch, child(stand_in), "--out", str(out_folder)) == 0
+    assert short_run(monkeypatch, child(stand_in), "--output", str(out_folder)) == 0
     run = report.load(out_folder / report.JSON_NAME)
     assert len(run.measurements) == run.planned == 2 * len(ENGINES)
     assert {measurement.figures["throughput"] for measurement in run.measurements} == {500}
@@ -169,7 +169,7 @@ def test_run_continues_after_failed_and_wrong_children(
 ) -> None:
     wrong_result = {"right": False, "wrong": ["two generations at once"]}
     command = child(stand_in, actor_loop="die", lock_global="babble", actor_threads=wrong_result)
-    assert short_run(monkeypatch, command, "--no-html", "--out", str(tmp_path / "out")) == 1
+    assert short_run(monkeypatch, command, "--no-html", "--output", str(tmp_path / "out")) == 1
     run = report.load(tmp_path / "out" / report.JSON_NAME)
     statuses = {measurement.step.engine: measurement.status for measurement in run.measurements}
     assert statuses == {"actor-loop": FAILED, "lock-global": FAILED, "actor-threads": WRONG, "lock-group": RIGHT}
@@ -221,7 +221,7 @@ def test_interrupt_keeps_finished_measurements(
         return original(of, command, timeout_s)
 
     monkeypatch.setattr(lab, "measure_once", third_is_interrupted)
-    assert short_run(monkeypatch, child(stand_in), "--no-html", "--out", str(tmp_path / "out")) == 0
+    assert short_run(monkeypatch, child(stand_in), "--no-html", "--output", str(tmp_path / "out")) == 0
     run = report.load(tmp_path / "out" / report.JSON_NAME)
     assert (len(run.measurements), run.planned) == (2, 8)
     assert "6 of 8 planned measurements were not made" in capsys.readouterr().out
@@ -231,7 +231,7 @@ def test_report_from_results_json_equals_original(tmp_path: Path, monkeypatch: p
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(lab, "catalogue", lambda: KNOWN)
     _, numbers = report.write_numbers(tmp_path, mixed_run())
-    assert lab.main(["--from", str(numbers), "--out", str(tmp_path / "again")]) == 1  # an engine was wrong
+    assert lab.main(["--results", str(numbers), "--output", str(tmp_path / "again")]) == 1  # an engine was wrong
     assert (tmp_path / "again" / report.HTML_NAME).read_text() == report.html(mixed_run(), summaries(mixed_run()))
 
 
@@ -256,7 +256,7 @@ def test_run_without_matplotlib_is_refused_before_measuring(
         (["--seconds", "nan"], "--seconds nan: expected more than 0"),
         (["--rounds", "-2"], "--rounds -2: expected more than 0"),
         (["--seed", "-1"], "--seed -1: expected 0 or more"),
-        (["--out", __file__], "found a file, expected a folder"),
+        (["--output", __file__], "found a file, expected a folder"),
     ],
 )
 def test_invalid_options_are_refused(arguments: list[str], error_text: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,7 +280,7 @@ def test_run_without_measurements_fails(
 ) -> None:
     monkeypatch.setattr(lab, "catalogue", lambda: KNOWN)
     arguments = ["--engines", "lock-global", "--workloads", "heartbeats", "--groups", "500", "--no-html"]
-    assert lab.main([*arguments, "--out", str(tmp_path / "out")], child(stand_in)) == 1
+    assert lab.main([*arguments, "--output", str(tmp_path / "out")], child(stand_in)) == 1
     assert "nothing to run: lock-global (at most 100 groups)" in capsys.readouterr().err
 
 
