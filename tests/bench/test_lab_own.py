@@ -151,7 +151,7 @@ def test_sweep_runs_each_number_of_cores_in_its_folder(tmp_path: Path, monkeypat
         return 1
 
     monkeypatch.setattr("callboard.bench.concurrency.compare.main", compare)
-    assert sweep.sweep(argparse.Namespace(cores=[1, 2, 4], out=tmp_path), measure) == 1
+    assert sweep.sweep(argparse.Namespace(cores=[1, 2, 4], output=tmp_path), measure) == 1
     folders = [tmp_path / f"cores-{count}" for count in (1, 2, 4)]
     assert runs == [(folder, ("--cores", str(count))) for folder, count in zip(folders, (1, 2, 4), strict=True)]
     files = [folder / "results.json" for folder in folders]
