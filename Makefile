@@ -14,7 +14,7 @@ REAL_TIME := $(wildcard tests/peers tests/real_kafka tests/suites)
 PURE := $(wildcard tests/common tests/coordinator tests/group tests/settings tests/timer tests/topics tests/transactions \
   tests/log/test_log_batch.py tests/log/test_log_codecs.py tests/log/test_log_records.py tests/log/test_log_spans.py)
 
-.PHONY: run test test-real-time test-others quick check golden suites soak bench clean
+.PHONY: run test test-real-time test-others quick check golden suites docs soak bench clean
 
 run: $(VENV)/.installed
 	$(BIN)/callboard serve --listen 127.0.0.1:9092 --data ./data
@@ -40,7 +40,7 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict -p callboard
 	cd tests && $(abspath $(BIN))/mypy --config-file $(CURDIR)/setup.cfg --cache-dir $(CURDIR)/.mypy_cache --strict .
-	$(BIN)/mypy --strict examples
+	$(BIN)/mypy --strict examples docs/site
 
 # What a real Kafka answers, for the tests in tests/conformance. Java and Maven are needed; most of it is waiting.
 golden: $(VENV)/.installed-test
@@ -50,6 +50,11 @@ golden: $(VENV)/.installed-test
 # Other people's suites against a server of ours; `make test` runs them too.
 suites: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q tests/suites
+
+# The documentation site, in build/site/html.
+docs: $(VENV)/.installed-test
+	$(BIN)/python tests/links.py
+	$(BIN)/python docs/site/build.py
 
 # The long proofs: a million seeds of the simulation, power cuts, hostile bytes, kills, timing wheels, damaged frames,
 # members without a connection, property tests with many examples.
@@ -73,7 +78,7 @@ $(VENV)/.installed: $(VENV)/.made $(MADE_FROM)
 	touch $@
 
 # The tests of spark/ are tests like all others; half a gigabyte that no server needs.
-$(VENV)/.installed-test: EXTRAS := test,spark
+$(VENV)/.installed-test: EXTRAS := test,spark,docs
 $(VENV)/.installed-bench: EXTRAS := bench
 $(VENV)/.installed-test $(VENV)/.installed-bench: $(VENV)/.made $(MADE_FROM)
 	$(INSTALL) '.[$(EXTRAS)]'
