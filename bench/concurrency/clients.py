@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from array import array
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from callboard.bench.concurrency.services import DurableState, LabClock
 Script = Generator[Request, Any, None]
 
 TICK_S = 0.001
-"""How often an open loop looks for requests that are due."""
+"""How long an open loop waits at most before it looks whether the time is up."""
 
 START_STEPS = 8
 """The number of steps in which a runner starts its clients. A single step would block an engine on the same loop."""
@@ -47,6 +48,8 @@ class RunState:
         self.recorded = frozenset(recorded)
         self.interval_ns = 0
         """Between two requests of a client in an open loop; 0: a closed loop."""
+        self.end_ns = 0
+        """When the time was up, of ``perf_counter_ns``; set before ``over``."""
         self.over = False
         """Set when the time is up. Scripts check it before each new step."""
         self.clock = LabClock()
@@ -141,6 +144,8 @@ class Schedule:
     """The requests of an open loop that are not due yet. The clients begin one after another within an interval."""
 
     def __init__(self, interval_ns: int, clients: int) -> None:
+        self.is_counted = False
+        """Whether the requests that were not sent at the end were counted."""
         self._interval_ns = interval_ns
         self._begun = 0
         self._first_ns = perf_counter_ns()
@@ -160,6 +165,17 @@ class Schedule:
         self._due_ns[client] = due_ns + self._interval_ns
         heappush(self._waiting, (due_ns, id(client), client, request))
 
+    def wait_s(self) -> float:
+        """How long to wait for the next request, at most ``TICK_S``. May be called on any thread."""
+        first = self._waiting[:1]
+        return max(min((first[0][0] - perf_counter_ns()) / 1e9, TICK_S), 0.0) if first else TICK_S
+
+    def overdue_ns(self, end_ns: int) -> Iterator[int]:
+        """When each request was due that was due by the end and is not sent."""
+        yield from (due_ns for due_ns, *_ in self._waiting if due_ns <= end_ns)
+        for next_ns in self._due_ns.values():
+            yield from range(next_ns, end_ns + 1, self._interval_ns)
+
     def take_due(self, now_ns: int) -> Iterator[tuple[int, Client, Request]]:
         """Take the requests that are due by a time, each with the time at which it was due."""
         while self._waiting and self._waiting[0][0] <= now_ns:
@@ -176,6 +192,8 @@ class Measurements:
         """Of each latency, its group."""
         self.groups_after = array("l")
         """Of each answer that is not measured, its group."""
+        self.unsent_ns = array("q")
+        """Of each request of an open loop that was due and never sent, its age at the end."""
         self.last_answer_ns = 0
         self.exchanges: list[Exchange] = []
         self._recorded = recorded
@@ -272,18 +290,31 @@ class ClientRunner:
         if self._schedule is None:
             return False
         now_ns = sys.maxsize if self._stage.over else perf_counter_ns()
+        if self._stage.over:
+            self._count_unsent(self._schedule)
         for due_ns, client, request in list(self._schedule.take_due(now_ns)):
             self._send(client, request, due_ns)
         return bool(self._schedule)
 
+    def _count_unsent(self, schedule: Schedule) -> None:
+        """Count the requests that were due and not sent, at the end: leaving them out would leave out the slowest."""
+        if not schedule.is_counted:
+            schedule.is_counted = True
+            end_ns = self._stage.end_ns
+            self.measured.unsent_ns.extend(end_ns - due_ns for due_ns in schedule.overdue_ns(end_ns))
+
 
 class LoopClientRunner(ClientRunner):
-    """Runs on the engine's loop: a response leads directly to the next request."""
+    """Runs on the engine's loop: a response leads directly to the next request.
+
+    In an open loop a thread waits for the time of the next request, since a loop's own timers are a millisecond late.
+    """
 
     def __init__(self, run_state: RunState, clients: Sequence[Client], submit: Submit, loop: AbstractEventLoop) -> None:
         super().__init__(run_state, clients, submit)
         self._loop = loop
         self._is_started = False
+        self._has_ticked = threading.Event()
 
     def start(self) -> None:
         self._loop.call_soon_threadsafe(self._begin)
@@ -293,13 +324,24 @@ class LoopClientRunner(ClientRunner):
             self._loop.call_soon(self._begin)
             return
         self._is_started = True
-        self._tick()
+        if self._schedule is not None:
+            threading.Thread(target=self._pace, args=(self._schedule,), name="pace", daemon=True).start()
         self._rest()
 
+    def _pace(self, schedule: Schedule) -> None:
+        """In an open loop, have requests sent when they are due. Runs on a thread of its own."""
+        while not self.finished.is_set():
+            if (wait_s := schedule.wait_s()) and not self._stage.over:
+                time.sleep(wait_s)
+                continue
+            self._has_ticked.clear()
+            self._loop.call_soon_threadsafe(self._tick)
+            self._has_ticked.wait()
+
     def _tick(self) -> None:
-        """In an open loop, send what is due at short intervals."""
-        if self._schedule is not None and (self.send_due() or self.in_flight):
-            self._loop.call_later(TICK_S, self._tick)
+        self.send_due()
+        self._rest()
+        self._has_ticked.set()
 
     def _rest(self) -> None:
         if self._is_started and not self.in_flight and not self._schedule:
@@ -328,7 +370,7 @@ class ThreadClientRunner(ClientRunner):
         inbox, settle = self._inbox.get, self.settle
         while self.send_due() or self.in_flight:
             try:
-                settle(inbox(timeout=None if self._schedule is None else TICK_S))
+                settle(inbox(timeout=None if self._schedule is None else self._schedule.wait_s()))
             except Empty:
                 continue
         self.finished.set()

@@ -101,6 +101,7 @@ def _run_load(engine: Engine, setup: WorkloadSetup, answer_limit_s: float, wait:
     for runner in runners:
         runner.start()
     wait()
+    setup.run_state.end_ns = time.perf_counter_ns()
     setup.run_state.over = True
     give_up = time.monotonic() + answer_limit_s
     finished = all(runner.finished.wait(max(give_up - time.monotonic(), 0)) for runner in runners)
@@ -126,16 +127,19 @@ def _figures(finished_run: FinishedRun, groups: int) -> dict[str, Any]:
         for pair in zip(runner.measured.groups, runner.measured.latencies_ns, strict=True)
         if pair[0] < groups
     ]
+    unsent = [ns for runner in runners for ns in runner.measured.unsent_ns]
+    all_latencies = sorted([*latencies, *unsent]) if unsent else latencies
     elapsed_s = (max(runner.measured.last_answer_ns for runner in runners) - finished_run.began_ns) / 1e9
     pause_s = finished_run.loop_pause_s
     return {
         "requests": len(latencies),
+        "unsent": len(unsent),
         "elapsed_s": elapsed_s if latencies else 0.0,
         "throughput": len(latencies) / elapsed_s if latencies else 0.0,
         "cpu_s": finished_run.usage.cpu_s,
         "cpu_wait_s": finished_run.usage.cpu_wait_s,
-        "latency_us": measures.latencies_us(latencies) if latencies else None,
-        "ccdf": measures.curve(latencies) if latencies else [],
+        "latency_us": measures.latencies_us(all_latencies) if latencies else None,
+        "ccdf": measures.curve(all_latencies) if latencies else [],
         "context_switches": {"voluntary": finished_run.usage.voluntary, "involuntary": finished_run.usage.involuntary},
         "lock_wait_s": finished_run.lock_wait_s,
         "loop_pause_max_ms": None if pause_s is None else pause_s * 1000,

@@ -29,6 +29,7 @@ FIGURE_PATHS: dict[str, tuple[str, ...]] = {
     "members_a_group": ("members_a_group",),
     "clients": ("clients",),
     "requests": ("requests",),
+    "unsent": ("unsent",),
     "elapsed_s": ("elapsed_s",),
     "throughput": ("throughput",),
     "cpu_s": ("cpu_s",),
@@ -204,6 +205,12 @@ class Summary(NamedTuple):
     def is_starved(self) -> bool:
         """Whether other programs took the CPU, so that the requests per second are not the engine's."""
         return (self.figure("cpu_wait_share") or 0.0) > STARVED_SHARE
+
+    @property
+    def unsent_share(self) -> float:
+        """The share of requests that were due in an open loop and not sent."""
+        unsent = self.figure("unsent") or 0.0
+        return unsent / (unsent + (self.figure("requests") or 0.0)) if unsent else 0.0
 
     def figure(self, name: str) -> float | None:
         return self.figures.get(name)

@@ -51,6 +51,8 @@ from callboard.bench.harness import BenchError, ChildProcess, machine, print_tab
 CHILD = ("-m", "callboard.bench.concurrency.measured_process")
 PURPOSE = "Compare actors, locks and event loops for one coordinator under the same load, and write a report."
 OUT = Path("concurrency-report")
+UNSENT_MAX = 0.01  # with a larger share of unsent requests an engine has not reached the rate
+RATE_MAX = 1_000_000.0
 
 SECONDS, ROUNDS = 2.0, 5
 QUICK_SECONDS, QUICK_ROUNDS = 0.2, 1
@@ -148,8 +150,8 @@ def parse(arguments: Sequence[str], available: Catalogue) -> argparse.Namespace:
     for name in ("seconds", "rounds"):
         if not 0 < getattr(options, name) < float("inf"):
             parser.error(f"--{name} {getattr(options, name)}: expected more than 0")
-    if not 0 <= options.rate < float("inf"):
-        parser.error(f"--rate {options.rate}: expected 0 or more")
+    if not 0 <= options.rate <= RATE_MAX:
+        parser.error(f"--rate {options.rate}: expected 0 to {RATE_MAX:,.0f}")
     available_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
     if options.cores and max(options.cores) > available_cores:
         parser.error(f"--cores {max(options.cores)}: expected at most {available_cores}, the cores of this process")
@@ -369,4 +371,11 @@ def _row(summary: Summary) -> list[str]:
 
 
 def _notes(case_summaries: Mapping[str, Summary]) -> list[str]:
-    return [f"{name}: {reason}" for name, summary in case_summaries.items() for reason in summary.reasons]
+    reasons = [f"{name}: {reason}" for name, summary in case_summaries.items() for reason in summary.reasons]
+    return [*reasons, *(_unsent(summary) for summary in case_summaries.values() if summary.unsent_share > UNSENT_MAX)]
+
+
+def _unsent(summary: Summary) -> str:
+    return (
+        f"{summary.engine} did not keep up: {percent(summary.unsent_share)} of the requests that were due were not sent"
+    )

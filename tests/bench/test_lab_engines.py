@@ -32,7 +32,18 @@ SECONDS = 0.02
 REQUESTS_MIN = 600  # of a measurement, so that each script passes through all its steps
 STEPS = 256  # that a client draws, of workloads that draw them in advance
 FIELDS = {
-    *("engine", "workload", "groups", "members_a_group", "clients", "seed", "requests", "elapsed_s", "throughput"),
+    *(
+        "engine",
+        "workload",
+        "groups",
+        "members_a_group",
+        "clients",
+        "seed",
+        "requests",
+        "unsent",
+        "elapsed_s",
+        "throughput",
+    ),
     *(
         "cpu_s",
         "cpu_wait_s",
