@@ -114,6 +114,14 @@ def _make_printable(_logger: object, _method: str, event: MutableMapping[str, An
     return event
 
 
+FIRST_FIELDS = ("timestamp", "level", "logger", "event")
+
+
+def _put_first(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """What all lines have comes first, so that a person can read the JSON of several lines."""
+    return {**{name: event[name] for name in FIRST_FIELDS if name in event}, **event}
+
+
 def _print_traceback(stream: TextIO, exc_info: Any) -> None:
     stream.write("\n" + printable_lines("".join(traceback.format_exception(*exc_info)).rstrip("\n")))
 
@@ -131,7 +139,7 @@ def configure(stream: TextIO, level: Level = "info", form: Format | None = None)
     last: list[Processor] = (
         [_make_printable, structlog.dev.ConsoleRenderer(exception_formatter=_print_traceback)]
         if form == "text" or (form is None and stream.isatty())
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        else [structlog.processors.format_exc_info, _put_first, structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[*shared, *last],

@@ -16,6 +16,7 @@ log = logging.getLogger("callboard.actors")
 log.info(LogLine("group rebalanced", {"group": "g", "joined": 2}))
 log.info("about %s", "it")
 log.debug(LogLine("member added", {"group": "g"}))
+logs.get_logger("callboard.runtime").info("started", port=1)
 logging.getLogger("other").info("not logged")
 print(stream.getvalue())
 """
@@ -27,7 +28,9 @@ def test_lines_of_actors_have_their_fields() -> None:
     assert [{name: line[name] for name in line if name != "timestamp"} for line in lines] == [
         {"event": "group rebalanced", "level": "info", "logger": "callboard.actors", "group": "g", "joined": 2},
         {"event": "about it", "level": "info", "logger": "callboard.actors"},
+        {"event": "started", "level": "info", "logger": "callboard.runtime", "port": 1},
     ]
+    assert {tuple(line)[:4] for line in lines} == {("timestamp", "level", "logger", "event")}
 
 
 def test_line_as_text_has_its_fields() -> None:
