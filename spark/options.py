@@ -16,6 +16,7 @@ from .columns import ALL_COLUMNS, ROW_KINDS
 RECORDS, LIVE = "records", "live"
 FAILFAST, PERMISSIVE = "failfast", "permissive"
 EARLIEST, LATEST = "earliest", "latest"
+SHARED, DRIVER = "shared", "driver"
 PARTITION_MAX = 1_000_000  # no topic has so many partitions; a larger number is a typing error
 
 
@@ -24,7 +25,8 @@ class Options(NamedTuple):
 
     ``live``: only the newest record of each key, without deleted ones. ``since_ms``: only records from that time on, in
     ms since 1970. ``is_permissive``: damage becomes a row of kind ``damage`` instead of an error. ``rows_per_trigger``:
-    log offsets for each batch of a stream, over all partitions.
+    log offsets for each batch of a stream, over all partitions. ``sends_files``: the driver reads the files and sends
+    them to the tasks.
     """
 
     path: str
@@ -37,6 +39,7 @@ class Options(NamedTuple):
     is_permissive: bool = False
     from_latest: bool = False
     rows_per_trigger: int | None = None
+    sends_files: bool = False
 
 
 def parse_options(options: Mapping[str, str]) -> Options:
@@ -122,4 +125,5 @@ _PARSERS: dict[str, Callable[[str], tuple[str, Any]]] = {
     "damage": _choice("is_permissive", "damage", FAILFAST, PERMISSIVE),
     "startingoffsets": _choice("from_latest", "startingOffsets", EARLIEST, LATEST),
     "rowspertrigger": _rows,
+    "files": _choice("sends_files", "files", SHARED, DRIVER),
 }

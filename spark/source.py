@@ -19,6 +19,7 @@ from .columns import spark_schema
 from .files import LogLocation, find_log
 from .options import Options, parse_options
 from .scan import PartitionScan
+from .sent_files import copy_partitions, refuse_large
 from .tasks import TASK_BYTES, distribute, freeze_gc_once, selected_partitions
 
 NAME = "callboard"
@@ -47,6 +48,8 @@ class CallboardSource(DataSource):
         from .stream import StreamReader  # not needed by a batch job
 
         _refuse_other_schema(schema, self._options)
+        if self._options.sends_files:
+            raise ValueError("files=driver is for batch queries: the workers of a stream must be able to open the log")
         return StreamReader(self._options)
 
 
@@ -56,11 +59,12 @@ def register(spark: SparkSession) -> None:
 
 
 class TaskPartitions(InputPartition):
-    """The log partitions of one task."""
+    """The log partitions of one task. ``sent``: their files, if the driver has read them."""
 
-    def __init__(self, numbers: Sequence[int]) -> None:
+    def __init__(self, numbers: Sequence[int], sent: LogLocation | None = None) -> None:
         super().__init__(tuple(numbers))
         self.numbers = tuple(numbers)
+        self.sent = sent
 
 
 class BatchReader(DataSourceReader):
@@ -72,12 +76,16 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         location = find_log(self._options.path)
         sizes = {number: _partition_bytes(location, number) for number in selected_partitions(location, self._options)}
-        return [TaskPartitions(numbers) for numbers in distribute(sizes, -(-sum(sizes.values()) // TASK_BYTES))]
+        tasks = distribute(sizes, -(-sum(sizes.values()) // TASK_BYTES))
+        if not self._options.sends_files:
+            return [TaskPartitions(numbers) for numbers in tasks]
+        refuse_large(self._options.path, sum(sizes.values()))
+        return [TaskPartitions(numbers, copy_partitions(location, numbers)) for numbers in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         freeze_gc_once()
         if isinstance(partition, TaskPartitions):
-            location = find_log(self._options.path)
+            location = partition.sent or find_log(self._options.path)
             for number in partition.numbers:
                 if (folder := location.folder(number)) is not None:
                     yield from PartitionScan(location.disk, folder, number, self._options).batches()
