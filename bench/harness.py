@@ -47,12 +47,12 @@ class ChildProcess:
     Its standard error goes to a file and is shown only if it fails.
     """
 
-    def __init__(self, arguments: Sequence[str], name: str) -> None:
+    def __init__(self, arguments: Sequence[str], name: str, python: str = sys.executable) -> None:
         self.name = name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (stop closes it)
         self._pending = b""
         self._process = subprocess.Popen(
-            [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
+            [python, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
         )
 
     @property

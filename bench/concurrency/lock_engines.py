@@ -8,6 +8,7 @@ released.
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from queue import SimpleQueue
 from time import perf_counter
@@ -62,8 +63,9 @@ class LockEngine(Engine):
         for thread in self._threads:
             thread.start()
 
+    @abstractmethod
     def lock_for(self, cell: Cell) -> Lock:
-        raise NotImplementedError
+        """The lock of this cell."""
 
     def add_cell(self, cell: Cell) -> None:
         self._cells_and_locks[cell.group_id] = (cell, self.lock_for(cell))

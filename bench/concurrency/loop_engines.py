@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from concurrent.futures import TimeoutError as NotInTime
@@ -66,9 +67,9 @@ class LoopEngine(Engine):
     def written(self, appends: Sequence[Append]) -> None:
         self.loop.call_soon_threadsafe(self.on_round_written, appends)
 
+    @abstractmethod
     def on_round_written(self, appends: Sequence[Append]) -> None:
         """As ``written``, but called on the loop."""
-        raise NotImplementedError
 
     def wait_for(self, waiting: Coroutine[Any, Any, Any]) -> bool:
         """Run a coroutine on the loop; False after a timeout."""

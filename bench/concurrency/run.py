@@ -16,9 +16,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from shutil import which
 from typing import Any, NamedTuple
 
 from callboard.bench.concurrency import compare, plots, report
+from callboard.bench.concurrency.builds import (
+    THIS_PYTHON,
+    check_pythons,
+    describe_builds,
+    doubled_cores,
+    free_threaded_pythons,
+)
 from callboard.bench.concurrency.findings import case_name, key_sentences
 from callboard.bench.concurrency.own_code import UnknownName
 from callboard.bench.concurrency.plan import (
@@ -79,18 +87,23 @@ def main(argv: Sequence[str] | None = None, child: Sequence[str] = CHILD) -> int
     if options.compare:
         return compare.main(*options.compare)
     try:
-        if options.cores:
-            return sweep(options, lambda options, variant: _run(options, arguments, (*child, *variant)))
-        return _run(options, arguments, child)
+        if not (options.cores or options.pythons):
+            return _run(options, arguments, child)
+        for text in describe_builds(check_pythons(options.pythons)):
+            print(text)
+        return sweep(
+            options,
+            lambda options, variant: _run(options, arguments, (*child, *variant.arguments), variant.python),
+        )
     except BenchError as error:
         print(f"concurrency: {error}", file=sys.stderr)
         return 1
 
 
-def _run(options: argparse.Namespace, arguments: Sequence[str], child: Sequence[str]) -> int:
+def _run(options: argparse.Namespace, arguments: Sequence[str], child: Sequence[str], python: str = THIS_PYTHON) -> int:
     if options.html:
         plots.require()
-    run = report.load(options.results) if options.results else measure(options, arguments, child)
+    run = report.load(options.results) if options.results else measure(options, arguments, child, python)
     table = summaries(run)
     paths = [] if options.results else report.write_numbers(options.output, run)
     show(run, table)
@@ -155,6 +168,9 @@ def parse(arguments: Sequence[str], available: Catalogue) -> argparse.Namespace:
     available_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
     if options.cores and max(options.cores) > available_cores:
         parser.error(f"--cores {max(options.cores)}: expected at most {available_cores}, the cores of this process")
+    if options.sweep:
+        options.cores = options.cores or doubled_cores(available_cores)
+        options.pythons = options.pythons or [THIS_PYTHON, *free_threaded_pythons()]
     if options.seed < 0:
         parser.error(f"--seed {options.seed}: expected 0 or more")
     if options.output.exists() and not options.output.is_dir():
@@ -193,13 +209,7 @@ def _parser(available: Catalogue) -> argparse.ArgumentParser:
         "--seconds", type=float, metavar="SECONDS", help=f"seconds of each measurement (default {SECONDS:g})"
     )
     parser.add_argument("--rounds", type=int, metavar="N", help=f"measurements of each kind (default {ROUNDS})")
-    parser.add_argument(
-        "--cores",
-        type=_sizes,
-        default=[],
-        metavar="N,N",
-        help="measure with so many cores, one number after the other, and compare (default: all cores)",
-    )
+    _add_variants(parser)
     parser.add_argument(
         "--rate",
         type=float,
@@ -229,6 +239,28 @@ def _parser(available: Catalogue) -> argparse.ArgumentParser:
     return parser
 
 
+def _add_variants(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--cores",
+        type=_sizes,
+        default=[],
+        metavar="N,N",
+        help="measure with so many cores, one number after the other, and compare (default: all cores)",
+    )
+    parser.add_argument(
+        "--pythons",
+        type=_python_names,
+        default=[],
+        metavar="A,B",
+        help="measure with these interpreters, one after the other, and compare (default: this one)",
+    )
+    parser.add_argument(
+        "--sweep",
+        action="store_true",
+        help="measure with 1, 2, 4... and all cores, and with each free-threaded Python on PATH beside this one",
+    )
+
+
 def _choices(names: Sequence[str]) -> str:
     return f"some of: {', '.join(names)} (default: all)"
 
@@ -252,6 +284,14 @@ def _sizes(text: str) -> list[int]:
     return sorted({int(part) for part in parts})
 
 
+def _python_names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    missing = [name for name in names if not which(name)]
+    if missing:
+        raise argparse.ArgumentTypeError(f"found no interpreter {missing[0]!r}; expected for example python3.13t")
+    return list(dict.fromkeys(names))
+
+
 def cases(options: argparse.Namespace) -> list[Case]:
     """The workloads with their numbers of groups. ``--groups`` does not apply to workloads of one group."""
     cases = []
@@ -268,7 +308,9 @@ def cases(options: argparse.Namespace) -> list[Case]:
 # Measuring ------------------------------------------------------------------------------------------------------------
 
 
-def measure(options: argparse.Namespace, arguments: Sequence[str], child: Sequence[str]) -> LabRun:
+def measure(
+    options: argparse.Namespace, arguments: Sequence[str], child: Sequence[str], python: str = THIS_PYTHON
+) -> LabRun:
     """Run the plan. An interrupt ends it early; finished measurements are kept."""
     limits = {name: properties["max_groups"] for name, properties in options.engines.items()}
     plan = make_plan(cases(options), limits, options.rounds, options.seconds, options.seed, options.rate)
@@ -279,13 +321,13 @@ def measure(options: argparse.Namespace, arguments: Sequence[str], child: Sequen
     print(f"{len(plan.steps)} measurements, about {duration(total_duration_s(plan.steps))} with the report")
     budget_s = QUICK_BUDGET_S if options.quick else None
     with progress(plan.steps) as display:
-        measured = list(_until_interrupted(measurements(plan, child, display, budget_s, time.monotonic)))
+        measured = list(_until_interrupted(measurements(plan, child, display, budget_s, time.monotonic, python)))
     pythons = [measurement.python for measurement in measured if measurement.python]
     return LabRun(
         date=datetime.now().astimezone().isoformat(sep=" ", timespec="seconds"),
         command=shlex.join(["callboard", "bench", "concurrency", *arguments]),
         machine=machine(),
-        python={"build": _build(), **(pythons[0] if pythons else {})},
+        python={"build": python or _build(), **(pythons[0] if pythons else {})},
         options=_options_for_json(options),
         engines=options.engines,
         workloads=options.workloads,
@@ -303,7 +345,12 @@ def _until_interrupted(measured: Iterator[Measurement]) -> Iterator[Measurement]
 
 
 def measurements(
-    plan: Plan, child: Sequence[str], display: ProgressDisplay, budget_s: float | None, now_s: Callable[[], float]
+    plan: Plan,
+    child: Sequence[str],
+    display: ProgressDisplay,
+    budget_s: float | None,
+    now_s: Callable[[], float],
+    python: str = THIS_PYTHON,
 ) -> Iterator[Measurement]:
     """The measurement of every step. With a budget, no step starts after it is spent."""
     end_s = None if budget_s is None else now_s() + budget_s
@@ -313,15 +360,18 @@ def measurements(
             return
         display.begin(step)
         timeout_s = step_timeout_s(step) if left_s is None else min(step_timeout_s(step), left_s)
-        measurement = measure_once(step, child, timeout_s)
+        measurement = measure_once(step, child, timeout_s, python)
         display.end(measurement)
         yield measurement
 
 
-def measure_once(step: MeasurementStep, child: Sequence[str], timeout_s: float) -> Measurement:
+def measure_once(
+    step: MeasurementStep, child: Sequence[str], timeout_s: float, python: str = THIS_PYTHON
+) -> Measurement:
     """Run one measurement in a new process."""
+    name = f"{step.engine} on {step.workload}"
     try:
-        with ChildProcess([*child, *step.arguments()], f"{step.engine} on {step.workload}") as process:
+        with ChildProcess([*child, *step.arguments()], name, python or sys.executable) as process:
             line = process.read_line(timeout_s)
         return read_line(step, line)
     except BenchError as error:
@@ -329,7 +379,7 @@ def measure_once(step: MeasurementStep, child: Sequence[str], timeout_s: float) 
 
 
 def _build() -> str:
-    """The interpreter's build; the measured processes use the same interpreter."""
+    """This interpreter's build."""
     flags = [flag for flag in shlex.split(sysconfig.get_config_var("CONFIG_ARGS") or "") if "/" not in flag]
     return ", ".join([" ".join(platform.python_build()), platform.python_compiler(), *flags])
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,12 @@ import pytest
 from lab_made_up import line, made_up_run, step
 from project_paths import ROOT
 
-from callboard.bench.concurrency import measured_process, run, sweep
+from callboard.bench.concurrency import builds, measured_process, run, sweep
 from callboard.bench.concurrency.clients import Client, Schedule
 from callboard.bench.concurrency.engines import find_engine
 from callboard.bench.concurrency.results import BASE, read_line, summaries
 from callboard.bench.concurrency.workloads import WORKLOADS, find_workload
+from callboard.bench.harness import BenchError
 
 PAGE = (ROOT / "docs" / "concurrency.md").read_text()
 MEASURE = ("--groups", "6", "--seconds", "0.05", "--members", "3", "--clients", "8")
@@ -37,6 +40,16 @@ def measured(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
     assert measured_process.main([*arguments, *MEASURE]) == 0
     result: dict[str, Any] = json.loads(capsys.readouterr().out)
     return result
+
+
+def test_workload_of_the_page_passes_the_oracle(
+    capsys: pytest.CaptureFixture[str], own_engine: str, tmp_path: Path
+) -> None:
+    (source,) = re.findall(r"```python\n(from itertools.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "fetches.py").write_text(source)
+    result = measured(capsys, "--engine", own_engine, "--workload", "fetches:FETCHES")
+    assert result["wrong"] == []
+    assert result["requests"] > result["clients"] > 0
 
 
 @pytest.mark.parametrize("workload", ["heartbeats", "mixed"])
@@ -71,7 +84,8 @@ def test_run_measures_own_engine_and_workload(own_engine: str, tmp_path: Path) -
         ("--engine", "no_such:Engine", "bad engine 'no_such:Engine': the module 'no_such' cannot be imported"),
         ("--engine", "json:Engine", "the module 'json' has no 'Engine'"),
         ("--engine", "json:JSONDecoder", "expected a subclass of callboard.bench.concurrency.engines.Engine"),
-        ("--engine", "half:Half", "bad engine 'half:Half': expected a class that defines written, barrier, end"),
+        ("--engine", "half:Half", "bad engine 'half:Half': expected a class that defines barrier, end, written"),
+        ("--engine", "half:Locks", "bad engine 'half:Locks': expected a class that defines lock_for"),
         ("--workload", "json:JSONDecoder", "bad workload .* expected a callboard.bench.concurrency.workloads.Workload"),
     ],
 )
@@ -87,6 +101,8 @@ def test_invalid_own_code_is_refused(
         "from callboard.bench.concurrency.engines import Engine\n"
         "class Half(Engine):\n    def prepare(self): ...\n    def add_cell(self, cell): ...\n"
         "    def submit(self, request, reply_to): ...\n    def expired(self, cell, names): ...\n"
+        "from callboard.bench.concurrency.lock_engines import LockEngine\n"
+        "class Locks(LockEngine): ...\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -166,8 +182,8 @@ def test_sweep_runs_each_number_of_cores_in_its_folder(tmp_path: Path, monkeypat
     runs: list[tuple[Path, tuple[str, ...]]] = []
     compared: list[tuple[Path, Path]] = []
 
-    def measure(options: argparse.Namespace, arguments: Sequence[str]) -> int:
-        runs.append((options.output, tuple(arguments)))
+    def measure(options: argparse.Namespace, variant: sweep.Variant) -> int:
+        runs.append((options.output, variant.arguments))
         return 0
 
     def compare(old: Path, new: Path) -> int:
@@ -175,8 +191,8 @@ def test_sweep_runs_each_number_of_cores_in_its_folder(tmp_path: Path, monkeypat
         return 1
 
     monkeypatch.setattr("callboard.bench.concurrency.compare.main", compare)
-    assert sweep.sweep(argparse.Namespace(cores=[1, 2, 4], output=tmp_path), measure) == 1
-    folders = [tmp_path / f"cores-{count}" for count in (1, 2, 4)]
+    assert sweep.sweep(argparse.Namespace(cores=[1, 2, 4], pythons=[], output=tmp_path), measure) == 1
+    folders = [tmp_path / f"this-python-cores-{count}" for count in (1, 2, 4)]
     assert runs == [(folder, ("--cores", str(count))) for folder, count in zip(folders, (1, 2, 4), strict=True)]
     files = [folder / "results.json" for folder in folders]
     assert compared == [(files[0], files[1]), (files[0], files[2])]
@@ -186,3 +202,66 @@ def test_cores_that_this_process_may_not_use_are_refused(capsys: pytest.CaptureF
     with pytest.raises(SystemExit):
         run.parse(["--cores", "1,4096"], run.catalogue())
     assert re.search(r"--cores 4096: expected at most \d+", capsys.readouterr().err)
+
+
+def test_sweep_has_each_python_with_each_number_of_cores() -> None:
+    found = sweep.variants([1, 2], ["", "/opt/bin/python3.14t"])
+    assert [(variant.folder, variant.python, variant.arguments) for variant in found] == [
+        ("this-python-cores-1", "", ("--cores", "1")),
+        ("this-python-cores-2", "", ("--cores", "2")),
+        ("python3.14t-cores-1", "/opt/bin/python3.14t", ("--cores", "1")),
+        ("python3.14t-cores-2", "/opt/bin/python3.14t", ("--cores", "2")),
+    ]
+    assert sweep.variants([], ["python3.14t"]) == [sweep.Variant("python3.14t", "python3.14t", ())]
+
+
+@pytest.mark.parametrize(("available", "cores"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8])])
+def test_doubled_cores_end_with_all(available: int, cores: Sequence[int]) -> None:
+    assert builds.doubled_cores(available) == cores
+
+
+def test_sweep_takes_free_threaded_pythons_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "free_threaded_pythons", lambda: ["python3.14t"])
+    options = run.parse(["--sweep"], run.catalogue())
+    assert options.pythons == ["", "python3.14t"]
+    assert options.cores == builds.doubled_cores(max(options.cores))
+
+
+def test_free_threaded_pythons_are_those_on_path() -> None:
+    assert builds.free_threaded_pythons({"python3.14t": "/bin/python3.14t"}.get) == ["python3.14t"]
+
+
+def test_builds_are_described_and_a_missing_free_threaded_one_is_named() -> None:
+    build: dict[str, Any] = {"implementation": "CPython", "version": "3.99", "free_threaded": False}
+    lines = builds.describe_builds({"": build})
+    assert lines[0] == f"{sys.executable}: CPython 3.99, with the global interpreter lock"
+    assert lines[1].startswith("none of them is free-threaded; --sweep takes those that are on PATH: python3.13t, ")
+    assert len(builds.describe_builds({"": {**build, "free_threaded": True}})) == 1
+    assert builds.describe_builds({}) == []
+
+
+def test_check_pythons_describes_this_interpreter() -> None:
+    described = builds.check_pythons([builds.THIS_PYTHON])[builds.THIS_PYTHON]
+    assert described["version"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_check_pythons_refuses_interpreter_without_callboard() -> None:
+    false = shutil.which("false")
+    assert false is not None
+    with pytest.raises(BenchError, match="cannot run the measurements; install callboard for it"):
+        builds.check_pythons([false])
+
+
+def test_python_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run.parse(["--pythons", "python0.1"], run.catalogue())
+    assert "found no interpreter 'python0.1'; expected for example python3.13t" in capsys.readouterr().err
+
+
+def test_measurement_runs_with_the_given_python(tmp_path: Path) -> None:
+    """A stand-in for the interpreter prints what it was started with, which is no result."""
+    python = tmp_path / "python9t"
+    python.write_text('#!/bin/sh\necho "nine" "$1"\n')
+    python.chmod(0o755)
+    measurement = run.measure_once(step(BASE), ["-m", "x"], timeout_s=60.0, python=str(python))
+    assert "expected one line of JSON, got 'nine -m'" in measurement.reasons[0]
