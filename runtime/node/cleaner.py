@@ -137,8 +137,8 @@ class Cleaner:
         return plan is not None
 
     def _job(self, folder: Path) -> CompactionJob:
+        from ..log.compaction.defaults import GRACE_MS
         from ..log.compaction.job import CompactionJob
-        from ..log.compaction.publish import GRACE_MS
         from ..log.compaction.swap import CompactionSettings
 
         settings = self._settings

@@ -11,7 +11,7 @@ import pytest
 from compaction_helpers import BatchSpec, RecordSpec, by_manifest, write_files
 
 from callboard.bench.loggen import LogShape, write_log
-from callboard.runtime.cli import compact
+from callboard.runtime.cli import compact, compact_run
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.checksum import with_checksum
 from callboard.runtime.disk.disk import Disk
@@ -131,7 +131,7 @@ def test_compact_with_invalid_memory_size_is_refused(program: Program, text: str
 
 
 def test_compact_memory_is_divided_among_processes(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [compact.parse_memory(text) for text in ("1048576", "1024K", "512m", "3G")] == [
+    assert [compact_run.parse_memory(text) for text in ("1048576", "1024K", "512m", "3G")] == [
         1 << 20,
         1 << 20,
         512 << 20,
@@ -143,17 +143,17 @@ def test_compact_memory_is_divided_among_processes(program: Program, monkeypatch
         shares.extend(job.settings.keys_bytes_max for job in jobs)
         return iter(())
 
-    monkeypatch.setattr(compact, "_run_in_processes", note)
+    monkeypatch.setattr(compact_run, "_run_in_processes", note)
     jobs = [
         CompactionJob(program.data / name, CompactionSettings(0, "test", keys_bytes_max=9_000_000)) for name in NAMES
     ]
-    compact._run_locally(8, jobs, dict.fromkeys((job.folder for job in jobs), 1), lambda size: None)
+    compact_run._run_locally(8, jobs, dict.fromkeys((job.folder for job in jobs), 1), lambda size: None)
     assert shares == [3_000_000] * 3
 
 
 def test_partition_ranges_are_parsed() -> None:
     numbers = [f"__consumer_offsets-{number}" for number in (7, 1, 2, 3)]
-    assert compact.parse_partitions("7, 1-3,2,__transaction_state-2") == [*numbers, "__transaction_state-2"]
+    assert compact_run.parse_partitions("7, 1-3,2,__transaction_state-2") == [*numbers, "__transaction_state-2"]
 
 
 def test_compact_of_damaged_partition_compacts_others(program: Program) -> None:
@@ -248,7 +248,7 @@ def test_summary_counts_reports_by_status() -> None:
         CompactionReport("p-1", "nothing"),
         CompactionReport("p-2", "damaged", reason="x"),
     ]
-    assert compact.describe_reports(reports, 1.25).splitlines() == [
+    assert compact_run.describe_reports(reports, 1.25).splitlines() == [
         "1 partition compacted, 1 had nothing to do, in 1.2 s",
         "records 1,000,000 -> 20,000, bytes 5,000,000 -> 100,000 (2.0 %)",
         "3 old files removed",

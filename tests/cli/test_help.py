@@ -66,12 +66,15 @@ print(*sorted(name for name in sys.modules if name.startswith("callboard.")))
 
 def test_help_of_commands_on_files_imports_only_options() -> None:
     """The names are those of packages that read and write the log, or talk to a server."""
-    commands = ["serve", "log", "export", "import", "backup", "worker", "history", "analyse", "report"]
+    commands = ["serve", "log", "export", "import", "compact", "backup", "worker", "history", "analyse", "report"]
     completed = subprocess.run(
         [sys.executable, "-c", OWN_SCRIPT, *commands], capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
     imported = completed.stdout.split()
     assert "callboard.runtime.cli.log.commands" in imported, completed.stderr
+    imported.remove("callboard.runtime.log")
+    for name in ("", ".defaults"):
+        imported.remove(f"callboard.runtime.log.compaction{name}")
     work = ("actors.group", "runtime.log", "runtime.kafka", "runtime.client.cluster", "runtime.node", "spark.history")
     assert [name for name in imported if name.removeprefix("callboard.").startswith(work)] == []
 

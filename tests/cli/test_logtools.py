@@ -27,8 +27,8 @@ from callboard.runtime.cli.log.repair import require_stopped_server
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.engine.clock import wall_clock_ms
+from callboard.runtime.log.compaction.defaults import GRACE_MS
 from callboard.runtime.log.compaction.garbage import publish_and_collect
-from callboard.runtime.log.compaction.publish import GRACE_MS
 from callboard.runtime.log.compaction.swap import CompactionSettings, compact
 from callboard.runtime.log.folder import DataFolder
 from callboard.runtime.log.format.batch import encode_batch, frame_record

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from callboard.runtime.common import child_process
 from callboard.runtime.disk.checksum import with_checksum
 from callboard.runtime.disk.disk import Disk
-from callboard.runtime.log.compaction.publish import GRACE_MS
+from callboard.runtime.log.compaction.defaults import GRACE_MS
 from callboard.runtime.log.folder import FORMAT, INFO_NAME
 from callboard.runtime.log.manifest import manifest_folder, manifest_name, newest_manifest
 from callboard.runtime.log.offsets_log import OffsetsLog

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from callboard.bench.loggen import LogShape, write_log
 from callboard.runtime.cli import compact as command
+from callboard.runtime.cli import compact_run
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.disk.disk import Disk
 from callboard.runtime.log.compaction.job import CompactionJob, CompactionReport, run
@@ -282,10 +283,10 @@ def test_compact_every_interval_counts_from_start_to_start() -> None:
         now[0] += seconds
 
     with pytest.raises(StopTest):
-        command.repeat(work, 10, sleep, lambda: now[0])
+        compact_run.repeat(work, 10, sleep, lambda: now[0])
     assert slept == [6.0, 0.0, 9.0]
-    assert command.repeat(lambda: 3, None) == 3
-    assert [command.parse_every(text, False) for text in ("90s", "10m", "2h", "1d", None)] == [
+    assert compact_run.repeat(lambda: 3, None) == 3
+    assert [compact_run.parse_every(text, False) for text in ("90s", "10m", "2h", "1d", None)] == [
         *(90, 600, 7200, 86_400),
         None,
     ]

@@ -25,7 +25,7 @@ from ....actors.transactions.rules import TransactionState
 from ...common.errors import StartError
 from ...disk.disk import Disk, file_size, read_at, write_all
 from ...disk.modes import copy_owner_and_mode
-from ...log.compaction.swap import SEGMENT_BYTES
+from ...log.compaction.defaults import SEGMENT_BYTES
 from ...log.folder import DEFAULT_PARTITIONS, INFO_NAME, DataFolder, write_empty_topics
 from ...log.format.batch import LOG_OFFSET_MAX
 from ...log.format.errors import Damage

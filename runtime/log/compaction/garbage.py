@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from ...disk.disk import Disk
 from ..manifest import FOLDER, Manifest, generations, manifest_folder, manifest_name, read_manifest, segments_folder
-from .publish import GRACE_MS, publish, try_lock
+from .defaults import GRACE_MS
+from .publish import publish, try_lock
 from .swap import random_id
 
 ORPHAN_MS = 24 * 60 * 60 * 1000  # longer than any run

@@ -19,11 +19,12 @@ from ...disk.modes import disk_like
 from ...engine.clock import wall_clock_ms
 from ..format.errors import DamagedBatch, UnsupportedCompression
 from ..manifest import ManifestError
+from .defaults import GRACE_MS
 from .garbage import publish_and_collect
 from .history import history_limit
 from .kernel import OnBytesRead
 from .plan import CompactionPlan, below_open_transactions, make_plan
-from .publish import GRACE_MS, is_publishing_due
+from .publish import is_publishing_due
 from .swap import CompactionDraft, CompactionSettings, compact, ignore_progress
 
 Status = Literal["compacted", "nothing", "waiting", "damaged", "failed"]

@@ -16,9 +16,6 @@ from ..manifest import LogFile, Manifest, log_files
 from ..reading.segment import scan
 from .history import history_limit
 
-MIN_CLEANABLE_DIRTY_RATIO = 0.5
-"""Kafka's ``min.cleanable.dirty.ratio``: each new byte costs about one rewritten byte."""
-
 _KIND_BYTES = slice(2, 4)
 
 

@@ -22,9 +22,6 @@ from ...disk.disk import Disk, read_file, replace_file
 from ..manifest import FOLDER, Manifest, generations, manifest_folder, read_manifest, segments_folder, temporary_name
 from ..reading.segment import segment_base, segment_name
 
-GRACE_MS = 60 * 60 * 1000
-"""Longer than any reader needs for a partition; Spark tasks may open a file long after it was listed."""
-
 LOCK_NAME = "lock"
 PUBLISHED_NAME = "published"
 

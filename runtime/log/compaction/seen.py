@@ -10,14 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..reading.columns import Column, RecordSpans
+from .defaults import KEYS_BYTES_MAX
 from .runs import HashRuns
 
 if TYPE_CHECKING:
     from ..reading.known_keys import KnownKeys
 
-KEYS_BYTES_MAX = 128 * 1024 * 1024
-"""Kafka's ``log.cleaner.dedupe.buffer.size``. Enough for some 700,000 keys here, and for 5,000,000 in Kafka, which
-stores only hashes. Partitions with more keys are rare; Kafka cleans them in several rounds, this module uses disk."""
 
 KEY_OVERHEAD_BYTES = 100
 """Memory of a key in a set besides its bytes: the object header, and a slot of a half-empty hash table."""

@@ -20,17 +20,16 @@ from ...engine.clock import wall_clock_ms
 from ..manifest import CompactedSegment, Manifest, manifest_folder, put_if_absent, segments_folder
 from ..reading.segment import CHUNK_BYTES
 from ..recovery.missing import refuse_missing
+from .defaults import DELETE_RETENTION_MS, KEYS_BYTES_MAX, MIN_CLEANABLE_DIRTY_RATIO, SEGMENT_BYTES
 from .history import history_limit
 from .join import SegmentJoiner, group_into_segments
 from .kernel import CleaningRules, OnBytesRead, SpillResult, clean_files
-from .plan import MIN_CLEANABLE_DIRTY_RATIO, CompactionPlan, below_open_transactions, make_plan
+from .plan import CompactionPlan, below_open_transactions, make_plan
 from .publish import try_lock
 from .runs import HashRuns
-from .seen import KEYS_BYTES_MAX, SeenKeys
+from .seen import SeenKeys
 from .survivors import CleaningState, OpenTransaction
 
-DELETE_RETENTION_MS = 24 * 60 * 60 * 1000  # Kafka's delete.retention.ms
-SEGMENT_BYTES = 104857600  # Kafka's offsets.topic.segment.bytes
 MAX_ATTEMPTS = 5  # if other runs win each time, they do the work
 
 
