@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from callboard.bench.concurrency import measures
+from callboard.bench.concurrency import histograms, measures
 from callboard.bench.concurrency.clients import ClientRunner, ThreadClientRunner
 from callboard.bench.concurrency.engines import Engine, find_engine, make_engine
 from callboard.bench.concurrency.oracle import find_violations
@@ -53,11 +53,13 @@ def measure(
     answer_limit_s: float = ANSWER_LIMIT_S,
     wait: Callable[[float], object] = time.sleep,
     rate: float = 0,
+    encode: Callable[[Sequence[int]], str] | None = None,
 ) -> dict[str, Any]:
     """Create the groups, run the load, wait until the engine is idle, and check the result. Closes the engine.
 
     ``wait`` is called with the seconds of the plan and returns when the load shall end. ``rate``: requests per second
-    of an open loop; 0: a closed loop. Returns the printed fields except the names.
+    of an open loop; 0: a closed loop. ``encode`` makes a histogram of the latencies in ns. Returns the printed fields
+    except the names.
     """
     setup = workload.make(plan)
     setup.run_state.interval_ns = round(len(setup.clients) / rate * 1e9) if rate else 0
@@ -72,7 +74,7 @@ def measure(
         "members_a_group": plan.members,
         "clients": len(setup.clients),
         "seed": plan.seed,
-        **_figures(finished_run, plan.groups),
+        **_figures(finished_run, plan.groups, encode),
         "bytes_a_group": bytes_a_group,
         "right": not violations,
         "wrong": violations,
@@ -117,7 +119,9 @@ def _run_load(engine: Engine, setup: WorkloadSetup, answer_limit_s: float, wait:
     return finished_run
 
 
-def _figures(finished_run: FinishedRun, groups: int) -> dict[str, Any]:
+def _figures(
+    finished_run: FinishedRun, groups: int, encode: Callable[[Sequence[int]], str] | None = None
+) -> dict[str, Any]:
     runners = finished_run.runners
     latencies = sorted(ns for runner in runners for ns in runner.measured.latencies_ns)
     # Groups beyond the plan's are auxiliary groups of a workload, with fewer requests; they are not counted.
@@ -140,6 +144,7 @@ def _figures(finished_run: FinishedRun, groups: int) -> dict[str, Any]:
         "cpu_wait_s": finished_run.usage.cpu_wait_s,
         "latency_us": measures.latencies_us(all_latencies) if latencies else None,
         "ccdf": measures.curve(all_latencies) if latencies else [],
+        "histogram": encode(all_latencies) if encode and latencies else "",
         "context_switches": {"voluntary": finished_run.usage.voluntary, "involuntary": finished_run.usage.involuntary},
         "lock_wait_s": finished_run.lock_wait_s,
         "loop_pause_max_ms": None if pause_s is None else pause_s * 1000,
@@ -158,7 +163,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.setswitchinterval(options.switch_interval_ms / 1000)
     workload = find_workload(options.workload)
     plan = workload.plan(options.groups, options.seconds, options.seed, options.members, options.clients)
-    result = measure(make_engine(options.engine), workload, plan, rate=options.rate)
+    encode = histograms.encoded if options.histogram else None
+    result = measure(make_engine(options.engine), workload, plan, rate=options.rate, encode=encode)
     line = {"engine": options.engine, "workload": options.workload, **result}
     print(json.dumps({**line, "switch_interval_ms": options.switch_interval_ms}))
     return 0
@@ -175,6 +181,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=_positive, default=2.0, help="seconds in which requests are sent (default 2)")
     parser.add_argument("--cores", type=_count, help="use so many cores (default: all)")
     parser.add_argument("--rate", type=float, default=0, help="requests per second of an open loop (0: a closed loop)")
+    parser.add_argument("--histogram", action="store_true", help="also print the latencies, as an HdrHistogram")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--members", type=_count, default=0, help="of each group (default: the workload's)")
     parser.add_argument("--clients", type=_count, default=0, help="requests in flight (default: the workload's)")

@@ -53,7 +53,10 @@ Figures = dict[str, float | None]
 
 
 class Measurement(NamedTuple):
-    """One step's result. ``reasons``: the oracle's findings, or the end of a failed process's output."""
+    """One step's result. ``reasons``: the oracle's findings, or the end of a failed process's output.
+
+    ``histogram``: the latencies, see ``histograms.encoded``; empty without ``--histograms``.
+    """
 
     step: MeasurementStep
     status: str
@@ -61,6 +64,7 @@ class Measurement(NamedTuple):
     ccdf: list[tuple[float, float]]
     reasons: list[str]
     python: dict[str, Any]
+    histogram: str = ""
 
     @property
     def throughput(self) -> float:
@@ -137,7 +141,8 @@ def read_line(step: MeasurementStep, line: str) -> Measurement:
     figures = {name: number(result, path) for name, path in FIGURE_PATHS.items()}
     if missing := _missing_figures(figures):
         raise BenchError(f"its line has no number for {', '.join(missing)}: {line[:200]!r}")
-    return Measurement(step, RIGHT, figures, _ccdf(result), [], result.get("python") or {})
+    histogram = str(result.get("histogram") or "")
+    return Measurement(step, RIGHT, figures, _ccdf(result), [], result.get("python") or {}, histogram)
 
 
 def _missing_figures(figures: Figures) -> list[str]:

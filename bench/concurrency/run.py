@@ -7,6 +7,7 @@ the run continues. If the oracle finds an error, the engine is WRONG and the exi
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import shlex
@@ -19,7 +20,7 @@ from pathlib import Path
 from shutil import which
 from typing import Any, NamedTuple
 
-from callboard.bench.concurrency import compare, plots, report
+from callboard.bench.concurrency import compare, histograms, plots, report
 from callboard.bench.concurrency.builds import (
     THIS_PYTHON,
     check_pythons,
@@ -52,6 +53,7 @@ from callboard.bench.concurrency.results import (
     read_line,
     summaries,
 )
+from callboard.bench.concurrency.schema import json_schema
 from callboard.bench.concurrency.styles import percent, rate, times
 from callboard.bench.concurrency.sweep import sweep
 from callboard.bench.harness import BenchError, ChildProcess, machine, print_table
@@ -84,9 +86,15 @@ def main(argv: Sequence[str] | None = None, child: Sequence[str] = CHILD) -> int
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
     options = parse(arguments, catalogue())
+    if options.schema:
+        print(json.dumps(json_schema(), indent=2))
+        return 0
     if options.compare:
         return compare.main(*options.compare)
     try:
+        if options.histograms and not histograms.is_installed():
+            raise BenchError("--histograms needs hdrhistogram; run: pip install 'callboard[bench]'")
+        child = (*child, "--histogram") if options.histograms else child
         if not (options.cores or options.pythons):
             return _run(options, arguments, child)
         for text in describe_builds(check_pythons(options.pythons)):
@@ -211,17 +219,13 @@ def _parser(available: Catalogue) -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, metavar="N", help=f"measurements of each kind (default {ROUNDS})")
     _add_variants(parser)
     parser.add_argument(
-        "--rate",
-        type=float,
-        default=0,
-        metavar="N",
-        help="send N requests per second, due at fixed times (default 0: the next request follows a response)",
-    )
-    parser.add_argument(
         "--seed", type=int, metavar="N", default=1, help="seed of the requests and of the order (default 1)"
     )
     parser.add_argument(
         "-o", "--output", type=Path, default=OUT, metavar="DIR", help=f"folder for the output files (default ./{OUT})"
+    )
+    parser.add_argument(
+        "--histograms", action="store_true", help="also keep the latencies as HdrHistograms; needs hdrhistogram"
     )
     parser.add_argument("--quick", action="store_true", help="a smoke test of less than a minute")
     parser.add_argument("--no-html", dest="html", action="store_false", help="write no page; does not need matplotlib")
@@ -233,6 +237,7 @@ def _parser(available: Catalogue) -> argparse.ArgumentParser:
         metavar=("OLD", "NEW"),
         help="only compare these two results.json: requests/s and CPU per request",
     )
+    no_measurement.add_argument("--schema", action="store_true", help="only print the JSON Schema of results.json")
     no_measurement.add_argument(
         "--results", type=Path, metavar="FILE", help="only write the report of this results.json"
     )
@@ -240,6 +245,14 @@ def _parser(available: Catalogue) -> argparse.ArgumentParser:
 
 
 def _add_variants(parser: argparse.ArgumentParser) -> None:
+    """How the load is measured: with a rate, and with other cores and Pythons."""
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=0,
+        metavar="N",
+        help="send N requests per second, due at fixed times (default 0: the next request follows a response)",
+    )
     parser.add_argument(
         "--cores",
         type=_sizes,

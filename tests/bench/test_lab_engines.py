@@ -41,6 +41,7 @@ FIELDS = {
         "seed",
         "requests",
         "unsent",
+        "histogram",
         "elapsed_s",
         "throughput",
     ),

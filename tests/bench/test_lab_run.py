@@ -214,11 +214,11 @@ def test_interrupt_keeps_finished_measurements(
     original = lab.measure_once
     made_steps: list[MeasurementStep] = []
 
-    def third_is_interrupted(of: MeasurementStep, command: Sequence[str], timeout_s: float) -> Measurement:
+    def third_is_interrupted(of: MeasurementStep, command: Sequence[str], timeout_s: float, python: str) -> Measurement:
         made_steps.append(of)
         if len(made_steps) == 3:
             raise KeyboardInterrupt
-        return original(of, command, timeout_s)
+        return original(of, command, timeout_s, python)
 
     monkeypatch.setattr(lab, "measure_once", third_is_interrupted)
     assert short_run(monkeypatch, child(stand_in), "--no-html", "--output", str(tmp_path / "out")) == 0
