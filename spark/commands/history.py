@@ -86,6 +86,26 @@ def keep_history(
         raise typer.Exit(DAMAGED_EXIT_CODE)
 
 
+@app.command("merge", short_help="Merge the small files of a table.")
+def merge_history(table: TablePath, master: Master = None, as_json: AsJson = False) -> None:
+    """Merge the files of each day before today (UTC). Queries may run meanwhile; old files stay for an hour."""
+    from ..history.merge import merge
+
+    with session("callboard history merge", master) as spark:
+        result = merge(spark, table)
+    if as_json:
+        print_json(result._asdict())
+        return
+    print_line(
+        f"{format_count(result.records, 'record')} of {format_count(result.replaced, 'folder')} merged into"
+        f" {result.merged}"
+        if result.merged
+        else "nothing to merge"
+    )
+    if result.removed:
+        print_line(f"{format_count(result.removed, 'folder')} of earlier merges removed")
+
+
 @app.command("off")
 def turn_off(data: DataFolder) -> None:
     """Let compaction continue without a history. The table stays as it is, and can be used again later."""

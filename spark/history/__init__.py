@@ -2,6 +2,7 @@
 
 - table.py: the table's folder, its metadata, and its progress for each log partition.
 - keep.py: copies the records of closed segments into the table, each exactly once.
+- merge.py: merges the files of a day and log partition.
 - states.py: all offsets and their owners at a point in time, and the differences between two points.
 - restore.py: writes earlier offsets back through a running coordinator, and undoes that.
 - changes.py: the journal of restores: the changes, their user and their reason.
@@ -14,7 +15,8 @@ from ..extra import require_extra
 require_extra()
 
 from .keep import KeepResult, keep  # noqa: E402
+from .merge import MergeResult, merge  # noqa: E402
 from .states import as_of, diff  # noqa: E402
 from .table import HistoryTable  # noqa: E402
 
-__all__ = ["HistoryTable", "KeepResult", "as_of", "diff", "keep"]
+__all__ = ["HistoryTable", "KeepResult", "MergeResult", "as_of", "diff", "keep", "merge"]

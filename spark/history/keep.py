@@ -349,7 +349,10 @@ def _with_table_columns(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
 
 def _next_progress(disk: Disk, progress: HistoryProgress, valid: Sequence[_ValidRange], now_ms: int) -> HistoryProgress:
     taken_to = {**progress.taken_to, **{keep_range.log_partition: keep_range.end for keep_range, _ in valid}}
-    return HistoryProgress(progress.number + 1, taken_to, _complete_since_ms(disk, progress, valid), now_ms)
+    complete_since_ms = _complete_since_ms(disk, progress, valid)
+    return progress._replace(
+        number=progress.number + 1, taken_to=taken_to, complete_since_ms=complete_since_ms, at_ms=now_ms
+    )
 
 
 def _complete_since_ms(disk: Disk, progress: HistoryProgress, valid: Sequence[_ValidRange]) -> int:

@@ -9,7 +9,9 @@
     TABLE/_callboard/lock                          held by the writer
 
 ``from_offset`` is the end offset of the log partition before the run. So a run that follows a killed one writes to the
-same folders and replaces its files. Spark and other readers of such tables ignore names that begin with ``_``.
+same folders and replaces its files. In folders that a merge has written it is negative: the number of the merge's
+commit. The commit also names the folders that they replace. Spark and other readers of such tables ignore names that
+begin with ``_``.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ from ..columns import ALL_COLUMNS, spark_schema
 FOLDER = "_callboard"
 INFO_NAME = "table.json"
 LOCK_NAME = "lock"
-VERSION = 1
+VERSION = 2
+"""1: without folders that were replaced by a merge."""
+
 DAY, FROM_OFFSET, LOG_PARTITION = "day", "from_offset", "log_partition"
 PARTITION_COLUMNS = (DAY, LOG_PARTITION, FROM_OFFSET)
 """The columns that are folder names."""
@@ -56,17 +60,32 @@ class TableInfo(NamedTuple):
     created_ms: int
 
 
+class ReplacedFolder(NamedTuple):
+    """A folder whose rows are in a merged one. ``at_ms``: the time of the merge, in ms since 1970."""
+
+    day: str
+    log_partition: int
+    from_offset: int
+    at_ms: int
+
+    @property
+    def relative_path(self) -> str:
+        return f"{DAY}={self.day}/{LOG_PARTITION}={self.log_partition}/{FROM_OFFSET}={self.from_offset}"
+
+
 class HistoryProgress(NamedTuple):
     """The state after a commit. ``taken_to``: for each log partition the first offset that is not in the table.
 
     ``number`` counts the commits. ``complete_since_ms``: the history is complete from this time on, in ms since 1970;
-    compaction had removed records that were superseded earlier. 0 if it is complete from the beginning.
+    compaction had removed records that were superseded earlier. 0 if it is complete from the beginning. ``replaced``:
+    folders that merges have replaced, and that still exist.
     """
 
     number: int
     taken_to: dict[int, int]
     complete_since_ms: int
     at_ms: int
+    replaced: tuple[ReplacedFolder, ...] = ()
 
 
 NO_PROGRESS = HistoryProgress(0, {}, 0, 0)
@@ -137,6 +156,7 @@ class HistoryTable:
         fields = _read(self._disk, file)
         try:
             fields["taken_to"] = {int(number): int(offset) for number, offset in fields["taken_to"].items()}
+            fields["replaced"] = tuple(ReplacedFolder(*folder) for folder in fields.get("replaced", ()))
         except (KeyError, ValueError, AttributeError, TypeError) as error:
             raise StartError(f"{file}: found no commit of a history ({error!r}); restore a copy of this file") from None
         progress: HistoryProgress = _parsed(file, HistoryProgress, fields)
@@ -154,13 +174,19 @@ class HistoryTable:
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """The committed records, with the data source's columns and ``day``."""
-        taken_to = self.progress().taken_to
-        frame = self._read_all(spark).select(*ALL_COLUMNS, DAY)
+        progress = self.progress()
+        taken_to = progress.taken_to
+        frame = self._read_all(spark)
         if not taken_to:
-            return frame.where(F.lit(False))
+            return frame.select(*ALL_COLUMNS, DAY).where(F.lit(False))
         pairs: list[Column] = [F.lit(number).cast("long") for pair in sorted(taken_to.items()) for number in pair]
         limit = F.create_map(*pairs)[F.col(LOG_PARTITION).cast("long")]
-        return frame.where(F.col("log_offset") < limit)
+        frame = frame.where((F.col("log_offset") < limit) & (-F.col(FROM_OFFSET) <= progress.number))
+        if progress.replaced:
+            texts = (F.col(name).cast("string") for name in PARTITION_COLUMNS)
+            replaced = [f"{folder.day}/{folder.log_partition}/{folder.from_offset}" for folder in progress.replaced]
+            frame = frame.where(~F.coalesce(F.concat_ws("/", *texts).isin(replaced), F.lit(False)))
+        return frame.select(*ALL_COLUMNS, DAY)
 
     def _read_all(self, spark: SparkSession) -> DataFrame:
         reader = spark.read.format(self.info.format)
@@ -177,6 +203,12 @@ class HistoryTable:
         by_partition = frame.where(is_of_run).groupBy(LOG_PARTITION)
         counts = by_partition.agg(F.count("log_offset"), F.count_distinct("log_offset")).collect()
         return {number: (records, distinct) for number, records, distinct in counts}
+
+    def row_folders(self) -> Iterator[tuple[str, int, int]]:
+        """The day, log partition and first offset of each folder with rows."""
+        for path in sorted(self.path.glob(_ROW_FOLDERS)):
+            day, number, first = (name.partition("=")[2] for name in path.relative_to(self.path).parts)
+            yield day, int(number), int(first)
 
     def files(self) -> set[Path]:
         """All files of the table."""
@@ -215,9 +247,9 @@ class HistoryTable:
 
 
 def _is_covered(path: Path, progress: HistoryProgress) -> bool:
-    """Whether a commit covers the rows in a folder, which start at its ``from_offset``."""
+    """Whether a commit covers the rows in a folder, which start at its ``from_offset``, or are those of a merge."""
     number, first = (int(folder.name.partition("=")[2]) for folder in (path.parent, path))
-    return first < progress.taken_to.get(number, 0)
+    return -first <= progress.number if first < 0 else first < progress.taken_to.get(number, 0)
 
 
 def _read(disk: Disk, path: Path) -> dict[str, Any]:
@@ -226,7 +258,7 @@ def _read(disk: Disk, path: Path) -> dict[str, Any]:
         version = fields["version"]
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise StartError(f"{path}: found no JSON of a history ({error!r}); restore a copy of this file") from None
-    if version != VERSION:
+    if version not in (1, VERSION):
         raise StartError(f"{path}: found version {version}, expected {VERSION}; use the newer version of Callboard")
     return dict(fields)
 
