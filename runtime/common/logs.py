@@ -137,7 +137,7 @@ def configure(stream: TextIO, level: Level = "info", form: Format | None = None)
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     last: list[Processor] = (
-        [_make_printable, structlog.dev.ConsoleRenderer(exception_formatter=_print_traceback)]
+        [_make_printable, structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=_print_traceback)]
         if form == "text" or (form is None and stream.isatty())
         else [structlog.processors.format_exc_info, _put_first, structlog.processors.JSONRenderer()]
     )

@@ -478,3 +478,16 @@ def test_import_with_invalid_arguments_is_refused(
     result = run_import(*(str(file) if argument == "{}" else argument for argument in arguments))
     assert result.code == code
     assert expected in result.err
+
+
+def test_import_without_server_prints_one_line(
+    tmp_path: Path, run_import: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variable names the server."""
+    monkeypatch.setenv("CALLBOARD_BOOTSTRAP_SERVER", "127.0.0.1:1")
+    table = tmp_path / "offsets.csv"
+    table.write_text("group,topic,partition,offset,leader_epoch,metadata,commit_time\ng,t,0,3,,,\n")
+    for arguments in ((table,), (table, "--dry-run"), (table, "--json")):
+        result = run_import(*arguments)
+        assert (result.code, result.out) == (1, "")
+        assert result.err.startswith("callboard: cannot reach 127.0.0.1:1: ") and result.err.count("\n") == 1

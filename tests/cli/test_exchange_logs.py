@@ -428,3 +428,12 @@ def test_unsafe_copies_are_refused(full: Path) -> None:
     (full / folder_name(1) / segment_name(0)).write_bytes(plain(0, GroupRecord(GROUPS[2], None)))
     with pytest.raises(StartError, match=r"in __consumer_offsets-1, expected it in __consumer_offsets-\d of 3"):
         DataFolder(full)
+
+
+def test_import_of_kafka_log_ignores_variable_of_server(
+    tmp_path: Path, run_import: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALLBOARD_BOOTSTRAP_SERVER", "127.0.0.1:1")
+    arguments = ("--kafka-dir", tmp_path / "nowhere", "--data", tmp_path / "data")
+    assert "nowhere" in run_import(*arguments).err
+    assert "no server" in run_import(*arguments, "-b", "127.0.0.1:1").err

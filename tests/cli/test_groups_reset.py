@@ -71,6 +71,17 @@ def test_reset_writes_only_with_execute(
     }
 
 
+@pytest.mark.parametrize(
+    ("first", "end", "offset", "note"),
+    [(5, 9, 3, "3 is before the first"), (5, 9, 10, "10 is after the end"), (0, 0, 3, "3 is after the end")],
+)
+def test_note_says_where_offset_is(first: int, end: int, offset: int, note: str) -> None:
+    partition = ("orders", 0)
+    bounds = OffsetBounds({partition: first}, {partition: end}, {})
+    [change] = plan_reset([partition], {}, bounds, ResetTarget(ResetMode.OFFSET, offset))
+    assert change.note == note
+
+
 def test_reset_prints_changes_and_notes(callboard: GroupsCommand) -> None:
     callboard.commit("simple", orders_0=5)
     dry_run = callboard("reset", "simple", "--topic", "orders:0", "--to-offset", "1000")

@@ -73,6 +73,7 @@ def test_log_format_and_level(tmp_path: Path, form: str, is_json: bool) -> None:
         server.end(signal.SIGTERM)
         [line] = [line for line in server.log().splitlines() if "an HTTP request" in line]
     assert line.startswith("{") is is_json
+    assert "\x1b" not in line
     if is_json:
         assert (json.loads(line)["logger"], json.loads(line)["level"]) == ("callboard.kafka", "warning")
 

@@ -45,8 +45,11 @@ def import_table(
     try:
         with Cluster(address, timeout_s) as cluster:
             outcomes.extend(import_groups(cluster, offsets, track_progress(sorted(offsets), "groups"), is_dry))
-    finally:
-        print_results(outcomes, is_dry, as_json)
+    except (ClientError, KeyboardInterrupt):
+        if outcomes:
+            print_results(outcomes, is_dry, as_json)
+        raise
+    print_results(outcomes, is_dry, as_json)
     if any(outcome.differences for outcome in outcomes):
         raise typer.Exit(DIFFERENT_EXIT_CODE)
     refused = sum(bool(outcome.refused) for outcome in outcomes)

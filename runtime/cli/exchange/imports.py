@@ -24,6 +24,7 @@ app = make_app()
 
 @app.command("import")
 def import_(
+    ctx: typer.Context,
     file: Annotated[
         Path | None,
         typer.Argument(
@@ -32,7 +33,14 @@ def import_(
         ),
     ] = None,
     bootstrap_server: Annotated[
-        str | None, typer.Option("--bootstrap-server", "-b", metavar="HOST:PORT", help="A server of the cluster.")
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            metavar="HOST:PORT",
+            envvar="CALLBOARD_BOOTSTRAP_SERVER",
+            help="A server of the cluster.",
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing, show what would be written.")] = False,
     groups: Annotated[
@@ -68,7 +76,7 @@ def import_(
     from . import import_run  # imports more than the help needs
 
     if kafka_dir is not None:
-        if file is not None or bootstrap_server is not None or data is None:
+        if file is not None or is_in_command_line(ctx, "bootstrap_server") or data is None:
             raise StartError("--kafka-dir makes a data folder: expected --data DIR with it, no FILE and no server")
         import_run.import_log(kafka_dir, data, partitions, transaction_partitions, as_json=as_json)
         return
@@ -79,6 +87,12 @@ def import_(
     import_run.import_table(
         file, bootstrap_server or DEFAULT_SERVER, dry_run, groups or [], form, as_json, timeout, max_bytes
     )
+
+
+def is_in_command_line(ctx: typer.Context, parameter: str) -> bool:
+    """Whether an option was given, rather than its environment variable, which may be there for other commands."""
+    source = ctx.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def main(argv: Sequence[str]) -> int:

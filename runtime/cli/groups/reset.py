@@ -81,9 +81,8 @@ def _change(
         return OffsetChange(topic_partition, current, high, "no record so late: the end")
     new = min(max(target_offset, low), high)
     if new != target_offset:
-        return OffsetChange(
-            topic_partition, current, new, f"{target_offset} is {'before the first' if new == low else 'after the end'}"
-        )
+        side = "before the first" if target_offset < low else "after the end"
+        return OffsetChange(topic_partition, current, new, f"{target_offset} is {side}")
     return OffsetChange(topic_partition, current, new, "unchanged" if new == current else "")
 
 
