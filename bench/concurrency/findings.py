@@ -73,12 +73,20 @@ class EngineComparison(NamedTuple):
 
 def findings(run: LabRun, table: SummaryTable) -> list[Finding]:
     """The conclusion, the most important findings first."""
-    parts = (_correctness, _fastest, _least_cpu, _locks, _advantages, _costs)
+    open_loop_parts = (_correctness, _least_cpu, _costs)
+    parts = open_loop_parts if is_open_loop(run) else (_correctness, _fastest, _least_cpu, _locks, _advantages, _costs)
     return [*(part(run, table) for part in parts), _scope(run)]
+
+
+def is_open_loop(run: LabRun) -> bool:
+    """Whether the load had a fixed rate. Then requests per second say nothing about the engines that reach it."""
+    return bool(run.options.get("rate"))
 
 
 def key_sentences(run: LabRun, table: SummaryTable) -> list[str]:
     """A summary of the run in a few sentences."""
+    if is_open_loop(run):
+        return [*_correctness(run, table).sentences, *_latency(run, table)]
     first = [ranked[0] for summaries in table.values() if (ranked := ranking(summaries)) and not _has_starved(ranked)]
     sentences = [*_correctness(run, table).sentences]
     is_conclusive = int(run.options.get("rounds") or 1) >= ROUNDS_MIN

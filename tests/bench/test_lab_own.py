@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 from lab_made_up import line, made_up_run, step
+from lab_made_up import measured as measured_rates
 from project_paths import ROOT
 
 from callboard.bench.concurrency import builds, measured_process, run, sweep
 from callboard.bench.concurrency.clients import Client, Schedule
 from callboard.bench.concurrency.engines import find_engine
+from callboard.bench.concurrency.findings import findings, key_sentences
 from callboard.bench.concurrency.results import BASE, read_line, summaries
 from callboard.bench.concurrency.workloads import WORKLOADS, find_workload
 from callboard.bench.harness import BenchError
@@ -173,6 +175,17 @@ def test_engine_that_does_not_keep_up_is_named(capsys: pytest.CaptureFixture[str
     run.show(made_up, summaries(made_up))
     text = " ".join(capsys.readouterr().out.split())
     assert "lock-group did not keep up: 80% of the requests that were due were not sent" in text
+
+
+def test_conclusions_of_an_open_loop_are_about_latency() -> None:
+    """All engines that reach the rate have the same number of requests per second."""
+    closed = made_up_run([*measured_rates({BASE: [100, 100], "actor-loop": [101, 101]})])
+    made_up = closed._replace(options={**closed.options, "rate": 100.0})
+    assert any("Fastest" in sentence for sentence in key_sentences(closed, summaries(closed)))
+    sentences = key_sentences(made_up, summaries(made_up))
+    assert sentences[1:] == ["The lowest p99, of 1 case: actor-loop in 1."]
+    titles = [finding.title for finding in findings(made_up, summaries(made_up))]
+    assert titles[1:3] == ["Which engine used least CPU", "Latency, memory, fairness, pauses"]
 
 
 # The sweep ------------------------------------------------------------------------------------------------------------
