@@ -329,6 +329,34 @@ def test_batch_in_a_record_of_a_batch_without_head_is_not_read(tmp_path: Path, i
     assert [piece.base_offset for piece in actual if isinstance(piece, Batch)] == [0, 1, *range(4 + count, 20 + count)]
 
 
+@pytest.mark.parametrize("inner", INNER.values(), ids=INNER)
+@pytest.mark.parametrize("count", [1, 3])
+def test_batch_in_a_record_is_not_read_from_a_file_cut_off_at_any_byte(
+    tmp_path: Path, inner: bytes, count: int
+) -> None:
+    """Some cuts are exactly at the end of the inner batch, which then looks like the last one of the log."""
+    earlier, outer_batch = b"".join(BATCHES[:2]), batch(4, count, b"before" + inner + b"after")
+    for size in range(1, len(outer_batch)):
+        *batches, damage = scan_data(tmp_path, earlier + outer_batch[:size])
+        assert [piece.base_offset for piece in batches if isinstance(piece, Batch)] == [0, 1], size
+        assert isinstance(damage, Damage) and len(batches) == 2
+        assert (damage.position, damage.size, damage.is_certain) == (len(earlier), size, True)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_batches_after_one_with_too_large_a_length_are_read(tmp_path: Path, count: int) -> None:
+    """Its length says that the file cuts it off, but its records end before the next batch."""
+    later = b"".join(batch(offset) for offset in range(4 + count, 8 + count))
+    outer_batch = batch(4, count, forged(20))
+    for bit in range(31):
+        length = int.from_bytes(outer_batch[8:12], "big") | 1 << bit
+        damaged = outer_batch[:8] + length.to_bytes(4, "big") + outer_batch[12:]
+        if damaged != outer_batch:
+            actual = scan_data(tmp_path, b"".join(BATCHES[:2]) + damaged + later)
+            offsets = [piece.base_offset for piece in actual if isinstance(piece, Batch)]
+            assert [offset for offset in offsets if offset < 20] == [0, 1, *range(4 + count, 8 + count)], bit
+
+
 def test_valid_batches_between_two_damaged_ones_are_read(tmp_path: Path) -> None:
     """The lengths of the damaged batches are unknown."""
     stored = [

@@ -7,6 +7,7 @@ The next batch after a damaged one is found as follows:
 
 * The length of the damaged batch may be right. If a valid batch begins at its end, or the file ends there, reading
   continues there.
+* If the file ends inside one of its records, nothing follows it (``torn_batch``).
 * Otherwise a valid batch is searched byte by byte (``search``). A record may contain bytes that form a valid batch; one
   that contradicts the offsets around it is skipped.
 
@@ -27,6 +28,7 @@ from ..format.batch import HEADER_BYTES, PREFIX_BYTES, Batch, read_batch, read_s
 from ..format.errors import Damage, DamagedBatch, OffsetTooLarge
 from .search import OpenFile, SearchAborted, find_good_batch
 from .segment import CHUNK_BYTES
+from .torn_batch import is_cut_off
 
 
 class BatchRun(NamedTuple):
@@ -231,12 +233,16 @@ class _FileScan:
         start, is_certain = self.position, True
         try:
             next_position = self._find_claimed_end()
-            if next_position is None:
-                next_position = find_good_batch(self._file, start + 1, self._order.expected, self._order.next_base)
+            if next_position is None and not is_cut_off(self._file, start, *self._bounds()):
+                next_position = find_good_batch(self._file, start + 1, *self._bounds())
         except SearchAborted as error:
             next_position, is_certain, reason = None, False, f"{reason}; {error}"
         self.position = self.end if next_position is None else next_position
         return _BadRange(start, self.position - start, reason, is_certain)
+
+    def _bounds(self) -> tuple[int, int | None]:
+        """The smallest offset of the next batch, and the offset that it must not reach."""
+        return self._order.expected, self._order.next_base
 
     def _find_claimed_end(self) -> int | None:
         """The end of the bad batch by its own length, if a valid batch begins there or the file ends there.
