@@ -164,6 +164,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._ends()
 
     def partitions(self, start: EndOffsets, end: EndOffsets) -> list[InputPartition]:
+        if not self._end_trackers:  # a restarted query first repeats the batch that it did not finish
+            self._ends()
         ranges = []
         for number, end_offset in end.items():
             if (first := start.get(number, 0)) < end_offset:

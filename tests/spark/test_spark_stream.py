@@ -23,7 +23,7 @@ from callboard.runtime.log.reading.search import SearchAborted
 from callboard.runtime.log.reading.segment import segment_name
 from callboard.spark import stream
 from callboard.spark.options import parse_options
-from callboard.spark.stream import LogEndTracker, StreamReader, limit_end_offsets
+from callboard.spark.stream import LogEndTracker, StreamReader, StreamTask, limit_end_offsets
 
 PARTITIONS = 3
 START_MS = 1_700_000_000_000
@@ -192,6 +192,18 @@ def test_first_end_offset_reads_tail_of_newest_file(long_file: Path) -> None:
     end, bytes_read = read_end(long_file)
     assert end == 1000
     assert bytes_read < 5 * TAIL_BYTES < long_file.stat().st_size // 2
+
+
+def test_batch_that_is_repeated_after_a_restart_starts_in_tail_of_newest_file(long_file: Path) -> None:
+    """Spark asks the new reader for this batch before it asks for the end of the log."""
+    reader = StreamReader(parse_options({"path": str(long_file.parent.parent)}))
+    (planned,) = reader.partitions({"0": 990}, {"0": 995})
+    assert isinstance(planned, StreamTask)
+    hint = planned.ranges[0].start_hint
+    assert hint is not None and hint.position > long_file.stat().st_size - 2 * TAIL_BYTES
+    assert [offset for table in reader.read(planned) for offset in table.column("log_offset").to_pylist()] == [
+        *range(990, 995)
+    ]
 
 
 def test_first_end_offset_of_file_with_torn_end_is_that_of_last_whole_batch(long_file: Path) -> None:
