@@ -46,7 +46,7 @@ from callboard.runtime.log.reading.partition_reader import partition_folders
 from callboard.spark.commands import history as commands
 from callboard.spark.history import HistoryTable, keep
 from callboard.spark.history.keep import HISTORY_KINDS
-from callboard.spark.history.table import FROM_OFFSET, PARTITION_COLUMNS
+from callboard.spark.history.table import FROM_OFFSET, PARTITION_COLUMNS, VERSION
 from callboard.spark.options import Options
 from callboard.spark.scan import PartitionScan
 
@@ -477,5 +477,5 @@ def test_history_commands_with_invalid_arguments_are_refused(
     with HistoryTable.open(table).exclusive_writer():
         assert "another callboard history process is writing to it" in refused("keep", "--data", data, "--table", table)
     file = table / "_callboard" / "table.json"
-    file.write_text(file.read_text().replace('"version": 1', '"version": 9'))
-    assert "found version 9, expected 1" in refused("keep", "--data", data, "--table", table)
+    file.write_text(file.read_text().replace(f'"version": {VERSION}', '"version": 9'))
+    assert f"found version 9, expected {VERSION}" in refused("keep", "--data", data, "--table", table)
