@@ -212,6 +212,8 @@ class Cell:
 
     def _apply_effects(self) -> Answers:
         effects = self.effects
+        if effects.work:  # of a large group; the actor does it in steps
+            effects.finish_work()
         effects.events.clear()
         if effects.records:
             self.environment.writer.append(Append(self, effects.records, effects.context))

@@ -335,8 +335,13 @@ class LoopClientRunner(ClientRunner):
                 time.sleep(wait_s)
                 continue
             self._has_ticked.clear()
-            self._loop.call_soon_threadsafe(self._tick)
-            self._has_ticked.wait()
+            try:
+                self._loop.call_soon_threadsafe(self._tick)
+            except RuntimeError:  # the loop was closed before all requests had responses
+                return
+            self._has_ticked.wait(TICK_S)
+            if self._stage.over:
+                time.sleep(TICK_S)
 
     def _tick(self) -> None:
         self.send_due()

@@ -17,6 +17,7 @@ import pytest
 
 from callboard.actors.errors import ErrorCode
 from callboard.actors.messages import Heartbeat
+from callboard.actors.steps import SHORT_WORK_ITEMS
 from callboard.bench.concurrency import measured_process, measures, workloads
 from callboard.bench.concurrency.cell import Append, Cell
 from callboard.bench.concurrency.clients import RunState
@@ -116,6 +117,14 @@ def test_every_engine_passes_oracle_on_every_workload(engine: str, workload: str
     assert result["requests"] > result["clients"] > 0
     assert (result["lock_wait_s"] is not None) == ENGINES[engine].has_locks
     assert (result["loop_pause_max_ms"] is not None) == ENGINES[engine].has_loop
+
+
+def test_large_group_passes_oracle() -> None:
+    """The group does its work on many members in steps, which the cell has to finish."""
+    plan = WORKLOADS["join-one"].plan(1, SECONDS, 1, members=SHORT_WORK_ITEMS + 20)
+    result = measured_process.measure(make_engine("plain-loop"), WORKLOADS["join-one"], plan, answer_limit_s=60)
+    assert result["wrong"] == []
+    assert result["requests"] >= SHORT_WORK_ITEMS + 20
 
 
 def test_figures_are_consistent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -144,6 +144,15 @@ def test_requests_of_an_open_loop_are_due_at_fixed_times() -> None:
     assert not schedule
 
 
+@pytest.mark.parametrize("workload", [name for name in WORKLOADS if name != "heartbeats"])
+@pytest.mark.parametrize("engine", ["plain-loop", "lock-group"])
+def test_open_loop_of_each_workload_passes_the_oracle(
+    capsys: pytest.CaptureFixture[str], engine: str, workload: str
+) -> None:
+    result = measured(capsys, "--engine", engine, "--workload", workload, "--rate", "2000")
+    assert (result["wrong"], result["right"]) == ([], True)
+
+
 @pytest.mark.parametrize("engine", ["plain-loop", "lock-group"])
 def test_open_loop_passes_the_oracle_and_counts_the_delay(capsys: pytest.CaptureFixture[str], engine: str) -> None:
     """At a rate that no engine reaches, nearly all requests are late, and the last ones by nearly the whole run."""
