@@ -40,6 +40,7 @@ PACKAGES: dict[str, Package] = {
     "runtime/log/compaction": Package(
         ("runtime/log/compaction",), ("runtime/common", "runtime/disk", "runtime/engine/clock.py", "runtime/log")
     ),
+    "runtime/cluster": Package(("runtime/cluster",), ("actors/callboard_error.py",)),
     "runtime/topics": Package(
         ("runtime/topics",),
         ("actors", "actors/steps.py", "runtime/common", "runtime/disk", "runtime/log", "runtime/settings"),
