@@ -41,6 +41,9 @@ PACKAGES: dict[str, Package] = {
         ("runtime/log/compaction",), ("runtime/common", "runtime/disk", "runtime/engine/clock.py", "runtime/log")
     ),
     "runtime/cluster": Package(("runtime/cluster",), ("actors/callboard_error.py",)),
+    "runtime/cluster/engines": Package(
+        ("runtime/cluster/engines",), ("runtime/cluster", "runtime/common", "runtime/disk")
+    ),
     "runtime/topics": Package(
         ("runtime/topics",),
         ("actors", "actors/steps.py", "runtime/common", "runtime/disk", "runtime/log", "runtime/settings"),
