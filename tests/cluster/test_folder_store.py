@@ -123,7 +123,7 @@ def test_folder_that_may_not_be_written_is_refused_with_its_name(code: int) -> N
     disk.faults.fail(Fault("link", code))
 
     async def body(store: FolderStore) -> None:
-        with pytest.raises(StoreRefused, match=f"{ROOT} refused .*must be writable and support hard links"):
+        with pytest.raises(StoreRefused, match=f"{ROOT} refused .*must be writable and support hard links and locks"):
             await store.create(KEY, b"value")
 
     run(FolderStore(Folder(ROOT, disk, "n1")), body)
@@ -159,6 +159,35 @@ def test_temporary_files_of_dead_processes_are_removed_and_those_of_living_ones_
     disk.close(held["dead"])
     Folder(ROOT, disk, "n1").get([])
     assert disk.names(ROOT / ".temporary") == ["living"]
+
+
+def test_temporary_file_that_another_process_removes_before_it_is_locked_is_made_again(tmp_path: Path) -> None:
+    class Pausing(Disk):
+        """One thread looks for files of dead processes when another has made a file and not locked it."""
+
+        made, removed = threading.Event(), threading.Event()
+        first = threading.Lock()
+
+        def names(self, path: Path) -> list[str]:
+            if self.first.acquire(blocking=False):
+                self.made.wait(0.2)
+            return super().names(path)
+
+        def lock(self, fd: int) -> None:
+            if not self.made.is_set():
+                self.made.set()
+                self.removed.wait(0.2)
+            super().lock(fd)
+
+        def remove(self, path: Path) -> None:
+            super().remove(path)
+            self.removed.set()
+
+    async def body(store: FolderStore) -> None:
+        creates = [store.create(f"wal/a/{number}", b"value") for number in range(2)]
+        assert await asyncio.gather(*creates) == [True, True]
+
+    run(FolderStore(Folder(tmp_path, Pausing(), "n1")), body)
 
 
 def test_temporary_file_that_is_removed_too_early_leaves_no_value() -> None:

@@ -42,7 +42,7 @@ CHANGES = ".changes"
 REFUSED = frozenset(
     (
         *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.ELOOP),
-        *(errno.EEXIST, errno.ENAMETOOLONG, errno.EOPNOTSUPP, errno.ENOSYS),
+        *(errno.EEXIST, errno.ENAMETOOLONG, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK),
     )
 )
 """Errors that stay until somebody changes permissions, names or the mount. A full disk may get space again."""
@@ -181,16 +181,30 @@ class Folder:
 
     @contextmanager
     def _temporary_file(self, value: bytes) -> Iterator[Path]:
-        path = self.root / TEMPORARY / f"{self._name}-{next(self._numbers)}"
-        fd = self._disk.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        path, fd = self._locked_file()
         try:
-            self._disk.lock(fd)
             write_all(self._disk, fd, value, 0)
             self._disk.sync(fd)
             yield path
         finally:
             with suppress(OSError):  # a rename has removed it, or the next process will
                 self._disk.remove(path)
+            self._disk.close(fd)
+
+    def _locked_file(self) -> tuple[Path, int]:
+        """A new temporary file. Before it is locked it looks like one of a dead process, and may be removed."""
+        while True:
+            path = self.root / TEMPORARY / f"{self._name}-{next(self._numbers)}"
+            fd = self._disk.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            try:
+                self._disk.lock(fd)
+                if self._disk.is_named(fd, path):
+                    return path, fd
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._disk.close(fd)
+                raise
             self._disk.close(fd)
 
     def _value(self, path: Path) -> bytes | None:
@@ -297,6 +311,6 @@ class FolderStore:
                 )
         if error.errno in REFUSED:
             return StoreRefused(
-                f"the folder {root} refused an operation: {error}; it must be writable and support hard links"
+                f"the folder {root} refused an operation: {error}; it must be writable and support hard links and locks"
             )
         return StoreUnavailable(f"an operation on the folder {root} failed: {error}")
