@@ -27,14 +27,12 @@ class Entry(NamedTuple):
 
 def are_long(entries: Sequence[Entry]) -> bool:
     """Whether entries have many records, or a record with many members or partitions. Looks at few of the records."""
-    items = 0
-    for _, records in entries:
-        items += len(records)
-        if items > SHORT_WORK_ITEMS:
-            return True
-        if records and type(records[-1]) is not OffsetRecord:
-            items += sum(map(item_count, records))
-    return items > SHORT_WORK_ITEMS
+    all_records = [entry.records for entry in entries]
+    items = sum(map(len, all_records))
+    if items > SHORT_WORK_ITEMS:
+        return True
+    others = [records for records in all_records if records and type(records[-1]) is not OffsetRecord]
+    return items + sum(item_count(record) for records in others for record in records) > SHORT_WORK_ITEMS
 
 
 class Appended(NamedTuple):

@@ -24,12 +24,12 @@ def replay_in_steps(active: ActiveGroup, message: Written) -> Steps[None]:
 
 def complete_append(active: ActiveGroup, message: Written) -> Steps[None] | None:
     """Reply, and continue what has waited for the append. Returns the work if that may take long."""
-    context, error, in_flight, data = message.context, message.outcome.error, active.in_flight, active.data
-    if error is NO_ERROR:
-        if data.offsets.size_bytes != active.counted_offset_bytes or data.pending.by_partition:
-            active.count_memory()
-        active.effects.counters.commits += type(context) is CommitContext
-    if isinstance(context, CommitContext):
+    context, error, data = message.context, message.outcome.error, active.data
+    if error is NO_ERROR and (data.offsets.size_bytes != active.counted_offset_bytes or data.pending.by_partition):
+        active.count_memory()
+    if type(context) is CommitContext:  # first, because nearly all are
+        if error is NO_ERROR:
+            active.effects.counters.commits += 1
         context.answer(error, message.outcome.durability)
     elif isinstance(context, OffsetDeleteContext):
         context.answer(error)
@@ -39,6 +39,7 @@ def complete_append(active: ActiveGroup, message: Written) -> Steps[None] | None
         handle_group_record_written(active, context, error)
         if active.effects.work:
             return _work_and_resume(active)
+    in_flight = active.in_flight
     if in_flight.fetches or in_flight.deletion is not None:
         return _resume(active)
     if active.idle.due_ms is None and in_flight.is_idle and active.group.may_be_passivated:

@@ -42,7 +42,11 @@ def commit(
     now_ms, metadata_max = environment.clock.wall_ms(), environment.settings.offset_metadata_max_bytes
     if len(request.commits) > SHORT_WORK_ITEMS:
         return _commit_in_steps(active, request, reply, lambda part: make_records(part, now_ms, metadata_max))
-    return _append_commit(active, reply, make_records(request, now_ms, metadata_max))
+    errors, records = make_records(request, now_ms, metadata_max)
+    if not records:
+        return Committed(errors)
+    active.append(records, CommitContext(reply, errors))
+    return DEFERRED
 
 
 def _commit_in_steps(
@@ -58,14 +62,9 @@ def _commit_in_steps(
         errors += piece_errors
         records += piece_records
         yield
-    return _append_commit(active, reply, (tuple(errors), tuple(records)))
-
-
-def _append_commit(active: ActiveGroup, reply: ReplyTo | None, commit_records: CommitRecords) -> object:
-    errors, records = commit_records
     if not records:
-        return Committed(errors)
-    active.append(records, CommitContext(reply, errors))
+        return Committed(tuple(errors))
+    active.append(tuple(records), CommitContext(reply, tuple(errors)))
     return DEFERRED
 
 

@@ -14,7 +14,7 @@ import pytest
 from callboard.runtime.cli import serve
 from callboard.runtime.settings.table import Options
 
-EXAMINED_MAX = 11_000
+EXAMINED_MAX = 13_000
 """Objects; each takes about 0.4 us."""
 
 

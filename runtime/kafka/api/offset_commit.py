@@ -60,17 +60,40 @@ def handle(call: Call) -> Steps[None]:
 
 
 def handle_unchecked(call: Call) -> Steps[None] | None:
+    topics = call.request.topics
+    if len(topics) == 1 and _commit_few_of_one_topic(call, topics[0]):
+        return None
     count = 0
-    for topic in call.request.topics:
+    for topic in topics:
         count += len(topic.partitions) or 1
         if count > SMALL_COMMIT_MAX:
             return _commit_in_steps(call, _find_topic)
     split = SplitCommits(call)
-    for topic in call.request.topics:
+    for topic in topics:
         found = _find_topic(call, topic, split.ids)
         split.add(topic, found, topic.partitions)
-    _ask_group(call, split, run_steps(_repeated_counts(call, split)) if len(call.request.topics) > 1 else ())
+    _ask_group(call, split, run_steps(_repeated_counts(call, split)) if len(topics) > 1 else ())
     return None
+
+
+def _commit_few_of_one_topic(call: Call, topic: Any) -> bool:
+    """Send the most frequent kind of request to the group. False, without an effect, for any other kind."""
+    partitions = topic.partitions
+    if not 0 < len(partitions) <= SMALL_COMMIT_MAX:
+        return False
+    ids: dict[str, UUID] = {}
+    name, count, _ = _find_topic(call, topic, ids)
+    topic_id, has_epoch = ids.get(name), call.schema.version >= LEADER_EPOCH_FROM
+    commits, targets = [], []
+    for partition in partitions:
+        index = partition.partition_index
+        if not 0 <= index < count:
+            return False
+        epoch = partition.committed_leader_epoch if has_epoch else NO_LEADER_EPOCH
+        commits.append(Commit(name, index, partition.committed_offset, epoch, partition.committed_metadata or ""))
+        targets.append((name, topic_id, index))
+    call.ask_group(_message(call, commits), partial(_encode, (), tuple(targets)))
+    return True
 
 
 def _commit_in_steps(call: Call, find_topic: FindTopic) -> Steps[None]:
@@ -125,22 +148,25 @@ def _repeated_counts(call: Call, split: SplitCommits) -> Steps[Sequence[int]]:
 
 def _ask_group(call: Call, split: SplitCommits, counts: Sequence[int]) -> None:
     """Send the commits to the group, or answer if there are none. ``counts``: see ``_repeated_counts``."""
-    request, version = call.request, call.schema.version
     refused, targets = tuple(split.refused), tuple(split.targets)
     if not targets:
         call.encode_and_respond(lambda: _encode(refused, (), call, Committed(())))
         return
-    message = OffsetCommit(
+    encode = partial(_encode_by_counts, counts, targets) if counts else partial(_encode, refused, targets)
+    call.ask_group(_message(call, split.commits), encode)
+
+
+def _message(call: Call, commits: Sequence[Commit]) -> OffsetCommit:
+    request, version = call.request, call.schema.version
+    return OffsetCommit(
         request.group_id,
         request.member_id,
         request.group_instance_id if version >= INSTANCE_ID_FROM else None,
         request.generation_id_or_member_epoch,
-        tuple(split.commits),
+        tuple(commits),
         milliseconds(request.retention_time) if version <= RETENTION_UNTIL else -1,
         version >= UNKNOWN_GROUP_FROM,
     )
-    encode = partial(_encode_by_counts, counts, targets) if counts else partial(_encode, refused, targets)
-    call.ask_group(message, encode)
 
 
 def _find_allowed_topic(verdicts: Verdicts, call: Call, request: Any, ids: dict[str, UUID]) -> FoundTopic:
