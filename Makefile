@@ -57,7 +57,7 @@ docs: $(VENV)/.installed-test
 	$(BIN)/python docs/site/build.py
 
 # The long proofs: a million seeds of the simulation, power cuts, hostile bytes, kills, timing wheels, damaged frames,
-# members without a connection, property tests with many examples.
+# members without a connection, property tests with many examples, searches of the model of the cluster's protocol.
 # It can be interrupted and resumes; its progress is tests/soak/progress.json.
 # `make soak PROOFS="simulation kills" MINUTES=30` runs some of it.
 soak: $(VENV)/.installed-test

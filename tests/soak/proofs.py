@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from cluster.model.proof import CASES
+
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUT_TAIL_CHARS = 2000
 KILL_ROUNDS = "CALLBOARD_KILL_ROUNDS=20"
@@ -89,6 +91,13 @@ def run_properties(seed: int) -> str | None:
     return run_pytest("tests/log", f"PYTEST_ADDOPTS=-m hypothesis --hypothesis-seed={seed}", MANY_EXAMPLES)
 
 
+def run_cluster_model(seed: int) -> str | None:
+    """One search of the model of the cluster's protocol: a scope to its end, or a planted mistake."""
+    from cluster.model.proof import run_case
+
+    return run_case(seed)
+
+
 def run_pytest(path: str, *variables: str) -> str | None:
     """Run a test file. ``variables``: NAME=VALUE for its environment."""
     environment = dict(variable.split("=", 1) for variable in variables)
@@ -111,4 +120,5 @@ PROOFS: Mapping[str, Proof] = {
     "properties": Proof(
         run_properties, 100, 1, f"{MANY_EXAMPLES} pytest tests/log -m hypothesis --hypothesis-seed={{seed}}"
     ),
+    "cluster-model": Proof(run_cluster_model, len(CASES), 1, "PYTHONPATH=tests python -m cluster.model --case {seed}"),
 }
