@@ -1,14 +1,20 @@
-"""Fixtures: each engine of a store."""
+"""Fixtures: each engine of a store, and the servers behind them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .engine_cases import EngineCase, memory_case, url_case
+from callboard.runtime.cluster.engines.postgres import PostgresStore
 
-ENGINES = ("memory", "folder")
+from .engine_cases import EngineCase, NetworkCase, memory_case, skip_or_fail, url_case
+from .postgres_server import PostgresServer, missing_postgres
+
+ENGINES = ("memory", "folder", "postgres")
+NETWORK_ENGINES = ("postgres",)
+LIMIT_S = 0.5
 
 
 @pytest.fixture(params=ENGINES)
@@ -26,3 +32,32 @@ def memory_engine() -> EngineCase:
 @pytest.fixture
 def folder_engine(tmp_path: Path) -> EngineCase:
     return url_case("folder", tmp_path.as_uri())
+
+
+@pytest.fixture
+def postgres_engine(postgres: PostgresServer) -> EngineCase:
+    return url_case("postgres", postgres.url())
+
+
+@pytest.fixture(params=NETWORK_ENGINES)
+def network_engine(request: pytest.FixtureRequest) -> NetworkCase:
+    """Every engine that is reached over TCP."""
+    case: NetworkCase = request.getfixturevalue(f"{request.param}_network")
+    return case
+
+
+@pytest.fixture
+def postgres_network(postgres: PostgresServer) -> NetworkCase:
+    def make(port: int, client: str) -> PostgresStore:
+        return PostgresStore(postgres.url(port=port), client, LIMIT_S)
+
+    return NetworkCase("postgres", postgres.port, make)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A server for all tests of a process."""
+    if (reason := missing_postgres()) is not None:
+        skip_or_fail(reason)
+    with PostgresServer({"fsync": "off"}) as server:  # no test here stops the machine
+        yield server

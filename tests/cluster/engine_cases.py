@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from itertools import count
+from typing import NoReturn
+
+import pytest
 
 from callboard.runtime.cluster.engines import open_store
 from callboard.runtime.cluster.store import Store
@@ -59,5 +63,25 @@ def memory_case() -> EngineCase:
     return EngineCase("memory", make_opener)
 
 
+@dataclass
+class NetworkCase:
+    """An engine behind a port of this machine. ``make``: a store of short time limits, by port and node."""
+
+    name: str
+    port: int
+    make: Callable[[int, str], Store]
+    session: str = field(default_factory=lambda: f"s{next(NUMBERS)}")
+
+    def key(self, name: object) -> str:
+        return f"wal/{self.session}/{name}"
+
+
 def url_case(name: str, url: str, *, announces: bool = True) -> EngineCase:
     return EngineCase(name, lambda: lambda client: open_store(url, client), announces)
+
+
+def skip_or_fail(reason: str) -> NoReturn:
+    """A developer's machine may lack an engine, but CI must not pass without it."""
+    if os.environ.get("CI"):
+        pytest.fail(f"in CI the tests of the engines are not optional: {reason}")
+    pytest.skip(reason)

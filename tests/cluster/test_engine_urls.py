@@ -35,7 +35,8 @@ def test_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
         if engine.library:
             with monkeypatch.context() as patch:
                 patch.setitem(sys.modules, engine.library, None)
-                patch.delitem(sys.modules, f"{engines.__name__}.{engine.module}", raising=False)
+                for module in [name for name in sys.modules if name.startswith(f"{engines.__name__}.")]:
+                    patch.delitem(sys.modules, module)
                 with pytest.raises(StartError, match=rf"pip install 'callboard\[{engine.extra}\]'"):
                     open_store(f"{scheme}://name", "n1")
 

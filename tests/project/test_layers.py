@@ -15,7 +15,7 @@ from layers import CIRCLES_ALLOWED, PACKAGES, allowed, is_allowed, package_of
 from project_packages import FOLDERS, FRONT, PYSPARK_CALLBOARD, packages
 
 # Libraries that the runtime can do without, and the extra that brings each.
-OPTIONAL = {"numpy": "fast", "cramjam": "compression", "pytest": "pytest"}
+OPTIONAL = {"asyncpg": "postgres", "cramjam": "compression", "numpy": "fast", "pytest": "pytest"}
 ACTORS_LIBRARIES = {"pykka", "sortedcontainers"}
 # What the actor engine's files may import, and what a program that imports all of them must not have loaded.
 ENGINE = ("actors/base", "runtime/engine")

@@ -18,9 +18,8 @@ class Engine(NamedTuple):
     extra: str = ""
 
 
-ENGINES = {
-    "file": Engine("folder", "file:///shared/callboard"),
-}
+POSTGRES = Engine("postgres", "postgresql://user@host/database", "asyncpg", "postgres")
+ENGINES = {"file": Engine("folder", "file:///shared/callboard"), "postgresql": POSTGRES, "postgres": POSTGRES}
 
 
 def open_store(url: str, client: str) -> Store:

@@ -1,0 +1,148 @@
+"""A store in a table of PostgreSQL. Every operation is one statement, which commits by itself.
+
+Answers are as durable as the server makes a commit: on a standby too if ``synchronous_standby_names`` says so. Three
+properties of PostgreSQL shape this module:
+
+* A wait for the synchronous standby that is cancelled answers like one that succeeded, with a warning. So this module
+  never cancels a statement, it drops the connection; and an answer with a warning is an unknown outcome.
+* A row may be visible before the standby has it. ``sync`` commits something later in the log and waits for that.
+* An insert of a peer that is frozen after half a message holds its key for ever; no timeout of the server ends it
+  before version 17. A ``create`` that waits for such a peer ends the peer's connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from ...common.errors import StartError
+from ..store import check_key
+from .operations import Operations
+from .postgres_session import CHANNEL, Rows, Session, Sessions, SessionSource
+
+LIMIT_S = 5.0
+PATIENCE_S = 1.0
+"""How long a create waits for another one of the same key before it looks for a frozen peer."""
+
+SESSIONS_FOR_CREATES = 3
+"""Apart from those of other operations, so that no round waits for a large read. More than one, because one may wait
+for a frozen peer."""
+OTHER_SESSIONS = 3
+KEYS_AT_ONCE = 64
+"""Of a get, so that its answer does not outlast the time limit."""
+
+CREATE = "insert into callboard.store values ($1, $2) on conflict do nothing returning 1"
+PUT = "insert into callboard.store values ($1, $2) on conflict (key) do update set value = excluded.value"
+# The empty key stands for a server that is no primary any more, whose rows may be old.
+GET = """select key, value from callboard.store where key = any($1::text[])
+union all select '', null where pg_is_in_recovery()"""
+LIST = """select key from callboard.store where key >= $1 and key < $1 || '~' and key > $2
+union all select '' where pg_is_in_recovery()"""
+DELETE = "delete from callboard.store where key = any($1::text[])"
+SYNC = "select pg_logical_emit_message(true, 'callboard', '')"
+ANNOUNCE = f"select pg_notify('{CHANNEL}', '')"
+END_FROZEN_PEERS = """select pg_terminate_backend(peer.pid)
+from pg_stat_activity waiting
+cross join lateral unnest(pg_blocking_pids(waiting.pid)) blocking(pid)
+join pg_stat_activity peer on peer.pid = blocking.pid
+where waiting.wait_event_type = 'Lock' and waiting.query like 'insert into callboard.store%'
+  and waiting.datname = current_database() and waiting.usename = current_user
+  and peer.wait_event = 'ClientRead' and peer.state_change < clock_timestamp() - make_interval(secs => $1)"""
+
+
+def open_store(url: str, client: str) -> PostgresStore:
+    """The store in the database of a URL, as libpq reads it. ``client`` is shown in ``application_name``.
+
+    The table ``callboard.store`` is created when it is first used. Raises StartError.
+    """
+    try:
+        _ = urlsplit(url).port
+    except ValueError as error:
+        raise StartError(
+            f"the URL of a PostgreSQL is not valid: {error}; expected one like postgresql://user@host:5432/database"
+        ) from None
+    return PostgresStore(url, client)
+
+
+class PostgresStore:
+    """A ``Store``. ``limit_s``: of each operation. ``patience_s``: see ``PATIENCE_S``."""
+
+    def __init__(self, url: str, client: str, limit_s: float = LIMIT_S, patience_s: float = PATIENCE_S) -> None:
+        source = SessionSource(url, f"callboard:{client}", limit_s)
+        self._source = source
+        self._operations = Operations("PostgreSQL", limit_s)
+        self._creates = Sessions(source, SESSIONS_FOR_CREATES)
+        self._others = Sessions(source, OTHER_SESSIONS)
+        self._listener: Session | None = None
+        self._changed = asyncio.Event()
+        self._limit_s = limit_s
+        self._patience_s = patience_s
+
+    async def create(self, key: str, value: bytes) -> bool:
+        check_key(key)
+        return bool(await self._operations.run(f"create of {key}", self._create(key, value)))
+
+    async def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        values: dict[str, bytes] = {}
+        for start in range(0, len(keys), KEYS_AT_ONCE):
+            some = list(keys[start : start + KEYS_AT_ONCE])
+            rows = await self._operations.run(f"get of {len(some)} keys", self._read(GET, some))
+            values.update({row[0]: row[1] for row in rows})
+        return [values.get(key) for key in keys]
+
+    async def put(self, key: str, value: bytes) -> None:
+        check_key(key)
+        await self._operations.run(f"put of {key}", self._others.fetch(PUT, key, value))
+
+    async def list(self, prefix: str, after: str = "") -> list[str]:
+        rows = await self._operations.run(f"list of {prefix}", self._read(LIST, prefix, after))
+        return sorted(row[0] for row in rows)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        await self._operations.run(f"delete of {len(keys)} keys", self._others.fetch(DELETE, list(keys)))
+
+    async def sync(self) -> None:
+        await self._operations.run("sync", self._others.fetch(SYNC))
+
+    async def announce_change(self) -> None:
+        await self._operations.run("announcement", self._others.fetch(ANNOUNCE))
+
+    async def wait_for_change(self, timeout_s: float) -> None:
+        await self._operations.run("wait", self._wait_for_change(timeout_s), timeout_s + self._limit_s)
+
+    async def close(self) -> None:
+        await self._operations.close()
+        self._creates.close()
+        self._others.close()
+        if self._listener is not None:
+            self._listener.drop()
+
+    async def _create(self, key: str, value: bytes) -> Rows:
+        creating = asyncio.ensure_future(self._creates.fetch(CREATE, key, value))
+        try:
+            done, _ = await asyncio.wait({creating}, timeout=self._patience_s)
+            if not done:
+                await self._others.fetch(END_FROZEN_PEERS, self._patience_s)
+            return await creating
+        finally:
+            creating.cancel()
+
+    async def _read(self, query: str, *arguments: object) -> Rows:
+        async with self._others.session() as session:
+            rows = await session.fetch(query, *arguments)
+            if any(row[0] == "" for row in rows):
+                raise session.demoted()
+            return rows
+
+    async def _wait_for_change(self, timeout_s: float) -> None:
+        """Behind a pooler there are no notifications; then this is a pause."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                if self._listener is None or self._listener.is_closed:
+                    self._listener = await self._source.open()
+                    await self._listener.listen(self._changed.set)
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+        self._changed.clear()

@@ -1,0 +1,210 @@
+"""Connections to PostgreSQL for ``postgres``: how they are opened, used, and given up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from ..store import StoreRefused, StoreUnavailable
+
+Rows = list[Any]
+"""Records of asyncpg, which are read by position."""
+
+CHANNEL = "callboard"
+
+CHECK = """select pg_backend_pid(), pg_is_in_recovery(), current_setting('synchronous_commit'),
+to_regclass('callboard.store') is not null"""
+# One transaction. ``storage`` as part of ``create table`` came with version 16.
+CREATE_TABLE = """create schema if not exists callboard;
+create table callboard.store (key text collate "C" primary key, value bytea not null);
+alter table callboard.store alter column value set storage external;"""
+MADE_BY_ANOTHER_NODE = (
+    asyncpg.UniqueViolationError,
+    asyncpg.DuplicateSchemaError,
+    asyncpg.DuplicateTableError,
+    asyncpg.DuplicateObjectError,
+)
+
+# Of this session, in milliseconds, where the server's version has them. They end what this process leaves behind.
+SESSION_SETTINGS = """select set_config(ours.name, ours.text, false) from (values
+  ('lock_timeout', '4000'), ('client_connection_check_interval', '1000'), ('transaction_timeout', '10000'),
+  ('idle_in_transaction_session_timeout', '10000')
+) as ours(name, text) join pg_settings on pg_settings.name = ours.name"""
+
+WARNING = "01000"
+REFUSED_CLASSES = ("28", "3D", "42")
+"""SQLSTATE classes: authorization, no such database, no permission or another table of our name."""
+
+
+class Session:
+    """One connection, for one statement at a time. After an error it must not be used any more."""
+
+    def __init__(self, connection: Any, address: str) -> None:
+        self._connection = connection
+        self._address = address
+        self._is_direct = False
+        self._statements: dict[str, Any] = {}
+        self._warning = ""
+        connection.add_log_listener(self._note)
+
+    @property
+    def is_closed(self) -> bool:
+        return bool(self._connection.is_closed())
+
+    async def fetch(self, query: str, *arguments: object) -> Rows:
+        """The rows of a statement, when it is committed. Cancelling this drops the connection.
+
+        asyncpg answers a cancellation by cancelling the statement on the server, which would end the wait for a
+        synchronous standby as if it had succeeded.
+        """
+        self._warning = ""
+        asking = asyncio.ensure_future(self._ask(query, arguments))
+        asking.add_done_callback(_ignore_outcome)
+        try:
+            await asyncio.wait({asking})
+        finally:
+            if not asking.done():
+                self.drop()
+        try:
+            rows: Rows = asking.result()
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+            raise translated(error, self._address) from error
+        if self._warning:
+            raise StoreUnavailable(f"PostgreSQL at {self._address} answered with a warning: {self._warning}")
+        return rows
+
+    async def prepare(self, *, creates_table: bool) -> None:
+        """Check the server, and set up the session. ``creates_table``: if there is none."""
+        [[pid, is_standby, durability, has_table]] = await self.fetch(CHECK)
+        if is_standby:
+            raise self.demoted()
+        if durability == "off":
+            raise StoreRefused(
+                f"PostgreSQL at {self._address} has synchronous_commit = off, so it would lose what it has answered; "
+                "set it: alter role ... set synchronous_commit = on"
+            )
+        # Poolers answer with a process id of their own. Behind one, a session is another one with each transaction.
+        self._is_direct = pid == self._connection.get_server_pid()
+        if self._is_direct:
+            await self.fetch(SESSION_SETTINGS)
+        if creates_table and not has_table:
+            await self._create_table()
+
+    async def listen(self, changed: Callable[[], object]) -> None:
+        """Call ``changed`` for each notification, and when the connection is lost. Does nothing behind a pooler."""
+        if self._is_direct:
+            self._connection.add_termination_listener(lambda *_: changed())
+            await self._connection.add_listener(CHANNEL, lambda *_: changed())
+
+    def demoted(self) -> StoreUnavailable:
+        return StoreUnavailable(f"PostgreSQL at {self._address} is a standby; waiting for a primary")
+
+    def drop(self) -> None:
+        """End the connection without waiting. A statement in progress may still have its effect."""
+        self._connection.terminate()
+
+    async def _ask(self, query: str, arguments: tuple[object, ...]) -> Any:
+        if not self._is_direct:
+            return await self._connection.fetch(query, *arguments)
+        if (statement := self._statements.get(query)) is None:
+            statement = self._statements[query] = await self._connection.prepare(query)
+        return await statement.fetch(*arguments)
+
+    async def _create_table(self) -> None:
+        try:
+            await self._connection.execute(CREATE_TABLE)
+        except MADE_BY_ANOTHER_NODE:
+            pass
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise StoreRefused(
+                f"PostgreSQL at {self._address} has no table callboard.store, and this role may not create it "
+                f"({error}); run once as an administrator: {' '.join(CREATE_TABLE.split())}"
+            ) from error
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise translated(error, self._address) from error
+
+    def _note(self, connection: object, message: Any) -> None:
+        if message.sqlstate == WARNING:
+            self._warning = str(message.message)
+
+
+class SessionSource:
+    """Opens sessions of one database. ``address``: as errors show it; it has no password."""
+
+    def __init__(self, url: str, application_name: str, limit_s: float) -> None:
+        self._url = url
+        self._application_name = application_name
+        self._limit_s = limit_s
+        self._has_table = False
+        self.address = url.rpartition("@")[2].partition("://")[2] or url.rpartition("@")[2]
+
+    async def open(self) -> Session:
+        """A new session with a primary. The first one makes the table; if that is gone later, it is refused."""
+        try:
+            connection = await asyncpg.connect(
+                self._url,
+                timeout=self._limit_s,
+                statement_cache_size=0,  # poolers do not know the names of prepared statements
+                target_session_attrs="read-write",
+                server_settings={"application_name": self._application_name},
+            )
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+            raise translated(error, self.address) from error
+        session = Session(connection, self.address)
+        try:
+            await session.prepare(creates_table=not self._has_table)
+        except BaseException:
+            session.drop()
+            raise
+        self._has_table = True
+        return session
+
+
+class Sessions:
+    """At most ``limit`` sessions, opened when they are needed and used again. The last one used is the next."""
+
+    def __init__(self, source: SessionSource, limit: int) -> None:
+        self._source = source
+        self._free = asyncio.Semaphore(limit)
+        self._idle: list[Session] = []
+
+    async def fetch(self, query: str, *arguments: object) -> Rows:
+        """As ``Session.fetch``, with any session."""
+        async with self.session() as session:
+            return await session.fetch(query, *arguments)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        """A session for one user. It is dropped after an error."""
+        async with self._free:
+            self._idle = [session for session in self._idle if not session.is_closed]
+            session = self._idle.pop() if self._idle else await self._source.open()
+            try:
+                yield session
+            except BaseException:
+                session.drop()
+                raise
+            self._idle.append(session)
+
+    def close(self) -> None:
+        """Drop the idle sessions. None must be in use."""
+        while self._idle:
+            self._idle.pop().drop()
+
+
+def translated(error: Exception, address: str) -> StoreUnavailable | StoreRefused:
+    """The error of a store for one of the server or the connection."""
+    state = getattr(error, "sqlstate", None) or ""
+    if state[:2] in REFUSED_CLASSES or isinstance(error, asyncpg.exceptions.ClientConfigurationError):
+        return StoreRefused(f"PostgreSQL at {address} refused: {error}; check user, password, database and permissions")
+    return StoreUnavailable(f"PostgreSQL at {address} is not available: {error or type(error).__name__}")
+
+
+def _ignore_outcome(task: asyncio.Future[Any]) -> None:
+    """Of a statement whose connection was dropped, nobody asks for the outcome."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,288 @@
+"""The store in PostgreSQL: cancelled waits, frozen peers, failover, permissions, poolers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
+from itertools import count
+
+import pytest
+
+from callboard.runtime.cluster.engines import open_store
+from callboard.runtime.cluster.engines.postgres import LIMIT_S, PATIENCE_S, PostgresStore
+from callboard.runtime.cluster.store import StoreRefused, StoreUnavailable, settle
+from callboard.runtime.common.errors import StartError
+
+from .engine_cases import skip_or_fail
+from .pgbouncer import PgBouncer, missing_pgbouncer
+from .postgres_server import GUARDED_PASSWORD, GUARDED_USER, HOST, PostgresServer, free_port
+
+KEYS = count(1)
+SHORT_S = 0.3
+DEADLINE_S = 60.0
+STANDBY = "s1"
+WAITING = "select count(*) from pg_stat_activity where wait_event = '{}' and query like 'insert into callboard.store%'"
+Body = Callable[[PostgresStore], Awaitable[None]]
+
+
+def new_key() -> str:
+    return f"pg/{next(KEYS):04}"
+
+
+def run(url: str, body: Body, limit_s: float = LIMIT_S, patience_s: float = PATIENCE_S) -> None:
+    async def closing_store() -> None:
+        store = PostgresStore(url, "n1", limit_s, patience_s)
+        try:
+            await asyncio.wait_for(body(store), DEADLINE_S)
+        finally:
+            await store.close()
+
+    asyncio.run(closing_store())
+
+
+async def until(server: PostgresServer, query: str, expected: str) -> None:
+    while await asyncio.to_thread(server.sql, query) != expected:
+        await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Iterator[str]:
+    """A database of its own."""
+    name = f"d{next(KEYS)}"
+    postgres.sql(f"create database {name}")
+    yield name
+    postgres.sql(f"drop database {name} with (force)")
+
+
+def half_sent_insert(server: PostgresServer, key: str) -> socket.socket:
+    """The connection of a peer that was frozen in the middle of an insert: Sync, which commits, was not sent."""
+    connection = socket.create_connection((HOST, server.port))
+    startup = struct.pack(">i", 196608) + b"user\0postgres\0database\0postgres\0\0"
+    connection.sendall(struct.pack(">i", len(startup) + 4) + startup)
+    insert = b"insert into callboard.store values ('" + key.encode() + b"', 'frozen')"
+    messages = ((b"P", b"\0" + insert + b"\0\0\0"), (b"B", b"\0\0\0\0\0\0\0\0"), (b"E", b"\0\0\0\0\0"), (b"H", b""))
+    connection.sendall(b"".join(kind + struct.pack(">i", len(body) + 4) + body for kind, body in messages))
+    received = b""
+    while b"INSERT 0 1" not in received:
+        piece = connection.recv(4096)
+        assert piece, received
+        received += piece
+    return connection
+
+
+def test_key_held_by_a_frozen_peer_is_created_after_its_connection_is_ended(postgres: PostgresServer) -> None:
+    key = new_key()
+
+    async def body(store: PostgresStore) -> None:
+        await store.get([key])
+        with closing(await asyncio.to_thread(half_sent_insert, postgres, key)):
+            assert await store.create(key, b"mine")
+        assert await store.get([key]) == [b"mine"]
+
+    run(postgres.url(), body, patience_s=SHORT_S)
+
+
+async def rejected(store: PostgresStore, key: str) -> None:
+    with pytest.raises(StoreUnavailable, match=f"has not answered a create of {key} in {SHORT_S} s"):
+        await store.create(key, b"late")
+
+
+def test_create_that_has_no_answer_in_time_drops_its_connection_and_cancels_nothing(postgres: PostgresServer) -> None:
+    key, log_before = new_key(), postgres.log()
+
+    async def body(store: PostgresStore) -> None:
+        await store.get([key])
+        with closing(await asyncio.to_thread(half_sent_insert, postgres, key)):
+            await rejected(store, key)
+        assert await settle(store, key, b"second") in (b"late", b"second")
+
+    run(postgres.url(), body, limit_s=SHORT_S)
+    assert "canceling statement" not in postgres.log().removeprefix(log_before)
+
+
+@pytest.fixture
+def synchronous(postgres: PostgresServer) -> Iterator[PostgresServer]:
+    """The standby, not started, of a server whose commits wait for it."""
+    postgres.sql("create database replicated")
+    standby = postgres.standby(STANDBY)
+    postgres.sql(f"alter system set synchronous_standby_names = '{STANDBY}'; select pg_reload_conf()")
+    try:
+        yield standby
+    finally:
+        postgres.start_if_stopped()
+        postgres.sql("alter system reset synchronous_standby_names; select pg_reload_conf()")
+        standby.remove()
+        postgres.sql("drop database replicated with (force)")
+
+
+def test_cancelled_wait_for_the_standby_is_unknown_until_the_standby_has_the_row(
+    postgres: PostgresServer, synchronous: PostgresServer
+) -> None:
+    """The server answers ``INSERT 0 1`` with a warning, and shows the row, while the standby does not have it."""
+    key = new_key()
+    cancel = "select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'"
+
+    async def body(store: PostgresStore) -> None:
+        tables = asyncio.create_task(store.get([key]))
+        await until(postgres, "select count(*) from pg_stat_activity where wait_event = 'SyncRep'", "1")
+        await asyncio.to_thread(postgres.sql, cancel)
+        await tables
+        creating = asyncio.create_task(store.create(key, b"mine"))
+        await until(postgres, WAITING.format("SyncRep"), "1")
+        other = asyncio.create_task(store.create(key, b"another"))
+        await asyncio.sleep(3 * SHORT_S)
+        assert await asyncio.to_thread(postgres.sql, WAITING.format("SyncRep")) == "1"  # a living peer is not ended
+        await asyncio.to_thread(postgres.sql, cancel)
+        outcomes = await asyncio.gather(creating, other, return_exceptions=True)
+        assert True not in outcomes
+        assert any("canceling wait for synchronous replication" in str(outcome) for outcome in outcomes)
+        [visible] = await store.get([key])
+        assert visible in (b"mine", b"another")
+
+        settling = asyncio.create_task(settle(store, key, b"mine"))
+        await until(postgres, "select count(*) from pg_stat_activity where wait_event = 'SyncRep'", "1")
+        await asyncio.to_thread(synchronous.start)
+        assert await settling == visible
+        with pytest.raises(StoreUnavailable, match=r"standby|attribute|primary"):
+            await opened_standby.get([key])
+        await asyncio.to_thread(postgres.stop, "immediate")
+        await asyncio.to_thread(synchronous.promote)
+        await asyncio.to_thread(
+            synchronous.sql, "alter system reset synchronous_standby_names; select pg_reload_conf()"
+        )
+        assert await opened_standby.get([key]) == [visible]
+        assert await opened_standby.create(f"{key}/next", b"value")
+        await opened_standby.close()
+
+    opened_standby = PostgresStore(synchronous.url(database="replicated"), "n2")
+    run(postgres.url(database="replicated"), body, patience_s=SHORT_S)
+
+
+def test_crash_of_the_server_is_an_outage_and_the_same_store_goes_on(postgres: PostgresServer) -> None:
+    keys = [new_key(), new_key()]
+
+    async def body(store: PostgresStore) -> None:
+        assert await store.create(keys[0], b"before")
+        waiting = asyncio.create_task(store.wait_for_change(DEADLINE_S))
+        await until(postgres, "select count(*) from pg_stat_activity where query like 'LISTEN%'", "1")
+        await asyncio.to_thread(postgres.stop, "immediate")
+        await waiting  # a change may have been announced meanwhile
+        for operation in (store.create(keys[1], b"x"), store.get(keys), store.put(keys[1], b"x"), store.sync()):
+            with pytest.raises(StoreUnavailable, match=f"PostgreSQL at {HOST}:{postgres.port}/postgres is not avail"):
+                await operation
+        await asyncio.to_thread(postgres.start)
+        assert await store.get([keys[0]]) == [b"before"]
+        assert await settle(store, keys[1], b"after") == b"after"
+        await store.announce_change()
+        await store.wait_for_change(0)
+
+    run(postgres.url(), body)
+
+
+def test_refusal_names_the_server_and_its_answer(postgres: PostgresServer, database: str) -> None:
+    postgres.sql(f"create role {GUARDED_USER} login password '{GUARDED_PASSWORD}'")
+    address = f"PostgreSQL at {HOST}:{postgres.port}"
+    refusals = {
+        postgres.url(GUARDED_USER, "wrong secret".replace(" ", "%20")): f"{address}/postgres refused: password",
+        postgres.url(database="no_such_one"): f'{address}/no_such_one refused: database "no_such_one" does not exist',
+        postgres.url(GUARDED_USER, GUARDED_PASSWORD, database): "may not create it .* administrator: create schema",
+        f"{postgres.url()}?sslmode=perhaps": "sslmode",
+        f"{postgres.url()}?no_such_setting=1": "unrecognized configuration parameter",
+    }
+
+    for url, answer in refusals.items():
+
+        async def body(store: PostgresStore, answer: str = answer) -> None:
+            with pytest.raises(StoreRefused, match=answer) as caught:
+                await store.create(new_key(), b"value")
+            assert GUARDED_PASSWORD not in str(caught.value)
+
+        run(url, body)
+    postgres.sql(f"drop role {GUARDED_USER}")
+
+
+def test_durability_that_is_switched_off_is_refused(postgres: PostgresServer, database: str) -> None:
+    postgres.sql(f"alter database {database} set synchronous_commit = off")
+
+    async def body(store: PostgresStore) -> None:
+        with pytest.raises(StoreRefused, match="would lose what it has answered; set it: alter role"):
+            await store.create(new_key(), b"value")
+
+    run(postgres.url(database=database), body)
+
+
+def test_table_that_is_gone_is_refused_and_not_made_again(postgres: PostgresServer, database: str) -> None:
+    """A cluster that found an empty store would begin from nothing."""
+    key = new_key()
+
+    async def body(store: PostgresStore) -> None:
+        assert await store.create(key, b"value")
+        postgres.sql("drop table callboard.store", database)
+        for _ in range(3):
+            with pytest.raises(StoreRefused, match=r'relation "callboard\.store" does not exist'):
+                await store.get([key])
+
+    run(postgres.url(database=database), body)
+
+
+def test_nodes_that_start_together_make_one_table(postgres: PostgresServer, database: str) -> None:
+    async def body(store: PostgresStore) -> None:
+        others = [PostgresStore(postgres.url(database=database), f"n{number}") for number in range(6)]
+        assert await asyncio.gather(*(other.get(["pg/1"]) for other in others)) == [[None]] * len(others)
+        for other in others:
+            await other.close()
+
+    run(postgres.url(database=database), body)
+    stored = "select attstorage from pg_attribute where attrelid = 'callboard.store'::regclass and attname = 'value'"
+    assert postgres.sql(stored, database) == "e"
+
+
+def test_server_that_is_not_there_is_unavailable() -> None:
+    port = free_port()
+
+    async def body(store: PostgresStore) -> None:
+        with pytest.raises(StoreUnavailable, match=f"{HOST}:{port}/postgres is not available: .*failed"):
+            await store.get(["pg/1"])
+
+    run(f"postgresql://postgres:secret@{HOST}:{port}/postgres", body)
+
+
+def test_node_is_known_by_its_application_name(postgres: PostgresServer) -> None:
+    async def body(store: PostgresStore) -> None:
+        await store.get(["pg/1"])
+        names = await asyncio.to_thread(postgres.sql, "select distinct application_name from pg_stat_activity")
+        assert "callboard:n1" in names.split("\n")
+
+    run(postgres.url(), body)
+
+
+def test_pooler_is_used_without_prepared_statements_and_notifications(postgres: PostgresServer) -> None:
+    if (reason := missing_pgbouncer()) is not None:
+        skip_or_fail(reason)
+    keys = [new_key() for _ in range(40)]
+
+    async def body(store: PostgresStore) -> None:
+        assert all(await asyncio.gather(*(store.create(key, key.encode()) for key in keys)))
+        assert await store.get(keys) == [key.encode() for key in keys]
+        assert await asyncio.gather(*(store.create(key, b"again") for key in keys)) == [False] * len(keys)
+        await store.put(keys[0], b"put")
+        assert (await store.list("pg/", keys[0]))[-1:] == keys[-1:]
+        await store.delete(keys[1:])
+        await store.sync()
+        await store.announce_change()
+        await store.wait_for_change(0.01)
+        with closing(await asyncio.to_thread(half_sent_insert, postgres, keys[1])):
+            assert await store.create(keys[1], b"mine")
+        assert await store.get(keys[:2]) == [b"put", b"mine"]
+
+    with PgBouncer(postgres) as pooler:
+        run(pooler.url(), body, patience_s=SHORT_S)
+
+
+@pytest.mark.parametrize("url", ["postgresql://host:port/db", "postgres://host:99999/db"])
+def test_bad_url_is_refused(url: str) -> None:
+    with pytest.raises(StartError, match="expected one like postgresql://user@host:5432/database"):
+        open_store(url, "n1")
