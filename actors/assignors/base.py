@@ -35,7 +35,11 @@ class MemberState(NamedTuple):
 
 
 class MemberSubscription(NamedTuple):
-    """A member as the leader sees it. ``generation``: that of ``owned``, -1 if the protocol version lacks the field."""
+    """A member as the leader sees it, or the coordinator. ``generation``: that of ``owned``, -1 if it is not known.
+
+    ``user_data`` and ``weight`` are for leaders only. ``client_id`` is for the coordinator only, because leaders do not
+    know it.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -44,10 +48,12 @@ class MemberSubscription(NamedTuple):
     generation: int = NO_GENERATION
     user_data: bytes = b""
     weight: float = NO_WEIGHT
+    rack_id: str | None = None
+    client_id: str = ""
 
 
 AssignFunction = Callable[[Mapping[str, int], Sequence[MemberSubscription]], Mapping[str, Iterable[TopicPartition]]]
-"""The function of a ``FunctionAssignor``: (partition counts by topic, members) -> partitions by member id."""
+"""An assignor that is a function: (partition counts by topic, members) -> partitions by member id."""
 
 
 class Assignor(ABC):

@@ -27,6 +27,7 @@ def to_member_subscription(member: JoinedMember, subscription: Subscription) -> 
         subscription.generation,
         user_data,
         read_weight(user_data),
+        subscription.rack_id,
     )
 
 

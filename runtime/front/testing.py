@@ -13,6 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from callboard.runtime.testing.assignor_check import AssignorCheckFailed as AssignorCheckFailed
+    from callboard.runtime.testing.assignor_check import check_assignor as check_assignor
     from callboard.runtime.testing.plugin.faults import Fault as Fault
     from callboard.runtime.testing.plugin.faults import Faults as Faults
     from callboard.runtime.testing.plugin.harness_coordinator import HarnessCoordinator as Coordinator
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from callboard.runtime.testing.simulation.simulate import simulate as simulate
 
 _HOMES = {
+    "AssignorCheckFailed": ("callboard.runtime.testing.assignor_check", "AssignorCheckFailed"),
     "BlockingTime": ("callboard.runtime.testing.plugin.virtual_time", "BlockingTime"),
     "Chaos": ("callboard.runtime.testing.simulation.chaos", "Chaos"),
     "Coordinator": ("callboard.runtime.testing.plugin.harness_coordinator", "HarnessCoordinator"),
@@ -38,11 +41,13 @@ _HOMES = {
     "ThreadCoordinator": ("callboard.runtime.testing.plugin.harness_coordinator", "HarnessThread"),
     "Timeline": ("callboard.runtime.testing.plugin.timeline", "Timeline"),
     "VirtualTime": ("callboard.runtime.testing.plugin.virtual_time", "VirtualTime"),
+    "check_assignor": ("callboard.runtime.testing.assignor_check", "check_assignor"),
     "simulate": ("callboard.runtime.testing.simulation.simulate", "simulate"),
 }
 """The module of each public name, and its name there."""
 
 __all__ = [
+    "AssignorCheckFailed",
     "BlockingTime",
     "Chaos",
     "Coordinator",
@@ -54,6 +59,7 @@ __all__ = [
     "ThreadCoordinator",
     "Timeline",
     "VirtualTime",
+    "check_assignor",
     "simulate",
 ]
 

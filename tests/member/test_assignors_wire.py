@@ -296,7 +296,6 @@ def test_weight_of_other_user_data_is_one() -> None:
 def test_member_subscription_has_all_fields_of_the_joined_member() -> None:
     data = write_weight(2.5)
     subscription = Subscription(("a", "b"), data, (("a", 1),), 4, "r")
-    assert to_member_subscription(JoinedMember("m", "i", b""), subscription) == member(
-        "m", "ab", [("a", 1)], 4, "i", data, 2.5
-    )
+    expected = member("m", "ab", [("a", 1)], 4, "i", data, 2.5)._replace(rack_id="r")
+    assert to_member_subscription(JoinedMember("m", "i", b""), subscription) == expected
     assert to_member_subscription(JoinedMember("m", None, b""), Subscription(())) == member("m", "")

@@ -15,7 +15,7 @@ BLOCKS = dict(BLOCK.findall(PAGE.read_text()))
 
 
 def test_every_code_block_names_its_file() -> None:
-    assert len(BLOCKS) == PAGE.read_text().count("```python") == 8
+    assert len(BLOCKS) == PAGE.read_text().count("```python") == 9
 
 
 @pytest.mark.parametrize("name", BLOCKS)

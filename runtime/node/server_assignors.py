@@ -1,0 +1,73 @@
+"""The assignors of a node by name: Kafka's, those of the program, and those of installed packages.
+
+A package offers its assignors in its own metadata, under the name by which members ask for them:
+
+    [project.entry-points."callboard.assignors"]
+    by-region = "mypackage.assignors:by_region"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+
+from ...actors.assignors.base import AssignFunction
+from ...actors.assignors.server.base import ServerAssignor
+from ...actors.assignors.server.function import ServerFunction
+from ...actors.assignors.server.table import SERVER_ASSIGNORS
+from ..common.errors import StartError
+
+ENTRY_POINTS = "callboard.assignors"
+
+
+def make_server_assignors(functions: Mapping[str, AssignFunction]) -> dict[str, ServerAssignor]:
+    """Kafka's assignors and these. The first is the default. Raises ValueError for a name that cannot be used."""
+    assignors = dict(SERVER_ASSIGNORS)
+    for name, function in functions.items():
+        _check(name, function)
+        assignors[name] = ServerFunction(name, function)
+    return assignors
+
+
+def _check(name: object, function: object) -> None:
+    if not isinstance(name, str) or not name.strip() or name in SERVER_ASSIGNORS:
+        raise ValueError(
+            f"an assignor cannot have the name {name!r}; expected a text that is not empty and not one of Kafka's"
+            f" assignors ({', '.join(SERVER_ASSIGNORS)})"
+        )
+    if not callable(function):
+        raise ValueError(f"assignor {name!r}: {function!r} is not callable; expected f(partitions, members)")
+
+
+def installed_assignors() -> dict[str, AssignFunction]:
+    """The functions of the entry points of installed packages. Raises StartError if one cannot be used."""
+    return load_entry_points(entry_points(group=ENTRY_POINTS))
+
+
+def load_entry_points(points: Iterable[EntryPoint]) -> dict[str, AssignFunction]:
+    functions: dict[str, AssignFunction] = {}
+    for point in points:
+        if point.name in functions:
+            raise StartError(
+                f"two installed packages offer an assignor {point.name!r}; {_described(point)} is the second: uninstall"
+                f" one of them"
+            )
+        functions[point.name] = _load(point)
+    return functions
+
+
+def _load(point: EntryPoint) -> AssignFunction:
+    try:
+        function: AssignFunction = point.load()
+        _check(point.name, function)
+    except Exception as error:
+        raise StartError(
+            f"the assignor of {_described(point)} cannot be used: {type(error).__name__}: {error}; repair or uninstall"
+            f" the package"
+        ) from error
+    return function
+
+
+def _described(point: EntryPoint) -> str:
+    package = f" of the package {point.dist.name}" if point.dist is not None else ""
+    return f"the entry point {point.name} = {point.value}{package}"
