@@ -1,0 +1,11 @@
+"""The rules of groups of the consumer protocol (KIP-848), without I/O. No server uses them yet.
+
+- records.py: what is durable. state.py: a group as the sum of its records.
+- messages.py, checks.py: heartbeats, and which are refused. heartbeat.py: what a heartbeat changes.
+- members.py: joining, static members. removal.py: leaving, timeouts.
+- target.py: when the group needs a new target assignment, and the assignor's part.
+- reconcile.py: how one member gets from its partitions to its target, as a table.
+- plan.py: what a decision wants: records, timers.
+
+A decision reads a ``GroupState`` and changes nothing; its records do, when they are replayed.
+"""

@@ -1,0 +1,119 @@
+"""What a heartbeat does: the member changes, then the group's epoch, its target, and the member's partitions.
+
+Source: ``GroupMetadataManager.consumerGroupHeartbeat`` of Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..ports import TopicsView
+from .checks import check_request, check_size
+from .members import find_member, updated_about
+from .messages import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatReply,
+)
+from .plan import DecisionEnvironment, Plan, RebalanceDeadline
+from .reconcile import Reconciliation, reconcile
+from .records import CurrentRecord, CurrentValue, MemberRecord, MemberState
+from .removal import leave, leave_for_a_while
+from .state import GroupState, Member
+from .target import NextGroup, Target, next_group_epoch, next_target, subscribe_equally
+
+Handler = Callable[[GroupState, ConsumerHeartbeat, DecisionEnvironment, Plan], ConsumerHeartbeatReply]
+
+
+def handle_heartbeat(
+    state: GroupState, request: ConsumerHeartbeat, environment: DecisionEnvironment, plan: Plan
+) -> ConsumerHeartbeatReply:
+    """The reply, to be sent when the records are durable. Raises CoordinatorError; then nothing changes."""
+    check_request(request, environment.assignors)
+    return HANDLERS.get(request.member_epoch, _beat)(state, request, environment, plan)
+
+
+def _beat(
+    state: GroupState, request: ConsumerHeartbeat, environment: DecisionEnvironment, plan: Plan
+) -> ConsumerHeartbeatReply:
+    check_size(state, request.member_id, environment.settings.max_size)
+    member_id = request.member_id or environment.new_member_id()
+    before = find_member(state, request, member_id, plan)
+    member = before._replace(about=updated_about(before.about, request))
+    if member != before:
+        plan.records.append(MemberRecord(state.group_id, member_id, member.about))
+    has_changed = member.about.topics != before.about.topics
+    target = _target(state, member, has_changed, environment, plan)
+    current = _reconcile(state, member, target, request, has_changed, environment.topics)
+    if current != member.current:
+        plan.records.append(CurrentRecord(state.group_id, member_id, current))
+        plan.deadlines[member_id] = _deadline(member, current)
+    plan.sessions.append(member_id)
+    is_told = request.member_epoch == JOIN_EPOCH or request.is_full or current.assigned != before.current.assigned
+    return ConsumerHeartbeatReply(
+        member_id=member_id,
+        member_epoch=current.member_epoch,
+        heartbeat_interval_ms=environment.settings.heartbeat_interval_ms,
+        assigned=tuple(current.assigned) if is_told else None,
+    )
+
+
+def _target(
+    state: GroupState, member: Member, has_changed: bool, environment: DecisionEnvironment, plan: Plan
+) -> Target:
+    is_current = state.topics_version == environment.topics.version
+    if is_current and not has_changed and state.target.epoch >= state.epoch.epoch:
+        return Target(state.target.epoch, state.target_of(member))
+    members = _members_with(state, member)
+    group = NextGroup(state.epoch.epoch, members, subscribe_equally(state.members))
+    if has_changed or not is_current:
+        epoch = next_group_epoch(state, members, has_changed, environment, plan)
+        group = NextGroup(epoch, members, subscribe_equally(members))
+        plan.is_rebalance = epoch != state.epoch.epoch
+        plan.topics_version = environment.topics.version
+    return next_target(state, member, group, environment, plan)
+
+
+def _members_with(state: GroupState, member: Member) -> Mapping[str, Member]:
+    """The members after this heartbeat: a static one that is replaced is gone."""
+    replaced = state.static_members.get(member.about.instance_id or "", member.member_id)
+    members = {**state.members, member.member_id: member}
+    if replaced != member.member_id:
+        members.pop(replaced, None)
+    return members
+
+
+def _reconcile(
+    state: GroupState,
+    member: Member,
+    target: Target,
+    request: ConsumerHeartbeat,
+    has_changed: bool,
+    topics: TopicsView,
+) -> CurrentValue:
+    if not has_changed and member.is_reconciled_to(target.epoch):
+        return member.current
+    return reconcile(
+        Reconciliation(
+            member.current,
+            target.epoch,
+            target.partitions,
+            {topic_id for name in member.about.topics if (topic_id := topics.topic_id(name)) is not None},
+            state.owners.__contains__,
+            request.owned,
+            has_changed,
+            bool(member.about.topics),
+        )
+    )
+
+
+def _deadline(member: Member, current: CurrentValue) -> RebalanceDeadline | None:
+    if current.state is not MemberState.UNREVOKED_PARTITIONS:
+        return None
+    return RebalanceDeadline(member.about.rebalance_timeout_ms, current.member_epoch)
+
+
+HANDLERS: Mapping[int, Handler] = {LEAVE_EPOCH: leave, LEAVE_STATIC_EPOCH: leave_for_a_while}
+"""By the epoch in the request. All others are heartbeats; 0 joins."""

@@ -1,0 +1,47 @@
+"""Heartbeats of the consumer protocol and their replies."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..errors import NO_ERROR, ErrorCode
+from .records import Partition
+
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+LEAVE_STATIC_EPOCH = -2
+
+
+class ConsumerHeartbeat(NamedTuple):
+    """A ConsumerGroupHeartbeat request. None, and -1 of the timeout, mean: as in my last request."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topics: tuple[str, ...] | None = None
+    regex: str | None = None
+    server_assignor: str | None = None
+    owned: tuple[Partition, ...] | None = None
+    client_id: str = ""
+    client_host: str = ""
+    needs_member_id: bool = True  # False: version 0, in which the coordinator makes the id
+
+    @property
+    def is_full(self) -> bool:
+        """Clients send everything when they join, and after errors."""
+        subscribes = self.topics is not None or self.regex is not None
+        return self.rebalance_timeout_ms != -1 and subscribes and self.owned is not None
+
+
+class ConsumerHeartbeatReply(NamedTuple):
+    """``assigned``: None if it has not changed."""
+
+    error: ErrorCode = NO_ERROR
+    message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assigned: tuple[Partition, ...] | None = None

@@ -1,0 +1,68 @@
+"""What a decision wants: records to append, sessions to renew, and deadlines to set. Nothing has happened yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from ..assignors.server.base import ServerAssignor
+from ..ports import TopicsView
+from .records import ConsumerRecord
+
+
+class ConsumerGroupSettings(NamedTuple):
+    """The settings of consumer groups. Defaults are Kafka's."""
+
+    max_size: int = 2**31 - 1
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+
+
+class DecisionEnvironment(Protocol):
+    """What a decision depends on, besides the group and the request."""
+
+    @property
+    def settings(self) -> ConsumerGroupSettings: ...
+
+    @property
+    def topics(self) -> TopicsView: ...
+
+    @property
+    def assignors(self) -> Mapping[str, ServerAssignor]:
+        """By name. The first is the default."""
+
+    @property
+    def metadata_hash(self) -> Callable[[Iterable[str]], int]:
+        """The hash of those of these topics that exist; 0 if there is none."""
+
+    @property
+    def new_member_id(self) -> Callable[[], str]: ...
+
+    @property
+    def wall_ms(self) -> int: ...
+
+
+class RebalanceDeadline(NamedTuple):
+    """When a member is removed that has not given back its partitions, unless its epoch is another one by then."""
+
+    timeout_ms: int
+    member_epoch: int
+
+
+class Plan:
+    """``sessions``: members whose session begins again. ``deadlines``: None cancels the deadline of the member.
+
+    ``removed``: members whose timers are cancelled. ``is_rebalance``: for metrics; a member that leaves does not count.
+    ``topics_version``: of the topics that the decision looked at; None if it did not.
+    """
+
+    __slots__ = ("deadlines", "is_rebalance", "records", "removed", "sessions", "topics_version")
+
+    def __init__(self) -> None:
+        self.records: list[ConsumerRecord] = []
+        self.sessions: list[str] = []
+        self.deadlines: dict[str, RebalanceDeadline | None] = {}
+        self.removed: list[str] = []
+        self.is_rebalance = False
+        self.topics_version: int | None = None

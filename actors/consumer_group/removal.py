@@ -1,0 +1,70 @@
+"""Members that leave, and members that are removed because a deadline has passed.
+
+No new target is computed: the next heartbeat of another member does that, because the group epoch has risen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .checks import known_member, known_static_member
+from .members import removal_records
+from .messages import LEAVE_STATIC_EPOCH, ConsumerHeartbeat, ConsumerHeartbeatReply
+from .plan import DecisionEnvironment, Plan
+from .records import NO_PARTITIONS, CurrentRecord
+from .state import GroupState, Member
+from .target import next_group_epoch
+
+
+def leave(
+    state: GroupState, request: ConsumerHeartbeat, environment: DecisionEnvironment, plan: Plan
+) -> ConsumerHeartbeatReply:
+    """A member leaves for good. Raises CoordinatorError."""
+    member = _sender(state, request)
+    remove_members(state, [member.member_id], environment, plan)
+    return ConsumerHeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
+
+
+def leave_for_a_while(
+    state: GroupState, request: ConsumerHeartbeat, _environment: DecisionEnvironment, plan: Plan
+) -> ConsumerHeartbeatReply:
+    """A static member keeps its partitions for its next process, until its session ends. Raises CoordinatorError."""
+    member = _sender(state, request)
+    current = member.current._replace(
+        member_epoch=LEAVE_STATIC_EPOCH,
+        assigned=dict.fromkeys(member.current.assigned, 0),
+        pending_revocation=NO_PARTITIONS,
+    )
+    plan.records.append(CurrentRecord(state.group_id, member.member_id, current))
+    return ConsumerHeartbeatReply(member_id=member.member_id, member_epoch=LEAVE_STATIC_EPOCH)
+
+
+def _sender(state: GroupState, request: ConsumerHeartbeat) -> Member:
+    if request.instance_id is None:
+        return known_member(state, request.member_id)
+    return known_static_member(state, request.instance_id, request.member_id)
+
+
+def remove_members(state: GroupState, member_ids: Sequence[str], environment: DecisionEnvironment, plan: Plan) -> None:
+    """Remove members of the group, in one write. Does nothing if there are none."""
+    if not member_ids:
+        return
+    for member_id in member_ids:
+        plan.records += removal_records(state.group_id, member_id)
+        plan.removed.append(member_id)
+    rest = {member_id: member for member_id, member in state.members.items() if member_id not in member_ids}
+    next_group_epoch(state, rest, True, environment, plan)
+
+
+def session_expired(state: GroupState, member_id: str, environment: DecisionEnvironment, plan: Plan) -> None:
+    if member_id in state.members:
+        remove_members(state, [member_id], environment, plan)
+
+
+def rebalance_expired(
+    state: GroupState, member_id: str, member_epoch: int, environment: DecisionEnvironment, plan: Plan
+) -> None:
+    """``member_epoch``: that of the deadline. A member that has left this epoch has given back what it should."""
+    member = state.members.get(member_id)
+    if member is not None and member.current.member_epoch == member_epoch:
+        remove_members(state, [member_id], environment, plan)

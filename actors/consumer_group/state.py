@@ -1,0 +1,155 @@
+"""GroupState: a group of the consumer protocol as the sum of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from .records import (
+    NO_EPOCH,
+    ConsumerRecord,
+    CurrentRecord,
+    CurrentValue,
+    GroupEpochRecord,
+    GroupEpochValue,
+    MemberRecord,
+    MemberState,
+    MemberValue,
+    Partition,
+    TargetEpochRecord,
+    TargetEpochValue,
+    TargetRecord,
+)
+
+NEW_GROUP = GroupEpochValue(1)
+NEW_TARGET = TargetEpochValue(1)
+NEW_MEMBER = MemberValue()
+NEW_CURRENT = CurrentValue()
+
+NO_TARGET: tuple[Partition, ...] = ()
+
+
+class GroupPhase(StrEnum):
+    """The state of a group in listings."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+class Member(NamedTuple):
+    """A member, from its records 5 and 8."""
+
+    member_id: str
+    about: MemberValue = NEW_MEMBER
+    current: CurrentValue = NEW_CURRENT
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        return self.current.state is MemberState.STABLE and self.current.member_epoch == epoch
+
+
+class GroupState:
+    """``owners``: the member of each partition that is assigned or pending revocation. ``targets``: by member id.
+
+    Not durable: ``members_max``, the largest number of members so far, and ``topics_version``, that of the topics when
+    the group last looked at them (None: never).
+    """
+
+    __slots__ = (
+        *("epoch", "group_id", "members", "members_max", "owners", "static_members"),
+        *("target", "targets", "topics_version"),
+    )
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = NEW_GROUP
+        self.target = NEW_TARGET
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}  # instance id -> member id
+        self.targets: dict[str, tuple[Partition, ...]] = {}
+        self.owners: dict[Partition, str] = {}
+        self.members_max = 0
+        self.topics_version: int | None = None
+
+    @property
+    def phase(self) -> GroupPhase:
+        if not self.members:
+            return GroupPhase.EMPTY
+        if self.epoch.epoch > self.target.epoch:
+            return GroupPhase.ASSIGNING
+        is_stable = all(member.is_reconciled_to(self.target.epoch) for member in self.members.values())
+        return GroupPhase.STABLE if is_stable else GroupPhase.RECONCILING
+
+    def static_member(self, instance_id: str) -> Member | None:
+        member_id = self.static_members.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def target_of(self, member: Member) -> tuple[Partition, ...]:
+        """That of the member it replaces, if it is a static member with a new id."""
+        member_id = self.static_members.get(member.about.instance_id or "", member.member_id)
+        return self.targets.get(member_id, NO_TARGET)
+
+    def replay(self, record: ConsumerRecord) -> None:
+        """Apply a record. A tombstone for something that is not there has no effect."""
+        _REPLAY[type(record)](self, record)
+
+    def replay_all(self, records: Iterable[ConsumerRecord]) -> None:
+        for record in records:
+            self.replay(record)
+
+    def _set_member(self, member: Member) -> None:
+        old = self.members.get(member.member_id)
+        self._forget(old)
+        self.members[member.member_id] = member
+        self.members_max = max(self.members_max, len(self.members))
+        if member.about.instance_id is not None:
+            self.static_members[member.about.instance_id] = member.member_id
+        for partition in (*member.current.assigned, *member.current.pending_revocation):
+            self.owners[partition] = member.member_id
+
+    def _forget(self, member: Member | None) -> None:
+        """Remove what the indexes have of a member, unless another member has taken its place."""
+        if member is None:
+            return
+        if self.static_members.get(member.about.instance_id or "") == member.member_id:
+            del self.static_members[member.about.instance_id or ""]
+        for partition in (*member.current.assigned, *member.current.pending_revocation):
+            if self.owners.get(partition) == member.member_id:
+                del self.owners[partition]
+
+    def _replay_epoch(self, record: GroupEpochRecord) -> None:
+        self.epoch = NEW_GROUP if record.value is None else record.value
+
+    def _replay_target_epoch(self, record: TargetEpochRecord) -> None:
+        self.target = TargetEpochValue(NO_EPOCH) if record.value is None else record.value
+
+    def _replay_target(self, record: TargetRecord) -> None:
+        if record.value is None:
+            self.targets.pop(record.member_id, None)
+        else:
+            self.targets[record.member_id] = record.value
+
+    def _replay_member(self, record: MemberRecord) -> None:
+        if record.value is None:
+            self._forget(self.members.pop(record.member_id, None))
+        else:
+            member = self.members.get(record.member_id) or Member(record.member_id)
+            self._set_member(member._replace(about=record.value))
+
+    def _replay_current(self, record: CurrentRecord) -> None:
+        member = self.members.get(record.member_id)
+        if record.value is not None:
+            self._set_member((member or Member(record.member_id))._replace(current=record.value))
+        elif member is not None:
+            self._set_member(member._replace(current=CurrentValue(NO_EPOCH, NO_EPOCH)))
+
+
+_REPLAY: Mapping[type, Callable[[GroupState, Any], None]] = {
+    GroupEpochRecord: GroupState._replay_epoch,
+    MemberRecord: GroupState._replay_member,
+    TargetEpochRecord: GroupState._replay_target_epoch,
+    TargetRecord: GroupState._replay_target,
+    CurrentRecord: GroupState._replay_current,
+}

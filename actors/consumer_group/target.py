@@ -1,0 +1,142 @@
+"""The target assignment: when the group needs a new one, and the assignor's part in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from ..assignors.server.base import AssignmentFailed, GroupMember, GroupToAssign, ServerAssignor, Topic
+from ..assignors.server.hash_order import copied_map_order, member_order, timeline_order
+from ..errors import CoordinatorError, ErrorCode
+from ..javahash import java_hash
+from ..ports import TopicsView
+from .plan import DecisionEnvironment, Plan
+from .records import GroupEpochRecord, GroupEpochValue, Partition, TargetEpochRecord, TargetEpochValue, TargetRecord
+from .state import GroupState, Member
+
+
+class Target(NamedTuple):
+    """The target of one member, and the epoch of the target assignment."""
+
+    epoch: int
+    partitions: Sequence[Partition]
+
+
+def next_group_epoch(
+    state: GroupState, members: Mapping[str, Member], has_changed: bool, environment: DecisionEnvironment, plan: Plan
+) -> int:
+    """The group epoch with these members. It rises if a subscription has changed, or a topic that somebody reads."""
+    metadata_hash = environment.metadata_hash(_subscribed_topics(members))
+    if not has_changed and metadata_hash == state.epoch.metadata_hash:
+        return state.epoch.epoch
+    value = GroupEpochValue(state.epoch.epoch + 1, metadata_hash)
+    plan.records.append(GroupEpochRecord(state.group_id, value))
+    return value.epoch
+
+
+def subscribe_equally(members: Mapping[str, Member]) -> bool:
+    return len({member.about.topics for member in members.values()}) <= 1
+
+
+def _subscribed_topics(members: Mapping[str, Member]) -> set[str]:
+    return set(chain.from_iterable(member.about.topics for member in members.values()))
+
+
+class NextGroup(NamedTuple):
+    """The group after a heartbeat, which is to be assigned.
+
+    ``is_homogeneous``: as in Kafka, this is the answer of the last time that subscriptions were looked at. So it does
+    not count a member that joins without topics.
+    """
+
+    epoch: int
+    members: Mapping[str, Member]
+    is_homogeneous: bool
+
+
+def next_target(
+    state: GroupState, member: Member, group: NextGroup, environment: DecisionEnvironment, plan: Plan
+) -> Target:
+    """The member's target after this heartbeat. Raises CoordinatorError if the assignor fails."""
+    if state.target.epoch >= group.epoch or not _may_assign(state, environment):
+        return Target(state.target.epoch, state.target_of(member))
+    try:
+        targets = _assign(state, member, group, environment)
+    except AssignmentFailed as error:
+        raise CoordinatorError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"Failed to compute a new target assignment for epoch {group.epoch}: {error}",
+        ) from error
+    for member_id in member_order(targets):
+        old = state.targets.get(member_id)
+        if old is None or set(old) != set(targets[member_id]):
+            plan.records.append(TargetRecord(state.group_id, member_id, targets[member_id]))
+    value = TargetEpochValue(group.epoch, environment.wall_ms)
+    plan.records.append(TargetEpochRecord(state.group_id, value))
+    return Target(group.epoch, targets[member.member_id])
+
+
+def _may_assign(state: GroupState, environment: DecisionEnvironment) -> bool:
+    """Whether the last assignment is old enough (KIP-1263)."""
+    interval_ms, last_ms = environment.settings.assignment_interval_ms, state.target.timestamp_ms
+    return not last_ms or not interval_ms or environment.wall_ms >= last_ms + interval_ms
+
+
+def _assign(
+    state: GroupState, member: Member, group: NextGroup, environment: DecisionEnvironment
+) -> dict[str, tuple[Partition, ...]]:
+    members = group.members
+    order = timeline_order(members, state.members_max)
+    to_assign = GroupToAssign(
+        _topics(environment.topics, _subscribed_topics(members)),
+        [_assignor_member(members[member_id], state.target_of(members[member_id])) for member_id in order],
+        group.is_homogeneous,
+    )
+    assignment = choose_assignor(state.members, member, environment.assignors).assign(to_assign)
+    return {
+        member_id: tuple((topic_id, number) for topic_id, numbers in partitions.items() for number in numbers)
+        for member_id, partitions in assignment.items()
+    }
+
+
+def _topics(view: TopicsView, names: set[str]) -> dict[str, Topic]:
+    topics: dict[str, Topic] = {}
+    for name in names:
+        topic_id, count = view.topic_id(name), view.partition_count(name)
+        if topic_id is not None and count is not None:
+            topics[name] = Topic(topic_id, count)
+    return topics
+
+
+def _assignor_member(member: Member, target: Sequence[Partition]) -> GroupMember:
+    about = member.about
+    owned: dict[bytes, list[int]] = {}
+    for topic_id, number in target:
+        owned.setdefault(topic_id, []).append(number)
+    return GroupMember(member.member_id, about.topics, owned, about.instance_id, about.rack_id, about.client_id)
+
+
+def choose_assignor(
+    members: Mapping[str, Member], member: Member, assignors: Mapping[str, ServerAssignor]
+) -> ServerAssignor:
+    """The one that most members ask for; of several, the first in Kafka's hash map.
+
+    ``members``: those before the heartbeat of ``member``. Its vote is added afterwards, and ``compute`` of a Java
+    HashMap puts a new key before the others of its bucket.
+    """
+    others = [other for other in members.values() if not _is_same(other, member)]
+    votes = Counter(other.about.server_assignor for other in others)
+    names = timeline_order([name for name in votes if name is not None], len(assignors))
+    own = member.about.server_assignor
+    if own is not None:
+        names = names if own in votes else [own, *names]
+        votes[own] += 1
+    return assignors[max(copied_map_order(names, java_hash), key=votes.__getitem__, default=next(iter(assignors)))]
+
+
+def _is_same(other: Member, member: Member) -> bool:
+    """Whether they are one member, or a static member and the one that takes its place."""
+    instance_id = member.about.instance_id
+    return other.member_id == member.member_id or (instance_id is not None and instance_id == other.about.instance_id)

@@ -1,0 +1,303 @@
+"""A consumer group and its clients, as states of a search: they can be frozen into small values and thawed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from callboard.actors.assignors.server.base import GroupToAssign, ServerAssignor, TargetAssignment
+from callboard.actors.assignors.server.uniform import Uniform
+from callboard.actors.consumer_group.heartbeat import handle_heartbeat
+from callboard.actors.consumer_group.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
+from callboard.actors.consumer_group.plan import ConsumerGroupSettings, Plan
+from callboard.actors.consumer_group.records import (
+    CurrentValue,
+    GroupEpochValue,
+    MemberState,
+    MemberValue,
+    Partition,
+    TargetEpochValue,
+)
+from callboard.actors.consumer_group.removal import rebalance_expired, session_expired
+from callboard.actors.consumer_group.state import GroupState, Member
+from callboard.actors.errors import NO_ERROR, CoordinatorError, ErrorCode
+
+TOPIC_IDS = {"t": b"t" * 16, "u": b"u" * 16}
+COUNTS = {"t": 2, "u": 1}
+PARTITIONS: tuple[Partition, ...] = ((TOPIC_IDS["t"], 0), (TOPIC_IDS["t"], 1), (TOPIC_IDS["u"], 0))
+BITS = {partition: 1 << number for number, partition in enumerate(PARTITIONS)}
+SETS = tuple(
+    tuple(partition for partition in PARTITIONS if number & BITS[partition]) for number in range(1 << len(PARTITIONS))
+)
+SUBSCRIPTIONS = (("t", "u"), ("t",))
+
+REBALANCE_TIMEOUT_MS, INTERVAL_MS, ASSIGNED_MS, EARLY_MS, LATE_MS = 1000, 10, 1, 5, 20
+
+Snapshot = tuple[Any, ...]
+
+
+class Violation(AssertionError):
+    """A state that must not be. The text has the steps that lead to it."""
+
+
+class Client(NamedTuple):
+    """A consumer. ``told``: its assignment in the last answer; ``owned``: what it consumes. Both are bit sets.
+
+    ``missed``: an answer was lost, so it sends a full request next. ``is_fenced``: the group has removed it, and it
+    does not know. ``life``: of a static member, 0 or 1; its member id depends on it.
+    """
+
+    epoch: int = 0
+    told: int = 0
+    owned: int = 0
+    subscription: int = 0
+    missed: bool = False
+    is_fenced: bool = False
+    life: int = 0
+
+
+class SearchTopics:
+    """The topics, which do not change."""
+
+    version = 1
+
+    def names(self) -> Iterable[str]:
+        return COUNTS
+
+    def topic_id(self, name: str) -> bytes | None:
+        return TOPIC_IDS.get(name)
+
+    def partition_count(self, name: str) -> int | None:
+        return COUNTS.get(name)
+
+
+class RememberingUniform:
+    """Kafka's ``uniform``, which is asked the same again and again here."""
+
+    name = "uniform"
+
+    def __init__(self) -> None:
+        self._targets: dict[object, TargetAssignment] = {}
+
+    def assign(self, group: GroupToAssign) -> TargetAssignment:
+        key = tuple(
+            (member.member_id, member.topics, *((topic_id, *owned) for topic_id, owned in member.owned.items()))
+            for member in group.members
+        )
+        if key not in self._targets:
+            self._targets[key] = Uniform().assign(group)
+        return self._targets[key]
+
+
+ASSIGNORS: dict[str, ServerAssignor] = {"uniform": RememberingUniform()}
+
+
+def bits(partitions: Iterable[Partition]) -> int:
+    return sum(BITS[partition] for partition in partitions)
+
+
+class SearchWorld:
+    """The group and its clients. ``deadlines``: the member epoch of each rebalance deadline that is set.
+
+    ``is_late``: whether the assignment interval is over.
+    """
+
+    settings = ConsumerGroupSettings(assignment_interval_ms=INTERVAL_MS)
+    topics = SearchTopics()
+    assignors = ASSIGNORS
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.state = GroupState("g")
+        self.state.topics_version = SearchTopics.version
+        self.clients = dict.fromkeys(names, Client())
+        self.deadlines: dict[str, int] = {}
+        self.metadata_hash: Callable[[Iterable[str]], int] = lambda names: 0
+        self.new_member_id: Callable[[], str] = str
+        self.is_late = True
+        self.has_asked_time = False
+
+    @property
+    def wall_ms(self) -> int:
+        self.has_asked_time = True
+        return LATE_MS if self.is_late else EARLY_MS
+
+    def member_id(self, name: str) -> str:
+        return f"{name}{self.clients[name].life}"
+
+    def member_of(self, name: str) -> Member | None:
+        return self.state.members.get(self.member_id(name))
+
+    def partitions(self, number: int) -> tuple[Partition, ...]:
+        return SETS[number]
+
+    def subscribed(self) -> list[Partition]:
+        """The partitions of all topics that members subscribe to."""
+        names = {name for member in self.state.members.values() for name in member.about.topics}
+        topic_ids = {TOPIC_IDS[name] for name in names}
+        return [partition for partition in PARTITIONS if partition[0] in topic_ids]
+
+    def update(self, name: str, **changes: Any) -> None:
+        self.clients[name] = self.clients[name]._replace(**changes)
+
+    def end_process(self, name: str) -> None:
+        """The next process of a static member has another member id."""
+        client = self.clients[name]
+        self.clients[name] = Client(life=1 - client.life if name.isupper() else 0)
+
+    def mark_fenced(self) -> None:
+        for name, client in self.clients.items():
+            if client.epoch and self.member_of(name) is None:
+                self.update(name, is_fenced=True)
+
+    # What happens to the group ---------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        name: str,
+        epoch: int,
+        arrives: bool,
+        topics: tuple[str, ...] | None = None,
+        owned: tuple[Partition, ...] | None = None,
+        is_full: bool = False,
+    ) -> None:
+        """A heartbeat. ``arrives``: whether its answer does."""
+        request = ConsumerHeartbeat(
+            *("g", self.member_id(name), epoch, name if name.isupper() else None),
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if is_full else -1,
+            topics=topics,
+            owned=owned,
+        )
+        plan = Plan()
+        try:
+            reply = handle_heartbeat(self.state, request, self, plan)
+        except CoordinatorError:
+            if arrives:
+                self.end_process(name)
+            else:
+                self._miss(name)
+            return
+        self._apply(plan)
+        if arrives:
+            self._learn(name, reply)
+        else:
+            self._miss(name)
+
+    def error_of(self, request: ConsumerHeartbeat) -> ErrorCode:
+        """What a heartbeat would be told; it has no effect."""
+        try:
+            handle_heartbeat(self.state, request, self, Plan())
+        except CoordinatorError as error:
+            return error.code
+        return NO_ERROR
+
+    def _learn(self, name: str, reply: ConsumerHeartbeatReply) -> None:
+        if reply.member_epoch <= 0:
+            raise Violation(f"{name} is a member with epoch {reply.member_epoch}")
+        told = self.clients[name].told if reply.assigned is None else bits(reply.assigned)
+        self.update(name, epoch=reply.member_epoch, told=told, missed=False)
+
+    def _miss(self, name: str) -> None:
+        """Until it is told again, the client acquires nothing: the group has heard that it did not own it."""
+        client = self.clients[name]
+        if client.epoch:
+            self.update(name, told=client.told & client.owned, missed=True)
+
+    def expire_session(self, member_id: str) -> None:
+        plan = Plan()
+        session_expired(self.state, member_id, self, plan)
+        self._apply(plan)
+
+    def expire_rebalance(self, member_id: str) -> None:
+        plan = Plan()
+        rebalance_expired(self.state, member_id, self.deadlines.pop(member_id), self, plan)
+        self._apply(plan)
+
+    def _apply(self, plan: Plan) -> None:
+        self.state.replay_all(plan.records)
+        if self.state.target.timestamp_ms:
+            self.state.target = self.state.target._replace(timestamp_ms=ASSIGNED_MS)
+        for member_id, deadline in plan.deadlines.items():
+            self.deadlines.pop(member_id, None)
+            if deadline is not None:
+                self.deadlines[member_id] = deadline.member_epoch
+        for member_id in plan.removed:
+            self.deadlines.pop(member_id, None)
+
+    # Snapshots -------------------------------------------------------------------------------------------------------
+
+    def freeze(self) -> Snapshot:
+        """The state as a value. Epochs are numbered anew: only their order matters."""
+        state = self.state
+        ranks = self._ranks()
+        members = tuple(
+            (
+                member_id,
+                member.about.instance_id,
+                SUBSCRIPTIONS.index(member.about.topics),
+                ranks(member.current.member_epoch),
+                ranks(member.current.previous_member_epoch),
+                int(member.current.state),
+                bits(member.current.assigned),
+                bits(member.current.pending_revocation),
+                bits(state.targets[member_id]) if member_id in state.targets else -1,
+            )
+            for member_id, member in sorted(state.members.items())
+        )
+        deadlines = tuple((member_id, ranks(epoch)) for member_id, epoch in sorted(self.deadlines.items()))
+        clients = tuple((ranks(client.epoch), *client[1:]) for client in self.clients.values())
+        group = (ranks(state.epoch.epoch), ranks(state.target.epoch), state.target.timestamp_ms > 0)
+        return group, members, deadlines, clients
+
+    def _ranks(self) -> Callable[[int], int]:
+        currents = [member.current for member in self.state.members.values()]
+        epochs = {
+            *(self.state.epoch.epoch, self.state.target.epoch),
+            *(current.member_epoch for current in currents),
+            *(current.previous_member_epoch for current in currents),
+            *self.deadlines.values(),
+            *(client.epoch for client in self.clients.values()),
+        }
+        ranks = {epoch: rank for rank, epoch in enumerate(sorted(epoch for epoch in epochs if epoch > 0), 1)}
+        return lambda epoch: ranks.get(epoch, epoch)
+
+    @classmethod
+    def thaw(cls, names: tuple[str, ...], snapshot: Snapshot) -> SearchWorld:
+        group, members, deadlines, clients = snapshot
+        world = cls(names)
+        state = world.state
+        state.epoch = GroupEpochValue(group[0])
+        state.target = TargetEpochValue(group[1], ASSIGNED_MS if group[2] else 0)
+        for member_id, instance_id, subscription, epoch, previous, member_state, assigned, pending, target in members:
+            current = (epoch, previous, member_state, assigned, pending)
+            state.members[member_id] = _member(member_id, instance_id, subscription, *current)
+            state.owners |= dict.fromkeys(SETS[assigned | pending], member_id)
+            if instance_id is not None:
+                state.static_members[instance_id] = member_id
+            if target >= 0:
+                state.targets[member_id] = SETS[target]
+        state.members_max = len(names)
+        world.deadlines = dict(deadlines)
+        world.clients = {name: Client(*client) for name, client in zip(names, clients, strict=True)}
+        return world
+
+
+@lru_cache(maxsize=100_000)
+def _member(
+    member_id: str,
+    instance_id: str | None,
+    subscription: int,
+    epoch: int,
+    previous: int,
+    state: int,
+    assigned: int,
+    pending: int,
+) -> Member:
+    topics = SUBSCRIPTIONS[subscription]
+    sets = (dict.fromkeys(SETS[assigned], 0), dict.fromkeys(SETS[pending], 0))
+    return Member(
+        member_id,
+        MemberValue(instance_id, topics=topics, rebalance_timeout_ms=REBALANCE_TIMEOUT_MS),
+        CurrentValue(epoch, previous, MemberState(state), *sets),
+    )
