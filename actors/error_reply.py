@@ -13,6 +13,7 @@ from .transactions.messages import (
     ProducerIdAssigned,
     TransactionRequest,
     VerifyPartitions,
+    WriteMarker,
 )
 
 
@@ -24,7 +25,7 @@ def error_reply(request: GroupRequest | DeleteTopicOffsets | TransactionRequest,
     match request:
         case InitProducerId() | EndTransaction():
             return ProducerIdAssigned(error)
-        case VerifyPartitions():
+        case VerifyPartitions() | WriteMarker():
             return (error,) * len(request.partitions)
         case _:
             return error

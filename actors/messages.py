@@ -351,9 +351,13 @@ class AllLoaded(NamedTuple):
 
 
 class TopicsDeleted(NamedTuple):
-    """To the coordinator: topics were deleted, so groups should delete their offsets."""
+    """To the coordinator: topics were deleted, so groups should delete their offsets.
+
+    ``done`` is called when the groups of all partitions that are owned then have done so, durably.
+    """
 
     topics: frozenset[str]
+    done: Callable[[], None] | None = None
 
 
 class GroupScanned(NamedTuple):

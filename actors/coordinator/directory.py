@@ -80,9 +80,9 @@ class Directory:
         """Ask for all groups. Returns a future of a ``GroupListing``, or of an ErrorCode."""
         return self.coordinator.ask(ListGroups(), block=False)
 
-    def delete_topic_offsets(self, topics: frozenset[str]) -> None:
-        """Let all groups delete their offsets of topics that were deleted, before any later commit."""
-        self.coordinator.tell(TopicsDeleted(topics))
+    def delete_topic_offsets(self, topics: frozenset[str], done: Callable[[], None] | None = None) -> None:
+        """Let all groups delete their offsets of topics that were deleted, before any later commit. Then ``done``."""
+        self.coordinator.tell(TopicsDeleted(topics, done))
 
     def notify_of_settings(self) -> None:
         """Tell the actors that the settings have changed."""

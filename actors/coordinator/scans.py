@@ -85,7 +85,7 @@ class GroupScans:
 
     def _start_cleanup(self, message: TopicsDeleted) -> None:
         """Until the cleanup is complete, requests go through the coordinator, which first tells their group."""
-        cleanup = TopicCleanup(message.topics)
+        cleanup = TopicCleanup(message.topics, message.done)
         self._cleanups.add(cleanup)
         self._directory.is_detour = True
         self._clean(cleanup, range(len(self._partitions)))

@@ -7,6 +7,7 @@ scanned when it is loaded: its groups may come from records that are older than 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..base import ActorRef
@@ -30,10 +31,11 @@ IGNORED_REPLY = IgnoredReply()
 class TopicCleanup:
     """One deletion of topics. Its ``scans`` visit all groups.
 
-    ``loading``: the numbers of partitions that are scanned when they are loaded.
+    ``done`` is called at its end. ``loading``: the numbers of partitions that are scanned when they are loaded.
     """
 
-    def __init__(self, topics: frozenset[str]) -> None:
+    def __init__(self, topics: frozenset[str], done: Callable[[], None] | None = None) -> None:
+        self.done = done
         self.message = DeleteTopicOffsets(topics)
         self.scans: list[GroupScan] = []
         self.loading: set[int] = set()
@@ -65,7 +67,11 @@ class TopicCleanups:
         self._running.append(cleanup)
 
     def remove_complete(self) -> None:
+        complete = [cleanup for cleanup in self._running if cleanup.is_complete]
         self._running = [cleanup for cleanup in self._running if not cleanup.is_complete]
+        for cleanup in complete:
+            if cleanup.done is not None:
+                cleanup.done()
 
     def take_waiting_for(self, number: int) -> list[TopicCleanup]:
         """The cleanups that have waited for a partition to be loaded."""

@@ -61,7 +61,10 @@ class ClassicGroup(GroupCore):
 
     def load(self, value: GroupValue, effects: Effects) -> None:
         """Restore the group from its record. The sessions of its members start again."""
+        first_generation = self.generation
         run_steps(replay(self, value))
+        if value.generation == 0:  # the record of a group that had no generation yet
+            self.generation = first_generation
         if value.members:
             act = self.machine.apply(Event.LOADED_WITH_MEMBERS, value.current_state_timestamp_ms)
             assert act is None, "loading is no rebalance"

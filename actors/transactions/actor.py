@@ -18,7 +18,7 @@ from ..engine_ports import ReplyTo
 from ..error_reply import error_reply
 from ..errors import ErrorCode
 from ..group.contexts import deliver_reply
-from ..messages import AllLoaded, ContinueWork, Shutdown, TxnOffsetCommit, Written
+from ..messages import ContinueWork, Shutdown, TxnOffsetCommit, Written
 from ..records import TransactionValue
 from ..timer.messages import Expired
 from .environment import Then, TransactionEnvironment
@@ -30,6 +30,7 @@ from .messages import (
     InitProducerId,
     ProducerIdAssigned,
     VerifyPartitions,
+    WriteMarker,
 )
 from .ownership import OwnershipMessage, TransactionOwnership
 from .rules import EMPTY, NO_EPOCH, PREPARED_STATES, Decision, Transaction
@@ -50,10 +51,10 @@ class TransactionsActor(ResilientActor):
         VerifyPartitions: "verify_partitions",
         EndTransaction: "end_transaction",
         InitProducerId: "init_producer_id",
+        WriteMarker: "write_marker",
         Written: "handle_written",
         Expired: "handle_expired",
         **dict.fromkeys(get_args(OwnershipMessage), "handle_ownership"),
-        AllLoaded: "handle_all_loaded",
         ContinueWork: "continue_work",
         Shutdown: "shut_down",
     }
@@ -113,16 +114,29 @@ class TransactionsActor(ResilientActor):
 
     def commit_offsets(self, request: TxnOffsetCommit) -> object:
         """Pass offsets on to the group if the transaction is open."""
-        transaction = self._table.find(request.transactional_id)
         if not request.group_id:
             return error_reply(request, ErrorCode.INVALID_GROUP_ID)
+        environment = self._environment
+        if environment.peers is not None:
+            error = environment.directory.partitions.of(request.group_id).answers.request
+            if error is not ErrorCode.NONE:
+                return error_reply(request, error)
+        transaction = self._table.find(request.transactional_id)
+        if transaction is ErrorCode.NOT_COORDINATOR and environment.peers is not None:
+            return self._steps.commits.commit_elsewhere(request, self.reply_to)
         if isinstance(transaction, ErrorCode):
             return error_reply(request, transaction)
         return self._steps.commits.commit(transaction, request, self.reply_to)
 
     def handle_commit_done(self, message: CommitDone) -> None:
-        if self._steps.commits.count_done(message.transactional_id):
+        if self._steps.commits.count_done(message):
             self._steps.completion.handle_commits_done(message.transactional_id)
+            self._steps.received.handle_commits_done((message.producer_id, message.partition))
+
+    # From and for other nodes ----------------------------------------------------------------------------------------
+
+    def write_marker(self, request: WriteMarker) -> object:
+        return self._steps.received.write(request, self.reply_to)
 
     def shut_down(self, _message: Shutdown) -> None:
         """Nothing to do: the reply tells the sender that all earlier requests were decided or passed on."""
@@ -145,12 +159,8 @@ class TransactionsActor(ResilientActor):
         message.run()
 
     def handle_ownership(self, message: OwnershipMessage) -> object:
-        """A partition was gained, loaded, lost, or has failed."""
+        """A partition was gained, loaded, lost, or has failed; or all are loaded."""
         return self._ownership.handle(message)
-
-    def handle_all_loaded(self, _message: AllLoaded) -> None:
-        """The scan for expired transactional ids may begin."""
-        self._steps.timeouts.schedule_scan()
 
     # Implementation --------------------------------------------------------------------------------------------------
 

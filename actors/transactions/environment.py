@@ -12,6 +12,7 @@ from ..errors import ErrorCode
 from ..javahash import offsets_partition
 from ..ports import TransactionSettings, TransactionTopics
 from .messages import Partitions
+from .peers import Peers
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -20,7 +21,10 @@ Then = Callable[[ErrorCode], None]
 
 
 class TransactionEnvironment(NamedTuple):
-    """Settings, clock, topics, and the actors that transactions send messages to."""
+    """Settings, clock, topics, and the actors that transactions send messages to.
+
+    ``peers``: the other nodes of a cluster; None on a single node, which has all partitions.
+    """
 
     settings: TransactionSettings
     clock: Clock
@@ -28,6 +32,7 @@ class TransactionEnvironment(NamedTuple):
     writer: ActorRef
     directory: Directory
     topics: TransactionTopics
+    peers: Peers | None = None
 
     @property
     def offsets_partitions(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from ..errors import ErrorCode
-from ..records import TransactionValue
+from ..records import MarkerRecord, TransactionValue
 
 Partitions = frozenset[tuple[str, int]]
 """Topics and partitions. Offsets of a group are part of a transaction as a partition of ``__consumer_offsets``."""
@@ -68,9 +68,24 @@ class EndTransaction(NamedTuple):
 
 
 class CommitDone(NamedTuple):
-    """From ``CommitReply`` to TransactionsActor: a group has replied to offsets that were passed on to it."""
+    """From ``CommitReply`` to TransactionsActor: a group has replied to offsets that were passed on to it.
+
+    ``partition``: of ``__consumer_offsets``.
+    """
 
     transactional_id: str
+    producer_id: int
+    partition: int
+
+
+class WriteMarker(NamedTuple):
+    """From the coordinator of a transaction on another node: end it in partitions of this node, each named once.
+
+    The reply has an ``ErrorCode`` per partition.
+    """
+
+    marker: MarkerRecord
+    partitions: tuple[tuple[str, int], ...]
 
 
 class TransactionsLoaded(NamedTuple):
@@ -87,4 +102,4 @@ class PendingLoaded(NamedTuple):
     groups: Mapping[int, Set[str]]
 
 
-TransactionRequest = InitProducerId | AddPartitions | AddOffsets | VerifyPartitions | EndTransaction
+TransactionRequest = InitProducerId | AddPartitions | AddOffsets | VerifyPartitions | EndTransaction | WriteMarker

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..coordinator.partition_states import PartitionEvent
-from ..messages import PartitionClosed, PartitionGained, PartitionLoaded, PartitionLost, PartitionOpened
+from ..messages import AllLoaded, PartitionClosed, PartitionGained, PartitionLoaded, PartitionLost, PartitionOpened
 from ..steps import Steps as Work
 from ..steps import pieces
 from .environment import TransactionEnvironment
@@ -14,7 +14,7 @@ from .messages import PendingLoaded, TransactionsLoaded
 from .steps import Steps
 from .table import TransactionTable
 
-OwnershipMessage = PartitionGained | TransactionsLoaded | PendingLoaded | PartitionLoaded | PartitionLost
+OwnershipMessage = PartitionGained | TransactionsLoaded | PendingLoaded | PartitionLoaded | PartitionLost | AllLoaded
 
 
 class TransactionOwnership:
@@ -33,6 +33,7 @@ class TransactionOwnership:
             PendingLoaded: self._add_pending,
             PartitionLoaded: self._finish_loading,
             PartitionLost: self._lose,
+            AllLoaded: self._start_scan,
         }
 
     def handle(self, message: OwnershipMessage) -> object:
@@ -73,6 +74,10 @@ class TransactionOwnership:
         number = self._number(message)
         if self._table.apply(number, PartitionEvent.UNLOAD, message.epoch):
             yield from self._clear(message.partition, number)
+
+    def _start_scan(self, _message: AllLoaded) -> None:
+        """The scan for expired transactional ids may begin."""
+        self._steps.timeouts.schedule_scan()
 
     def _clear(self, partition: int, number: int) -> Work[None]:
         removed, counting = self._table.clear_partition(number)

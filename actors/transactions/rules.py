@@ -140,7 +140,7 @@ class Transaction:
         self.last_epoch = NO_EPOCH
         self.step: TransactionStep | None = None  # in flight
         self.markers_missing = 0
-        self.markers_failed: dict[int, ErrorCode] = {}  # partitions of the log whose marker could not be written
+        self.markers_failed: dict[tuple[str, int], ErrorCode] = {}  # partitions whose marker could not be written
         self.attempts = 0  # failed attempts to complete the transaction
 
     @property

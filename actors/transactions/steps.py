@@ -16,6 +16,7 @@ from .commits import TransactionalCommits
 from .completion import Completion
 from .environment import Then, TransactionEnvironment
 from .expiration import Expiration
+from .received_markers import ReceivedMarkers
 from .rules import PREPARED_STATES, Transaction, TransactionStep
 from .table import TransactionTable
 from .timeouts import Timeouts
@@ -37,6 +38,7 @@ class Steps:
         self.timeouts = Timeouts(environment, owner, table, self.append)
         self.expiration = Expiration(environment, table, self.timeouts, self.write, tell_after_turn)
         self.commits = TransactionalCommits(environment, owner, self.append)
+        self.received = ReceivedMarkers(environment, owner, self.commits)
         self.completion = Completion(
             environment, owner, table, self.append, self.timeouts, self.commits, tell_after_turn
         )

@@ -24,6 +24,9 @@ RETRY_MS = 1000
 """Delay before a timed-out transaction with a step in flight is checked again, and before the first new attempt to
 complete a transaction."""
 
+MOVING_RETRY_MS = 100
+"""Delay between attempts to write a marker to a partition that moves to another node."""
+
 RETRY_MAX_MS = 60_000
 """Maximum delay between attempts to complete a transaction. It doubles after each attempt; the disk may be full."""
 

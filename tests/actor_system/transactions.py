@@ -26,6 +26,7 @@ from callboard.actors.transactions.messages import (
     PendingLoaded,
     TransactionsLoaded,
 )
+from callboard.actors.transactions.peers import Peers
 from callboard.actors.transactions.table import TransactionTable
 from callboard.runtime.loading.loader import open_transactions
 
@@ -78,7 +79,14 @@ def transactions_in(log: ManualLog) -> dict[str, TransactionValue]:
 class TransactionSimulation(CoordinatorSimulation):
     """With the ``log`` of another simulation it continues from the durable records of that simulation."""
 
-    def __init__(self, *, log: ManualLog | None = None, holds_appends: bool = False, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        log: ManualLog | None = None,
+        holds_appends: bool = False,
+        seed: int | None = None,
+        peers: Peers | None = None,
+    ) -> None:
         log = log or ManualLog()
         groups = log.groups()
         super().__init__(groups, log=log, seed=seed)
@@ -89,7 +97,7 @@ class TransactionSimulation(CoordinatorSimulation):
         self.table = TransactionTable(PARTITIONS)
         self.topics.next_id = max((value.producer_id + 1 for value in values.values()), default=1000)
         environment = TransactionEnvironment(
-            self.transaction_settings, self.clock, self.timer, self.writer, self.directory, self.topics
+            self.transaction_settings, self.clock, self.timer, self.writer, self.directory, self.topics, peers
         )
         self.transactions: ActorRef = self.system.spawn(TransactionsActor, environment, self.table)
         self.transactions.tell(PendingLoaded(open_transactions(groups)))

@@ -282,3 +282,21 @@ def test_turns_of_a_cleanup_are_shorter_if_many_topics_are_deleted(monkeypatch: 
     simulation.tell_coordinator(TopicsDeleted(frozenset(f"t{number}" for number in range(scan.GROUPS_PER_TURN // 10))))
     assert set(checks) == {10}
     assert len(checks) >= 20 // 10
+
+
+# The end of a cleanup ------------------------------------------------------------------------------------------------
+
+
+def test_cleanup_reports_its_end_when_the_tombstones_are_durable() -> None:
+    simulation = CoordinatorSimulation()
+    simulation.post(commit(5, topic="t"))
+    done: list[int] = []
+    simulation.tell_coordinator(TopicsDeleted(frozenset({"t"}), lambda: done.append(len(tombstones(simulation)))))
+    assert done == [1]
+
+
+def test_cleanup_without_groups_reports_its_end() -> None:
+    simulation = CoordinatorSimulation()
+    done: list[bool] = []
+    simulation.tell_coordinator(TopicsDeleted(frozenset({"t"}), lambda: done.append(True)))
+    assert done == [True]

@@ -25,6 +25,8 @@ from harness import (
 )
 
 from callboard.runtime.kafka.api import APIS
+from callboard.runtime.settings.address import Address
+from callboard.runtime.settings.listeners import Listener
 
 
 class VersionedClient:
@@ -173,7 +175,9 @@ async def test_api_versions_with_invalid_client_software_name_is_refused(tmp_pat
 
 @async_test
 async def test_find_coordinator_accepts_groups_and_transactional_ids_only(tmp_path: Path) -> None:
-    async with running_node(tmp_path, {"advertised": ("stage.example", 19092)}) as harness:
+    async with running_node(
+        tmp_path, {"listeners": (Listener(advertised=Address("stage.example", 19092)),)}
+    ) as harness:
         client = await harness.connect()
         for version in versions("find_coordinator", since=4):
             answer = await client.ask("find_coordinator", version, key_type=0, coordinator_keys=["", "g", "g"])

@@ -30,7 +30,7 @@ from callboard.actors.messages import Heartbeat, LeaveGroup, LeavingMember, Left
 from callboard.actors.records import GroupRecord, MarkerRecord, OffsetRecord
 from callboard.actors.steps import Steps
 from callboard.actors.timer.messages import Wake
-from callboard.actors.transactions.completion import Completion, marker_of
+from callboard.actors.transactions.completion import Completion
 from callboard.runtime.engine.alarm import Alarm
 from callboard.runtime.loading import child as load_child
 from callboard.runtime.log.compaction.seen import SeenKeys
@@ -314,12 +314,13 @@ def answered_though_it_failed(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_marker_is_not_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Completion, "_send_marker_to_groups", lambda self, marker, failed: None)
+    patch.setattr(Completion, "_send_marker_to_groups", lambda self, marker, target: None)
 
 
 def a_marker_is_not_written(patch: pytest.MonkeyPatch) -> None:
-    def finish(self: Completion, transaction: Any, partitions: Sequence[int]) -> None:
-        self._send_marker_to_groups(marker_of(transaction), {})
+    def finish(self: Completion, transaction: Any, targets: Sequence[tuple[str, int]]) -> None:
+        for target in targets:
+            self._send_marker_to_groups(self._marker_of(transaction), target)
         self._finish(transaction)
 
     patch.setattr(Completion, "_append_markers", finish)

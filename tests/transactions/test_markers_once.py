@@ -105,11 +105,11 @@ def plant_second_marker(patch: pytest.MonkeyPatch) -> None:
     handle = Completion._handle_marker_written
 
     def write_again(
-        self: Completion, transaction: Transaction, marker: MarkerRecord, partition: int, error: ErrorCode
+        self: Completion, transaction: Transaction, marker: MarkerRecord, target: tuple[str, int], error: ErrorCode
     ) -> None:
-        handle(self, transaction, marker, partition, error)
+        handle(self, transaction, marker, target, error)
         if not transaction.markers_missing and error is NONE:
-            self._environment.writer.tell(Append(self._owner, Entry(partition, (marker,)), lambda error: None))
+            self._environment.writer.tell(Append(self._owner, Entry(target[1], (marker,)), lambda error: None))
 
     patch.setattr(Completion, "_handle_marker_written", write_again)
 
