@@ -5,10 +5,18 @@ from __future__ import annotations
 import errno
 import ipaddress
 import socket
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ..common.errors import StartError
-from ..settings.table import LISTEN_BACKLOG, Address, Options
+from ..settings.address import Address
+from ..settings.listeners import PLAINTEXT, Listener
+from ..settings.table import LISTEN_BACKLOG, Options
+
+Sockets = Mapping[str, socket.socket]
+"""The listening sockets of a server, by the name of the listener."""
+NO_SOCKETS: Sockets = MappingProxyType({})
 
 
 def resolve(option: str, address: Address) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
@@ -23,19 +31,41 @@ def resolve(option: str, address: Address) -> tuple[socket.AddressFamily, tuple[
     return family, bindable
 
 
-def bind(options: Options, listen: str = "--listen", advertised: str = "--advertised") -> socket.socket:
+def bind(listener: Listener, listen: str = "--listen", advertised: str = "--advertised") -> socket.socket:
     """Bind and listen, so that the port is reserved before the data folder is touched. Raises StartError.
 
     ``listen`` and ``advertised``: the names of these options in error messages.
     """
-    address = Address(options.listen_host, options.listen_port)
+    address = listener.listen
     family, bindable = resolve(listen, address)
-    if options.advertised is None and ipaddress.ip_address(bindable[0].partition("%")[0]).is_unspecified:
+    is_shown = listener.is_advertised and listener.advertised is None
+    if is_shown and ipaddress.ip_address(bindable[0].partition("%")[0]).is_unspecified:
         raise StartError(
             f"{listen} {address} listens on all addresses, but clients need one address to connect to: "
-            f"give it with {advertised} HOST:PORT"
+            f"give it with {advertised} {'' if listener.name == PLAINTEXT else f'{listener.name}://'}HOST:PORT"
         )
     return listen_on(listen, address, family, bindable)
+
+
+def advertised_addresses(options: Options, sockets: Sockets) -> dict[str, Address]:
+    """The addresses that clients connect to, by listener. Host "" and port 0 without a socket."""
+    return {
+        listener.name: listener.advertised or _bound_address(listener, sockets.get(listener.name))
+        for listener in options.listeners
+        if listener.is_advertised
+    }
+
+
+def listening_addresses(options: Options, sockets: Sockets) -> dict[str, Address]:
+    """The addresses that the server listens on, by listener, with the ports that the system has chosen."""
+    return {listener.name: _bound_address(listener, sockets[listener.name]) for listener in options.listeners}
+
+
+def _bound_address(listener: Listener, listening_socket: socket.socket | None) -> Address:
+    if listening_socket is None:
+        return Address("", 0)
+    host, port = listening_socket.getsockname()[:2]
+    return Address(listener.listen.host or host, port)
 
 
 def bind_health(address: Address) -> socket.socket:
@@ -64,9 +94,10 @@ def limit_receive_buffers(listening_socket: socket.socket, size_bytes: int) -> N
 
 def _bind_error_text(option: str, address: Address, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
+        hint = "leave it out for free ones" if option == "--worker-ports" else "port 0 takes a free one"
         return (
             f"port {address.port} of {address.host or 'this machine'} is in use by another program: stop that one, "
-            f"or choose another port with {option} (port 0 takes a free one)"
+            f"or choose another port with {option} ({hint})"
         )
     if error.errno == errno.EACCES:
         return f"may not listen on {address}: ports below 1024 need a privilege; choose another with {option}"

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, TypeVar
 
 from ...actors.text import did_you_mean
 from ..common.errors import StartError
 from ..common.logs import Format, Level
 from ..disk.disk import FILE_MODE
+from .address import DEFAULT_LISTEN, parse_address
+from .cluster import parse_cluster
 from .file_mode import parse_file_mode
 from .lag_groups import check_lag_groups
+from .listeners import Listener, parse_inter_broker_listener, parse_listeners
 from .table import (
     BY_NAME,
     DEFAULT_DATA,
-    DEFAULT_LISTEN,
     DynamicPeers,
     Options,
     Settings,
@@ -24,12 +27,12 @@ from .table import (
     check_topic,
     format_value,
     load_settings,
-    parse_address,
-    parse_advertised,
     parse_choice,
     parse_sync,
     parse_topic,
 )
+
+Parsed = TypeVar("Parsed")
 
 
 def file_topics(table: Mapping[str, object], path: Path | None) -> dict[str, int]:
@@ -54,37 +57,39 @@ def option_topics(texts: Sequence[str]) -> dict[str, int]:
     return counts
 
 
-class ConfigFile(NamedTuple):
-    """A configuration file with known keys of the right type. The values are not checked yet."""
-
-    listen: str | None = None
-    advertised: str | None = None
-    data: str | None = None
-    sync: str | None = None
-    metrics: str | None = None
-    metrics_lag: Sequence[str] = ()
-    dynamic_settings: str | None = None
-    unsafe_settings: bool = False
-    ignore_saved_settings: bool = False
-    file_mode: str | None = None
-    log_level: str | None = None
-    log_format: str | None = None
-    topics: Mapping[str, object] = {}
-    settings: Mapping[str, object] = {}
-
-
-VALUES: dict[str, tuple[type, str]] = {
-    "metrics_lag": (list, "a list of texts"),
-    "unsafe_settings": (bool, "true or false"),
-    "ignore_saved_settings": (bool, "true or false"),
-    "topics": (dict, "a table"),
-    "settings": (dict, "a table"),
+TEXT = (str, "a text")
+TEXTS = (list, "a list of texts")
+TEXT_OR_TEXTS = ((str, list), "a text or a list of texts")
+NUMBER = (int, "a whole number")
+BOOLEAN = (bool, "true or false")
+TABLE = (dict, "a table")
+KEYS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "listen": TEXT_OR_TEXTS,
+    "advertised": TEXT_OR_TEXTS,
+    "listener_security_protocol_map": TEXT,
+    "inter_broker_listener_name": TEXT,
+    "data": TEXT,
+    "sync": TEXT,
+    "metrics": TEXT,
+    "metrics_lag": TEXTS,
+    "dynamic_settings": TEXT,
+    "unsafe_settings": BOOLEAN,
+    "ignore_saved_settings": BOOLEAN,
+    "file_mode": TEXT,
+    "log_level": TEXT,
+    "log_format": TEXT,
+    "cluster": TEXT,
+    "node_name": TEXT,
+    "workers": NUMBER,
+    "worker_ports": TEXT,
+    "topics": TABLE,
+    "settings": TABLE,
 }
-"""The type of the value of each key, with its name for the operator. Other keys have a text."""
+"""The keys of a configuration file: the type of each value, with its name for the operator."""
 
 
-def read_file(path: Path) -> ConfigFile:
-    """Read a TOML file with the keys of ConfigFile. StartError if it is unreadable or has other keys or types."""
+def read_file(path: Path) -> dict[str, Any]:
+    """Read a TOML file. StartError if it is unreadable, or has a key or a type of value that is not in ``KEYS``."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -93,23 +98,25 @@ def read_file(path: Path) -> ConfigFile:
         raise StartError(f"the config file '{path}' is not TOML: {error}") from error
     for key, value in table.items():
         check_key(path, key, value)
-    return ConfigFile(**table)
+    return table
 
 
 def check_key(path: Path, key: str, value: object) -> None:
-    if key not in ConfigFile._fields:
-        hint = " settings belong under [settings];" if key in BY_NAME else did_you_mean(key, ConfigFile._fields)
-        raise StartError(f"unknown key '{key}' in '{path}':{hint} known are {', '.join(ConfigFile._fields)}")
-    expected, word = VALUES.get(key, (str, "a text"))
-    if not isinstance(value, expected) or (
-        isinstance(value, list) and not all(isinstance(item, str) for item in value)
+    if key not in KEYS:
+        hint = " settings belong under [settings];" if key in BY_NAME else did_you_mean(key, KEYS)
+        raise StartError(f"unknown key '{key}' in '{path}':{hint} known are {', '.join(KEYS)}")
+    expected, word = KEYS[key]
+    if (
+        not isinstance(value, expected)
+        or (expected is int and isinstance(value, bool))
+        or (isinstance(value, list) and not all(isinstance(item, str) for item in value))
     ):
         raise StartError(f"bad value {format_value(value)} for '{key}' in '{path}': expected {word}")
 
 
 def load(
-    listen: str | None = None,
-    advertised: str | None = None,
+    listen: Sequence[str] | None = None,
+    advertised: Sequence[str] | None = None,
     data: str | Path | None = None,
     sync: str | None = None,
     topics: Sequence[str] = (),
@@ -123,47 +130,79 @@ def load(
     log_level: str | None = None,
     log_format: str | None = None,
     metrics_lag: Sequence[str] = (),
+    cluster: str | None = None,
+    node_name: str | None = None,
+    workers: int | None = None,
+    worker_ports: str | None = None,
+    listener_security_protocol_map: str | None = None,
+    inter_broker_listener_name: str | None = None,
 ) -> tuple[Settings, Options]:
     """The settings and options of ``serve``, checked. Options of the command line override those of the file, topics
     and settings by name. Raises StartError for the first error.
     """
-    file = ConfigFile() if config is None else read_file(config)
-    listen = file.listen if listen is None else listen
-    advertised = file.advertised if advertised is None else advertised
-    sync = file.sync if sync is None else sync
-    metrics = file.metrics if metrics is None else metrics
-    file_mode = file.file_mode if file_mode is None else file_mode
-    log_level = file.log_level if log_level is None else log_level
-    log_format = file.log_format if log_format is None else log_format
-    data = file.data if data is None else data
-    dynamic_settings = file.dynamic_settings if dynamic_settings is None else dynamic_settings
-    metrics_lag = metrics_lag or file.metrics_lag
-    unsafe_settings = unsafe_settings or file.unsafe_settings
-    ignore_saved_settings = ignore_saved_settings or file.ignore_saved_settings
-    if data == "":
-        raise StartError("bad data '': expected the path of a folder; leave it out for ./data, or give . for this one")
-    address = DEFAULT_LISTEN if listen is None else parse_address("listen", listen)
+    file = {} if config is None else read_file(config)
+
+    def value(key: str, option: str | None, default: str | None = None) -> Any:
+        return file.get(key, default) if option is None else option
+
+    given = file.get("settings", {})
+    protocols = value("listener_security_protocol_map", listener_security_protocol_map, "")
+    listeners = given_listeners(file, listen, advertised, protocols)
+    inter_broker_listener = value("inter_broker_listener_name", inter_broker_listener_name, "")
+    dynamic_peers = value("dynamic_settings", dynamic_settings, "local")
     options = Options(
-        listen_host=address.host,
-        listen_port=address.port,
-        advertised=None if advertised is None else parse_advertised(advertised),
-        data=DEFAULT_DATA if data is None else Path(data),
-        sync="always" if sync is None else parse_sync(sync),
-        topics=tuple((file_topics(file.topics, config) | option_topics(topics)).items()),
-        metrics=None if metrics is None else parse_address("metrics", metrics),
-        metrics_lag=check_lag_groups(metrics_lag),
-        dynamic_settings=parse_choice("dynamic settings", dynamic_settings or "local", DynamicPeers),
-        unsafe_settings=unsafe_settings,
-        ignore_saved_settings=ignore_saved_settings,
-        given=setting_sources(file.settings, overrides, config),
-        file_mode=FILE_MODE if file_mode is None else parse_file_mode(file_mode),
-        log_level=parse_choice("log level", log_level or "info", Level),
-        log_format=None if log_format is None else parse_choice("log format", log_format, Format),
+        listeners=listeners,
+        inter_broker_listener=parse_inter_broker_listener(inter_broker_listener, listeners),
+        data=parse_data(value("data", None if data is None else str(data))),
+        sync=parse_sync(value("sync", sync, "always")),
+        topics=tuple((file_topics(file.get("topics", {}), config) | option_topics(topics)).items()),
+        metrics=optional(partial(parse_address, "metrics"), value("metrics", metrics)),
+        metrics_lag=check_lag_groups(metrics_lag or file.get("metrics_lag", ())),
+        dynamic_settings=parse_choice("dynamic settings", dynamic_peers, DynamicPeers),
+        unsafe_settings=unsafe_settings or file.get("unsafe_settings", False),
+        ignore_saved_settings=ignore_saved_settings or file.get("ignore_saved_settings", False),
+        given=setting_sources(given, overrides, config),
+        file_mode=parse_file_mode(value("file_mode", file_mode, f"{FILE_MODE:o}")),
+        log_level=parse_choice("log level", value("log_level", log_level, "info"), Level),
+        log_format=optional(lambda text: parse_choice("log format", text, Format), value("log_format", log_format)),
+        cluster=parse_cluster(
+            value("cluster", cluster, ""),
+            value("node_name", node_name, ""),
+            file.get("workers", 1) if workers is None else workers,
+            value("worker_ports", worker_ports),
+            len(listeners),
+        ),
     )
-    settings = load_settings(file.settings, overrides)
-    if not unsafe_settings:
+    settings = load_settings(given, overrides)
+    if not options.unsafe_settings:
         check_safe(settings)
     return settings, options
+
+
+def parse_data(text: str | None) -> Path:
+    if text == "":
+        raise StartError("bad data '': expected the path of a folder; leave it out for ./data, or give . for this one")
+    return DEFAULT_DATA if text is None else Path(text)
+
+
+def given_listeners(
+    file: Mapping[str, Any], listen: Sequence[str] | None, advertised: Sequence[str] | None, protocols: str
+) -> tuple[Listener, ...]:
+    """The listeners of the command line, else those of the file, else the default."""
+    return parse_listeners(
+        listen or as_list(file.get("listen", str(DEFAULT_LISTEN))),
+        advertised or optional(as_list, file.get("advertised")),
+        protocols,
+    )
+
+
+def as_list(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def optional(parse: Callable[[str], Parsed], text: str | None) -> Parsed | None:
+    """None without a text."""
+    return None if text is None else parse(text)
 
 
 def setting_sources(table: Mapping[str, object], overrides: Sequence[str], path: Path | None) -> dict[str, str]:

@@ -17,10 +17,11 @@ from ...actors.text import did_you_mean
 from ..common.errors import StartError
 from ..common.logs import Format, Level
 from ..disk.disk import FILE_MODE
+from .address import Address
+from .listeners import PLAINTEXT, Listener
 
 INT_MAX = 2**31 - 1  # Kafka's INT settings
 LONG_MAX = 2**63 - 1  # Kafka's LONG settings
-PORT_MAX = 65535
 LISTEN_BACKLOG = 1024  # after a restart all members reconnect at the same time
 PARTITIONS_MAX = 10_000  # Kafka's limit for one request (ReplicationControlManager)
 TOPIC_NAME_MAX = 249  # "NAME-PARTITION" must be a file name of at most 255 (org.apache.kafka.common.internals.Topic)
@@ -142,6 +143,13 @@ class Settings:
     offsets_retention_check_interval_ms: int = row(
         600_000, "Interval of the check for expired offsets and groups.", 1, LONG_MAX, 1000
     )
+    offsets_commit_timeout_ms: int = row(
+        5000,
+        "In a cluster: a commit, or another change, that the store has not made durable after this time is answered"
+        " with COORDINATOR_NOT_AVAILABLE. It may still become durable.",
+        1,
+        INT_MAX,
+    )
     offsets_topic_segment_bytes: int = row(
         104_857_600, "A partition of the offsets log starts a new segment at this size.", 1, INT_MAX
     )
@@ -251,6 +259,13 @@ class Settings:
         1,
         INT_MAX,
     )
+    cluster_session_timeout_ms: int = row(
+        1500,
+        "In a cluster: a node that shows no sign of life for this time loses its partitions to the others. Fixed when"
+        " the cluster is created; all nodes must have the same. Not in Kafka.",
+        100,
+        INT_MAX,
+    )
     connections_max_idle_ms: int = row(
         600_000,
         "A connection without requests for this time, and without a pending response, is closed; one whose client does"
@@ -355,25 +370,28 @@ def load_settings(table: Mapping[str, object], overrides: Sequence[str] = ()) ->
     return Settings(**values)
 
 
-class Address(NamedTuple):
-    """A host (a name, an address, or empty for all addresses) and a TCP port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-DEFAULT_LISTEN = Address("127.0.0.1", 9092)
 DEFAULT_DATA = Path("data")
+
+
+class ClusterOptions(NamedTuple):
+    """The cluster that a server belongs to. ``url``: its store; "" for none. ``node_name``: "" for one made of host
+    and port. ``workers``: how many processes serve. ``worker_ports``: the first and last port of their own; None for
+    free ones. ``is_exclusive``: a lock keeps other processes from having the node's name.
+    """
+
+    url: str = ""
+    node_name: str = ""
+    workers: int = 1
+    worker_ports: tuple[int, int] | None = None
+    is_exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """The options of one server: addresses, data folder and others.
 
-    ``advertised`` is None if clients use the listening address, ``metrics`` if metrics are not served.
+    ``inter_broker_listener``: by which the nodes of a cluster connect to each other. ``metrics`` is None if metrics are
+    not served.
     ``metrics_lag``: groups whose lag is among the metrics.
     ``dynamic_settings``: clients that may change settings of the broker. ``unsafe_settings``: dynamic changes may go
     below a safe minimum. ``ignore_saved_settings``: start without the changes that are saved in the data folder.
@@ -382,9 +400,8 @@ class Options:
     ``log_format``: None for text on a terminal, else JSON.
     """
 
-    listen_host: str = DEFAULT_LISTEN.host
-    listen_port: int = DEFAULT_LISTEN.port
-    advertised: tuple[str, int] | None = None
+    listeners: tuple[Listener, ...] = (Listener(),)
+    inter_broker_listener: str = PLAINTEXT
     data: Path = DEFAULT_DATA
     sync: Sync = "always"
     topics: tuple[tuple[str, int], ...] = ()
@@ -397,32 +414,7 @@ class Options:
     file_mode: int = FILE_MODE
     log_level: Level = "info"
     log_format: Format | None = None
-
-
-ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+(?:%[\w.-]+)?)\]|(?P<host>[^\s:\[\]]*)):(?P<port>[0-9]{1,5})")
-
-
-def parse_address(option: str, text: str, lowest_port: int = 0) -> Address:
-    """Parse HOST:PORT, with an IPv6 address in brackets. ``option`` is the name of the option in the error."""
-    match = ADDRESS.fullmatch(text)
-    if match is None:
-        raise StartError(
-            f"bad {option} '{text}': expected HOST:PORT, as in 127.0.0.1:9092 or [::1]:9092 (IPv6 in brackets)"
-        )
-    port = int(match["port"])
-    if not lowest_port <= port <= PORT_MAX:
-        raise StartError(f"bad {option} '{text}': expected a port from {lowest_port} to {PORT_MAX}, not {port}")
-    return Address(match["v6"] or match["host"], port)
-
-
-def parse_advertised(text: str) -> Address:
-    """Parse the address that clients connect to: neither "all addresses" nor port 0."""
-    address = parse_address("advertised", text, lowest_port=1)
-    if not address.host:
-        raise StartError(
-            f"bad advertised '{text}': expected a host that clients can reach, as in kafka.example.com:9092"
-        )
-    return address
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
 
 def check_topic(name: str, partitions: object) -> tuple[str, int]:

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from callboard.runtime.common.errors import StartError
 from callboard.runtime.settings import table as config
+from callboard.runtime.settings.address import Address, parse_address
+from callboard.runtime.settings.listeners import Listener
 from callboard.runtime.settings.load import load
-from callboard.runtime.settings.table import SETTINGS, Address, Options, Setting, Settings, load_settings
+from callboard.runtime.settings.table import SETTINGS, Options, Setting, Settings, load_settings
 
 each_setting = pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 each_number = pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_number_of_wrong_type_in_file_is_refused(value: object) -> None:
 )
 def test_address_is_parsed(host: str, port: int) -> None:
     address = Address(host, port)
-    assert config.parse_address("listen", str(address)) == address
+    assert parse_address("listen", str(address)) == address
 
 
 @pytest.mark.parametrize(
@@ -154,18 +156,18 @@ def test_address_is_parsed(host: str, port: int) -> None:
 )
 def test_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(StartError, match="expected HOST:PORT"):
-        config.parse_address("listen", text)
+        parse_address("listen", text)
 
 
 def test_port_above_65535_is_refused() -> None:
     with pytest.raises(StartError, match="bad listen 'h:65536': expected a port from 0 to 65535, not 65536"):
-        config.parse_address("listen", "h:65536")
+        parse_address("listen", "h:65536")
 
 
 @pytest.mark.parametrize("text", [":9092", "host:0"])
 def test_advertised_address_without_host_or_port_is_refused(text: str) -> None:
     with pytest.raises(StartError, match=f"bad advertised '{text}'"):
-        load(advertised=text)
+        load(advertised=[text])
 
 
 @pytest.mark.parametrize("text", ["orders", "orders:", ":3", "orders:x", "orders:1.0"])
@@ -194,7 +196,8 @@ def test_topic_names_follow_kafka_rules(name: str) -> None:
 
 def test_load_without_options_returns_defaults() -> None:
     assert load() == (Settings(), Options())
-    assert Options() == Options("127.0.0.1", 9092, None, Path("data"), "always", ())
+    listener = Listener("PLAINTEXT", "PLAINTEXT", Address("127.0.0.1", 9092), advertised=None, is_advertised=True)
+    assert Options() == Options((listener,), "PLAINTEXT", Path("data"), "always", ())
 
 
 def test_config_file_sets_all_options(tmp_path: Path) -> None:
@@ -214,7 +217,10 @@ def test_config_file_sets_all_options(tmp_path: Path) -> None:
     settings, options = load(config=path)
     assert settings == Settings(group_initial_rebalance_delay_ms=0, auto_create_topics_enable=False)
     assert options == Options(
-        "::1", 19092, ("kafka.example.com", 9092), Path("elsewhere"), "interval", (("orders", 6), ("payments", 3))
+        (Listener(listen=Address("::1", 19092), advertised=Address("kafka.example.com", 9092)),),
+        data=Path("elsewhere"),
+        sync="interval",
+        topics=(("orders", 6), ("payments", 3)),
     )
 
 
@@ -247,8 +253,10 @@ def test_command_line_overrides_config_file(tmp_path: Path) -> None:
         settings = { group_max_size = 1, num_partitions = 4 }
         """,
     )
-    settings, options = load("h:2", "line:2", Path("line"), "always", ["orders:7"], ["group_max_size=2"], path)
-    assert options == Options("h", 2, ("line", 2), Path("line"), "always", (("orders", 7), ("payments", 3)))
+    settings, options = load(["h:2"], ["line:2"], Path("line"), "always", ["orders:7"], ["group_max_size=2"], path)
+    listener = Listener(listen=Address("h", 2), advertised=Address("line", 2))
+    topics = (("orders", 7), ("payments", 3))
+    assert options == Options((listener,), data=Path("line"), sync="always", topics=topics)
     assert settings == Settings(group_max_size=2, num_partitions=4)
 
 

@@ -1,0 +1,149 @@
+"""Listeners: where a server accepts connections, and which addresses it gives to the clients of each.
+
+Names, forms and rules are those of Kafka's ``listeners``, ``advertised.listeners``, ``listener.security.protocol.map``
+and ``inter.broker.listener.name``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from ..common.errors import StartError
+from .address import DEFAULT_LISTEN, Address, parse_address, parse_advertised
+
+PLAINTEXT = "PLAINTEXT"
+PROTOCOLS = (PLAINTEXT,)
+"""The protocols that listeners may have."""
+KAFKA_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""Without a row in the map, a listener with such a name has this protocol."""
+
+NAME = re.compile(r"[A-Za-z0-9_.-]+")
+MAP_ROW = re.compile(r"([A-Za-z0-9_.-]+):([A-Za-z0-9_]+)")
+NAME_END = "://"
+
+
+class Listener(NamedTuple):
+    """``listen``: the address that it listens on. ``advertised``: the address for clients; None: the same.
+
+    Clients of a listener that is not advertised get no addresses, as in Kafka.
+    """
+
+    name: str = PLAINTEXT
+    protocol: str = PLAINTEXT
+    listen: Address = DEFAULT_LISTEN
+    advertised: Address | None = None
+    is_advertised: bool = True
+
+
+def parse_listeners(
+    listen: Sequence[str], advertised: Sequence[str] | None = None, protocol_map: str = ""
+) -> tuple[Listener, ...]:
+    """The listeners, in order. Each text has one or more of NAME://HOST:PORT, with commas; without a name PLAINTEXT.
+
+    ``advertised``: None if clients use the addresses that the server listens on. Raises StartError.
+    """
+    addresses = _by_name("listen", listen)
+    _check_ports(addresses)
+    given = None if advertised is None else _by_name("advertised", advertised)
+    for name in given or ():
+        if name not in addresses:
+            raise StartError(
+                f"the advertised listener '{name}' does not exist: expected one of the listeners {', '.join(addresses)}"
+            )
+    protocols = _parse_protocols(protocol_map)
+    return tuple(
+        Listener(
+            name,
+            _protocol(name, protocols),
+            address,
+            given.get(name) if given else None,
+            given is None or name in given,
+        )
+        for name, address in addresses.items()
+    )
+
+
+def parse_inter_broker_listener(name: str, listeners: Sequence[Listener]) -> str:
+    """The listener by which nodes of a cluster connect to each other. Raises StartError if it is not advertised.
+
+    "" chooses PLAINTEXT, as in Kafka, or the first one that is advertised.
+    """
+    names = [listener.name for listener in listeners if listener.is_advertised]
+    if not name:
+        return PLAINTEXT if PLAINTEXT in names else names[0]
+    if name.upper() not in names:
+        raise StartError(
+            f"bad inter broker listener name '{name}': expected an advertised listener, one of {', '.join(names)}"
+        )
+    return name.upper()
+
+
+def format_listeners(addresses: Mapping[str, Address]) -> str:
+    """The addresses in Kafka's form."""
+    return ",".join(f"{name}{NAME_END}{address}" for name, address in addresses.items())
+
+
+def _by_name(option: str, texts: Sequence[str]) -> dict[str, Address]:
+    """The addresses by name. Raises StartError for none, and for two with one name."""
+    items = [item.strip() for text in texts for item in text.split(",")]
+    named = [_parse_named(option, item) for item in items if item or len(items) == 1]
+    if not named:
+        raise StartError(f"bad {option}: expected one or more of HOST:PORT or NAME://HOST:PORT, with commas")
+    name, count = Counter(name for name, _ in named).most_common(1)[0]
+    if count > 1:
+        raise StartError(
+            f"bad {option} '{','.join(items)}': {count} listeners have the name {name}; expected different names, as "
+            "in INTERNAL://10.0.0.5:9092,EXTERNAL://10.0.0.5:9094 (an address without a name is that of PLAINTEXT)"
+        )
+    return dict(named)
+
+
+def _parse_named(option: str, text: str) -> tuple[str, Address]:
+    name, separator, address = text.rpartition(NAME_END)
+    if separator and not NAME.fullmatch(name):
+        raise StartError(
+            f"bad {option} '{text}': expected HOST:PORT or NAME://HOST:PORT, with a name of letters, digits, dots, "
+            "hyphens and underscores"
+        )
+    parsed = parse_advertised(address) if option == "advertised" else parse_address(option, address)
+    return name.upper() or PLAINTEXT, parsed
+
+
+def _check_ports(addresses: Mapping[str, Address]) -> None:
+    """Kafka's rule: one port may only be that of an IPv4 and of an IPv6 address. Port 0 takes a free one."""
+    for (name, address), (other, other_address) in combinations(addresses.items(), 2):
+        is_same = address.port == other_address.port != 0
+        if is_same and (":" in address.host) == (":" in other_address.host):
+            raise StartError(
+                f"the listeners {name} and {other} have the same port {address.port}: expected different ports"
+            )
+
+
+def _parse_protocols(text: str) -> dict[str, str]:
+    """The protocols of listeners by name, from NAME:PROTOCOL,NAME2:PROTOCOL2."""
+    protocols = {protocol: protocol for protocol in KAFKA_PROTOCOLS}
+    for item in filter(None, map(str.strip, text.split(","))):
+        match = MAP_ROW.fullmatch(item)
+        if match is None:
+            raise StartError(
+                f"bad listener security protocol map '{text}': expected NAME:PROTOCOL,NAME2:PROTOCOL2, as in "
+                "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT"
+            )
+        protocols[match[1].upper()] = match[2].upper()
+    return protocols
+
+
+def _protocol(name: str, protocols: Mapping[str, str]) -> str:
+    protocol = protocols.get(name)
+    if protocol is None:
+        raise StartError(
+            f"no security protocol is defined for the listener {name}: expected it in "
+            f"--listener-security-protocol-map, as in {name}:{PLAINTEXT}"
+        )
+    if protocol not in PROTOCOLS:
+        raise StartError(f"the listener {name} has the protocol {protocol}: expected one of {', '.join(PROTOCOLS)}")
+    return protocol
